@@ -1,8 +1,8 @@
 """Auto compaction: compact small files after a commit.
 
-Enabled by the table (``delta.autoOptimize.autoCompact``) or by the writer (``CompactionSettings``).  Only partitions
-that the commit added files to, and that have enough small files, are compacted.  The commit stands whatever happens
-here: a failure is only logged, and a later commit tries again.
+The table (``delta.autoOptimize.autoCompact``) or the writer (``CompactionSettings``) enables it.  It compacts only
+partitions to which the commit added files and that have enough small files.  The commit stands whatever happens here: a
+failure is only logged, and a later commit tries again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger("trilake.delta")
 PartitionValues: TypeAlias = Mapping[str, str | None] | None
 
 PROPERTY = "delta.autoOptimize.autoCompact"
-#: Legacy name of that property and of the one for writes.
+#: Legacy name of both that property and the one for optimized writes.
 BOTH = "delta.autoOptimize"
 
 
@@ -39,7 +39,7 @@ BOTH = "delta.autoOptimize"
 class AutoCompaction:
     """How a process compacts after its commits.
 
-    ``enabled`` overrides the table's property, unless it is ``None``.  A partition is compacted if it has at least
+    ``enabled``, unless it is ``None``, overrides the table's property.  A partition is compacted if it has at least
     ``min_files`` files smaller than ``min_size`` bytes (half of ``max_size`` by default), into files of about
     ``max_size`` bytes.
     """
@@ -71,7 +71,7 @@ CompactionSettings = Callable[[Metadata], AutoCompaction]
 
 
 def table_compaction(metadata: Metadata) -> AutoCompaction:
-    """The settings of the table's own properties."""
+    """The settings from the table's own properties."""
     del metadata
     return AutoCompaction()
 
@@ -89,7 +89,7 @@ class AutoCompact:
             settings = self.settings(event.metadata)
             if settings.applies_to(event.metadata):
                 adds = [a["add"] for a in event.plan.file_actions if "add" in a]
-                # Only partitions that got new rows.
+                # Only partitions with new rows.
                 values = [a.get("partitionValues") for a in adds if a.get("dataChange", True)]
                 if values:
                     _compact(log, values, settings, event.runtime)
@@ -109,9 +109,9 @@ def _compact(log: DeltaLog, values: Sequence[PartitionValues], settings: AutoCom
 
 
 def due(snapshot: Snapshot, values: Sequence[PartitionValues], settings: AutoCompaction) -> Numbers:
-    """The small files, by position, of those partitions among ``values`` that have enough of them."""
+    """The positions of the small files in those partitions of ``values`` that have enough of them."""
     adds = snapshot.adds
-    # Files of a cube must stay with their cube.
+    # A file of a cube must stay in its cube.
     loose = np.asarray(pc.is_null(adds["clusteringProvider"]))
     small = np.flatnonzero(loose & (sizes_of(adds) < settings.small))
     if len(small) < settings.min_files:

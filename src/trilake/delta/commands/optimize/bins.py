@@ -1,6 +1,6 @@
 """Choose and group the files of a snapshot for an optimization: pure functions.
 
-A *bin* is a set of files of one partition that are read together and become one new file, or several where rows are
+A *bin* is a set of files of one partition that are read together and become one new file, or several if rows are
 clustered.
 """
 
@@ -31,20 +31,20 @@ def sizes_of(adds: pa.Table) -> Numbers:
 
 
 def has_vector(adds: pa.Table) -> Mask:
-    """Files with a deletion vector that deletes rows."""
+    """Which files have a deletion vector that deletes rows."""
     deleted = pc.fill_null(pc.struct_field(adds["deletionVector"], "cardinality"), 0)
     return np.asarray(pc.greater(deleted, 0).to_numpy(), dtype=bool)
 
 
 def mostly_deleted(adds: pa.Table, share: float) -> Mask:
-    """Files with a share of deleted rows above ``share``, and those with an unknown number of rows."""
+    """Which files have a share of deleted rows above ``share``, or an unknown number of rows."""
     mask = has_vector(adds)
     at = np.flatnonzero(mask)
     if not len(at):
         return mask
     some = adds.take(pa.array(at))
     deleted = pc.struct_field(some["deletionVector"], "cardinality").to_numpy()
-    rows = record_counts(some).to_numpy().astype(float)  # null becomes NaN, which compares as not small
+    rows = record_counts(some).to_numpy().astype(float)  # null becomes NaN, so the comparison is false
     mask[at] = ~(deleted <= share * rows)
     return mask
 
@@ -71,7 +71,7 @@ def packed(sizes: Numbers, limit: int) -> list[slice]:
     >>> packed(np.array([1, 2, 3, 10, 1]), 6)
     [slice(0, 3, None), slice(3, 4, None), slice(4, 5, None)]
     """
-    # As doubles, since sizes near 2**63 must not overflow; an oversized file counts as at most two bins, otherwise
+    # As doubles, since sizes near 2**63 must not overflow.  An oversized file counts as at most two bins; otherwise,
     # rounding would hide the small ones after it.
     total = np.cumsum(np.minimum(sizes.astype(np.float64), 2.0 * limit))
     out: list[slice] = []
@@ -91,9 +91,9 @@ def compaction_bins(
     limit: int,
     share: float,
 ) -> list[Numbers]:
-    """Bins of small files, and of those with many deleted rows, of at most ``limit`` bytes.
+    """Bins of small files, and of files with many deleted rows, of at most ``limit`` bytes.
 
-    A single file is only rewritten for its deleted rows.
+    A single file is rewritten only for its deleted rows.
     """
     adds = snapshot.adds
     sizes, wasteful = sizes_of(adds), mostly_deleted(adds, share)
@@ -111,7 +111,7 @@ def _binned(snapshot: Snapshot, chosen: Numbers, limit: int, worth: Callable[[Nu
     for part in by_partition(partition_keys(snapshot).codes, chosen):
         ordered = part[np.argsort(sizes[part], kind="stable")]
         bins = [ordered[piece] for piece in packed(sizes[ordered], limit)]
-        # Files are read in the order in which they were added, so that rows roughly keep their places.
+        # Read files in the order in which they were added, so that rows roughly keep their order.
         out += [np.sort(b) for b in bins if worth(b)]
     return out
 
@@ -122,13 +122,13 @@ def whole_partitions(snapshot: Snapshot, considered: Numbers) -> list[Numbers]:
 
 
 # --- Z-cubes: sets of files that one run of clustering wrote together, identified by tags in their add actions --------
-# Later runs skip large cubes, which makes clustering incremental.  Files without a cube and small cubes are clustered
+# Later runs skip large cubes, which makes clustering incremental.  Small cubes and files outside cubes are clustered
 # together again.
 
 ID, COLUMNS, CURVE = "ZCUBE_ID", "ZCUBE_ZORDER_BY", "ZCUBE_ZORDER_CURVE"
 #: The value of ``add.clusteringProvider``.
 PROVIDER = "liquid"
-#: Bytes of a cube that is final, and at which a new cube is closed; delta-spark's value.
+#: The size in bytes of a complete cube, at which a new cube is closed; delta-spark's value.
 MIN_CUBE_SIZE = 100 << 30
 TARGET_CUBE_SIZE = 150 << 30
 
@@ -143,7 +143,7 @@ def _tag(adds: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 class Cubes:
-    """The files of a clustered table by cube: which of them a run takes, and its statistics."""
+    """The files of a clustered table by cube: which files a run takes, and its statistics."""
 
     def __init__(self, adds: pa.Table, columns: Sequence[str]) -> None:
         self.sizes = sizes_of(adds)
@@ -153,14 +153,14 @@ class Cubes:
         columns_json = orjson.dumps(list(columns)).decode()
         same = np.asarray(pc.fill_null(pc.equal(_tag(adds, COLUMNS), columns_json), False))
         foreign = np.asarray(pc.fill_null(pc.not_equal(adds["clusteringProvider"], PROVIDER), False))
-        #: The cube number by these columns; -1 without one.
+        #: The number of the file's cube, if it is clustered by these columns; otherwise -1.
         self.cube = np.full(self.count, -1, dtype=np.int64)
         self.matching = in_cube & same & ~foreign
         encoded = pc.dictionary_encode(pc.fill_null(ids, "")).combine_chunks()
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.chunk(0)
         self.cube[self.matching] = encoded.indices.to_numpy(zero_copy_only=False)[self.matching]
-        #: Files clustered by other columns, or by another writer.
+        #: Files that are clustered by other columns, or by another writer.
         self.other = (in_cube & ~same) | foreign
 
     def chosen(self, *, full: bool, min_size: int) -> Numbers:
@@ -176,7 +176,7 @@ class Cubes:
             loose = ~self.matching & ~self.other
             take = small | loose
             if not loose.any() and len(np.unique(self.cube[small])) < 2:
-                take = np.zeros(self.count, dtype=bool)  # one cube and nothing to add to it
+                take = np.zeros(self.count, dtype=bool)  # a single cube, with nothing to add
         chosen = np.flatnonzero(take)
         return chosen[np.argsort(self.cube[chosen], kind="stable")]
 

@@ -1,7 +1,7 @@
-"""Sort any number of rows along a space-filling curve through some columns, with bounded memory.
+"""Sort any number of rows along a space-filling curve through some columns, in bounded memory.
 
-Rows that fit into memory are sorted there.  Otherwise a sample determines stretches of the curve with about equally
-many rows; rows go into a temporary file per stretch, and the files are sorted one by one::
+Rows that fit in memory are sorted there.  Otherwise a sample divides the curve into stretches with about equally many
+rows; rows go into a temporary file per stretch, and the files are sorted one by one::
 
     rows --> all in memory? --> ranges --> index --> sort --> out
                | no
@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 
 from trilake.storage.spill import spilling, temporary_folder
 
-#: Rows gathered at once.
+#: Rows gathered at a time.
 _SLICE_ROWS = 1 << 18
-#: Most stretches of the curve, each of which is an open file while rows are sorted.
+#: The most stretches of the curve; each of them is an open file while rows are sorted.
 _MOST_STRETCHES = 512
-#: Bytes of rows that are divided at once, so that each stretch gets more than a few.
+#: Bytes of rows to divide at once, so that each stretch gets more than a few rows.
 _DIVIDED_BYTES = 64 << 20
 
 
@@ -41,7 +41,7 @@ class Curve:
 
     @property
     def bits(self) -> int:
-        """Bits of each column's range id."""
+        """The number of bits in each column's range id."""
         return id_bits(len(self.columns))
 
     def values(self, rows: pa.Table | pa.RecordBatch) -> list[pa.Array | pa.ChunkedArray]:
@@ -53,7 +53,7 @@ class Curve:
         return out
 
     def ranges(self, rows: pa.Table) -> tuple[Ranges, ...]:
-        """Ranges of the columns by these rows."""
+        """The ranges of the columns, determined from these rows."""
         return sampled(self.values(rows), self.bits)
 
     def index(self, rows: pa.Table | pa.RecordBatch, ranges: Sequence[Ranges]) -> Coordinates:
@@ -75,9 +75,9 @@ def in_curve_order(
     Parameters
     ----------
     rows: batches of one schema.
-    curve: whose columns the batches have.
+    curve: the curve; the batches have its columns.
     count: the number of rows, if known.
-    sample: returns a representative sample with the curve's columns; only called where memory does not suffice.
+    sample: returns a representative sample with the curve's columns; called only if memory does not suffice.
     memory: bytes of rows to buffer; sorting takes about as much again.
     """
     source, buffered, size = iter(rows), list[pa.RecordBatch](), 0
@@ -100,7 +100,7 @@ def in_curve_order(
 
 
 def _sorted(table: pa.Table, index: Coordinates) -> Iterator[pa.Table]:
-    """The rows sorted by index (stable); the next slice is gathered while one is used."""
+    """The rows sorted by index (stable), in slices; the next slice is gathered while one is used."""
     order = np.argsort(index, kind="stable")
     table = table.combine_chunks()
     waiting: deque[Future[pa.Table]] = deque()
@@ -146,7 +146,7 @@ def divided(
 
 
 def gathered(rows: Iterable[pa.RecordBatch], size_of_each: int) -> Iterator[pa.Table]:
-    """The same rows in tables of at least so many bytes, except for the last."""
+    """The same rows in tables of at least ``size_of_each`` bytes, except the last one."""
     buffered, size = list[pa.RecordBatch](), 0
     for batch in rows:
         buffered.append(batch)
@@ -203,10 +203,10 @@ def _pieces(file: Path, memory: int) -> Iterator[pa.Table]:
 
 
 # --- Space-filling curves: map points to one number so that rows close to each other stay close -----------------------
-# A file of rows in such an order has narrow bounds in all of the columns.  Z-order interleaves the bits of the
-# coordinates, and jumps.  The Hilbert curve moves to a neighbour with every step, so any run of rows is a connected
-# piece.  After J. Skilling, *Programming the Hilbert curve* (2004): exchange and invert low bits from the top down,
-# then a Gray code.
+# In a file of rows in such an order, the bounds of all the columns are narrow.  Z-order interleaves the bits of the
+# coordinates, and jumps.  The Hilbert curve moves to a neighbour in every step, so any run of rows is a connected
+# piece. After J. Skilling, *Programming the Hilbert curve* (2004): exchange and invert low bits from the top down, then
+# a Gray code.
 
 #: Numbers from 0 to ``2 ** bits - 1``, one per row.
 Coordinates = np.ndarray[Any, np.dtype[np.uint64]]
@@ -217,12 +217,12 @@ _BLOCK = 1 << 14
 
 
 def interleave_bits(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:
-    """The Z-order index of each point: the highest bit of every coordinate, then the next one of every coordinate.
+    """The Z-order index of each point: the highest bit of every coordinate, then the next bit of every coordinate.
 
     Parameters
     ----------
     coordinates: one array per dimension, of equal length.
-    bits: how many bits of each coordinate count; ``bits`` times the number of dimensions is at most 63.
+    bits: the number of bits of each coordinate; ``bits`` times the number of dimensions is at most 63.
 
     Raises ``ValueError`` if the index is too narrow.
 
@@ -246,7 +246,7 @@ def hilbert_index(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:
     Parameters
     ----------
     coordinates: one array per dimension, of equal length, of numbers below ``2 ** bits``.
-    bits: of each coordinate; ``bits`` times the number of dimensions is at most 63.
+    bits: the number of bits of each coordinate; ``bits`` times the number of dimensions is at most 63.
 
     Raises ``ValueError`` if the index is too narrow.
 
@@ -271,7 +271,7 @@ def _transpose(x: list[Coordinates], bits: int) -> None:
     for bit in range(bits - 1, 0, -1):
         low = np.uint64((1 << bit) - 1)
         for values in x:
-            # Where the bit is set, the first axis is inverted below it; elsewhere it is exchanged with this one.
+            # If the bit is set, invert the first axis below it; otherwise exchange the first axis with this one.
             inverted = (values >> np.uint64(bit)) & one
             x[0] ^= low * inverted
             exchanged = (x[0] ^ values) & (low * (one - inverted))
@@ -291,14 +291,14 @@ def _transpose(x: list[Coordinates], bits: int) -> None:
 # A sample is divided into ranges of about equally many rows; a value's id is the number of its range.  So columns of
 # any type and distribution can be coordinates of a curve.
 
-#: Most rows of a sample.
+#: The most rows of a sample.
 SAMPLE_ROWS = 1 << 17
-#: Most bits of an id: of a single column, and of one among several.
+#: The most bits of an id, for a single column and for one of several.
 _ALONE, _AMONG = 16, 12
 
 
 def id_bits(columns: int) -> int:
-    """Bits of an id for a curve through so many columns.
+    """The bits of an id for a curve through this many columns.
 
     >>> id_bits(1), id_bits(2), id_bits(10)
     (16, 12, 6)
@@ -346,7 +346,7 @@ def _bounds_passed(bounds: pa.Array, values: pa.Array) -> pa.Array:
     """How many of the ascending bounds each value reaches; null for null."""
     if hasattr(pc, "search_sorted"):  # not in pyarrow 21
         return pc.search_sorted(bounds, values, side="right")
-    # Sorted together, a value follows the bounds that it reaches: the sort is stable, and bounds come first.
+    # In a sorted union, a value follows the bounds that it reaches: the sort is stable, and bounds come first.
     order = pc.array_sort_indices(pa.concat_arrays([bounds, values])).to_numpy()
     range_ids = np.empty(len(order), np.uint64)
     range_ids[order] = np.cumsum(order < len(bounds))
@@ -354,7 +354,7 @@ def _bounds_passed(bounds: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The values in a searchable type; the order is kept, though unequal values may become equal."""
+    """The values in a searchable type; the order stays, though unequal values may become equal."""
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
@@ -368,9 +368,9 @@ def _comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def sample_indexes(rows: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The indexes of a sample of ``size`` of ``rows`` rows, one from each of as many equal stretches.
+    """The indexes of a sample of ``size`` of ``rows`` rows, one from each of ``size`` equal stretches.
 
-    Deterministic, so that a repeated optimization does the same.
+    Deterministic, so that a repeated optimization gives the same result.
     """
     if rows <= size:
         return np.arange(rows, dtype=np.int64)

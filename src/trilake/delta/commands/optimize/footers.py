@@ -1,4 +1,4 @@
-"""Find files to rewrite by the columns in their Parquet footers."""
+"""Find files to rewrite, by the columns in their Parquet footers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trilake.parquet.files import DAMAGE, UNREADABLE_HELP, unreadable
 from trilake.parquet.variants import is_shredded
 from trilake.storage.base import Store
 
-#: Footers that are read concurrently.
+#: Footers read concurrently.
 _READERS = 16
 
 
@@ -47,7 +47,7 @@ def files_where(store: Store, snapshot: Snapshot, test: Callable[[pa.Schema], bo
 
 
 def may_hold_dropped_columns(snapshot: Snapshot) -> bool:
-    """Whether columns were dropped that files may still have: some assigned ids belong to no column."""
+    """Whether files may still have dropped columns: some assigned ids belong to no column."""
     mapped = snapshot.metadata.column_mapping_mode != "none"
     return mapped and max_column_id(snapshot.metadata) > len(nested_fields(snapshot.schema))
 
@@ -58,7 +58,7 @@ def purgeable(store: Store, snapshot: Snapshot) -> Numbers:
     if not may_hold_dropped_columns(snapshot) or snapshot.metadata.provider.lower() != "parquet":
         return with_vectors
     resolver = Resolver(snapshot.metadata.column_mapping_mode)
-    # Row tracking columns are not table columns, and stay.
+    # Files may keep row tracking columns, although these are not columns of the table.
     expected = StructType((*snapshot.schema.fields, *row_columns(snapshot)))
     extra = files_where(store, snapshot, lambda s: _has_more(pa.struct(list(s)), expected, resolver))
     return np.union1d(with_vectors, extra)
@@ -84,7 +84,7 @@ def _has_more(file_type: pa.DataType, target: DataType, resolver: Resolver) -> b
 
 
 def with_other_types(store: Store, snapshot: Snapshot) -> Numbers:
-    """Positions of the files with column types that were widened since."""
+    """Positions of the files with columns whose types have been widened since."""
     resolver = Resolver(snapshot.metadata.column_mapping_mode)
     return files_where(store, snapshot, lambda s: not _holds(pa.struct(list(s)), snapshot.schema, resolver))
 

@@ -1,6 +1,6 @@
-"""Metrics of an optimization: delta-spark's fields, in Python's spelling.
+"""Metrics of an optimization: delta-spark's fields, with Python names.
 
-:func:`as_row` returns them under delta-spark's own names, as in the DataFrame of ``executeCompaction``.
+:func:`as_row` returns them with delta-spark's own names, as in the DataFrame of ``executeCompaction``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FileSizes:
 
     @classmethod
     def of(cls, sizes: Sequence[int]) -> FileSizes:
-        """The statistics of these sizes.
+        """The statistics of these sizes in bytes.
 
         >>> FileSizes.of([1, 3])
         FileSizes(min=1, max=3, avg=2.0, total_files=2, total_size=4)
@@ -77,7 +77,7 @@ class ClusteringStats:
 
 @dataclass(frozen=True)
 class ParallelismStats:
-    """How many tasks of auto compactions of the cluster and of the session ran at the same time."""
+    """How many tasks of auto compaction ran at the same time, in the cluster and in the session."""
 
     max_cluster_active_parallelism: int | None = None
     min_cluster_active_parallelism: int | None = None
@@ -122,7 +122,7 @@ class OptimizeMetrics:
 
 
 def camel(name: str) -> str:
-    """A field's name in delta-spark's spelling.
+    """A field's name in delta-spark.
 
     >>> camel("input_num_z_cubes"), camel("start_time_ms")
     ('inputNumZCubes', 'startTimeMs')
@@ -131,7 +131,7 @@ def camel(name: str) -> str:
 
 
 def as_row(value: Any) -> Any:
-    """Metrics as nested dictionaries under delta-spark's names.
+    """Metrics as nested dictionaries with delta-spark's names.
 
     >>> as_row(FileSizes.of([2]))
     {'min': 2, 'max': 2, 'avg': 2.0, 'totalFiles': 1, 'totalSize': 2}
@@ -144,8 +144,9 @@ def as_row(value: Any) -> Any:
 def history_metrics(
     added: Sequence[int], removed: Sequence[int], vectors: Sequence[Mapping[str, Any]]
 ) -> dict[str, int]:
-    """The operation metrics of the commit: ``added`` and ``removed`` are sizes, ``vectors`` the removed deletion
-    vectors.
+    """The operation metrics of the commit.
+
+    ``added`` and ``removed`` are sizes; ``vectors`` are the removed deletion vectors.
     """
     sizes = sorted(added)
     count = len(sizes)

@@ -3,11 +3,11 @@
 The table and the request choose one of three ways::
 
     ZORDER BY given ----------------> Z-order: all files of a partition, along a Z-curve
-    the table has CLUSTER BY -------> clustering: files of no cube and of small cubes, along a Hilbert curve
+    the table has CLUSTER BY -------> clustering: files of small cubes and outside cubes, along a Hilbert curve
     otherwise ----------------------> compaction: small files and those with many deleted rows, in their order
 
 All actions have ``dataChange: false``, so appends do not conflict, and the change data feed and streams ignore the
-commit. If another writer removed some of the files, only their bins are given up.
+commit.  If another writer has removed some of the files, only their bins are dropped.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class OptimizeRequest:
 
 @dataclass(frozen=True)
 class OptimizeResult(Displayed):
-    """The result of an optimization: the version it committed, or the newest one where there was nothing to do.
+    """The result of an optimization: the version it committed, or the newest version if there was nothing to do.
 
     >>> import trilake
     >>> for n in range(2):
@@ -167,7 +167,7 @@ def optimize(
     """Optimize a table and commit.
 
     ``only`` restricts the files, by position.  Raises ``InvalidArgumentError`` for a request that does not fit the
-    table, and a ``ConflictError`` if other writers removed every file that was optimized.
+    table, and a ``ConflictError`` if other writers have removed all optimized files.
     """
     runtime = runtime or log.engine.runtime
     started = runtime.clock_ms()
@@ -195,7 +195,7 @@ def purge(
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> OptimizeResult:
-    """Rewrite the files in ``chosen``, whatever their size (``REORG TABLE ... APPLY (PURGE)``).
+    """Rewrite the files in ``chosen``, of any size (``REORG TABLE ... APPLY (PURGE)``).
 
     Raises what :func:`optimize` raises.
     """
@@ -340,7 +340,7 @@ def rewrite_metrics(snapshot: Snapshot, outcome: RewriteOutcome, considered: int
 
 
 def partition_filter(snapshot: Snapshot, where: FilterLike) -> Filter:
-    """Parse a condition over partition columns alone.
+    """Parse a condition that reads only partition columns.
 
     Raises ``FilterError`` if it is invalid, ``InvalidArgumentError`` if it reads other columns.
     """
@@ -363,7 +363,7 @@ def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics
     """The columns to Z-order by, as paths in the table's spelling.
 
     Raises ``InvalidArgumentError`` for partition columns, unknown or unorderable columns, and, with
-    ``check_statistics``, columns without statistics, by which no reader could skip files.
+    ``check_statistics``, for columns without statistics, which readers need to skip files.
     """
     partition = {c.lower() for c in snapshot.metadata.partition_columns}
     paths, without = list[tuple[str, ...]](), list[str]()
@@ -406,7 +406,7 @@ def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics
 
 
 def _indexed(snapshot: Snapshot) -> set[tuple[str, ...]]:
-    """The columns that new files get statistics of, as physical paths."""
+    """The columns for which new files get statistics, as physical paths."""
     metadata = snapshot.metadata
     names = {snapshot.schema.field(c).name for c in metadata.partition_columns}
     inside = StructType(tuple(f for f in snapshot.schema.fields if f.name not in names))

@@ -1,7 +1,7 @@
 """Rewrite files of a table: the task of an optimization, for one bin of files.
 
-Deleted rows are dropped, row ids move into columns, and the table's rules are not applied again.  Runs in any process
-that has the plan and a store.
+Drops deleted rows and moves row ids into columns; the table's rules are not applied again.  Runs in any process with
+the plan and a store.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from trilake.delta.scan.scan import ReadPlan
 from trilake.parquet.merged_files import FEWEST
 from trilake.storage.base import Store
 
-#: Bytes of rows that sorting keeps in memory.
+#: Bytes of rows that a sort keeps in memory.
 MEMORY = 512 << 20
-#: Batches of one file that are buffered, and bytes of files that are read ahead.
+#: Batches of one file to buffer, and bytes of files to read ahead.
 _WAITING, _AHEAD_BYTES = 4, 16 << 20
 #: Fixed cost per file, in bytes.
 _OPENING = 128 << 10
-#: Bytes of the batches that rows of small files are gathered into.
+#: Bytes of the batches in which rows of small files are gathered.
 _BATCH_BYTES = 4 << 20
 
 
@@ -41,9 +41,9 @@ _BATCH_BYTES = 4 << 20
 class Bin:
     """Files that become ``new_files`` new ones.
 
-    ``partition`` are their partition values as the first one spells them, in partitioning order; ``rows`` the
+    ``partition`` are their partition values, in partitioning order, as the first file spells them.  ``rows`` is the
     number of live rows, ``None`` if unknown.  ``unbounded`` are columns without an upper bound in some file, for
-    example because of a NaN: the new files get no bounds of them.
+    example because of a NaN: the new files get no bounds for them.
     """
 
     number: int
@@ -58,8 +58,8 @@ class Bin:
 class RewritePlan:
     """The parameters of all tasks of an optimization.
 
-    ``read`` reads the columns that files hold; ``curve`` is the order of the rows, ``None`` to keep it; ``readers``
-    is how many files one task reads concurrently.
+    ``read`` reads the columns that files store; ``curve`` is the order of the rows, ``None`` to keep it; ``readers``
+    is the number of files that one task reads concurrently.
     """
 
     read: ReadPlan
@@ -79,7 +79,7 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """The picklable task; ``advance`` reports files that were read, in this process only."""
+    """The picklable task; ``advance`` reports files that were read, only in this process."""
 
     store: Store
     plan: RewritePlan
@@ -89,7 +89,7 @@ class Rewrite:
         return Rewrite, (self.store, self.plan)
 
     def __call__(self, work: Bin) -> Rewritten:
-        """Rewrite the files of a bin.  On failure its new files are deleted."""
+        """Rewrite the files of a bin.  On failure, delete its new files."""
         runtime, plan = self.plan.files.engine.runtime, self.plan
         files = replace(plan.files, unbounded=work.unbounded)
         with TaskWriter(self.store, files, work.number, runtime) as writer:
@@ -105,7 +105,7 @@ class Rewrite:
         ordered = in_curve_order(
             batches, curve, count=work.rows, sample=lambda: self.sample(work, curve), memory=self.plan.memory
         )
-        # Files of about equally many rows; by bytes alone where the number of rows is unknown.
+        # Make files of about equally many rows; if the number of rows is unknown, of equally many bytes.
         limit = -(-work.rows // work.new_files) if work.rows and work.new_files > 1 else None
         rows_so_far = 0
         for table in ordered:
@@ -117,7 +117,7 @@ class Rewrite:
             rows_so_far += table.num_rows
 
     def rows(self, files: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
-        """The live rows of files in order, as they are to be written."""
+        """The live rows of files in order, in the form in which they are written."""
         read, out = self.plan.read, self.plan.files
 
         def together(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
@@ -149,9 +149,9 @@ _End = type("_End", (), {})
 def in_turn(
     items: Sequence[TouchedFile], read: Callable[[Sequence[TouchedFile]], Iterator[pa.RecordBatch]], readers: int
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of one item after the other, while the next items are read ahead within bounds.
+    """The batches of one item after the other; the next items are read ahead within bounds.
 
-    Many small files are read together: per-batch costs are the same for ten rows as for ten thousand.
+    Many small files are read together, since the cost per batch is the same for ten rows as for ten thousand.
     """
     stop = threading.Event()
 
@@ -172,8 +172,8 @@ def in_turn(
             put(place, e)
 
     share = len(items) // max(1, readers)
-    # Two packs per thread where files are merged, which gets cheaper with their number; otherwise more, for equal
-    # shares.
+    # If files are merged, two packs per thread, since merging gets cheaper with their number; otherwise more packs,
+    # for equal shares.
     most = share // 2 if share >= 2 * FEWEST else share // 8
     todo = packs(items, lambda item: item.file.size, most)
     queues = deque[tuple[queue.Queue[Any], int]]()

@@ -1,6 +1,6 @@
-"""Run an optimization: rewrite bins of files in tasks, and commit them.
+"""Run an optimization: rewrite bins of files in tasks, and commit the result.
 
-Commits with snapshot isolation.  Where a concurrent commit removed files of a bin, or changed their deletion vectors,
+Commits with snapshot isolation.  If a concurrent commit has removed files of a bin, or changed their deletion vectors,
 that bin is dropped and the others are committed on top of it; see :func:`rewrite`.
 """
 
@@ -59,7 +59,7 @@ from trilake.storage.ownership import discard
 
 #: Attempts to commit the remaining bins.
 _ATTEMPTS = 100
-#: Properties that files written before their change would violate.
+#: Properties whose change makes files written before it invalid.
 _DECISIVE = (MODE, row_tracking.ENABLED, row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN)
 
 
@@ -72,7 +72,7 @@ class RewriteRequest:
     parameters: Mapping[str, Any]
     limit: int
     curve: Curve | None = None
-    #: Tags of the new files of each bin, where they become cubes.
+    #: Tags of the new files of each bin, if the bins become cubes.
     tags: Sequence[Mapping[str, str]] = ()
     #: New metadata that the commit sets; the new files are written for it.
     metadata: Metadata | None = None
@@ -98,9 +98,9 @@ class RewriteOutcome:
 def rewrite(
     log: DeltaLog, snapshot: Snapshot, work: RewriteRequest, *, runtime: Runtime, run: Runner = run_here
 ) -> RewriteOutcome:
-    """Rewrite the files of all bins, and commit that as one version; without bins, do nothing.
+    """Rewrite the files of all bins and commit them as one version; without bins, do nothing.
 
-    The new files of bins that are not committed are deleted.  Raises what
+    If a bin is not committed, its new files are deleted.  Raises what
     :func:`~trilake.delta.commands.optimize.optimize.optimize` raises.
     """
     if not work.bins:
@@ -114,7 +114,7 @@ def rewrite(
         lock = Lock()
 
         def advance(files: int) -> None:
-            with lock:  # local tasks run in threads, and one of them draws the progress bar
+            with lock:  # local tasks run in threads, which share the progress bar
                 bar.advance(files)
 
         job = Rewrite(log.store, plan, advance if local else None)
@@ -147,7 +147,7 @@ def _plan(snapshot: Snapshot, work: RewriteRequest, bins: int, runtime: Runtime)
             configuration=work.metadata.configuration,
             materialized=writes_partition_columns(protocol, work.metadata.configuration),
         )
-    # Bins and rows per file determine the sizes; this limit is for data that grow when rewritten.
+    # Bins and rows per file determine the sizes; this limit is for data that grow when they are rewritten.
     files = replace(files, configuration={**files.configuration, "delta.targetFileSize": str(2 * work.limit)})
     cores = os.cpu_count() or 1
     return RewritePlan(read, files, work.curve, work.memory, readers=max(1, cores // bins))
@@ -174,17 +174,17 @@ def _as_tasks(snapshot: Snapshot, work: RewriteRequest, files_plan: FilePlan) ->
 
 
 def _floats(files: FilePlan) -> list[tuple[str, ...]]:
-    """The floating-point columns that new files get bounds of, as physical paths."""
+    """The floating-point columns for which new files get bounds, as physical paths."""
     schema = files.stated_schema
     indexed = (path for path in files.statistics.indexed(schema) if path is not None)
     return [path for path in indexed if pa.types.is_floating(type_at(schema, path))]
 
 
 def _lacks_bound(json_string: str | None, path: tuple[str, ...]) -> bool:
-    """Whether a file's statistics have bounds of other columns, but no upper bound of this one."""
+    """Whether a file's statistics have bounds for other columns, but no upper bound for this one."""
     stats = orjson.loads(json_string) if json_string else {}
     if "maxValues" not in stats:
-        return False  # the writer of this file writes no bounds at all
+        return False  # this file's writer writes no bounds at all
     nulls, highest = stats.get("nullCount"), stats["maxValues"]
     for name in path:
         nulls = nulls.get(name) if isinstance(nulls, Mapping) else None
@@ -254,7 +254,7 @@ def _commit(
 def _goes_on(before: Snapshot, now: Snapshot, work: RewriteRequest) -> bool:
     """Whether files written for one version of the table are valid for another."""
     old, new = before.metadata, now.metadata
-    # Properties are compared below, and marks of identity columns advance with every append.
+    # Properties are compared below; every append advances the marks of identity columns.
     bare = replace(new, configuration=old.configuration, name=old.name, description=old.description)
     same = only_marks_moved(old, bare)
     settings = all(old.configuration.get(k) == new.configuration.get(k) for k in _DECISIVE)
@@ -264,7 +264,7 @@ def _goes_on(before: Snapshot, now: Snapshot, work: RewriteRequest) -> bool:
 def _still_there(
     before: Snapshot, now: Snapshot, bins: Sequence[Bin], rewritten: Sequence[Rewritten]
 ) -> list[Rewritten]:
-    """The bins whose files are all in the table as they were read, including deletion vectors."""
+    """The bins whose files are all still in the table, with the same deletion vectors."""
     read = before.adds.take(pa.array([f.number for r in rewritten for f in bins[r.number].files], pa.int64()))
     # Computed together: the form of a key depends on whether any file has a vector.
     keys = file_keys(pa.concat_tables([read, now.adds]))
