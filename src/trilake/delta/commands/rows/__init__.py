@@ -1,1 +1,1 @@
-"""Removing rows, and the commit and result of commands that change rows."""
+"""Removing rows; the commit and the result of commands that change rows."""

@@ -29,8 +29,8 @@ class ChangeResult(Displayed):
     Parameters
     ----------
     operation: its name in ``commitInfo``.
-    version: the committed version, or the newest one if nothing changed.
-    metrics: counts, bytes and milliseconds under the names of ``commitInfo.operationMetrics``.
+    version: the committed version, or the newest version if nothing changed.
+    metrics: counts, bytes and milliseconds, with the names of ``commitInfo.operationMetrics``.
     committed: whether there is a new version.
 
     >>> ChangeResult("DELETE", 7, {"numDeletedRows": 12000, "numRemovedFiles": 1, "executionTimeMs": 40})
@@ -44,7 +44,7 @@ class ChangeResult(Displayed):
 
     @property
     def rows(self) -> int | None:
-        """The number of changed or new rows; ``None`` if removed files did not state their number of rows."""
+        """The number of changed or new rows; ``None`` if removed files do not state their number of rows."""
         names = ("numDeletedRows", "numUpdatedRows", "numTargetRowsInserted")
         more = ("numTargetRowsUpdated", "numTargetRowsDeleted")
         counts = [self.metrics[n] for n in (*names, *more) if n in self.metrics]

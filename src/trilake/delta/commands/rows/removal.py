@@ -1,6 +1,6 @@
-"""Find the rows that match a predicate, and remove them: DELETE, and overwrite by predicate.
+"""Find the rows that match a predicate, and remove them, for DELETE and overwrite by predicate.
 
-Files whose statistics prove that every row matches are not read; for others only the predicate's columns are.
+Files whose rows all provably match by statistics are not read; of other files, only the predicate's columns are.
 :mod:`trilake.delta.commands.rows.row_changes` removes the rows.
 """
 
@@ -35,15 +35,15 @@ from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan, skip_files
 from trilake.expr import Filter
 from trilake.storage.base import Store
 
-#: Rows per evaluation of a predicate, which has a fixed cost of about 50,000 rows.
+#: Bytes and rows per evaluation of a predicate, whose fixed cost is that of about 50,000 rows.
 _PIECE_BYTES, _PIECE_ROWS = 16 << 20, 1 << 19
 
 
 @dataclass(frozen=True)
 class FoundRows:
-    """The matching rows: indexes by position of their file in ``snapshot.adds``, and the files that match whole.
+    """The matching rows: indexes by position of their file in ``snapshot.adds``, and the files whose rows all match.
 
-    ``looked_into`` are the positions of all files that may hold matching rows, including ``whole``.
+    ``looked_into`` are the positions of all files that may have matching rows, including ``whole``.
     """
 
     rows: Mapping[int, BitMap64]
@@ -64,7 +64,7 @@ class RemovedRows:
 
 
 def candidates(snapshot: Snapshot, filter: Filter) -> tuple[list[int], list[int]]:
-    """Positions of the files that must be searched, and of those whose every row matches by their statistics."""
+    """Positions of the files to search, and of those whose rows all match according to their statistics."""
     skipped = skip_files(snapshot, filter)
     keep, every = skipped.keep, skipped.all_rows
     assert keep is not None
@@ -102,10 +102,9 @@ def as_bitmap(positions: Positions) -> BitMap64:
 
 
 def matching_rows(store: Store, sources: Sequence[TouchedFile], plan: ReadPlan, filter: Filter) -> dict[int, Positions]:
-    """Indexes of the live rows of some files for which ``filter`` is true, by the number of the file; without files
-    that have none.
+    """Indexes of the live rows of some files for which ``filter`` is true, by file number.
 
-    ``plan`` reads the filter's columns.
+    Leaves out files without such rows.  ``plan`` reads the filter's columns.
     """
     matching: list[RowsOfFiles] = []
     for some in in_large_pieces(read_together(store, [s.file for s in sources], plan)):
@@ -153,7 +152,7 @@ def remove_rows(
 ) -> RemovedRows:
     """Find the rows of ``snapshot`` for which ``filter`` is true, and create the actions that remove them.
 
-    Writes new files, vectors and change files, but commits nothing.
+    Writes new files, vectors and change files, but does not commit.
     """
     to_remove = find_rows(log, snapshot, filter, run=run)
     removal = take_rows(

@@ -1,4 +1,4 @@
-"""Removing rows from a table: shared by DELETE, UPDATE, MERGE and overwrite by predicate.
+"""Removing rows from a table, for DELETE, UPDATE, MERGE and overwrite by predicate.
 
 A command decides which live rows it removes; :mod:`~trilake.delta.commands.rows.taken_rows` creates the actions.
 
@@ -55,7 +55,7 @@ from trilake.storage.base import Store
 CDF = "delta.enableChangeDataFeed"
 VECTORS = "delta.enableDeletionVectors"
 
-#: Runs a function over tasks, in any order and place.
+#: Runs a function for each task, in any order and place.
 Runner = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 
@@ -72,10 +72,10 @@ def run_here(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[A
 
 
 def uses_vectors(snapshot: Snapshot) -> bool:
-    """Whether removed rows go into deletion vectors."""
+    """Whether removing rows writes deletion vectors."""
     metadata = snapshot.metadata
     has_feature = "deletionVectors" in (snapshot.protocol.writer_features or ())
-    # Other formats (ORC, CSV, ...) never get one, whatever the property says.
+    # Files in other formats (ORC, CSV, ...) never get a vector, whatever the property says.
     return (
         has_feature and is_on(metadata.configuration, VECTORS) and metadata.provider.lower() in snapshot.engine.written
     )
@@ -89,8 +89,8 @@ def records_changes(snapshot: Snapshot) -> bool:
 def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True) -> None:
     """Check that rows of the table may be changed.
 
-    Raises ``UnsupportedProtocolError`` for an unsupported table, ``InvalidArgumentError`` for an append-only one or an
-    unsupported file format.  ``removes=False`` is for a command that only adds rows.
+    Raises ``UnsupportedProtocolError`` for an unsupported table, ``InvalidArgumentError`` for an append-only table or
+    an unsupported file format.  Set ``removes=False`` for a command that only adds rows.
     """
     metadata, uri = snapshot.metadata, snapshot.uri
     check_writable(snapshot.protocol, metadata, uri=uri, version=snapshot.version)
@@ -113,7 +113,7 @@ def check_removable(metadata: Metadata, operation: str, uri: str) -> None:
 
 
 def row_columns(snapshot: Snapshot) -> tuple[StructField, ...]:
-    """The columns with the id and version of moved rows, in this order; empty without row tracking."""
+    """The columns with the id and the version of moved rows, in this order; empty without row tracking."""
     conf = snapshot.metadata.configuration
     if not is_on(conf, row_tracking.ENABLED):
         return ()
@@ -122,19 +122,19 @@ def row_columns(snapshot: Snapshot) -> tuple[StructField, ...]:
 
 
 def whole_rows(snapshot: Snapshot) -> ReadPlan:
-    """The plan to read all columns of rows that are rewritten, followed by :func:`row_columns`."""
+    """The plan for reading all columns of rows that are rewritten, followed by :func:`row_columns`."""
     plan = read_plan(snapshot, None, None)
     return replace(plan, fields=(*plan.fields, *row_columns(snapshot)))
 
 
 def rewrite_plan(snapshot: Snapshot, job_id: str) -> FilePlan:
-    """The plan to write rows unchanged, followed by :func:`row_columns`."""
+    """The plan for writing rows unchanged, followed by :func:`row_columns`."""
     plan = changed_rows_plan(snapshot, snapshot.metadata, job_id)
-    return replace(plan, schema=read_schema(plan.schema))  # a file may lack a column that must not be null
+    return replace(plan, schema=read_schema(plan.schema))  # a file may lack a required column
 
 
 def changed_rows_plan(snapshot: Snapshot, metadata: Metadata, job_id: str) -> FilePlan:
-    """The plan to write changed rows under ``metadata``: like :func:`rewrite_plan`, for rows that have all columns."""
+    """The plan for writing changed rows with ``metadata``: like :func:`rewrite_plan`, for rows with all columns."""
     schema = metadata.schema
     return FilePlan(
         schema,
@@ -149,7 +149,7 @@ def changed_rows_plan(snapshot: Snapshot, metadata: Metadata, job_id: str) -> Fi
 
 
 def _extra_columns(snapshot: Snapshot) -> tuple[pa.Field, ...]:
-    """The columns of :func:`row_columns` in files, with Iceberg's ids where needed."""
+    """The columns of :func:`row_columns` in files, with Iceberg's ids if needed."""
     ids = (ROW_ID_FIELD, ROW_VERSION_FIELD)
     with_ids = bool(compat_versions(snapshot.metadata.configuration))
     return tuple(
@@ -159,7 +159,7 @@ def _extra_columns(snapshot: Snapshot) -> tuple[pa.Field, ...]:
 
 
 def change_file_plan(files: FilePlan) -> FilePlan:
-    """The plan to write change files of rows that ``files`` writes; ``_change_type`` is last."""
+    """The plan for change files of the rows that ``files`` writes; ``_change_type`` is the last column."""
     return replace(
         files,
         schema=read_schema(files.schema),
@@ -183,7 +183,7 @@ def with_change_type(rows: pa.RecordBatch, kind: str) -> pa.RecordBatch:
 class TouchedFile:
     """A file that a command reads: ``number`` is its position in ``snapshot.adds``.
 
-    ``base_row_id`` and ``commit_version`` are those of its rows that were never moved.
+    ``base_row_id`` and ``commit_version`` apply to its rows that were never moved.
     """
 
     number: int
@@ -205,15 +205,15 @@ def touched_files(snapshot: Snapshot, numbers: Sequence[int] | np.ndarray[Any, A
 
 
 def live_rows(adds: pa.Table) -> pa.ChunkedArray:
-    """The number of undeleted rows of each file; null if the statistics do not state it."""
+    """The number of undeleted rows of each file; null if the statistics lack it."""
     deleted = pc.fill_null(pc.struct_field(adds["deletionVector"], "cardinality"), 0)
     return pc.subtract(record_counts(adds), deleted)
 
 
 def with_row_ids(some: RowsOfFiles, sources: Sequence[TouchedFile], plan: ReadPlan, files: FilePlan) -> pa.RecordBatch:
-    """The columns of ``plan.output``, followed by id and version of each row, with row tracking.
+    """The columns of ``plan.output``, followed, with row tracking, by the id and the version of each row.
 
-    ``some`` are rows of the files of ``sources``, read with the plan of :func:`whole_rows`; ``files`` is that of
+    ``some`` are rows of the files ``sources``, read with the plan of :func:`whole_rows`; ``files`` is the plan of
     :func:`rewrite_plan`.
     """
     rows = some.rows.select(list(plan.output))
@@ -231,7 +231,7 @@ def with_row_ids(some: RowsOfFiles, sources: Sequence[TouchedFile], plan: ReadPl
 
 
 def in_packs(files: Sequence[TouchedFile]) -> list[Sequence[TouchedFile]]:
-    """Assign files to tasks: small ones share one, for a few tasks per core."""
+    """Assign files to tasks, a few tasks per core; small files share a task."""
     return list(packs(files, lambda f: f.file.size, pack_size(len(files), os.cpu_count() or 1)))
 
 
@@ -256,11 +256,11 @@ def commit_changes(
     user_metadata: str | None = None,
     **more: Any,
 ) -> Committed:
-    """Commit the actions of a command at the table's isolation level; ``more`` are further fields of the
-    :class:`~trilake.delta.commit.transaction.CommitPlan`.
+    """Commit the actions of a command at the table's isolation level.
 
-    Raises what :func:`trilake.delta.commit.transaction.commit` raises; after a conflict, the new files whose names
-    contain ``job_id`` are deleted.
+    ``more`` are further fields of the :class:`~trilake.delta.commit.transaction.CommitPlan`.  Raises what
+    :func:`trilake.delta.commit.transaction.commit` raises; after a conflict, deletes the new files, whose names contain
+    ``job_id``.
     """
     level = snapshot.properties.isolation_level()
     plan = CommitPlan(
@@ -282,7 +282,7 @@ def commit_changes(
 def discard(store: Store, actions: Iterable[Mapping[str, Any]], job_id: str) -> None:
     """Delete the data and change files of a job whose actions will never be committed.
 
-    Vectors stay for vacuum: an action does not show whether its vector is new.
+    Vectors stay for vacuum, since an action does not show whether its vector is new.
     """
     files = [a.get("cdc") or a.get("add") for a in actions]
     ownership.discard(store, [unquote(str(f["path"])) for f in files if f is not None and job_id in f["path"]])
@@ -320,8 +320,8 @@ class RowCounts:
 class RowChangeWriter:
     """The open data and change files of one task, and the :attr:`counts` of rows written.
 
-    A context manager: on an error, its files are deleted.  Incoming rows have passed the table's rules.  ``feed``
-    says whether the table records changes.
+    A context manager: on an error, deletes its files.  Incoming rows have passed the table's rules.  ``feed`` says
+    whether the table records changes.
     """
 
     def __init__(self, store: Store, files: FilePlan, task: int, *, feed: bool, runtime: Runtime | None = None) -> None:
@@ -330,7 +330,7 @@ class RowChangeWriter:
         self.rows = TaskWriter(store, files, task, runtime)
         self.changes = TaskWriter(store, change_file_plan(files), task, runtime)
         id_column = files.configuration.get(row_tracking.ID_COLUMN)
-        #: The column with the ids of moved rows; ``None`` without row tracking.
+        #: The column for the ids of moved rows; ``None`` without row tracking.
         self.id_column = next((f.name for f in files.extra if f.name == id_column), None)
 
     def __enter__(self) -> Self:
@@ -359,9 +359,10 @@ class RowChangeWriter:
         ----------
         new: the new rows.
         old: the old rows, for the change feed.
-        ids: the ids that they keep, with row tracking; their version is that of the commit.
+        ids: the ids of the rows, which they keep, with row tracking; their version is that of the commit.
         matched: whether they matched a condition.
-        dictionaries: string columns that are dictionaries in other rows of the file: a column has one type per file.
+        dictionaries: string columns that are dictionaries in other rows of the file, since a column has one type per
+            file.
         """
         self.record_update(new, old, matched=matched)
         self._write_new(as_dictionaries(new, dictionaries), ids)
@@ -369,7 +370,7 @@ class RowChangeWriter:
     def record_update(self, new: pa.RecordBatch, old: Iterable[pa.RecordBatch], *, matched: bool = True) -> None:
         """Record an update of rows whose data file is written elsewhere; parameters as in :meth:`update`.
 
-        Both images are whole where the table records changes.
+        If the table records changes, both images have all columns.
         """
         if self.feed:
             for rows in old:
@@ -388,7 +389,7 @@ class RowChangeWriter:
     def insert(self, new: pa.RecordBatch, *, feed: bool) -> None:
         """Write new rows.
 
-        Without ``feed`` the change feed reads them from the data files, which works where nothing else changed.
+        Without ``feed``, the change feed reads the rows from the data files, which works if nothing else changed.
         """
         if self.feed and feed:
             self.changes.write(with_change_type(self._as_read(new), "insert"))
@@ -402,8 +403,9 @@ class RowChangeWriter:
         self.rows.write(rows)
 
     def _as_read(self, new: pa.RecordBatch) -> pa.RecordBatch:
-        """Cast rows that passed the rules to the types of rows that were read, which are in the same change file
-        and all nullable.
+        """Cast rows that have passed the rules to the nullable types of rows that were read from files.
+
+        Both kinds of rows are in the same change file.
         """
         schema = self.changes.plan.schema.to_arrow_schema()
         columns = [as_nullable(c, f.type) for c, f in zip(new.columns, schema, strict=True)]
@@ -414,14 +416,15 @@ class RowChangeWriter:
         self.copy(new, [ids if ids is not None and f.name == self.id_column else none for f in self.files.extra])
 
     def close(self, pipelines: Iterable[RowPipeline | None]) -> tuple[WrittenFiles, tuple[Mapping[str, Any], ...]]:
-        """Finish all files; return what was written, and the actions of change files.  ``pipelines`` are the rules
-        that new rows passed.
+        """Finish all files; return what was written, and the actions of change files.
+
+        ``pipelines`` are the rules that new rows passed.
         """
         return WrittenFiles(tuple(self.rows.close()), _identity_marks(pipelines)), tuple(self.changes.close())
 
 
 def _identity_marks(pipelines: Iterable[RowPipeline | None]) -> dict[str, int]:
-    """The furthest identity values of several pipelines."""
+    """The furthest identity values among several pipelines."""
     marks: dict[str, int] = {}
     for pipeline in pipelines:
         if pipeline is None:

@@ -1,4 +1,4 @@
-"""Explain conditions and values that are written as other libraries do."""
+"""Explain conditions and values that are written in the style of other libraries."""
 
 from __future__ import annotations
 

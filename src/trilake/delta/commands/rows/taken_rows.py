@@ -1,6 +1,6 @@
 """The actions that remove rows from a table.
 
-Deletion vectors where the table has them, otherwise a copy of the rest of the file; files without
+These are deletion vectors if the table has them, otherwise copies of the remaining rows of files; files without
 remaining rows are just removed.
 
 Protocol: *Deletion Vectors*, *Add CDC File*.
@@ -56,9 +56,9 @@ from trilake.storage.base import Store
 class TakenRows:
     """The actions that remove rows, and their totals; see :func:`take_rows`.
 
-    ``removed`` are the paths of removed files as the log spells them.  ``rows`` were removed, ``None`` if a
-    removed file does not state its number of rows, and ``copied`` were copied.  A file that only got another vector
-    only counts as a vector.
+    ``removed`` are the paths of removed files as the log spells them.  ``rows`` is the number of removed rows, ``None``
+    if a removed file does not state its number of rows; ``copied`` is the number of copied rows.  A file that only gets
+    another vector counts only as a vector.
     """
 
     actions: tuple[Mapping[str, Any], ...] = ()
@@ -72,13 +72,13 @@ class TakenRows:
     vectors_added: int = 0
     vectors_updated: int = 0
     vectors_removed: int = 0
-    #: Whether the change feed must be read from change files alone, of which ``actions`` have those of the removed
+    #: Whether the change feed must be read only from change files; ``actions`` then has the change files of the removed
     #: rows.
     change_files: bool = False
 
     @property
     def metrics(self) -> dict[str, int]:
-        """Operation metrics under delta-spark's names."""
+        """Operation metrics with delta-spark's names."""
         changes = [a["cdc"] for a in self.actions if "cdc" in a]
         return {
             "numRemovedFiles": self.files_removed,
@@ -104,17 +104,17 @@ def take_rows(
     runtime: Runtime,
     run: Runner = run_here,
 ) -> TakenRows:
-    """Create the actions that remove rows of a snapshot.  Writes files and vectors, but commits nothing.
+    """Create the actions that remove rows of a snapshot.  Writes files and vectors, but does not commit.
 
     Parameters
     ----------
-    touched: the rows to remove by position of their file in ``snapshot.adds``: indexes in the file of undeleted rows.
-        A file whose every row is removed is removed; one without such rows stays.
-    whole: positions of files whose every row is removed.
+    touched: the rows to remove, by position of their file in ``snapshot.adds``: indexes of undeleted rows in the file.
+        If all rows of a file are in it, the file is removed; if none is, the file stays.
+    whole: positions of files whose rows are all removed.
     job_id: part of the names of new files.
-    change_type: the change feed's type of these rows.  Where the feed is on and a file is rewritten, so that the
+    change_type: the type of these rows in the change feed.  If the feed is on and a file is rewritten, so that the
         actions do not show which rows were removed, the rows go into change files.  ``None`` if the command writes
-        change files itself, or none are needed.
+        change files itself, or needs none.
     run: runs the copying of files.
 
     Raises ``MissingFileError``, ``CorruptFileError`` or ``DeletionVectorError`` for a file that cannot be read.
@@ -153,7 +153,7 @@ class _Outcome:
     rows: int | None
     copied: int
     change_files: bool
-    #: Physical rows of files whose statistics lack them.
+    #: The numbers of physical rows of files whose statistics lack them.
     records: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -213,7 +213,7 @@ def _by_vectors(
 
 
 def physical_rows(store: Store, file: FileTask) -> int:
-    """The number of rows in a Parquet file, including deleted ones, by its footer.
+    """The number of rows in a Parquet file, including deleted ones, from its footer.
 
     Raises ``MissingFileError`` or ``CorruptFileError``.
     """
@@ -228,9 +228,9 @@ def physical_rows(store: Store, file: FileTask) -> int:
 
 
 def add_with_vector(add: Mapping[str, Any], vector: Mapping[str, Any], records: int | None = None) -> dict[str, Any]:
-    """The ``add`` of a file with a new vector: its bounds are no longer tight.
+    """The ``add`` action of a file with a new vector: its bounds are not tight any more.
 
-    ``records`` are the rows of the file where its statistics lack them: a file with a vector must state them.
+    ``records`` is the file's number of rows, if its statistics lack it: a file with a vector must state it.
     """
     out = {k: v for k, v in add.items() if v is not None}
     for name in ("partitionValues", "tags"):
@@ -246,14 +246,14 @@ def add_with_vector(add: Mapping[str, Any], vector: Mapping[str, Any], records: 
 
 # --- Copy files without some of their rows, for tables without deletion vectors ---------------------------------------
 
-#: Most bytes of small files of a partition that are merged into one: otherwise frequent small changes would multiply
-#: small files, all of which every command opens.
+#: Up to this many bytes of small files in a partition are merged into one.  Otherwise, frequent small changes would
+#: multiply small files, all of which every command opens.
 _TOGETHER = 8 << 20
 
 
 @dataclass(frozen=True)
 class _Copy:
-    """A file to copy without some rows: a serialized bitmap of those, ``None`` for all of them."""
+    """A file to copy without some rows: a serialized bitmap of these, ``None`` for all rows."""
 
     source: TouchedFile
     taken: bytes | None
@@ -261,13 +261,13 @@ class _Copy:
 
 @dataclass(frozen=True)
 class CopiedFiles:
-    """The result of a task, whose first file is ``number``: actions, and the number of copied rows."""
+    """The result of a task: the number of its first file, actions, and the number of copied rows."""
 
     number: int
     copied: int = 0
     adds: tuple[Mapping[str, Any], ...] = ()
     cdc: tuple[Mapping[str, Any], ...] = ()
-    #: The error of the task; returned, so that the files of other tasks can be deleted too.
+    #: The error of the task; returned, so that the files of other tasks can be deleted, too.
     error: TrilakeError | None = None
 
 
@@ -310,7 +310,7 @@ class _CopyJob:
             return CopiedFiles(number, copied, tuple(rest.close()), tuple(changes.close()))
 
     def _rows(self, sources: Sequence[TouchedFile]) -> Iterator[RowsOfFiles]:
-        if len(sources) > 1:  # a column has one type per file, which may differ from that of one old file
+        if len(sources) > 1:  # a column has one type per file, which may differ from its type in an old file
             yield from read_together(self.store, [s.file for s in sources], self.read)
             return
         for positions, batch in rows_as_stored(self.store, sources[0].file, self.read):
@@ -321,11 +321,11 @@ _NONE = BitMap64().serialize()
 
 
 def _tasks(snapshot: Snapshot, copies: Sequence[_Copy]) -> list[list[_Copy]]:
-    """Assign files to tasks: small ones of a partition share one, and so do small partitions."""
+    """Assign files to tasks: small files of a partition share a task, and so do small partitions."""
     fields = partition_fields(snapshot.schema, snapshot.metadata.partition_columns)
     partitions = PartitionKeys.of_actions((c.source.file.partition_values for c in copies), fields).codes.tolist()
     groups: list[list[_Copy]] = []
-    #: The open group of each partition, and its bytes.
+    #: The open group of each partition, and its size in bytes.
     open_groups: dict[int, tuple[list[_Copy], int]] = {}
     for copy, partition in zip(copies, partitions, strict=True):
         file = copy.source.file
@@ -355,12 +355,12 @@ def copy_files(
     Parameters
     ----------
     sources: the files.
-    taken: the rows to drop, by number of their file; all rows of a file that is not listed.
+    taken: the rows to drop, by file number; of a file that is not listed, all rows.
     job_id: part of the names of new files.
-    feed: the change type of the dropped rows, which are then written into change files.
-    run: runs the copying; one task for each of the results.
+    feed: the change type of the dropped rows, which then go into change files.
+    run: runs the copying; each result comes from one task.
 
-    Raises ``MissingFileError`` or ``CorruptFileError`` for a file that cannot be read; then no new file is left.
+    Raises ``MissingFileError`` or ``CorruptFileError`` for a file that cannot be read; then no new file remains.
     """
     job = _CopyJob(store, whole_rows(snapshot), rewrite_plan(snapshot, job_id), feed)
     copies = [_Copy(s, taken[s.number].serialize() if s.number in taken else None) for s in sources]
