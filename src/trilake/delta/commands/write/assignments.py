@@ -1,7 +1,7 @@
-"""The ``SET`` of an UPDATE: new values by column, nested fields included, bound to a table.
+"""The ``SET`` of an UPDATE: new values by column, including nested fields, bound to a table.
 
-A value is a SQL expression over the old row, or a literal.  Spark's ANSI rules of assignment apply: what does not fit
-is an error.
+A value is a SQL expression over the old row, or a literal.  Spark's ANSI store assignment applies: a value that does
+not fit is an error.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Target:
 def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dict[str, Target]:
     """Resolve the names of an assignment.
 
-    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` for one that is assigned twice,
-    in part and as a whole, or that is an identity column.
+    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` for a column that is assigned twice,
+    both in part and as a whole, or that is an identity column.
     """
     result: dict[str, Target] = {}
     for name in names:
         path_parts = parse_path(name)
-        # Spark searches for the column first, then for its fields.
+        # As Spark does, search for the column first, then for its fields.
         missing = "FIELD_NOT_FOUND" if schema.find(path_parts[0]) is not None else "UNRESOLVED_COLUMN.WITH_SUGGESTION"
         with stating({"FIELD_NOT_FOUND": missing}):
             path = spelled(schema, path_parts)
@@ -91,9 +91,9 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
 
 
 def assigned_once(values: Iterable[tuple[tuple[str, ...], Value]]) -> dict[str, Value]:
-    """The values by the paths of their columns.
+    """The values by column path.
 
-    Raises ``InvalidArgumentError`` for a column that is assigned twice: one value would be lost silently.
+    Raises ``InvalidArgumentError`` for a column that is assigned twice: one value would be lost without notice.
     """
     out: dict[str, Value] = {}
     for column, value in values:
@@ -110,7 +110,7 @@ def assigned_once(values: Iterable[tuple[tuple[str, ...], Value]]) -> dict[str, 
 
 
 def given_columns(schema: StructType, assigned: Mapping[str, Target]) -> StructType:
-    """The columns of rows on their way back into the table, without generated columns to recompute."""
+    """The columns of rows that are written back to the table, without generated columns to recompute."""
     names = {t.path[0] for t in assigned.values()}
     fields = tuple(f for f in read_schema(schema).fields if f.name in names or generation_expression(f) is None)
     return StructType(fields)
@@ -125,7 +125,7 @@ class Assignments:
 
     schema: StructType
     targets: tuple[Target, ...] = ()
-    #: An expression, or one value for all rows, for each target.
+    #: For each target, an expression, or one value for all rows.
     values: tuple[Expression | pa.Scalar, ...] = ()
 
     @classmethod
@@ -167,7 +167,7 @@ def _with(column: pa.Array, path: tuple[str, ...], field: Any, new: Mapping[tupl
         return new[path]
     if not any(p[: len(path)] == path for p in new):
         return column
-    # Assigning a field of a null struct makes the struct non-null, with other fields null.
+    # If the struct is null, assigning a field makes it non-null, with all other fields null.
     children = [
         _with(child, (*path, f.name), f, new) for f, child in zip(field.type.fields, _fields(column), strict=True)
     ]
@@ -177,11 +177,11 @@ def _with(column: pa.Array, path: tuple[str, ...], field: Any, new: Mapping[tupl
 
 def _fields(column: pa.StructArray) -> Iterator[pa.Array]:
     for i in range(column.type.num_fields):
-        yield pc.struct_field(column, i)  # null where the struct is
+        yield pc.struct_field(column, i)  # null if the struct is
 
 
 def _check_reference_system(value: Expression, target: Target, schema: StructType) -> None:
-    """Refuse coordinates of a column of another spatial type: they would mean another place."""
+    """Refuse coordinates of a spatial column in a column of another spatial type: they would mean another place."""
     for field in filter(None, map(schema.find, sorted(value.columns))):
         if is_spatial(str(field.type)) and field.type != target.type:
             raise SchemaMismatchError(
@@ -201,7 +201,7 @@ def _bound(value: Any, target: Target, arrow: pa.Schema, now: dt.datetime) -> Ex
     type_ = target.type.arrow
     if pa.types.is_nested(type_) and pa.types.is_nested(expression.type):
         check_fields(expression.type, target.type, target.name)
-        return expression  # by name, field by field
+        return expression  # assigned by name, field by field
     try:
         return expression.cast(type_)
     except ExpressionError:
@@ -211,7 +211,7 @@ def _bound(value: Any, target: Target, arrow: pa.Schema, now: dt.datetime) -> Ex
 
 
 def _literal(value: Any, target: Target) -> pa.Scalar:
-    if getattr(value, "nanosecond", 0) > 0:  # of pandas, which Arrow would truncate to microseconds
+    if getattr(value, "nanosecond", 0) > 0:  # a pandas time, which Arrow would truncate to microseconds
         value = pa.scalar(value.value, pa.timestamp("ns"))
     elif type(value).__name__ == "datetime64":
         value = pa.array([value])[0]
@@ -231,9 +231,9 @@ def _literal(value: Any, target: Target) -> pa.Scalar:
 
 
 def _spelled(value: Any, type_: DataType, path: str) -> Any:
-    """A value whose dicts have the fields of the type's structs, in its spelling: Arrow drops unknown ones.
+    """The value with the type's spelling of struct fields in its dicts, since Arrow drops unknown fields.
 
-    Missing fields are null.  Raises ``SchemaMismatchError`` for a dict with others.
+    Missing fields are null.  Raises ``SchemaMismatchError`` for a dict with other fields.
     """
     match type_:
         case StructType() if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """CREATE TABLE and REPLACE TABLE.
 
-A table is described by its columns, with their rules in the metadata (comments, generated, identity and default
-columns), partitioning or clustering, properties and a comment.
+A table is described by its columns, with their rules in the metadata (comments; generated, identity and default
+columns), by partitioning or clustering, by properties and by a comment.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from trilake.delta.scan.generated import (
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 
 CreateMode = Literal["create", "create_if_not_exists", "replace", "create_or_replace"]
-#: The field metadata about missing values.
+#: The field metadata for rules about missing values.
 _RULES = (GENERATION_EXPRESSION, CURRENT_DEFAULT, IDENTITY_START, IDENTITY_STEP, ALLOW_EXPLICIT_INSERT)
 MODES: tuple[CreateMode, ...] = ("create", "create_if_not_exists", "replace", "create_or_replace")
 
@@ -55,7 +55,7 @@ MODES: tuple[CreateMode, ...] = ("create", "create_if_not_exists", "replace", "c
 class TableDescription:
     """The description of a new table.
 
-    ``cluster_by`` are clustering columns, nested ones too; it excludes ``partition_by``.
+    ``cluster_by`` are clustering columns, which may be nested; it excludes ``partition_by``.
     """
 
     schema: StructType
@@ -63,13 +63,13 @@ class TableDescription:
     properties: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
     cluster_by: tuple[PathLike, ...] = ()
-    #: The name of the table, if any, for people.
+    #: A name for users, if any.
     name: str | None = None
-    #: Format of the data files: ``parquet`` for a new table, by default that of a replaced table.
+    #: The format of the data files: ``parquet`` for a new table; by default that of the replaced table.
     data_format: str | None = None
     #: CHECK constraints, as names and conditions.
     checks: tuple[tuple[str, str], ...] = ()
-    #: Whether a catalogue manages its files; for the history only.
+    #: Whether a catalogue manages the table's files; only for the history.
     managed: bool = False
 
 
@@ -116,7 +116,7 @@ def with_rules(
 ) -> StructType:
     """Add rules for missing values to the metadata of columns.
 
-    Arrow fields may have them in their metadata, in the protocol's words, as those of deltalake do.  Raises
+    Arrow fields, such as those of deltalake, may have the rules in their metadata, with the protocol's keys.  Raises
     ``InvalidArgumentError`` for a rule of an unknown column, and for two rules of one column.
     """
     columns = as_arrow(columns)
@@ -189,7 +189,7 @@ def create_table(
     log: the log of the new table.
     table: its description.
     mode: ``create`` refuses an existing table, ``create_if_not_exists`` keeps it, ``replace`` requires one and replaces
-        its rows and schema, ``create_or_replace`` creates or replaces.
+        its rows and schema, ``create_or_replace`` does either.
     runtime: clock and ids.
 
     A replaced table keeps its history, id and protocol features.
@@ -275,7 +275,7 @@ def described(
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a described table, which replaces ``base`` if that exists.
 
-    Columns may only be missing where ``may_be_empty``: then the first rows or ALTER TABLE add them.  Raises what
+    With ``may_be_empty``, columns may be missing: the first rows or ALTER TABLE then add them.  Raises what
     :func:`create_table` raises.
     """
     schema = strip(table.schema)
@@ -381,7 +381,7 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
 
 
 def clustering_of(table: TableDescription, schema: StructType, base: Snapshot | None) -> dict[str, str | None]:
-    """The metadata domain of the clustering columns; removed where only the replaced table had some."""
+    """The metadata domain of the clustering columns; ``None`` removes it if only the replaced table has one."""
     if table.cluster_by:
         return {DOMAIN: clustering_domain(schema, table.cluster_by, partitioned=bool(table.partition_by))}
     return {DOMAIN: None} if base is not None and DOMAIN in base.state.domains else {}

@@ -1,8 +1,8 @@
 """DELETE: remove the rows for which a predicate is true.
 
-Files whose every row matches by partition values or statistics are removed unread; for others see
-:mod:`trilake.delta.commands.rows.removal`.  :class:`Deletion` holds both ends of the command, so that another engine
-can find the rows in between.
+Files whose rows all match by partition values or statistics are removed unread; for others see
+:mod:`trilake.delta.commands.rows.removal`.  :class:`Deletion` is the start and the end of the command, so that another
+engine can find the rows in between.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Deletion:
 
     Parameters
     ----------
-    predicate: the predicate in the history.
-    filter: the same, to skip files; with ``None`` every file counts as read.
+    predicate: the predicate, for the history.
+    filter: the predicate as a filter, to skip files; with ``None`` every file counts as read.
     txn: an application id and its transaction version, which is committed even if no row is deleted.
     """
 
@@ -80,7 +80,7 @@ class Deletion:
     ) -> ChangeResult:
         """Remove the rows and commit.  ``other_reads`` are reads of other rows by subqueries in the predicate.
 
-        Raises a ``ConflictError`` if another commit excludes this one.
+        Raises a ``ConflictError`` if another commit conflicts.
         """
         snapshot, scanned = self.snapshot, self.watch.lap()
         job_id = self.runtime.new_id()
@@ -116,7 +116,7 @@ class Deletion:
 
 
 def read_set(snapshot: Snapshot, filter: Filter | None, matching: FoundRows, removed: frozenset[str]) -> ReadSet:
-    """The reads of a command with ``filter``: the whole table, without one."""
+    """The reads of a command with ``filter``; without a filter, the whole table."""
     if filter is None:
         return ReadSet(whole_table=True, removed=removed)
     predicates = (PartitionPredicate.of(snapshot, filter),)
@@ -138,10 +138,10 @@ def delete_rows(
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> ChangeResult:
-    """Delete the rows of a table for which ``filter`` is true; all rows without one.
+    """Delete the rows of a table for which ``filter`` is true; all rows without a filter.
 
-    A predicate that no row matches commits nothing.  Raises ``InvalidArgumentError`` for an append-only table,
-    ``FilterError`` if the predicate fails on a row, a ``ConflictError`` if another commit excludes this one.
+    If no row matches, nothing is committed.  Raises ``InvalidArgumentError`` for an append-only table,
+    ``FilterError`` if the predicate fails on a row, and a ``ConflictError`` if another commit conflicts.
     """
     predicate = "true" if filter is None else filter.text
     command = Deletion(log, snapshot, predicate, filter, runtime or log.engine.runtime)

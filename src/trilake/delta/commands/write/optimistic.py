@@ -1,4 +1,4 @@
-"""``Transaction``: reads and changes of one table as one commit, for engines built on this library.
+"""``Transaction``: reads and changes of one table as one commit, for engines built on trilake.
 
 Concurrent commits are checked against its reads; see :mod:`trilake.delta.commit.conflicts`.
 """
@@ -41,7 +41,7 @@ _FIELDS = {"path": str, "partitionValues": dict, "size": int, "modificationTime"
 class OptimisticTransaction:
     """An optimistic transaction on the newest version of a table (or on ``version``).
 
-    Nothing is locked and nothing is visible before :meth:`commit`, which succeeds only if the transaction could as
+    It locks nothing, and nothing is visible before :meth:`commit`, which succeeds only if the transaction could as
     well have run after all concurrent commits.
 
     Parameters
@@ -82,9 +82,9 @@ class OptimisticTransaction:
 
     def read(self, filter: FilterLike | None = None) -> pa.Table:
         """Read the files that may hold a row for which ``filter`` is true: one row per file, with the fields of
-        its ``add``.
+        ``add``.
 
-        They count as read, and so does every file that others add to these partitions.
+        These files count as read, and so does every file that others add to their partitions.
         """
         if filter is None:
             self._reads = replace(self._reads, whole_table=True)
@@ -101,8 +101,9 @@ class OptimisticTransaction:
         return files
 
     def read_transaction(self, app_id: str) -> int | None:
-        """The transaction version of the application ``app_id``, or ``None``; a concurrent change of it is a
-        conflict.
+        """The transaction version of the application ``app_id``, or ``None``.
+
+        A concurrent change of it is a conflict.
         """
         self._reads = replace(self._reads, app_ids=self._reads.app_ids | {app_id})
         txn = self.snapshot.state.txns.get(app_id)
@@ -111,7 +112,7 @@ class OptimisticTransaction:
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def write(self, data: pa.Table | pa.RecordBatchReader) -> None:
-        """Write the rows of ``data`` into new files, which the commit adds; the table's rules apply."""
+        """Write the rows of ``data`` to new files, which the commit adds; the table's rules apply."""
         metadata = self._metadata or self.snapshot.metadata
         source, now = with_marked(from_arrow(data.schema), metadata.schema), self.runtime.clock_ms()
         plan = FilePlan(
@@ -130,10 +131,9 @@ class OptimisticTransaction:
         self._actions += [{"add": a} for a in part.actions]
 
     def add(self, file: Mapping[str, Any]) -> None:
-        """Add an existing file; ``file`` holds the fields of an ``add`` action, as JSON or as :meth:`read` returns
-        them.
+        """Add an existing file; ``file`` holds the fields of an ``add`` action, as JSON or in the form of :meth:`read`.
 
-        Raises ``InvalidArgumentError`` for missing or invalid fields, and for partition columns other than the
+        Raises ``InvalidArgumentError`` for missing or invalid fields, and for partition columns that differ from the
         table's.
         """
         action = add_action(file)
@@ -143,7 +143,7 @@ class OptimisticTransaction:
     def remove(self, files: pa.Table | Iterable[str], *, data_change: bool = True) -> None:
         """Remove ``files`` of the snapshot: rows of :meth:`read`, or paths as the log spells them.
 
-        ``data_change=False`` says that the rows are moved to other files.
+        Set ``data_change=False`` if the rows are moved to other files.
         """
         paths = pa.array(files["path"].to_pylist() if isinstance(files, pa.Table) else list(files), pa.string())
         live = self.snapshot.adds["path"]
@@ -166,8 +166,9 @@ class OptimisticTransaction:
         self._protocol = protocol
 
     def set_transaction(self, app_id: str, version: int) -> None:
-        """Record the transaction ``version`` of the application ``app_id``; a concurrent commit that does so is a
-        conflict.
+        """Record the transaction ``version`` of the application ``app_id``.
+
+        If a concurrent commit does so, too, that is a conflict.
         """
         self._txns[app_id] = version
 
@@ -175,7 +176,7 @@ class OptimisticTransaction:
         """Set the ``configuration`` of the metadata domain ``domain``; ``None`` removes it."""
         self._domains[domain] = configuration
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # --- commit ------------------------------------------------------------------------------------------------------
 
     def commit(
         self,
@@ -185,7 +186,7 @@ class OptimisticTransaction:
         metrics: Mapping[str, Any] | None = None,
         user_metadata: str | None = None,
     ) -> int:
-        """Commit, past every concurrent commit without a conflict; return the new version.
+        """Commit after all concurrent commits that do not conflict; return the new version.
 
         Parameters
         ----------
@@ -195,7 +196,7 @@ class OptimisticTransaction:
 
         Raises ``InvalidArgumentError`` if an append-only table would lose rows, a ``ConflictError`` that
         names the winner, and ``UnknownOutcomeError`` if the store cannot tell whether the commit landed.  In
-        the first two cases nothing was committed, and files that :meth:`write` created are left for vacuum.
+        the first two cases nothing is committed, and files that :meth:`write` created are left for vacuum.
         """
         if self._done:
             raise InvalidArgumentError("the transaction was committed already", help="begin a new one")
@@ -224,7 +225,7 @@ class OptimisticTransaction:
         if self._isolation is not None:
             return self._isolation
         if self._actions and not any(_changes_data(a) for a in self._actions):
-            return "SnapshotIsolation"  # rows only moved: what others add does not matter
+            return "SnapshotIsolation"  # rows are only moved, so files that others add do not matter
         return self.snapshot.properties.isolation_level()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What an overwrite replaces: everything, the partitions that get rows, or the rows that match a predicate."""
+"""What an overwrite replaces: everything, the partitions of the new rows, or the rows that match a predicate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trilake.expr import Filter, parse_filter
 
 @dataclass(frozen=True)
 class Replaced:
-    """The actions that remove what is replaced, the reads to find it, and its metrics."""
+    """The actions that remove replaced rows, the reads that find them, and metrics."""
 
     actions: tuple[Mapping[str, Any], ...] = ()
     read: ReadSet = field(default_factory=ReadSet)
@@ -50,8 +50,9 @@ def replace_files(
     runtime: Runtime,
     run: Runner,
 ) -> Replaced:
-    """Find what the new files ``adds`` replace in ``base``: the rows for which ``where`` is true, with ``dynamic`` the
-    partitions of ``adds``, otherwise everything.
+    """Find what the new files ``adds`` replace in ``base``.
+
+    That is the rows for which ``where`` is true, with ``dynamic`` the partitions of ``adds``, otherwise everything.
     """
     if where is not None:
         return _matching(log, base, files, metadata, adds, where, runtime, run)
@@ -68,7 +69,7 @@ def _whole(files: pa.Table, read: ReadSet, runtime: Runtime) -> Replaced:
 
 
 def _partitions(base: Snapshot, adds: Sequence[Mapping[str, Any]], runtime: Runtime) -> Replaced:
-    """Dynamic overwrite: only now it is known that exactly the partitions that get rows are read."""
+    """Dynamic overwrite: only the written files show which partitions count as read."""
     fields = partition_fields(base.schema, base.metadata.partition_columns)
     partitions = PartitionKeys.of_actions((a["partitionValues"] for a in adds), fields).distinct()
     same = PartitionKeys.of(base.adds["partitionValues"], fields).among(partitions)
@@ -102,7 +103,7 @@ def _matching(
     )
 
 
-# --- Validate what an overwrite replaces, for an existing table, and the condition it puts on new rows ----------------
+# --- Validate what an overwrite of an existing table replaces, and its condition for new rows -------------------------
 
 
 def check_dynamic_alone(request: WriteRequest, uri: str | None = None) -> None:
@@ -126,9 +127,9 @@ def check_dynamic_alone(request: WriteRequest, uri: str | None = None) -> None:
 
 
 def settled_overwrite(base: Head, request: WriteRequest, uri: str) -> WriteRequest:
-    """The request, with a dynamic overwrite if that is requested or the default, and the table is partitioned.
+    """The request; with a dynamic overwrite if that is requested or the default, and the table is partitioned.
 
-    Raises ``InvalidArgumentError`` if something else says what is replaced, too.
+    Raises ``InvalidArgumentError`` if the request also chooses in another way what to replace.
     """
     if not base.metadata.partition_columns:
         return replace(request, partition_overwrite="static") if request.partition_overwrite == "dynamic" else request
@@ -147,7 +148,7 @@ def settled_overwrite(base: Head, request: WriteRequest, uri: str) -> WriteReque
 
 
 def required_of_rows(request: WriteRequest, metadata: Metadata) -> Filter | None:
-    """The condition that every new row must satisfy; ``None`` without one.
+    """The condition that every new row must satisfy; ``None`` if there is none.
 
     A part of ``replace_where`` without columns, such as ``false``, does not restrict rows.  Raises
     ``InvalidArgumentError`` for data columns where only partition columns are allowed.

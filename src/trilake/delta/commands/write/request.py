@@ -24,7 +24,7 @@ _OPTIMIZED_WRITES = ("delta.autoOptimize", "delta.autoOptimize.optimizeWrite")
 class WriteRequest:
     """The caller's request; see :func:`trilake.write`.
 
-    ``txn`` is an application id and its transaction version: a table that has that version, or a newer one, stays
+    ``txn`` is an application id and its transaction version: if the table has that version, or a newer one, it stays
     unchanged.
     """
 
@@ -33,7 +33,7 @@ class WriteRequest:
     partition_by: tuple[str, ...] | None = None
     properties: Mapping[str, str] | None = None
     replace_where: str | None = None
-    #: Whether the new rows must match ``replace_where``, and whether it may name columns of data.
+    #: Whether new rows must match ``replace_where``, and whether it may name data columns.
     replace_where_checked: bool = True
     replace_where_data: bool = True
     partition_overwrite: Literal["static", "dynamic"] = "static"
@@ -42,16 +42,16 @@ class WriteRequest:
     isolation: IsolationLevel | None = None
     user_metadata: str | None = None
     operation: str = "WRITE"
-    #: The metric that counts new files.
+    #: The name of the metric with the number of new files.
     files_metric: str = "numFiles"
     #: The operation parameters of the commit; by default mode, partitioning and predicate.
     parameters: Mapping[str, Any] | None = None
-    #: For a write that creates or replaces a table by name: whether a catalogue manages its files.  The commit then
-    #: describes the table, unless ``parameters`` does.
+    #: Whether a catalogue manages the table's files, for a write that creates or replaces a table by name.  The commit
+    #: then describes the table, unless ``parameters`` does.
     managed: bool | None = None
-    #: Whether it is an overwrite by ``saveAsTable``, which the commit records.
+    #: Whether this is an overwrite by ``saveAsTable``, which the commit records.
     save_as_table: bool = False
-    #: The description, except columns, of a table to create or replace from the rows: CREATE TABLE AS SELECT.
+    #: For CREATE TABLE AS SELECT: the description, except columns, of the table to create or replace from the rows.
     description: TableDescription | None = None
     #: Format of the data files; by default the table's own, and Parquet for a new table.
     data_format: str | None = None
@@ -61,15 +61,15 @@ class WriteRequest:
     default_properties: Mapping[str, str] | None = None
     #: Whether an overwrite of a partitioned table is dynamic by default.
     prefer_dynamic: bool = False
-    #: Whether to shuffle rows by partition first, for fewer and larger files; ``None``: as the table says.
+    #: Whether to shuffle rows by partition first, for fewer and larger files; ``None`` follows the table.
     optimize_write: bool | None = None
-    #: Most rows per data file; ``None`` for no limit.
+    #: The most rows per data file; ``None`` for no limit.
     max_records_per_file: int | None = None
     #: Parquet compression, see :func:`~trilake.delta.files.file_plan.parse_compression`; ``None``: snappy.
     compression: str | None = None
-    #: ``False`` for rows that are only moved from other files: the change feed and streams ignore them.
+    #: ``False`` for rows that are only moved from other files, which the change feed and streams ignore.
     data_change: bool = True
-    #: Whether the table must exist, so that a dropped one is not created again.
+    #: Whether the table must exist; prevents a dropped table from being created again.
     must_exist: bool = False
 
     def __post_init__(self) -> None:
@@ -146,16 +146,16 @@ def _transaction_id(txn: object) -> tuple[str, int]:
     )
 
 
-# --- Files that a write job left in a table's folder ------------------------------------------------------------------
+# --- Files that a write job leaves in a table's folder ----------------------------------------------------------------
 
 
 def files_of_job(log: DeltaLog, job_id: str) -> list[str]:
-    """List the data files of a write job in the table's folder, whether a commit names them or not."""
+    """List the data files of a write job in the table's folder, even if no commit names them."""
     return [o.key for o in log.store.list() if job_id in o.key]
 
 
 def left_behind(log: DeltaLog, job_id: str) -> str:
-    """The files that a failed job left, as part of a sentence."""
+    """The end of a sentence that names the files of a failed job."""
     files = files_of_job(log, job_id)
     if not files:
         return "no files remain"

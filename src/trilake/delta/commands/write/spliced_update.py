@@ -1,10 +1,10 @@
-"""UPDATE of a file without decoding unchanged columns: their column chunks are copied.
+"""UPDATE of a file without decoding unchanged columns, whose column chunks are copied.
 
-Rewriting a file spends most of its time on columns that ``SET`` does not assign.  Only assigned columns are read and
-encoded here, with those that expressions, constraints and the change feed need.  The rows keep their places.
+A rewrite of a file spends most of its time on columns that ``SET`` does not assign.  Here, only assigned columns are
+read and encoded, and those read that expressions, constraints and the change feed need.  The rows keep their order.
 
 :meth:`Splicing.of` checks for which commands the result equals that of a full rewrite, and :meth:`Splicing.update` for
-which files; for others, and after any error, rows are rewritten, which reports the error.
+which files.  For others, and after any error, the rows are rewritten, which reports the error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from trilake.storage.base import Store
 
 #: Rows that are updated together, and buffered bytes of their columns.
 _CHUNK, _WAITING = 1 << 17, 64 << 20
-#: Most bytes of the columns read of one row group, all of which are in memory at once.
+#: The most bytes that the columns read of one row group may take, since all are in memory at once.
 _LARGEST_GROUP = 512 << 20
 _TARGET = "delta.targetFileSize"
 
@@ -79,10 +79,10 @@ class Splicing:
 
     Parameters
     ----------
-    read: of the columns that are needed.
-    files: how the table's files are written.
-    rules: those for the needed columns.
-    assigned: the columns that change, of ``files.schema``.
+    read: the plan for reading the needed columns.
+    files: the plan for writing the table's files.
+    rules: the rules for the needed columns.
+    assigned: the columns of ``files.schema`` that change.
     not_null: columns that are not read, and must not be null in rows that change.
     """
 
@@ -99,12 +99,12 @@ class Splicing:
     def of(
         cls, store: Store, wide: ReadPlan, files: FilePlan, assignments: Assignments, rules: RowRules, *, feed: bool
     ) -> Splicing | None:
-        """``None`` if other columns than the assigned ones may change, or rows are stored differently.
+        """The splicing of a command; ``None`` if unassigned columns may change, or rows are stored differently.
 
         Parameters
         ----------
-        wide: reads all columns of the table.
-        rules: those of whole rows.
+        wide: the plan for reading all columns of the table.
+        rules: the rules for whole rows.
         """
         is_parquet = files.provider == "parquet" and files.engine.format(files.provider) is None
         more = bool(files.extra) or len(files.partition_schema) > 0
@@ -150,9 +150,9 @@ class Splicing:
     def update(
         self, task: int, source: TouchedFile, matched: Positions | None, stated: OldStatistics
     ) -> Spliced | None:
-        """Write a file with new values in the rows of ``matched``, all of them if it is ``None``.
+        """Write a file with new values in the rows ``matched``, or in all rows if it is ``None``.
 
-        Returns ``None``, without side effects, where its rows have to be rewritten.
+        Returns ``None``, without side effects, if the rows must be rewritten.
         """
         if source.file.vector is not None or "" in source.file.partition_values.values():
             return None
@@ -177,14 +177,16 @@ class Splicing:
         except (NotSpliceable, ObjectNotFoundError, CorruptFileError, SchemaMismatchError, ExpressionError):
             return None
         except OSError as e:
-            if type(e) is not OSError:  # errors of the store
+            if type(e) is not OSError:  # errors of the store have other types
                 raise
             return None
         return Spliced(new_files, cdc, out.counts.updated, sum(old.rows) - out.counts.updated)
 
     def _checked(self, opened: pa.NativeFile, old: Parts) -> tuple[pa.Schema, Footer]:
-        """The assigned columns as stored in the file.  Raises ``NotSpliceable`` for a file with other columns than
-        the table's current ones, or without space for the new values.
+        """The assigned columns as the file stores them.
+
+        Raises ``NotSpliceable`` if the file's columns differ from the table's current ones, or lack space for the new
+        values.
         """
         try:
             file = open_parquet(opened)
@@ -203,7 +205,7 @@ class Splicing:
         assigned_names = [f.physical_name for f in self.assigned]
         if rebasing is not None and not rebasing.changes.keys().isdisjoint(assigned_names):
             raise NotSpliceable("days and times of the file are those of the old calendar")
-        # Some columns may take more memory than allowed.
+        # Some columns may exceed the memory limit.
         read = {f.physical_name for f in self.read.fields}
         if any(sum(c.uncompressed_size for c in g if c.path.split(".")[0] in read) > _LARGEST_GROUP for g in footer):
             raise NotSpliceable("a row group is large")
@@ -227,7 +229,7 @@ class Splicing:
         ]
 
     def _partition(self, source: TouchedFile) -> tuple[str | None, ...]:
-        """The partition values of the file in trilake's spelling."""
+        """The partition values of the file as trilake spells them."""
         columns = [self.files.schema.field(c) for c in self.files.partition_columns]
         plan = replace(self.read, fields=tuple(columns))
         constants = partition_constants(source.file, plan)
@@ -303,7 +305,7 @@ class Splicing:
 
 
 def _together(groups: Iterator[_Group]) -> Iterator[list[_Group]]:
-    """Row groups whose new values are computed together: one evaluation has a fixed cost of thousands of rows."""
+    """Row groups whose new values are computed together, since an evaluation has a fixed cost of thousands of rows."""
     waiting, rows, size = list[_Group](), 0, 0
     for group in groups:
         waiting.append(group)
@@ -317,12 +319,12 @@ def _together(groups: Iterator[_Group]) -> Iterator[list[_Group]]:
 
 
 def _replaced(group: _Group, name: str, new: pa.Array) -> pa.ChunkedArray:
-    """The values of a column of a row group with the new ones in place."""
+    """The values of a column in a row group, with the new ones in their rows."""
     if group.count == group.rows:
         return pa.chunked_array([new])
     old = [b.column(name) for b in group.old]
     if pa.types.is_dictionary(old[0].type) and group.count:
-        # With one dictionary, only indexes are replaced and no string is compared twice.
+        # With one dictionary, only indexes are replaced, and strings are not compared again.
         *old, new = pa.chunked_array([*old, new.dictionary_encode()]).unify_dictionaries().chunks
     out, at = [], 0
     for values, hit in zip(old, group.matching, strict=True):
@@ -339,7 +341,7 @@ def _with(old: pa.Array, hit: npt.NDArray[np.bool_], new: pa.Array) -> pa.Array:
 
 
 def _decimals_as_integers(schema: pa.Schema, footer: Footer) -> bool:
-    """How the file stores decimals that fit into integers."""
+    """Whether the file stores decimals as integers if they fit."""
     pairs = zip(schema, footer[0], strict=True)
     return not any(
         pa.types.is_decimal(f.type) and f.type.precision <= 18 and "FIXED" in c.physical_type for f, c in pairs

@@ -1,10 +1,10 @@
 """UPDATE: give new values to the rows for which a condition is true.
 
-Matching rows are read whole, others by the columns of the condition.  With deletion vectors new rows go into new files;
-otherwise files are rewritten.  New rows pass the table's rules, keep their row ids, and both images go into change
-files where the feed is on.
+Of matching rows all columns are read, of others only those of the condition.  With deletion vectors, new rows go into
+new files; otherwise files are rewritten.  New rows pass the table's rules and keep their row ids; if the change feed is
+on, both images go into change files.
 
-:class:`Update` holds both ends of the command, so that another engine can compute the rows in between.
+:class:`Update` is the start and the end of the command, so that another engine can compute the rows in between.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from trilake.errors import TrilakeError
 from trilake.expr import Filter
 from trilake.storage.base import Store
 
-#: Rows that are updated together.
+#: Rows updated together.
 _CHUNK = 1 << 17
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True)
 class UpdatedPart:
-    """The result of an update task: actions of its files, and the rows they replace.
+    """The result of an update task: the actions of its files, and the rows that they replace.
 
     ``taken`` are serialized bitmaps of row indexes by position in ``snapshot.adds``, ``replaced`` the positions of
     fully rewritten files, ``copied`` their number of unchanged rows.
@@ -79,7 +79,7 @@ class UpdatedPart:
     replaced: tuple[int, ...] = ()
     updated: int = 0
     copied: int = 0
-    #: The error of the task, whose files are deleted; returned, so that the files of other tasks can be deleted too.
+    #: The error of the task, whose files are deleted; returned, so that the files of other tasks can be deleted, too.
     error: TrilakeError | None = None
 
 
@@ -89,8 +89,8 @@ class Update:
 
     Parameters
     ----------
-    predicate: the predicate in the history; ``None`` for all rows.
-    filter: the same, to skip files; with ``None`` every file counts as read.
+    predicate: the predicate, for the history; ``None`` for all rows.
+    filter: the predicate as a filter, to skip files; with ``None`` every file counts as read.
     txn: an application id and its transaction version, which is committed even if no row changes.
     """
 
@@ -121,8 +121,8 @@ class Update:
     ) -> ChangeResult:
         """Remove the old rows and commit.  ``other_reads`` are reads of other rows by subqueries.
 
-        Raises the error of a part that failed, and a ``ConflictError`` if another commit excludes this one; either
-        way the new files are deleted.
+        Raises the error of a part that failed, and a ``ConflictError`` if another commit conflicts; in both cases,
+        deletes the new files.
         """
         snapshot, parts = self.snapshot, list(parts)
         adds, cdc = [a for p in parts for a in p.written.actions], [a for p in parts for a in p.cdc]
@@ -180,13 +180,13 @@ class Update:
 def update_rules(
     metadata: Metadata, columns: StructType, *, uri: str, runtime: Runtime, spark: bool = False, zoned: bool = False
 ) -> RowRules:
-    """The rules for rewritten rows with new values; ``columns`` are those of the rows."""
+    """The rules for rewritten rows with new values; ``columns`` are the columns of the rows."""
     now_ms = runtime.clock_ms()
     return RowRules.of(metadata, columns, uri=uri, now_ms=now_ms, spark=spark, zoned=zoned, rewrite=True)
 
 
 def new_images(pipeline: RowPipeline, rows: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
-    """Apply the table's rules to rows with new values; ``schema`` is that of the files."""
+    """Apply the table's rules to rows with new values; ``schema`` is the schema of the files."""
     arrow_schema, ruled = schema.to_arrow_schema(), pipeline.apply(rows)
     columns = [as_nullable(c, f.type) for c, f in zip(ruled.columns, arrow_schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema)
@@ -195,13 +195,13 @@ def new_images(pipeline: RowPipeline, rows: pa.RecordBatch, schema: StructType) 
 # --- without Spark ---------------------------------------------------------------------------------------------------
 
 
-#: A file and its matching rows; ``None`` for all of them.
+#: A file and its matching rows; ``None`` for all rows.
 _Matching: TypeAlias = tuple[TouchedFile, Positions | None]
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Files of one task; every row of those in ``whole`` matches."""
+    """Files of one task; all rows of the files in ``whole`` match."""
 
     number: int
     files: tuple[TouchedFile, ...]
@@ -245,7 +245,7 @@ class _UpdateJob:
         return self._write_again(group, matches)
 
     def _found(self, group: _Group) -> list[_Matching]:
-        """The files with matching rows, and which rows; ``None`` for all."""
+        """The files with matching rows, and which rows these are; ``None`` for all."""
         searched = [s for s in group.files if s.number not in group.whole]
         rows_by_file: dict[int, Positions] = {}
         if searched:
@@ -260,7 +260,7 @@ class _UpdateJob:
         whole = [matched is None or not self.vectors for _, matched in matches]
         replaced = tuple(s.number for (s, _), all_of_it in zip(matches, whole, strict=True) if all_of_it)
         bitmaps = {s.number: as_bitmap(m).serialize() for s, m in matches if m is not None and self.vectors}
-        #: String columns that are dictionaries in the other rows: a column has one type per file.
+        #: String columns that are dictionaries in the other rows, since a column has one type per file.
         dictionaries: Collection[str] = ()
         pipeline = self.rules.start(group.number)
         with RowChangeWriter(self.store, self.files, group.number, feed=self.feed) as out:
@@ -279,7 +279,7 @@ class _UpdateJob:
         return UpdatedPart(new_files, cdc, bitmaps, replaced, out.counts.updated, copied)
 
     def _rows(self, matches: Sequence[_Matching]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-        """The matching rows of files, and the others where these are rewritten."""
+        """The matching rows of files, and the other rows if these are rewritten."""
         small = [f for f in matches if f[0].file.size <= MERGED_FILE and len(matches) > 1]
         for pack in packs(small, lambda f: f[0].file.size, len(small)):
             sources = [s for s, _ in pack]
@@ -332,17 +332,17 @@ def update_rows(
     user_metadata: str | None = None,
     runtime: Runtime | None = None,
 ) -> ChangeResult:
-    """Give new values to the rows of a table for which ``filter`` is true; to all rows without one.
+    """Give new values to the rows of a table for which ``filter`` is true; to all rows without a filter.
 
     Parameters
     ----------
     set: by column (``a``, or ``a.b`` for a struct field) a SQL expression over the old row, or a value other than
         a string.
 
-    A condition without matches commits nothing.  Raises ``InvalidArgumentError`` for an append-only table or
-    columns that cannot be assigned, ``SchemaMismatchError`` for an unknown column or a value that does not fit,
+    If no row matches, nothing is committed.  Raises ``InvalidArgumentError`` for an append-only table or columns that
+    cannot be assigned, ``SchemaMismatchError`` for an unknown column or a value that does not fit,
     ``ConstraintViolatedError`` for a row that violates a rule of the table, ``ExpressionError`` for an expression
-    that is invalid or fails on a row, a ``ConflictError`` for a conflicting commit.
+    that is invalid or fails on a row, and a ``ConflictError`` for a conflicting commit.
     """
     runtime = runtime or log.engine.runtime
     command = Update(log, snapshot, None if filter is None else filter.text, filter, runtime)
@@ -376,7 +376,9 @@ def update_rows(
 
 
 def _groups(files: Sequence[TouchedFile], whole: frozenset[int], *, alone: bool) -> list[_Group]:
-    """Assign files to tasks: large ones alone where they are rewritten, otherwise for few new files."""
+    """Assign files to tasks: large files that are rewritten get a task each, the others share tasks for few new
+    files.
+    """
     by_size = sorted(files, key=lambda f: f.file.size)
     single = [f for f in by_size if alone and f.file.size > MERGED_FILE]
     shared = by_size[: len(by_size) - len(single)]

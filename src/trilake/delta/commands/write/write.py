@@ -1,8 +1,7 @@
-"""Write rows: create, append, overwrite (all, some partitions, rows that match a predicate), error-if-exists and
-ignore.
+"""Write rows in the modes create, append, overwrite (all, some partitions, matching rows), error-if-exists and ignore.
 
-A write has three steps, which may run in three places: :func:`plan_write` on the driver, ``write_files`` wherever the
-rows are, :func:`finish_write` on the driver, which commits.
+A write has three steps, which may run in different places: :func:`plan_write` on the driver, ``write_files`` in the
+processes with the rows, and :func:`finish_write`, which commits, on the driver.
 """
 
 from __future__ import annotations
@@ -71,9 +70,9 @@ from trilake.table.table import table_gone
 class WritePlan:
     """A write ready to run; ``files`` is sent to the processes with the rows.
 
-    ``metadata`` and ``protocol`` are those of the resulting table.  ``base`` is the base version, ``None`` for a
-    new table, with its files where the write replaces some; ``nothing`` says that there is nothing to do.  ``read``
-    is what the rows read of the table itself.
+    ``metadata`` and ``protocol`` are those of the resulting table.  ``base`` is the base version, ``None`` for a new
+    table; it has its files if the write replaces some.  ``nothing`` says that there is nothing to do.  ``read`` is what
+    the rows read of the table itself.
     """
 
     request: WriteRequest
@@ -96,7 +95,7 @@ class WritePlan:
         )
 
 
-#: Partitions that a task writes concurrently, by default and where few files are desired.
+#: Partitions that a task writes concurrently, by default and for few files.
 _OPEN, _MANY_OPEN = 64, 512
 
 _NO_FILES: dict[str, Any] = {"adds": empty_state().adds, "removes": empty_state().removes}
@@ -114,15 +113,15 @@ def plan_write(
 ) -> WritePlan:
     """Inspect the table, if it exists, and plan its new files.
 
-    ``spark`` says that the rows come from Spark, which can compute what DuckDB cannot, and ``zoned`` that its
-    session time zone is not UTC; ``arrow``, that they are Arrow's, which has no variants.  ``seen`` is the table if
-    it was read already: the rows are for that version.  Raises ``TableExistsError``, ``TableNotFoundError`` if
-    the table must exist, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
+    ``spark`` says that the rows come from Spark, which can compute what DuckDB cannot, and ``zoned`` that its session
+    time zone differs from UTC; ``arrow`` says that they come from Arrow, which has no variants.  ``seen`` is the table
+    if it was read already: the rows are for that version.  Raises ``TableExistsError``, ``TableNotFoundError`` if the
+    table must exist, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
     """
     runtime = runtime or log.engine.runtime
     uri = log.store.uri
     try:
-        # Only a write that replaces files needs to know them.
+        # Only a write that replaces files must read their list.
         base: Head | None = _looked_at(log, request, seen)
     except TableNotFoundError:
         if request.must_exist:
@@ -236,7 +235,7 @@ def replaces_schema(request: WriteRequest) -> bool:
 
 
 def _is_repeated(base: Head, request: WriteRequest) -> bool:
-    """Whether the table has this transaction already."""
+    """Whether the table already has this transaction."""
     return request.txn is not None and base.has_transaction(*request.txn)
 
 
@@ -281,10 +280,9 @@ def finish_write(
 ) -> WriteResult:
     """Commit the files of a write; ``run`` runs the removal of replaced rows.
 
-    If it is certain that nothing was committed, the files are deleted at once.  If another writer has created
-    the table, they are added to that table, as the mode says, unless it needs different files
-    (``MetadataChangedError``); with ``again`` they stay.  Raises what
-    :func:`trilake.delta.commit.transaction.commit` raises.
+    If certainly nothing was committed, the files are deleted at once.  If another writer has created the table, they
+    are added to it in the write's mode, unless the table needs different files (``MetadataChangedError``); with
+    ``again`` they stay.  Raises what :func:`trilake.delta.commit.transaction.commit` raises.
     """
     if plan.nothing:
         assert plan.base is not None
@@ -312,7 +310,7 @@ def _finish_on_new_table(
     committed = False
     try:
         plan = on_new_table(log, plan, runtime)
-        committed = not plan.nothing  # otherwise the table stays unchanged, or has the write already
+        committed = not plan.nothing  # with nothing to do, the table stays unchanged, or already has the write
     finally:
         if not committed:
             discard(log.store, _own_files({"add": a} for part in parts for a in part.actions))
@@ -320,7 +318,7 @@ def _finish_on_new_table(
 
 
 def on_new_table(log: DeltaLog, plan: WritePlan, runtime: Runtime | None = None) -> WritePlan:
-    """The plan for a table that another writer has created, where its files would be the same.
+    """The plan for a table that another writer has created, if the table's files would be the same.
 
     Raises ``MetadataChangedError`` otherwise.
     """
@@ -339,7 +337,7 @@ def _created_concurrently(error: Exception) -> bool:
 
 
 def _own_files(actions: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Keys of the new files of a write, without existing ones that got a vector."""
+    """Keys of the new files of a write, without existing files that got a vector."""
     files = [a.get("cdc") or a.get("add") for a in actions]
     return [unquote(str(f["path"])) for f in files if f is not None and not f.get("deletionVector")]
 
@@ -378,7 +376,7 @@ def _parameters(plan: WritePlan) -> dict[str, Any]:
     if request.managed is None:
         return {
             "mode": {"error": "ErrorIfExists", "ignore": "Ignore"}.get(request.mode, request.mode.title()),
-            "partitionBy": list(request.partition_by or ()),  # as the write says, not as the table is
+            "partitionBy": list(request.partition_by or ()),  # the partitioning of the request, not of the table
             **options,
         }
     cluster_by = () if base is None or DOMAIN in plan.domains else map(format_path, clustering_columns(base))
@@ -442,14 +440,14 @@ def _file_actions(plan: WritePlan, adds: Sequence[Mapping[str, Any]], replaced: 
 
 
 def _rebase(log: DeltaLog, plan: WritePlan, parts: Sequence[WrittenFiles], runtime: Runtime) -> IdentityRebase | None:
-    """Rebases the write after a concurrent one took its identity values."""
+    """Rebases the write if a concurrent write took its identity values."""
     if plan.base is None or plan.metadata != plan.base.metadata:
         return None
     return IdentityRebase.of(log, plan.files, plan.metadata, parts, runtime)
 
 
 def moved_on(metadata: Metadata, parts: Iterable[WrittenFiles]) -> Metadata:
-    """The metadata with identity columns advanced by the written files."""
+    """The metadata, with identity columns advanced past the values in the written files."""
     marks = [p.marks for p in parts if p.marks]
     if not marks:
         return metadata
@@ -472,9 +470,9 @@ def write_arrow(
     seen: Head | None = None,
     read: ReadSet | None = None,
 ) -> WriteResult:
-    """Write Arrow rows from this process: all three steps.
+    """Write Arrow rows in this process: all three steps.
 
-    ``seen`` is the table if it was read already, and ``read`` what the rows read of it.
+    ``seen`` is the table if it was read already, and ``read`` is what the rows read of it.
     """
     runtime = runtime or log.engine.runtime
     plan = plan_write(log, request, runtime, seen=seen, arrow=True)
@@ -484,8 +482,8 @@ def write_arrow(
     return finish_write(log, plan, [write_files(log.store, plan.files, batches, tasks=1, runtime=runtime)], runtime)
 
 
-# --- Concurrent writers that generate identity values: the second one shifts its values behind the first one's --------
-# Both started from the same high-water mark, so their values collide.  The files of the loser are not visible yet:
+# --- Concurrent writers that generate identity values: the loser shifts its values behind the winner's ----------------
+# Both start from the same high-water mark, so their values collide.  The files of the loser are not visible yet, so
 # they are rewritten with other values.
 
 
@@ -493,7 +491,7 @@ def write_arrow(
 class IdentityRebase:
     """The ``rebase`` of a :class:`~trilake.delta.commit.transaction.CommitPlan` whose files hold generated values.
 
-    ``standing`` is the metadata that the values were generated on.
+    ``standing`` is the metadata on which the values were generated.
     """
 
     log: DeltaLog
@@ -508,7 +506,7 @@ class IdentityRebase:
     def of(
         cls, log: DeltaLog, files: FilePlan, standing: Metadata, parts: Sequence[WrittenFiles], runtime: Runtime
     ) -> IdentityRebase | None:
-        """``None`` if no values were generated."""
+        """The rebase of a write; ``None`` if no values were generated."""
         columns = () if files.rules is None else files.rules.generated_identities
         if not columns or not any(part.actions for part in parts):
             return None
@@ -517,7 +515,7 @@ class IdentityRebase:
         return cls(log, files, standing, marks, runtime)
 
     def __call__(self, plan: CommitPlan, newest: Metadata) -> CommitPlan:
-        """The plan rebased on ``newest``, with rewritten files where values must change."""
+        """The plan rebased on ``newest``; files are rewritten if their values must change."""
         by = shifts(self.standing.schema, newest.schema, self.marks)
         actions = list(plan.file_actions)
         if by:
