@@ -1,6 +1,6 @@
 """``ArrowDeltaTable``: a Delta table without Spark, read to Arrow and changed.
 
-Code that reads or changes rows is imported when called, so version, schema and properties load none of it
+Code that reads or changes rows is imported on demand, so version, schema and properties load none of it
 (tests/house/test_laziness.py).
 """
 
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 class ArrowDeltaTable(Table):
     """A Delta table at one version; changes apply to the newest one.
 
-    Use :func:`trilake.open` to get one.  ``version`` and ``timestamp`` exclude each other; with neither, the newest
-    version is used.  An object keeps its version, whatever it or others commit; :meth:`refresh` returns the newest.
+    Use :func:`trilake.open` to get one.  ``version`` and ``timestamp`` exclude each other; with neither, it is the
+    newest version.  An object keeps its version, whatever commits follow; :meth:`refresh` returns the newest.
     ``user_metadata`` is the default ``userMetadata`` of commits made from here.  ``known`` is the :attr:`opened`
-    version of an earlier object: it is not read again where the log's files are the same.
+    version of an earlier object, which is not read again if the log's files are the same.
 
     >>> import trilake
     >>> _ = trilake.write({"id": [1, 2, 3]}, "memory://doc-arrow-table")
@@ -102,12 +102,12 @@ class ArrowDeltaTable(Table):
 
     @property
     def opened(self) -> Snapshot | PendingSnapshot:
-        """The version as far as it was read."""
+        """The version, with as much of it as has been read."""
         return self._opened
 
     @property
     def snapshot(self) -> Snapshot:
-        """The version with all its files; for a very large table they are read at the first call.
+        """The version with all its files; for a very large table, the first call reads them.
 
         Raises ``CorruptLogError`` if they are damaged.
         """
@@ -161,7 +161,7 @@ class ArrowDeltaTable(Table):
         return self._head.metadata.configuration
 
     def _scan(self, columns: Sequence[str] | None, filter: FilterLike | None) -> Scan:
-        """The plan of a read; for a large table, only the files that the filter needs are kept in memory."""
+        """The plan of a read; of a large table, only the files that the filter needs are kept in memory."""
         from trilake.delta.scan.scan import parse_table_filter, plan_scan, read_plan
 
         parsed = parse_table_filter(filter, self._head)
@@ -218,7 +218,7 @@ class ArrowDeltaTable(Table):
         return None if isinstance(self._opened, PendingSnapshot) else plain_files(self.snapshot, self.log.store)
 
     def count(self, filter: FilterLike | None = None) -> int:
-        """The number of rows; from statistics alone unless the filter needs rows."""
+        """The number of rows; from statistics only, unless the filter needs rows."""
         from trilake.delta.scan.narrowed import row_count
         from trilake.delta.scan.read import read_tasks
         from trilake.delta.scan.scan import stated_rows
@@ -243,14 +243,15 @@ class ArrowDeltaTable(Table):
     ) -> pa.Table:
         """The change data feed of versions ``start`` to ``end``, both included.
 
-        A time (UTC without a zone) as ``start`` is the first version at or after it, as ``end`` the last at or before.
+        A time (UTC without a zone) as ``start`` means the first version at or after it, as ``end`` the last at or
+        before it.
 
         The rows have three more columns: ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage`` or
-        ``delete``), ``_commit_version`` and ``_commit_timestamp``.  Where ``columns`` names some of these, only the
-        named columns are returned, in order.
+        ``delete``), ``_commit_version`` and ``_commit_timestamp``.  If ``columns`` names some of these, only the named
+        columns are returned, in order.
 
-        Raises ``ChangeFeedError`` if the feed was not recorded, ``VersionNotFoundError`` for versions that the log
-        does not hold and for times after the newest.
+        Raises ``ChangeFeedError`` if the feed was not recorded, and ``VersionNotFoundError`` for versions that are not
+        in the log and for times after the newest.
 
         >>> import pyarrow as pa, trilake
         >>> on = {"delta.enableChangeDataFeed": "true"}
@@ -275,7 +276,7 @@ class ArrowDeltaTable(Table):
         return detail(self.log, self.snapshot)
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """The commits, newest first, with who did what and when."""
+        """The commits, newest first: when each was made, by which operation and by whom."""
         return history(self.log, self._head, limit)
 
     def transaction_version(self, app_id: str) -> int | None:
@@ -290,7 +291,7 @@ class ArrowDeltaTable(Table):
         return None if txn is None else int(txn["version"])
 
     def explain(self, filter: FilterLike | None = None) -> Explanation:
-        """Which files ``filter`` keeps and which it skips, and why."""
+        """Which files ``filter`` keeps or skips, and why."""
         from trilake.delta.scan.scan import explain_files, parse_table_filter
 
         parsed = parse_table_filter(filter, self.snapshot)
@@ -310,7 +311,7 @@ class ArrowDeltaTable(Table):
         """Delete the rows of the newest version for which ``where`` is true, as one commit; without ``where``, all
         rows.
 
-        Files whose every row matches are removed unread; of others only the condition's columns are read.  Without
+        Files whose rows all match are removed unread; of others, only the condition's columns are read.  Without
         matches, nothing is committed.  This object keeps its version: see :meth:`refresh`.  ``user_metadata`` is a
         string for the history.  deltalake's name ``predicate`` is accepted for ``where``.
 
@@ -380,15 +381,15 @@ class ArrowDeltaTable(Table):
     ) -> OptimizeResult:
         """Rewrite the rows of the newest version into fewer, larger or clustered files, as one commit.
 
-        Small files, and files with many deleted rows, are compacted.  A table with clustering columns is clustered
-        instead; large clusters of earlier runs stay.
+        Compacts small files, and files with many deleted rows.  A table with clustering columns is clustered instead,
+        except large clusters of earlier runs.
 
         Parameters
         ----------
-        where: a condition over partition columns, for a part of the table.
+        where: a condition over partition columns that selects a part of the table.
         zorder_by: columns for data skipping: all files of a partition are rewritten along a Z-order curve.
         target_size: target bytes of a file; the table's ``delta.targetFileSize``, or 1 GiB.
-        full: recluster all files, including those of large clusters and of other clustering columns.
+        full: recluster all files, including large clusters and files clustered by other columns.
         how: the other fields of :class:`~trilake.delta.commands.optimize.optimize.OptimizeRequest`, such as
             ``min_file_size``, ``deleted_share``, ``check_statistics`` and ``memory`` (bytes for sorting).
 
@@ -415,7 +416,7 @@ class ArrowDeltaTable(Table):
 
         Parameters
         ----------
-        where: a condition over partition columns, for a part of the table.
+        where: a condition over partition columns that selects a part of the table.
         target_size: target bytes of a file; the table's ``delta.targetFileSize``, or 1 GiB.
 
         Raises what :meth:`optimize` raises.
@@ -436,15 +437,15 @@ class ArrowDeltaTable(Table):
     def upgrade_iceberg_compat(self, version: int = 2) -> OptimizeResult:
         """Make the table readable for Iceberg: ``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)``.
 
-        Turns on ``icebergCompatV<version>`` with column mapping, and any other version and deletion vectors off; files
-        that do not follow its rules are rewritten.  To write Iceberg metadata, too, set
+        Turns on ``icebergCompatV<version>`` with column mapping; turns off any other version and deletion vectors;
+        rewrites files that do not follow its rules.  To write Iceberg metadata as well, set
         ``delta.universalFormat.enabledFormats`` to ``iceberg``.
 
         Parameters
         ----------
         version: 1, 2 or 3.
 
-        Raises ``InvalidArgumentError`` for a table that violates a rule of that version, a ``ConflictError`` if
+        Raises ``InvalidArgumentError`` for a table that violates a rule of that version, and a ``ConflictError`` if
         other writers have changed the table.
 
         >>> import trilake
@@ -468,15 +469,15 @@ class ArrowDeltaTable(Table):
         *,
         round_times: bool = True,
     ) -> MergeBuilder:
-        """Start a MERGE into the newest version: change, delete and insert rows by the rows of ``source``.
+        """Start a MERGE into the newest version: change, delete and insert rows according to the rows of ``source``.
 
         Parameters
         ----------
         source: an Arrow table, reader or dataset, or a frame with the Arrow stream interface.  It is read once.
         on: the join condition as Spark SQL, such as ``"target.id = source.id"``.
         source_alias, target_alias: the names of both tables in expressions.
-        round_times: whether nanosecond times of the source are truncated to microseconds; otherwise those that do not
-            fit are refused.
+        round_times: whether to truncate nanosecond times of the source to microseconds; otherwise times that do not fit
+            are refused.
 
         Returns a builder; :meth:`~trilake.delta.commands.merge.builder.MergeBuilder.execute` runs the merge.  Raises
         ``InvalidArgumentError`` for a condition that is not a string.
@@ -510,14 +511,14 @@ class ArrowDeltaTable(Table):
 
         Parameters
         ----------
-        retention_hours: how long removed files are kept; ``delta.deletedFileRetentionDuration`` (a week) by default.
+        retention_hours: how long to keep removed files; by default ``delta.deletedFileRetentionDuration`` (a week).
         dry_run: list what would be deleted, and change nothing; ``False`` deletes.
         lite: take the files from the log, without listing the folder.
-        enforce_retention: refuse a retention shorter than the table's.
-        keep_versions: older versions that stay readable as well.
+        enforce_retention: refuse a retention below the table's.
+        keep_versions: older versions to keep readable as well.
 
-        Raises ``InvalidArgumentError`` for a refused retention, ``VersionNotFoundError`` for a version to keep
-        that the log does not hold; see :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
+        Raises ``InvalidArgumentError`` for a refused retention, ``VersionNotFoundError`` for a version to keep that is
+        not in the log; see :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-table-vacuum")
@@ -544,10 +545,10 @@ class ArrowDeltaTable(Table):
 
         Parameters
         ----------
-        version, timestamp: the version, or the newest one at that time; one of the two.
+        version, timestamp: the version, or the newest version at that time; one of the two.
         ignore_missing: restore what exists, although files of the version were deleted since.
 
-        Raises ``MissingFileError`` if files of it were deleted since; see
+        Raises ``MissingFileError`` if files of the version were deleted since; see
         :func:`trilake.delta.commands.maintenance.restore.restore`.
 
         >>> import trilake
@@ -582,7 +583,7 @@ class ArrowDeltaTable(Table):
         version, timestamp: the version to clone; this object's version by default.
         replace: replace an existing table.  A repeated deep clone copies only new files.
         properties: table properties that add to or override this table's.
-        storage_options: options of the target's store; this table's own by default.
+        storage_options: options of the target's store; by default those of this table.
 
         Raises ``TableExistsError`` for an existing table; see :func:`trilake.delta.commands.maintenance.clone.clone`.
 
@@ -608,11 +609,11 @@ class ArrowDeltaTable(Table):
         return clone(snapshot, self.log, into, shallow=shallow, replace_target=replace, properties=properties)
 
     def generate(self, mode: str = "symlink_format_manifest") -> ManifestResult:
-        """Generate manifests of the newest version for engines that read Parquet but no Delta log.
+        """Generate manifests of the newest version for engines that read Parquet but not the Delta log.
 
         Parameters
         ----------
-        mode: ``"symlink_format_manifest"``, the only one.
+        mode: ``"symlink_format_manifest"``, the only mode.
 
         Raises ``InvalidArgumentError`` for another mode, and for tables with deletion vectors or column mapping.
 
