@@ -1,1 +1,1 @@
-"""Spark's own Parquet scan over exactly the files of a plan, and its own writer."""
+"""Spark's own Parquet scan of exactly the files of a plan, and Spark's own writer."""

@@ -1,8 +1,8 @@
 """Cache of the DataFrames that scan a list of files.
 
-Spark parses a manifest line by line, at some 30 µs each, so the latest frames are kept, up to a limit on the files they
-name.  The key of a short list is its manifest.  For long lists, where making the manifest is the slowest step, callers
-pass a key of their own (:func:`cached_value` and :func:`cache_value`).
+Spark parses a manifest line by line, at about 30 µs per line, so the latest frames are kept, up to a limit on their
+files.  The key of a short list is its manifest.  For long lists, whose manifest takes longest to make, callers pass a
+key of their own (:func:`cached_value` and :func:`cache_value`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import connect_plan
 
-#: Limits on cached frames and on the bytes of their manifests: some 300,000 files, 200 MB of the driver's heap.
+#: Limits on cached frames and on the bytes of their manifests: about 300,000 files, 200 MB of the driver's heap.
 _MOST_FRAMES = 16
 _MOST_BYTES = 64 << 20
 
@@ -91,9 +91,9 @@ def base_frame(
     Parameters
     ----------
     content: the manifest.
-    provider: format of the files.
+    provider: the format of the files.
     schema: the columns to read, including those that Spark infers from folders.
-    options: of the read; they decide whether Spark infers columns.
+    options: the options of the read, which decide whether Spark infers columns.
     keep: use the cache.
 
     Frames that share a scan have the same expression IDs: rename every column before use.
@@ -104,7 +104,7 @@ def base_frame(
         cached: DataFrame | None = _bases.get(key, spark)
         if cached is not None:
             return cached
-    # A new name each time: Spark takes two scans of one folder for the same scan.
+    # A new name each time, since Spark takes two scans of one folder for the same scan.
     folder = Path(mkdtemp(prefix="trilake-scan-"))
     try:
         write_manifest(folder, content)
@@ -113,17 +113,17 @@ def base_frame(
         shutil.rmtree(folder, ignore_errors=True)
         raise
     if is_connect(spark):
-        # The server reads the manifest whenever it analyses a plan with this relation in it; all such plans refer to
-        # the relation's object.
+        # The server reads the manifest whenever it analyses a plan with this relation; all such plans refer to the
+        # relation's object.
         weakref.finalize(connect_plan(frame), shutil.rmtree, folder, ignore_errors=True)
     else:
-        shutil.rmtree(folder, ignore_errors=True)  # Spark has read it already
+        shutil.rmtree(folder, ignore_errors=True)  # Spark has already read it
     if keep:
         _bases.put(key, _CachedBase(weakref.ref(spark), frame, len(content)))
     return frame
 
 
 def write_manifest(folder: Path, content: bytes) -> None:
-    """Put a manifest where a read of ``folder`` finds it."""
+    """Write a manifest to the place where a read of ``folder`` finds it."""
     (folder / "_spark_metadata").mkdir()
     (folder / "_spark_metadata" / "0").write_bytes(content)

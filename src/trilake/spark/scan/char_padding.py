@@ -1,4 +1,4 @@
-"""``char(n)`` as Spark shows it: padded with spaces, whatever the files contain."""
+"""``char(n)`` as Spark shows it: padded with spaces, even if the files have shorter strings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def char_columns(schema: StructType) -> dict[str, Length]:
 def with_padding(df: DataFrame, columns: Mapping[str, Length]) -> DataFrame:
     """The frame with these columns padded.
 
-    They keep their metadata, so that Spark also pads the strings they are compared with.
+    The columns keep their metadata, so that Spark also pads the strings with which they are compared.
     """
     if not columns:
         return df

@@ -1,6 +1,6 @@
-"""Conditions and values as users pass them to Spark: a SQL string or a ``Column``.
+"""Conditions and values that users pass to Spark: a SQL string or a ``Column``.
 
-Spark evaluates them.  Conditions are also translated to SQL, if possible, because that allows skipping files.
+Spark evaluates them.  If possible, conditions are also translated to SQL, which allows skipping files.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from trilake.spark.session.internals import java_column, java_session, jvm, quer
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import is_utc, reads_quotes_plainly
 
-#: Adds columns to a frame that the expressions name and the frame doesn't have.
+#: Adds to a frame the columns that the expressions name and the frame lacks.
 Extend = Callable[[DataFrame, Iterable[object]], DataFrame]
-#: Package of Spark's expressions; any other class is a user's function.
+#: The package of Spark's expressions; any other class is a user's function.
 _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
-#: Spark's condition for non-deterministic expressions.
+#: Spark's error condition for non-deterministic expressions.
 _NON_DETERMINISTIC = "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
-#: Functions whose value may change until Spark evaluates them.
+#: Functions whose value may change before Spark evaluates them.
 _CLOCK = re.compile(
     rf"(?i)\b(?:{STATEMENT_WORDS})\b"
     r"|\b(?:now|curdate|unix_timestamp|rand|randn|random|uuid)\s*\("
 )
 #: Characters whose meaning depends on settings of the session.
 _QUOTED = re.compile(r'["\\]')
-#: Only Spark knows how to compare ``char(n)`` in these cases: BETWEEN, and constants that are calls.
+#: Cases in which only Spark can compare ``char(n)``: BETWEEN, and constants that are calls.
 _LEFT_TO_SPARK = re.compile(r"(?i)\bbetween\b|\b(?!(?:in|and|or|not)\b)\w+\s*\(")
 
 
@@ -67,7 +67,7 @@ def checked_condition(condition: object, argument: str = "'condition'") -> str |
 
 
 def assignment_columns(assignments: object, argument: str = "'set'") -> dict[str, Column]:
-    """Values by the name of the column they are assigned to.
+    """Values by the name of the column to which they are assigned.
 
     Raises ``ValueError`` for ``None`` and ``TypeError`` for anything but a dict of strings to strings or columns.
     """
@@ -96,10 +96,10 @@ def assignment_columns(assignments: object, argument: str = "'set'") -> dict[str
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition as Spark evaluates it, as the log records it, and as a filter that skips files.
+    """A condition in three forms: for Spark, for the log, and as a filter that skips files.
 
     ``filter`` is true for exactly the rows for which Spark finds the condition true.  It is ``None`` if that is
-    uncertain: for functions the embedded engine doesn't know, UDFs, values that change over time, and timestamps if the
+    uncertain: for functions that the embedded engine lacks, UDFs, values that change over time, and timestamps if the
     session's time zone is not UTC.
     """
 
@@ -118,13 +118,13 @@ def read_condition(
     now: bool = False,
     settled: bool = False,
 ) -> Condition:
-    """Read a condition over the columns of a table with this ``schema``, which it may qualify with ``alias``.
+    """Read a condition on the columns of a table with this ``schema``, optionally qualified with ``alias``.
 
-    ``extend`` adds the other columns that the condition names to a frame of the table.  ``settled`` says that the
-    condition is known to be deterministic.
+    ``extend`` adds the other columns that the condition names to a frame of the table.  Set ``settled`` if the
+    condition is certainly deterministic.
 
-    Raises ``FilterError`` if the condition is not deterministic, as ``rand() > 0.5``, or cannot be resolved.  Spark
-    Connect raises the latter when rows are read, unless ``now`` is set.
+    Raises ``FilterError`` if the condition is not deterministic, such as ``rand() > 0.5``, or cannot be resolved.  Over
+    Spark Connect, the latter is raised when rows are read, unless ``now`` is set.
     """
     column = as_column(condition)
     sql = None
@@ -156,7 +156,7 @@ def read_condition(
 
 
 def plain_text(spark: SparkSession, source: str, schema: StructType) -> str:
-    """A condition in the SQL of Spark's default settings for strings and names.
+    """A condition as SQL that parses the same under Spark's default settings for strings and names.
 
     Raises ``FilterError`` if it cannot be resolved or translated.
     """
@@ -195,7 +195,7 @@ def _certain_filter(spark: SparkSession, sql: str, schema: StructType) -> Filter
 
 
 def is_certain(spark: SparkSession, filter: Filter) -> bool:
-    """Whether a filter means the same in this session as outside of Spark, now and when it is evaluated later."""
+    """Whether a filter means the same in this session as outside Spark, now and whenever it is evaluated."""
     of_spark = filter.expression is None
     if of_spark and (_CLOCK.search(filter.text) or (_depends_on_zone(filter) and not is_utc(spark))):
         return False
@@ -203,7 +203,7 @@ def is_certain(spark: SparkSession, filter: Filter) -> bool:
 
 
 def _is_certain_of_chars(filter: Filter) -> bool:
-    """The same for columns of type ``char(n)``: only pyarrow expressions see them padded."""
+    """The same for columns of type ``char(n)``, which only pyarrow expressions see padded."""
     if all(char_length(filter.schema.field(name)) is None for name in filter.columns):
         return True
     return filter.expression is None and _LEFT_TO_SPARK.search(filter.text) is None
@@ -213,7 +213,7 @@ def _depends_on_zone(filter: Filter) -> bool:
     if any(isinstance(node, Opaque) for node in filter.predicate.walk()):
         return True
     if any(c.instants for c in filter.conjuncts):
-        return True  # such as a date compared with a timestamp
+        return True  # for example a date compared with a timestamp
     types = [filter.schema.field(name).type for name in filter.columns]
     return any(pa.types.is_timestamp(t) or pa.types.is_nested(t) for t in types)
 
@@ -221,14 +221,14 @@ def _depends_on_zone(filter: Filter) -> bool:
 def _without_rows(
     spark: SparkSession, column: Column, schema: StructType, alias: str | None, extend: Extend | None
 ) -> DataFrame:
-    """An empty frame with all the columns that a condition over a table can name."""
+    """An empty frame with all columns that a condition on a table can name."""
     frame = empty_frame(spark, schema)
     aliased: DataFrame = frame if alias is None else frame.alias(alias)
     return aliased if extend is None else extend(aliased, [column])
 
 
 def _joins(frame: DataFrame, condition: Column) -> bool:
-    """Whether a Connect server takes a condition for deterministic, tested by a join; other errors don't matter."""
+    """Whether a Connect server considers a condition deterministic: whether it accepts a join by it."""
     try:
         _ = frame.join(frame.sparkSession.range(0).toDF("__trilake_other"), condition).schema
     except AnalysisException as e:
@@ -237,7 +237,7 @@ def _joins(frame: DataFrame, condition: Column) -> bool:
 
 
 def built_in_sql(expression: Callable[[], Any]) -> str | None:
-    """The SQL of an analysed expression; ``None`` if it has none, as one with a subquery, or contains a UDF."""
+    """The SQL of an analysed expression; ``None`` if it has none, for example with a subquery, or contains a UDF."""
     try:
         analysed = expression()
         nodes = orjson.loads(analysed.toJSON())
@@ -249,7 +249,7 @@ def built_in_sql(expression: Callable[[], Any]) -> str | None:
 
 
 def empty_frame(spark: SparkSession, schema: StructType):  # type: ignore[no-untyped-def]  # DataFrame of either kind
-    """An empty frame with the columns of a table, to resolve names against."""
+    """An empty frame with the columns of a table, against which names are resolved."""
     return no_rows(spark, to_spark(read_schema(schema)))
 
 
@@ -257,7 +257,7 @@ def no_rows(spark: SparkSession, schema: T.StructType):  # type: ignore[no-untyp
     """An empty frame with this schema."""
     if is_connect(spark):
         return spark.createDataFrame([], schema)
-    from pyspark.sql import DataFrame  # classic: 1 ms by its Java frame, 30 ms by createDataFrame
+    from pyspark.sql import DataFrame  # classic: 1 ms with its Java frame, 30 ms with createDataFrame
 
     java = java_session(spark)
     rows = jvm(spark).java.util.ArrayList()

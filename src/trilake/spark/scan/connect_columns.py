@@ -1,7 +1,7 @@
-"""The SQL of a Spark Connect column, from the message that the client would send to the server.
+"""The SQL of a Spark Connect column, built from the message that the client would send to the server.
 
-Nothing is analysed: names and functions stay as written.  UDFs, window functions, subqueries and columns that belong to
-a frame have no SQL and give ``None``.
+Nothing is analysed: names and functions stay as written.  UDFs, window functions, subqueries and columns of a frame
+have no SQL; the result is then ``None``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _NoSqlError(Exception):
 
 
 def connect_sql(spark: SparkSession, column: Column) -> str | None:
-    """The SQL of a column of a Connect session, or ``None``."""
+    """The SQL of a column of a Connect session; ``None`` if it has none."""
     session: Any = spark
     unsent: Any = column
     try:
@@ -56,7 +56,7 @@ def column_plans(spark: SparkSession, column: Column) -> set[int]:
 
 
 def frame_plans(frame: DataFrame) -> set[int]:
-    """The plan IDs of a Connect frame and of all frames it is derived from; empty for a classic frame."""
+    """The plan IDs of a Connect frame and of all frames from which it is derived; empty for a classic frame."""
     session: Any = frame.sparkSession
     plan = connect_plan(frame)
     return set() if plan is None else set(_plan_ids(plan.to_proto(session.client)))
@@ -164,7 +164,7 @@ _KINDS: Mapping[str | None, Callable[[Any], str]] = {
     "literal": _literal,
     "unresolved_attribute": _attribute,
     "unresolved_function": _function,
-    "expression_string": lambda message: f"({message.expression}\n)",  # a comment may end it
+    "expression_string": lambda message: f"({message.expression}\n)",  # a comment may be at its end
     "alias": lambda message: _to_sql(message.expr),
     "cast": _cast,
 }

@@ -1,10 +1,10 @@
-"""The hidden column ``_metadata`` of tables with row tracking: Spark's fields, and the IDs and commit versions of rows.
+"""The hidden column ``_metadata`` of tables with row tracking: Spark's fields, and row IDs and commit versions.
 
 Spark's scans cannot add fields to ``_metadata``.  So the frame hides a regular column of that name, which has Spark's
 fields and then ``row_id``, ``row_commit_version``, ``base_row_id`` and ``default_row_commit_version``.
 
-A row's ID is the one stored in its file, as for rows that were moved, or else the file's base row ID plus the row's
-position.  Spec: *Row Tracking*, "Reader Requirements".
+A row's ID is the one stored in its file, for a row that was moved, or otherwise the file's base row ID plus the row's
+position.  Protocol: *Row Tracking*, "Reader Requirements".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 #: The hidden column of Spark's scans.
 METADATA = "_metadata"
-#: The fields that Spark gives it for Parquet files.
+#: The fields of that column for Parquet files in Spark.
 _FIELDS = {
     "file_path": "STRING",
     "file_name": "STRING",
@@ -40,7 +40,7 @@ _FIELDS = {
     "file_modification_time": "TIMESTAMP",
     "row_index": "BIGINT",
 }
-#: Columns of a scan of tracked rows, with values from the log.
+#: Columns of a scan of tracked rows that hold values from the log.
 _BASE, _VERSION = "__trilake_base_row_id", "__trilake_commit_version"
 
 
@@ -52,8 +52,8 @@ class TrackedRows:
     ----------
     base_row_ids: the ID of each file's first row, or null.
     commit_versions: each file's default row commit version.
-    id_column: the column of the read schema in which files store the IDs of moved rows, if any.
-    version_column: the same for the versions that last changed them.
+    id_column: the column of the read schema with the IDs of moved rows, if any.
+    version_column: the column with the versions that last changed them, if any.
     """
 
     base_row_ids: pa.ChunkedArray
@@ -68,19 +68,19 @@ class TrackedRows:
 
 
 def has_metadata(df: DataFrame) -> bool:
-    """Whether a scan's hidden column is accessible: no table column has its name."""
+    """Whether a scan's hidden column is accessible: no column of the table has its name."""
     return METADATA not in (name.lower() for name in df.columns)
 
 
 def with_origins(df: DataFrame, rows: TrackedRows, file: str) -> DataFrame:
-    """Add the facts of each row's file; ``file`` is a term for the file's position in ``rows``."""
+    """Add the row tracking facts of each row's file; ``file`` is SQL for the file's position in ``rows``."""
     for name, values in ((_BASE, rows.base_row_ids), (_VERSION, rows.commit_versions)):
         df = df.withColumn(name, attached(values.combine_chunks(), T.LongType(), F.expr(file)))
     return df
 
 
 def metadata_term(rows: TrackedRows) -> str:
-    """``_metadata`` as a term over :func:`with_origins`.
+    """SQL for ``_metadata`` over the result of :func:`with_origins`.
 
     >>> metadata_term(TrackedRows(pa.chunked_array([[0]]), pa.chunked_array([[1]]), None, None))[-55:]
     "'default_row_commit_version', __trilake_commit_version)"
@@ -95,7 +95,7 @@ def metadata_term(rows: TrackedRows) -> str:
 
 
 def metadata_of_no_rows() -> str:
-    """``_metadata`` as a term over a frame without rows."""
+    """SQL for ``_metadata`` over a frame without rows."""
     ids = ("row_id", "row_commit_version", "base_row_id", "default_row_commit_version")
     fields = _FIELDS | dict.fromkeys(ids, "BIGINT")
     return "CAST(NULL AS STRUCT<" + ", ".join(f"{name}: {type_}" for name, type_ in fields.items()) + ">)"

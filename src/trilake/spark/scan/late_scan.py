@@ -1,8 +1,8 @@
-"""Spark's own scan of tables with very many files, which are listed only when a query is planned.
+"""Spark's own scan of tables with very many files, which are listed only when Spark plans a query.
 
 The frame works as in :mod:`~trilake.spark.scan.scan`, except that partition columns always come from the file index
 (:mod:`~trilake.spark.scan.planning.late_files`).  Deletion vectors are part of the plan, so all of them are read when
-the frame is made; each list says which of its files has which vector.
+the frame is made; each list of files says which file has which vector.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from trilake.spark.session.internals import file_relation, frame_with_files, jav
 __all__ = ["LateList", "LateTable", "late_scan"]
 
 _HELP = "read the table with trilake.read(spark, path, filter=...), which lists its files before, or by trilake.open"
-#: About the memory of a cached scan; the index limits its lists itself.
+#: The approximate memory of a cached scan; the index limits its lists itself.
 _SIZE = 1 << 16
 
 
 @dataclass(frozen=True)
 class LateList:
-    """The files that a query may need and, if any file has a deletion vector, the vector's number for each file.
+    """The files that a query may need and, if any file has a deletion vector, the number of each file's vector.
 
-    Files without a vector have the number after the last vector's.
+    For files without a vector, that is the number after the last vector.
     """
 
     files: NativeFiles
@@ -48,17 +48,17 @@ class LateList:
 
 @dataclass(frozen=True)
 class LateTable:
-    """A table to scan whose files are listed later.
+    """A table to scan, whose files are listed later.
 
     Parameters
     ----------
-    files: how to read the files; contains no file.
+    files: how to read the files; lists no file.
     size: approximate bytes of all files.
-    list_files: lists the files that may have rows for which all conditions are true, SQL strings as for
+    list_files: lists the files that may have rows for which all conditions are true; these are SQL strings as in
         :data:`~trilake.spark.scan.planning.file_index.Prune`.
     vectors: the deletion vectors of all files.
     rows: the number of rows of the table, if known.
-    counts_vectors: whether, by the log, no vector deletes more rows than its file has.
+    counts_vectors: whether, according to the log, no vector deletes more rows than its file has.
     """
 
     files: NativeFiles
@@ -72,7 +72,7 @@ class LateTable:
 def late_scan(spark: SparkSession, table: LateTable) -> NativeScan:
     """The scan of a table, in a classic session.
 
-    Raises :class:`NativeScanError` if only a listed scan is correct, and py4j's errors if this Spark's internals
+    Raises :class:`NativeScanError` if only a listed scan is correct, and py4j's errors if Spark's internals
     differ.
     """
     files = table.files
@@ -113,7 +113,7 @@ def late_scan(spark: SparkSession, table: LateTable) -> NativeScan:
 
 @dataclass(frozen=True)
 class _Lister:
-    """Lists the files of a plan for Spark; ``partitions`` are the columns that come with them."""
+    """Lists the files of a plan for Spark; ``partitions`` are the columns whose values come with the files."""
 
     spark: SparkSession
     table: LateTable
@@ -129,7 +129,7 @@ class _Lister:
         try:
             with bypass():
                 return ListedFiles(self._index(listed), count)
-        except NativeScanError as e:  # Spark is planning already: no fallback
+        except NativeScanError as e:  # Spark is already planning: no fallback
             raise NativeScanError(e.message, help=_HELP, file=listed.files.root) from e
 
     def _index(self, listed: LateList) -> object:
@@ -164,6 +164,6 @@ class _Lister:
         times = None if files.times is None else pc.fill_null(files.times.cast(pa.int64()), 0).to_numpy()
         if listed.slots is None:
             return FileKey({}).packed(count, times)
-        # Add a file without a vector, so that numbers have the same width in every list.
+        # Add the number of a missing vector, so that numbers have the same width in every list.
         slots = np.append(listed.slots, len(self.table.vectors))
         return FileKey({"slot": slots}).packed(count + 1, None if times is None else np.append(times, 0))[:count]

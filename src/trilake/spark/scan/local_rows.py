@@ -1,4 +1,4 @@
-"""Rows that the driver has already: no job is needed to write them."""
+"""Rows that are already on the driver, so that writing them needs no job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from trilake.spark.session.compat import is_connect, to_arrow
 from trilake.spark.session.internals import query_execution
 
-#: Plan nodes of literal rows, and the operators allowed above them: those that add no rows, run no Python and set no
+#: Plan nodes of literal rows, and the operators allowed above them: they add no rows, run no Python and do not set the
 #: number of output files.
 _LEAVES = ("LocalRelation", "OneRowRelation")
 _STEPS = ("Project", "Filter")
@@ -17,10 +17,10 @@ _MOST_BYTES = 16 << 20
 
 
 def rows_on_driver(df: DataFrame) -> pa.Table | None:
-    """The rows of a small frame whose data came from the driver; ``None`` for any other frame.
+    """The rows of a small frame whose data is on the driver; ``None`` for any other frame.
 
     Such a frame is made from pandas or Arrow data or ``VALUES``, followed by filters and projections.  A Python task
-    takes 50 to 100 ms before its first row, this takes a quarter of that.
+    takes 50 to 100 ms before its first row; this takes a quarter of that.
 
     Raises Spark's errors if the rows cannot be computed.
     """

@@ -1,11 +1,11 @@
-"""File-sink manifests: how to give Spark a list of files without any listing.
+"""File-sink manifests: pass a list of files to Spark without any listing.
 
 Spark's streaming file sink writes a folder ``_spark_metadata`` that names its files, and a batch read of the parent
-folder takes that list as it is.  Here such a folder is written for files that are elsewhere.
+folder uses that list unchanged.  This module writes such a folder for files that are elsewhere.
 
 The manifest may state any modification time for a file, and every row sees it as
-``_metadata.file_modification_time``, which is constant for all rows of a file.  :class:`FileKey` packs into its lowest
-bits what rows must know about their file; the other bits stay those of the true time.
+``_metadata.file_modification_time``, which is constant for all rows of a file.  :class:`FileKey` packs what a row must
+know about its file into the lowest bits; the other bits stay those of the true time.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from trilake.expr.terms import engine
 
 Integers = npt.NDArray[np.int64]
 
-#: Spark multiplies the modification time, milliseconds in a signed 64-bit integer, by 1,000.  That is 8, three zero
-#: bits, times the odd number 125, which only permutes the values of the lowest bits.
+#: Spark multiplies the modification time, in ms as a signed 64-bit integer, by 1,000.  That is 8, three zero bits,
+#: times the odd number 125, which only permutes the values of the lowest bits.
 _KEY_BITS = 53
 _ZEROS, _ODD = 3, 125
-#: Keys up to this size keep the higher bits of the time: it is right to a quarter of an hour, and to a second for up
-#: to a thousand files.
+#: Keys up to this size keep the higher bits of the time, which stays right to a quarter of an hour, and to a second for
+#: up to a thousand files.
 _MOST_TIME_BITS = 20
 #: Up to this many local files, the true sizes are used; each takes about 10 µs.
 CHECKED_SIZES = 4096
-#: Spark always skips files with such names,
+#: Files with such names are always skipped by Spark,
 _NEVER_READ = r"/(?:_metadata|_common_metadata)[^/=]*$"
-#: and Hadoop's local file system fails to name the checksum file of such a file.
+#: and for such names Hadoop's local file system fails to name the checksum file.
 _NEVER_OPENED = r"^(?:file:|/).*:[^/]*$"
 _HEAD_AND_PATH = r"(?s)^(?P<head>[A-Za-z][A-Za-z0-9+.\-]*:(?://[^/]*)?|)(?P<path>.*)$"
-#: Options that decide which files are read; ignored in a table's options.
+#: Options that decide which files are read; they are ignored in a table's options.
 _FILE_CHOICE = re.compile("(?i)path|paths|basepath|pathglobfilter|modified(before|after)|recursivefilelookup|ignore.*")
 
 
@@ -66,7 +66,7 @@ class FileKey:
     parts: Mapping[str, Integers]
 
     def packed(self, count: int, times: Integers | None = None) -> Integers:
-        """The modification times of ``count`` files in milliseconds, close to ``times`` if keys are small.
+        """The modification times of ``count`` files in ms, close to ``times`` if keys are small.
 
         Raises ``NativeScanError`` if the parts need too many bits.
         """
@@ -105,9 +105,9 @@ def manifest(paths: pa.ChunkedArray, sizes: pa.ChunkedArray, modified: Integers)
 
     Parameters
     ----------
-    paths: absolute, decoded: ``/a b/x``, or with a scheme, ``hdfs://host/a b/x``.
+    paths: absolute and decoded: ``/a b/x``, or with a scheme, ``hdfs://host/a b/x``.
     sizes: bytes.
-    modified: milliseconds.
+    modified: ms since the epoch.
 
     >>> print(manifest(pa.chunked_array([["/a b/%"]]), pa.chunked_array([[7]]), np.array([3])).decode())
     v1
@@ -142,26 +142,26 @@ def _uris(paths: pa.ChunkedArray) -> pa.ChunkedArray:
 def scan_options(
     options: Mapping[str, str], *, hive: bool, floats: bool = False, bounds: bool = True
 ) -> dict[str, str]:
-    """The options to read exactly the files of a manifest, whatever the session's settings are.
+    """The options for reading exactly the files of a manifest, under any settings of the session.
 
     Parameters
     ----------
-    options: those of the files' format.
+    options: the options of the files' format.
     hive: let Spark infer partition columns from the folders.
     floats: whether there are floating point columns.  Parquet's reader compares values with dictionaries and Bloom
-        filters by their bits, so a search for 0.0 skips row groups of -0.0: this turns those filters off.
+        filters bitwise, so a search for 0.0 skips row groups with -0.0: this turns those filters off.
     bounds: let the reader skip row groups and pages by the bounds in a file.
     """
     out = {k: v for k, v in options.items() if not _FILE_CHOICE.fullmatch(k)}
     out["ignoreMissingFiles"] = out["ignoreCorruptFiles"] = "false"
-    out["ignoredPathSegmentRegex"] = ""  # from Spark 4.3 on: also read names that start with _ or .
-    # Otherwise Spark expects files without partition columns directly below the manifest's folder.
+    out["ignoredPathSegmentRegex"] = ""  # from Spark 4.3 on: also read names with a leading _ or .
+    # Without this, Spark expects files without partition columns directly below the manifest's folder.
     out["recursiveFileLookup"] = str(not hive).lower()
     if floats:
         out["parquet.filter.dictionary.enabled"] = out["parquet.filter.bloom.enabled"] = "false"
     if not bounds:
         out["parquet.filter.stats.enabled"] = out["parquet.filter.columnindex.enabled"] = "false"
-    # Files without a note of the old calendar in the footer use today's calendar, whatever the session assumes.
+    # If a footer does not mention the old calendar, the file uses today's, whatever the session assumes.
     out["datetimeRebaseMode"] = out["int96RebaseMode"] = "CORRECTED"
     # Verify page checksums, if a file has them.
     out["parquet.page.verify-checksum.enabled"] = "true"
@@ -178,10 +178,10 @@ def unreadable(paths: pa.ChunkedArray, spark_version: str) -> str | None:
 
 
 def sound_sizes(paths: pa.ChunkedArray, sizes: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Sizes under which Spark reads every row.
+    """Sizes with which Spark reads every row.
 
     Spark does not open a file of size 0, and reads only the row groups within the stated size.  So the true size
-    replaces the logged one if that is cheap: for a moderate number of local files.
+    replaces the logged size if it is cheap to get: for a moderate number of local files.
 
     Raises ``NativeScanError`` for an invalid size that cannot be replaced.
     """
@@ -189,7 +189,7 @@ def sound_sizes(paths: pa.ChunkedArray, sizes: pa.ChunkedArray) -> pa.ChunkedArr
     if len(paths) <= CHECKED_SIZES and pc.all(pc.starts_with(paths, "/")).as_py():
         infos = LocalFileSystem().get_file_info(paths.to_pylist())
         true: list[Any] = [i.size for i in infos]  # None for a missing file: Spark's error names it
-        # At least 1, because an empty file that should have rows must raise.
+        # At least 1, because Spark must open an empty file, which raises.
         return pa.chunked_array(
             [pc.max_element_wise(pc.coalesce(pa.array(true, pa.int64()), sizes.combine_chunks()), 1)]
         )

@@ -1,10 +1,11 @@
 """Partition columns of a native scan: inferred by Spark from folders, or looked up in the plan.
 
-If the folder names spell the logged values as Hive does, Spark infers the columns and prunes by them.  That counts only
-if Spark certainly reads the logged value under any settings; see :func:`hive_columns`.
+If the folder names spell the logged values as Hive does, Spark infers the columns and prunes by them.  This is used
+only if Spark certainly reads the logged values under any settings; see :func:`hive_columns`.
 
-Otherwise a column is a constant array of the distinct values in the plan, indexed by a number that comes with the file.
-The expression depends only on the file, so Spark evaluates filters over it while planning, and skips files by them.
+Otherwise, a column is a constant array of the distinct values in the plan, indexed by a number that comes with the
+file. The expression depends only on the file, so Spark evaluates filters on it during planning, and skips files by
+them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from trilake.expr.terms import engine
 from trilake.spark.scan.manifest import Integers
 from trilake.storage import split_absolute
 
-#: What Spark escapes in a folder's name; the percent sign stands first because escaping adds it.
+#: Characters that Spark escapes in a folder's name; the percent sign comes first because escaping adds it.
 _ESCAPED = "%" + "".join(map(chr, range(1, 32))) + "\x7f\"#'*/:=?\\{[]^"
 _SPECIAL = r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""
 _INTEGER = r"^(?:0|-?[1-9][0-9]*)$"
@@ -53,8 +54,8 @@ def hive_columns(
     values: typed partition values of the files by column.
     aliases: alternative folder names of columns.
 
-    Returns ``None`` if Spark might infer anything else: a file elsewhere, extra or missing levels, other values, or a
-    type that does not survive a round trip through a string.
+    Returns ``None`` if Spark might infer anything else: if a file is elsewhere, levels are extra or missing, values
+    differ, or a type does not survive a round trip through a string.
     """
     base = "/" + split_absolute(root)[1] + "/"
     if "=" in base.rstrip("/").rpartition("/")[2]:
@@ -86,7 +87,7 @@ def distinct(values: Mapping[str, pa.ChunkedArray]) -> Tuples:
     codes = [pc.dictionary_encode(v, null_encoding="encode") for v in flat.values()]
 
     def combine(left: Integers, right: pa.DictionaryArray) -> Integers:
-        # Renumber after each column, to keep the numbers below the number of files.
+        # Renumber after each column, so that numbers stay below the number of files.
         both = left * len(right.dictionary) + right.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         return np.unique(both, return_inverse=True)[1].astype(np.int64)
 
@@ -98,7 +99,7 @@ def distinct(values: Mapping[str, pa.ChunkedArray]) -> Tuples:
 def attached(values: pa.Array, type_: T.DataType, number: Column) -> Column:
     """The element of ``values`` at ``number``, as a column of ``type_``.
 
-    The array is a JSON string and casts, which Spark folds to one constant before it plans the scan.
+    The array consists of a JSON string and casts, which Spark folds to one constant before it plans the scan.
     """
     if pa.types.is_binary(values.type):
         strings = pc.cast(_base64(values), pa.string())
@@ -106,7 +107,7 @@ def attached(values: pa.Array, type_: T.DataType, number: Column) -> Column:
     strings = values.cast(pa.string())
     if pa.types.is_timestamp(values.type) and values.type.tz is not None:
         utc = values.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.string())
-        strings = pc.binary_join_element_wise(utc, "Z", "")  # an instant, whatever the session's zone
+        strings = pc.binary_join_element_wise(utc, "Z", "")  # an instant, in any time zone of the session
     array = _strings(strings)
     return F.get(array if isinstance(type_, T.StringType) else array.cast(T.ArrayType(type_)), number)
 
@@ -137,13 +138,13 @@ def _reads_as(spelled: pa.Array, folder: pa.Array, values: pa.Array) -> bool:
 
 
 def _spellings(values: pa.Array) -> list[pa.Array] | None:
-    """The strings that Spark certainly reads as each of ``values``; ``None`` if a value has none."""
+    """The strings that Spark certainly reads as each of ``values``; ``None`` if a value has no such string."""
     type_ = values.type
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         strings = values.cast(pa.string())
         if pc.any(pc.is_in(strings, pa.array(["", HIVE_NULL]))).as_py():
             return None
-        # Some writers don't escape: also fine if there is nothing to unescape.
+        # Some writers do not escape, which is also correct if there is nothing to unescape.
         plain = pc.replace_substring(strings, "%", "%25")
         return [pc.fill_null(t, HIVE_NULL) for t in (_escape(strings), plain)]
     if pa.types.is_integer(type_):

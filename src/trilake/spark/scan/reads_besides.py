@@ -1,8 +1,8 @@
-"""What a DML command reads of its table other than the rows it changes.
+"""What a DML command reads of its table in addition to the rows that it changes.
 
-That is: subqueries in conditions and new values, and the source of a MERGE.  Spark resolves names when it analyses an
-expression, and frames keep their version while a command runs, so these reads may show another version than the
-command.  The commit checks them at their version, see :class:`~trilake.delta.commit.conflicts.ReadAt`.
+These reads are the subqueries in conditions and new values, and the source of a MERGE.  Spark resolves names when it
+analyses an expression, and frames keep their version while a command runs, so these reads may show another version than
+the command.  The commit checks them at their version; see :class:`~trilake.delta.commit.conflicts.ReadAt`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from trilake.spark.scan.planning.table_reads import OwnReads, own_reads
 
 @contextmanager
 def reads_besides(frames: Iterable[DataFrame], uri: str, version: int) -> Iterator[Callable[[], ReadSet]]:
-    """Yield a function that returns, once the rows were computed in the block, the other reads of the table.
+    """Yield a function that returns the other reads of the table, once the rows have been computed in the block.
 
     Parameters
     ----------
-    frames: contain all expressions of the command.
-    uri, version: of the table, at the start of the command.
+    frames: frames that together contain all expressions of the command.
+    uri, version: the table and its version at the start of the command.
     """
     of_scans = {
         (reads.version if notes is None else notes.version, notes)

@@ -1,4 +1,4 @@
-"""Whether Spark can scan files itself, and if not, why."""
+"""Whether Spark can scan files itself, and the reason if it cannot."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from trilake.spark.session.type_tree import parts
 
 #: Formats for which Spark has a file scan.
 _PROVIDERS = {"parquet", "orc", "json", "csv", "text"}
-#: If this is set, Spark ignores manifests and lists the folder.
+#: If this setting is on, Spark ignores manifests and lists the folder.
 _IGNORE_MANIFESTS = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
-#: Formats not in this list use Spark's V2 scans, which have no ``_metadata``.
+#: Setting with a list of formats; those not in it use Spark's V2 scans, which have no ``_metadata``.
 _SCANS = "spark.sql.sources.useV1SourceList"
 
-#: Limit on files whose footers are checked before Spark scans them, 30 µs each; results are cached.
+#: The most files whose footers are checked before Spark scans them, at 30 µs each; results are cached.
 _MOST_FOOTERS = 4096
 
 #: Results of the probe by session and root: a reason, or ``None`` if Spark can read it.
@@ -36,10 +36,10 @@ def native_refusal(uri: str, provider: str, *, vectors: bool = False, spark: Spa
 
     Parameters
     ----------
-    uri: of the table.
-    provider: format of its files.
+    uri: the URI of the table.
+    provider: the format of its files.
     vectors: whether the table has deletion vectors.
-    spark: checks that this session can reach the table; without it, only local files count as reachable.
+    spark: checks that this session can reach the table; without a session, only local files count as reachable.
     """
     scheme = uri.partition(":")[0]
     if spark is None and scheme != "file":
@@ -70,7 +70,7 @@ def check_files(spark: SparkSession, provider: str, paths: pa.ChunkedArray, *, v
 
 
 def check_types(schema: T.StructType) -> None:
-    """Refuse columns that files cannot store although they may have values, such as arrays of void.
+    """Refuse columns whose values files cannot store, such as arrays of void.
 
     Raises :class:`NativeScanError`.
     """
@@ -80,7 +80,7 @@ def check_types(schema: T.StructType) -> None:
 
 
 def _may_be_lost(type_: T.DataType) -> bool:
-    """Whether a non-void type, or a part of it, consists only of void."""
+    """Whether a type other than void, or a part of it, consists only of void."""
     inside = [inner for _, inner in parts(type_)]
     voids = [isinstance(inner, T.NullType) for inner in inside]
     lost = all(voids) if isinstance(type_, T.StructType) else any(voids)
@@ -104,7 +104,7 @@ def _reach_refusal(spark: SparkSession, uri: str) -> str | None:
 
 
 def _unreachable(spark: SparkSession, uri: str) -> str | None:
-    """Why Spark cannot reach a store, tested with a file that doesn't exist."""
+    """Why Spark cannot reach a store; tested with a file that does not exist."""
     try:
         spark.read.text(f"{uri}/_trilake_probe").schema  # noqa: B018 - Connect sends the plan here
     except AnalysisException as e:
@@ -118,7 +118,7 @@ def _unreachable(spark: SparkSession, uri: str) -> str | None:
 
 def _cannot_read(uri: str, error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
-    # The Java exception follows py4j's own first line.
+    # The Java exception follows py4j's first line.
     detail = next((line for line in lines if not line.startswith("An error occurred while calling")), "")
     return f"Spark cannot read {uri.partition(':')[0]}: {detail.lstrip(': ')}"
 
@@ -137,5 +137,5 @@ def _hidden_folders(spark: SparkSession) -> str | None:
 
 
 def hadoop_uri(uri: str) -> str:
-    """A table's URI as Spark's file systems spell it."""
+    """A table's URI in the form of Spark's file systems."""
     return f"s3a:{uri[3:]}" if uri.startswith("s3:") else uri

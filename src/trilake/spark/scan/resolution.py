@@ -1,4 +1,4 @@
-"""Spark's analysis errors as short trilake errors: the name and the available columns, without the plan."""
+"""Spark's analysis errors as short trilake errors: with the name and the available columns, without the plan."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from trilake.spark.session.compat import error_condition, without_echo
 
 _log = logging.getLogger("trilake.spark")
 
-#: The end of the actual message in an error.
+#: Where the message proper of an error ends.
 _BEHIND = re.compile(r"\.?\s*SQLSTATE: |; line \d+ pos \d+|;\n")
 _PART = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
 #: Spark's hidden column of file scans.
 _HIDDEN = "_metadata"
-#: Limit on column names in a message.
+#: The most column names in a message.
 _MOST_NAMES = 50
 
 
 @dataclass(frozen=True)
 class UnresolvedName:
-    """A name, by its parts, that matches no column, or (``ambiguous``) several columns."""
+    """A name, in parts, that matches no column, or (``ambiguous``) several columns."""
 
     parts: tuple[str, ...]
     ambiguous: bool
 
 
 def unresolved_name(error: AnalysisException) -> UnresolvedName | None:
-    """The unresolved name that an error is about, if any."""
+    """The unresolved name in an error; ``None`` for other errors."""
     kind = error_condition(error) or ""
     ambiguous = kind.startswith("AMBIGUOUS_REFERENCE")
     if not ambiguous and not kind.startswith("UNRESOLVED_COLUMN"):
@@ -66,10 +66,10 @@ def resolving(
     Parameters
     ----------
     explain: makes the error for an unresolved name.
-    kind: class of all other errors, such as type errors.
-    of_table: the frame in the block lacks the hidden columns of file scans; ignore errors about those.
+    kind: the class of all other errors, such as type errors.
+    of_table: whether the frame in the block lacks the hidden columns of file scans; if so, ignores errors about them.
 
-    Syntax errors stay Spark's: they are short and show the position.
+    Syntax errors stay Spark's, since they are short and show the position.
     """
     try:
         with without_echo():
@@ -90,7 +90,7 @@ def resolving(
 def column_errors(
     columns: Sequence[str], alias: str | None, kind: type[TrilakeError]
 ) -> Callable[[UnresolvedName], TrilakeError]:
-    """The errors for unresolved names in expressions over one table, which may be qualified with ``alias``."""
+    """The errors for unresolved names in expressions over one table, optionally qualified with ``alias``."""
 
     def explain(unresolved: UnresolvedName) -> TrilakeError:
         parts = unresolved.parts

@@ -1,4 +1,4 @@
-"""The tables behind this process's frames, to recognise Spark's errors about their files."""
+"""The tables that this process's frames read, to recognise Spark's errors about their files."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ def is_root(uri: str) -> bool:
 
 
 def _plain(uri: str) -> str:
-    """A decoded URI; a local one as a path, however many slashes it begins with."""
+    """A decoded URI; a local one becomes a path, with any number of leading slashes reduced."""
     decoded = unquote(uri)
     return "/" + decoded.removeprefix("file:").lstrip("/") if decoded.startswith("file:") else decoded

@@ -1,7 +1,7 @@
 """The row count of a whole table, without reading any row.
 
-To skip deleted rows Spark must number the rows of each file, even for a count.  Instead, the row counts of the files'
-footers are added up, minus the rows in deletion vectors.  For tables with very many files the log is asked first.
+To skip deleted rows, Spark must number the rows of each file, even for a count.  Instead, the row counts in the files'
+footers are added up, minus the rows in deletion vectors.  For tables with very many files, the log is used first.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class RowCount:
 
     Parameters
     ----------
-    stored: the rows of the frame including deleted ones; ``None`` if counting them is no faster.
+    stored: the rows of the frame, including deleted ones; ``None`` if counting them is no faster.
     deleted: the number of deleted rows.
-    stated: the count by the log, if it knows.
+    stated: the count in the log, if it has one.
     """
 
     stored: DataFrame | None
@@ -30,7 +30,9 @@ class RowCount:
     stated: Callable[[], int | None] | None = None
 
     def count(self) -> int | None:
-        """The number of rows, by the log or a query that reads no column; ``None`` if only the frame can tell."""
+        """The number of rows, from the log or a query that reads no column; ``None`` if only the frame can count
+        them.
+        """
         rows = None if self.stated is None else self.stated()
         if rows is None and self.stored is not None:
             return self.stored.count() - self.deleted

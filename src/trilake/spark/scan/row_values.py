@@ -13,15 +13,15 @@ from trilake.spark.scan.resolution import analysis_message
 from trilake.spark.session.analysis_errors import analysed_error
 from trilake.spark.session.compat import error_condition, is_connect
 
-#: Spark's errors for such functions in a WHERE condition, which doesn't allow them either.
+#: Spark's errors for such functions in a WHERE condition, which does not allow them either.
 _REFUSALS = ("INVALID_WHERE_CONDITION", "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE", "UNSUPPORTED_GENERATOR")
 
 
 def check_row_values(frame: DataFrame, values: Sequence[Column]) -> None:
     """Raise ``ExpressionError`` if a value depends on more than its own row.
 
-    Spark itself would select it, with fewer or more rows, or values that depend on the task.  Raises Spark's analysis
-    errors for anything else.
+    Spark itself would return fewer or more rows, or values that depend on the task.  Raises Spark's analysis errors for
+    anything else.
     """
     if not values:
         return

@@ -2,11 +2,11 @@
 
 A manifest gives Spark the files (:mod:`~trilake.spark.scan.manifest`).  Everything else is an expression in Spark's
 plan: partition values (:mod:`~trilake.spark.scan.partitions`), deletion vectors (:mod:`~trilake.spark.scan.vectors`),
-and, here, the names and types of columns.  It needs only the DataFrame API, so it also works on Spark Connect.
+and, in this module, names and types of columns.  It needs only the DataFrame API, so it also works on Spark Connect.
 
 One thing differs from other scans: if there are deletion vectors, or partition values that the folders do not spell,
-    the lowest bits of ``_metadata.file_modification_time`` encode a number.  Columns are nullable, as in any of Spark's
-    file scans, except for those that the caller guarantees to have no nulls.
+the lowest bits of ``_metadata.file_modification_time`` encode a number.  Columns are nullable, as in any of Spark's
+file scans, except those that the caller guarantees to have no nulls.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ class NativeFiles:
     read_schema: the data columns as named in the files, without partition columns; in ``id_mode`` with IDs, as
         ``parquet.field.id`` in the fields' metadata.
     partition_columns: typed values of the files, by the name that ``output`` uses.
-    partition_types: their fields, in the same order; their names are alternative folder names.
-    output: the columns of the result: a name in ``read_schema`` or ``partition_columns``, and the field it becomes,
-        whose nested fields match by position.  A name in neither becomes null.
+    partition_types: the fields of these columns, in the same order; their names are alternative folder names.
+    output: the columns of the result: for each, a name in ``read_schema`` or ``partition_columns``, and the resulting
+        field, whose nested fields match by position.  A name in neither becomes null.
     vectors: deleted rows by position in ``paths``.
-    provider: format of the files, as Spark calls it.
+    provider: Spark's name for the format of the files.
     options: options of that format.
     id_mode: match columns of Parquet files by field ID, never by name.
     prune: chooses the files that may have rows for which all conditions are true, SQL strings over :func:`scan_name` of
-        columns; ``None`` for all files.  If the session can, it is called when a query is planned.
+        columns; ``None`` for all files.  If the session supports that, it is called when Spark plans a query.
     """
 
     root: str
@@ -96,15 +96,15 @@ class NativeFiles:
     options: Mapping[str, str] = field(default_factory=dict)
     id_mode: bool = False
     prune: Prune | None = None
-    #: Read the rows in ``vectors`` instead of skipping them.
+    #: Whether to read the rows in ``vectors`` instead of skipping them.
     vectors_select: bool = False
-    #: Modification times in milliseconds, shown by ``_metadata.file_modification_time`` unless its bits are used.
+    #: Modification times in ms, which ``_metadata.file_modification_time`` shows unless its bits are used.
     times: pa.ChunkedArray | None = None
-    #: Columns without nulls, by the names that ``output`` uses; non-nullable for Spark in classic sessions.
+    #: Columns without nulls, by the names in ``output``; in classic sessions they are non-nullable.
     required: frozenset[str] = frozenset()
-    #: Whether the bounds in the files include NaN.
+    #: Whether the bounds in the files take NaN into account.
     nan_counted: bool = False
-    #: Row IDs, shown by ``_metadata`` in classic sessions.
+    #: Row IDs, which ``_metadata`` shows in classic sessions.
     tracked: TrackedRows | None = None
     #: Records the conditions of plans, for a table's newest version.
     reads: TableReads | None = None
@@ -116,13 +116,13 @@ class NativeScan:
 
     Parameters
     ----------
-    rows: a frame with the rows to read and the scan's columns, maybe more.
-    columns, sources: the columns, as SQL strings where possible, and their types, by the names in
+    rows: a frame with the rows to read and at least the scan's columns.
+    columns, sources: the columns, as SQL strings if possible, and their types, by the names in
         ``NativeFiles.output``.
     address: SQL for a row's file and position, if the scan has them.
     size: approximate bytes that Spark keeps.
     id_mode: whether columns match by field ID.
-    metadata: SQL for the hidden column ``_metadata``, if it is not Spark's own.
+    metadata: SQL for the hidden column ``_metadata``, unless it is Spark's own.
     count: how to count the rows if some are deleted.
     reads: records the conditions of plans.
     """
@@ -143,7 +143,7 @@ class NativeScan:
         output: Sequence[tuple[str, T.StructField]],
         address: tuple[str, str] | None = None,
     ) -> DataFrame:
-        """The rows, as :func:`native_frame` returns them; ``address`` requires a scan made with one."""
+        """The rows in the form of :func:`native_frame`; ``address`` requires a scan made with ``address``."""
         if self.id_mode:
             # Has no effect on schemas without IDs.
             spark.conf.set(_FIELD_IDS, "true")
@@ -162,13 +162,13 @@ def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str,
     spark: a classic or a Connect session.
     files: what to read.
     address: names of two more columns that locate a row: the position of its file in ``files.paths`` (int) and its
-        position in the file (long).  Parquet only.
+        position in the file (long).  Only for Parquet.
 
-    ``id_mode`` sets the session's ``spark.sql.parquet.fieldId.read.enabled``, which must stay set, and filters do not
+    ``id_mode`` sets the session's ``spark.sql.parquet.fieldId.read.enabled``, which must stay set.  Filters then do not
     skip row groups, because Spark would match their columns by name.
 
-    Raises :class:`NativeScanError` if Spark would not return exactly the rows: for a file that it would skip, or
-    deletion vectors that are too large.
+    Raises :class:`NativeScanError` if Spark would not return exactly these rows: if it would skip a file, or deletion
+    vectors are too large.
     """
     if not len(files.paths):
         return _no_rows(spark, files, address)
@@ -178,7 +178,7 @@ def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str,
 def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = False, keep: bool = True) -> NativeScan:
     """The scan behind :func:`native_frame`, of at least one file.
 
-    ``address`` makes the scan locate rows; ``keep`` uses the cache of scans.  Raises :class:`NativeScanError`.
+    Set ``address`` for a scan that locates rows; ``keep`` uses the cache of scans.  Raises :class:`NativeScanError`.
     """
     note_root(files.root)
     tracked = None if is_connect(spark) or address else files.tracked
@@ -252,10 +252,10 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
 
 @dataclass(frozen=True)
 class FloatRules:
-    """How to read files with floating point numbers without missing a NaN or -0.0.
+    """How to read files with floating point columns without missing a NaN or -0.0.
 
-    ``floats`` says whether there are any, ``nan_hides`` whether bounds in the files may leave NaN out, and ``bounds``
-    whether the reader still uses bounds, those of other columns.
+    ``floats`` says whether there are such columns, and ``nan_hides`` whether the bounds in the files may ignore NaN.
+    ``bounds`` says whether the reader still uses bounds, namely those of other columns.
     """
 
     floats: bool
@@ -272,7 +272,7 @@ class FloatRules:
     def columns(
         self, sources: Mapping[str, T.StructField], read: Mapping[str, T.StructField]
     ) -> dict[str, str | Column]:
-        """The terms for the columns of a scan, of which ``read`` are stored in the files."""
+        """The terms for the columns of a scan; ``read`` are those that files store."""
         columns: dict[str, str | Column] = {name: quote_name(f.name) for name, f in sources.items()}
         if self.nan_hides and self.bounds:
             columns |= {name: unpushed(quote_name(f.name)) for name, f in read.items() if is_float(f.dataType)}
@@ -286,7 +286,7 @@ def read_options(files: NativeFiles, rules: FloatRules, *, hive: bool) -> dict[s
 
 
 def _without_nulls(spark: SparkSession, base: DataFrame, required: Collection[str]) -> DataFrame:
-    """The scan with these columns as non-nullable, in classic sessions."""
+    """The scan, with these columns non-nullable in classic sessions."""
     if not required or is_connect(spark):
         return base
     try:
@@ -297,7 +297,7 @@ def _without_nulls(spark: SparkSession, base: DataFrame, required: Collection[st
 
 
 def _non_nullable(spark: SparkSession, column: Column) -> Column:
-    """The column as non-nullable, in classic sessions."""
+    """The column, non-nullable in classic sessions."""
     if is_connect(spark):
         return column
     try:
@@ -321,11 +321,11 @@ def _no_rows(spark: SparkSession, files: NativeFiles, address: tuple[str, str] |
 
 def _folders(files: NativeFiles) -> dict[str, str] | None:
     """The partition columns by folder name, if Spark may infer them."""
-    # CSV files have no column names to tell data columns from inferred ones, text files have only one column.
+    # CSV files have no column names that tell data columns from inferred ones; text files have only one column.
     if not files.partition_columns or files.provider not in ("parquet", "orc"):
         return None
     names = files.partition_types.names
-    # In a table with renamed columns, a folder's name may be that of a data column too.
+    # In a table with renamed columns, a folder's name may also be that of a data column.
     taken = {f.name.lower() for f in files.read_schema.fields}
     columns = hive_columns(
         files.root, files.paths, files.partition_columns, dict(zip(files.partition_columns, names, strict=True))
@@ -334,13 +334,13 @@ def _folders(files: NativeFiles) -> dict[str, str] | None:
 
 
 def _file_key(files: NativeFiles, *, address: bool, inferred: bool) -> tuple[FileKey, Mapping[str, pa.Array]]:
-    """The numbers encoded per file, and the partition values that they index."""
+    """The number to encode for each file, and the partition values that it indexes."""
     parts: dict[str, Integers] = {}
     values: Mapping[str, pa.Array] = {}
     if files.partition_columns and not inferred:
         parts["tuple"], values = distinct(files.partition_columns)
     if files.vectors:
-        # Files without a vector share the number after the last one.
+        # All files without a vector have the number after the last vector.
         parts["slot"] = np.full(len(files.paths), len(files.vectors), np.int64)
         parts["slot"][sorted(files.vectors)] = np.arange(len(files.vectors))
     if address:
@@ -358,7 +358,7 @@ def read_fields(files: NativeFiles) -> dict[str, T.StructField]:
         if isinstance(type_, T.NullType):
             continue
         if files.id_mode and f.metadata:
-            # Spark pushes filters down by name even if it matches columns by ID, so use a name that no file has.
+            # Spark pushes filters down by name even if it matches columns by ID, so use a name that is in no file.
             out[f.name] = T.StructField(scan_name(f.name, id_mode=True), type_, True, f.metadata)
         else:
             # If only comments differ, read the target type, which saves a cast.
@@ -388,8 +388,8 @@ def _output(term: str | Column | None, source: T.StructField | None, target: T.S
 def _select(df: DataFrame, terms: Sequence[str | Column]) -> DataFrame:
     """Select ``terms``: SQL strings, each with its ``AS``, and columns.
 
-    The JVM parses strings in one call, while each ``Column`` takes a dozen calls, which costs more than the plan if
-    there are many.
+    The JVM parses strings in one call.  Each ``Column`` takes a dozen calls; if there are many, that costs more than
+    the plan.
     """
     expressions = [t for t in terms if isinstance(t, str)]
     if len(expressions) < len(terms):
@@ -413,7 +413,7 @@ def _hiding(df: DataFrame, terms: Sequence[str | Column], metadata: str) -> Data
 
 
 def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None = None) -> str | Column:
-    """A term named like ``field``, with the field's metadata, cast to ``type_`` if given.
+    """A term with the name and metadata of ``field``, cast to ``type_`` if given.
 
     >>> from pyspark.sql.types import LongType, StructField
     >>> _aliased("`a b`", StructField("c", LongType()))
@@ -428,10 +428,10 @@ def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None 
 
 
 def with_place(df: DataFrame, number: str | None) -> tuple[DataFrame, str, str]:
-    """A scan, and the terms for the modification time of a row's file and its position there (``number``, if given).
+    """A scan, and the terms for the modification time of a row's file and the row's position (``number``, if given).
 
     Spark refuses :data:`ROW_INDEX` together with ``_metadata.row_index``, which a query may name, so only scans whose
-    columns no query can name use it.
+    columns queries cannot name use it.
     """
     if has_metadata(df):
         return df, f"{METADATA}.file_modification_time", number or f"{METADATA}.row_index"

@@ -1,8 +1,8 @@
-"""Deletion vectors in Spark's plan: bitmaps as arrays that an expression looks up.
+"""Deletion vectors in Spark's plan: bitmaps as arrays in which an expression looks up each row.
 
 Row *r* of a file is deleted if bit *r* mod 64 of word *r* / 64 is set.  The words of all files are one constant of the
 plan.  Sparse vectors would have long runs of empty words, so large ones are split into pages of 4,096 rows; empty pages
-are left out, and a page table locates the others.
+are omitted, and a page table locates the others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trilake.spark.session.internals import number_at, say_once
 #: Deleted rows of one file: a bitmap, or ascending row indexes.
 Vector = BitMap64 | npt.NDArray[np.integer[Any]]
 
-#: Parquet's generated column of row numbers, as a column of the read schema.  Spark refuses it beside
+#: Parquet's generated column of row numbers, as a column of the read schema.  Spark refuses it together with
 #: ``_metadata.row_index``, which is the same.
 ROW_INDEX = "_tmp_metadata_row_index"
 #: Columns for the words and the page table of all files.
@@ -34,14 +34,14 @@ _WORDS, _PAGES = "__trilake_words", "__trilake_pages"
 _WORD = "__trilake_word"
 _PAGE = 12  # log2 of the rows of a page
 _DENSE_WORDS = 8 << 20  # 64 MiB
-#: Limit on deleted rows: each takes 8 bytes while the words are built.
+#: The limit on deleted rows: each takes 8 bytes while the words are built.
 _MOST_ROWS = 64 << 20
 _MOST_WORDS = 64 << 20  # 512 MiB
-#: Up to this size each task carries the words; above it they are broadcast, which takes 50 ms.
+#: Up to this size, each task carries the words; larger ones are broadcast, which takes 50 ms.
 _SMALL_WORDS = 1 << 20
-#: Up to this size (1 MiB) the plan carries the words; Spark hashes and compares them while planning.
+#: Up to this size (1 MiB), the plan carries the words; Spark hashes and compares them during planning.
 _CARRIED_WORDS = 1 << 17
-#: Up to this size the share of zeros doesn't matter.
+#: Up to this size, the share of zeros does not matter.
 _LITTLE_WORDS = 1 << 12
 
 
@@ -95,22 +95,22 @@ def pack(vectors: Sequence[Vector]) -> Words:
 def alive(
     spark: SparkSession, df: DataFrame, packed: Words, slot: str, *, number: str, select: bool = False
 ) -> DataFrame:
-    """The rows of ``df`` that are in no vector or, with ``select``, those that are in one; may add columns.
+    """The rows of ``df`` that are in no vector or, with ``select``, those in a vector; may add columns.
 
     Parameters
     ----------
     df: a scan.
     packed: the vectors.
-    slot: SQL for the vector of a row's file; the number after the last one for a file without a vector.
+    slot: SQL for the number of the vector of a row's file; the number after the last vector for a file without one.
     number: SQL for a row's position in its file.
     """
-    # If this Spark does not know the row index, it is null and deleted rows would come back: raise instead.
+    # If this Spark does not have the row index, it is null and deleted rows would come back: raise instead.
     numbered = f"({number} IS NOT NULL OR raise_error('this Spark does not number the rows of files') IS NULL)"
     condition = f"{numbered} AND {'' if select else 'NOT '}"
     if (carried := _carried(spark, packed, slot, number)) is not None:
         return df.withColumn(_WORD, carried).where(condition + _is_set(_WORD, number))
     if packed.count <= _SMALL_WORDS and HAS_SCALARS:
-        # A scalar subquery: Spark evaluates it once.
+        # In a scalar subquery, which Spark evaluates once.
         level = _level(packed)
         if level is not None:
             df = df.withColumn(_WORDS, _frame(spark, {_WORDS: _one(level)}).scalar())
@@ -125,8 +125,8 @@ def alive(
     if packed.pages is not None:
         arrays[_PAGES] = packed.pages
     marked = _deleted(_WORDS, _PAGES if packed.pages is not None else None, "__trilake_number")
-    # A semi or anti join keeps Spark's size estimate of the scan.
-    # Extra columns, because Spark 3.5 allows no file metadata in a join condition.
+    # A semi or anti join keeps Spark's size estimate of the scan.  It needs extra columns, because Spark 3.5 allows no
+    # file metadata in a join condition.
     of_row = {"__trilake_slot": F.expr(slot), "__trilake_number": F.expr(number)}
     matches = F.expr(f"__trilake_slot = __slot AND {marked}")
     how = "left_semi" if select else "left_anti"
@@ -146,9 +146,10 @@ def _deleted(words: str, pages: str | None, number: str) -> str:
 
 
 def _level(packed: Words) -> pa.Array | None:
-    """The words of all files in one flat array, padded with at least one zero word per file to the same length.
+    """The words of all files in one flat array; each file's are padded with zeros, at least one, to the same length.
 
-    Looking up a nested list creates an object per row, which doubles the time.  ``None`` if it would be mostly zeros.
+    ``None`` if the array would be mostly zeros.  Looking up a nested list instead creates an object per row, which
+    doubles the time.
     """
     if packed.pages is not None or not len(packed.words):
         return None
@@ -168,16 +169,16 @@ def _in_rows(packed: Words, files: int, each: int) -> npt.NDArray[np.int64]:
 
 
 def _carried(spark: SparkSession, packed: Words, slot: str, number: str) -> Column | None:
-    """A row's word, as a column of a plan that carries all words; ``None`` if there are too many, or Spark cannot do
-    it.
+    """A row's word, as a column of a plan that carries all words.
 
-    The alternative, a subquery, takes as long as a scan of half a million rows.
+    ``None`` if there are too many words, or this Spark does not support it.  The alternative, a subquery, takes as long
+    as a scan of half a million rows.
     """
     if packed.pages is not None or is_connect(spark):
         return None
     lengths = np.diff(packed.words.offsets.to_numpy())
-    # Each file, with a vector or not, has a power of two of words, the last one zero: the index of a word is composed
-    # of bits, which cannot overflow.
+    # Each file, with or without a vector, has a power of two of words, of which the last is zero.  The index of a word
+    # is then composed of bits, which cannot overflow.
     bits = int(lengths.max(initial=0)).bit_length()
     files = len(lengths) + 1
     if files << bits > min(_CARRIED_WORDS, 8 * packed.count + _LITTLE_WORDS):
@@ -205,7 +206,7 @@ def _is_set(word: str, number: str) -> str:
 
 def _rows(vector: Vector) -> npt.NDArray[np.int64]:
     rows = vector.to_array() if isinstance(vector, BitMap64) else vector
-    # Row numbers of 2**63 and more become negative and are refused as too large.
+    # Row numbers from 2**63 on become negative and are refused as too large.
     return np.asarray(rows, dtype=np.uint64).view(np.int64)
 
 
@@ -234,7 +235,7 @@ def _lists(arrays: Sequence[npt.NDArray[Any]], type_: pa.DataType) -> pa.ListArr
 
 
 def _one(lists: pa.Array) -> pa.ListArray:
-    """All lists, or numbers, as a single value."""
+    """All lists, or all numbers, as a single value."""
     type_ = pa.list_(pa.field("item", lists.type, nullable=False))
     return pa.ListArray.from_arrays(pa.array([0, len(lists)], pa.int32()), lists, type=type_)
 

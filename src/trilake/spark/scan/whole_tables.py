@@ -1,6 +1,6 @@
-"""Frames that show a whole table, read by path only, and which table that is.
+"""Frames that show a whole table and were read only by path, with that table.
 
-Spark's plan of such a frame has files of one version and doesn't name the table.
+Spark's plan of such a frame has the files of one version and does not name the table.
 """
 
 from __future__ import annotations

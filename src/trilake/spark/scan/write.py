@@ -1,11 +1,11 @@
-"""Data files written by Spark itself: rows that need no checks or conversions don't pass through Python.
+"""Data files that Spark itself writes: rows that need no checks or conversions do not pass through Python.
 
-Spark writes Parquet files into a staging folder below the table.  Their statistics come from their footers, then they
-are renamed into the table.  This uses only the DataFrame API, so it also works for Spark Connect if its server shares a
+Spark writes Parquet files to a staging folder below the table.  Their footers give the statistics; then they are
+renamed into the table.  This uses only the DataFrame API, so it also works for Spark Connect if the server shares a
 disk with this process.
 
 The result equals that of :mod:`trilake.delta.files.write_files`: the same rows, names, field IDs and statistics, except
-for strings of more than 64 kB, for which Spark keeps none.
+for strings of more than 64 kB, for which Spark writes no statistics.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from trilake.storage.base import Store
 from trilake.storage.staging import Staging, staging
 
 _PARQUET = "spark.sql.parquet."
-#: Override legacy Parquet settings, and the INT96 default, which has no statistics.
+#: Override legacy Parquet settings, and the default INT96, which has no statistics.
 _SETTINGS = {
     f"{_PARQUET}outputTimestampType": "TIMESTAMP_MICROS",
     f"{_PARQUET}writeLegacyFormat": "false",
@@ -52,7 +52,7 @@ _OPTIONS = {
     # Files appear in the folder only after all tasks have succeeded.
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # Parquet's default, which a session may have changed.
+    # Parquet's default, which the session may have changed.
     "parquet.page.write-checksum.enabled": "true",
 }
 #: Threads that read footers.
@@ -69,7 +69,7 @@ def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | N
     Parameters
     ----------
     df: the rows, with the columns of the plan.
-    store: the table's.
+    store: the store of the table.
     plan: how to write the files.
     """
     if plan.provider != "parquet":
@@ -92,13 +92,13 @@ def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | N
     if store.local_path("x") is None:
         return "Spark writes to local disks only"
     if not str(df.sparkSession.conf.get("spark.master", None) or "").startswith("local"):
-        # The committer runs on the driver and would not see their files.
+        # The committer runs on the driver and would not see the tasks' files.
         return "tasks may run on machines that do not share this disk"
     return native_refusal(store.uri, "parquet", spark=df.sparkSession)
 
 
 def _types_refusal(row_schema: T.StructType, schema: StructType) -> str | None:
-    """Why rows of these types must be converted or checked one by one."""
+    """Why rows of these types must be converted or checked one by one; ``None`` if they need not."""
     types = {f.name.lower(): f.dataType for f in row_schema.fields}
     for field in schema.fields:
         if is_void(field.type) and not isinstance(types.get(field.name.lower(), _VOID), T.NullType):
@@ -131,7 +131,7 @@ def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime
 
 
 def _physical(df: DataFrame, plan: FilePlan) -> DataFrame:
-    """The rows with the table's columns under their physical names."""
+    """The rows with the table's columns, with physical names."""
     fields = to_physical_spark(plan.stored.fields, ids=plan.mode != "none").fields
     spark = to_spark(plan.stored).fields
     if _are_physical(df.schema.fields, spark, fields):
@@ -150,7 +150,7 @@ def _physical(df: DataFrame, plan: FilePlan) -> DataFrame:
 def _are_physical(
     actual: Sequence[T.StructField], logical: Sequence[T.StructField], physical: Sequence[T.StructField]
 ) -> bool:
-    """Whether rows need no conversion.  Selecting a column takes some 25 JVM calls, 3 ms."""
+    """Whether rows need no conversion.  Selecting a column takes about 25 JVM calls, 3 ms."""
     return len(actual) == len(physical) and all(
         (field.name, field.metadata or {}, logical_field.dataType)
         == (target.name, target.metadata or {}, target.dataType)
@@ -159,7 +159,7 @@ def _are_physical(
 
 
 def _publish(folder: Staging, store: Store, plan: FilePlan, runtime: Runtime) -> WrittenFiles:
-    """Move the files that have rows into the table."""
+    """Move the files with rows into the table."""
     names = sorted(n for n in folder.names() if _DATA_FILE.fullmatch(n))
     schema = plan.file_schema
     with ThreadPoolExecutor(_READERS) as pool:
@@ -184,7 +184,7 @@ def _statistics(footer: pq.FileMetaData, schema: pa.Schema, plan: FilePlan) -> s
 
 
 def _with_nan(footer: pq.FileMetaData, schema: pa.Schema) -> frozenset[tuple[str, ...]]:
-    """The columns with a NaN, which Spark's writer counts as the greatest value."""
+    """The columns with a NaN, which Spark's writer treats as the greatest value."""
     floats = [
         (i, p) for i, p in enumerate(leaf_paths(schema)) if p is not None and pa.types.is_floating(type_at(schema, p))
     ]
@@ -194,7 +194,7 @@ def _with_nan(footer: pq.FileMetaData, schema: pa.Schema) -> frozenset[tuple[str
 
 
 def _check_nulls(path: str, footer: pq.FileMetaData, plan: FilePlan) -> None:
-    """Refuse a null in a non-nullable column: by the footer, or by the rows if it is unclear."""
+    """Refuse a null in a non-nullable column, by the footer or, if that is unclear, by the rows."""
     at = {p: i for i, p in enumerate(leaf_paths(plan.file_schema))}
     groups = [footer.row_group(g) for g in range(footer.num_row_groups)]
     suspects = [f for f in plan.stored.fields if not f.nullable and not _certain(f, at, groups)]

@@ -1,11 +1,11 @@
 """The files of a native scan, chosen when Spark plans a query.
 
-When Spark plans a query, it passes the scan's conditions to its ``FileIndex``, wherever they were written: in
-``where``, in a join, in SQL over a view.  :class:`PlannedFiles` is such an index, in Python: it skips files by the
-table's statistics, and lets Spark's own index list the others from a manifest.  Each use of a frame has its own plan,
-so a frame can be filtered in many ways, joined with itself and cached.
+When Spark plans a query, it passes all conditions on the scan to its ``FileIndex``: from ``where``, from a join, or
+from SQL over a view.  :class:`PlannedFiles` is such an index in Python: it skips files by the table's statistics, and
+lets Spark's own index list the others from a manifest.  Each use of a frame has its own plan, so a frame can be
+filtered in many ways, joined with itself and cached.
 
-Spark applies all conditions to the rows again, so a condition that is not understood costs time, never rows.  If
+Spark applies all conditions to the rows again, so a condition that cannot be parsed costs time, never rows.  If
 choosing files fails, all files are read.
 
 This needs a classic session, whose JVM can call Python; see :mod:`trilake.spark.session.internals`.
@@ -42,11 +42,11 @@ Prune = Callable[[Sequence[str]], npt.NDArray[np.bool_] | None]
 #: Makes Spark's scan of the files at these positions; ``None`` for all files.
 Scan = Callable[[npt.NDArray[np.int64] | None], DataFrame]
 
-#: Longer conditions contain spelled-out file values; only Spark's index uses those.
+#: Longer conditions contain lists of file values, which only Spark's index uses.
 _LONGEST = 1 << 16
 #: Conditions with such a word may depend on the time zone.
 _TIMED = re.compile("TIMESTAMP|CAST", re.IGNORECASE)
-#: Limit on cached file lists, by condition.
+#: The limit on cached file lists per frame; they are cached by condition.
 _MOST_LISTS = 8
 
 
@@ -60,13 +60,13 @@ def planned_frame(
     required: Collection[str] = (),
     reads: TableReads | None = None,
 ) -> DataFrame | None:
-    """A frame over files that are chosen when a query is planned; ``None`` if this session doesn't support that.
+    """A frame over files that are chosen when Spark plans a query; ``None`` if this session does not support that.
 
     Parameters
     ----------
     root: URI of the table, shown in plans.
     count, size: number of files and their bytes.
-    scan: makes Spark's scan of some of them.
+    scan: makes Spark's scan of some files.
     prune: chooses the files that a query needs.
     required: non-nullable columns of the scan.
     reads: records the conditions of plans.
@@ -86,7 +86,7 @@ def planned_frame(
 
 
 class PlannedFiles(JavaObject):
-    """A Spark ``FileIndex`` in Python, with the method names of Spark's interface."""
+    """A Spark ``FileIndex`` in Python, with the methods of Spark's interface."""
 
     def __init__(
         self,
@@ -129,10 +129,10 @@ class PlannedFiles(JavaObject):
         return self._everything().inputFiles()
 
     def refresh(self) -> None:
-        """Do nothing: the files are those of one version."""
+        """Do nothing, since the files are those of one version."""
 
     def sizeInBytes(self) -> int:
-        """Bytes of all files, by which Spark chooses joins."""
+        """The bytes of all files, by which Spark chooses joins."""
         return self._size
 
     def partitionSchema(self) -> Any:
@@ -140,7 +140,7 @@ class PlannedFiles(JavaObject):
         return self._sample.partitionSchema()
 
     def __getattr__(self, name: str) -> Any:
-        # Methods of other Spark releases: use Spark's own index.
+        # For methods of other Spark releases, use Spark's own index.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._sample, name)

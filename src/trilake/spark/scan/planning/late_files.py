@@ -1,10 +1,10 @@
-"""The file index of a table with very many files: lists only the files that match a query's conditions, while planning.
+"""The file index of a table with very many files: during planning, lists only files that match a query's conditions.
 
-:class:`LateFiles` lists files whenever a query is planned, passes them to Spark's own index, and caches the latest
+:class:`LateFiles` lists files whenever Spark plans a query, passes them to Spark's own index, and caches the latest
 lists, so that planning a query twice lists files once.
 
-For Spark, partition values are constants of folders.  If folder names spell the values, Spark's index infers them and
-prunes folders.  Otherwise :class:`ValueFolders` gives each group of files its values as a row.
+To Spark, partition values are constants of folders.  If folder names spell the values, Spark's index infers them and
+prunes folders.  Otherwise :class:`ValueFolders` passes the values of each group of files as a row.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from trilake.spark.session.internals import (
     sequence,
 )
 
-#: Lists that are kept for the next plan, of all frames, and files that they may have together; the newest list is kept
-#: in any case.
+#: Limits on the lists of all frames that are kept for later plans, and on their files; the newest list is always
+#: kept.
 _MOST_LISTS, _MOST_FILES = 64, 300_000
 #: The column with the number of a row of partition values.
 _NUMBER = "__trilake_tuple"
@@ -119,7 +119,7 @@ class LateFiles(PlannedFiles):
         return java_array(self._spark, "java.lang.String", 0) if listed is None else listed.inputFiles()
 
     def _listed(self, conditions: tuple[str, ...]) -> Any:
-        with self._listing:  # one at a time: a list may be large
+        with self._listing:  # one at a time, since a list may be large
             key = self._number, self._key(conditions)
             is_cached, listed = _lists.get(key)
             if not is_cached:
@@ -144,14 +144,14 @@ def _nothing(_: object) -> Any:
 
 
 class ValueFolders:
-    """An index over files whose partition values come as rows.
+    """An index of files whose partition values come as rows.
 
     Parameters
     ----------
     flat: Spark's index of the files, ordered by value.
     numbers: the number of each file's values, ascending.
     values: the distinct values.
-    types: of the columns.
+    types: the types of the columns.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
-"""Floating point columns of Parquet files whose bounds may leave NaN out.
+"""Floating point columns of Parquet files whose bounds may ignore NaN.
 
-Spark orders NaN after all other values.  Writers based on Parquet's C++ or Rust library leave NaN out of the bounds of
-row groups and pages, so Spark skips those whose maximum is too small: ``v > 5`` misses a NaN in any scan of such files.
+Spark orders NaN after all other values.  Writers based on Parquet's C++ or Rust library ignore NaN in the bounds of row
+groups and pages, so Spark skips those whose maximum is too small: ``v > 5`` misses a NaN in any scan of such files.
 Spark's own writer, like trilake's, writes no bounds for a column chunk with a NaN.
 
-Spark does not push a condition on :func:`unpushed` columns down to the files, while conditions on other columns still
-are.  Inside structs this would read whole structs, and it is slow for very many columns: there the reader ignores all
+Spark does not push down a condition on :func:`unpushed` columns, but still pushes down those on other columns.  Inside
+structs this would read whole structs, and it is slow for very many columns; in these cases, the reader ignores all
 bounds (:func:`~trilake.spark.scan.manifest.scan_options`).
 """
 
@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from trilake.spark.session.type_tree import types_in
 
 _NAME = r"(?:[A-Za-z_][A-Za-z_0-9]*|`(?:[^`]|``)*`)"
-#: Spark doesn't compile larger projections; 333 of 1,000 columns took a third of a read.
+#: Spark does not compile larger projections; 333 of 1,000 columns took a third of a read.
 _MOST_UNPUSHED = 100
 _UNPUSHED = re.compile(rf"(?i)\bnanvl\(({_NAME}), \1\)")
 
@@ -36,7 +36,8 @@ def has_floats(part: Any) -> bool:
 
 
 def trusts_no_bounds(schema: T.StructType) -> bool:
-    """Whether a reader of such files must ignore all bounds: too many :func:`unpushed` columns, or some in structs.
+    """Whether a reader of such files must ignore all bounds: with too many :func:`unpushed` columns, or some in
+    structs.
 
     >>> plain = T.StructType().add("d", "double")
     >>> trusts_no_bounds(plain), trusts_no_bounds(T.StructType().add("s", plain))
@@ -48,7 +49,7 @@ def trusts_no_bounds(schema: T.StructType) -> bool:
 
 
 def _has_bounded_floats(type_: T.DataType) -> bool:
-    """Whether there are floating point numbers with bounds in Parquet: not in lists and maps."""
+    """Whether Parquet has bounds for floating point numbers in the type: not in lists and maps."""
     if isinstance(type_, T.StructType):
         return any(_has_bounded_floats(f.dataType) for f in type_.fields)
     return is_float(type_)

@@ -1,7 +1,7 @@
-"""Conditions of a Spark plan as filters that choose files.
+"""Conditions of a Spark plan, as filters that choose files.
 
-Spark prints a condition as SQL.  It is parsed only if it certainly means what Spark means: UDFs may have any name, and
-timestamps are printed in the session's time zone.
+Spark prints a condition as SQL.  It is parsed only if it certainly means the same as in Spark: UDFs may have any name,
+and timestamps are printed in the session's time zone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trilake.expr.terms.predicate import renamed
 from trilake.spark.scan.planning.nan_bounds import pushed
 from trilake.spark.session.settings import UTC_ZONES
 
-#: Keywords before a parenthesis, which are not function calls.
+#: Keywords before a parenthesis that are not function calls.
 _NO_CALL = re.compile(r"(?i)\b(?:AND|OR|NOT|IN)\s*\(")
 _CALL = re.compile(r"[A-Za-z_0-9`]\s*\(")
 _STRINGS = re.compile(r"('(?:[^'\\]|\\.)*')")
@@ -32,9 +32,9 @@ def plan_filter(conditions: Sequence[str], schema: pa.Schema, names: Mapping[str
 
     Parameters
     ----------
-    conditions: as Spark prints them.
-    schema: the columns, by the names that the conditions use.
-    names: the column names for the filter.
+    conditions: conditions as Spark prints them.
+    schema: the columns, with the names in the conditions.
+    names: the columns' names in the filter, by those names.
     zone: the session's time zone.
 
     >>> schema = pa.schema({"col-1": pa.int64()})
@@ -60,7 +60,7 @@ def plan_filter(conditions: Sequence[str], schema: pa.Schema, names: Mapping[str
 
 
 def _readable(sql: str, schema: pa.Schema, zone: str) -> str | None:
-    """The SQL with timestamps in UTC; ``None`` if it may mean something else here."""
+    """The SQL with timestamps in UTC; ``None`` if its meaning here is uncertain."""
     parts = _STRINGS.split(sql)
     parts[::2] = [pushed(part) for part in parts[::2]]
     sql = "".join(parts)
@@ -71,7 +71,7 @@ def _readable(sql: str, schema: pa.Schema, zone: str) -> str | None:
     if zone in UTC_ZONES:
         return sql
     if casts != outside and ("TIMESTAMP" in outside.upper() or any(_has_time(f.type) for f in schema)):
-        return None  # such casts depend on the time zone
+        return None  # these casts depend on the time zone
     for i in range(1, len(parts), 2):
         if _TIME.fullmatch(parts[i - 1]):
             instant = _instant(parts[i][1:-1], zone)

@@ -1,8 +1,7 @@
-"""Record which rows of a table a frame's plans ask for, to detect conflicts when the frame is written to the same
-table.
+"""Record which rows of a table a frame's plans read, to detect conflicts when the frame is written to the same table.
 
-A scan of a table's newest version carries a mark through every plan that contains it: an option of its files that no
-reader uses.  The mark names the table and version, and leads to the scan's records::
+A scan of a table's newest version carries a mark into every plan that contains the scan: an option of its files that no
+reader uses.  The mark names the table and the version, and leads to the scan's records::
 
     frame --> its relations --> marks --> TableReads --> conditions of the plans while the rows are written
 """
@@ -37,12 +36,12 @@ _read: dict[str, int] = {}
 
 
 class TableReads:
-    """The plans of one scan.  Until :meth:`begin`, they count as reading all rows.
+    """The plans of one scan.  Before :meth:`begin`, they count as reading all rows.
 
     Parameters
     ----------
-    uri, version: of the table.
-    of: the read set of a transaction whose plan has some conditions.
+    uri, version: the table and its version.
+    of: returns the read set of a transaction for the conditions of a plan.
     """
 
     def __init__(self, uri: str, version: int, of: Callable[[Conditions], ReadSet]) -> None:
@@ -55,11 +54,11 @@ class TableReads:
         _read.setdefault(uri, version)
 
     def begin(self) -> None:
-        """From now on, plans with the mark call :meth:`note`."""
+        """Start recording: plans with the mark call :meth:`note` from now on."""
         self.complete = True
 
     def holds_at(self, version: int) -> None:
-        """The scan reads the same files at this version, which is now the newest."""
+        """Record that the scan reads the same files at this version, which is now the newest."""
         self.version = max(self.version, version)
 
     def note(self, conditions: Sequence[str]) -> None:
@@ -70,7 +69,7 @@ class TableReads:
 
     @contextmanager
     def watched(self) -> Iterator[Callable[[], ReadSet]]:
-        """Yield a function that returns what the plans of the block read."""
+        """Yield a function that returns what the plans in the block read."""
         conditions_seen: set[Conditions] = set()
         with self._lock:
             self._watching.append(conditions_seen)
@@ -83,10 +82,10 @@ class TableReads:
 
 @dataclass(frozen=True)
 class OwnReads:
-    """The reads of a frame that depends on the table it is written to.
+    """The reads of a frame that depends on the table to which it is written.
 
-    ``version`` is the oldest version it shows, ``None`` if it doesn't depend on the table.  ``notes`` has the record of
-    each scan, ``None`` for a scan without one.
+    ``version`` is the oldest version that the frame shows; ``None`` if it does not depend on the table.  ``notes`` has
+    the record of each scan, ``None`` for a scan without a record.
     """
 
     version: int | None = None
@@ -94,7 +93,7 @@ class OwnReads:
 
     @contextmanager
     def watched(self) -> Iterator[Callable[[], ReadSet]]:
-        """Yield a function that returns what was read in the block: the whole table if a scan has no record."""
+        """Yield a function that returns what the block read: the whole table if a scan has no record."""
         with ExitStack() as stack:
             reads = [stack.enter_context(n.watched()) for n in self.notes if n is not None]
             unknown = [ReadSet(whole_table=True)] if None in self.notes else []
@@ -102,9 +101,9 @@ class OwnReads:
 
 
 def own_reads(frame: DataFrame, uri: str) -> OwnReads:
-    """What a frame that is written to the table at this URI reads of it."""
+    """What a frame reads of the table at this URI, to which it is written."""
     if is_connect(frame.sparkSession) or not is_root(uri):
-        return OwnReads()  # the usual case: this process never read the table
+        return OwnReads()  # the usual case: this process has not read the table
     try:
         marks = [m.split(" ", 2) for m in set(relation_options(frame, MARK))]
     except Py4JError as e:
