@@ -1,8 +1,8 @@
 """Frames that always show the newest version of their tables.
 
-A caller passes a function that reads a table and notes the version it read (:func:`~.versions.note_version`), and gets
-a Spark DataFrame that follows the table (:func:`~.frames.following`), as does everything derived from it.  This package
-knows neither formats nor SQL.
+A caller passes a function that reads a table and notes the version that it read (:func:`~.versions.note_version`).  It
+gets a Spark DataFrame that follows the table (:func:`~.frames.following`), and so does everything derived from it.
+This package depends neither on formats nor on SQL.
 
 ::
 

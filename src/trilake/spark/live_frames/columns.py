@@ -10,7 +10,7 @@ from trilake.spark.live_frames.versions import ReadVersion
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.type_tree import all_nullable, paired
 
-#: Attributes in which PySpark caches what it derives from a frame's plan; the second pair in PySpark 3.5.
+#: Attributes in which PySpark caches results about a frame's plan; the second pair in PySpark 3.5.
 _CACHED_ATTRIBUTES, _CACHED_ATTRIBUTES_35 = ("rdd", "schema"), ("_lazy_rdd", "_schema")
 
 
@@ -48,7 +48,7 @@ def check_columns(old: T.StructType, new: T.StructType, snapshot: ReadVersion) -
 
 
 def has_all_of(old: T.DataType, new: T.DataType) -> bool:
-    """Whether ``new`` has every field of ``old``, nested structs included; nullability is ignored.
+    """Whether ``new`` has every field of ``old``, including nested structs; nullability is ignored.
 
     >>> old, new = T.ArrayType(T.StructType([])), T.ArrayType(T.StructType([T.StructField("a", T.LongType())]))
     >>> has_all_of(old, new), has_all_of(new, old)

@@ -1,7 +1,7 @@
 """Spark Connect frames that always show a table's newest version.
 
-A Connect plan is a Python object that builds a message for each use, and derived frames contain it.  So the newest
-version goes into the message.  It keeps the plan's ID, by which Spark resolves columns taken from the frame.
+A Connect plan is a Python object that builds a message for each use, and derived frames contain it.  So each message
+gets the newest version.  It keeps the plan's ID, by which Spark resolves columns of the frame.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from trilake.spark.session.internals import connect_plan
 
 _RENEW, _IS_CACHED = "_trilake_renew", "_trilake_is_cached"
 _Any = TypeVar("_Any")
-#: Where a Connect plan keeps its ID.
+#: The attributes in which a Connect plan keeps its ID.
 _NUMBERS = frozenset(("_plan_id", "_root_plan_id"))
-#: By plan ID, the messages that read a view, for a plan that is being cached.
+#: While a plan is being cached, the messages that read views, by plan ID.
 _views: ContextVar[Mapping[int, Any]] = ContextVar("_views", default=MappingProxyType({}))
 
 
@@ -68,22 +68,22 @@ def let_follow(frame: DataFrame, source: Source) -> None:
 
 
 def can_follow(spark: SparkSession) -> bool:
-    """Whether this client's plans work as :func:`let_follow` needs them."""
+    """Whether this client's plans have the form that :func:`let_follow` needs."""
     plan: Any = connect_plan(spark.range(1))
     number = plan.plan(spark.client).common.plan_id
     return bool(number == plan._plan_id)
 
 
 def caching_call(frame: DataFrame, persist: Callable[[], _Any]) -> Callable[[], _Any] | None:
-    """A function that caches a frame which follows tables; ``None`` for any other frame."""
+    """A function that caches a frame if the frame follows tables, otherwise ``None``."""
     return (lambda: _cache(frame, persist)) if follows(frame) else None
 
 
 def _cache(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
-    """Cache the newest rows of a frame on the server, and send the same plan for as long as they are cached.
+    """Cache the newest rows of a frame on the server, and send the same plan while they are cached.
 
-    That plan reads views.  The server recognizes cached rows by the relation objects in their plan, but it keeps only
-    those of the last five reads; a view keeps its own.
+    That plan reads views.  The server recognizes cached rows by the relation objects in their plan, but keeps only the
+    relations of the last five reads; a view keeps its own.
 
     Parameters
     ----------
@@ -96,14 +96,14 @@ def _cache(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
         return persist()
     tables = [p for p in _plans(plan, is_whole=_is_cached) if hasattr(p, _RENEW)]
     try:
-        # Views of the tables leave the names of columns as they are: after a join of aliases, l.id and r.id.
+        # Views of the tables keep the names of columns, such as l.id and r.id after a join of aliases.
         return _cache_as_views(frame, tables, persist)
     except AnalysisException:  # a view has no _metadata
         return _cache_as_views(frame, [plan], persist)
 
 
 def _cache_as_views(frame: DataFrame, parts: list[Any], persist: Callable[[], _Any]) -> _Any:
-    """:func:`_cache` with views of these parts of the frame's plan."""
+    """Like :func:`_cache`, with views in place of these parts of the frame's plan."""
     spark, plan = frame.sparkSession, connect_plan(frame)
     build, names, views = plan.plan, list[str](), dict[int, Any]()
     for part in parts:
@@ -143,7 +143,7 @@ def _cache_as_views(frame: DataFrame, parts: list[Any], persist: Callable[[], _A
 
 
 def renew_plans(origin: Any) -> None:
-    """Update the plans that a Connect frame (or plan) is made of, except those that are cached."""
+    """Update the plans in a Connect frame (or plan), except cached ones."""
     for plan in _plans(origin, is_whole=_is_cached):
         renew = getattr(plan, _RENEW, None)
         if renew is not None:
@@ -161,7 +161,7 @@ def _is_cached(plan: Any) -> bool:
 
 
 def _plans(origin: Any, is_whole: Callable[[Any], bool] = lambda plan: False) -> Iterator[Any]:
-    """The plans that a Connect frame (or plan) is made of, each once; skips what is below ``is_whole`` plans."""
+    """The plans in a Connect frame (or plan), each once; does not descend into plans for which ``is_whole`` is true."""
     plan = connect_plan(origin)
     waiting, seen = [origin if plan is None else plan], set[int]()
     while waiting:

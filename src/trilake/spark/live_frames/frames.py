@@ -1,15 +1,15 @@
-"""Frames that always show a table's newest version, as delta-spark's do.
+"""Frames that always show a table's newest version, like those of delta-spark.
 
-Spark plans a frame once: its plan contains the files of one version.  So a frame that follows tables has two plans.
+Spark plans a frame once, and its plan contains the files of one version.  So a frame that follows tables has two plans.
 Its *template* has a slot in place of each table and never changes; derived frames are built from it.  Every other use
 of the frame fills the template with the newest versions::
 
     frame.where(...)   --> built from the template                   --> a frame that follows, too
     frame.collect()    --> newest versions --> filled template       --> rows of one version of each table
 
-Expression IDs don't depend on the version that fills a slot, so ``frame["x"]`` remains a column of the frame.
+Expression IDs do not depend on the version that fills a slot, so ``frame["x"]`` stays a column of the frame.
 
-A frame doesn't change while a trilake command runs, nor once Spark has its rows: in the cache or a checkpoint.  If a
+A frame does not change while a trilake command runs, nor while Spark has its rows in the cache or a checkpoint.  If a
 slot cannot be filled, the use raises; it never falls back to older rows.
 """
 
@@ -51,30 +51,30 @@ from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 
 _LIVE, _PLAN = "_trilake_live", "_jdf"
 _Any = TypeVar("_Any")
-#: Intermediate results between two frames.
+#: Intermediate results from which another frame is built.
 _GROUPS = (GroupedData, PandasCogroupedOps)
-#: Return annotations of the methods that only build a plan: frames, groups and columns.
+#: Return annotations of methods that only build a plan: of frames, groups and columns.
 _MADE = re.compile(r"\b(Parent)?DataFrame\b|\bGroupedData\b|\bColumn'?>?$")
 #: Aliases that have no annotations in PySpark 3.5.
 _COPIED = frozenset(("where", "groupby", "drop_duplicates"))
-#: Methods that match but read rows, or return the frame itself.
+#: Methods with such annotations that read rows, or return the frame itself.
 _OF_ROWS = frozenset(("cache", "persist", "unpersist", "checkpoint", "localCheckpoint", "crosstab", "transpose"))
 _OF_ROWS |= {"toJSON", "transform", "scalar", "exists"}
-#: These need no rows, so they work without a look at the table, even if it is gone.
+#: Members that need no rows, and so no check of the table; they work even if it is gone.
 _DESCRIBE = ("schema", "columns", "dtypes", "isStreaming", "printSchema")
 _CACHE = ("storageLevel", "unpersist")
 
 
 @dataclass(eq=False)
 class _Live:
-    """What a frame, or a group, follows.
+    """The tables that a frame or a group follows.
 
     Parameters
     ----------
     sources: the tables, by slot number.
     reads: for each table, the version that the frame shows.
-    template: Spark's frame with slots; ``None`` for a read from which nothing was derived yet.
-    whole: the slot of the table whose rows the frame shows, all of them and nothing else.
+    template: Spark's frame with slots; ``None`` for a read from which no frame has been derived yet.
+    whole: the slot of the table if the frame shows exactly all its rows.
     filled: whether Spark's frame is filled with ``reads``; otherwise it is the template.
     leaves: the slots of the template, set on first use.
     """
@@ -90,7 +90,7 @@ class _Live:
 
 _numbers = iter(range(1, 1 << 62))
 _frames: WeakSet[DataFrame] = WeakSet()
-#: The classes of frames and groups that follow tables, by Spark's own.
+#: The classes of frames and groups that follow tables, by Spark's class.
 _classes: dict[type, type] = {}
 _still = threading.local()
 
@@ -98,7 +98,7 @@ _still = threading.local()
 def following(read: Callable[[], DataFrame], finish: Callable[[DataFrame], DataFrame] = lambda f: f) -> DataFrame:
     """Call ``read`` and return its frame, which from then on always shows the newest version.
 
-    The frame doesn't follow if ``read`` noted no version (time travel), or if the session pins its frames
+    The frame does not follow if ``read`` noted no version (time travel), or if the session pins its frames
     (:mod:`~trilake.spark.live_frames.mode`).
 
     Parameters
@@ -134,24 +134,24 @@ def follows(frame: Any) -> bool:
 
 
 def is_live(value: Any) -> bool:
-    """Whether this is a classic frame that follows tables, or a group of one."""
+    """Whether this is a classic frame that follows tables, or a group of such a frame."""
     return _live_of(value) is not None
 
 
 def make(method: Callable[..., _Any], *args: Any, **kwargs: Any) -> _Any:
-    """Call a method that builds something from frames; the result follows what the frames follow."""
+    """Call a method that builds a result from frames; the result follows the same tables."""
     templates = {k: template_of(v) for k, v in kwargs.items()}
     result = method(*map(template_of, args), **templates)
     for origin in args:
-        if result is template_of(origin):  # a method that had nothing to do
+        if result is template_of(origin):  # the method had nothing to do
             return origin  # type: ignore[no-any-return]
     return follow_tables_of(result, *args, *kwargs.values())
 
 
 def follow_tables_of(result: _Any, *origins: Any) -> _Any:
-    """Make a result built from templates follow what ``origins`` follow; returns the result.
+    """Make a result built from templates follow the tables of ``origins``; returns the result.
 
-    Only classic frames, groups and lists of them need this: a Connect frame contains the plans it is built from.
+    Only classic frames, groups and lists of them need this: a Connect frame contains the plans from which it is built.
     """
     lives = [live for o in origins if (live := _live_of(o)) is not None]
     if lives:
@@ -160,7 +160,7 @@ def follow_tables_of(result: _Any, *origins: Any) -> _Any:
 
 
 def template_of(value: Any) -> Any:
-    """The template of a frame that follows tables; anything else unchanged."""
+    """The template of a frame that follows tables; any other value unchanged."""
     live = _live_of(value)
     if live is None or not isinstance(value, DataFrame):
         return value
@@ -175,9 +175,9 @@ def template_of(value: Any) -> Any:
 
 
 def pinned(frame: Any) -> Any:
-    """A copy of a frame that stays at the current version; anything else unchanged.
+    """A copy of a frame that stays at the current version; any other value unchanged.
 
-    A Connect frame (or plan) is updated in place, and doesn't change while a command runs.
+    A Connect frame (or plan) is updated in place, and does not change while a command runs.
     """
     if _live_of(frame) is not None:
         return java_frame(frame.sparkSession, _java(frame))
@@ -187,7 +187,7 @@ def pinned(frame: Any) -> Any:
 
 
 def pin_all() -> None:
-    """Turn all frames of this process that follow tables back into Spark's own."""
+    """Turn all frames of this process that follow tables into Spark's own again."""
     for frame in list(_frames):
         with bypass(), suppress(TrilakeError):  # if it cannot be filled, using it raises
             _java(frame)
@@ -201,7 +201,7 @@ def makers(cls: type) -> list[str]:
     return [name for name in dir(cls) if _makes(cls, name)]
 
 
-# --- what a frame follows --------------------------------------------------------------------------------------------
+# --- the tables that a frame follows ---------------------------------------------------------------------------------
 
 
 def _makes(cls: type, name: str) -> bool:
@@ -248,7 +248,7 @@ def _follow(result: Any, lives: list[_Live]) -> None:
 
 
 def _newest(lives: Iterable[_Live]) -> dict[int, Read]:
-    """One version per table, also where several frames are combined."""
+    """One version per table, even if several frames are combined."""
     out: dict[int, Read] = {}
     for live in lives:
         for number, read in live.reads.items():
@@ -260,7 +260,7 @@ def _newest(lives: Iterable[_Live]) -> dict[int, Read]:
 def _follow_in_stream(frame: DataFrame, sources: Mapping[int, Source]) -> None:
     """Fill a stream that is joined or unioned with tables: each batch sees their newest rows.
 
-    PySpark 3.5 cannot re-plan a Python data source per batch: there the rows are the current ones.
+    In PySpark 3.5, which cannot re-plan a Python data source per batch, batches see the rows of the start.
     """
     with _raising(frame), bypass():
         firsts = {n: s.first.frame for n, s in sources.items()}
@@ -290,7 +290,7 @@ def _fill(frame: Any, live: _Live, *, look: bool) -> None:
     with _raising(frame), bypass():
         if not live.filled:
             is_newest = all(live.reads[n] is read for n, read in newest.items())
-            # Spark's cache may have rows of the frame's parents.
+            # Spark's cache may have rows of the frames that this frame is derived from.
             _fill_with(frame, live, live.reads if not is_newest and has_cached_rows(frame.sparkSession) else newest)
         behind = _behind(frame, live, newest)
         if behind:
@@ -320,7 +320,7 @@ def _in_first_columns(source: Source, read: Read) -> tuple[DataFrame, DataFrame]
 
 
 def _behind(frame: Any, live: _Live, newest: Mapping[int, Read]) -> list[int]:
-    """The slots whose plan differs from the newest version's, except those that Spark serves from its cache."""
+    """The slots whose plan differs from the newest version's, except slots that Spark serves from its cache."""
     outdated = []
     for number, read in newest.items():
         if live.reads[number] is read:
@@ -338,7 +338,7 @@ def _behind(frame: Any, live: _Live, newest: Mapping[int, Read]) -> list[int]:
 
 @contextmanager
 def _raising(frame: DataFrame) -> Iterator[None]:
-    """Raise an error if a private API of Spark fails that worked when the session was probed."""
+    """Raise an error if a private API of Spark that the probe of the session found now fails."""
     try:
         yield
     except (Py4JError, AttributeError) as e:
@@ -372,7 +372,9 @@ def _class_of(base: type) -> type:
 def _maker(base: type, name: str) -> Callable[..., Any]:
     @wraps(getattr(base, name))
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return make(getattr(base, name), self, *args, **kwargs)  # look it up again: it may be patched by now
+        return make(
+            getattr(base, name), self, *args, **kwargs
+        )  # not the method found earlier, since it may be patched by now
 
     return call
 
@@ -414,7 +416,7 @@ def _set_plan(frame: Any, plan: Any) -> None:
 
 
 def _in_place_of(frame: Any, protocol: Any) -> Any:
-    """Pickle as Spark's own frame, so that Spark raises its own error for a UDF that captures one."""
+    """Pickle as Spark's own frame, so that Spark raises its own error for a UDF that captures a frame."""
     return _itself, (java_frame(frame.sparkSession, vars(frame)[_PLAN]),)
 
 
@@ -424,14 +426,14 @@ def _itself(frame: DataFrame) -> DataFrame:
 
 def _rdd(base: Any) -> property:
     def rdd(self: Any) -> Any:
-        _java(self)  # drops the RDD that Spark caches if a newer version fills the frame
+        _java(self)  # if a newer version fills the frame, this drops the RDD that Spark caches
         return base.rdd.__get__(self, base)
 
     return property(rdd, doc=base.rdd.__doc__)
 
 
 def _count(base: Any) -> Callable[[Any], int]:
-    """Use the table's row count if it is known without a job."""
+    """Use the table's row count if it is available without a job."""
 
     @wraps(base.count)
     def count(self: Any) -> int:
@@ -456,7 +458,7 @@ def _pivot(base: Any) -> Callable[..., Any]:
             rows = frame.select(pivot_col).distinct().sort(pivot_col).limit(limit + 1)
             values = [row.get(0) for row in java_of(rows).collectAsList()]
             if len(values) > limit:
-                return pinned(frame).groupBy().pivot(pivot_col)  # Spark says what is wrong
+                return pinned(frame).groupBy().pivot(pivot_col)  # Spark raises its own error
         return make(base.pivot, self, pivot_col, values)
 
     return pivot

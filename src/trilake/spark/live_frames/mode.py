@@ -14,14 +14,14 @@ from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import items_of, query_execution, say_once
 
-#: ``follow``, or ``pinned`` for frames that stay at the version they were read at.
+#: ``follow``, or ``pinned`` for frames that stay at the version at which they were read.
 FRAMES = "spark.trilake.frames"
 #: Results of the probe, by SparkContext, or by session for Connect.
 _probed: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
 def follow(spark: SparkSession) -> bool:
-    """Whether frames that are read now should follow their tables, and this Spark supports it.
+    """Whether frames that are read now should follow their tables, and this Spark supports that.
 
     Raises ``InvalidArgumentError`` for an invalid value of the setting.
     """
@@ -48,7 +48,7 @@ def _can_follow(spark: SparkSession) -> bool:
 
 
 def _fills(spark: SparkSession) -> bool:
-    """Fill a plan with three slots of one table: it must read the table three times, with the same columns."""
+    """Fill a plan with three slots for one table: it must read the table three times, with the same columns."""
     read = spark.range(1).where("id >= 0")
     slot = template(read, 0)
     combined = slot.alias("a").join(slot.alias("b").where("id > 0"), "id", "left_semi").unionAll(slot)

@@ -1,8 +1,8 @@
-"""Templates of frames in the JVM: plans with *slots* in place of tables, and how to fill them.
+"""Templates of frames in the JVM: plans with *slots* in place of tables, and functions that fill them.
 
 A slot is a leaf of the plan: a file relation that lists no files and raises if it is executed.  Spark analyses a
-template like any other plan: it gives both sides of a self-join new expression IDs, and adds ``_metadata`` if it is
-named.  Filling a template replaces its leaves.
+template like any other plan: it gives both sides of a self-join new expression IDs, and adds ``_metadata`` if the query
+names it.  Filling a template replaces its leaves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trilake.spark.session.internals import (
     start_callbacks,
 )
 
-#: Options of a slot: its number, and whether the hidden column is a regular column of it, not Spark's.
+#: Options of a slot: its number, and whether the hidden column is a regular column of the slot instead of Spark's.
 _NUMBER, _OWN_HIDDEN = "trilakeSlot", "trilakeOwnHidden"
 #: Spark's hidden column with facts about a row's file.
 _METADATA = "_metadata"
@@ -41,9 +41,9 @@ class Slot(NamedTuple):
 
     Parameters
     ----------
-    number: the table it stands for.
+    number: the number of the table in whose place it is.
     leaf: the slot in the plan, with the hidden column last if it is a regular column of the slot or named in the plan.
-    place: the leaf without its hidden column, as the plan contains it if that is not named.
+    place: the leaf without its hidden column, which is in the plan if the plan does not name that column.
     is_named: whether the plan names the hidden column.
     """
 
@@ -67,7 +67,7 @@ def template(read: DataFrame, number: int) -> DataFrame:
 
 
 def slots(frame: DataFrame, width: Callable[[int], int]) -> list[Slot]:
-    """The slots of a template, also in subqueries; ``width`` gives the number of columns of a slot's table."""
+    """The slots of a template, including subqueries; ``width`` gives the number of columns of a slot's table."""
     spark, plan = frame.sparkSession, query_execution(frame).analyzed()
     out: list[Slot] = []
     for leaf in _leaves(plan):
@@ -75,7 +75,7 @@ def slots(frame: DataFrame, width: Callable[[int], int]) -> list[Slot]:
         if option is None:
             continue
         number = int(option)
-        if relation_option(leaf, _OWN_HIDDEN) is None:  # Spark shows its own hidden column where that is named
+        if relation_option(leaf, _OWN_HIDDEN) is None:  # if a query names it, Spark shows its own hidden column
             out.append(Slot(number, leaf, leaf, leaf.output().size() > width(number)))
         else:
             out.append(Slot(number, leaf, _place(spark, leaf, width(number)), False))
@@ -97,7 +97,7 @@ def filled(frame: DataFrame, leaves: list[Slot], read: Callable[[int], tuple[Dat
     ----------
     frame: the template.
     leaves: its :func:`slots`.
-    read: for a slot number, the read that the slot was made from, and the one that fills it; columns match by name.
+    read: for a slot number, the read from which the slot was made, and the read that fills it; columns match by name.
     """
     spark, fills = frame.sparkSession, []
     for slot in leaves:
@@ -119,16 +119,16 @@ def has_cached_rows(spark: SparkSession) -> bool:
 
 
 def is_same_plan(one: DataFrame, other: DataFrame) -> bool:
-    """Whether two reads have the same plan, for example after a commit that changed no files."""
+    """Whether two reads have the same plan, for example after a commit that changes no files."""
     old, new = query_execution(one).analyzed(), query_execution(other).analyzed()
     return bool(old.sameResult(new)) and bool(old.schema().equals(new.schema()))
 
 
 def read_outside_of_cache(frame: DataFrame, reads: list[DataFrame]) -> list[bool]:
-    """For each read that a frame is built from, whether Spark really reads it instead of using its cache."""
+    """For each read from which a frame is built, whether Spark really reads it instead of using its cache."""
     if not has_cached_rows(frame.sparkSession) or frame.isStreaming:
         return [True] * len(reads)
-    # The frame keeps what it took from the cache when it was used first; what is cached now counts.
+    # The frame keeps the cached rows of its first use, so ask about a new frame with the same plan.
     again = dataset_of(frame.sparkSession, query_execution(frame).analyzed())
     leaves = _leaves(query_execution(again).withCachedData())
     if not any(leaf.nodeName().startswith("InMemoryRelation") for leaf in leaves):
@@ -160,7 +160,7 @@ def _under(spark: SparkSession, columns: Any, rows: DataFrame) -> Any:
 
 
 def _place(spark: SparkSession, leaf: Any, width: int) -> Any:
-    """A slot whose hidden column shows only if it is named."""
+    """A slot that shows its hidden column only if a query names it."""
     project = java_class(spark, f"{_PLANS}.Project")
     plan = project(leaf.output().take(width), leaf)
     plan.setTagValue(project.hiddenOutputTag(), leaf.output().drop(width))
@@ -182,17 +182,17 @@ def _slot(spark: SparkSession, schema: Any, output: Any, options: Mapping[str, s
 
 
 class _NoFiles(JavaObject):
-    """The ``FileIndex`` of a slot, with the method names of Spark's interface."""
+    """The ``FileIndex`` of a slot, with the methods of Spark's interface."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
-        """Raises: a slot has no rows."""
+        """Raise, since a slot has no rows."""
         raise UnsupportedSparkError("the template of a frame cannot be run", help="use the frame itself")
 
     def inputFiles(self) -> Any:
-        """Raises: a slot has no files."""
+        """Raise, since a slot has no files."""
         return self.listFiles(None, None)
 
     def rootPaths(self) -> Any:
@@ -204,10 +204,10 @@ class _NoFiles(JavaObject):
         return java_class(self._spark, "org.apache.spark.sql.types.StructType")()
 
     def refresh(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def sizeInBytes(self) -> int:
-        """Too large for a broadcast."""
+        """A size that is too large for a broadcast."""
         return 1 << 40
 
     class Java:

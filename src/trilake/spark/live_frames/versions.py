@@ -1,4 +1,4 @@
-"""Which version of a table a read shows, and how to find a newer one."""
+"""The version of a table that a read shows, and how to find a newer one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trilake.spark.session.engine import spark_engine
 from trilake.storage.base import ObjectMeta, Store
 
 _NOTED = "_trilake_version"
-#: Milliseconds for which a version counts as the newest if checking costs a request.
+#: If a check costs a request, how many ms a version counts as the newest.
 _FRESH_MS = 200
 _each_plan: ContextVar[bool] = ContextVar("trilake_each_plan", default=False)
 _at: ContextVar[Mapping[str, int]] = ContextVar("trilake_version_to_read", default=MappingProxyType({}))
@@ -33,12 +33,12 @@ class Versions(Protocol):
     store: Store
 
     def has_newer(self, version: int, file: ObjectMeta | None = None) -> bool:
-        """Whether there is a newer version than this one, whose newest log file was ``file``."""
+        """Whether the table has a version newer than ``version``, whose newest log file was ``file``."""
 
 
 @dataclass(frozen=True)
 class ReadVersion:
-    """The version of a table that a frame shows, and the newest file of its log if known."""
+    """The version of a table that a frame shows, and the newest file of its log, if known."""
 
     table: Versions
     version: int
@@ -83,7 +83,7 @@ class Source:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def look(self) -> Read:
-        """The newest version; reads the table again if there is a newer one than last time.
+        """The newest version; reads the table again if it has a newer version than last time.
 
         Errors of the read are raised as Spark's.
         """
@@ -93,7 +93,7 @@ class Source:
             return self.current
 
     def at(self, version: int) -> Read:
-        """The rows of this version, the newest one according to another read of the table."""
+        """The rows of ``version``, which another read of the table found to be the newest."""
         with self.lock, _as_spark_raises():
             if self.current.snapshot.version == version:
                 return self.current
@@ -139,7 +139,7 @@ def _as_spark_raises() -> Iterator[None]:
 
 
 def look_for_newest(sources: Mapping[int, Source]) -> dict[int, Read]:
-    """The newest version of each source; the same version for sources of one table."""
+    """The newest version of each source; sources of one table get the same version."""
     reads = {number: source.look() for number, source in sources.items()}
     newest: dict[str, int] = {}
     for snapshot in (read.snapshot for read in reads.values()):
@@ -166,6 +166,6 @@ def is_read_in_each_plan() -> bool:
     """Re-plan per micro-batch: whether each new plan should look for the newest version.
 
     Spark's native scan contains the files of one version.  Rows through Arrow come from a data source, which Spark asks
-    for a scan whenever it plans, and which can check the log each time.
+    for a scan whenever it plans, so that the source can check the log each time.
     """
     return _each_plan.get()
