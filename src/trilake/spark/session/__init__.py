@@ -1,1 +1,1 @@
-"""Sessions, options, errors and jobs: what every format needs of Spark."""
+"""Sessions, options, errors and jobs: what every format needs from Spark."""

@@ -40,7 +40,7 @@ C = TypeVar("C", bound=type)
 class SparkErrorMethods:
     """The methods of Spark's errors, for all releases.
 
-    A ``TrilakeError`` has only a message and a condition.  Spark's own methods read fields whose names differ by
+    A ``TrilakeError`` has only a message and a condition, whereas Spark's own methods read fields whose names differ by
     release.
     """
 
@@ -48,11 +48,11 @@ class SparkErrorMethods:
     _state: str | None = None
 
     def getCondition(self) -> str | None:
-        """The name of the condition."""
+        """The error condition."""
         return self._errorClass
 
     def getErrorClass(self) -> str | None:
-        """The same, by its name before 4.0."""
+        """The error condition, by its name before 4.0."""
         return self._errorClass
 
     def getMessageParameters(self) -> dict[str, str]:
@@ -64,7 +64,7 @@ class SparkErrorMethods:
         return []
 
     def getSqlState(self) -> str | None:
-        """The SQLSTATE of the condition, if it is one of Spark's or delta-spark's."""
+        """The SQLSTATE of the condition, if it is a condition of Spark or delta-spark."""
         return self._state
 
 
@@ -80,12 +80,13 @@ _ANALYSIS = (
 
 
 class _IllegalAnalysis(AnalysisException, IllegalArgumentException):
-    """An analysis error for Spark's callers, an argument error for delta-spark's."""
+    """An error that is an analysis error in Spark and an argument error in delta-spark."""
 
 
 def analysis_error(error: TrilakeError) -> TrilakeError:
-    """The error as Spark's too: an ``AnalysisException`` if Spark raises one, an ``IllegalArgumentException`` if
-    delta-spark does, or both.
+    """The error, also as Spark's.
+
+    It is an ``AnalysisException`` if Spark raises one, an ``IllegalArgumentException`` if delta-spark does, or both.
     """
     if isinstance(error, PySparkException | SparkErrorMethods):
         return error
@@ -96,9 +97,9 @@ def analysis_error(error: TrilakeError) -> TrilakeError:
 
 
 def analysed_error(error: TrilakeError, cause: AnalysisException) -> TrilakeError:
-    """The error for one that Spark's analysis raised; it keeps Spark's condition and SQLSTATE.
+    """The error, also as the one that Spark's analysis raised, with Spark's condition and SQLSTATE.
 
-    If the error states a condition of delta-spark, it keeps that instead.
+    If the error states a condition of delta-spark, it keeps that condition.
     """
     spark_error = analysis_error(error)
     if "condition" not in error.context:
@@ -108,24 +109,24 @@ def analysed_error(error: TrilakeError, cause: AnalysisException) -> TrilakeErro
 
 
 def job_error(error: TrilakeError) -> TrilakeError:
-    """The error of a write as Spark's: an analysis error where Spark raises one, otherwise a runtime error."""
+    """The error of a write, also as Spark's: an analysis error if Spark raises one, otherwise a runtime error."""
     if isinstance(error, (PySparkException, *_ANALYSIS)):
         return analysis_error(error)
     return _both(error, SparkRuntimeException)
 
 
 def parse_error(error: TrilakeError) -> TrilakeError:
-    """The error as a ``ParseException``."""
+    """The error, also as a ``ParseException``."""
     return _both(error, ParseException)
 
 
 def unsupported_error(error: TrilakeError) -> TrilakeError:
-    """The error as Spark's ``UnsupportedOperationException``."""
+    """The error, also as Spark's ``UnsupportedOperationException``."""
     return _both(error, UnsupportedOperationException)
 
 
 def stream_error(error: TrilakeError) -> TrilakeError:
-    """The error that stopped a query as Spark's ``StreamingQueryException``, with its condition."""
+    """The error that stopped a query, also as Spark's ``StreamingQueryException``, with its condition."""
     stopped = _both(error, StreamingQueryException)
     stopped._errorClass = "STREAM_FAILED"  # type: ignore[attr-defined]
     stopped._state = sql_state("STREAM_FAILED")  # type: ignore[attr-defined]
@@ -148,10 +149,9 @@ class _OfJava(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
 
 
 def java_error(error: TrilakeError) -> TrilakeError:
-    """The error as py4j's ``Py4JJavaError``, which PySpark raises for those errors of delta-spark that have no Python
-    class.
+    """The error, also as py4j's ``Py4JJavaError``.
 
-    Its ``java_exception`` is ``None``.
+    PySpark raises that for errors of delta-spark that have no Python class.  Its ``java_exception`` is ``None``.
     """
     return _both(error, _OfJava)
 
@@ -167,7 +167,7 @@ def _both(error: TrilakeError, kind: type[Exception]) -> TrilakeError:
 
 
 _NAME = r"([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)?)"
-#: A condition's name in a message: at the beginning, in a cause, or in the context of a task's error.
+#: Patterns of a condition in a message: at the beginning, in a cause, or in the context of a task's error.
 _NAME_PATTERNS = (
     re.compile(rf"^\[{_NAME}\] "),
     re.compile(rf" Cause: \[{_NAME}\] "),
@@ -216,7 +216,7 @@ def raise_for_spark(error: TrilakeError, spark_error: TrilakeError) -> NoReturn:
 
 
 def raises_for_spark(cls: C) -> C:
-    """A class decorator: errors from public methods are Spark's errors too."""
+    """A class decorator: makes errors from public methods Spark's errors, too."""
     for name, member in list(vars(cls).items()):
         if name.startswith("_"):
             continue

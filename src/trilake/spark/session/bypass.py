@@ -1,4 +1,4 @@
-"""Bypass: run Spark's original methods in this thread, although ``spark/patches`` has replaced them."""
+"""Bypass: run Spark's original methods in this thread instead of those of ``spark/patches``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _bypassed: ContextVar[bool] = ContextVar("trilake_bypass", default=False)
 
 @contextmanager
 def bypass() -> Iterator[None]:
-    """Run Spark's original methods in the block: ``spark.read.format("delta")`` is Spark's own there."""
+    """Run Spark's original methods in the block, for example those of ``spark.read.format("delta")``."""
     token = _bypassed.set(True)
     try:
         yield
@@ -26,9 +26,9 @@ def is_bypassed() -> bool:
 
 
 def defines_pipeline() -> bool:
-    """Whether the code defines a Spark pipeline, where nothing may be read: Spark plans it later.
+    """Whether the code defines a Spark pipeline, which must not read anything, since Spark plans it later.
 
-    PySpark keeps the pipeline that it is importing in a context variable that has no public name.
+    PySpark keeps the pipeline that it imports in a context variable without a public name.
     """
     module = sys.modules.get("pyspark.pipelines.graph_element_registry")
     registry = getattr(module, "_graph_element_registry_context_var", None)

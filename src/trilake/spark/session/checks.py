@@ -1,4 +1,4 @@
-"""Checks of a session before its tasks run trilake code: once per session, with a fix in the message."""
+"""Checks of a session before its tasks run trilake code: once per session; the message says how to fix a problem."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def check_pyspark() -> None:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Check that the tasks of a session run a Python that has trilake, if possible.
+    """Check that the tasks of a session run a Python that has trilake, if that can be checked.
 
-    A local session without a configured Python gets that of this process: PySpark would use the first ``python3`` on
+    A local session without a configured Python gets this process's Python: PySpark would use the first ``python3`` on
     the ``PATH``, which is rarely the one that runs the script.
 
-    Raises ``UnsupportedSparkError`` for a local session whose configured Python doesn't have trilake.
+    Raises ``UnsupportedSparkError`` for a local session whose configured Python does not have trilake.
     """
     if spark in _checked:
         return
     context = getattr(spark, "_sc", None)
-    if context is not None:  # over Spark Connect, the server chooses
+    if context is not None:  # with Spark Connect, the server chooses
         _check_workers(spark, context)
     _checked.add(spark)
 
@@ -85,19 +85,19 @@ def _check_workers(spark: SparkSession, context: Any) -> None:
             help=f"leave {_VARIABLE} and spark.pyspark.python unset, or let them name {sys.executable}",
         )
     if not os.environ.get(_VARIABLE):
-        # PySpark uses the setting only under spark-submit; otherwise it would run python3.
+        # PySpark uses the setting only with spark-submit; otherwise it would run python3.
         context.pythonExec = chosen
 
 
 def _runs_this(executable: str) -> bool:
     path = shutil.which(executable)
-    # Don't follow links: the interpreter of a virtual environment is a link to the system's.
+    # Do not follow links: the interpreter of a virtual environment is a link to the system's.
     return path is not None and os.path.abspath(path) == os.path.abspath(sys.executable)
 
 
 @cache
 def _problem(executable: str) -> str | None:
-    """Why an interpreter cannot run trilake's tasks, or ``None``."""
+    """Why an interpreter cannot run trilake's tasks; ``None`` if it can."""
     script = "import sys; print('%d.%d' % sys.version_info[:2]); import trilake, pyarrow"
     try:
         result = subprocess.run(

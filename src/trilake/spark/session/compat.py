@@ -59,7 +59,7 @@ HAS_SCALARS: bool = hasattr(DataFrame, "scalar")
 
 
 def is_frame(value: object) -> bool:
-    """Whether this is a DataFrame, classic or Connect: two unrelated classes before 4.0."""
+    """Whether this is a DataFrame, classic or Connect, which are unrelated classes before 4.0."""
     return _is_a(value, "DataFrame")
 
 
@@ -97,7 +97,7 @@ def frame_of_plan(plan: object, spark: SparkSession) -> DataFrame:
 def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None = None) -> DataFrame:
     """Arrow data as a frame, with the columns of ``schema`` if given.
 
-    Without it, timestamps without a time zone stay ``TIMESTAMP_NTZ``; Spark would make them instants.
+    Without ``schema``, timestamps without a time zone stay ``TIMESTAMP_NTZ``; Spark would make them instants.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -114,8 +114,9 @@ def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None
 
 @contextmanager
 def _active_session_kept() -> Iterator[None]:
-    """Keep the active session: ``createDataFrame`` makes its own session active for all threads, even during a query's
-    batch.
+    """Restore the active session after the block.
+
+    ``createDataFrame`` makes its own session active in all threads, even while a query runs a batch.
     """
     sessions: Any = SparkSession
     before = getattr(sessions, "_activeSession", None)
@@ -149,7 +150,7 @@ def _to_arrow(df: DataFrame) -> pa.Table:
         try:
             return df.toArrow()
         except pa.ArrowInvalid:
-            # Spark (4.3) casts the result to the same types, which Arrow refuses for a null variant in a value.
+            # Spark (4.3) casts the result to its own types, which Arrow refuses for a null variant inside a value.
             collected: Any = df
             if is_connect(df.sparkSession):
                 return collected._to_table()[0]
@@ -166,7 +167,7 @@ def _to_arrow(df: DataFrame) -> pa.Table:
 
 
 def file_metadata(df: DataFrame) -> Column:
-    """``_metadata`` of a file scan, even if a column has that name."""
+    """``_metadata`` of a file scan, even if the table has a column of that name."""
     return df.metadataColumn("_metadata") if hasattr(df, "metadataColumn") else F.col("_metadata")
 
 
@@ -187,7 +188,7 @@ def error_logs() -> list[logging.Logger]:
 
 @contextmanager
 def without_echo() -> Iterator[None]:
-    """Silence PySpark's own log of errors in this thread; the raised error says the same in a line."""
+    """Silence PySpark's log of errors in this thread, since the raised error says the same in a line."""
     here = threading.get_ident()
 
     def quiet(record: logging.LogRecord) -> bool:
@@ -234,7 +235,7 @@ def _expressions() -> Any:
 def try_cast(column: Column, target: T.DataType) -> Column:
     """Cast a column, with null for values that do not fit.
 
-    Raises ``UnsupportedSparkError`` over Spark Connect of 3.5, which has this only in SQL.
+    Raises ``UnsupportedSparkError`` on Spark Connect 3.5, which supports this only in SQL.
     """
     if RELEASE >= (4, 0):
         return column.try_cast(target)
@@ -246,9 +247,9 @@ def try_cast(column: Column, target: T.DataType) -> Column:
 
 
 def legacy_cast(column: Column, target: T.DataType) -> Column:
-    """Cast a column as without ANSI mode, whatever the session's mode is.
+    """Cast a column as without ANSI mode, in any mode of the session.
 
-    Raises ``UnsupportedSparkError`` over Spark Connect, where the session's mode applies.
+    Raises ``UnsupportedSparkError`` on Spark Connect, which always casts in the session's mode.
     """
     error = UnsupportedSparkError(
         "over Spark Connect, values are not cast as without ANSI mode in a session that has it",
@@ -265,12 +266,12 @@ def _cast(column: Column, target: T.DataType, mode: str, unavailable: Unsupporte
     package: Any = jvm.org.apache.spark.sql
     expressions = package.catalyst.expressions
     java_type, eval_mode = package.types.DataType.fromJson(target.json()), getattr(expressions.EvalMode, mode)()
-    # Analysis adds the session's time zone.
+    # The analysis adds the session's time zone.
     return column_of(expressions.Cast(expression_of(java), java_type, jvm.scala.Option.empty(), eval_mode))
 
 
 def column_string(column: Any) -> str | None:
-    """A column as Spark's plans print it, with expression IDs; ``None`` if unknown."""
+    """A column as Spark's plans print it, with expression IDs; ``None`` if that is unknown."""
     java = getattr(column, "_jc", None)
     if java is None:
         return None

@@ -1,4 +1,4 @@
-"""Settings that name classes of delta-spark's jar, as in Delta's quickstart; without the jar, Spark fails."""
+"""Settings from Delta's quickstart that name classes of delta-spark's jar; without the jar, Spark fails."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def drop_missing_catalog(spark: SparkSession) -> None:
 
 
 def _loads(spark: SparkSession, name: str) -> bool:
-    """Whether Spark can load its catalog, which it does for the first statement that needs it."""
+    """Whether Spark can load its catalog, as it does for the first statement that needs it."""
     try:
         with bypass():
             spark.sql("SHOW NAMESPACES IN spark_catalog").collect()

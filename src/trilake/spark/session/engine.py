@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def spark_engine() -> Engine:
     """The standard engine with the active session's compaction settings, and its jobs for large tables.
 
-    A process without a session, such as that of a data source, uses table properties and runs everything itself.
+    A process without a session, such as one that runs a data source, uses table properties and does everything itself.
     """
     return standard_engine(compaction=_session_compaction, jobs=_session_jobs)
 

@@ -22,9 +22,9 @@ from trilake.table.table import FilterLike, Table
 
 @dataclass(frozen=True)
 class SaveRequest:
-    """A write from a chain on ``df.write``.
+    """A write from a call chain on ``df.write``.
 
-    ``mode`` is ``error``, ``ignore``, ``append`` or ``overwrite``; ``properties`` are those of a new table.
+    ``mode`` is ``error``, ``ignore``, ``append`` or ``overwrite``; ``properties`` are the properties of a new table.
     """
 
     df: DataFrame
@@ -33,23 +33,23 @@ class SaveRequest:
     options: Mapping[str, str] = field(repr=False)
     partition_by: tuple[str, ...] | None
     properties: Mapping[str, str] = field(default_factory=dict)
-    #: Columns of ``clusterBy``.
+    #: The columns of ``clusterBy``.
     cluster_by: tuple[str, ...] | None = None
-    #: ``bucketBy`` or ``sortBy`` if called; no format of trilake supports them.
+    #: ``bucketBy`` or ``sortBy`` if called; trilake's formats support neither.
     buckets: str | None = None
-    #: Replace an existing table entirely, including its properties.
+    #: Whether to replace an existing table entirely, including its properties.
     replaces: bool = False
-    #: The operation in the history for a write that creates or replaces a named table.
+    #: The operation in the history, for a write that creates or replaces a named table.
     operation: str | None = None
     #: Whether the catalogue manages the table's files.
     managed: bool = False
-    #: Require that the table exists; don't create it again after a DROP.
+    #: Whether the table must exist, so that a write after a DROP does not create it again.
     must_exist: bool = False
 
 
 @dataclass(frozen=True)
 class MergeByKeys:
-    """A MERGE by equal keys whose clauses copy whole rows.
+    """A MERGE by equal keys, with clauses that copy whole rows.
 
     ``matched`` is ``update`` or ``delete``; ``None`` keeps matched rows.
     """
@@ -86,7 +86,7 @@ class SparkFormat(ABC):
         options: Mapping[str, str] | None = None,
         newest: bool = False,
     ) -> DataFrame:
-        """An open table as a frame, see :func:`trilake.read`; ``newest``: without time travel."""
+        """An open table as a frame, see :func:`trilake.read`; ``newest`` says that the read has no time travel."""
 
     @abstractmethod
     def write(self, df: DataFrame, uri: str, options: Mapping[str, str], write: TableWrite) -> WriteResult:
@@ -94,11 +94,11 @@ class SparkFormat(ABC):
 
     @abstractmethod
     def sources(self) -> tuple[type[DataSource], ...]:
-        """The Python data sources, under the format's name and under ``trilake-<name>``."""
+        """The Python data sources, with the format's name and with ``trilake-<name>``."""
 
     @abstractmethod
     def load(self, spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
-        """The frame of ``spark.read.format(...).load(path)``; ``schema`` is that of ``spark.read.schema``."""
+        """The frame of ``spark.read.format(...).load(path)``; ``schema`` is the argument of ``spark.read.schema``."""
 
     @abstractmethod
     def save(self, request: SaveRequest, path: str) -> None:
@@ -106,7 +106,7 @@ class SparkFormat(ABC):
 
     @abstractmethod
     def is_whole(self, store: Store) -> bool:
-        """Whether this is a complete table, created after a drop, and not leftover files."""
+        """Whether this is a complete table that was created after a drop, and not just remaining files."""
 
     def table_columns(self, schema: T.StructType) -> T.StructType:
         """The columns of a catalogue table for rows of this schema."""
@@ -141,7 +141,7 @@ class SparkFormat(ABC):
         )
 
     def check_save(self, request: SaveRequest, path: str) -> None:
-        """Raise ``InvalidArgumentError`` for features that trilake's formats don't have."""
+        """Raise ``InvalidArgumentError`` for options that trilake's formats do not support."""
         if request.buckets is not None:
             raise InvalidArgumentError(
                 f"{request.buckets} is not supported for {request.format} tables",
@@ -155,7 +155,7 @@ class SparkFormat(ABC):
 
 
 def check_one_partitioning(request: SaveRequest, options: Options, path: str) -> None:
-    """Raise ``InvalidArgumentError`` for two lists of partition columns."""
+    """Raise ``InvalidArgumentError`` if the request has two lists of partition columns."""
     if request.partition_by and options.get("partitionBy") is not None:
         raise InvalidArgumentError(
             "partitionBy() and the option partitionBy both say how the table is partitioned",
@@ -165,7 +165,7 @@ def check_one_partitioning(request: SaveRequest, options: Options, path: str) ->
 
 
 def spark_format_named(name: str) -> SparkFormat:
-    """The format of this name.  Raises ``InvalidArgumentError``."""
+    """The format with this name.  Raises ``InvalidArgumentError``."""
     format: Any = row_named(name).load_spark()
     assert isinstance(format, SparkFormat)
     return format

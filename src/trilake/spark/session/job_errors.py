@@ -18,27 +18,27 @@ _log = logging.getLogger("trilake.spark")
 _TRILAKE_ERROR = re.compile(r"^\s*(?:[\w.]*\.)?(\w+Error): (\[[A-Z_]+\] .*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception)|Arrow[A-Z]\w*): (.*)$", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last)"
-#: py4j's prefix for errors without a class in PySpark, and the errors in a JVM stack trace.
+#: py4j's prefix for errors that have no class in PySpark, and the errors in a JVM stack trace.
 _CALLING = re.compile(r"An error occurred while calling \S+\n: ")
 _CAUSED_BY = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
-#: Prefix of ``raise_error`` for a message that has a condition.
+#: The prefix from ``raise_error`` of a message that has a condition.
 _RAISED = re.compile(r"^\[USER_RAISED_EXCEPTION\] (?=\[[A-Z0-9_.]+\] )")
 _JVM = re.compile(r"\n\s*(?:at [\w.$]+\(|Driver stacktrace:|JVM stacktrace:|Caused by:)")
 _MISSING = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException|FILE_NOT_EXIST")
 _FILE = re.compile(r"(?:file:|[a-z0-9]+://)[^\s'\"]+\.\w+")
-#: Messages of jobs whose query was stopped: the thread was interrupted, or the jobs cancelled.
+#: Messages of jobs whose query was stopped: the thread was interrupted, or the jobs were cancelled.
 _INTERRUPTED = re.compile(
     r"java\.(?:lang|io|nio\.channels)\.(?:Interrupted|InterruptedIO|ClosedByInterrupt)Exception"
     r"|cancelled part of cancelled job group"
 )
-#: Spark recognises an interrupted batch function by this string in its traceback.
+#: The string in a traceback by which Spark recognises an interrupted batch function.
 _STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling the job: java.lang.InterruptedException"
-#: Maximum length of a cause in a message.
+#: The maximum length of a cause in a message.
 _MOST = 600
 
 
 def error_of_task(cause: BaseException) -> TrilakeError | None:
-    r"""The trilake error that a task of a failed job raised, or ``None``.
+    r"""The trilake error that a task of a failed job raised; ``None`` if there is none.
 
     >>> message = "Traceback ...\ntrilake.errors.SchemaMismatchError: [SCHEMA_MISMATCH] no. Help: cast\n\n\tat x.y(z)"
     >>> error_of_task(RuntimeError(message))
@@ -52,7 +52,7 @@ def error_of_task(cause: BaseException) -> TrilakeError | None:
 
 
 def error_in(message: str) -> TrilakeError | None:
-    r"""The last trilake error that ends a traceback in a message of Spark's, or ``None``.
+    r"""The last trilake error that ends a traceback in a message from Spark; ``None`` if there is none.
 
     >>> error_in("Traceback ...\ntrilake.somewhere.SchemaMismatchError: [SCHEMA_MISMATCH] no. Help: cast\n more")
     SchemaMismatchError('no')
@@ -65,7 +65,7 @@ def error_in(message: str) -> TrilakeError | None:
 
 
 def error_at_end(message: str) -> TrilakeError | None:
-    r"""The trilake error that a task failed with; ``None`` if user code replaced it.
+    r"""The trilake error with which a task failed; ``None`` if user code replaced it.
 
     >>> log = "Traceback (most recent call last):\n  File ...\nerrors.TableNotFoundError: [TABLE_NOT_FOUND] no\n\tat x"
     >>> error_at_end(log)
@@ -123,7 +123,7 @@ def short_cause(cause: BaseException) -> str:
             message if message.startswith("[") or (message and name == "RuntimeException") else f"{name}: {message}"
         )
     lines = [line.strip() for line in _JVM.split(message, maxsplit=1)[0].splitlines() if line.strip()]
-    # The first line says what happened, the others where.
+    # The first line says what happened, the others say where.
     return _cut(_RAISED.sub("", lines[0]) if lines else type(cause).__name__)
 
 
@@ -139,13 +139,13 @@ def job_error_of(
     Parameters
     ----------
     cause: Spark's error.
-    what: the state now, such as "the write failed before its commit; the table is unchanged".
+    what: the current state, such as "the write failed before its commit; the table is unchanged".
     again: what to repeat, if that can help: "repeat the write".
     cleanup: how to remove files that the job left behind; empty if there are none.
     file: the table.
 
     If a task refused rows, its error is returned instead.  If the job was interrupted, as by ``query.stop()``, the
-    error has a note by which Spark ends the query as stopped and not as failed.
+    error has a note by which Spark ends the query as stopped, not as failed.
     """
     _log.info("a job of Spark failed", exc_info=cause)
     error_of_trilake = error_of_task(cause)

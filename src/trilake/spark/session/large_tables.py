@@ -1,4 +1,4 @@
-"""Large tables, whose list of files doesn't fit into this process: jobs process them."""
+"""Large tables, whose list of files does not fit in this process, so that jobs process them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_LARGE_FILES = 2_000_000
 
 
 def by_jobs(spark: SparkSession, store: Store, files: int) -> bool:
-    """Whether a table has more files than the session allows for this process.
+    """Whether a table has more files than the session allows in this process.
 
     Raises ``InvalidArgumentError`` if the setting is not a number.
     """
@@ -36,14 +36,14 @@ def by_jobs(spark: SparkSession, store: Store, files: int) -> bool:
 
 
 def session_jobs(store: Store, files: int) -> Jobs | None:
-    """The active session's jobs for a table with so many files; ``None`` if it needs none."""
+    """The active session's jobs for a table with this many files; ``None`` if it needs none."""
     spark = SparkSession.getActiveSession()
     return SparkJobs(spark, store.uri) if spark is not None and by_jobs(spark, store, files) else None
 
 
 @dataclass(frozen=True)
 class SparkJobs:
-    """Spark's executors as :class:`trilake.delta.engine.Jobs` on the table at ``uri``."""
+    """Spark's executors as the :class:`trilake.delta.engine.Jobs` of the table at ``uri``."""
 
     spark: SparkSession
     uri: str
@@ -55,7 +55,7 @@ class SparkJobs:
         return results
 
     def repeated(self, strings: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
-        """A string that occurs more than once in all tasks together."""
+        """A string that occurs more than once among those of all tasks; ``None`` if there is none."""
 
         def find() -> str | None:
             rows = task_rows(self.spark, _Strings(strings), tasks, "value string")

@@ -23,10 +23,10 @@ def local_session(
 
     Parameters
     ----------
-    app_name: name of the application.
-    cores: number of task threads.
-    memory: heap of the JVM, which is both driver and executor, e.g.  ``"2g"``.
-    conf: more settings, which override those above; names have dots, so pass them as
+    app_name: the name of the application.
+    cores: the number of task threads.
+    memory: the heap of the JVM, which is both driver and executor, e.g.  ``"2g"``.
+    conf: more settings, which override those above; their names have dots, so pass them as
         ``**{"spark.sql.ansi.enabled": False}``.
 
     A running session keeps its cores, memory, Java and other static settings.
@@ -52,13 +52,13 @@ def local_session(
 
 
 def connect_session(app_name: str, remote: str, **conf: bool | float | int | str) -> SparkSession:
-    """A session of a Spark Connect server; ``local[...]`` starts one on this machine.
+    """A session on a Spark Connect server; ``local[...]`` starts a server on this machine.
 
     Raises ``JavaNotFoundError`` if a local server needs a Java and there is none.
     """
     if remote.startswith("local"):
         ensure_java()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the server's tasks
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for the server's tasks
     builder = SparkSession.builder.appName(app_name).remote(remote)
     for key, value in {"spark.sql.session.timeZone": "UTC", **conf}.items():
         builder = builder.config(key, value)

@@ -27,7 +27,7 @@ _BIN_MIB = 512
 
 
 def setting(spark: SparkSession, name: str) -> str | None:
-    """A setting of the session below ``spark.databricks.delta``, or ``None``."""
+    """A setting of the session below ``spark.databricks.delta``; ``None`` if it is not set."""
     value = spark.conf.get(_PREFIX + name, None)
     return None if value is None else str(value)
 
@@ -67,7 +67,7 @@ def share(spark: SparkSession, name: str, default: float) -> float:
 
 
 def session_compaction(metadata: Metadata) -> AutoCompaction:
-    """The active session's auto compaction, which runs as Spark jobs."""
+    """The active session's auto compaction, which runs in Spark jobs."""
     spark = SparkSession.getActiveSession()
     if spark is None:
         return AutoCompaction()
@@ -89,7 +89,7 @@ def session_compaction(metadata: Metadata) -> AutoCompaction:
 
 
 def wants_rebalance(spark: SparkSession, request: WriteRequest, metadata: Metadata) -> bool:
-    """Whether to rebalance rows before writing: by option, session or table, in this order."""
+    """Whether to rebalance rows before writing, as decided by the option, the session or the table, in this order."""
     if request.optimize_write is not None:
         return request.optimize_write
     stated = flag(spark, "optimizeWrite.enabled")
@@ -97,9 +97,9 @@ def wants_rebalance(spark: SparkSession, request: WriteRequest, metadata: Metada
 
 
 def rebalanced(rows: DataFrame, partition_columns: Sequence[str]) -> DataFrame:
-    """The rows shuffled so that each partition's rows go to few tasks, and no task gets too many.
+    """The rows, shuffled so that each partition's rows go to few tasks, and no task gets too many.
 
-    With adaptive execution Spark chooses the number of tasks by size.  Without it, each partition's rows go to one
+    With adaptive execution, Spark chooses the number of tasks by size.  Without it, each partition's rows go to one
     task, and rows of unpartitioned tables stay where they are.
     """
     columns = [F.col(quote_name(c)) for c in partition_columns]

@@ -1,8 +1,8 @@
 """Options of the Spark adapters, with Delta's names.
 
-Names are case-insensitive, because Spark passes them to Python data sources in lower case.  An unknown name raises: a
-typo must not change what is read or written.  Options of Spark's own readers and writers that have no meaning here are
-ignored with a warning.
+Names are case-insensitive, because Spark passes them to Python data sources in lower case.  An unknown name raises,
+since a typing error must not change what is read or written.  Options of Spark's own readers and writers that have no
+meaning for trilake are ignored with a warning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _IGNORED = {"path", "serialization.format"}
 
 
 class Options:
-    """The options of a read or write, checked against its valid names; ``reading`` means a read."""
+    """The options of a read or write, checked against the valid names; ``reading`` says that it is a read."""
 
     def __init__(
         self, options: Mapping[str, str], valid: Iterable[str], *, properties: bool = False, reading: bool = False
@@ -64,7 +64,7 @@ class Options:
         warn_ignored(ignored)
 
     def get(self, name: str) -> str | None:
-        """The option's value, or ``None``."""
+        """The option's value; ``None`` if it is not set."""
         return self.values.get(name)
 
     def flag(self, name: str) -> bool:
@@ -92,7 +92,7 @@ class Options:
         return number
 
     def one_of(self, *names: str, condition: str | None = None) -> None:
-        """Refuse options that exclude each other."""
+        """Raise ``InvalidArgumentError`` if more than one of these options is set."""
         stated = [n for n in names if n in self.values]
         if len(stated) > 1:
             raise InvalidArgumentError(
@@ -117,7 +117,7 @@ def open_log(options: Mapping[str, str], store: Mapping[str, str]) -> DeltaLog:
 
 @stating({None: "DELTA_ILLEGAL_OPTION"})
 def requested_version(log: DeltaLog, options: Options) -> int | None:
-    """The version of ``versionAsOf`` or ``timestampAsOf``; ``None`` for the newest."""
+    """The version from ``versionAsOf`` or ``timestampAsOf``; ``None`` for the newest."""
     options.one_of("versionAsOf", "timestampAsOf", condition="DELTA_ONEOF_IN_TIMETRAVEL")
     timestamp = options.get("timestampAsOf")
     if timestamp is not None:
@@ -129,8 +129,8 @@ def requested_version(log: DeltaLog, options: Options) -> int | None:
 class ChangeRange:
     """The versions of a change feed, both inclusive; ``end`` is ``None`` for the newest.
 
-    ``is_empty`` if it contains no commit: its timestamps are between two commits, or it starts after the newest version
-    and the session allows that.
+    ``is_empty`` says that it contains no commit: its timestamps are between two commits, or it starts after the newest
+    version and the session allows that.
     """
 
     start: int
@@ -144,8 +144,8 @@ def change_range(
 ) -> ChangeRange:
     """The range of a change feed from its options.
 
-    A starting timestamp means the first commit at or after it, an ending one the last at or before it; ``to_ms`` parses
-    them.  With ``beyond``, a range may start or end after the newest commit.
+    A starting timestamp means the first commit at or after it, an ending timestamp the last commit at or before it;
+    ``to_ms`` parses them.  With ``beyond``, a range may start or end after the newest commit.
 
     Raises ``InvalidArgumentError`` for contradictory options, and ``VersionNotFoundError`` for a timestamp after the
     newest commit.

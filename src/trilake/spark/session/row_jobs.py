@@ -1,4 +1,4 @@
-"""Jobs whose tasks get a frame's rows as Arrow batches, and each return one object."""
+"""Jobs whose tasks get a frame's rows as Arrow batches and return one object each."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def run_over_rows(
     Parameters
     ----------
     work: called in each task with its rows and its partition ID; pickled, as is its result.  ``None`` is dropped.
-    log, job_id: the table that tasks write to, and the ID in the names of their files.
-    verb: names the operation in errors: ``"write"``.
+    log, job_id: the table to which tasks write, and the ID in the names of their files.
+    verb: the operation, for errors: ``"write"``.
 
-    Raises ``WriteFailedError`` if the job fails, or the trilake error of a task; nothing is committed then.
+    Raises ``WriteFailedError`` if the job fails, or the trilake error of a task; in both cases nothing is committed.
     """
     return row_outcomes(rows, work, lambda e: failed_job(e, log, job_id, verb))
 
@@ -43,12 +43,12 @@ def row_outcomes(
     work: Callable[[Iterator[pa.RecordBatch], int], object],
     failed: Callable[[Exception], Exception],
 ) -> list[Any]:
-    """:func:`run_over_rows` for any format; ``failed`` makes the error of a job that failed."""
+    """Like :func:`run_over_rows`, for any format; ``failed`` makes the error of a job that failed."""
     try:
         with without_echo():
             outcomes = map_rows(rows, _RowTask(work), "outcome binary").collect()
     except AnalysisException:
-        raise  # nothing ran
+        raise  # no task ran
     except Exception as e:  # noqa: BLE001 - any error of a failed job
         raise failed(e) from None
     return [pickle.loads(row.outcome) for row in outcomes]
@@ -66,7 +66,7 @@ class _RowTask:
 
 
 def failed_job(cause: BaseException, log: DeltaLog, job_id: str, verb: str) -> Exception:
-    """The error for a job that failed before its commit; says which files it left behind."""
+    """The error for a job that failed before its commit; says which files the job left behind."""
     remaining = left_behind(log, job_id)
     return job_error_of(
         cause,
@@ -78,7 +78,7 @@ def failed_job(cause: BaseException, log: DeltaLog, job_id: str, verb: str) -> E
 
 
 def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Combine small batches: rules and writers have a cost per batch."""
+    """Combine small batches, since rules and writers have a cost per batch."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

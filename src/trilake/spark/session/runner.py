@@ -17,9 +17,9 @@ from trilake.spark.session.checks import check_session
 from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.void_types import with_arrow_types
 
-#: Name of the placeholder column of rows without columns.
+#: The placeholder column of rows without columns.
 NO_COLUMN = "__trilake_row"
-#: Up to these limits, each task is one Spark task; beyond them Spark distributes them.
+#: Up to these limits, each task is one Spark task; beyond them, Spark distributes the tasks.
 _FEW_TASKS, _FEW_BYTES = 64, 1 << 20
 
 
@@ -31,7 +31,7 @@ class SparkRunner:
     """
 
     spark: SparkSession
-    #: Maximum number of tasks per Spark partition, to limit the cost of retries.
+    #: The maximum number of tasks per Spark partition, which limits the cost of retries.
     width: int = 16
     least: int = 2
 
@@ -54,9 +54,9 @@ class _Outcome:
 
 
 def with_a_column(df: DataFrame) -> DataFrame:
-    """The frame, or, if it has no columns, a frame of :data:`NO_COLUMN`.
+    """The frame or, if it has no columns, a frame with the column :data:`NO_COLUMN`.
 
-    Arrow would lose the number of rows without columns.
+    Arrow loses the number of rows without columns.
     """
     return df if df.columns else df.select(F.lit(None).cast("boolean").alias(NO_COLUMN))
 
@@ -66,7 +66,7 @@ def map_in_arrow(
 ) -> DataFrame:
     """``df.mapInArrow`` in a session that :func:`check_session` accepts.
 
-    Raises ``UnsupportedSparkError`` if its tasks run an unsuitable Python.
+    Raises ``UnsupportedSparkError`` if the session's tasks run an unsuitable Python.
     """
     check_session(df.sparkSession)
     return df.mapInArrow(work, schema)
@@ -75,7 +75,7 @@ def map_in_arrow(
 def map_rows(
     df: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> DataFrame:
-    """:func:`map_in_arrow` for any column names; PySpark looks columns up by name without quoting backticks."""
+    """Like :func:`map_in_arrow`, for any column names; PySpark looks columns up without quoting backticks in names."""
     df = with_arrow_types(df)
     plain = df.toDF(*(f"c{i}" for i in range(len(df.columns))))
     return map_in_arrow(plain, _Named(work, tuple(df.columns)), schema)
@@ -100,7 +100,7 @@ def task_rows(
 ) -> DataFrame:
     """The rows that ``read`` returns for each of ``tasks``, in Spark tasks: one each, or ``width`` if there are many.
 
-    It uses only DataFrames, for Spark Connect.
+    Uses only DataFrames, so it works on Spark Connect.
     """
     packed = [pickle.dumps(t) for t in tasks]
     if len(tasks) <= _FEW_TASKS and sum(map(len, packed)) <= _FEW_BYTES:
@@ -113,7 +113,7 @@ def task_rows(
 
 @dataclass(frozen=True)
 class _Numbered:
-    """Tasks that are pickled with the code; rows are their numbers."""
+    """Tasks that are pickled with the code, so that rows are just their numbers."""
 
     read: Callable[[Any], Iterator[pa.RecordBatch]]
     packed: tuple[bytes, ...]
@@ -126,7 +126,7 @@ class _Numbered:
 
 @dataclass(frozen=True)
 class _Packed:
-    """Tasks that are the rows."""
+    """Tasks that are pickled into the rows."""
 
     read: Callable[[Any], Iterator[pa.RecordBatch]]
 

@@ -1,6 +1,6 @@
 """Create and copy Scala case classes from Python; classic sessions only.
 
-Releases add fields to case classes: fields that are not named keep their value, or their default.
+Releases add fields to case classes: fields that a caller does not name keep their value, or get their default.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _names(value: Any) -> list[str]:
 
 
 def case_class_value(spark: SparkSession, name: str, *parts: Any) -> Any:
-    """A case class with its first fields as given, and the defaults for others.
+    """A case class with its first fields as given and defaults for the others.
 
     ``name`` is the qualified class name.  Raises py4j's errors for an unknown class.
     """
@@ -49,7 +49,7 @@ def case_class_value(spark: SparkSession, name: str, *parts: Any) -> Any:
 
 
 def some(spark: SparkSession, value: object) -> Any:
-    """An ``Option``; Python's ``None`` is Scala's."""
+    """An ``Option``; Python's ``None`` becomes Scala's."""
     return jvm(spark).scala.Option.apply(value)
 
 

@@ -34,7 +34,7 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.type_tree import types_in
 
-#: A column type with a length; nested ones are in the table's schema.
+#: A column type with a length; the table's schema has the nested ones.
 _LIMITED = re.compile(r"(var)?char\([0-9]+\)", re.IGNORECASE)
 
 
@@ -42,7 +42,7 @@ def to_spark(schema: StructType) -> T.StructType:
     """The Spark schema of a table's rows.
 
     The protocol's own column metadata is removed; comments and other keys stay.  Strings have no collation, because
-    files were skipped by their bytes.  Before Spark 4.0 a variant is a struct of its two binaries.
+    files are skipped by the bytes of strings.  Before Spark 4.0, a variant is a struct of its two binaries.
     """
     return T.StructType.fromJson(_spark_struct(schema))
 
@@ -89,7 +89,7 @@ def _spark_type(t: DataType) -> Any:
 
 @lru_cache(maxsize=64)
 def _knows(name: str) -> bool:
-    """Whether Spark, from 4.1 on, has a spatial type, which depends on its list of reference systems."""
+    """Whether Spark, from 4.1 on, supports a spatial type, which depends on its list of reference systems."""
     if RELEASE < (4, 1):
         return False
     try:
@@ -100,10 +100,10 @@ def _knows(name: str) -> bool:
 
 
 def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: bool = False) -> StructType:
-    """The Delta schema for rows of a DataFrame: entirely nullable, as in Delta tables that Spark writes.
+    """The Delta schema for rows of a DataFrame: all nullable, as in Delta tables that Spark writes.
 
     With ``limits``, columns from ``char(n)`` or ``varchar(n)`` keep their type, as in tables that Spark creates from a
-    query; otherwise they are strings.
+    query; otherwise they become strings.
 
     Raises ``UnsupportedProtocolError`` for a type that Delta does not have, ``SchemaMismatchError`` for duplicate
     columns.
@@ -144,7 +144,7 @@ def _without_user_types(schema: T.StructType) -> StructType:
 def _loads(t: UserDefinedType) -> bool:
     """Whether Spark can load the class of a user-defined type in this process, with the same SQL type.
 
-    Spark imports the class, or unpickles it from the type, as for any file's schema.
+    Spark imports the class, or unpickles it from the type, as it does for the schema of any file.
     """
     try:
         user_type = T.UserDefinedType.fromJson(orjson.loads(t.definition))
@@ -156,7 +156,7 @@ def _loads(t: UserDefinedType) -> bool:
 
 
 def _limited(f: StructField, metadata: Mapping[str, Any]) -> StructField:
-    """The column with the length of the frame's column, unless the types differ."""
+    """The column with the length of the frame's column, unless their types differ."""
     limit = str(metadata.get(TYPE_STRING, ""))
     if not limit:
         return f
@@ -186,7 +186,7 @@ def _no_column_of(kind: T.UserDefinedType, path: str) -> SchemaMismatchError:
 
 
 def _clean(t: DataType) -> DataType:
-    """Drop column metadata of another table's protocol; collations stay, so that callers can refuse them."""
+    """Remove column metadata of another table's protocol; collations stay, so that callers can refuse them."""
     match t:
         case StructType(fields):
             return StructType(tuple(_clean_field(f) for f in fields))

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from trilake.common.timestamps import timestamp_ms
 from trilake.errors import InvalidArgumentError
 
-#: The time zone of timestamps that have none.
+#: The setting for the time zone of timestamps without one.
 ZONE = "spark.sql.session.timeZone"
-#: Settings that change how SQL quotes strings and names, off by default.
+#: Settings, off by default, that change how SQL quotes strings and names.
 _QUOTES = ("spark.sql.ansi.doubleQuotedIdentifiers", "spark.sql.parser.escapedStringLiterals")
 #: Time zones in which Spark and the embedded engine agree on timestamps.
 UTC_ZONES = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
@@ -23,7 +23,7 @@ UTC_ZONES = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 
 @dataclass
 class _Overridden:
-    """An overridden setting: by how many blocks, and its value before the first."""
+    """An overridden setting: the number of blocks that override it, and its value before the first."""
 
     count: int
     before: str | None
@@ -65,12 +65,12 @@ def _restore(spark: SparkSession, key: str, before: str | None, value: str) -> N
 
 def session_zone(spark: SparkSession) -> str:
     """The session's time zone: from its setting, or the machine's."""
-    # Pass no default: Spark would return it, and validate it, instead of the machine's time zone.
+    # Pass no default: Spark would validate and return it instead of the machine's time zone.
     return str(spark.conf.get(ZONE))
 
 
 def reads_quotes_plainly(spark: SparkSession) -> bool:
-    """Whether SQL in this session quotes strings and names as by default."""
+    """Whether SQL in this session quotes strings and names in the default way."""
     return all(str(spark.conf.get(s, "false")).lower() != "true" for s in _QUOTES)
 
 
@@ -80,7 +80,7 @@ def quoted_plainly(spark: SparkSession) -> AbstractContextManager[None]:
 
 
 def is_utc(spark: SparkSession) -> bool:
-    """Whether timestamps of the session mean what they mean to the embedded engine."""
+    """Whether timestamps have the same meaning in the session and in the embedded engine."""
     return session_zone(spark) in UTC_ZONES
 
 
@@ -91,13 +91,13 @@ def time_ms(spark: SparkSession, value: str) -> int:
     timestamp.
     """
     if is_utc(spark):
-        with suppress(InvalidArgumentError):  # Spark accepts more, such as 2024-1-31
+        with suppress(InvalidArgumentError):  # Spark accepts more forms, such as 2024-1-31
             return timestamp_ms(value)
     return session_time_ms(spark, value)
 
 
 def session_time_ms(spark: SparkSession, value: str) -> int:
-    """Let Spark parse a timestamp, in the session's time zone, as ms since the epoch.
+    """Let Spark parse a timestamp in the session's time zone; returns ms since the epoch.
 
     Raises ``InvalidArgumentError`` for an invalid timestamp.
     """

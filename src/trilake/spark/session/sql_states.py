@@ -1,4 +1,4 @@
-"""The SQLSTATE of each condition that a trilake error can state: facts of Spark and of delta-spark 4."""
+"""The SQLSTATE of each condition that a trilake error can state, as in Spark and delta-spark 4."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ XXKDS: DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION DELTA_INVALID_SOURCE_OFFSET_FORM
   DELTA_INVALID_SOURCE_VERSION DELTA_MISSING_FILES_UNEXPECTED_VERSION DELTA_STATE_RECOVER_ERROR
 XXKST: STREAM_FAILED
 """
-#: Conditions of delta-spark's ``DeltaIllegalArgumentException``.
+#: The conditions of delta-spark's ``DeltaIllegalArgumentException``.
 _ILLEGAL_ARGUMENTS = """
 DELTA_ACTIVE_SPARK_SESSION_NOT_FOUND DELTA_ILLEGAL_OPTION DELTA_ILLEGAL_USAGE DELTA_INVALID_CDC_RANGE
 DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS DELTA_INVALID_ISOLATION_LEVEL DELTA_MODE_NOT_SUPPORTED
@@ -153,7 +153,7 @@ DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE DELTA_UNSUPPORTED_CLONE_REPLACE_SAME_TABLE
 
 
 def _states() -> dict[str, str]:
-    """The table above by condition."""
+    """The SQLSTATEs in the table above, by condition."""
     states, state = {}, ""
     for word in _CONDITIONS.split():
         if word.endswith(":"):

@@ -1,7 +1,7 @@
 """Credentials and endpoints of object stores, from a session.
 
-Options of a call come first, then the session's Hadoop settings ``fs.s3a.*``, ``fs.azure.*`` and ``fs.gs.*``, whether
-set as ``spark.hadoop.fs...`` before the session started or by ``spark.conf.set``; :mod:`trilake.storage` adds the
+Options of a call take precedence over the session's Hadoop settings ``fs.s3a.*``, ``fs.azure.*`` and ``fs.gs.*``, which
+may be set as ``spark.hadoop.fs...`` before the session starts or by ``spark.conf.set``; :mod:`trilake.storage` adds the
 environment and AWS profiles.  Credentials are never mixed: if a call passes any, the session's are ignored.
 """
 
@@ -62,7 +62,7 @@ def _settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:
     out: dict[str, str] = {}
     java: Any = getattr(spark, "_jsparkSession", None)
     if java is not None:
-        hadoop = java.sessionState().newHadoopConf()  # includes settings of the session
+        hadoop = java.sessionState().newHadoopConf()  # includes the session's settings
         for name in names:
             value = hadoop.get(name)
             sources = hadoop.getPropertySources(name) if value is not None else None
@@ -70,7 +70,7 @@ def _settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:
             if value is not None and not (sources is not None and str(list(sources)[-1]).endswith("-default.xml")):
                 out[name] = str(value)
         return out
-    for name in names:  # Spark Connect
+    for name in names:  # on Spark Connect
         setting = spark.conf.get(name, None) or spark.conf.get(f"spark.hadoop.{name}", None)
         if setting is not None:
             out[name] = setting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.options import Options
 
-#: The table existed when the query started, as with ``toTable``: batches must not create it.
+#: Option: the table existed when the query started, as with ``toTable``, so batches must not create it.
 EXISTING = "existingTable"
 STREAM_WRITE_OPTIONS = ("checkpointLocation", "queryName", EXISTING)
 

@@ -1,4 +1,4 @@
-"""Nested Spark types: all walks use these functions, so that a new nested type is added once."""
+"""Nested Spark types: all code that walks types uses these functions, so that a new nested type is added once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Columns that Arrow cannot represent: non-nullable arrays of void, and maps with void keys.
 
-Spark makes them from ``array()`` and ``map()``; PySpark fails to convert them to Arrow.
+``array()`` and ``map()`` in Spark make them; PySpark fails to convert them to Arrow.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def with_arrow_types(df: DataFrame) -> DataFrame:
     kinds = [(f, arrow_type(f.dataType)) for f in df.schema.fields]
     if all(kind == f.dataType for f, kind in kinds):
         return df
-    plain = df.toDF(*(f"c{i}" for i in range(len(kinds))))  # names may differ only by case, or contain dots
+    plain = df.toDF(*(f"c{i}" for i in range(len(kinds))))  # names may differ only in case, or contain dots
     columns = [
         (F.col(f"c{i}") if kind == f.dataType else F.col(f"c{i}").cast(kind)).alias(f.name, metadata=f.metadata)
         for i, (f, kind) in enumerate(kinds)

@@ -1,6 +1,6 @@
 """Spark's data source API, from PySpark 3.5 on.
 
-A class that this release lacks has a substitute of the same name, so that trilake's sources can always be defined;
+If this release lacks a class, a substitute has its name, so that trilake's sources can always be defined;
 :mod:`trilake.spark.session.sources.python_source` runs them without Spark's support.
 """
 
@@ -55,7 +55,7 @@ _admission = _module("pyspark.sql.streaming.datasource")
 HAS_DATA_SOURCES: bool = _api is not None
 #: Whether a stream's sink can take Arrow batches.
 HAS_ARROW_SINKS: bool = hasattr(_api, "DataSourceStreamArrowWriter")
-#: Whether Spark passes the start of a batch and its limits to a stream.
+#: Whether Spark passes the start and the limits of a batch to a stream.
 HAS_ADMISSION: bool = _admission is not None
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ else:
 class _WholeBatches(DataSourceStreamReader):
     """A stream reader for releases without limits: each batch takes everything after the previous one.
 
-    Such a Spark does not pass the start of a batch.  But before it asks for the first new offset of a run, it asks for
-    the partitions up to the last one.
+    These releases do not pass the start of a batch.  But before Spark requests the first new offset of a run, it
+    requests the partitions up to the last offset.
     """
 
     def __init__(self, reader: DataSourceStreamReader) -> None:
@@ -129,7 +129,7 @@ class _WholeBatches(DataSourceStreamReader):
             self.place = first
         return first
 
-    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # that of Spark 4.0 and 4.1
+    def latestOffset(self) -> dict[str, Any]:  # the signature of Spark 4.0 and 4.1
         start = self.initialOffset() if self.place is None else self.place
         self.place = self.reader.latestOffset(start, ReadAllAvailable())
         return self.place
@@ -143,7 +143,7 @@ class _WholeBatches(DataSourceStreamReader):
 
 
 class _RowSink(DataSourceStreamWriter):
-    """A sink for releases that pass rows, which are converted to Arrow batches."""
+    """A sink for releases that pass rows, which it converts to Arrow batches."""
 
     def __init__(self, writer: DataSourceStreamArrowWriter, schema: T.StructType) -> None:
         self.writer, self.schema = writer, schema
@@ -158,7 +158,7 @@ class _RowSink(DataSourceStreamWriter):
         self.writer.abort(messages, batchId)
 
 
-#: Rows per batch made of Spark's rows.
+#: Rows per Arrow batch.
 _ROWS = 10_000
 
 
@@ -180,7 +180,7 @@ def check_limits(limits: Iterable[str]) -> None:
 
 
 def stream_reader(reader: DataSourceStreamReader, limits: Iterable[str] = ()) -> DataSourceStreamReader:
-    """A stream reader for this release; ``limits`` are the stated options that limit a batch.
+    """A stream reader for this release; ``limits`` are the given options that limit a batch.
 
     Raises ``UnsupportedSparkError`` if the release does not support them.
     """
@@ -189,7 +189,7 @@ def stream_reader(reader: DataSourceStreamReader, limits: Iterable[str] = ()) ->
 
 
 def stream_writer(writer: DataSourceStreamArrowWriter, schema: T.StructType) -> DataSourceStreamWriter:
-    """A sink for this release; without data sources, ``foreachBatch`` passes it Arrow batches."""
+    """A sink for this release; without Spark's data sources, ``foreachBatch`` passes Arrow batches to it."""
     return writer if HAS_ARROW_SINKS or not HAS_DATA_SOURCES else _RowSink(writer, schema)
 
 
@@ -197,7 +197,7 @@ def unavailable(name: str, error: MissingDependencyError) -> type[DataSource]:
     """A data source for a format whose libraries are missing: each use raises ``error``."""
 
     class Unavailable(DataSource):
-        """Raises on use."""
+        """Raises ``error`` on use."""
 
         @classmethod
         def name(cls) -> str:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Maximum bytes per task, and the cost of opening a file in bytes: Spark's defaults.
+#: The maximum bytes per task, and the cost of opening a file in bytes: Spark's defaults.
 SPLIT_BYTES = 128 << 20
 OPEN_BYTES = 4 << 20
 

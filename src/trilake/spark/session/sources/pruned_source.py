@@ -1,11 +1,11 @@
-"""A frame of a Python data source of trilake that reads only what a query needs.
+"""A frame over a Python data source of trilake that reads only what a query needs.
 
-Spark does not say which columns of a Python source a query uses, and what it says about filters is unsound: all uses of
-one frame share a scan.  So the frame's table is an object of Python that the JVM asks for a scan whenever it plans a
-query.  It returns Spark's own scan of the source with these columns and this filter.  Each plan has its own scan, so a
-frame can be filtered in many ways, and joined with itself.
+Spark does not tell a Python source which columns a query uses, and what it tells about filters is unsound, since all
+uses of one frame share a scan.  So the frame's table is a Python object, which the JVM asks for a scan whenever it
+plans a query.  It returns Spark's own scan of the source with these columns and this filter.  Each plan has its own
+scan, so a frame can be filtered in many ways, and joined with itself.
 
-This needs a classic session; elsewhere, and if an internal differs, all columns are read and Spark filters.
+This needs a classic session.  In others, and if an internal differs, all columns are read and Spark filters.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from trilake.table.table import FilterLike, Table
 _log = logging.getLogger("trilake.spark")
 _READ = "org.apache.spark.sql.connector.read"
 
-#: Makes the source's frame for some of its columns and with a SQL filter.
+#: Makes the source's frame for some of its columns, with a SQL filter.
 Load = Callable[[T.StructType, str | None], DataFrame]
 
 
@@ -51,12 +51,12 @@ def pruned_source_frame(
     """The rows that a source reads at ``path``; each query reads only the columns and rows that it needs.
 
     Parameters are those of :func:`~trilake.spark.session.sources.python_source.source_frame`; the source has an option
-    ``filter``, and ``rows`` are the columns that it may name.
+    ``filter``, which may name the columns ``rows``.
     """
     whole = source_frame(spark, source, path, options, schema)
     if is_connect(spark) or not HAS_DATA_SOURCES:
         return whole
-    # Option names are case-insensitive: one in other letters would replace the reader's own.
+    # Option names are case-insensitive: the same name in other letters would replace the reader's own option.
     option_filter = next((v for k, v in options.items() if k.lower() == "filter"), None)
     others = {k: v for k, v in options.items() if k.lower() != "filter"}
 
@@ -84,7 +84,7 @@ def filtered_frame(
 ) -> DataFrame:
     """The columns ``output`` of a table, as the source declares them in ``schema``, for which ``filter`` is true.
 
-    A SQL filter goes to the source, which skips files by it; any other one is a step after the read.  Raises
+    A SQL filter goes to the source, which uses it to skip files; any other filter is a step after the read.  Raises
     ``FilterError``.
     """
     bound = parse_filter(filter, table.schema)  # raises here instead of in a task
@@ -98,7 +98,7 @@ def filtered_frame(
 
 
 class PrunedTable(JavaObject):
-    """A table that makes one scan per plan, with the method names of Spark's interface."""
+    """A table that makes one scan per plan, with the methods of Spark's interface."""
 
     def __init__(self, spark: SparkSession, relation: Any, schema: T.StructType, rows: pa.Schema, load: Load) -> None:
         self.spark, self.schema_, self.rows, self.load = spark, schema, rows, load
@@ -130,7 +130,7 @@ class PrunedTable(JavaObject):
         used = set(names)
         fields = [f for f in self.schema_.fields if f.name in used]
         if not fields and self.schema_.fields:
-            # Rows are only counted: read the cheapest column.
+            # The query only counts rows: read the cheapest column.
             fields = [min(self.schema_.fields, key=lambda f: not isinstance(f.dataType, T.NumericType))]
         return T.StructType(fields)
 
@@ -139,7 +139,7 @@ class PrunedTable(JavaObject):
         return str(self._table.name())
 
     def __getattr__(self, name: str) -> Any:
-        # Everything else is that of Spark's own table of the source.
+        # For all other methods, use Spark's own table of the source.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._table, name)
@@ -149,7 +149,7 @@ class PrunedTable(JavaObject):
 
 
 class _ScanBuilder(JavaObject):
-    """Collects what a plan needs, with the method names of Spark's interface."""
+    """Collects what a plan needs, with the methods of Spark's interface."""
 
     def __init__(self, table: PrunedTable) -> None:
         self._table = table
@@ -157,12 +157,12 @@ class _ScanBuilder(JavaObject):
         self._filters: list[Any] = []
 
     def pushFilters(self, filters: Any) -> Any:
-        """Take the plan's filters; returns those that Spark must apply again: all."""
+        """Take the plan's filters; returns those that Spark must apply again, which are all."""
         self._filters = list(filters)
         return filters
 
     def pushedFilters(self) -> Any:
-        """The filters that Spark need not apply: none."""
+        """The filters that Spark need not apply, which are none."""
         return java_array(self._table.spark, "org.apache.spark.sql.sources.Filter", 0)
 
     def pruneColumns(self, required: Any) -> None:
@@ -176,9 +176,9 @@ class _ScanBuilder(JavaObject):
         implements = (f"{_READ}.SupportsPushDownRequiredColumns", f"{_READ}.SupportsPushDownFilters")
 
 
-# --- Spark's filters for data sources, objects of the JVM, as SQL for trilake's readers -------------------------------
+# --- Spark's filters for data sources, as SQL for trilake's readers; they are JVM objects ----------------------------
 
-#: Comparisons by the name of Spark's class.
+#: Comparisons, by the name of Spark's class.
 _COMPARISONS = {
     "EqualTo": "=",
     "EqualNullSafe": "<=>",
@@ -203,7 +203,7 @@ def filter_sql(filters: Sequence[Any], schema: pa.Schema) -> str | None:
         try:
             to_filter(term, schema)
         except FilterError:
-            continue  # a literal that cannot be compared with the column
+            continue  # the literal cannot be compared with the column
         terms.append(term)
     return to_filter(and_(*terms), schema).text if terms else None
 

@@ -1,7 +1,7 @@
-"""Run trilake's Python data sources: by Spark's data source API, or without it in PySpark 3.5.
+"""Run trilake's Python data sources: with Spark's data source API, or without it in PySpark 3.5.
 
-Without it, a source is planned on the driver, and read and written in tasks by ``mapInArrow``, with the same reader and
-writer.
+Without the API, the same readers and writers run differently: the driver plans a source, and tasks of ``mapInArrow``
+read and write.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def source_frame(
     Parameters
     ----------
     source: one of trilake's data sources; registered if Spark needs that.
-    options: of the read.
+    options: the options of the read.
     schema: the columns to read; all by default.
 
     Raises ``InvalidArgumentError`` for a table in memory, which other processes cannot see.
@@ -46,7 +46,7 @@ def source_frame(
     if HAS_DATA_SOURCES:
         ensure_source(spark, source)
         reader = spark.read.format(source.name()).options(**options)
-        with bypass():  # spark.read would call this function again
+        with bypass():  # the patched spark.read would call this function again
             return (reader if schema is None else reader.schema(schema)).load(path)
     instance = source({**{k: str(v) for k, v in options.items()}, "path": path})
     read_schema = instance.schema() if schema is None else schema
@@ -68,7 +68,7 @@ class _Read:
 class SinkBatch:
     """A ``foreachBatch`` function that writes the batches of a stream to a trilake sink.
 
-    ``sink`` makes the writer of a batch, as Spark asks a source for it.
+    ``sink`` makes the writer of a batch, in the way Spark requests it from a source.
     """
 
     sink: Callable[[], DataSourceStreamWriter]
@@ -96,7 +96,7 @@ class _Write:
 
 
 def check_streams(spark: SparkSession, what: str) -> None:
-    """Raise ``UnsupportedSparkError`` for a stream that needs Spark's data source API if there is none."""
+    """Raise ``UnsupportedSparkError`` for a stream that needs Spark's data source API, if this release lacks it."""
     if HAS_DATA_SOURCES:
         return
     where = " over Spark Connect" if is_connect(spark) else ""

@@ -14,16 +14,16 @@ from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource
 
 _log = logging.getLogger("trilake.spark")
 
-#: Class of delta-spark's jar that claims the name ``delta``.
+#: The class of delta-spark's jar that claims the name ``delta``.
 _DELTA_SPARK = "org.apache.spark.sql.delta.sources.DeltaDataSource"
 #: Attribute of a session with the names registered through it.
 _REGISTERED = "_trilake_sources"
 
 
 def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -> list[str]:
-    """Register these data sources, each under its own name; returns the registered names.
+    """Register these data sources, each with its own name; returns the registered names.
 
-    If delta-spark's jar owns the name ``delta``, that name is skipped and a warning is logged.
+    If delta-spark's jar owns the name ``delta``, that name is skipped with a warning in the log.
 
     Raises ``UnsupportedSparkError`` if the session's tasks run an unsuitable Python, or a setting names a missing
     catalog class.
@@ -44,7 +44,7 @@ def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -
 
 
 def ensure_source(spark: SparkSession, source: type[DataSource]) -> None:
-    """Register a data source once per session object: Spark warns about a second registration."""
+    """Register a data source once per session object, since Spark warns about a second registration."""
     if source.name() not in spark.__dict__.get(_REGISTERED, ()):
         register_sources(spark, [source])
 

@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from trilake.errors import SchemaMismatchError
 
-#: Limits of a batch for Spark.  A task holds two batches, one being decoded and one in transit.
+#: The limits of a batch for Spark.  A task holds two batches: one is being decoded, one is in transit.
 BATCH_ROWS, BATCH_BYTES = 1 << 16, 32 << 20
 
 
 def short_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Slice a batch to the size for Spark; nothing is copied."""
+    """Slice a batch to the size for Spark, without a copy."""
     rows = min(BATCH_ROWS, max(1, BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1)))
     for start in range(0, max(batch.num_rows, 1), rows):
         yield batch.slice(start, rows)

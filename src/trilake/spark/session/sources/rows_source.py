@@ -1,4 +1,4 @@
-"""Common parts of the Python data sources for formats that Spark cannot scan: ``lance`` and ``trevni``."""
+"""The common parts of the Python data sources for formats that Spark cannot scan: ``lance`` and ``trevni``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from trilake.spark.session.sources.rows import as_declared, short_batches
 
 
 def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
-    """The schema that Spark must declare: entirely nullable, because a file may lack a column.
+    """The schema that Spark must declare: all nullable, because a file may lack a column.
 
-    Raises ``SchemaMismatchError`` for a type that Spark does not have.
+    Raises ``SchemaMismatchError`` for a type that Spark does not support.
     """
     try:
         return to_spark(cast(StructType, all_nullable(from_arrow(schema))))
@@ -37,7 +37,7 @@ def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
 
 @dataclass(frozen=True)
 class FilterRows:
-    """A filter that is not SQL, as a step of Spark's plan."""
+    """A filter that is not SQL, as a step in Spark's plan."""
 
     filter: TableFilter
 
@@ -48,19 +48,19 @@ class FilterRows:
 
 @dataclass
 class Piece(InputPartition):
-    """The part of a table that one task reads; ``None`` if there is nothing to read."""
+    """The part of a table that one task reads; ``None`` means nothing."""
 
     what: Any
 
 
 class RowsReader(DataSourceReader):
-    """Reads the columns that Spark declared, and the rows for which the option ``filter`` is true.
+    """Reads the columns that Spark has declared, in the rows for which the option ``filter`` is true.
 
     Parameters
     ----------
-    schema: the columns that Spark declared.
+    schema: the columns that Spark has declared.
     rows: the columns that the filter may name.
-    filter: SQL.
+    filter: a SQL condition.
     """
 
     def __init__(self, schema: T.StructType, rows: pa.Schema, filter: str | None) -> None:
@@ -74,7 +74,7 @@ class RowsReader(DataSourceReader):
 
     @abstractmethod
     def rows_of(self, piece: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, with the declared columns in order, under any names and types."""
+        """The rows of a part, with the declared columns in their order; names and types may differ."""
 
     def partitions(self) -> Sequence[InputPartition]:
         return [Piece(what) for what in self.pieces()] or [Piece(None)]
