@@ -93,7 +93,7 @@ def fold(batch: pa.RecordBatch, masks: Mapping[str, str]) -> pa.RecordBatch:
 
 
 def _with_nulls(array: pa.Array, mask: pa.Array) -> pa.Array:
-    # If no file has the column, none has the companion, which is null then.
+    # If no file has the column, none has its companion: that is null.
     bits = np.asarray(pc.fill_null(mask, True))
     if is_variable(array.type) and array.null_count:
         array = pc.fill_null(array, "" if is_text(array.type) else b"")

@@ -181,7 +181,7 @@ class Selection:
             unless it is selected; others come first, unless SQL has their names.
         scored: whether the last one is returned if it is not selected.
 
-        Names, also in SQL, may be those of ``scores`` and of :data:`~trilake.lance.scan.fragment_reader.PLACES`.
+        SQL and names may also refer to ``scores`` and :data:`~trilake.lance.scan.fragment_reader.PLACES`.
         """
         ids = [pa.field(name, PLACE_TYPE) for name in PLACES]
         computed = {f.name: f for f in (*scores, *ids) if f.name not in view.arrow.names}

@@ -120,7 +120,7 @@ class _QueryBuilder:
             case Opaque(sql, (path,)) if (value := contained_literal(sql)) is not None:
                 return self.leaf(Contains(path, value))
             case Not(IsNull() as leaf) if is_of_ids(leaf, self.schema):
-                # pyarrow adds it to each list of values; every row has an id.
+                # pyarrow adds this to each list of values.  It is always true: every row has an id.
                 return IndexQuery(f"{leaf.path[0]} IS NOT NULL", self.everywhere, True, lambda: None, certain=True)
         return None
 

@@ -352,7 +352,10 @@ def vector_index(snapshot: Snapshot, nearest: Nearest) -> list[SearchIndex]:
 def indexed_readers(
     snapshot: Snapshot, plan: ScanPlan, nearest: Nearest | None, readers: Sequence[FragmentReader] | None
 ) -> tuple[FragmentReader, ...]:
-    """Keep the readers, by default all, that an index covers; without an index, a search has none, a scan all."""
+    """Return the readers, by default of all fragments, that an index covers.
+
+    Without an index, a search has none of them, and a scan has all.
+    """
     readers = tuple(snapshot.readers if readers is None else readers)
     if nearest is not None:
         covered = FrozenBitMap.union(FrozenBitMap(), *(part.fragments for part in vector_index(snapshot, nearest)))

@@ -24,7 +24,7 @@ from trilake.lance.v1.pages import PageTable, check_offsets
 #: Maximum values without bytes in one piece: a tiny file must not exhaust the memory.
 MAX_UNBACKED = 1 << 25
 _MAX_INT32 = 2**31 - 1
-#: Up to this number, the pages of a field are checked one by one.
+#: Maximum pages of a field to check one by one.
 _FEW_BATCHES = 32
 
 

@@ -16,17 +16,17 @@ from trilake.lance.file.storage_version import FIRST
 
 
 class PageKind(Enum):
-    """The content of a field's page; the fields below it have pages of their own."""
+    """The content of a field's page; its children have pages of their own."""
 
     #: packed values of a whole number of bytes
     FIXED = "fixed"
     #: packed bits, least significant first
     BITS = "bits"
-    #: bytes of all values, then one int64 file position more than there are values
+    #: bytes of all n values, then n + 1 int64 file positions
     VARIABLE = "variable"
-    #: one offset more than there are lists
+    #: n + 1 offsets for n lists
     OFFSETS = "offsets"
-    #: packed keys; the values are elsewhere
+    #: packed keys; the values are stored elsewhere
     KEYS = "keys"
     #: nothing: a struct's values are those of its children
     STRUCT = "struct"

@@ -120,7 +120,7 @@ class Collector:
         self.greatest.append(high)
 
     def arrays(self) -> pa.StructArray:
-        """The statistics of all batches."""
+        """Build the statistics of all batches."""
         self._note_pending()
         arrow = self.field.arrow_type
         unknown = None in self.least or None in self.greatest

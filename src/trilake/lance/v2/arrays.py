@@ -224,7 +224,7 @@ class _Tree:
         return FixedLists(size, values, validity, len(rows)), None
 
     def ends(self, encoding: Any, rows: Rows, adjustment: int) -> PlacedJob[tuple[Int64s, Int64s, Any]]:
-        """Return begin, end and validity of each row; the stored end of a null has ``adjustment`` added."""
+        """Return begin, end and validity of each row; stored ends of nulls are increased by ``adjustment``."""
         before: Rows
         if isinstance(rows, range):
             before = range(max(rows.start - 1, 0), rows.stop)

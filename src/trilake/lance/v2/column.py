@@ -32,7 +32,7 @@ class Column:
         self._open: dict[int, ReadablePage] = {}
 
     def read(self, rows: Rows, items: int) -> PlacedJob[Leaf]:
-        """Read ascending rows; fixed-size lists of structs make ``items`` entries of a row.  Raises ``DamagedPage``."""
+        """Read ascending rows; in fixed-size lists of structs each row has ``items`` entries.  Raises ``DamagedPage``."""
         if items != 1:
             if isinstance(rows, range):
                 rows = range(rows.start * items, rows.stop * items)

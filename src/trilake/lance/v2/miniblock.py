@@ -41,7 +41,7 @@ class _Index:
 
 @dataclass(frozen=True, slots=True)
 class _Data:
-    """Fetched pages; ``shift`` is, for each page, the distance from its position in the file to that in ``data``."""
+    """Fetched pages; ``shift`` is the position of each page in ``data`` minus its position in the file."""
 
     data: Bytes
     shift: Int64s

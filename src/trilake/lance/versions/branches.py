@@ -38,7 +38,7 @@ class Branch:
     name: of the branch.
     parent_branch: the branch that it began from; ``None`` for the main line.
     parent_version: the version that it began from; ``None`` if its file does not state it.
-    identifier: the version at which each line on the way to it was left, and an id.
+    identifier: for each line on the way to it, the version at which it branched off, and an id.
     created: in seconds since the Unix epoch.
     manifest_size: bytes of its first manifest.
     metadata: set by users.
@@ -162,7 +162,7 @@ def root_store(store: Store, branch: str | None) -> Store:
 
 
 def clone_manifest(source: Manifest, path: str, *, branch: str | None, file: str, now_ns: int) -> Manifest:
-    """Build the first manifest of a clone, which refers to the files of the source version in their place.
+    """Build the first manifest of a clone, which refers to the files of the source version instead of copying them.
 
     ``path`` is the location of that version, ``branch`` the name of the clone if it is a branch, ``file`` the name of
     its transaction file.

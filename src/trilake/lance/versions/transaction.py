@@ -364,7 +364,7 @@ def commit(
     first = [] if finish is None else [finish]
     *_, listing, guessed = store.at_once([*first, put, partial(list_versions, store), read])
     checked = transaction.read_version
-    # Keep the version to restore from being removed.
+    # Hold the version to restore, so that no clean-up removes it.
     back = transaction.operation.version if isinstance(transaction.operation, op.Restore) else None
     with nullcontext() if back is None else hold(store, back, runtime):
         for attempt in range(MAX_ATTEMPTS):

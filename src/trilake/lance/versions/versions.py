@@ -35,7 +35,7 @@ LATEST = "_latest.manifest"
 Scheme = Literal["v1", "v2"]
 _LAST = (1 << 64) - 1
 _NAME = re.compile(r"_versions/([0-9]{1,20})\.manifest\Z")
-#: Attempts to list tags or branches while some of them are deleted.
+#: Maximum attempts to read tags or branches while some are being deleted.
 _ATTEMPTS = 5
 _R = TypeVar("_R")
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
@@ -101,7 +101,7 @@ _DATA = re.compile(r"data/[^/]+\.lance|data/[^/]+/[01]{32}\.blob")
 def check_place(store: Store, *, now_ms: int | None = None, named: Container[str] = ()) -> None:
     """Check that a new dataset may be created at the root of the store.
 
-    ``now_ms`` is the current time, by which old data files cannot be those of a running write; ``None`` ignores their
+    ``now_ms`` is the current time: data files that are too old cannot belong to a running write; ``None`` ignores their
     age.  ``named`` are the keys that the dataset itself names.  Raises ``TableExistsError`` for a Delta table, and
     ``ForeignFilesError`` for files that do not belong to a dataset.
     """
