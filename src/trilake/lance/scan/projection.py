@@ -131,7 +131,6 @@ def _root(view: View, name: str) -> str:
 
 
 def _read_places(projection: Projection, computed: Mapping[str, pa.Field]) -> tuple[str, ...]:
-    """The id columns among those read."""
     return tuple(name for name in PLACES if name in projection.reads and name in computed)
 
 

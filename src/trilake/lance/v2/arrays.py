@@ -120,8 +120,6 @@ def _read_ends(page: Page, rows: Rows) -> PlacedJob[tuple[Int64s, Int64s, npt.ND
 
 
 class _Tree:
-    """The tree of encodings of one page."""
-
     def __init__(self, page: Page, arrow: pa.DataType) -> None:
         self._page, self._arrow = page, arrow
 

@@ -32,7 +32,10 @@ class Column:
         self._open: dict[int, ReadablePage] = {}
 
     def read(self, rows: Rows, items: int) -> PlacedJob[Leaf]:
-        """Read ascending rows; in fixed-size lists of structs each row has ``items`` entries.  Raises ``DamagedPage``."""
+        """Read ascending rows.  Raises ``DamagedPage``.
+
+        ``items`` is the number of entries per row: more than 1 in fixed-size lists of structs.
+        """
         if items != 1:
             if isinstance(rows, range):
                 rows = range(rows.start * items, rows.stop * items)

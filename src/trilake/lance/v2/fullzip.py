@@ -159,7 +159,6 @@ def fixed_values(encoding: Any, data: Bytes, count: int, width: int) -> Values:
 
 
 def _variable(encoding: Any, data: Bytes, at: Int64s, length: Int64s) -> Values:
-    """Decode variable-length values from pieces of ``data``."""
     kind = kind_of(encoding)
     if kind == "variable":
         return gather(data, at, length)
