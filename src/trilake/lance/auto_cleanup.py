@@ -55,7 +55,7 @@ def config_of(options: Any) -> dict[str, str]:
 
 
 def milliseconds(duration: str) -> int:
-    """Parse a duration.  Raises ``InvalidArgumentError``.
+    """Convert a duration to milliseconds.  Raises ``InvalidArgumentError``.
 
     >>> milliseconds("1h 30m"), milliseconds("1ms")
     (5400000, 1)

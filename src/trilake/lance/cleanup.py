@@ -251,8 +251,8 @@ def _candidates(
 def _unneeded(store: Store, candidates: _Candidates) -> CleanupPlan:
     """Return the candidates that are still not needed.
 
-    Meanwhile a writer may have referenced an unreferenced file, or restored or tagged an old version, so check new
-    versions, tags and branches again.  Writers after this check see the notice of removal.
+    A concurrent writer may have referenced an unreferenced file, or restored or tagged an old version, so check the
+    newest versions, tags and branches again.  Writers after this check see the notice of removal.
     """
     if not candidates.listing.versions:
         return CleanupPlan()

@@ -258,7 +258,7 @@ class LanceFragment(ReadFragment):
             column name; or rows in fragment order.
         columns: columns to pass to the function, possibly with ``_rowid``; by default all.
         batch_size: maximum number of rows per call of the function.
-        reader_schema: of rows passed as an iterable.
+        reader_schema: schema of rows passed as an iterable.
 
         nulls: how to write nulls that the format cannot store.
 
@@ -334,7 +334,7 @@ class LanceFragment(ReadFragment):
         ----------
         data_obj: the data to join.
         left_on, right_on: key columns of the fragment and of the data; ``right_on`` defaults to ``left_on``.
-        schema: of data passed as an iterable.
+        schema: schema of data passed as an iterable.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -370,7 +370,7 @@ class LanceFragment(ReadFragment):
         ----------
         data_obj: the new values with a key column; rows without a match are unchanged.
         left_on, right_on: key columns of the fragment and of ``data_obj``; by default row ids.
-        schema: of rows passed as an iterable.
+        schema: schema of rows passed as an iterable.
         with_offsets: whether to also return the offsets of the changed rows, as a serialized Roaring bitmap.
 
         Raises ``UnknownColumnError`` and ``SchemaMismatchError``.

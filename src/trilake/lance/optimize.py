@@ -68,7 +68,8 @@ class DatasetOptimizer:
     ) -> None:
         """Add new rows to the indices.
 
-        Parameters are those of :func:`~trilake.lance.commands.index_renewal.optimize`; ``index_names`` are its names.
+        Parameters are those of :func:`~trilake.lance.commands.index_renewal.optimize`, whose ``names`` is
+        ``index_names`` here.
         """
         snapshot = self._dataset.snapshot
         done = optimize(snapshot, index_names, retrain=retrain, num_indices_to_merge=num_indices_to_merge)

@@ -44,14 +44,14 @@ class FullTextQueryType(Enum):
 
 
 class FullTextOperator(Enum):
-    """Whether all words must match or any of them."""
+    """Whether all words or any of them must match."""
 
     AND = "AND"
     OR = "OR"
 
 
 class DocumentGranularity(StrEnum):
-    """What is a document: a row or a list item."""
+    """Whether a document is a row or a list item."""
 
     ROW = "row"
     LIST_ELEMENT = "list_element"
@@ -92,7 +92,7 @@ class MatchQuery(FullTextQuery):
     max_expansions: maximum number of similar words.
     operator: whether all words must match.
     prefix_length: number of leading letters that must match exactly.
-    document_granularity: what is a document: a row or a list item.
+    document_granularity: whether a document is a row or a list item.
     """
 
     query: str

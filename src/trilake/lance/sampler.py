@@ -110,7 +110,7 @@ class Sampler(ABC):
         batch_size: maximum number of rows in a batch.
         columns: columns to return, by default all.
         filter: SQL or a pyarrow expression.
-        batch_readahead: a hint: number of batches to read ahead.
+        batch_readahead: number of batches to read ahead (a hint).
         with_row_id: add a column ``_rowid``.
         """
 
@@ -290,7 +290,7 @@ class ShardedBatchIterator:
     columns: columns to return, by default all.
     batch_size: maximum number of rows in a batch.
     granularity: ``"fragment"`` or ``"batch"``.
-    batch_readahead: a hint: number of batches to read ahead.
+    batch_readahead: number of batches to read ahead (a hint).
     with_row_id: add a column ``_rowid``.
 
     >>> from trilake.lance import write_dataset

@@ -1,4 +1,4 @@
-"""Maintenance of Lance datasets by the command line, see :class:`trilake.table.upkeep.Upkeep`."""
+"""Command line maintenance of Lance datasets, see :class:`trilake.table.upkeep.Upkeep`."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class TrevniFormat(Format):
     tells_by_opening = False
 
     def detect(self, store: Store) -> bool:
-        """Whether the location has the name of a Trevni file, or one of the first files below it has."""
+        """Whether the location, or one of the first files below it, is named like a Trevni file."""
         if parse_location(store.uri).path.endswith(_SUFFIX):
             return True
         return any(meta.key.endswith(_SUFFIX) for meta in islice(store.list(), _LISTED))

@@ -1,4 +1,4 @@
-"""Maintenance of Trevni files by the command line, see :class:`trilake.table.upkeep.Upkeep`."""
+"""Command line maintenance of Trevni files, see :class:`trilake.table.upkeep.Upkeep`."""
 
 from __future__ import annotations
 

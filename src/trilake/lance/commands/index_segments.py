@@ -1,4 +1,4 @@
-"""Index segments: several workers build them for some fragments each, and one commit adds them together."""
+"""Index segments: workers build them for some fragments each, and one commit adds all of them."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def _check(store: Store, claimed: Transaction, newest: Manifest) -> None:
 
 
 def _appended(store: Store, claimed: Transaction, listing: Listing) -> tuple[Manifest, Transaction]:
-    """Rebase a first batch onto the dataset that another query has created in the meantime."""
+    """Rebase a first batch onto the dataset that another query has created concurrently."""
     assert isinstance(claimed.operation, op.Overwrite)
     newest = transaction.load(store, listing.latest, listing)
     if newest.schema.field_ids != claimed.operation.schema.field_ids or newest.schema.differences(

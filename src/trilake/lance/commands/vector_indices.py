@@ -112,9 +112,9 @@ def plan_index(
     index_type: ``IVF_PQ``; in datasets of 2.x also ``IVF_FLAT`` (full vectors) or ``IVF_SQ`` (one byte per value).
     metric: ``L2``, ``cosine`` or ``dot``.
     replace: whether to replace an index of that name.
-    num_partitions: number of partitions; by default that of ``ivf_centroids``, or by ``target_partition_size`` (default
-        8,192 rows).
-    num_sub_vectors: for ``IVF_PQ``; must divide the dimension.
+    num_partitions: number of partitions; by default that of ``ivf_centroids``, or one per ``target_partition_size``
+        rows (default 8,192).
+    num_sub_vectors: number of sub-vectors for ``IVF_PQ``; must divide the dimension.
     ivf_centroids: array of shape (partitions, dimension), or a column of vectors; trained by default.
     pq_codebook: array of shape (sub-vectors, 256, dimension of a sub-vector); trained by default.
     seed: random seed, for reproducible indices.
@@ -381,7 +381,7 @@ def _words(values: Any, pieces: int, size: int) -> Floats:
 
 
 def checked_options(options: Mapping[str, Any], metric: str = "L2", accelerator: Any = None) -> dict[str, Any]:
-    """Return the other options of an index, without those that have no effect.
+    """Validate the other options of an index, and drop those without effect.
 
     ``metric_type`` is an alias of ``metric``; ``num_bits`` must be 8.  Raises ``InvalidArgumentError`` for an unknown
     option or accelerator and for two metrics, and ``UnsupportedIndexError`` for OPQ and other code sizes.

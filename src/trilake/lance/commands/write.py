@@ -181,7 +181,7 @@ def commit_write(
 
 
 def _joined(store: Store, plan: WritePlan, target: Target, error: TableExistsError) -> WritePlan:
-    """Rebase an append onto the dataset that another writer has created in the meantime.
+    """Rebase an append onto the dataset that another writer has created concurrently.
 
     Raises ``ConflictError`` if the files do not match that dataset.
     """

@@ -66,7 +66,7 @@ class BitmapIndex(WholePages):
         return len(self._keys)
 
     def statistics(self) -> dict[str, Any]:
-        """``index_type`` and ``num_bitmaps``."""
+        """Return ``index_type`` and ``num_bitmaps``."""
         return {"index_type": self.kind, "num_bitmaps": self.num_pages}
 
     def pages_of_range(self, low: Bound | None, high: Bound | None) -> Mask:
@@ -209,7 +209,7 @@ def _joined(maps: Iterable[RowMap]) -> RowMap:
 
 
 def row_ids(rows: RowMap) -> RowIds | None:
-    """Return the sorted row ids of a bitmap; ``None`` if there are too many, or all of a fragment."""
+    """Return the sorted row ids of a bitmap; ``None`` if there are too many, or if it has all rows of a fragment."""
     if any(bitmap is None for bitmap in rows.values()) or sum(map(len, rows.values())) > MOST_ROWS:  # type: ignore[arg-type]
         return None
     parts = [

@@ -39,7 +39,7 @@ LOOKUP, DATA = "page_lookup.lance", "page_data.lance"
 CHECKSUMS = b"trilake:crc32"
 #: Key of the lookup's schema metadata in files of 2.x: rows per page.
 BATCH_SIZE = b"batch_size"
-#: Name of the second column of the page file, by whether it is in the first format.
+#: Name of the row id column of the page file: in the first format, and in 2.x.
 _IDS = {True: "row_ids", False: "ids"}
 
 
@@ -102,7 +102,7 @@ class BTreeIndex(ScalarIndex):
         return len(self._pages)
 
     def statistics(self) -> dict[str, Any]:
-        """``index_type``, ``min`` and ``max`` as strings, ``num_pages``, ``num_rows`` and ``num_nulls``."""
+        """Return ``index_type``, ``min`` and ``max`` as strings, ``num_pages``, ``num_rows`` and ``num_nulls``."""
         low, high = (self._min[0], self._max[-1]) if self.num_pages else (None, None)
         return {
             "index_type": self.kind,

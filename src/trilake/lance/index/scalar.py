@@ -59,7 +59,7 @@ class ScalarIndex(ABC):
 
     @abstractmethod
     def statistics(self) -> dict[str, Any]:
-        """``index_type`` and statistics of the index."""
+        """Return ``index_type`` and statistics of the index."""
 
     @abstractmethod
     def range(self, low: Bound | None, high: Bound | None) -> RowIds | None:
@@ -117,7 +117,7 @@ class WholePages(ScalarIndex):
 
     @property
     def num_rows(self) -> int | None:
-        """Unknown: counting rows would read all pages."""
+        """``None``: counting rows would read all pages."""
         return None
 
     @abstractmethod

@@ -69,7 +69,7 @@ class ZoneMapIndex(WholePages):
         return len(self._starts)
 
     def statistics(self) -> dict[str, Any]:
-        """``index_type``, ``num_zones`` and ``rows_per_zone``."""
+        """Return ``index_type``, ``num_zones`` and ``rows_per_zone``."""
         return {"index_type": self.kind, "num_zones": self.num_pages, "rows_per_zone": self.rows_per_zone}
 
     def pages_of_range(self, low: Bound | None, high: Bound | None) -> Mask:

@@ -103,7 +103,7 @@ def write_dataset(
     ----------
     data_obj: see :func:`trilake.lance.commands.input_rows.stream`.
     uri: path, URI, or an open dataset.
-    schema: schema of rows that have none.
+    schema: schema of the rows, if the input has none.
     mode: ``"create"`` fails if the dataset exists, ``"append"`` adds rows, ``"overwrite"`` replaces all rows.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.

@@ -206,7 +206,7 @@ def _described(tag: Tag) -> dict[str, Any]:
 
 
 def _time(timestamp: str | None) -> dt.datetime | None:
-    """Parse an ISO timestamp, to microseconds."""
+    """Parse an ISO timestamp, with a precision of microseconds."""
     try:
         return None if timestamp is None else dt.datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", timestamp))
     except ValueError:

@@ -33,7 +33,7 @@ def present(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def sized(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every data file has the size that the manifest states, if it does."""
+    """Every data file has the size stated in the manifest, if any."""
     for one in table.files:
         if one.size is not None and one.entry.size_bytes and one.size != one.entry.size_bytes:
             message = f"the file has {one.size:,} bytes, the manifest says {one.entry.size_bytes:,}"
@@ -116,7 +116,7 @@ def deletions_readable(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def deletions_counted(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every deletion file has the row count that the manifest states, if it does."""
+    """Every deletion file has the row count stated in the manifest, if any."""
     for one in _deleted(table):
         if one.error is None and one.stated and one.count != one.stated:
             message = f"the deletion file has {one.count:,} rows, the manifest says {one.stated:,}"

@@ -94,7 +94,7 @@ def _field(table: LanceContext, message: str, file: str | None) -> Finding:
 
 
 def fragments(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every fragment has files, each data file is used once, and deleted rows do not exceed rows."""
+    """Every fragment has files and at most as many deleted rows as rows, and every data file is used once."""
     manifest = table.manifest
     places = Counter(f.path for fragment in manifest.fragments for f in fragment.files)
     for path, count in places.items():

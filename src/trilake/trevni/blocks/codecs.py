@@ -1,7 +1,7 @@
 """Codecs and checksums of blocks (spec: "Codecs", "Checksum algorithms").
 
-A block never decompresses to more than the size in its descriptor.  A descriptor that states more than the codec can
-produce is rejected before memory is allocated.
+Decompression stops at the size that the block descriptor states.  A size that the codec cannot produce is rejected
+before memory is allocated.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class ColumnBlocks(Protocol):
 class Request:
     """Rows ``start`` to ``stop`` of some columns: the blocks to read and the parts to return.
 
-    Blocks contain whole rows.  To decode the blocks of a child, the lengths of its parent must be known for all rows in
-    them, so these rows of the parent are read as well.
+    Blocks contain whole rows.  Decoding the blocks of a child needs the lengths of its parent for all rows in them, so
+    these rows of the parent are read as well.
     """
 
     def __init__(self, file: ColumnBlocks, columns: Sequence[int], start: int, stop: int, budget: Budget) -> None:

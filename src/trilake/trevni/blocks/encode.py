@@ -1,8 +1,8 @@
 """Encode values to the blocks of one column, byte for byte like the reference writer (spec: "Block").
 
 A block is closed before the next row when its payload reaches the block size (64 KiB); a pending run of lengths does
-not count.  Finished blocks go to a :class:`Spool`, which spills to disk: the header comes first in the file and needs
-the sizes of all columns, and a file may be larger than memory (technique 2 of the specification's notes).
+not count.  Finished blocks go to a :class:`Spool`, which spills to disk, because the header comes first in the file but
+needs the sizes of all columns, and a file may be larger than memory (technique 2 of the specification's notes).
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def _parse_column(
 
 
 def serialize_metadata(metadata: Metadata) -> bytes:
-    """``count:int (key:string value:bytes){count}``, in the order of the mapping."""
+    """Serialize metadata as ``count:int (key:string value:bytes){count}``, in the order of the mapping."""
     parts = [zigzag(len(metadata))]
     for key, value in metadata.items():
         raw = key.encode()
@@ -217,7 +217,7 @@ def parse_blocks(
     """
     cursor = Cursor(data, file=file, base=start, limit=end - start, column=column.label)
     count = cursor.fixed32("the block count")
-    # A descriptor takes 12 bytes and the first value, which is empty for null columns only.
+    # A descriptor takes 12 bytes plus the first value, which is empty only in null columns.
     per_block = 12 + (1 if column.values and column.type is not ValueType.NULL else 0)
     if not 0 <= count <= cursor.remaining // per_block:
         raise cursor.fail(f"the block count is {count}, but the column has only {cursor.remaining} more bytes", 0)

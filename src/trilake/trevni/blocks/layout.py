@@ -53,7 +53,7 @@ class ValueType(Enum):
         return _ARROW[self]
 
     def wrong_sizes(self, values: Any, sizes: Any) -> Any:
-        """Return a mask of the positions at which so many values cannot take so many bytes (arrays)."""
+        """Compare arrays of value counts and byte sizes; returns a mask of the pairs that are impossible."""
         if self is ValueType.BOOLEAN:
             return sizes != (values + 7) // 8
         if self is ValueType.NULL or self.width is not None:

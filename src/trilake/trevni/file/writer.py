@@ -56,7 +56,7 @@ class TrevniWriter:
     Parameters
     ----------
     path: a path or URI, a pair ``(store, key)``, or a binary file object, which is left open.
-    schema: of the batches; ``None`` with ``columns`` of another file, for rows of :meth:`write_columns`.
+    schema: schema of the batches; ``None`` with ``columns`` of another file, for rows of :meth:`write_columns`.
     codec: default of the columns: ``null``, ``deflate``, ``snappy`` or ``bzip2``.
     checksum: default of the columns: ``null`` or ``crc32``.
     columns: options by column name, see :class:`ColumnOptions`; or the ``columns`` of an open file, to write columns

@@ -46,7 +46,7 @@ from trilake.trevni.mappings.shapes import (
     Stream,
 )
 
-#: File metadata: the schema of the records, as JSON.
+#: Key of file metadata: the schema of the records as JSON.
 SCHEMA_KEY = "avro.schema"
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ _WIDER = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-#: Enums and fixed types can also be read as the types of their columns, which Avro does not specify but loses nothing.
+#: Enums and fixed types can also be read as the types of their columns: Avro does not allow it, but it is lossless.
 _STORED = {"enum": "int", "fixed": "bytes"}
 _RECORDS = ("record", "error")
 _NAMED = (*_RECORDS, "enum", "fixed")
@@ -167,7 +167,7 @@ class AvroRecords(Sheet):
 
     Parameters
     ----------
-    schema: of the records.
+    schema: schema of the records.
     stored: schema of the columns; by default the same.
     file: the file to read.
     tagged: whether to read values of unions as pairs of branch name and value.
@@ -298,7 +298,7 @@ class AvroRecords(Sheet):
         return choice
 
     def _target(self, schema: Any, stored: Any, path: str | None) -> tuple[Any, str | None]:
-        """Return the type to read a stored type as, which is not a union, and its name if it is a branch of a union.
+        """Return the type that a stored type (not a union) is read as, and its name if it is a branch of a union.
 
         Raises ``SchemaMismatchError`` if no type matches.
         """
@@ -316,7 +316,7 @@ class AvroRecords(Sheet):
         return target, self._schema.full_name(target) if union else None
 
     def _match(self, schema: Any, stored: Any, *, by_name: bool) -> Any:
-        """Return the type or branch of a union to read a stored type as, or ``None``.
+        """Return the type or union branch that a stored type is read as, or ``None``.
 
         With ``by_name``, named types match only by name or alias.
         """

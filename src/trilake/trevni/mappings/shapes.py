@@ -2,8 +2,8 @@
 
 A schema becomes a tree of shapes over the columns of a :class:`Sheet` (spec, "Type Mappings": "a depth-first recursive
 walk can assign a separate column for each primitive value").  The tree traverses a record to write it, appending to the
-columns, and takes values from them in the same order to read it.  Records are Python objects, so this module loops over
-rows, as the only one of the package.
+columns, and takes values from them in the same order to read it.  This is the only module of the package that loops
+over rows, as records are Python objects.
 """
 
 from __future__ import annotations

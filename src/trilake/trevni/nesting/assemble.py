@@ -32,7 +32,7 @@ from trilake.trevni.nesting.arrow_types import from_values, value_type
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 
-#: Key of file metadata: the Arrow schema of the rows as an IPC message, if :func:`plain_nodes` would give another one.
+#: Key of file metadata: the Arrow schema of the rows as an IPC message, unless it is that of :func:`plain_nodes`.
 SCHEMA = "arrow.schema"
 #: Key of column metadata: this null array column says which values of the field with this number are not null.  Fields
 #: are numbered depth first, including elements of lists and entries of maps.
@@ -197,7 +197,7 @@ class Assembler:
     def array(self, node: Node, slots: int, places: Places | None = None) -> pa.Array:
         """Build an array from the ``slots`` values of a node, in the plain form of its field's type.
 
-        ``places`` maps each value of the result to one of these, or -1 for null; by default the result has all in
+        ``places`` has the index of a value for each element of the result, or -1 for null; by default all values in
         order.
         """
         try:

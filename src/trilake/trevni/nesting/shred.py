@@ -165,7 +165,7 @@ class Shredder(ABC):
 
 
 class LeafShredder(Shredder):
-    """A type without children."""
+    """Writes a field of a type without children."""
 
     def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnBuilder) -> None:
         super().__init__(field, path, parent, make)
@@ -187,9 +187,10 @@ class LeafShredder(Shredder):
 
 
 class StructShredder(Shredder):
-    """The fields of a struct; ``short``: elements of a list get short names if free, as in the specification.
+    """Writes the fields of a struct.
 
-    The names of union branches follow a slash, as in the Avro mapping.
+    With ``short``, the fields of list elements get short names if these are free, as in the specification.  Names of
+    union branches follow a slash, as in the Avro mapping.
     """
 
     def __init__(
@@ -230,7 +231,7 @@ class StructShredder(Shredder):
 
 
 class ListShredder(Shredder):
-    """Lists of all kinds, and maps."""
+    """Writes a list of any kind, or a map."""
 
     def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnBuilder) -> None:
         super().__init__(field, path, parent, make)
@@ -279,7 +280,7 @@ class ListShredder(Shredder):
 
 
 class PlainShredder(Shredder):
-    """A field of existing columns, without nulls; see :func:`trilake.trevni.nesting.assemble.plain_nodes`."""
+    """Writes a field without nulls to existing columns; see :func:`trilake.trevni.nesting.assemble.plain_nodes`."""
 
     def __init__(self, node: Node, columns: Sequence[PhysicalColumn], with_values: bool = False) -> None:
         self.field, self._node = node.field, node

@@ -281,8 +281,8 @@ def read_split(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split that match ``filter``, as batches with ``columns`` of ``schema``.
 
-    Missing columns are null.  The columns of the filter are read first, the others only if rows match, and if few match
-    only the blocks of these rows.
+    Missing columns are null.  The columns of the filter are read first, and the others only if rows match; if few
+    match, only the blocks of these rows.
 
     Raises ``SchemaMismatchError`` if a column cannot be cast to the schema, and ``CorruptFileError``.
     """

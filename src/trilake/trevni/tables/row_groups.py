@@ -351,8 +351,8 @@ def _check_years(name: str, values: pa.Array) -> None:
 #
 # Of two jobs, the one that looks later sees the plan or the files of the other.  A job keeps its plan only while it
 # waits for greater ids, so two jobs never wait for each other.  A job that does not end within :data:`PATIENCE_S` is
-# aborted and cannot commit any more.  The greatest id comes first: that job waits for no other, so its time starts at
-# once.  Appends neither wait nor are waited for.
+# aborted and cannot commit any more.  Jobs wait for the greatest id first: that job waits for no other, so its time
+# limit starts at once.  Appends neither wait nor are waited for.
 
 #: Seconds to wait for a job that does not end.
 PATIENCE_S = 60.0
@@ -375,7 +375,7 @@ def begin_alone(store: Store, job: str, plan: Plan, removes: Callable[[], tuple[
             if not others or others[-1] > job:
                 for other in others:
                     _await(store, job, other, runtime)
-                # Also remove files that were committed in the meantime.
+                # Also remove files that were committed since the first look.
                 final = replace(plan, removes=removes())
                 if final != plan:
                     jobs.put_plan(store, job, final)

@@ -1,13 +1,13 @@
 """Write each batch of a stream to a folder exactly once, even after failures.
 
 A job claims its batch first: ``_streams/<query>/<batch>.<n>`` has the id of the job and is written by
-``put_if_absent``.  A job that finds a claim first ends the job with that claim::
+``put_if_absent``.  If the claim exists, the job first ends the other job::
 
     claim 0 --won---> publish
             --lost--> its job is committed? done
                       else it is aborted, and can never be committed: claim 1 ...
 
-For how files become visible at once, see :mod:`trilake.trevni.tables.jobs`.
+Jobs make files visible at once; see :mod:`trilake.trevni.tables.jobs`.
 """
 
 from __future__ import annotations
