@@ -69,7 +69,6 @@ class _LanceFile:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
         return self.writer.size
 
     def write(self, batch: pa.Table) -> None:
@@ -96,7 +95,6 @@ class _LanceFile:
                     )
 
     def close(self) -> None:
-        """Finish the file."""
         self.writer.close()
 
     def discard(self) -> None:

@@ -1,6 +1,6 @@
 """Full text queries of pylance.
 
-Only the query classes: trilake preserves full text indices but does not search them, so scans reject these queries.
+These are only the query classes: trilake keeps full text indices but cannot search them, so scans reject these queries.
 
 >>> both = MatchQuery("lake", "title") & PhraseQuery("open table", "body")
 >>> both.query_type(), [(occur.name, query.column) for occur, query in both.queries]
@@ -111,7 +111,7 @@ class MatchQuery(FullTextQuery):
 
 @dataclass(frozen=True)
 class PhraseQuery(FullTextQuery):
-    """Match consecutive words in a column, with at most ``slop`` words between them."""
+    """Match a phrase in a column, with at most ``slop`` other words in between."""
 
     query: str
     column: str

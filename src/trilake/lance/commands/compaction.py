@@ -115,7 +115,6 @@ class CompactionTask:
         return rewrite(snapshot, self)
 
     def json(self) -> str:
-        """Serialize the task to JSON."""
         return json.dumps(
             {
                 "fragments": _hex_strings(self.fragments),
@@ -154,7 +153,6 @@ class RewriteResult:
         )
 
     def json(self) -> str:
-        """Serialize the result to JSON."""
         return json.dumps(
             {
                 "original_fragments": _hex_strings(self.original_fragments),
@@ -182,7 +180,6 @@ class CompactionPlan:
         return len(self.tasks)
 
     def json(self) -> str:
-        """Serialize the plan to JSON."""
         return json.dumps({"tasks": [task.json() for task in self.tasks], "read_version": self.read_version})
 
     @staticmethod
@@ -305,7 +302,6 @@ def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
 
 
 def _sliced(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
-    """Slice batches to at most ``rows`` rows."""
     for batch in batches:
         size = rows or max(batch.num_rows, 1)
         yield from (batch.slice(start, size) for start in range(0, batch.num_rows, size))

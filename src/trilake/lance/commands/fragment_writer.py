@@ -385,7 +385,6 @@ class _Pieces:
         self._waiting: Any = None
 
     def has_more(self) -> bool:
-        """Whether rows remain."""
         if self._waiting is None:
             self._waiting = next((b for b in self._batches if b.num_rows), None)
         return self._waiting is not None

@@ -123,7 +123,6 @@ def scalar_like(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexM
 
 
 def _plan_of(column: str, name: str, index: VectorIndex) -> VectorIndexPlan:
-    """Return a plan for an index with the same parameters."""
     model = index.model
     pieces = len(model.words) if isinstance(model, Model) else 1
     partitions = len(model.centroids)

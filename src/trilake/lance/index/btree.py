@@ -285,7 +285,6 @@ def page_checksum(schema: LanceSchema, batch: pa.RecordBatch) -> int:
 
 
 def _page_rows(lookup_file: V1File | V2File) -> int:
-    """Return the number of rows per page.  Raises ``CorruptFileError``."""
     rows_per_page = lookup_file.schema.metadata.get(BATCH_SIZE, str(PAGE_ROWS).encode())
     if not rows_per_page.isdigit():
         raise CorruptFileError(f"invalid page size of the index: {rows_per_page!r}", file=lookup_file.file, help=REMAKE)

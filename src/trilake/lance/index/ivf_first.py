@@ -91,7 +91,6 @@ class FirstRows:
         return codes, ids
 
     def _check(self, number: int, data: npt.NDArray[np.uint8], ids: RowIds) -> None:
-        """Raise ``CorruptFileError`` if a partition is invalid."""
         if self._checksums:
             if crc32(data.tobytes()) != self._checksums[number]:
                 raise CorruptFileError(

@@ -320,8 +320,8 @@ def train_centroids(
 ) -> Floats:
     """Train the partition centroids, see :func:`kmeans` and :class:`Model`.
 
-    In files of 2.x, vectors are normalized for training, except for ``l2``.  For ``dot`` the centroids are normalized
-    as well, as long ones would attract most vectors.
+    In files of 2.x, vectors are normalized for training, except for ``l2``.  For ``dot`` the centroids are also
+    normalized, because long centroids would attract most vectors.
     """
     if not modern or metric == "l2":
         return kmeans(vectors, partitions, rng, metric=metric, iterations=iterations, sums=sums)

@@ -287,7 +287,6 @@ class VectorIndex:
     def _near_rows(
         self, query: Floats, numbers: npt.NDArray[np.int64], allowed: Allowed | None
     ) -> Iterator[tuple[RowIds, Floats]]:
-        """Return the rows of some partitions with their distances from a query."""
         model = self.model
         tables = _tables(model, numbers, query) if isinstance(model, Model) else None
         for i, (codes, rows) in enumerate(self._partitions(numbers.tolist())):

@@ -320,7 +320,6 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     def _take_rows(
         self, row_ids: npt.ArrayLike | pa.Array, columns: ColumnsLike | None = None, **more: Any
     ) -> pa.Table:
-        """Return the rows with the given row ids, in the given order."""
         selection = self._selection(columns, more)
         ids = input_rows.numbers(row_ids, np.uint64)
         return selection.show(self.snapshot.take_rows(ids, selection.columns, places=selection.places))

@@ -245,7 +245,6 @@ class LanceDataset(ChangedDataset):
         return self._on(line, number)
 
     def _on(self, line: Line, version: int | None) -> LanceDataset:
-        """Return the dataset at a version of another line."""
         store, manifest = line.load(version)
         base = self._uri.removesuffix(f"/{TREE}/{self.snapshot.manifest.branch}")
         uri = base if line.branch is None else f"{base}/{TREE}/{line.branch}"

@@ -27,7 +27,7 @@ _SHARDED = {"fragment": ShardedFragmentSampler, "batch": ShardedBatchSampler}
 
 
 def to_tensors(batch: pa.RecordBatch) -> Any:
-    """Convert a batch to a dictionary of tensors; a batch with one column to a single tensor.
+    """Convert a batch to a dictionary of tensors, or to a single tensor if it has one column.
 
     Supports numbers, booleans, vectors and tensors; uint64 becomes int64.  Raises ``WrongTypeError`` for other types,
     and ``InvalidArgumentError`` for nulls.
@@ -156,7 +156,6 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
         )
 
     def _sampler(self, worker: int, workers: int) -> Sampler:
-        """Return the sampler for a worker of this process."""
         if self.sampler is not None:
             return self.sampler
         readers = self.world_size * workers

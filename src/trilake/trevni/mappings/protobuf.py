@@ -156,8 +156,6 @@ class _Map:
 
 
 class _Fields(Shape):
-    """The fields of a message."""
-
     def __init__(self, fields: list[_Field | _Map], new: Any) -> None:
         self._fields, self._new = fields, new
 

@@ -330,7 +330,6 @@ def _short(value: Any) -> str:
 
 
 def _widened(values: pa.Array, stream: Stream, file: TrevniFile) -> pa.Array:
-    """Convert values to the type of the stream."""
     if values.type == stream.type.arrow:
         return values
     try:

@@ -295,7 +295,6 @@ def discard(store: Store, files: Sequence[StagedFile]) -> None:
 
 
 def _remove_staged_copies(store: Store, files: Sequence[StagedFile]) -> None:
-    """Remove the copies of moved files, and empty folders."""
     if store.local_path("x") is None:
         store.delete([file.staged for file in files])
     for folder in {"/".join(file.staged.split("/")[:2]) for file in files}:

@@ -127,7 +127,7 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
 
     @classmethod
     def from_numpy(cls, array: npt.NDArray[Any]) -> BFloat16Array:
-        """Convert from a numpy array with the type of the package ml_dtypes.  Raises ``InvalidArgumentError``."""
+        """Convert from a numpy array with the type of ml_dtypes.  Raises ``InvalidArgumentError`` for other types."""
         if array.dtype.name != "bfloat16":
             raise InvalidArgumentError(f"the array is of {array.dtype}, not of bfloat16")
         storage = pa.Array.from_buffers(pa.binary(2), len(array), [None, pa.py_buffer(array.tobytes())])
@@ -152,7 +152,7 @@ def bfloat16_array(values: Iterable[float | BFloat16 | None]) -> BFloat16Array:
 
 
 def cast(array: pa.Array, target_type: Any, *args: Any, **options: Any) -> pa.Array:
-    """Cast an array like Arrow does, but also from and to :class:`BFloat16Type`, including in fixed-size lists.
+    """Cast an array as Arrow does, and also from and to :class:`BFloat16Type`, including in fixed-size lists.
 
     Parameters
     ----------
@@ -181,7 +181,6 @@ def cast(array: pa.Array, target_type: Any, *args: Any, **options: Any) -> pa.Ar
 
 
 def _floats(array: BFloat16Array) -> pa.FloatArray:
-    """Convert to 32-bit floats."""
     data = np.frombuffer(array.storage.buffers()[1] or b"", "<u2", len(array), 2 * array.offset)
     values = (data.astype(np.uint32) << np.uint32(16)).view(np.float32)
     mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
