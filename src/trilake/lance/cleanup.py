@@ -295,7 +295,8 @@ def _branched(store: Store, listing: Listing, branch: str | None) -> set[int]:
 def _check_same_dataset(store: Store, candidates: _Candidates) -> None:
     """Raise ``DatasetNotFoundError`` if the dataset was dropped or replaced.
 
-    A new dataset reuses version numbers, so compare the newest manifest, which clean-ups never delete.
+    A new dataset reuses version numbers, so compare the newest manifest, which clean-ups never delete while it is
+    newest.
     """
     latest = candidates.listing.latest
     if not latest:

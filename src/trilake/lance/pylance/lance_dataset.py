@@ -269,7 +269,7 @@ class LanceDataset(ChangedDataset):
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def sql(self, sql: str) -> SqlQueryBuilder:
-        """Query this version with DuckDB; in the query ``sql`` its name is ``dataset``.
+        """Query this version with DuckDB; the query ``sql`` calls it ``dataset``.
 
         See :func:`trilake.sql`.
 
@@ -296,7 +296,7 @@ class LanceDataset(ChangedDataset):
         return LanceStats(self)
 
     def migrate(self, data_storage_version: str = "stable") -> None:
-        """Rewrite all rows to the file version ``data_storage_version``, as one commit.
+        """Rewrite all rows in the file version ``data_storage_version``, as one commit.
 
         Older versions keep their files; indices are dropped.
 
