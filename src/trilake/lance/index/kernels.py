@@ -59,7 +59,7 @@ def _sum_of(table: Any, codes: Any, total: Any) -> None:
 
 
 def nearest(vectors: Floats, words: Floats, kind: Any = np.int32) -> npt.NDArray[Any]:
-    """Return the number of the nearest codebook entry (L2) of each vector; for up to a few hundred short entries.
+    """Return the number of the nearest codebook entry (L2) of each vector; fast for up to a few hundred short entries.
 
     >>> nearest(np.array([[1, 0], [0, 3]], np.float32), np.array([[0, 2], [2, 0]], np.float32)).tolist()
     [1, 0]

@@ -148,9 +148,9 @@ class ColumnDescriptor:
     """A column as described in the header (spec: "column metadata").
 
     ``name`` is ``None`` if the file has none (the specification requires one, readers accept its absence).  With
-    ``array``, each row, or each value of the parent, has a sequence of values.  ``parent`` is the number of the array
-    column whose elements this column describes.  With ``values``, block descriptors store first values.  ``codec`` and
-    ``checksum`` are those in effect for this column.  ``metadata`` has all properties in file order.
+    ``array``, each row, or each element of the parent, has a sequence of values.  ``parent`` is the number of the
+    parent, an array column.  With ``values``, block descriptors store first values.  ``codec`` and ``checksum`` are
+    those in effect for this column.  ``metadata`` has all properties in file order.
     """
 
     number: int

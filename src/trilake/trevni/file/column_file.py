@@ -42,7 +42,7 @@ _HEADER_GUESS = 1 << 16
 _DESCRIPTORS_GUESS = 1 << 12
 #: Stored bytes per request.
 _READ_SIZE = 1 << 22
-#: Rows that a file may claim in addition to those that fit its bytes.
+#: Number of rows that a file may claim beyond what its bytes can hold.
 _MAX_FREE_ROWS = 1 << 25
 #: Writers close blocks at 64 KiB, unless a row is larger.  Blocks of more than ``_LARGE`` bytes with a compression
 #: ratio above ``_MAX_RATIO`` are rejected as decompression bombs if together they exceed ``_MAX_INFLATED`` bytes.

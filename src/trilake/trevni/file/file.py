@@ -120,7 +120,7 @@ class TrevniFile(ColumnFile):
         pieces = (piece for start, stop in spans for piece in self.pieces(nodes, start, stop))
         batches = [self._plain(nodes, a, b, budget) for a, b in pieces]
         if not nodes:
-            # Arrow takes the number of rows from a column, so an empty table needs one.
+            # A table without columns gets its number of rows from a placeholder column.
             count = sum(stop - start for start, stop in spans) if order is None else len(order)
             return pa.table({"rows": pa.nulls(count)}).select([])
         table = pa.Table.from_batches(batches, schema=_plain_schema(nodes))
