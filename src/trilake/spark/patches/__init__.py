@@ -1,1 +1,1 @@
-"""What users meet: readers, writers and streams under the names that Spark has for them."""
+"""What users call: readers, writers and streams under Spark's own names."""

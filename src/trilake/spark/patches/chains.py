@@ -27,7 +27,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     ),
     "frame": (
         "pyspark.sql.classic.dataframe:DataFrame",
-        "pyspark.sql.dataframe:DataFrame",  # the classic one before PySpark 4.0, then the base of both
+        "pyspark.sql.dataframe:DataFrame",  # the classic class before PySpark 4.0, then the base of both
         "pyspark.sql.connect.dataframe:DataFrame",
     ),
     "session": ("pyspark.sql.session:SparkSession", "pyspark.sql.connect.session:SparkSession"),
@@ -38,7 +38,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
 
 
 def classes(kind: str) -> Iterator[type]:
-    """The classes of one role that this PySpark has; Connect's need its dependencies."""
+    """The classes of one role in this PySpark; those of Connect need its dependencies."""
     for place in _CLASSES[kind]:
         module, _, name = place.partition(":")
         try:
@@ -91,21 +91,21 @@ def default_source(spark: SparkSession) -> str:
 
 
 def option_string(value: Any) -> str | None:
-    """An option's value as the string that Spark makes of it."""
+    """An option's value as the string into which Spark converts it."""
     if value is None:
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def all_options(record: Record, options: Mapping[str, Any]) -> dict[str, str]:
-    """The options of a chain and of its last call, which wins; names are case-insensitive."""
+    """The options of a chain and of its last call, which takes precedence; names are case-insensitive."""
     strings = {k: value for k, v in options.items() if (value := option_string(v)) is not None}
     lowered = {k.lower() for k in strings}
     return {**{k: v for k, v in record.options.items() if k.lower() not in lowered}, **strings}
 
 
 def all_partitions(record: Record, partition_by: Any) -> tuple[str, ...] | None:
-    """The partition columns of a chain or its last call."""
+    """The partition columns of a chain or of its last call."""
     if partition_by is None:
         return record.partition_by
     return (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
@@ -130,7 +130,7 @@ def _option(record: Record, key: str, value: Any) -> None:
     string = option_string(value)
     if string is not None:
         for existing in [k for k in record.options if k.lower() == key.lower()]:
-            del record.options[existing]  # option names are case-insensitive, the last value wins
+            del record.options[existing]  # option names are case-insensitive, and the last value counts
         record.options[key] = string
 
 
@@ -180,7 +180,7 @@ def _function(record: Record, *_: Any, **__: Any) -> None:
 
 
 def _flat(columns: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Columns that are passed one by one or as a single list."""
+    """Columns that were passed one by one or as a single list."""
     return tuple(columns[0]) if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
 
 

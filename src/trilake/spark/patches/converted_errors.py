@@ -1,4 +1,4 @@
-"""The functions that convert JVM errors to PySpark's, and what an error says at that point."""
+"""The functions that convert JVM errors to PySpark's, and the message of an error at that point."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def converters() -> Iterator[ModuleType]:
 
 
 def error_message(convert: Callable[[], BaseException], error: Any) -> str:
-    r"""The message of an error that Spark is about to convert (by ``convert``), without Java's stack traces.
+    r"""The message of an error that ``convert`` is about to convert, without Java's stack traces.
 
     >>> error_message(lambda: OSError("[A] no\n\nJVM stacktrace:\nCaused by: java.io.IOException"), object())
     '[A] no'

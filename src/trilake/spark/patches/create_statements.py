@@ -1,8 +1,8 @@
 """``CREATE TABLE ... USING delta`` in a session without trilake's SQL: name an existing table, or raise.
 
-For such a statement Spark adds an entry to its catalogue, but makes no table, since it does not call the Python data
-source.  After :func:`patch_create_table`, a statement with nothing but the location of an existing table names that
-table; one that would make a name without a table raises an error that points to :func:`trilake.install`.
+For such a statement Spark adds an entry to its catalogue but creates no table, since it does not call the Python data
+source.  After :func:`patch_create_table`, a statement with only the location of an existing table names that table; a
+statement that would create a name without a table raises an error that points to :func:`trilake.install`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def patch_create_table() -> None:
 
 @dataclass(frozen=True)
 class _Create:
-    """A CREATE TABLE; ``alone`` means that it states nothing but a format and a location."""
+    """A CREATE TABLE statement; ``alone`` says that it has only a format and a location."""
 
     parts: tuple[str, ...]
     format: str
@@ -81,13 +81,13 @@ def _create_table(
 
 
 def _action(spark: SparkSession, call: _Create, who: str, result: Callable[[], Any]) -> Action | None:
-    """The action for a CREATE TABLE, returning ``result()``; ``None`` if Spark does the right thing."""
+    """The action for a CREATE TABLE, which returns ``result()``; ``None`` if Spark handles the statement correctly."""
     if find_entry(spark, list(call.parts)) is not None:
         return None  # Spark raises its own error
     if not _is_table(spark, call):
         return lambda: with_spark_errors(lambda: _refuse(call, f"{who} creates only the catalogue entry"))
     if not call.alone:
-        return None  # Spark makes an entry with the stated columns; reads show the table's
+        return None  # Spark makes an entry with the given columns; reads show the table's
 
     def act() -> Any:
         with_spark_errors(lambda: _name(spark, call))
@@ -97,7 +97,7 @@ def _action(spark: SparkSession, call: _Create, who: str, result: Callable[[], A
 
 
 def _parsed(sql: str, formats: Collection[str]) -> _Create | None:
-    """The CREATE TABLE statement in a string, if it is one of these formats.
+    """The CREATE TABLE statement in a string, if it has one of these formats.
 
     >>> _parsed("CREATE TABLE db.t USING delta LOCATION '/lake/t'", ["delta"])
     _Create(parts=('db', 't'), format='delta', location='/lake/t', alone=True)
@@ -130,7 +130,7 @@ def _in_session_catalog(spark: SparkSession, call: _Create) -> bool:
 
 
 def _is_table(spark: SparkSession, call: _Create) -> bool:
-    """Whether the location is a table.  A relative one is below Spark's warehouse."""
+    """Whether the location is a table.  A relative location is below Spark's warehouse."""
     if call.location is None or not is_absolute(call.location):
         return False
     return has_table(session_store(spark, call.location), call.format)

@@ -1,8 +1,8 @@
 """``df.write`` for trilake's formats.
 
-For Python data sources Spark refuses the modes ``errorifexists`` (its default) and ``ignore``, ``partitionBy`` and
-``saveAsTable``, and wraps errors into tracebacks of its worker processes.  After :func:`patch_dataframe_writer` all
-writes of trilake's formats go through :func:`trilake.write`; other formats stay with Spark.
+For Python data sources, Spark refuses the modes ``errorifexists`` (its default) and ``ignore``, ``partitionBy`` and
+``saveAsTable``, and wraps errors in tracebacks of its worker processes.  After :func:`patch_dataframe_writer`, all
+writes of trilake's formats go through :func:`trilake.write`; Spark writes other formats.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def check_one_place(place: Any, options: Mapping[str, str]) -> None:
 
 
 def _request(record: Record, format: Any, mode: Any, partition_by: Any, options: Mapping[str, Any]) -> SaveRequest:
-    """The request of a chain and its last call."""
+    """The save request of a chain and its last call."""
     df = frame_of(record)
     return SaveRequest(
         df,
@@ -176,7 +176,7 @@ def with_spark_errors(write: Callable[[], R]) -> R:
 
 
 def trilake_table(spark: SparkSession, name: str) -> NamedTable | None:
-    """The trilake table that a catalogue name refers to, or ``None``."""
+    """The trilake table with a name in the catalogue; ``None`` if there is none."""
     try:
         return find_table(spark, name)
     except InvalidArgumentError:
@@ -184,9 +184,9 @@ def trilake_table(spark: SparkSession, name: str) -> NamedTable | None:
 
 
 def existing_table(spark: SparkSession, name: str, options: Mapping[str, str]) -> NamedTable | None:
-    """The trilake table that a name refers to, ``None`` if there is none, also at a path.
+    """The trilake table with a name, or at a path; ``None`` if there is none.
 
-    ``options`` are those of the write.
+    ``options`` are the options of the write.
     """
     table = find_table(spark, name)
     if table is None or table_at(name) is None:
@@ -207,7 +207,7 @@ def is_there(format: str, store: Store) -> bool:
 
 
 def delta_location(spark: SparkSession, name: str) -> str | None:
-    """The location of a Delta table of the catalogue, or ``None``."""
+    """The location of a Delta table in the catalogue; ``None`` if there is none."""
     table = trilake_table(spark, name)
     return None if table is None or table.format != "delta" else table.location
 
@@ -225,8 +225,8 @@ def format_of_new(spark: SparkSession, name: str) -> str | None:
 def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str]:
     """The location of a table that the block creates: from :func:`new_name`, or the path that is its name.
 
-    ``path`` is the location that the write states.  Raises ``InvalidArgumentError`` if the name is a path too, or
-    states another format.
+    ``path`` is the location given in the write.  Raises ``InvalidArgumentError`` if the name is a path, too, or has
+    another format.
     """
     spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
     path_table = table_at(name)
@@ -245,12 +245,12 @@ def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str
 
 
 def table_columns(schema: T.StructType, format: str) -> StructType:
-    """The columns of a catalogue table for rows of this schema."""
+    """The columns of a catalogue table for rows with this schema."""
     return from_spark(spark_format_named(format.removeprefix("trilake-")).table_columns(schema))
 
 
 def save_as_table(request: SaveRequest, name: str) -> None:
-    """Write to a table of the catalogue, or at a path, in the request's mode."""
+    """Write to a table in the catalogue, or at a path, in the request's mode."""
     format = request.format.removeprefix("trilake-")
     existing = existing_table(request.df.sparkSession, name, request.options)
     if existing is not None:
@@ -272,11 +272,11 @@ def save_as_table(request: SaveRequest, name: str) -> None:
     except TableExistsError:
         if request.mode == "error" or existing_table(request.df.sparkSession, name, request.options) is None:
             raise
-        save_as_table(request, name)  # created concurrently
+        save_as_table(request, name)  # another process has created the table
 
 
 def _as_select(request: SaveRequest, *, managed: bool, new: bool = False) -> SaveRequest:
-    """The request with the operation for the history: CREATE or REPLACE TABLE AS SELECT."""
+    """The request, with the operation CREATE or REPLACE TABLE AS SELECT for the history."""
     replaced = request.mode == "overwrite"
     if (replaced and record_option(request.options, "replaceWhere") is not None) or not (replaced or new):
         return request
@@ -295,7 +295,7 @@ def must_be_of(table: NamedTable, name: str, format: str) -> None:
 
 
 def must_be_at(table: NamedTable, name: str, path: str | None) -> None:
-    """Raise ``InvalidArgumentError`` if a write states another location (``path``) than the table's."""
+    """Raise ``InvalidArgumentError`` if the location in a write (``path``) differs from the table's."""
     if path is not None and parse_location(path).uri != parse_location(table.location).uri:
         raise InvalidArgumentError(
             f"The location of the existing table {name} is `{table.location}`. It doesn't match the specified location"
@@ -307,9 +307,9 @@ def must_be_at(table: NamedTable, name: str, path: str | None) -> None:
 
 
 def save_named(request: SaveRequest, name: str, place: str, *, managed: bool) -> None:
-    """Write to the table behind a name, and update its columns in the catalogue.
+    """Write to the table with a name, and update its columns in the catalogue.
 
-    ``managed``: whether the catalogue manages the table's files.
+    ``managed`` says whether the catalogue manages the table's files.
     """
     options = {k: v for k, v in request.options.items() if k.lower() != "path"}
     FORMATS[request.format].save(replace(request, options=options), place)
@@ -328,7 +328,7 @@ def rename(
 ) -> None:
     """Update the table's columns in the catalogue.
 
-    ``options`` are those of the write; ``managed``: whether the catalogue managed the files before the write.
+    ``options`` are the options of the write; ``managed`` says whether the catalogue managed the files before the write.
     """
     if table_at(name) is None:
         log = DeltaLog(session_store(spark, place, store_options(options)), spark_engine())
@@ -341,9 +341,9 @@ def store_options(options: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str) -> None:
-    """Insert by position, nested fields included, with the store assignment of SQL's INSERT INTO.
+    """Insert by position, including nested fields, with the store assignment of SQL's INSERT INTO.
 
-    If the schema evolves, columns after those of the table are new ones.
+    If the schema evolves, columns after those of the table are new.
     """
     table = find_table(spark, name)
     if table is None:

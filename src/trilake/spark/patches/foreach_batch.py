@@ -1,11 +1,11 @@
 """``trilake.foreach_batch``: functions for ``df.writeStream.foreachBatch`` that write each batch exactly once.
 
-Spark may call such a function again for a batch that is already written.  Each function commits under the query's ID
-and the batch's number, and skips a batch that the table already has::
+Spark may call such a function again for a batch that is already written.  Each function commits with the query's ID and
+the batch's number, and skips a batch that the table already has::
 
     df.writeStream.foreachBatch(trilake.foreach_batch.append("/data/t")).option("checkpointLocation", "/cp").start()
 
-A query may write to several tables, each by its own function.  Two functions that write to the same table need
+A query may write to several tables, each with its own function.  Two functions that write to the same table need
 different ``app_id`` values.
 """
 
@@ -63,9 +63,9 @@ _ATTEMPTS = 5
 
 
 def running_query(df: DataFrame, app_id: str | None) -> str:
-    """The ID under which batches of ``df`` are committed: ``app_id``, or that of the running query.
+    """The ID with which batches of ``df`` are committed: ``app_id``, or the ID of the running query.
 
-    Raises ``StreamError`` outside of a query, and on Spark Connect, where the query is unknown.
+    Raises ``StreamError`` outside a query, and on Spark Connect, where the query is unknown.
     """
     if app_id is not None:
         return app_id
@@ -187,10 +187,10 @@ class foreach_batch:
 
         Parameters
         ----------
-        path: of the table.
-        partition_by, properties: of a new table.
+        path: the path of the table.
+        partition_by, properties: partition columns and properties of a new table.
         merge_schema: add columns that the table lacks.
-        user_metadata: stored in each commit.
+        user_metadata: a string to store in each commit.
         app_id: identifies batches instead of the query's ID.
         storage_options: credentials, region and endpoint of an object store.
 
@@ -220,16 +220,16 @@ class foreach_batch:
         app_id: str | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> WriteBatch:
-        """Replace rows by those of each batch: all of them, those of ``replace_where``, or the batch's partitions.
+        """Replace rows by those of each batch: all rows, those of ``replace_where``, or the batch's partitions.
 
         Parameters
         ----------
-        path: of the table.
+        path: the path of the table.
         replace_where: replace the rows for which this condition is true.
-        dynamic_partitions: whether to replace the batch's partitions only; the default is the session's
-            ``spark.sql.sources.partitionOverwriteMode``.
+        dynamic_partitions: whether to replace only the batch's partitions; by default, the session's
+            ``spark.sql.sources.partitionOverwriteMode`` decides.
         overwrite_schema: give the table the batch's columns.
-        merge_schema, partition_by, properties, user_metadata, app_id, storage_options: those of :meth:`append`.
+        merge_schema, partition_by, properties, user_metadata, app_id, storage_options: as in :meth:`append`.
 
         Raises ``InvalidArgumentError`` for arguments that exclude each other.
 
@@ -273,18 +273,18 @@ class foreach_batch:
 
         Parameters
         ----------
-        path: of the table.
-        condition: which rows of the table, ``t``, and the batch, ``s``, match: ``"t.id = s.id"``.
-        update_all, insert_all: set all columns of matched rows, insert rows without a match.
-        update, insert: the same with chosen columns: expressions by column.
+        path: the path of the table.
+        condition: says which rows of the table, ``t``, and of the batch, ``s``, match: ``"t.id = s.id"``.
+        update_all, insert_all: set all columns of matched rows; insert rows without a match.
+        update, insert: the same with some columns: expressions by column.
         delete: delete matched rows for which this condition is true; comes before the update.
         build: adds other clauses to the builder, after those above.
         schema_evolution: add columns that the table lacks.
-        target_alias, source_alias: names of table and batch in conditions and expressions.
+        target_alias, source_alias: the names of table and batch in conditions and expressions.
         app_id: identifies batches instead of the query's ID.
         storage_options: credentials, region and endpoint of an object store.
 
-        A batch that conflicts with another commit is merged again.  A batch that changes nothing makes no version.
+        A batch that conflicts with another commit is merged again.  A batch that changes nothing creates no version.
         Raises ``InvalidArgumentError`` without clauses.
 
         >>> import trilake

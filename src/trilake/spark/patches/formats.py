@@ -1,4 +1,4 @@
-"""The formats of this process: their Python data sources, and those that are registered, by name."""
+"""The formats of this process: their Python data sources, and the registered formats by name."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from trilake.spark.session.format import SparkFormat, spark_format_named
 from trilake.spark.session.sources.api import DataSource
 from trilake.table.registry import DEFAULT, rows
 
-#: The data sources of all formats, each under the format's name and under ``trilake-<name>``.
+#: The data sources of all formats, each with the format's name and with ``trilake-<name>``.
 SOURCES: tuple[type[DataSource], ...] = tuple(
     source for row in rows() for source in spark_format_named(row.name).sources()
 )
-#: The formats by the names they are registered under; ``delta`` is missing if delta-spark's jar owns that name.
+#: The formats by registered name; ``delta`` is missing if delta-spark's jar owns that name.
 FORMATS: dict[str, SparkFormat] = {}
 
 
 def registered(format: str) -> str | None:
-    """The name under which a format is registered, ``None`` if this session leaves it to others."""
+    """The name under which a format is registered; ``None`` if this session leaves it to another implementation."""
     return next((name for name in (format, f"trilake-{format}") if name in FORMATS), None)
 
 
 def is_default(name: str) -> bool:
-    """Whether a registered name is that of the default format, Delta."""
+    """Whether a registered name is the name of the default format, Delta."""
     return name.removeprefix("trilake-") == DEFAULT

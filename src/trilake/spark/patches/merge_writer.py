@@ -1,7 +1,7 @@
 """``df.mergeInto(name, condition)``, Spark's MERGE into a catalogue table, for Delta tables.
 
-Spark plans such merges against its catalogue, without Python data sources.  After :func:`patch_merge_into`, they run as
-:meth:`trilake.DeltaTable.merge`.  PySpark has this method from 4.0 on.
+Spark plans such merges against its catalogue, which does not support Python data sources.  After
+:func:`patch_merge_into`, they run as :meth:`trilake.DeltaTable.merge`.  PySpark has this method from 4.0 on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _merge_into(original: Any, df: DataFrame, table: str, condition: Column) -> 
 class MergeIntoTable:
     """A merge into a catalogue table, with the methods of Spark's ``MergeIntoWriter``.
 
-    Columns of the table are qualified with the last part of its name: ``target.id`` for ``db.target``.
+    The last part of the table's name qualifies its columns: ``target.id`` for ``db.target``.
     """
 
     def __init__(self, builder: DeltaMergeBuilder) -> None:
@@ -52,15 +52,15 @@ class MergeIntoTable:
         return cls(target.merge(df, condition))
 
     def whenMatched(self, condition: Column | None = None) -> _Matched:
-        """Add a clause for table rows that match, and meet ``condition``."""
+        """Add a clause for matched table rows for which ``condition`` is true."""
         return _Matched(self, condition)
 
     def whenNotMatched(self, condition: Column | None = None) -> _NotMatched:
-        """Add a clause for source rows without a match that meet ``condition``."""
+        """Add a clause for source rows without a match for which ``condition`` is true."""
         return _NotMatched(self, condition)
 
     def whenNotMatchedBySource(self, condition: Column | None = None) -> _NotMatchedBySource:
-        """Add a clause for table rows without a match that meet ``condition``."""
+        """Add a clause for table rows without a match for which ``condition`` is true."""
         return _NotMatchedBySource(self, condition)
 
     def withSchemaEvolution(self) -> MergeIntoTable:
@@ -72,12 +72,12 @@ class MergeIntoTable:
         with_spark_errors(self._builder.execute)
 
     def _continued(self, builder: DeltaMergeBuilder) -> MergeIntoTable:
-        self._builder = builder  # like Spark's writer, which is mutable
+        self._builder = builder  # Spark's writer is mutable, too
         return self
 
 
 class _When:
-    """Kind of rows and a condition."""
+    """A kind of rows and a condition."""
 
     def __init__(self, writer: MergeIntoTable, condition: Column | None) -> None:
         self._writer, self._condition = writer, condition
@@ -88,7 +88,7 @@ class _When:
 
 
 class _Matched(_When):
-    """Clauses for table rows that match."""
+    """Clauses for matched table rows."""
 
     def updateAll(self) -> MergeIntoTable:
         """Update all columns from the frame's columns of the same names."""
@@ -116,7 +116,7 @@ class _NotMatchedBySource(_When):
     """Clauses for table rows without a match."""
 
     def updateAll(self) -> MergeIntoTable:
-        """Raise ``InvalidArgumentError``: there is no source row to take values from."""
+        """Raise ``InvalidArgumentError``: there is no source row with values."""
         raise InvalidArgumentError(
             "updateAll needs a source row, and whenNotMatchedBySource has none", help="name the values with update"
         )

@@ -1,14 +1,14 @@
-"""Errors of queries over trilake tables, raised long after trilake made the frame.
+"""Errors of queries over trilake tables, which are raised long after trilake made the frame.
 
-PySpark converts JVM errors in one function, Spark Connect in another.  After :func:`patch_read_errors` these raise a
+PySpark converts JVM errors in one function, Spark Connect in another.  After :func:`patch_read_errors`, these raise a
 trilake error with a one-line message, which can also be caught as Spark's:
 
 * a data file that a trilake frame reads is missing: :class:`~trilake.errors.MissingFileError`;
 * such a file is damaged: :class:`~trilake.errors.CorruptFileError`;
-* Spark cannot convert a column of it to the table's type: :class:`~trilake.errors.SchemaMismatchError`;
+* Spark cannot convert a column of such a file to the table's type: :class:`~trilake.errors.SchemaMismatchError`;
 * a task failed with a trilake error: that error, without the traceback of the worker.
 
-Other errors stay Spark's.  The log ``trilake.spark`` has Spark's full message at level INFO.
+Other errors stay Spark's.  At level INFO, the log ``trilake.spark`` has Spark's full message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger("trilake.spark")
 
 _MISSING = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException")
 _UNREADABLE = re.compile(r"\[FAILED_READ_FILE(?:\.NO_HINT)?\]")
-#: Spark's message for a column whose type in the file differs: from 4.0 on, and before.
+#: Spark's message about a column whose type differs in the file: from 4.0 on, and before.
 _OTHER_TYPE = re.compile(
     r"Parquet column (?:"
     r"\[(?P<column>[^\]]*)\]\. Expected Spark type (?P<expected>.+?), actual Parquet type (?P<stored>\w+)"
@@ -38,7 +38,7 @@ _OTHER_TYPE = re.compile(
     r" Column: \[(?P<column_3>[^\]]*)\], Expected: (?P<expected_3>.+?), Found: (?P<stored_3>\w+))"
 )
 _FILE = re.compile(r"(?:file:/|[a-z0-9]+://)[^\s'\"]+\.\w+")
-#: Messages of Parquet readers and codecs about damaged bytes; not those about stores or permissions.
+#: Messages of Parquet readers and codecs about damaged bytes, but not about stores or permissions.
 _DAMAGE = re.compile(
     r"not a Parquet file|ParquetDecodingException|TProtocolException|can not read class|footer|EOFException|corrupt"
     r"|CRC|checksum|snappy|Zstd|ZipException|DataFormatException|IndexOutOfBounds|NegativeArraySize",
@@ -66,7 +66,7 @@ def _converted(original: Any, error: Any, *args: Any, **kwargs: Any) -> Action |
 
 
 def missing_file(message: str) -> MissingFileError | None:
-    """The error for Spark's message that a file of a trilake table is missing, or ``None``."""
+    """The error for Spark's message that a file of a trilake table is missing; ``None`` for other messages."""
     if not _MISSING.search(message):
         return None
     file = _trilake_file(message)
@@ -74,7 +74,7 @@ def missing_file(message: str) -> MissingFileError | None:
 
 
 def other_type(message: str) -> SchemaMismatchError | None:
-    """The error for Spark's message that it cannot convert a column of a trilake table to its type, or ``None``."""
+    """The error for Spark's message that it cannot convert a column of a trilake table; ``None`` for other messages."""
     match, file = _OTHER_TYPE.search(message), _trilake_file(message)
     if match is None or file is None:
         return None
@@ -88,8 +88,9 @@ def other_type(message: str) -> SchemaMismatchError | None:
 
 
 def damaged_file(message: str, cause: str) -> CorruptFileError | None:
-    """The error for Spark's message that it cannot read a file of a trilake table, if ``cause`` is about the
-    file's bytes.
+    """The error for Spark's message that it cannot read a file of a trilake table; ``None`` for other messages.
+
+    ``cause`` must be about the file's bytes.
     """
     file = _trilake_file(message) if _DAMAGE.search(cause) else None
     if file is None:

@@ -1,7 +1,7 @@
-"""``spark.read`` and ``spark.table`` for trilake tables: frames over Spark's own scan where possible.
+"""``spark.read`` and ``spark.table`` for trilake tables: frames over Spark's own scan if possible.
 
 After :func:`patch_readers`, ``spark.read.format("delta"|"lance"|"trevni").load(path)``, ``spark.read.table(name)``
-and ``spark.table(name)`` come here.  A name shows the current columns of its table, whatever the catalogue has.
+and ``spark.table(name)`` come here.  A name shows its table's current columns, whatever the catalogue has.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
 
 
 def _table_of(spark: SparkSession, name: str) -> tuple[NamedTable | None, list[str]]:
-    """The trilake table that a name refers to (not a view), and the parts of its full name."""
+    """The trilake table (not a view) with a name, and the parts of its full name."""
     if not spark.catalog.tableExists(name):
         return None, []
     entry = spark.catalog.getTable(name)
@@ -153,7 +153,7 @@ def _table_of(spark: SparkSession, name: str) -> tuple[NamedTable | None, list[s
 def with_table_name(spark: SparkSession, frame: DataFrame, names: Sequence[str]) -> DataFrame:
     """A frame of a catalogue table whose columns can be qualified with the table's name: ``sales.id``.
 
-    ``names`` are the parts of its full name; without them, and on Connect, the frame is returned unchanged.
+    ``names`` are the parts of the full name; without them, and on Connect, the frame is returned unchanged.
     """
     if not names or is_connect(spark):
         return frame

@@ -3,11 +3,11 @@
 1. A patched method first asks *deciders* whether the call is for trilake.  A decider has no side effects: it returns an
    action, or ``None``.  If all return ``None``, Spark's original method runs with the same arguments.
 2. If a decider fails with anything but a trilake error, Spark's original method runs, and the log ``trilake.spark``
-   gets one warning per method.  After an action has started, the original method never runs, because the action may
+   gets one warning per method.  Once an action has started, the original method never runs, because the action may
    have written something.
 3. While deciders and actions run, this thread calls Spark's original methods.
-4. :func:`undo` removes deciders.  A method without deciders is restored, unless someone else has patched it since:
-   then the patch stays and only calls the original.
+4. :func:`undo` removes deciders.  A method without deciders is restored, unless another library has patched it since:
+   in that case the patch stays and only calls the original.
 
 The calls of a chain such as ``df.write.format("delta").mode("append")`` are recorded in a :class:`Record` on the Python
 side, so no private field of a JVM object is read.  A chain that began before its class was patched has no record.
@@ -41,7 +41,7 @@ _RECORD = "_trilake_record"
 class Record:
     """The calls of a chain.
 
-    Options are strings, as Spark makes them; a schema is as the user passed it.  Unused fields keep their default.
+    Options are strings, converted as Spark does; a schema is as the user passed it.  Unused fields keep their default.
     """
 
     constructor_args: tuple[Any, ...] = ()
@@ -66,12 +66,12 @@ def record_of(chain: Any) -> Record | None:
 
 @dataclass
 class _Replaced:
-    """A patched method: Spark's original, and its deciders, the latest last."""
+    """A patched method: Spark's original, and its deciders, the latest one last."""
 
     cls: type | ModuleType
     name: str
     original: Callable[..., Any]
-    #: Whether the class itself defines the method, not a base class.
+    #: Whether the class itself defines the method, instead of a base class.
     defined: bool
     deciders: list[tuple[str, Decide]] = field(default_factory=list)
     notes: list[tuple[str, Note]] = field(default_factory=list)
@@ -88,7 +88,7 @@ def patch(cls: type | ModuleType, name: str, decide: Decide, *, owner: str = "fr
 
     Parameters
     ----------
-    cls, name: the method.  A class without this method, as in other releases of Spark, is left alone.  In a module, a
+    cls, name: the method.  A class that lacks it, as in other releases of Spark, stays unchanged.  In a module, a
         function with at least one argument, which takes the place of ``self``.
     decide: called as ``decide(original, self, *args, **kwargs)``.  It returns a function without parameters that
         produces the result of the call, or ``None`` to leave the call to Spark.  It has no side effects.
@@ -124,7 +124,7 @@ def watch(cls: type, name: str, note: Note, *, owner: str = "front") -> None:
 
 
 def undo(owner: str) -> None:
-    """Remove everything that was installed by this owner."""
+    """Remove all patches of this owner."""
     with _lock:
         for key, replaced in list(_replaced.items()):
             replaced.deciders = [d for d in replaced.deciders if d[0] != owner]
@@ -132,7 +132,7 @@ def undo(owner: str) -> None:
             if replaced.deciders or replaced.notes:
                 continue
             if vars(replaced.cls).get(replaced.name) is not replaced.installed:
-                continue  # patched again by someone else, who calls this patch
+                continue  # another library has patched it again, and calls this patch
             if replaced.defined:
                 setattr(replaced.cls, replaced.name, replaced.original)
             else:

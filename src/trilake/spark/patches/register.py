@@ -37,7 +37,7 @@ _sessions: WeakSet[SparkSession] = WeakSet()
 
 
 def register(spark: SparkSession) -> list[str]:
-    """Register trilake's data sources, each under the format's name and under ``trilake-<name>``.
+    """Register trilake's data sources, each with the format's name and with ``trilake-<name>``.
 
     It also adds to ``df.write`` what Spark refuses for Python data sources
     (:mod:`trilake.spark.patches.dataframe_writer`): ``df.write.format("delta").save(path)`` in all four modes,
@@ -47,10 +47,10 @@ def register(spark: SparkSession) -> list[str]:
     (:mod:`trilake.spark.patches.stream_writer`).
 
     ``spark.read.format("delta").load(path)``, ``spark.read.table(name)`` and ``spark.table(name)`` return frames over
-    Spark's own scan where possible (:mod:`trilake.spark.patches.reader`).
+    Spark's own scan if possible (:mod:`trilake.spark.patches.reader`).
 
     If delta-spark's jar owns the name ``delta``, that name is not registered and a warning is logged.  Sessions from
-    ``spark.newSession()`` are registered too.
+    ``spark.newSession()`` are registered, too.
 
     Returns the registered names.
     """
@@ -77,7 +77,8 @@ def _new_session(original: Any, spark: SparkSession) -> Action:
 def unregister(spark: SparkSession) -> None:
     """Undo :func:`register`; the last session that does so restores Spark's methods.
 
-    Spark cannot unregister a data source: in the session, the formats' names keep working as Spark alone supports.
+    Spark cannot unregister a data source: in the session, the formats' names keep working as far as Spark supports
+    them.
     """
     _sessions.discard(spark)
     if _sessions:

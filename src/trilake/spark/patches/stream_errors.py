@@ -1,8 +1,8 @@
-"""Errors that stopped a streaming query, as trilake errors if trilake raised them.
+"""Errors that stop a streaming query, as trilake errors if trilake raised them.
 
 Spark keeps only the string of a batch's error, with a prefix and the tracebacks of the workers.  After
 :func:`patch_stream_errors`, ``query.awaitTermination()``, ``processAllAvailable()`` and ``query.exception()`` give
-trilake's error with a one-line message; it is a ``StreamingQueryException`` too.  Other errors stay Spark's.
+trilake's error with a one-line message, which is also a ``StreamingQueryException``.  Other errors stay Spark's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trilake.spark.session.job_errors import error_in
 
 _log = logging.getLogger("trilake.spark")
 
-#: Prefixes of the message of a failed query: JVM, and Spark Connect.
+#: The prefixes of the message of a failed query: in the JVM, and in Spark Connect.
 _STOPPED = ("org.apache.spark.sql.streaming.StreamingQueryException", "[STREAM_FAILED]")
 _QUERY = re.compile(r"\[id = ([0-9a-f-]{36}), runId = ")
 

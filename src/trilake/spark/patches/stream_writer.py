@@ -1,8 +1,8 @@
 """``df.writeStream`` and ``spark.readStream`` for trilake's formats.
 
-Spark silently drops ``partitionBy`` for Python sinks, and does not pass on a checkpoint that is set in the session's
-configuration.  After :func:`patch_streams` both reach trilake's sinks as options, and ``toTable`` and
-``readStream.table`` find trilake's tables in the catalogue.
+Spark silently drops ``partitionBy`` for Python sinks, and does not pass on a checkpoint in the session's configuration.
+After :func:`patch_streams`, both reach trilake's sinks as options, and ``toTable`` and ``readStream.table`` find
+trilake's tables in the catalogue.
 
 A stream to a Delta table is written batch by batch on the driver (:mod:`trilake.spark.patches.foreach_batch`), where
 Spark can write the files and read those of a source (:mod:`trilake.spark.delta.native_batch`).  Spark Connect, which
@@ -181,15 +181,16 @@ def _to_table(
         others = {k: v for k, v in request.options.items() if k.lower() != "path"}
         spark = request.df.sparkSession
         if table is None or is_there(table.format, session_store(spark, place, store_options(others))):
-            others[EXISTING] = "true"  # if the table is dropped, batches must not create an unnamed one
+            others[EXISTING] = "true"  # if the table is dropped, batches must not create one without a name
         return _start_query(replace(request, options=others), place, batches=batches)
 
     return lambda: with_spark_errors(act)
 
 
 def _start_query(request: _Request, place: Any, *, batches: bool) -> Any:
-    """Start a query.  With ``batches``, batches of a Delta table are written on the driver, without passing rows
-    through Python.  Other sinks run in another process, maybe in another working directory, so paths are made absolute.
+    """Start a query; with ``batches``, the driver writes batches of a Delta table, and rows do not pass through Python.
+
+    Other sinks run in another process, possibly in another working directory, so their paths are made absolute.
     """
     place = place or record_option(request.options, "path")
     check_one_place(place, request.options)
@@ -212,10 +213,9 @@ def _start_query(request: _Request, place: Any, *, batches: bool) -> Any:
 
 
 def _check_zone(request: _Request, place: Any) -> None:
-    """Refuse a stream whose sink, in a process with time zone UTC, would compute what depends on the session's time
-    zone.
+    """Refuse a stream whose sink would compute values that depend on the session's time zone.
 
-    Raises ``UnsupportedExpressionError``.
+    The sink runs in a process with the time zone UTC.  Raises ``UnsupportedExpressionError``.
     """
     spark = request.df.sparkSession
     if not is_default(request.format) or is_utc(spark) or not isinstance(place, str | PathLike):
@@ -234,12 +234,12 @@ def _check_zone(request: _Request, place: Any) -> None:
 
 
 def _source(name: str) -> type[DataSource]:
-    """The data source of a format, for a session that doesn't have it yet."""
+    """The data source of a format, for a session that does not have it yet."""
     return next(s for s in SOURCES if s.name() == name)
 
 
 def _writer(request: _Request) -> Any:
-    """Spark's own writer with everything but the format."""
+    """Spark's own writer with everything except the format."""
     stream: Any = request.df.writeStream.outputMode(request.mode).options(**request.options)
     if request.query_name is not None:
         stream = stream.queryName(request.query_name)
@@ -275,13 +275,13 @@ def _start_by_batches(request: _Request, place: Any) -> Any:
             condition="DELTA_UNSUPPORTED_OUTPUT_MODE",
         )
     options = Options(request.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
-    checkpoint_of(options)  # otherwise Spark would use a temporary folder
+    checkpoint_of(options)  # without it, Spark would use a temporary folder
     write = sink_batches(fspath(place), options, request.df.schema, complete=request.mode == "complete")
     return _writer(request).foreachBatch(write).start()
 
 
 def _start_sink_by_batches(request: _Request, place: Any) -> Any:
-    """Start a query into a trilake sink on a Spark without Python data sources."""
+    """Start a query into a trilake sink, for a Spark without Python data sources."""
     if not isinstance(place, str | PathLike):
         raise IllegalArgumentError("a path is required", help='write .start("/path/to/table")')
     source = _source(request.format)
@@ -315,7 +315,7 @@ def _create_table(request: _Request, name: str, path: str | None) -> str:
             write_arrow(session_log(spark, store), schema.to_arrow_schema(), [], write)
             rename(spark, name, place, request.options, managed=path is None)
     except TableExistsError:
-        concurrent = find_table(spark, name)  # created concurrently
+        concurrent = find_table(spark, name)  # another process has created the table
         if concurrent is None:
             raise
         must_be_of(concurrent, name, "delta")
@@ -324,7 +324,7 @@ def _create_table(request: _Request, name: str, path: str | None) -> str:
 
 
 def _create_empty(request: _Request, name: str) -> str:
-    """Create an empty table that is not Delta, with the stream's columns, and return its location."""
+    """Create an empty table of a format other than Delta, with the stream's columns, and return its location."""
     spark = request.df.sparkSession
     of_stream = {option.lower() for option in STREAM_WRITE_OPTIONS}
     options = {k: v for k, v in request.options.items() if k.lower() not in of_stream}
@@ -375,7 +375,7 @@ def _load_stream(
 ) -> Action:
     """A stream from a trilake format, whose planning process gets the session's settings.
 
-    Unsupported features are refused here: an error of that process would arrive as one of Spark's.
+    Unsupported features are refused here, since an error of that process would arrive as one of Spark's.
     """
     spark = record.constructor_args[0]
     place = path or record_option(options, "path")
@@ -397,7 +397,7 @@ def _load_stream(
         try:
             return load(path, **session_values, **_start_of_session(spark, source, options))
         except AnalysisException as e:
-            error = error_at_end(str(e))  # below the traceback of that process
+            error = error_at_end(str(e))  # below that process's traceback
             if error is None:
                 raise
             raise_for_spark(error, analysis_error(error))

@@ -39,24 +39,24 @@ def write_stream(
 ) -> StreamingQuery:
     """Write a streaming DataFrame to a Delta table, every row exactly once, and return the running query.
 
-    It does what ``df.writeStream.format("delta")`` does, and more: the rows go through :func:`trilake.write`, so
-    expressions that only Spark evaluates work in generated columns and constraints, and so do optimized writes.
+    It does more than ``df.writeStream.format("delta")``: the rows go through :func:`trilake.write`, so generated
+    columns and constraints may have expressions that only Spark evaluates, and optimized writes work.
 
     Parameters
     ----------
     df: a streaming DataFrame.
-    path: of the table.
-    checkpoint: folder of the query's checkpoint, which identifies it: each query needs its own.
+    path: the path of the table.
+    checkpoint: the folder of the query's checkpoint, which identifies the query: each query needs its own.
     output_mode: ``append``, or ``complete`` to replace all rows with each batch.
-    partition_by, properties: of a new table.
+    partition_by, properties: partition columns and properties of a new table.
     merge_schema: add columns that the table lacks.
     query_name: the query's name in the session.
-    available_now: read the available rows, in batches by the limits, and stop.
+    available_now: read the available rows, in batches within the limits, and stop.
     processing_time: how often to look for new data, such as ``"10 seconds"``.
-    user_metadata: stored in each commit.
+    user_metadata: a string to store in each commit.
     storage_options: credentials, region and endpoint of an object store.
 
-    Raises ``InvalidArgumentError`` for a frame that is not a stream, and ``UnsupportedSparkError`` over Spark Connect.
+    Raises ``InvalidArgumentError`` for a frame that is not a stream, and ``UnsupportedSparkError`` on Spark Connect.
 
     >>> import trilake
     >>> _ = trilake.write(spark.range(3), "lake/raw", mode="overwrite")
@@ -102,8 +102,8 @@ def write_stream(
 class StreamLag:
     """How far a query is behind one of its sources.
 
-    ``version`` is the newest version whose rows were read completely, -1 for none; ``newest`` the source's newest;
-    ``versions`` how many are left.  While the first snapshot is read, all of that counts as one version.
+    ``version`` is the newest version whose rows were all read, -1 if there is none; ``newest`` is the source's newest
+    version; ``versions`` is how many are left.  While the first snapshot is read, all of that counts as one version.
     """
 
     table_id: str
@@ -122,13 +122,13 @@ def stream_lag(
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[StreamLag]:
-    """Return how many versions ``query`` has still to read: one entry for each of its Delta sources.
+    """Return how many versions ``query`` has yet to read: one entry for each of its Delta sources.
 
-    The versions are those of the query's last progress, and as old as the last trigger.  With ``path``, only the
-    source at that location counts, and its newest version is looked up, with ``storage_options`` and the session's
-    settings of the store.
+    The versions come from the query's last progress, so they are as old as the last trigger.  With ``path``, only the
+    source at that location counts, and its newest version is looked up with ``storage_options`` and the session's
+    settings for the store.
 
-    A query without progress gives an empty list.
+    For a query without progress, the list is empty.
 
     >>> import trilake
     >>> _ = trilake.write(spark.range(3), "lake/lag", mode="overwrite")

@@ -1,7 +1,7 @@
 """``df.writeTo(name)``, Spark's second API for writing catalogue tables, for trilake tables.
 
 Spark plans such writes against its catalogue, which gives a Python data source no location.  After
-:func:`patch_table_writer`, those with ``using("delta")``, ``lance`` or ``trevni``, or to a trilake table, go through
+:func:`patch_table_writer`, writes with ``using("delta")``, ``lance`` or ``trevni``, or to a trilake table, go through
 :func:`trilake.write`.
 """
 
@@ -52,8 +52,10 @@ def patch_table_writer() -> None:
 
 @dataclass(frozen=True)
 class _Request:
-    """The request of a chain; ``existing`` is the trilake table of that name, if any, ``format`` the registered name of
-    its format, or that of the new table.
+    """The request of a chain.
+
+    ``existing`` is the trilake table with that name, if any; ``format`` is the registered name of its format, or of the
+    new table's format.
     """
 
     df: DataFrame
@@ -107,7 +109,7 @@ def _create(request: _Request, verb: str = "CREATE") -> None:
     record = request.record
     path = _stated_place(record)
     managed = path is None and table_at(request.table) is None
-    replaces = managed and verb != "CREATE" and is_default(request.format)  # leftovers of an earlier table
+    replaces = managed and verb != "CREATE" and is_default(request.format)  # files of an earlier table may remain
     mode = "overwrite" if replaces else "error"
     save = SaveRequest(request.df, request.format, mode, record.options, None)
     more = {"partitionOverwriteMode": "static"} if replaces else {}
@@ -116,7 +118,7 @@ def _create(request: _Request, verb: str = "CREATE") -> None:
 
 
 def _stated_place(record: Record) -> str | None:
-    """The location that a chain states, if any."""
+    """The location in a chain, if it gives one."""
     return record_option(record.options, "path") or record.properties.get(_LOCATION)
 
 
@@ -137,13 +139,13 @@ def _create_or_replace(request: _Request) -> None:
             existing = existing_table(request.df.sparkSession, request.table, request.record.options)
             if existing is None:
                 raise
-            _create_or_replace(replace(request, existing=existing))  # created concurrently
+            _create_or_replace(replace(request, existing=existing))  # another process has created the table
     else:
         _replace(request, "CREATE OR REPLACE")
 
 
 def _check_replaces_schema(request: _Request) -> None:
-    """Raise ``InvalidArgumentError`` if the schema of a replaced Delta table should stay."""
+    """Raise ``InvalidArgumentError`` if the chain replaces a Delta table but keeps its schema."""
     stated = record_option(request.record.options, "overwriteSchema")
     if is_default(request.format) and stated is not None and stated.lower() == "false":
         raise InvalidArgumentError(
@@ -176,7 +178,7 @@ def _overwrite(request: _Request, condition: Any) -> None:
         raise InvalidArgumentError(
             f"rows to be replaced cannot be chosen by {condition}", help="use comparisons of columns with values"
         )
-    with quoted_plainly(request.df.sparkSession):  # the parsed condition is quoted plainly
+    with quoted_plainly(request.df.sparkSession):  # the parsed condition has the default quoting
         _save(request, location, "overwrite", replaceWhere=where)
 
 
@@ -227,7 +229,7 @@ def _save(
     managed: bool = False,
     **more: str,
 ) -> None:
-    """Write the rows; ``verb`` is the statement in the history for a created or replaced table."""
+    """Write the rows; ``verb`` is the statement in the history, if the table is created or replaced."""
     record = request.record
     properties = {key: value for key, value in record.properties.items() if key != _LOCATION}
     if properties and not is_default(request.format):
