@@ -1,7 +1,7 @@
 """Read the rows of a small streaming batch over a Delta table in this process.
 
-A Spark task that reads through Python takes 50 to 100 ms before its first row, as does planning Spark's own scan.  A
-few small files take a few milliseconds here.
+A Spark task that reads through Python takes 50 to 100 ms before its first row, and so does planning Spark's own scan.
+Here, a few small files take a few milliseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trilake.delta.scan.scan import FileTask, ReadPlan
 from trilake.spark.delta.stream.source import DeltaStreamReader, StreamPartition
 from trilake.spark.session.schemas import to_spark
 
-#: Limits on files, and bytes of their rows in memory.
+#: Limits on files, and on the bytes of their rows in memory.
 MOST_FILES, MOST_BYTES = 16, 64 << 20
 #: Types that Spark converts between Arrow and its rows.
 _OWN_FORMS = ("variant", "void")
@@ -26,7 +26,9 @@ _OWN_FORMS = ("variant", "void")
 
 @dataclass(frozen=True)
 class BatchRows:
-    """The rows of a batch as a frame; ``here`` as Arrow, if this process read them and the query has no other steps."""
+    """The rows of a batch as a frame; ``here`` has them as Arrow, if this process read them and the query has no
+    steps.
+    """
 
     make: Callable[[], DataFrame]
     here: pa.Table | None = None

@@ -1,4 +1,4 @@
-"""Clones and conversions in a Spark session; sources and targets are paths or names of the catalogue."""
+"""Clones and conversions in a Spark session; sources and targets are paths or names in the catalogue."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class CloneCall:
 def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], call: CloneCall) -> str:
     """Clone a table and return the location of the target.
 
-    ``target`` is a path, ``delta.`/path```, or a name of the catalogue, which is created if needed.
+    ``target`` is a path, ``delta.`/path```, or a name in the catalogue, which is created if it does not exist.
     """
     path, name, managed = clone_place(spark, call.target)
     version = call.version
@@ -109,7 +109,7 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
 
 
 def clone_place(spark: SparkSession, target: str) -> tuple[str, str | None, bool | None]:
-    """The path of a target, its name in the catalogue, if any, and whether that is managed, ``None`` if new."""
+    """The path of a target, its name in the catalogue (if any), and whether that is managed (``None`` if it is new)."""
     by_path = _BY_PATH.fullmatch(target.strip())
     if by_path is not None and by_path[1].lower() == "delta":
         return by_path[2].replace("``", "`"), None, None
@@ -131,10 +131,10 @@ def convert_table(
     collect_stats: bool = True,
     options: Mapping[str, str] | None = None,
 ) -> str:
-    """Convert ``parquet.`/path```, ``iceberg.`/path```, or a Parquet table of the catalogue, and return its location.
+    """Convert ``parquet.`/path```, ``iceberg.`/path```, or a Parquet table in the catalogue, and return its location.
 
-    Raises ``InvalidArgumentError`` for anything else, and the errors of
-    :func:`trilake.delta.commands.maintenance.convert.convert_to_delta`.
+    Raises ``InvalidArgumentError`` for anything else, and what
+    :func:`trilake.delta.commands.maintenance.convert.convert_to_delta` raises.
     """
     if not isinstance(identifier, str):
         raise InvalidArgumentError(f"the identifier must be a string, got {type(identifier).__name__}")
@@ -239,13 +239,13 @@ def _convert_named(
 
 
 def partition_fields_of(spark: SparkSession, name: str) -> list[str | StructField]:
-    """The partition columns of a catalogue table, by its quoted name."""
+    """The partition columns of a catalogue table, given its quoted name."""
     inside = {c.name for c in spark.catalog.listColumns(name) if c.isPartition}
     schema = spark.table(name).schema
     return list(from_spark(T.StructType([f for f in schema.fields if f.name in inside])).fields)
 
 
 def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
-    """Replace the entry of an external Parquet table by one of the Delta table at its location."""
+    """Replace the entry of an external Parquet table by an entry of the Delta table at its location."""
     with name_aside(spark, name, head.engine.runtime.new_hex_id()):
         make_entry(spark, parts_of(name), About.of(head), path=absolute(path))

@@ -27,9 +27,9 @@ def delete_rows(
     alias: str | None = None,
     frames: FrameColumns | None = None,
 ) -> ChangeResult:
-    """Delete the rows of an open table for which ``condition`` is true; all rows without one.
+    """Delete the rows of an open table for which ``condition`` is true; all rows without a condition.
 
-    ``frames``: the frames whose columns the condition may name.
+    ``frames`` has the frames whose columns the condition may name.
     """
     skipped = ChangeResult("DELETE", table.version, {"numDeletedRows": 0}, committed=False)
     columns = frames or FrameColumns()
@@ -64,7 +64,7 @@ def _delete(
         target = addressed.frame if alias is None else addressed.frame.alias(alias)
         with resolving(column_errors(snapshot.schema.names, alias, FilterError), FilterError):
             matches = frames.added(target, [read.column]).where(read.column)
-            # A parsed condition reads only its own row.
+            # A parsed condition reads only the row itself.
             others = [matches] if read.filter is None else []
             with reads_besides(others, snapshot.uri, snapshot.version) as get_reads:
                 rows = addressed.collect(matches)

@@ -1,10 +1,10 @@
 """Columns from ``DeltaTable.toDF()`` in conditions and values of DELETE, UPDATE and MERGE.
 
 Spark resolves ``dt.toDF()["x"]`` to an attribute of that frame, by expression ID.  Commands read the table through
-other frames, so these get extra columns, which repeat a column under the ID that an expression names.
+other frames, so these frames get extra columns, which repeat a column with the ID that an expression names.
 
-Spark Connect names such a column by its frame's plan ID.  There the command's frame gets those plan IDs, and the server
-resolves the column by name.
+Spark Connect names such a column by its frame's plan ID.  There, the command's frame gets those plan IDs, and the
+server resolves the column by name.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from trilake.spark.scan.connect_columns import column_plans, frame_plans
 from trilake.spark.session.compat import column_string, dataset_of, is_column
 from trilake.spark.session.internals import jvm, plan_id, query_execution, with_plan_id
 
-#: Prefix of the repeated columns.
+#: The prefix of the repeated columns.
 _NAME = "__trilake_of_frame_"
-#: Limit on remembered frames.
+#: The limit on remembered frames.
 _FRAMES = 64
 _BETWEEN = "\x00"
 _COLUMNS = "_trilake_columns"
 _NUMBER = re.compile(r"#(\d+)[^\x00]*")
-#: Spark's mark for a truncated expression.
+#: The end of an expression that Spark has truncated.
 _CUT = " more fields"
 
 
 class FrameColumns:
-    """The columns of frames that users got from ``toDF()``, by expression ID."""
+    """The columns of frames that ``toDF()`` returned, by expression ID."""
 
     def __init__(self) -> None:
         self._frames: deque[dict[int, str]] = deque(maxlen=_FRAMES)
@@ -58,7 +58,7 @@ class FrameColumns:
     def columns_in(self, expressions: Iterable[object]) -> dict[int, str]:
         """The remembered columns that expressions name, by ID; SQL strings name none.
 
-        On Connect these are plan IDs, without column names.
+        On Connect, these are plan IDs, without column names.
         """
         if self._plans:
             plans = (column_plans(self._spark, cast(Column, e)) for e in expressions if is_column(e))
@@ -73,7 +73,7 @@ class FrameColumns:
         return {n: name for n, name in columns.items() if n in numbers}
 
     def added(self, frame: DataFrame, expressions: Iterable[object], *, joined: DataFrame | None = None) -> DataFrame:
-        """Add the columns that expressions take from remembered frames.
+        """Add the columns of remembered frames that expressions name.
 
         Parameters
         ----------
@@ -81,7 +81,7 @@ class FrameColumns:
         expressions: conditions and values; SQL strings and ``None`` name no such columns.
         joined: a frame that is joined to this one and keeps its own columns.
 
-        Columns that are not in Spark's plans are left out: Spark then raises its own error.
+        Leaves out columns that are not in Spark's plans, so that Spark raises its own error.
         """
         columns = self.columns_in(expressions)
         if self._plans:
@@ -98,8 +98,8 @@ class FrameColumns:
             return frame
 
     def shared(self, expressions: Iterable[object], joined: DataFrame) -> str | None:
-        """An ambiguous column, or ``None``: expressions take it from a remembered frame, and ``joined`` is derived from
-        the same frame.
+        """A column that is ambiguous because ``joined`` is derived from the same remembered frame; ``None`` if there is
+        none.
         """
         columns = [e for e in expressions if not isinstance(e, str)]
         named = self.columns_in(columns).keys()
@@ -135,7 +135,7 @@ def _numbers(frame: DataFrame) -> dict[int, str]:
     """A frame's columns by expression ID; empty on Spark Connect."""
     try:
         output = str(query_execution(frame).analyzed().output().mkString(_BETWEEN))
-    except Py4JError:  # such as Spark Connect
+    except Py4JError:  # for example on Spark Connect
         return {}
     out, at = {}, 0
     for name in frame.columns:

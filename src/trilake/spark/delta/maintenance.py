@@ -1,7 +1,7 @@
 """Maintenance of Delta tables in a Spark session: vacuum, restore, manifests, history and detail.
 
-The commands are those of the Delta layer; here they get Spark's settings, its executors for many files, and DataFrames
-with delta-spark's columns.
+The Delta layer has the commands; this module adds Spark's settings, executors for many files, and DataFrames with
+delta-spark's columns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ IGNORE_MISSING = "spark.sql.files.ignoreMissingFiles"
 
 @dataclass(frozen=True)
 class ManyRunner:
-    """Runs many tasks as a Spark job, and few in threads, which is faster than starting a job."""
+    """Runs many tasks in a Spark job, and few in threads, which is faster than starting a job."""
 
     spark: SparkSession
     store: Store
@@ -66,7 +66,7 @@ def vacuum_table(
     lite: bool | None = None,
     inventory: DataFrame | None = None,
 ) -> DataFrame:
-    """Run a vacuum with the session's settings; for a table with very many files by Spark jobs.
+    """Run a vacuum with the session's settings; for a table with very many files, in Spark jobs.
 
     Returns an empty DataFrame or, for a dry run, the full paths of the files to delete in a column ``path``.
     """
@@ -135,7 +135,9 @@ def detail_schema() -> T.StructType:
 
 
 def detail_frame(spark: SparkSession, table: ArrowDeltaTable, name: str | None = None) -> DataFrame:
-    """A row about the table with delta-spark's columns and a catalogue ``name``; the location is Hadoop's."""
+    """A row about the table with delta-spark's columns and its ``name`` in the catalogue; the location is in Hadoop's
+    form.
+    """
     row = detail(table.log, table.snapshot)
     for column, value in (("location", format_path(table.uri)), ("name", name)):
         if value is not None:
@@ -144,7 +146,7 @@ def detail_frame(spark: SparkSession, table: ArrowDeltaTable, name: str | None =
 
 
 def _frame(spark: SparkSession, table: pa.Table, schema: pa.Schema) -> DataFrame:
-    """An Arrow table as a DataFrame with exactly this schema; Spark's timestamps have microseconds."""
+    """An Arrow table as a DataFrame with exactly this schema; timestamps are in microseconds, as Spark requires."""
     columns = from_arrow(schema)
     return arrow_frame(spark, table.cast(columns.to_arrow_schema()), to_spark(columns))
 

@@ -1,15 +1,15 @@
-"""Let Spark itself read a streaming batch if the stream's source is a Delta table.
+"""Let Spark itself read a streaming batch whose source is a Delta table.
 
-Spark plans a stream over a Python source once, and each batch passes its rows through Python.  But ``foreachBatch``
-can inspect the batch's plan: if it reads a trilake table and works row by row, the same plan over Spark's own scan of
-the same files gives the same rows::
+Spark plans a stream over a Python source once, and each batch passes its rows through Python.  But ``foreachBatch`` can
+inspect the batch's plan: if it reads a trilake table and works row by row, the same plan over Spark's own scan of the
+same files gives the same rows::
 
     WriteToMicroBatch               Project a + 1 AS c
       Project a + 1 AS c      ->      Filter a > 50
         Filter a > 50                   native scan of the files between the batch's offsets
           stream over "delta"
 
-The offsets are those of the source that Spark stores, so exactly-once semantics don't change.  Other batches, and those
+The offsets are the source's, as Spark stores them, so exactly-once semantics do not change.  Other batches, and those
 of unsupported releases, come through the source as usual.
 """
 
@@ -49,25 +49,25 @@ R = TypeVar("R")
 
 _log = logging.getLogger("trilake.spark")
 
-#: Minimum bytes of a batch's files: planning the scan takes a tenth of a second.
+#: The minimum bytes of a batch's files, since planning the scan takes a tenth of a second.
 SMALL = 8 << 20
 
 _QUERY_ID = "sql.streaming.queryId"
-#: Operators that work row by row.  With a shuffle, Spark has already read the rows.
+#: Operators that work row by row.  If there is a shuffle, Spark has already read the rows.
 _STEPS = {"Project", "Filter", "SubqueryAlias", "Generate", "MapInArrow", "MapInPandas"}
 _SOURCE = "StreamingDataSourceV2ScanRelation"
 _PYTHON_TABLE = "org.apache.spark.sql.execution.datasources.v2.python.PythonTable"
 _NAMES = ("delta", "trilake-delta")
 #: Threads that read footers.
 _READERS = 16
-#: Limit on streams whose position in the log is cached.
+#: The limit on streams whose position in the log is cached.
 _MOST_STREAMS = 16
 
 _streams: OrderedDict[tuple[Any, ...], DeltaStreamReader] = OrderedDict()
 
 
 class _NotNativelyReadable(Exception):
-    """Why Spark cannot read the batch itself."""
+    """The reason why Spark cannot read the batch itself."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ def with_rows(df: DataFrame, work: Callable[[BatchRows], R], *, small: bool = Fa
     """Call ``work`` with the rows of a batch, read in the fastest way, and return its result.
 
     ``work`` may use the rows any number of times.  On success, the query's progress counts the rows of the source.  If
-    a job over Spark's own scan fails, it runs again over the batch itself: nothing was committed, and if the rows are
-    to blame, it fails again.  ``small`` allows reading a small batch in this process.
+    a job over Spark's own scan fails, ``work`` runs again over the batch itself: nothing has been committed, and if the
+    rows are the cause, it fails again.  ``small`` allows reading a small batch in this process.
     """
     native = _native_or_none(df, small)
     if native is not None:
@@ -115,7 +115,7 @@ def _native_or_none(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any] | 
 
 
 def _native(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any]:
-    """The batch's rows, the number of rows of its source, and Spark's counter of those."""
+    """The batch's rows, the number of rows of its source, and Spark's counter for these."""
     if is_connect(df.sparkSession):
         raise _NotNativelyReadable("Spark Connect does not show plans")
     execution = _execution(df)
@@ -148,7 +148,7 @@ def _native(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any]:
 
 
 def _local(df: DataFrame, steps: list[Any], source: _Source, table: pa.Table) -> BatchRows:
-    """A batch whose source was read here; Spark runs the steps."""
+    """A batch whose source was read in this process; Spark runs the steps."""
     if not steps:
         return BatchRows(lambda: arrow_frame(df.sparkSession, table, df.schema), table)
     frame = _replaced(df, steps, source, arrow_frame(df.sparkSession, table, source.schema))
@@ -202,7 +202,7 @@ def _source(plan: Any) -> tuple[list[Any], _Source]:
 
 
 def _options(relation: Any) -> dict[str, str]:
-    """The options of a source.  Keys come as an array: iterating a map's keys takes 70 py4j calls at its end."""
+    """The options of a source.  Keys come as an array, since iterating a map's keys takes 70 py4j calls at its end."""
     options = relation.options().asCaseSensitiveMap()
     return {str(key): str(options.get(key)) for key in options.keySet().toArray()}
 
@@ -248,7 +248,7 @@ def _reader(df: DataFrame, source: _Source) -> DeltaStreamReader:
 
 
 def _count(store: Store, tasks: list[FileTask]) -> int:
-    """The number of rows by the files' footers: statistics in the log may be missing."""
+    """The number of rows from the files' footers, since the log may lack statistics."""
 
     def rows(task: FileTask) -> int:
         place, key = locate(store, task.path)

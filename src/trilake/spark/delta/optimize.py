@@ -1,4 +1,4 @@
-"""``DeltaTable.optimize()``: delta-spark's builder, whose bins of files are tasks of a Spark job.
+"""``DeltaTable.optimize()``: delta-spark's builder; each bin of files is a task of a Spark job.
 
 A task reads and writes its files as Arrow, so no row passes through the JVM.  Session settings have delta-spark's
 names, ``spark.databricks.delta.optimize.*``.
@@ -60,8 +60,8 @@ class DeltaOptimizeBuilder(PublicNames):
     def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
         """Restrict the command to the partitions for which ``partitionFilter``, a SQL condition, is true.
 
-        The condition may name partition columns only; several calls are combined with AND.  Raises ``TypeError`` unless
-        it is a string.
+        The condition may name only partition columns; the conditions of several calls are combined with AND.  Raises
+        ``TypeError`` unless it is a string.
         """
         if not isinstance(partitionFilter, str):
             raise TypeError(f"partitionFilter needs to be a string but got '{type(partitionFilter)}'.")
@@ -69,9 +69,9 @@ class DeltaOptimizeBuilder(PublicNames):
         return self
 
     def executeCompaction(self, *, full: bool = False) -> DataFrame:
-        """Compact small files and files with many deleted rows; a table with clustering columns is clustered.
+        """Compact small files and files with many deleted rows; a table with clustering columns is clustered instead.
 
-        ``full`` clusters all files again, including those of large clusters.  Returns one row with ``path`` and
+        ``full`` clusters all files again, including large clusters.  Returns one row with ``path`` and
         ``metrics``.
         """
         return self._frame(self._optimize((), full))
@@ -108,7 +108,7 @@ class DeltaOptimizeBuilder(PublicNames):
     def upgrade_iceberg_compat(self, version: int) -> DataFrame:
         """Make the table readable by Iceberg, as ``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)`` does.
 
-        ``version`` is that of the Iceberg compatibility: 1, 2 or 3.  Returns one row with ``path`` and ``metrics``.
+        ``version`` is the version of Iceberg compatibility: 1, 2 or 3.  Returns one row with ``path`` and ``metrics``.
         """
         return self._frame(upgrade_iceberg(self._log(), version, run=OptimizeRunner(self._spark)))
 
@@ -154,7 +154,7 @@ class DeltaOptimizeBuilder(PublicNames):
 
 
 def history_predicates(spark: SparkSession, condition: str) -> list[str]:
-    """A condition as in delta-spark's history: the conjuncts of the parsed condition, as Spark prints them."""
+    """A condition in the form of delta-spark's history: the conjuncts of the parsed condition, as Spark prints them."""
     if is_connect(spark):
         return conjuncts(print_condition(spark, condition))
     try:
@@ -186,7 +186,7 @@ def conjuncts(printed: str) -> list[str]:
     depth = 0
     for at, character in enumerate(printed):
         depth += {"(": 1, ")": -1}.get(character, 0)
-        # Inside the outer parentheses only, between two operands in parentheses.
+        # Only inside the outer parentheses, between two operands in parentheses.
         if depth == 1 and printed.startswith(") AND ", at) and printed.endswith("))"):
             left, right = printed[1 : at + 1], printed[at + 6 : -1]
             return [*conjuncts(left), *conjuncts(right)]
@@ -194,7 +194,7 @@ def conjuncts(printed: str) -> list[str]:
 
 
 def _spark_type(annotation: Any) -> T.DataType:
-    """The type of a metric, from its annotation."""
+    """The Spark type of a metric, from its annotation."""
     options = [a for a in typing.get_args(annotation) if a is not type(None)]
     kind = options[0] if options else annotation
     if is_dataclass(kind):
@@ -203,7 +203,7 @@ def _spark_type(annotation: Any) -> T.DataType:
 
 
 def struct_of(kind: Any) -> T.StructType:
-    """The struct type of :func:`~trilake.delta.commands.optimize.metrics.as_row` for a dataclass of metrics."""
+    """The struct type that :func:`~trilake.delta.commands.optimize.metrics.as_row` gives for a dataclass of metrics."""
     hints = typing.get_type_hints(kind)
     return T.StructType([T.StructField(camel(f.name), _spark_type(hints[f.name])) for f in fields(kind)])
 

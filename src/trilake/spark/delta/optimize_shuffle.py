@@ -1,7 +1,8 @@
 """Sort a large set of rows along a space-filling curve with Spark's shuffle.
 
-Each bin of files is sorted by one task, unless it is too large.  Then many tasks read it, a sample gives the boundaries
-of the curve's ranges, one per new file, and each row goes to the task of its range, which sorts and writes it::
+One task sorts each bin of files, unless the bin is too large.  In that case many tasks read it, a sample gives the
+boundaries of the curve's ranges, one per new file, and each row goes to the task of its range, which sorts and writes
+it::
 
     files --> tasks: read, index --> blobs of rows by range --> shuffle --> tasks: sort, write --> files
 
@@ -29,16 +30,16 @@ from trilake.spark.session.runner import SparkRunner, map_in_arrow
 
 #: Bytes of files that one task reads.
 _READ_BYTES = 256 << 20
-#: Up to this number each bin is a task; beyond it, small bins share tasks.
+#: Up to this number, each bin is a task; beyond it, small bins share tasks.
 _FEW_TASKS = 256
 
 
 @dataclass(frozen=True)
 class OptimizeRunner(SparkRunner):
-    """Runs the tasks of an optimization: bins as tasks of one job, large ones to be sorted by a shuffle."""
+    """Runs the tasks of an optimization: bins as tasks of one job; large bins that are sorted use a shuffle."""
 
     width: int = 1
-    #: Minimum bytes of a large bin.
+    #: The minimum bytes of a large bin.
     large: int = 4 << 30
 
     def __call__(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
@@ -79,7 +80,7 @@ def _size(work: Bin) -> int:
 
 
 def _pieces(files: Sequence[TouchedFile]) -> list[tuple[TouchedFile, ...]]:
-    """Files in groups that one task reads."""
+    """The files in groups, each of which one task reads."""
     out, size = list[list[TouchedFile]](), _READ_BYTES
     for f in files:
         if size >= _READ_BYTES:
@@ -103,7 +104,7 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Divide:
-    """Reads files and divides their rows by stretch."""
+    """Reads files and divides their rows by stretch of the curve."""
 
     job: Rewrite
     ranges: tuple[Ranges, ...]
@@ -162,7 +163,7 @@ class _Write:
 
 
 def _append(sink: pa.NativeFile, blob: bytes) -> int:
-    """Append an Arrow stream to a file, after its length; returns the number of its rows."""
+    """Append an Arrow stream to a file, preceded by its length; returns the number of its rows."""
     sink.write(len(blob).to_bytes(8, "little"))
     sink.write(blob)
     with pa.ipc.open_stream(blob) as reader:

@@ -1,12 +1,12 @@
-"""A version of a Delta table as a DataFrame, by the first of these ways that is possible.
+"""A version of a Delta table as a DataFrame, in the first of these ways that is possible.
 
-* A data source that opens the newest version in each plan: for a stream joined with a table.
+* A data source that opens the newest version in each plan: for a stream that is joined with a table.
 * Spark's own scan of files that are listed when a query is planned (:mod:`.large.late_frames`): for very large tables.
 * Spark's own scan of the files of the version (:mod:`.reading.listed_frames`).
-* A data source that reads through Arrow: if Spark cannot scan the files.
+* A data source that reads through Arrow: for files that Spark cannot scan.
 
-:func:`files_refusal` decides by the table's metadata and the session.  Some reasons, such as a file name that Spark
-skips, show only when files are listed; the scans raise ``NativeScanError`` for these.
+:func:`files_refusal` decides from the table's metadata and the session.  Some reasons, such as a file name that Spark
+skips, appear only when files are listed; the scans then raise ``NativeScanError``.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def read_dataframe(
 ) -> DataFrame:
     """The rows of an open table's version for which ``filter`` is true, projected to ``columns``.
 
-    ``newest``: without time travel, so that a write of these rows into the table can conflict with concurrent commits.
-    Files that cannot match are skipped on the driver; Spark applies the filter to the rows.
+    ``newest`` says that the read has no time travel, so that a write of these rows into the table can conflict with
+    concurrent commits.  Files that cannot match are skipped on the driver; Spark applies the filter to the rows.
     """
     schema = read_schema(table.metadata.schema)
     output = resolve_columns(schema, columns, table.uri)
@@ -91,12 +91,12 @@ def _rows(
 
 
 def _natively(spark: SparkSession, table: ArrowDeltaTable, filter: Filter | None, newest: bool) -> DataFrame | str:
-    """The rows by one of Spark's own scans, or why there is none."""
+    """The rows from one of Spark's own scans, or the reason why there is none."""
     is_pending = isinstance(table.opened, PendingSnapshot)
     if is_pending and (refusal := files_refusal(table.metadata, table.uri, spark, vectors=False)) is not None:
         return refusal
     try:
-        if is_pending and filter is None:  # a filter lists only the files that it needs
+        if is_pending and filter is None:  # with a filter, only the files that it needs are listed
             frame = late_frame(spark, table, newest=newest)
             if frame is not None:
                 return frame
@@ -128,7 +128,9 @@ def refuse_native(table: ArrowDeltaTable, spark: SparkSession) -> str | None:
 
 
 def files_refusal(metadata: Metadata, uri: str, spark: SparkSession, *, vectors: bool) -> str | None:
-    """Why Spark cannot read files of a table with this metadata natively, some of which have ``vectors``."""
+    """Why Spark cannot natively read the files of a table with this metadata; ``vectors`` says whether some have
+    vectors.
+    """
     changes = [c for f in nested_fields(metadata.schema) for c in f.metadata.get("delta.typeChanges") or ()]
     if any(c.get("fromType") in _INTEGERS and str(c.get("toType")).startswith("decimal") for c in changes):
         return "a column was widened from integer to decimal, which Spark's Parquet reader does not support"
@@ -140,12 +142,12 @@ def files_refusal(metadata: Metadata, uri: str, spark: SparkSession, *, vectors:
 def _through_arrow(
     spark: SparkSession, table: ArrowDeltaTable, options: Mapping[str, str], *, version: int | None
 ) -> DataFrame:
-    """The rows of a version, or of the newest one of each plan, with the current columns."""
+    """The rows of a version, or of the newest version in each plan, with the current columns."""
     declared_schema = table.metadata.schema
     schema = read_schema(declared_schema)
     read_options = {**({} if version is None else {"versionAsOf": version}), **options}
     columns = to_spark(schema)
     for field, declared in zip(columns.fields, declared_schema.fields, strict=True):
         field.nullable = declared.nullable
-    stated = None if all(f.nullable for f in columns.fields) else columns  # the source's own are all nullable
+    stated = None if all(f.nullable for f in columns.fields) else columns  # those of the source are all nullable
     return pruned_source_frame(spark, TrilakeDeltaDataSource, table.uri, read_options, schema.to_arrow_schema(), stated)

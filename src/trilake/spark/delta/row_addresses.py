@@ -1,7 +1,7 @@
 """Rows of a table on Spark with their addresses: the file, and the position in it.
 
-Commands that change rows find them with such a frame.  It is Spark's own scan, which reads only used columns; if Spark
-cannot scan the files itself, tasks read them through Arrow.
+Commands that change rows use such a frame to find them.  It is Spark's own scan, which reads only used columns; if
+Spark cannot scan the files itself, tasks read them through Arrow.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _log = logging.getLogger("trilake.spark")
 FILE, ROW = "__trilake_file", "__trilake_row"
 #: Prefix of the columns with a row's old values, followed by their number.
 OLD = "__trilake_old_"
-#: With more rows than this, addresses are collected as bitmaps, by a shuffle, and not row by row.
+#: With more rows than this, addresses are collected as bitmaps, by a shuffle, instead of row by row.
 _MANY_ROWS = 1 << 24
-#: Rows of one bitmap of Spark's.
+#: The number of rows in one of Spark's bitmaps.
 _BUCKET = 1 << 15
 
 
@@ -52,14 +52,13 @@ _BUCKET = 1 << 15
 class AddressedRows:
     """Live rows of some files: ``frame`` has the table's columns, then :data:`FILE` and :data:`ROW`.
 
-    With row tracking, if requested, the columns of :func:`~trilake.delta.commands.rows.row_changes.row_columns` are in
-    between, null for rows that never moved.
-    ``files`` are positions in ``snapshot.adds``.
+    With row tracking, if requested, the columns of :func:`~trilake.delta.commands.rows.row_changes.row_columns` come in
+    between; they are null for rows that were never moved.  ``files`` are positions in ``snapshot.adds``.
     """
 
     frame: DataFrame
     files: npt.NDArray[np.int64]
-    #: Maximum number of rows, ``None`` if the files' statistics don't say.
+    #: The maximum number of rows; ``None`` if the files' statistics lack it.
     most_rows: int | None
 
     def by_file(self, addresses: pa.Table) -> dict[int, BitMap64]:
@@ -69,7 +68,7 @@ class AddressedRows:
     def collect(self, rows: DataFrame) -> dict[int, BitMap64]:
         """The addresses of ``rows``, derived from :attr:`frame`: row indexes by position in ``snapshot.adds``.
 
-        For many rows it needs a bit of memory per row.
+        For many rows, this needs one bit of memory per row.
         """
         if self.most_rows is not None and self.most_rows <= _MANY_ROWS:
             return self.by_file(to_arrow(rows.select(FILE, ROW)))
@@ -110,7 +109,7 @@ def addressed_rows(
     Parameters
     ----------
     files: positions in ``table.snapshot.adds``; all by default.
-    columns: the columns that will be used, in any order; all by default.  Only needed if Spark cannot scan the files
+    columns: the columns that the caller uses, in any order; all by default.  Only needed if Spark cannot scan the files
         itself; the frame may have more columns.
     row_ids: add the columns with the IDs of moved rows, if the table tracks its rows.
     """
@@ -132,7 +131,7 @@ def _native(spark: SparkSession, table: ArrowDeltaTable, part: Snapshot, extra: 
         return None
     scan = plan_scan(part)
     if extra and scan.plan.mode == "id":
-        return None  # these columns have no field ID, and Spark would look for IDs only
+        return None  # these columns have no field ID, and Spark would match only by ID
     files = native_files(table.log.store, scan, load_vectors(table.log.store, scan))
     fields = [T.StructField(name, T.LongType()) for name in extra]
     files = replace(
@@ -142,7 +141,7 @@ def _native(spark: SparkSession, table: ArrowDeltaTable, part: Snapshot, extra: 
     )
     try:
         return native_frame(spark, files, address=(FILE, ROW))
-    except NativeScanError as e:  # found only by looking at every file
+    except NativeScanError as e:  # appears only when every file is checked
         _log.info("%s is read through Arrow: %s", table.uri, e)
         return None
 
@@ -189,7 +188,7 @@ class _Read:
 
 
 def old_images(rows: pa.RecordBatch, names: Sequence[str], schema: StructType) -> pa.RecordBatch:
-    """The old rows, from the columns :data:`OLD`, as the table's change files store them.
+    """The old rows, from the columns :data:`OLD`, in the form of the table's change files.
 
     ``names`` are the table's columns before the change, ``schema`` is the table's schema.
     """
@@ -199,14 +198,14 @@ def old_images(rows: pa.RecordBatch, names: Sequence[str], schema: StructType) -
 
 @dataclass(frozen=True)
 class RowOrigins:
-    """The row IDs of rows that never moved, by their address; pickled."""
+    """The row IDs of rows that were never moved, by address; pickled."""
 
     base_row_ids: pa.Array
     commit_versions: pa.Array
 
     @classmethod
     def of(cls, snapshot: Snapshot, files: npt.NDArray[np.int64]) -> RowOrigins:
-        """For the files at these positions of ``snapshot.adds``."""
+        """The origins for the files at these positions of ``snapshot.adds``."""
         adds = snapshot.adds.take(pa.array(files))
         return cls(adds["baseRowId"].combine_chunks(), adds["defaultRowCommitVersion"].combine_chunks())
 
@@ -215,11 +214,13 @@ class RowOrigins:
         return pc.add(self.base_row_ids.take(file), row)
 
     def kept_ids(self, rows: pa.RecordBatch, column: str | None) -> pa.Array | None:
-        """The IDs that rows keep when they are rewritten; ``column``, if any, has those of rows that moved before."""
+        """The IDs that rows keep when they are rewritten; ``column``, if any, has the IDs of rows that were moved
+        before.
+        """
         if column is None:
             return None
         return pc.coalesce(rows.column(column), self.ids(rows.column(FILE), rows.column(ROW)))
 
     def versions(self, file: pa.Array) -> pa.Array:
-        """The versions of rows of these files."""
+        """The versions of rows in these files."""
         return self.commit_versions.take(file)

@@ -50,10 +50,10 @@ class SessionTable:
                 " trilake.open(path)",
             )
         self._spark, self._path, self._alias = spark, path, alias
-        #: The table's name in the catalogue, which may qualify its columns if it has no alias.
+        #: The table's name in the catalogue, which may qualify its columns if there is no alias.
         self._name: str | None = None
         self._options = session_options(spark, path, options)
-        #: The frames that :meth:`toDF` returned, whose columns conditions and values may name.
+        #: The frames that :meth:`toDF` returned; conditions and values may name their columns.
         self._frames = frames or FrameColumns()
 
     @classmethod
@@ -79,7 +79,7 @@ class SessionTable:
     def isDeltaTable(
         cls, sparkSession: SparkSession, identifier: str, hadoopConf: Mapping[str, str] | None = None
     ) -> bool:
-        """Whether the path ``identifier`` holds a Delta table.
+        """Whether there is a Delta table at the path ``identifier``.
 
         ``sparkSession`` is the session, ``hadoopConf`` has options of the store.
 
@@ -97,7 +97,7 @@ class SessionTable:
         return ArrowDeltaTable(open_store(self._path, self._options), spark_engine())
 
     def _open_to_change(self) -> ArrowDeltaTable:
-        """The newest version, whose commits have the session's user metadata."""
+        """The newest version, whose commits get the session's user metadata."""
         log = self._log()
         return ArrowDeltaTable(log.store, log.engine, user_metadata=log.user_metadata)
 
@@ -107,7 +107,7 @@ class SessionTable:
         return self._name if self._alias is None else self._alias
 
     def toDF(self) -> DataFrame:
-        """The newest version as a DataFrame, read by Spark's own scan where possible.
+        """The newest version as a DataFrame, read by Spark's own scan if possible.
 
         The frame, and frames derived from it, always show the newest version.
 
@@ -166,7 +166,7 @@ class SessionTable:
         return type(self)(self._spark, self._path, self._options, alias=aliasName, frames=self._frames)
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """The commits, newest first, at most ``limit`` of them.
+        """The commits, newest first, at most ``limit``.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "lake/history", mode="overwrite")

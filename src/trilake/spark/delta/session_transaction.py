@@ -1,7 +1,7 @@
 """Idempotent changes by session settings: an application ID and its version.
 
-``spark.databricks.delta.write.txnAppId`` and ``.txnVersion`` are for INSERT, DELETE, UPDATE and MERGE what the options
-``txnAppId`` and ``txnVersion`` are for a write of a frame; options override the settings.
+``spark.databricks.delta.write.txnAppId`` and ``.txnVersion`` mean for INSERT, DELETE, UPDATE and MERGE what the options
+``txnAppId`` and ``txnVersion`` mean for a write of a frame; options override the settings.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ def once(spark: SparkSession, snapshot: Snapshot, skipped: R, change: Callable[[
 
 
 def settle(spark: SparkSession, transaction: Transaction | None) -> None:
-    """Unset the session's version after a change, if the session asks for it: the next change is another one."""
+    """Unset the session's version after a change if the session asks for it, since the next change needs another
+    one.
+    """
     if transaction is not None and session_flag(spark, AUTO_RESET, False):
         spark.conf.unset(VERSION)

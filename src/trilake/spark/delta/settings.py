@@ -1,7 +1,8 @@
 """delta-spark's session settings, and how trilake handles them.
 
-Each is supported, safe to ignore (because it doesn't change what is stored), or refused: a write in a session with a
-setting that trilake cannot follow fails before anything is stored.  An option of the write overrides the session.
+Each setting is supported, safe to ignore (because it does not change what is stored), or refused: if a session has a
+setting that trilake cannot follow, a write fails before anything is stored.  An option of the write overrides the
+session.
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ if TYPE_CHECKING:
 _log = logging.getLogger("trilake.spark")
 
 PREFIX = "spark.databricks.delta."
-#: Which rows an overwrite removes: all, or those of the written partitions.
+#: Which rows an overwrite removes: all rows, or those in the written partitions.
 OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
-#: Default for the maximum rows of a file; 0 for no limit.
+#: The default for the maximum number of rows per file; 0 for no limit.
 MAX_RECORDS = "spark.sql.files.maxRecordsPerFile"
 #: Whether that setting applies to Delta tables.
 DYNAMIC = PREFIX + "dynamicPartitionOverwrite.enabled"
 #: Whether every write and merge adds columns that the table lacks.
 AUTO_MERGE = PREFIX + "schema.autoMerge.enabled"
-#: Whether UPDATE and MERGE cast by the session's ANSI mode, not by its store assignment policy.
+#: Whether UPDATE and MERGE cast by the session's ANSI mode instead of its store assignment policy.
 CAST_AS_SESSION = PREFIX + "updateAndMergeCastingFollowsAnsiEnabledFlag"
-#: Whether a change feed or a stream may begin or end after the newest commit.
+#: Whether a change feed or a stream may start or end after the newest commit.
 FEED_BEYOND = PREFIX + "changeDataFeed.timestampOutOfRange.enabled"
 #: Whether a conversion takes only the files that a streaming sink committed.
 CONVERT_BY_MANIFEST = PREFIX + "convert.useMetadataLog"
-#: Whether the rows of replaceWhere must match its predicate.
+#: Whether the new rows of replaceWhere must match its predicate.
 REPLACED_CHECKED = PREFIX + "replaceWhere.constraintCheck.enabled"
 #: Whether the predicate of replaceWhere may name columns other than partition columns.
 REPLACED_BY_DATA = PREFIX + "replaceWhere.dataColumns.enabled"
-#: A string that is stored in every commit.
+#: A string to store in every commit.
 USER_METADATA = PREFIX + "commitInfo.userMetadata"
-#: Set, not read: the version of the session's last commit, to any table.
+#: Set by trilake, never read: the version of the session's last commit, to any table.
 LAST_VERSION = PREFIX + "lastCommitVersionInSession"
-#: Prefix of properties of new tables; the property follows, without ``delta.``.
+#: Prefix of properties of new tables; the rest is the name of the property without ``delta.``.
 DEFAULTS = PREFIX + "properties.defaults."
 
 Effect = Literal["honoured", "harmless", "refused"]
@@ -80,7 +81,7 @@ def _harmless(meaning: str, *names: str) -> tuple[Setting, ...]:
     return _rows("harmless", *((name, meaning) for name in names))
 
 
-#: All known settings; the longest matching name applies.
+#: All listed settings; the longest matching name applies.
 SETTINGS: tuple[Setting, ...] = (
     Setting(OVERWRITE_MODE, "honoured", "which rows an overwrite of a partitioned table removes"),
     Setting(MAX_RECORDS, "honoured", "maximum rows per data file of a write"),
@@ -173,12 +174,12 @@ SETTINGS: tuple[Setting, ...] = (
 )
 
 _BY_NAME = {s.name.lower(): s for s in SETTINGS}
-#: Names that this process has warned about, each once.
+#: Names about which this process has warned; each gets one warning.
 _warned: set[str] = set()
 
 
 def setting_of(name: str) -> Setting | None:
-    """How a setting is handled, by its full name; ``None`` for one that is not listed."""
+    """How a setting is handled, by its full name; ``None`` for a setting that is not listed."""
     lowered = name.lower()
     while lowered:
         setting = _BY_NAME.get(lowered)
@@ -228,18 +229,18 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 
 def session_log(spark: SparkSession, store: Store) -> DeltaLog:
-    """A log for commits of this session: with its user metadata, and setting :data:`LAST_VERSION`."""
+    """A log for commits of this session: they get its user metadata and set :data:`LAST_VERSION`."""
     settings = delta_settings(spark)
     check_settings(settings)
     engine = spark_engine()
-    # The first hook: later ones may commit, and set a later version.
+    # This hook comes first: later ones may commit, and then set a later version.
     hooks: tuple[CommitHook, ...] = (_SetLastVersion(spark), *engine.commit_hooks(store.uri))
     return DeltaLog(store, replace(engine, hooks=hooks), user_metadata=settings.get(USER_METADATA))
 
 
 @dataclass(frozen=True)
 class _SetLastVersion:
-    """Sets a session's :data:`LAST_VERSION` after a commit; does nothing once it is pickled."""
+    """Sets a session's :data:`LAST_VERSION` after a commit; does nothing once it has been pickled."""
 
     spark: SparkSession | None
 
@@ -261,7 +262,7 @@ class _SetLastVersion:
 
 
 def default_properties(spark: SparkSession) -> dict[str, str]:
-    """The default properties of the session's new tables."""
+    """The session's default properties of new tables."""
     settings = delta_settings(spark)
     return {"delta." + name.removeprefix(DEFAULTS): v for name, v in settings.items() if name.startswith(DEFAULTS)}
 
@@ -273,7 +274,7 @@ def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collect
     ----------
     spark: the session.
     request: the write.
-    decided: options that the write states, which override the session: ``partitionOverwriteMode``, ``mergeSchema``.
+    decided: options of the write, which override the session: ``partitionOverwriteMode``, ``mergeSchema``.
 
     Raises ``InvalidArgumentError`` for an invalid value.
     """
@@ -296,7 +297,7 @@ def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collect
 
 
 def overwrites_dynamically(spark: SparkSession) -> bool:
-    """Whether an overwrite, by default, replaces only the partitions that it has rows for."""
+    """Whether an overwrite, by default, replaces only the partitions of its rows."""
     value = str(spark.conf.get(OVERWRITE_MODE, "static")).lower()
     if value not in ("static", "dynamic"):
         raise InvalidArgumentError(f"{OVERWRITE_MODE} is {value!r}", help="it must be static or dynamic")
@@ -304,12 +305,12 @@ def overwrites_dynamically(spark: SparkSession) -> bool:
 
 
 def is_ansi(spark: SparkSession) -> bool:
-    """Whether casts of the session fail on a value that does not fit; the default depends on the release."""
+    """Whether casts in the session fail for a value that does not fit; the default depends on the release."""
     return str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
 
 
 def session_flag(spark: SparkSession, name: str, default: bool) -> bool:
-    """A true/false setting.  Raises ``InvalidArgumentError`` for any other value."""
+    """A boolean setting.  Raises ``InvalidArgumentError`` for any other value."""
     value = str(spark.conf.get(name, str(default))).lower()
     if value not in ("true", "false"):
         raise InvalidArgumentError(f"{name} must be true or false, got {value!r}", setting=name)

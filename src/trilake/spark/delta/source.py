@@ -1,11 +1,11 @@
 """``spark.read.format("delta")`` and ``df.write.format("delta")``: the Python data source.
 
 Planning runs in a process without a SparkSession, reading and writing in Spark's tasks; both use the same code as
-without Spark.  Features that Spark doesn't pass to a Python source (``partitionBy``, the modes ``errorifexists`` and
-``ignore``) go through :func:`trilake.write`.
+without Spark.  What Spark does not pass to a Python source (``partitionBy``, the modes ``errorifexists`` and
+``ignore``) goes through :func:`trilake.write`.
 
-Spark imports this module in a new process for each step of each read and write; modules that only writes need are
-therefore imported late (tests/house/test_laziness.py).
+Spark imports this module in a new process for each step of each read and write, so modules that only writes need are
+imported late (tests/house/test_laziness.py).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ WRITE_OPTIONS = (
     "dataChange",
 )
 _ENDINGS = {"endingVersion", "endingTimestamp"}
-#: The columns of a change data feed after the table's.
+#: The columns of a change data feed that follow the table's.
 CHANGE_COLUMNS = to_spark(from_arrow(pa.schema(CHANGE_FIELDS))).fields
 
 
@@ -80,17 +80,17 @@ class DeltaDataSource(DataSource):
         #: The table when Spark read a stream's columns; Spark pickles this object for the stream.
         self.analysed: Analysed | None = None
 
-    @stating({"DELTA_PATH_DOES_NOT_EXIST": "DELTA_SCHEMA_NOT_SET"})  # for a stream; reads check for the table first
+    @stating({"DELTA_PATH_DOES_NOT_EXIST": "DELTA_SCHEMA_NOT_SET"})  # for a stream; a read checks for the table first
     def schema(self) -> T.StructType:
         # Spark does not say whether it needs the columns for a read or for a stream.
         log, options = self._open((*READ_OPTIONS, *STREAM_READ_OPTIONS))
         head = log.head(None if _feed(options) else requested_version(log, options))
         self.analysed = Analysed(head.metadata, head.version)
         metadata = head.metadata
-        if _feed(options) and _ENDINGS & options.values.keys():  # which streams do not have
+        if _feed(options) and _ENDINGS & options.values.keys():  # streams do not have these options
             feed_range = change_range(log, options)
             metadata = plan_changes(log, feed_range.start, feed_range.end).metadata
-        rows = to_spark(read_schema(metadata.schema))  # nullable throughout, like what files can give
+        rows = to_spark(read_schema(metadata.schema))  # all nullable, since files may lack columns
         return T.StructType(rows.fields + (CHANGE_COLUMNS if _feed(options) else []))
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
@@ -132,7 +132,7 @@ class DeltaDataSource(DataSource):
 
 
 def _check_place(options: Mapping[str, str]) -> None:
-    """Raise ``InvalidArgumentError`` for a table of the catalogue, whose path Spark does not pass."""
+    """Raise ``InvalidArgumentError`` for a table in the catalogue, whose path Spark does not pass."""
     if not options.get("path"):
         raise InvalidArgumentError(
             "Spark does not pass the location of a catalogue table to its data source",
@@ -142,7 +142,7 @@ def _check_place(options: Mapping[str, str]) -> None:
 
 
 class TrilakeDeltaDataSource(DeltaDataSource):
-    """The same under a name that delta-spark doesn't use."""
+    """The same data source with a name that delta-spark does not use."""
 
     @classmethod
     def name(cls) -> str:

@@ -58,7 +58,7 @@ class DeltaReader(DataSourceReader):
         filter = parse_table_filter(self.filter, self.opened)
         scan = plan_scan(snapshot_for(log, self.opened, filter, log.load), self.columns, filter)
         self.plan = scan.plan
-        self.opened = None  # tasks need the plan, not the log of a million files
+        self.opened = None  # tasks need the plan, but not the log with its million files
         return pack(scan.tasks(), lambda t: t.size) or [FilePartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -53,7 +53,7 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
     return WriteRequest(
         mode="overwrite" if overwrite else "append",
         schema=from_spark(schema, limits=True),
-        # A new schema comes with its partitioning, maybe none.
+        # A new schema comes with its own partitioning, which may be none.
         partition_by=() if columns is None and replaced else columns,
         properties=options.properties or None,
         replace_where=options.get("replaceWhere") if overwrite else None,
@@ -79,7 +79,7 @@ class AddedFiles(WriterCommitMessage):
 
 
 class DeltaWriter(DataSourceArrowWriter):
-    """Writes rows in tasks, commits once on the driver."""
+    """Writes rows in tasks and commits once on the driver."""
 
     def __init__(self, path: str, store: Mapping[str, str], request: WriteRequest) -> None:
         self.path, self.store = path, store
@@ -100,8 +100,8 @@ class DeltaWriter(DataSourceArrowWriter):
         finish_write(log, resume_write(log, self.plan), [m.written for m in messages if isinstance(m, AddedFiles)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted; an error here would hide
-        # the one that says why the job failed.
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.  An error here would
+        # hide the one that says why the job failed.
         job = self.plan.files.job_id
         leftover = files_of_job(self._log(), job)
         _log.warning("write job %s failed and leaves %d files: %s", job, len(leftover), leftover[:5])

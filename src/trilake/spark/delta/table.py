@@ -54,7 +54,7 @@ class DeltaTable(SessionTable):
     def forName(
         cls, sparkSession: SparkSession, tableOrViewName: str, hadoopConf: Mapping[str, str] | None = None
     ) -> DeltaTable:
-        """The table of a name in Spark's catalogue, or of ``delta.`/path```.
+        """The table with a name in Spark's catalogue, or at ``delta.`/path```.
 
         ``sparkSession`` is the session, ``tableOrViewName`` the name, ``hadoopConf`` has options of the store.  Raises
         ``TableNotFoundError`` if there is none, ``InvalidArgumentError`` for a view and for tables of other formats.
@@ -89,7 +89,7 @@ class DeltaTable(SessionTable):
     def createIfNotExists(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
-        """Describe a table that is created if it doesn't exist; an existing one is unchanged.
+        """Describe a table that is created if it does not exist; an existing table stays unchanged.
 
         ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
         ``InvalidArgumentError`` without an active session.
@@ -108,8 +108,8 @@ class DeltaTable(SessionTable):
         """Describe a table that replaces an existing one and its rows.
 
         ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
-        ``InvalidArgumentError`` without an active session.
-        Executing raises ``TableNotFoundError`` if there is none.
+        ``InvalidArgumentError`` without an active session.  Executing raises ``TableNotFoundError`` if there is no
+        table.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "lake/replace", mode="overwrite")
@@ -149,15 +149,15 @@ class DeltaTable(SessionTable):
         Parameters
         ----------
         sparkSession: the session.
-        identifier: ``parquet.`/path```, or the name of an external Parquet table of the catalogue.
+        identifier: ``parquet.`/path```, or the name of an external Parquet table in the catalogue.
         partitionSchema: the partition columns, ``"day date, n int"`` or a ``StructType``; inferred from folder names
             by default.
         collectStats: whether to store the files' statistics in the log; only footers are read.
         hadoopConf: options of the store.
 
-        If there is a Delta table already, nothing happens.  Raises ``CorruptFileError`` for a file that is not
-        Parquet, ``SchemaMismatchError`` for files that cannot be one table, ``InvalidArgumentError`` for folders that
-        contradict each other.
+        If there already is a Delta table, nothing happens.  Raises ``CorruptFileError`` for a file that is not
+        Parquet, ``SchemaMismatchError`` for files that cannot form one table, and ``InvalidArgumentError`` for folders
+        that contradict each other.
 
         >>> spark.range(3).write.mode("overwrite").parquet("lake/parquet")
         >>> DeltaTable.convertToDelta(spark, "parquet.`lake/parquet`").toDF().count()
@@ -168,12 +168,12 @@ class DeltaTable(SessionTable):
         return cls(sparkSession, path, hadoopConf or {})
 
     def delete(self, condition: str | Column | None = None) -> None:
-        """Delete the rows for which ``condition``, a SQL string or a column, is true; all rows without one.
+        """Delete the rows for which ``condition``, a SQL string or a column, is true; all rows without a condition.
 
-        Tables with deletion vectors get new vectors; in others, files with such rows are rewritten.  If no row matches,
-        nothing is committed; :meth:`history` has the metrics.
+        Tables with deletion vectors get new vectors; in other tables, files with such rows are rewritten.  If no row
+        matches, nothing is committed.  :meth:`history` has the metrics.
 
-        Raises ``TypeError`` for anything else, and ``ConflictError`` if a concurrent commit conflicts.
+        Raises ``TypeError`` for other types, and ``ConflictError`` if a concurrent commit conflicts.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/delete", mode="overwrite")
@@ -186,7 +186,7 @@ class DeltaTable(SessionTable):
         delete_rows(self._spark, table, checked_condition(condition), alias=self._named, frames=self._frames)
 
     def update(self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None) -> None:
-        """Update the rows for which ``condition`` is true; all rows without one.
+        """Update the rows for which ``condition`` is true; all rows without a condition.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class DeltaTable(SessionTable):
         set: SQL strings or columns over the old row, by column (``"a"``, or ``"a.b"`` for a field of a struct).
 
         Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types, ``SchemaMismatchError`` for
-        an unknown column, ``ConstraintViolatedError`` for a row that breaks a rule of the table, ``WriteFailedError``
+        an unknown column, ``ConstraintViolatedError`` for a row that violates a rule of the table, ``WriteFailedError``
         for a failed job, and ``ConflictError`` if a concurrent commit conflicts.
 
         >>> import trilake
@@ -216,17 +216,17 @@ class DeltaTable(SessionTable):
         lite: bool | None = None,
         inventory: DataFrame | None = None,
     ) -> DataFrame:
-        """Delete the files that no version within the retention needs; the DataFrame returned is empty.
+        """Delete the files that no version within the retention needs; returns an empty DataFrame.
 
         Parameters
         ----------
-        retentionHours: how long removed files are kept; by default the table's ``delta.deletedFileRetentionDuration``,
+        retentionHours: how long to keep removed files; by default the table's ``delta.deletedFileRetentionDuration``,
             or a week.
         dryRun: delete nothing, and return the paths of the files that would be deleted.
-        lite: find files by the log only, without listing the folder.
+        lite: find files only from the log, without listing the folder.
         inventory: the folder's files as a DataFrame of path, length, isDir and modificationTime.
 
-        Raises ``InvalidArgumentError`` for a retention shorter than the table's, unless
+        Raises ``InvalidArgumentError`` for a retention below the table's, unless
         ``spark.databricks.delta.retentionDurationCheck.enabled`` is false.
 
         >>> import trilake
@@ -240,8 +240,8 @@ class DeltaTable(SessionTable):
     def restoreToVersion(self, version: int) -> DataFrame:
         """Restore ``version`` as a new version; returns one row of metrics.
 
-        Raises ``ValueError`` for a version that is not an integer, ``MissingFileError`` if files of that version
-        were deleted, unless ``spark.sql.files.ignoreMissingFiles`` is true.
+        Raises ``ValueError`` if ``version`` is not an integer, and ``MissingFileError`` if files of that version were
+        deleted, unless ``spark.sql.files.ignoreMissingFiles`` is true.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/restore", mode="overwrite")
@@ -256,7 +256,8 @@ class DeltaTable(SessionTable):
         return restore_table(self._spark, self._log(), version=version)
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
-        """Restore the version that was the newest at a time, such as ``2024-05-01 12:30:00`` in the session's zone.
+        """Restore the version that was the newest at a time, such as ``2024-05-01 12:30:00`` in the session's time
+        zone.
 
         ``timestamp`` is that time.  Raises ``ValueError`` if it is not a string, ``VersionNotFoundError`` for a time
         before the first version, and the errors of :meth:`restoreToVersion`.
@@ -281,7 +282,7 @@ class DeltaTable(SessionTable):
         Parameters
         ----------
         target: a path, ``delta.`/path```, or a name in the catalogue.
-        isShallow: refer to this table's files instead of copying them.
+        isShallow: reference this table's files instead of copying them.
         replace: replace an existing table.
         properties: table properties that override this table's.
 
@@ -303,12 +304,12 @@ class DeltaTable(SessionTable):
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Like :meth:`clone`, of an older version.
+        """Like :meth:`clone`, for an older version.
 
         Parameters
         ----------
         version: the version to clone.
-        target, isShallow, replace, properties: those of :meth:`clone`.
+        target, isShallow, replace, properties: as in :meth:`clone`.
 
         Raises ``VersionNotFoundError``, and ``TableExistsError`` if the target exists.
 
@@ -329,12 +330,12 @@ class DeltaTable(SessionTable):
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Like :meth:`clone`, of the version that was the newest at a time in the session's zone.
+        """Like :meth:`clone`, for the version that was the newest at a time in the session's time zone.
 
         Parameters
         ----------
         timestamp: the time, such as ``2024-05-01 12:30:00``.
-        target, isShallow, replace, properties: those of :meth:`clone`.
+        target, isShallow, replace, properties: as in :meth:`clone`.
 
         Raises ``VersionNotFoundError``, and ``TableExistsError`` if the target exists.
 
@@ -370,7 +371,7 @@ class DeltaTable(SessionTable):
 
         Parameters
         ----------
-        source: a DataFrame; or Arrow, pandas or polars data, which expressions call ``source``.
+        source: a DataFrame; or Arrow, pandas or polars data, which has the name ``source`` in expressions.
         condition: a SQL string or a column.
         round_times: whether to truncate times in nanoseconds to microseconds, the precision of tables; otherwise they
             must be whole microseconds.
@@ -390,7 +391,7 @@ class DeltaTable(SessionTable):
         return DeltaMergeBuilder(self._spark, self._open_to_change, request)
 
     def optimize(self) -> DeltaOptimizeBuilder:
-        """Describe an OPTIMIZE command: ``where`` chooses partitions, an ``execute`` method runs it.
+        """Describe an OPTIMIZE command: ``where`` selects partitions, and an ``execute`` method runs it.
 
         >>> import trilake
         >>> for n in range(3):
@@ -421,10 +422,10 @@ class DeltaTable(SessionTable):
         self._alter().upgrade_protocol(readerVersion, writerVersion)
 
     def addFeatureSupport(self, featureName: str) -> None:
-        """Add the table feature ``featureName``, and those it needs, to the table's protocol.
+        """Add the table feature ``featureName``, and its dependencies, to the table's protocol.
 
-        Raises ``UnsupportedProtocolError`` for a feature that is unknown or that this library cannot write; it can be
-        caught as ``Py4JJavaError`` too, which delta-spark raises here.
+        Raises ``UnsupportedProtocolError`` for a feature that is unknown or that trilake cannot write; it can also be
+        caught as ``Py4JJavaError``, which delta-spark raises here.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "lake/feature", mode="overwrite")
@@ -445,7 +446,7 @@ class DeltaTable(SessionTable):
 
         ``truncateHistory`` removes log entries older than a day if they still need the feature.  Raises
         ``FeatureInUseError``, which says what is left to do, and ``InvalidArgumentError`` for a feature that the table
-        lacks or that cannot be dropped, and for ``truncateHistory`` if readers need not know the feature.
+        lacks or that cannot be dropped, and for ``truncateHistory`` with a feature that readers need not support.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "lake/drop-feature", mode="overwrite")

@@ -79,7 +79,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
     >>> made.toDF().columns, trilake.open("lake/events").metadata.partition_columns
     (['at', 'day'], ('day',))
 
-    By a name of Spark's catalogue, of a schema, with clustering columns:
+    With a name in Spark's catalogue, a schema, and clustering columns:
 
     >>> made = (
     ...     trilake.DeltaTable.createOrReplace(spark)
@@ -136,14 +136,14 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
 
         Parameters
         ----------
-        colName: its name.
-        dataType: a type of Spark, or its SQL.
-        nullable: whether it may hold nulls.
+        colName: the name of the column.
+        dataType: a Spark type, or its SQL.
+        nullable: whether the column may hold nulls.
         generatedAlwaysAs: a SQL expression over other columns, for a generated column; or an ``IdentityGenerator`` for
-            values that writes cannot state.
-        generatedByDefaultAs: an ``IdentityGenerator`` for values that writes don't state.
+            values that writes cannot set.
+        generatedByDefaultAs: an ``IdentityGenerator`` for values that writes omit.
         comment: describes the column.
-        default: a SQL expression for values that writes don't state.
+        default: a SQL expression for values that writes omit.
 
         Raises ``TypeError`` for arguments of other types, ``ValueError`` for both kinds of generated values,
         ``InvalidArgumentError`` for an unknown type.
@@ -168,7 +168,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         return self._add(replace(field, nullable=nullable, metadata=metadata))
 
     def addColumns(self, cols: T.StructType | Iterable[T.StructField]) -> Self:
-        """Add the columns ``cols``: a schema, or its fields.  Raises ``TypeError`` for anything else."""
+        """Add the columns ``cols``: a schema, or its fields.  Raises ``TypeError`` for other types."""
         if not isinstance(cols, list | tuple | T.StructType):
             raise _wrong("Column list must be list of StructField or StructType", cols)
         for f in cols:
@@ -187,7 +187,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         return self
 
     def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> Self:
-        """Set the clustering columns: ``cols`` are passed one by one or as one list; nested ones with dots."""
+        """Set the clustering columns, passed one by one or as one list; nested columns have dots."""
         self._table = replace(self._table, cluster_by=_strings("Clustering column", cols))
         return self
 
@@ -228,7 +228,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
             except TableExistsError:
                 if self._mode in ("create", "replace") or find_table(self._spark, named) is None:
                     raise
-                return self.execute()  # created concurrently
+                return self.execute()  # another process has created the table
         return self._open_table(self._spark, path, self._options)
 
     def _run(self, path: str, name: str | None, existing: str | None) -> None:
@@ -253,7 +253,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
             raise TableNotFoundError(f"table {name} cannot be found", help=e.help, **e.context) from e
 
     def _place(self, existing: str | None) -> str:
-        """The table's location: as stated, that of the existing name, or the default of a new name."""
+        """The table's location: as given, or of the existing name, or the default of a new name."""
         if self._name is None and self._location is None:
             raise InvalidArgumentError(
                 "a table needs a name or a location",
@@ -298,14 +298,14 @@ def _column(name: str, kind: str | T.DataType) -> StructField:
 
 
 def _from_spark(f: T.StructField) -> StructField:
-    """Spark's field, with the identity and generation rules in its metadata."""
+    """Convert a field of Spark, with the identity and generation rules in its metadata."""
     field = from_spark(T.StructType([f]), keep_nullability=True).fields[0]
     rules = {k: v for k, v in (f.metadata or {}).items() if k.startswith(("delta.identity.", "delta.generation"))}
     return without_limits(StructType((replace(field, metadata={**field.metadata, **rules}),))).fields[0]
 
 
 def described_schema(schema: T.StructType) -> StructType:
-    """The columns of a new table for Spark's columns, with comments, defaults and rules."""
+    """Convert Spark's columns to those of a new table, with comments, defaults and rules."""
     return StructType(tuple(_from_spark(f) for f in schema.fields))
 
 

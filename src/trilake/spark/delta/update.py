@@ -1,7 +1,7 @@
 """UPDATE on Spark, which evaluates condition and values: any SQL or column, including UDFs.
 
-One pass: Spark scans the files that can match with each row's address, computes the new rows, and passes matching rows
-to Python, which applies the table's rules, writes them, and returns the addresses of the old rows.
+One pass: Spark scans the files that can match, with the address of each row, and computes the new rows.  Python gets
+the matching rows, applies the table's rules, writes them, and returns the addresses of the old rows.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def update_rows(
     alias: str | None = None,
     frames: FrameColumns | None = None,
 ) -> ChangeResult:
-    """Update the rows of an open table for which ``condition`` is true; all rows without one.
+    """Update the rows of an open table for which ``condition`` is true; all rows without a condition.
 
     ``frames`` has the frames whose columns condition and values may name.
 
     Raises ``FilterError`` and ``ExpressionError`` for expressions that Spark cannot resolve, and ``WriteFailedError``,
-    with nothing committed, if the job failed.
+    with nothing committed, if the job fails.
     """
     skipped = ChangeResult("UPDATE", table.version, {"numUpdatedRows": 0}, committed=False)
     columns = frames or FrameColumns()
@@ -111,7 +111,7 @@ def _update(
             empty = empty_frame(spark, snapshot.schema)
             named = empty if alias is None else empty.alias(alias)
             frame = frames.added(named, values.values())
-            _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # Connect analyses here
+            _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # Connect analyses the plan here
         return command.finish(files, [])
     addressed = addressed_rows(spark, table, files, row_ids=True)
     rules = update_rules(
@@ -139,7 +139,7 @@ def _update(
     with overflows_named(narrowed=True, condition=OF_CHANGES), others as read_outside:
         outcomes = run_over_rows(rows, job, table.log, command.job_id, "update")
         other_reads = read_outside()
-    # Positions in the snapshot instead of the scan.
+    # Use positions in the snapshot, not in the scan.
     parts = [replace(p, taken={int(addressed.files[n]): rows for n, rows in p.taken.items()}) for p in outcomes]
     return command.finish(files, parts, SparkRunner(spark), other_reads=other_reads)
 
@@ -171,7 +171,7 @@ def _new_rows(
 def _changed_columns(
     frame: DataFrame, changed_schema: StructType, values: Mapping[tuple[str, ...], Column]
 ) -> list[Column]:
-    """The columns of the table, with new values at some paths, in the types of the table.
+    """The columns of the table in the table's types, with new values at some paths.
 
     Raises ``SchemaMismatchError`` for a struct that does not fit, and Spark's analysis errors.
     """
@@ -200,7 +200,7 @@ def _value(
     if not any(p[: len(path)] == path for p in new):
         return old
     assert isinstance(field.dataType, T.StructType)
-    # If the struct was null, it becomes non-null, and its other fields are null.
+    # A struct that was null becomes non-null, with its other fields null.
     return F.struct(
         *(_value(old.getField(f.name), f, (*path, f.name), new, rules).alias(f.name) for f in field.dataType.fields)
     )

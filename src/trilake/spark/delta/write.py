@@ -1,4 +1,4 @@
-"""Write a DataFrame to a Delta table: by Spark's Parquet writer if possible, otherwise as Arrow in Spark's tasks."""
+"""Write a DataFrame to a Delta table: with Spark's Parquet writer if possible, otherwise as Arrow in Spark's tasks."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def write_dataframe(
 ) -> WriteResult:
     """Write the rows as one Spark job, or in this process if the driver has them, and commit.
 
-    Session settings apply where the request states nothing, see :func:`trilake.spark.delta.settings.with_session`.
-    ``seen`` is the table, if it was opened already.  ``here`` are the rows, if this process has them already: then
-    ``df`` only states their columns and session.
+    Session settings apply if the request does not override them; see :func:`trilake.spark.delta.settings.with_session`.
+    ``seen`` is the table, if it was opened already.  ``here`` are the rows, if this process already has them; ``df``
+    then only gives their columns and session.
 
-    Raises ``WriteFailedError`` if a task failed: then nothing is committed, and the error says which files remain.
+    Raises ``WriteFailedError`` if a task fails: nothing is then committed, and the error says which files remain.
     """
     store = session_options(df.sparkSession, uri, store)
     log = session_log(df.sparkSession, open_store(uri, store))
@@ -83,10 +83,10 @@ def write_dataframe(
         request = replace(request, txn=txn)
     reads = own_reads(df, log.store.uri)
     if reads.version is not None and seen is None and request.replaces:
-        # The rows are those of that version: later writes are checked for conflicts before they are replaced.
+        # The rows belong to that version: check later commits for conflicts before replacing their rows.
         seen = log.snapshot(reads.version)
         if _replaces_all(seen, request, uri) and log.head().version > reads.version:
-            request = replace(request, isolation="Serializable")  # concurrent appends must not stay
+            request = replace(request, isolation="Serializable")  # rows that concurrent appends add must not stay
     zoned = not is_utc(df.sparkSession)
     if request.replace_where is not None and (zoned or not reads_quotes_plainly(df.sparkSession)):
         with suppress(TableNotFoundError):  # a new table
@@ -116,7 +116,7 @@ def write_dataframe(
                     written = _write(rows, uri, store, log, plan.files)
             plan = replace(plan, read=read())
     except TrilakeError:
-        raise  # about the rows; no files remain
+        raise  # a problem with the rows; no files remain
     except Exception as e:  # noqa: BLE001 - any error of a failed job
         raise failed_job(e, log, plan.files.job_id, "write") from None
     result = finish(log, plan, written, run=SparkRunner(df.sparkSession))
@@ -125,7 +125,7 @@ def write_dataframe(
 
 
 def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan) -> list[WrittenFiles]:
-    """Write in Spark's tasks: by Spark itself if it can, through Arrow elsewhere."""
+    """Write in Spark's tasks: with Spark's own writer if possible, otherwise through Arrow."""
     refusal = native_write_refusal(rows, log.store, files)
     if refusal is None:
         return [write_natively(rows, log.store, files)]
@@ -169,4 +169,4 @@ class _WriteTask:
         try:
             return write_files(open_store(self.uri, dict(self.options)), self.files, batches, task=task)
         except (SchemaMismatchError, InvalidArgumentError, IdentityOverflowError) as e:
-            return e  # returned: another attempt would fail again
+            return e  # returned, not raised, since another attempt would fail again

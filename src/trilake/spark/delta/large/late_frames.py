@@ -1,6 +1,6 @@
 """Frames over Delta tables with very many files, which are listed only when Spark plans a query.
 
-The query's conditions are applied while the checkpoint is read, piece by piece; this process and Spark see only the
+The query's conditions are applied while the checkpoint is read, piece by piece, so this process and Spark hold only the
 matching files.  A query without a condition lists all files, because Spark needs them.
 """
 
@@ -50,15 +50,15 @@ _log = logging.getLogger("trilake.spark")
 
 
 def late_frame(spark: SparkSession, table: ArrowDeltaTable, *, newest: bool) -> DataFrame | None:
-    """The frame of an open table whose checkpoint is not read yet; ``None`` if its files must be listed first.
+    """The frame of an open table whose checkpoint has not been read; ``None`` if its files must be listed first.
 
-    ``newest``: read without time travel.  Raises ``NativeScanError`` if Spark cannot read the files.
+    ``newest`` says that the read has no time travel.  Raises ``NativeScanError`` if Spark cannot read the files.
     """
     pending = table.opened
     if is_connect(spark) or not isinstance(pending, PendingSnapshot):
         return None
     if is_on(pending.metadata.configuration, row_tracking.ENABLED):
-        return None  # row tracking facts of each file are part of the plan
+        return None  # the plan contains row tracking facts of each file
     key = sha256(repr((pending.uri, pending.segment, pending.metadata, newest)).encode()).digest()
     scan: NativeScan | None = cached_value(spark, key)
     if scan is None:
@@ -77,7 +77,7 @@ def late_frame(spark: SparkSession, table: ArrowDeltaTable, *, newest: bool) -> 
 
 @dataclass(frozen=True)
 class _LargeTable:
-    """A table version; only its files with deletion vectors are listed.  ``size`` is approximate."""
+    """A version of a table, of which only files with deletion vectors are listed.  ``size`` is approximate."""
 
     log: DeltaLog
     pending: PendingSnapshot
@@ -86,7 +86,7 @@ class _LargeTable:
 
     @staticmethod
     def of(log: DeltaLog, pending: PendingSnapshot) -> _LargeTable | None:
-        """The version, or ``None`` if all files must be listed."""
+        """The version; ``None`` if all files must be listed."""
         if not has_feature(pending.protocol, "deletionVectors") and (size := _stated_size(log, pending)) is not None:
             return _LargeTable(log, pending, size, empty_state().adds)
         table_outline = outline(log, pending)
@@ -141,7 +141,7 @@ class _LargeTable:
         return pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.array([], pa.string())
 
     def _slots(self, files: pa.Table) -> Integers | None:
-        """The index of each file among those with vectors; the number after the last one for others."""
+        """For each file, its index among the files with vectors, or the number after the last one."""
         valid = pc.is_valid(files["deletionVector"])
         slots = np.full(files.num_rows, self.marked.num_rows, np.int64)
         positions = pc.index_in(file_keys(files.filter(valid)), value_set=self._keys)
@@ -157,13 +157,13 @@ class _LargeTable:
 
 
 def _stated_size(log: DeltaLog, pending: PendingSnapshot) -> int | None:
-    """The approximate size of the table by a checksum file, or ``None``."""
+    """The approximate size of the table, from a checksum file; ``None`` if there is none."""
     version = pending.segment.checkpoint_version
     if pending.segment.checksum is None or version is None:
         return None
     try:
         checksum = read_checksum(log.store, version)
-    except TrilakeError:  # damaged: readers don't need it
+    except TrilakeError:  # it is damaged, and readers do not need it
         return None
     newer = int(pc.sum(pending.newer.adds["size"]).as_py() or 0)
     return None if checksum is None else checksum.table_size_bytes + newer

@@ -1,4 +1,4 @@
-"""Find the files of a large table for a filter: in this process, or by a job if there are very many."""
+"""Find the files of a large table for a filter: in this process or, if there are very many, in a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trilake.errors import TrilakeError
 from trilake.expr import Filter
 from trilake.spark.session.large_tables import SparkJobs, by_jobs
 
-#: A process looks up a million files per second, with 8 bytes of memory for each, so a job pays off late.
+#: One process looks up a million files per second, with 8 bytes of memory per file, so a job pays off late.
 _FEWER = 5
 _log = logging.getLogger("trilake.spark")
 
@@ -29,8 +29,8 @@ def look_up(
 ) -> Snapshot:
     """The version with at least the files that may have a row for which ``filter`` is true.
 
-    ``whole`` reads all files, if needed.  If a job fails, for example because tasks cannot see the table, this process
-    does the work.
+    ``whole`` reads all files, if that is necessary.  If a job fails, for example because tasks cannot see the table,
+    this process does the work.
     """
     if filter is None or isinstance(opened, Snapshot):
         return snapshot_for(log, opened, filter, whole)

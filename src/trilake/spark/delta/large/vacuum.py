@@ -10,7 +10,7 @@ The steps, with the rules and pure functions of :mod:`trilake.delta.commands.mai
       --> remove empty folders --> commit VACUUM END
 
 The driver holds the commits since the checkpoint, counts, and the folders of a local disk.  Results of tasks are never
-recomputed: if an executor is lost, the vacuum fails, and deletes nothing more.
+recomputed: if an executor is lost, the vacuum fails and deletes nothing more.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class LargeVacuum:
 
 
 def is_large(spark: SparkSession, log: DeltaLog) -> bool:
-    """Whether the table's newest version has more files than the session allows for this process.
+    """Whether the table's newest version has more files than the session allows in this process.
 
     Raises ``InvalidArgumentError`` if the setting is not a number.
     """
@@ -112,7 +112,7 @@ def vacuum_large(
     folders = Folders(0)
     if store.local_path("x") is not None:
         folders = list_folders(store, LISTING.empty_table(), scope.cutoff, scope.names, Territory(store))
-    # Listed before the version is opened: it has all files that were committed until now.
+    # List before opening the version: the version then has all files that were committed before the listing.
     listing = _list_old_files(spark, store, scope, links=folders.links)
     version = log.opened()
     old = listing.where(F.col("path").isNotNull())
@@ -150,7 +150,7 @@ def _total(files: DataFrame) -> tuple[int, int]:
 
 
 def _list_old_files(spark: SparkSession, store: Store, scope: VacuumScope, *, links: bool) -> DataFrame:
-    """The old files, and a row without a path per task with its number of folders."""
+    """The old files, and for each task a row without a path that has its number of folders."""
     read = OldFiles(store, scope.cutoff, tuple(scope.names), links)
     return task_rows(spark, read, parts(store), OLD_FILES).localCheckpoint(eager=True)
 
@@ -163,7 +163,7 @@ def _unreferenced(
     commits: list[tuple[int, ObjectMeta]],
     cutoff: int,
 ) -> DataFrame:
-    """The files that versions since the cut-off time do not need."""
+    """The files that no version since the cut-off time needs."""
     if isinstance(version, PendingSnapshot):
         rare = checkpoint_actions(log.store, version.segment)
         tasks, touched = tasks_of(version, rare, commits), version.touched
@@ -174,7 +174,7 @@ def _unreferenced(
     references = task_rows(spark, read, tasks, REFERENCES).localCheckpoint(eager=True)
     if isinstance(version, PendingSnapshot):
         row = references.where("kind = 'files'").agg(F.sum("files"), F.sum("bytes")).collect()[0]
-        # A lost line of the log would turn needed files into garbage.
+        # A lost line of the log would make needed files look like garbage.
         compare(log.store, version.segment, int(row[0] or 0), int(row[1] or 0), rare)
     keys = references.where("kind = 'key'").select(F.col("text").alias("named_path")).distinct()
     names = references.where("kind = 'name'").select(F.col("text").alias("named_name")).distinct()
@@ -192,14 +192,14 @@ def _minus(files: DataFrame, others: DataFrame) -> DataFrame:
 
 
 def _without_rows_of(files: DataFrame, others: DataFrame, same: Column) -> DataFrame:
-    """An anti-join, by sort-merge: Spark would broadcast checkpointed rows of any size."""
+    """An anti-join by sort-merge, since Spark would broadcast checkpointed rows of any size."""
     return files.join(others.hint("merge"), same, "left_anti")
 
 
 def _without_foreign(
     spark: SparkSession, log: DeltaLog, version: Snapshot | PendingSnapshot, files: DataFrame
 ) -> tuple[DataFrame, int]:
-    """The files that this table's writers can have written, and the number of others."""
+    """The files that writers of this table may have written, and the number of other files."""
     provider = version.metadata.provider.lower()
     judged = map_rows(files, _Doubtful(born(log, version), provider), f"{OLD_FILES}, doubtful boolean")
     judged = judged.localCheckpoint(eager=True)
@@ -216,7 +216,7 @@ def _without_foreign(
 
 @dataclass(frozen=True)
 class _Doubtful:
-    """Marks files that this table's writers cannot have written."""
+    """Marks files that writers of this table cannot have written."""
 
     born: int
     provider: str
@@ -230,7 +230,7 @@ class _Doubtful:
 
 @dataclass(frozen=True)
 class _Deletion:
-    """Deletes files, except for those needed by the latest commits."""
+    """Deletes files, except those that the latest commits need."""
 
     store: Store
     stay: References
@@ -244,11 +244,11 @@ class _Deletion:
             yield pa.RecordBatch.from_arrays([pa.array([len(keys)], pa.int64())], ["deleted"])
 
 
-# --- List the old files of a table's folder in Spark tasks, one per folder of the first level -------------------------
-# A nested table is recognised by its files, so each folder is listed as a whole.  A table whose files are all in one
-# folder is listed by one task.
+# --- List the old files of a table's folder in Spark tasks, one per first-level folder --------------------------------
+# A nested table is recognised by its files, so each folder is listed as a whole.  If all files of a table are in one
+# folder, one task lists it.
 
-#: With more files than this in the table's own folder, one task lists the whole table.
+#: With more files than this directly in the table's folder, one task lists the whole table.
 _LOOSE = 10_000
 #: Sorts after everything inside a folder.
 _LAST = "\U0010ffff"
@@ -258,7 +258,7 @@ OLD_FILES = "path string, size long, modified_ms long"
 
 
 def parts(store: Store) -> list[str]:
-    """The parts for tasks: first-level folders, and ``""`` for the files next to them; ``["/"]`` for everything."""
+    """The parts for tasks: first-level folders, and ``""`` for the files beside them; ``["/"]`` for everything."""
     folders: list[str] = []
     loose = 0
     for entry in first_level(store):
@@ -293,7 +293,7 @@ def first_level(store: Store) -> Iterator[str | ObjectMeta]:
 class OldFiles:
     """Lists a part of a table: its own files that are older than the cut-off time and not hidden.
 
-    ``links``: there may be links to files.
+    ``links`` says whether there may be links to files.
     """
 
     store: Store
@@ -317,12 +317,12 @@ class OldFiles:
         yield from files.to_batches(max_chunksize=64 * 1024)
 
 
-# --- Spark tasks that read the files to keep from parts of a checkpoint and from commits ------------------------------
+# --- Spark tasks that read from parts of a checkpoint and from commits which files to keep ----------------------------
 
-#: Bytes of a checkpoint, and commits, per task.
+#: Per task, bytes of a checkpoint, and commits.
 _SHARE_BYTES, _COMMITS = 64 << 20, 16
 #: Columns of the rows.  ``kind`` is ``key`` for a path below the table, ``name`` for a file name to keep in any folder,
-#: ``every`` to keep all deletion vectors, ``files`` for the number and bytes of a part's files.
+#: ``every`` to keep all deletion vectors, or ``files`` for the number and bytes of a part's files.
 REFERENCES = "kind string, text string, files long, bytes long"
 _SCHEMA = pa.schema([("kind", pa.string()), ("text", pa.string()), ("files", pa.int64()), ("bytes", pa.int64())])
 

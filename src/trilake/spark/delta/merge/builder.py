@@ -28,9 +28,9 @@ class DeltaMergeBuilder(PublicNames):
     """Builds a MERGE: clauses for matched rows, and for source and target rows without a match; then :meth:`execute`.
 
     Each kind can have any number of clauses: the first one whose condition is true for a row applies, and only the last
-    may have no condition.  Conditions and values are SQL strings or columns.  Those of
-    ``whenMatched`` clauses see both tables, those of ``whenNotMatched`` the source, those of ``whenNotMatchedBySource``
-    the target.  Builders are immutable: every call returns a new one.
+    may omit the condition.  Conditions and values are SQL strings or columns.  In ``whenMatched`` clauses they see both
+    tables, in ``whenNotMatched`` clauses the source, and in ``whenNotMatchedBySource`` clauses the target.  Builders
+    are immutable: every call returns a new one.
 
     >>> import trilake
     >>> _ = trilake.write(spark.sql("SELECT 1 AS id, 'old' AS s"), "lake/people", mode="overwrite")
@@ -63,16 +63,16 @@ class DeltaMergeBuilder(PublicNames):
         self._spark, self._open_table, self._request = spark, open_table, request
 
     def whenMatchedUpdate(self, condition: Condition = None, set: Assigned = None) -> DeltaMergeBuilder:
-        """Update matched rows of the target: ``set`` are the new values by column, ``"a.b"`` for a nested one.
+        """Update matched rows of the target: ``set`` are the new values by column, ``"a.b"`` for a nested column.
 
-        ``condition`` chooses among the matched rows; all without one.
+        ``condition`` selects some of the matched rows; by default, all are updated.
 
         Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types.
         """
         return self._with("matched", "update", condition, _checked_values(set, "'set' in whenMatchedUpdate"))
 
     def whenMatchedUpdateAll(self, condition: Condition = None) -> DeltaMergeBuilder:
-        """Update all columns of matched rows, or of those with ``condition``, from the source's of the same names.
+        """Update all columns of matched rows, or of those with ``condition``, from source columns of the same names.
 
         Raises ``TypeError`` for a condition that is neither a string nor a column.
         """
@@ -86,9 +86,9 @@ class DeltaMergeBuilder(PublicNames):
         return self._with("matched", "delete", condition)
 
     def whenNotMatchedInsert(self, condition: Condition = None, values: Assigned = None) -> DeltaMergeBuilder:
-        """Insert source rows that match nothing: ``values`` by column of the target.
+        """Insert source rows without a match: ``values`` by column of the target.
 
-        ``condition`` chooses among these rows; all without one.
+        ``condition`` selects some of these rows; by default, all are inserted.
 
         Raises ``ValueError`` without ``values``, ``TypeError`` for arguments of other types.
         """
@@ -97,16 +97,16 @@ class DeltaMergeBuilder(PublicNames):
         )
 
     def whenNotMatchedInsertAll(self, condition: Condition = None) -> DeltaMergeBuilder:
-        """Insert source rows that match nothing, or those with ``condition``: all columns from those of the same names.
+        """Insert source rows without a match, or those with ``condition``: all columns, from those of the same names.
 
         Raises ``TypeError`` for a condition that is neither a string nor a column.
         """
         return self._with("not_matched", "insert", condition)
 
     def whenNotMatchedBySourceUpdate(self, condition: Condition = None, set: Assigned = None) -> DeltaMergeBuilder:
-        """Update rows of the target that no source row matches: ``set`` are the new values by column.
+        """Update rows of the target without a match in the source: ``set`` are the new values by column.
 
-        ``condition`` chooses among these rows; all without one.
+        ``condition`` selects some of these rows; by default, all are updated.
 
         Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types.
         """
@@ -114,7 +114,7 @@ class DeltaMergeBuilder(PublicNames):
         return self._with("not_matched_by_source", "update", condition, values)
 
     def whenNotMatchedBySourceDelete(self, condition: Condition = None) -> DeltaMergeBuilder:
-        """Delete rows of the target that no source row matches, or those with ``condition``.
+        """Delete rows of the target without a match in the source, or those with ``condition``.
 
         Raises ``TypeError`` for a condition that is neither a string nor a column.
         """
@@ -130,8 +130,8 @@ class DeltaMergeBuilder(PublicNames):
     def withTransaction(self, appId: str, version: int) -> DeltaMergeBuilder:
         """Record ``version`` of the application ``appId`` as a ``txn`` action of the commit.
 
-        Of two concurrent merges for one version, the second is refused as a conflict; the caller must check whether the
-        table has the version already.
+        If two merges for one version run concurrently, the second is refused as a conflict; the caller must check
+        whether the table already has the version.
         """
         return DeltaMergeBuilder(self._spark, self._open_table, replace(self._request, txn=(appId, version)))
 
@@ -142,7 +142,7 @@ class DeltaMergeBuilder(PublicNames):
 
         Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for invalid clauses, Spark's errors for expressions
         that cannot be resolved, ``AmbiguousMergeError`` if several source rows would change one row,
-        ``ConstraintViolatedError`` for a new row that breaks a rule of the table, ``WriteFailedError`` for a failed
+        ``ConstraintViolatedError`` for a new row that violates a rule of the table, ``WriteFailedError`` for a failed
         job, and ``ConflictError`` if a concurrent commit conflicts.
         """
         try:
@@ -162,7 +162,7 @@ class DeltaMergeBuilder(PublicNames):
 
 
 def _checked_values(values: Assigned, argument: str) -> dict[str, Any]:
-    """The values, if they are strings and columns."""
+    """The values, checked to be strings or columns."""
     assignment_columns(values, argument)
     assert values is not None
     return dict(values)

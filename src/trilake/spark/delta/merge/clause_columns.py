@@ -1,4 +1,4 @@
-"""The clauses of a MERGE as columns of Spark's frames: each row's clause, and the new value of each column."""
+"""The clauses of a MERGE as columns of Spark's frames: the clause of each row, and the new value of each column."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HOISTED = "__trilake_value_"
 
 @dataclass(frozen=True)
 class SparkClause:
-    """A clause and its number; ``rules`` are those of its new rows, ``None`` for a delete."""
+    """A clause and its number; ``rules`` apply to its new rows, ``None`` for a delete."""
 
     number: int
     clause: ResolvedClause[Expr]
@@ -72,7 +72,7 @@ class SparkClause:
 
     @property
     def expressions(self) -> dict[Path, Expr]:
-        """The expressions of its values, by target path."""
+        """The expressions of its values, by path in the target."""
         out: dict[Path, Expr] = {}
         for name, value in self.clause.values.items():
             _collect(value, (name,), out)
@@ -91,8 +91,8 @@ def _collect(value: Any, path: Path, out: dict[Path, Expr]) -> None:
 class Sides:
     """The frames of both tables; ``target`` is ``None`` if only source rows are read.
 
-    ``before`` and ``after`` are the table's schemas before and after schema evolution.  ``evolve``: the schema may
-    evolve, and structs may lack fields.
+    ``before`` and ``after`` are the table's schemas before and after schema evolution.  ``evolve`` says that the schema
+    may evolve, so that structs may lack fields.
     """
 
     source: DataFrame
@@ -105,7 +105,7 @@ class Sides:
 
     @cached_property
     def types_before(self) -> T.StructType:
-        """The table's columns as Spark reads them."""
+        """The table's columns in Spark's types."""
         return to_spark(read_schema(self.before))
 
     @cached_property
@@ -135,7 +135,7 @@ class Values:
     def __init__(self, sides: Sides, frame: DataFrame, clauses: Sequence[SparkClause], *, hoist: bool = False) -> None:
         """Resolve the clauses' expressions in ``frame``.
 
-        ``hoist`` adds them as columns to :attr:`frame`, for use in a join where their names would be ambiguous.  Raises
+        ``hoist`` adds them as columns to :attr:`frame`, for a join in which their names would be ambiguous.  Raises
         Spark's errors for names that cannot be resolved.
         """
         self.sides, self.clauses, self.frame = sides, clauses, frame
@@ -152,7 +152,7 @@ class Values:
         self.expressions = {key: (e, f.dataType) for (key, e), f in zip(columns.items(), fields, strict=True)}
 
     def choice(self) -> Column:
-        """The number of the first clause for a row, or null."""
+        """The number of the first clause that applies to a row; null if none does."""
         column: Column | None = None
         for c in self.clauses:
             if c.clause.condition is None:
@@ -170,7 +170,7 @@ class Values:
         return out
 
     def column(self, clause: SparkClause, name: str) -> Column | None:
-        """The new value of a column in a clause, or ``None``."""
+        """The new value of a column in a clause; ``None`` if the clause does not set it."""
         if name not in clause.columns:
             return None
         type_ = self.sides.types_after[name].dataType
@@ -214,7 +214,7 @@ def _type_at(type_: T.DataType, path: Path) -> T.DataType:
     return type_
 
 
-# --- the frame that tasks get ----------------------------------------------------------------------------------------
+# --- the frame for tasks ---------------------------------------------------------------------------------------------
 
 
 def new_rows(
@@ -223,10 +223,9 @@ def new_rows(
     values: Sequence[tuple[SparkClause, Mapping[str, Column]]],
     carried: Sequence[Column],
 ) -> DataFrame:
-    """The rows for tasks: the clauses' columns by their names in the table, then ``carried``, which must include
-    :data:`CLAUSE`.
+    """The rows for tasks: the clauses' columns with their names in the table, then ``carried``.
 
-    Rules of the table that only Spark can evaluate are evaluated here.
+    ``carried`` must include :data:`CLAUSE`.  Rules of the table that only Spark can evaluate are evaluated here.
     """
     columns = []
     for f in metadata.schema.fields:
@@ -252,7 +251,7 @@ def _by_clause(assignments: Sequence[tuple[int, Column]], *, everything: bool) -
 def _with_spark_rules(
     rows: DataFrame, metadata: Metadata, clauses: Sequence[SparkClause], spark_names: set[str]
 ) -> DataFrame:
-    """Add defaults, generated columns and constraints that the embedded engine doesn't support."""
+    """Add defaults, generated columns and constraints that the embedded engine does not support."""
     schema = metadata.schema
     first: dict[str, Column] = {}
     second: dict[str, Column] = {}
@@ -274,7 +273,7 @@ def _with_spark_rules(
                 third[e.name] = F.expr(f"CAST(({e.text}\n) AS {sql_type(field.type)})")
             elif e.name.startswith(f"{RESERVED}check_"):
                 checks[e.name] = e.text
-                emptied = c.rules.emptied  # type: ignore[union-attr]  # of the table, so that all clauses say the same
+                emptied = c.rules.emptied  # type: ignore[union-attr]  # of the table, so the same in all clauses
     for stage in (first, second, third):
         if stage:
             rows = rows.withColumns(stage)

@@ -1,14 +1,14 @@
-"""MERGE of a large source by the embedded engine, if driver and tasks share a machine.
+"""MERGE of a large source in the embedded engine, if driver and tasks share a machine.
 
 ::
 
     source --tasks--> Arrow files, mapped --> trilake.delta.commands.merge
 
-A join in Spark caches the source, shuffles all columns of both tables, and passes the result to Python, which writes
-it.  The merge without Spark joins keys, reads only matching rows, and needs memory only for mapped files.  It runs only
-if its result is certainly the same: a merge with an expression that it does not support, or evaluates differently, is
-left to Spark.  If an expression fails on a row, or the source or its matches are too large, the next strategy runs;
-nothing has been written then.
+A join in Spark caches the source, shuffles all columns of both tables, and passes the result to Python for writing.
+The merge without Spark joins keys, reads only matching rows, and needs memory only for mapped files.  It runs only if
+its result is certainly the same: if it does not support an expression, or evaluates it differently, the merge is left
+to Spark.  If an expression fails on a row, or the source or its matches are too large, the next strategy runs; nothing
+has been written then.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import is_utc, reads_quotes_plainly
 from trilake.storage.spill import spilling, temporary_folder
 
-#: Limits on bytes and rows of the source.
+#: Limits on the bytes and rows of the source.
 _MOST_BYTES, _MOST_ROWS = 8 << 30, 32 << 20
-#: Limit on matching pairs of rows: in total, or per row of the source.
+#: Limits on matching pairs of rows: in total, and per row of the source.
 _MOST_PAIRS = (4 << 20, 4)
-#: With more task threads Spark is faster: the embedded merge writes its rows in one thread.
+#: With more task threads, Spark is faster, since the embedded merge writes its rows in one thread.
 _MOST_CORES = 8
 
 
 class EmbeddedMerge:
-    """The merge without Spark, of a source that Spark computes: a :class:`~trilake.spark.delta.merge.run.Strategy`."""
+    """The merge without Spark of a source that Spark computes: a :class:`~trilake.spark.delta.merge.run.Strategy`."""
 
     name = "the embedded engine"
 
@@ -59,13 +59,15 @@ class EmbeddedMerge:
         self._job = job
 
     def can_run(self) -> str | None:
-        """Why the embedded engine may give another result than Spark, or would not be faster."""
+        """Why the embedded engine may give another result than Spark, or would not be faster; ``None`` if it can
+        run.
+        """
         request = self._request
         return request if isinstance(request, str) else None
 
     def run(self) -> MergeResult | str:
-        """Merge, or return why the engine cannot merge these rows."""
-        # Imported late: loading the parser takes a third of a second.
+        """Merge, or return the reason why the engine cannot merge these rows."""
+        # Imported late, since loading the parser takes a third of a second.
         from trilake.delta.commands.merge import match, merge
 
         job, request = self._job, self._request
@@ -146,7 +148,7 @@ def _sql(job: MergeJob) -> tuple[str, list[Clause[str]]] | None:
 
 
 def _sql_of(frame: DataFrame, expression: Expr) -> str | None:
-    """The SQL of an expression of Spark's built-in functions; a SQL string as it is."""
+    """The SQL of an expression of Spark's built-in functions; a SQL string unchanged."""
     try:
         plan = query_execution(frame.select(as_column(expression).alias("v"))).analyzed()
         sql = built_in_sql(lambda: plan.projectList().head().child())
@@ -181,7 +183,7 @@ def _materialized(job: MergeJob) -> Iterator[pa.Table | None]:
 
 @dataclass(frozen=True)
 class _Materialize:
-    """Writes the rows of a task into a file of the folder, and returns its path.
+    """Writes the rows of a task to a file in the folder, and returns its path.
 
     An empty path means that the files of all tasks became too large, or the disk was almost full.
     """

@@ -67,16 +67,16 @@ from trilake.spark.session.settings import is_utc
 
 #: Processes the rows of a task.
 Task = Callable[[Iterator[pa.RecordBatch], int], TaskOutcome | None]
-#: Broadcast a source of up to this many bytes, so that the target is not shuffled.
+#: A source of up to this many bytes is broadcast, so that the target is not shuffled.
 _BROADCAST_BYTES = 64 << 20
-#: Minimum rows of the target for a filter before the join.
+#: The minimum number of target rows for a filter before the join.
 _MANY_ROWS = 1 << 20
 #: Up to this many rows are inserted by the driver, which is faster than a Python job.
 _FEW_INSERTS = 50_000
 
 
 class MergeJob:
-    """A merge: its clauses, its source, and the jobs that move its rows."""
+    """A merge: its clauses, its source, and the jobs that compute and write its rows."""
 
     def __init__(self, spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> None:
         self.spark, self.table, self.request = spark, table, request
@@ -117,7 +117,7 @@ class MergeJob:
         self.feed = records_changes(snapshot) and self.changing
         self.source = self.numbered(request.source)
         self.rules = AssignmentRules.of_changes(spark)
-        #: The reads of source and expressions on the table itself, after they were computed.
+        #: The reads of the table itself by source and expressions, once these have been computed.
         self.reads_besides: Callable[[], ReadSet] = ReadSet
 
     def of_source(self, source: DataFrame, condition: str) -> MergeJob:
@@ -135,7 +135,7 @@ class MergeJob:
         return source.withColumns({SOURCE: F.monotonically_increasing_id(), "__trilake_job": F.lit(self.job_id)})
 
     def sides(self, target: DataFrame | None) -> Sides:
-        """The frames whose columns clauses name."""
+        """The frames whose columns clauses can name."""
         return Sides(
             self.source,
             target,
@@ -150,13 +150,13 @@ class MergeJob:
 
     @cached_property
     def keys(self) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
-        """Columns of the target that must equal something of the source, and conditions on the target only."""
+        """Target columns that must equal source expressions, and conditions that read only the target."""
         if self.request.frames.columns_in([self.request.condition]) and self._shared_names:
-            return (), ()  # its SQL would be ambiguous
+            return (), ()  # the SQL would be ambiguous
         return key_columns(self.spark, self.snapshot, self.source, self.request.condition, self.request.alias)
 
     def look_at_source(self, *, small: bool = True) -> SourceRows:
-        """Compute the source and its properties; ``small`` allows reading all rows of a small one."""
+        """Compute the source and facts about it; with ``small``, all rows of a small source may be read."""
         return look_at_source(
             self.request.source,
             self.source,
@@ -167,7 +167,7 @@ class MergeJob:
         )
 
     def rows_to_insert(self, rows: DataFrame, carried: Sequence[Column], *, chosen: bool = False) -> DataFrame:
-        """The rows that insert clauses make of source rows; ``chosen`` drops those without a clause."""
+        """The rows that insert clauses make from source rows; ``chosen`` drops source rows without a clause."""
         values = Values(self.sides(None), rows, self.inserts)
         rows = rows.withColumn(CLAUSE, values.choice())
         if chosen:
@@ -191,7 +191,7 @@ class MergeJob:
     # --- run and commit -----------------------------------------------------------------------------------------------
 
     def run(self) -> MergeResult:
-        """Move the rows and commit."""
+        """Compute and write the rows, and commit."""
         clock = self.runtime.clock_ms
         source = self.look_at_source()
         count = source.count
@@ -244,7 +244,7 @@ class MergeJob:
         counts: RowCounts,
         times: tuple[int, int],
     ) -> MergeResult:
-        """Commit; ``times`` are when the source was computed and when the rows were found."""
+        """Commit; ``times`` are the times when the source was computed and when the rows were found."""
         now, (source_ms, matched_ms) = self.runtime.clock_ms(), times
         return finish_merge(
             self.log,
@@ -407,8 +407,8 @@ def _text(condition: Expr) -> str:
     return condition if isinstance(condition, str) else column_sql(condition) or str(condition)
 
 
-# --- Filter the target before the join of a MERGE: a bitmap excludes rows whose key is certainly not in the source ----
-# Most rows of a large target match nothing.  Testing a bit costs a tenth of a look-up in the join's hash table.
+# --- Filter the target before the join: a bitmap excludes rows whose key is certainly not in the source ---------------
+# Most rows of a large target match nothing.  Testing a bit costs a tenth of a lookup in the join's hash table.
 
 #: Bits per key: with 32, one in thirty non-matching rows passes.
 _BITS = 32
@@ -416,7 +416,7 @@ _LEAST_BITS = 1 << 12
 
 
 def prefiltered(spark: SparkSession, target: DataFrame, keys: Sequence[KeyValues]) -> DataFrame:
-    """Drop rows of ``target`` that certainly have none of the keys; all rows stay if no key is an integer.
+    """Drop rows of ``target`` that certainly have none of the keys; without an integer key, all rows stay.
 
     Only for joins that drop rows without a match.
     """
@@ -437,7 +437,7 @@ def prefiltered(spark: SparkSession, target: DataFrame, keys: Sequence[KeyValues
     values = best.values.to_numpy().astype(np.int64)
     size = max(_LEAST_BITS, 1 << int(_BITS * len(values) - 1).bit_length())
     words = pa.array(_words(values, size), pa.int64())
-    # A scalar subquery: Spark evaluates it once.  Non-nullable, which saves a check per row.
+    # In a scalar subquery, which Spark evaluates once.  Non-nullable, which saves a check per row.
     item = pa.list_(pa.field("item", pa.int64(), nullable=False))
     lists = pa.ListArray.from_arrays(pa.array([0, len(words)], pa.int32()), words, type=item)
     frame = arrow_frame(spark, pa.table([lists], schema=pa.schema([pa.field("words", item, nullable=False)])))
@@ -454,7 +454,7 @@ def _place(value: Column, size: int) -> Column:
 
 
 def _words(values: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    """The bitmap of the places of values; :func:`_place` computes the same in Spark.
+    """The bitmap with the bits of these values set; :func:`_place` computes the bit of a value in Spark.
 
     >>> _words(np.array([1, 64, 66]), 128).tolist()
     [2, 5]

@@ -41,9 +41,12 @@ class SparkMerge:
 
 
 def source_frame(spark: SparkSession, source: object, *, round_times: bool = True) -> object:
-    """Arrow, pandas or polars rows as a frame with the alias ``source``; a frame pinned to its version; else unchanged.
+    """The source of a merge as a frame.
 
-    Raises ``SchemaMismatchError`` for timestamps finer than a microsecond unless ``round_times``.
+    Arrow, pandas or polars rows become a frame with the alias ``source``; a frame is pinned to its version; anything
+    else is returned unchanged.
+
+    Raises ``SchemaMismatchError`` for timestamps finer than a microsecond unless ``round_times`` is set.
     """
     if source is None or is_frame(source):
         return pinned(source)
@@ -57,7 +60,7 @@ def source_frame(spark: SparkSession, source: object, *, round_times: bool = Tru
 def merge_request(
     source: object, condition: object, alias: str | None, frames: FrameColumns | None = None
 ) -> SparkMerge:
-    """Start a merge; ``frames`` has the frames of the table whose columns it may name.
+    """Start a merge; ``frames`` has the frames of the table whose columns the merge may name.
 
     Raises ``ValueError`` for ``None`` and ``TypeError`` for arguments of other types.
     """

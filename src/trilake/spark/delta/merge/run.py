@@ -1,10 +1,10 @@
-"""Run a MERGE of a frame on Spark by the first strategy that can.
+"""Run a MERGE of a frame on Spark with the first strategy that can.
 
-* :class:`~.upsert.Upsert`: a large source whose rows are written unchanged, by Spark.
-* :class:`~.embedded.EmbeddedMerge`: another large source, on one machine: the merge without Spark.
-* :class:`JoinedRows`: every other merge, by a join in Spark.
+* :class:`~.upsert.Upsert`: for a large source whose rows are written unchanged, by Spark.
+* :class:`~.embedded.EmbeddedMerge`: for another large source on one machine: the merge without Spark.
+* :class:`JoinedRows`: for every other merge: a join in Spark.
 
-The logger ``trilake.spark`` reports at level INFO which strategy ran, and why those before it did not.
+The logger ``trilake.spark`` reports at level INFO which strategy runs, and why the earlier ones do not.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _log = logging.getLogger("trilake.spark")
 class Strategy(Protocol):
     """A way to run one merge."""
 
-    #: For the log.
+    #: The name in the log.
     name: str
 
     def can_run(self) -> str | None:
-        """``None`` if it can run the merge, else the reason; decided by plans and types, before a row is computed."""
+        """Why it cannot run the merge, ``None`` if it can; decided from plans and types, before any row is computed."""
 
     def run(self) -> MergeResult | str:
-        """Merge and commit; or return, without any effect, why this strategy cannot merge these rows."""
+        """Merge and commit; or return, without side effects, the reason why this strategy cannot merge these rows."""
 
 
 class JoinedRows:
-    """One join in Spark, whose rows tasks write."""
+    """One join in Spark, whose result tasks write."""
 
     name = "a join in Spark"
 
@@ -74,7 +74,7 @@ class JoinedRows:
             return self._job.run()
 
 
-#: The fastest first.
+#: All strategies, the fastest first.
 STRATEGIES: tuple[Callable[[MergeJob], Strategy], ...] = (Upsert, EmbeddedMerge, JoinedRows)
 
 
@@ -83,8 +83,8 @@ def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkM
 
     Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for invalid clauses, Spark's errors for expressions that
     cannot be resolved, ``AmbiguousMergeError`` if several source rows would change one row, the errors of the table's
-    rules for rows that break them, ``WriteFailedError`` for a failed job, and ``ConflictError`` if a concurrent commit
-    conflicts.
+    rules for rows that violate them, ``WriteFailedError`` for a failed job, and ``ConflictError`` if a concurrent
+    commit conflicts.
     """
     if request.txn is not None:
         return _merge(spark, table, request)
@@ -137,7 +137,7 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
     """Let Spark analyse condition and clauses; returns frames that contain the source and all expressions.
 
     Raises ``ExpressionError`` if an expression names a column that its clause does not see, or that both tables have.
-    Errors are found before the source is computed, even for clauses that no row reaches.
+    Finds errors before the source is computed, even in clauses that apply to no row.
     """
     columns = visible_columns(request, schema)
     matched = [c for c in request.clauses if c.kind == "matched"]
@@ -179,7 +179,7 @@ def _check_deterministic(spark: SparkSession, frame: DataFrame, condition: Colum
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Turn Spark's error for a non-deterministic condition into delta-spark's."""
+    """Turn Spark's error for a non-deterministic condition into delta-spark's error."""
     try:
         yield
     except AnalysisException as e:

@@ -32,10 +32,10 @@ _STEADY = frozenset(
         *("RepartitionByExpression", "Sample", "Sort", "SubqueryAlias", "Union", "Window"),
     )
 )
-#: Prefix of columns with the source's keys.
+#: Prefix of the columns for the source's keys.
 _KEY = "__trilake_key_"
 
-#: Computes the rows that the source would insert, with some extra columns.
+#: Computes the rows to insert from source rows, with some extra columns.
 Inserts = Callable[[DataFrame, Sequence[Column]], DataFrame]
 
 
@@ -58,7 +58,7 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
 
 @dataclass(frozen=True)
 class SourceRows:
-    """Facts of the computed source; ``inserts`` are the rows to insert with their numbers, if few."""
+    """Facts about the computed source; ``inserts`` has the rows to insert with their numbers, if they are few."""
 
     count: int
     keys: Sequence[KeyValues]
@@ -74,15 +74,15 @@ def look_at_source(
     files: int,
     small: bool = True,
 ) -> SourceRows:
-    """Compute the source: its row count, facts of its keys and, if it is small, the rows to insert.
+    """Compute the source: its row count, facts about its keys and, if it is small, the rows to insert.
 
     Parameters
     ----------
     original: the caller's source.
-    source: the same with row numbers; computed here.
-    columns: columns of the target that must equal something of the source.
-    inserts: computes the rows to insert; ``None`` if there are none.
-    files: number of files of the target, which keys can skip.
+    source: the same rows with row numbers; computed here.
+    columns: the target columns that must equal source expressions.
+    inserts: computes the rows to insert; ``None`` if no clause inserts rows.
+    files: the number of target files, which keys may skip.
     small: whether this process may read all rows of a small source.
     """
     if small and plan_bytes(original) <= FEW_BYTES:
@@ -104,7 +104,7 @@ def look_at_source(
     out = []
     for i, key in enumerate(columns):
         ends = pa.concat_arrays([totals[f"{e}{i}"].combine_chunks() for e in ("low", "high")])
-        if not pa.types.is_floating(ends.type):  # NaN has no place among bounds
+        if not pa.types.is_floating(ends.type):  # NaN has no place in bounds
             null = key.null_safe and bool(totals[f"null{i}"][0].as_py())
             out.append(replace(key_values(key.column, pc.drop_null(ends), False), bounds=True, null=null))
     return SourceRows(count, out)
@@ -124,13 +124,13 @@ def _key_values(columns: Sequence[KeyColumn], values: Sequence[pa.ChunkedArray])
 
 
 def row_bytes(frame: DataFrame) -> int:
-    """About how many bytes a row takes."""
+    """The approximate number of bytes per row."""
     sizes = {"boolean": 1, "byte": 1, "short": 2, "integer": 4, "float": 4, "date": 4}
     return sum(sizes.get(f.dataType.typeName(), 8 if f.dataType.typeName() == "long" else 32) for f in frame.schema)
 
 
 def plan_bytes(frame: DataFrame) -> int:
-    """Spark's estimate of a frame's bytes; ``sys.maxsize`` if it has none, or if an operator may add rows."""
+    """Spark's estimate of a frame's size in bytes; ``sys.maxsize`` without one, or if an operator may add rows."""
     try:
         plan = query_execution(frame).optimizedPlan()
         todo = [plan]

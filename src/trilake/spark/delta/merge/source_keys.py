@@ -1,6 +1,6 @@
 """The columns that a MERGE's condition compares, so that the source's keys can skip files of the target.
 
-Only what is certain is used; without that, all files are read.
+Only certain facts are used; without any, all files are read.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from trilake.spark.session.internals import connect_plan, query_execution
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import reads_quotes_plainly
 
-#: Names of tables without an alias.
+#: The names of tables without an alias.
 TARGET_NAME, SOURCE_NAME = "__trilake_t", "__trilake_s"
 
 
 @dataclass(frozen=True)
 class KeyColumn:
-    """A column of the target, by the parts of its name, that must equal an expression of the source."""
+    """A target column, as the parts of its name, that must equal a source expression."""
 
     column: tuple[str, ...]
     source: Column
@@ -39,7 +39,7 @@ class KeyColumn:
 def key_columns(
     spark: SparkSession, snapshot: Snapshot, source: DataFrame, condition: str | Column, alias: str | None
 ) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
-    """Columns of the target that must equal something of the source, and conditions on the target only, as SQL."""
+    """Target columns that must equal source expressions, and conditions, as SQL, that read only the target."""
     from trilake.delta.commands.merge.scope import Scope  # late: the parser takes a third of a second to load
 
     sql = condition_sql(spark, snapshot.schema, source, condition, alias)
@@ -57,7 +57,7 @@ def key_columns(
         )
         hints = scope.hints(sql)
     except TrilakeError:
-        return (), ()  # names or syntax that only Spark resolves
+        return (), ()  # names or syntax that only Spark can resolve
     keys = []
     for key in hints.keys:
         column = F.expr(key.source if source_alias else key.source.replace(f"`{SOURCE_NAME}`.", ""))
@@ -71,15 +71,15 @@ def _resolves(source: DataFrame, column: Column) -> bool:
         kind = source.select(column.alias("k")).schema[0].dataType
     except AnalysisException:
         return False
-    # Files are chosen by the bytes of strings, which other collations don't compare.
+    # Files are chosen by the bytes of strings, whereas other collations compare differently.
     by_bytes = getattr(kind, "collation", BY_BYTES) == BY_BYTES
     return by_bytes and kind.typeName() not in ("array", "map", "struct", "variant")
 
 
 def alias_of(frame: DataFrame) -> str | None:
-    """A frame's last alias, before columns were added to it; ``None`` if it has none."""
+    """A frame's last alias, before columns were added; ``None`` if it has none."""
     plan = connect_plan(frame)
-    if plan is not None:  # Spark Connect, where the plan is Python's
+    if plan is not None:  # Spark Connect, where plans are Python objects
         while type(plan).__name__ == "WithColumns":
             plan = plan._child
         return str(plan._alias) if type(plan).__name__ == "SubqueryAlias" else None
@@ -94,7 +94,7 @@ def alias_of(frame: DataFrame) -> str | None:
 def condition_sql(
     spark: SparkSession, schema: StructType, source: DataFrame, condition: str | Column, alias: str | None
 ) -> str | None:
-    """The SQL of a condition, of a column as Spark resolves it; ``None`` if it has none."""
+    """The SQL of a condition; that of a column is as Spark resolves it; ``None`` if it has none."""
     if isinstance(condition, str):
         return condition if reads_quotes_plainly(spark) else None
     if is_connect(spark):

@@ -1,6 +1,6 @@
 """The tasks of a MERGE on Spark: they write new rows and return the addresses of the old rows that these replace.
 
-An input row is a pair of matching rows, or a row of one table only.  It contains the target row's address, the number
+An input row is a pair of matching rows, or a row of one table only.  It has the address of its target row, the number
 of its clause, and the new values.
 """
 
@@ -23,15 +23,15 @@ from trilake.spark.delta.row_addresses import FILE, ROW, RowOrigins, old_images
 from trilake.spark.session.row_jobs import chunks
 from trilake.storage.base import Store
 
-#: The number of a source row, and the number of a row's clause, or null.
+#: The number of a source row; the number of a row's clause, or null.
 SOURCE, CLAUSE = "__trilake_source", "__trilake_clause"
-#: The row ID of a row that has moved before.
+#: The row ID of a row that was moved before.
 ROW_ID = "__trilake_row_id"
 
 
 @dataclass(frozen=True)
 class TaskClause:
-    """A clause for tasks: ``columns`` are those that it sets, ``rules`` are applied to them."""
+    """A clause for tasks: it sets ``columns``, and ``rules`` apply to them."""
 
     kind: Kind
     action: Action
@@ -41,7 +41,7 @@ class TaskClause:
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """A task's files, the rows they replace by file number, and the matched source rows, as serialized bitmaps."""
+    """A task's files, the rows that they replace by file number, and the matched source rows, as serialized bitmaps."""
 
     written: WrittenFiles = field(default_factory=lambda: WrittenFiles(()))
     cdc: tuple[Mapping[str, object], ...] = ()
@@ -50,7 +50,8 @@ class TaskOutcome:
     counts: RowCounts = field(default_factory=RowCounts)
     #: A target row (file and index) that several source rows would change.
     clash: tuple[int, int] | None = None
-    #: Why the task failed; its files are deleted.  Not raised, so that the driver can delete the files of other tasks.
+    #: The error of the task, whose files are deleted; not raised, so that the driver can delete the files of other
+    #: tasks.
     error: TrilakeError | None = None
 
 
@@ -58,8 +59,8 @@ class TaskOutcome:
 class MergeTask:
     """The function of a merge's tasks; pickled.
 
-    ``origins`` has the IDs of rows that never moved, ``None`` without target rows; ``lenient`` allows several matches
-    of a deleted row.
+    ``origins`` has the IDs of rows that were never moved, ``None`` without target rows; ``lenient`` allows several
+    matches for a deleted row.
     """
 
     store: Store
@@ -85,7 +86,7 @@ class MergeTask:
 class Addresses:
     """The target rows that a task changes: :attr:`rows` by file number.
 
-    A row that is added twice is a :attr:`clash`.
+    A row that is added twice becomes the :attr:`clash`.
     """
 
     def __init__(self, *, lenient: bool) -> None:
@@ -211,7 +212,7 @@ class MergeOutcome:
 
     @classmethod
     def of(cls, parts: Sequence[TaskOutcome], *, lenient: bool) -> MergeOutcome:
-        """Combine outcomes; a target row that two tasks changed is also a clash, unless ``lenient``."""
+        """Combine outcomes; a target row that two tasks change is also a clash, unless ``lenient``."""
         old_rows: dict[int, BitMap64] = {}
         matched, counts = BitMap64(), RowCounts()
         clash = next((p.clash for p in parts if p.clash is not None), None)

@@ -1,4 +1,4 @@
-"""MERGE whose clauses write each row of a large source unchanged, matched or not.
+"""MERGE whose clauses write all rows of a large source unchanged, with or without a match.
 
 ::
 
@@ -53,7 +53,7 @@ from trilake.spark.session.row_jobs import chunks, failed_job
 if TYPE_CHECKING:
     from trilake.delta.commands.merge.match import KeyJoin
 
-#: Maximum bytes of source keys that are joined in this process.
+#: The most bytes of source keys that this process joins.
 _MOST_KEY_BYTES = 512 << 20
 _SEVERAL = "a row has several matches"
 
@@ -67,7 +67,7 @@ class Upsert:
         self._job = job
 
     def can_run(self) -> str | None:
-        """Why the merge is not a plain upsert, or Spark cannot write the source."""
+        """Why the merge is not a plain upsert, or Spark cannot write the source; ``None`` if it can run."""
         plan = self._plan
         return plan if isinstance(plan, str) else None
 
@@ -121,7 +121,7 @@ class Upsert:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The rows to write and how; ``columns`` maps the table's names to columns that the files contain."""
+    """The rows to write and how; ``columns`` maps the table's names to columns of the files."""
 
     job: MergeJob
     rows: DataFrame
@@ -139,8 +139,8 @@ class _Plan:
         return job.of_source(frame if source_alias is None else frame.alias(source_alias), self.condition)
 
     def key_join(self) -> KeyJoin | None:
-        """The condition as a join of keys; ``None`` if it is more than that."""
-        # imported late: loading the parser takes a third of a second
+        """The condition as a join of keys; ``None`` if it has other parts."""
+        # Imported late, since loading the parser takes a third of a second.
         from trilake.delta.commands.merge.match import KeyJoin
 
         job, kinds = self.job, read_schema(self.job.metadata.schema).to_arrow_schema()
@@ -169,7 +169,7 @@ def _tasks(written: WrittenFiles) -> list[FileTask]:
 
 
 def _columns(job: MergeJob) -> dict[str, str] | None:
-    """The source column for each table column, if all clauses write all rows alike; else ``None``."""
+    """The source column for each table column, if all clauses write all rows alike; otherwise ``None``."""
     if len(job.clauses) != 2 or len(job.matched) != 1 or len(job.inserts) != 1:
         return None
     changed, new = job.matched[0].clause, job.inserts[0].clause
@@ -197,7 +197,7 @@ def _column(value: Any, names: dict[str, str], source_alias: str | None) -> str 
 
 
 def _resolves(job: MergeJob, condition: str, columns: list[str]) -> bool:
-    """Whether the condition names no other columns of the source."""
+    """Whether the condition names only these columns of the source."""
     if not columns:
         return False
     source, target = job.request.source, empty_frame(job.spark, job.snapshot.schema)
@@ -224,7 +224,7 @@ class _Replaced:
 
 
 def _replaced(plan: _Plan, written: WrittenFiles) -> _Replaced | str:
-    """Remove the matching rows from the target; or return why this is not an upsert."""
+    """Remove the matching rows from the target, or return the reason why this is not an upsert."""
     join = plan.key_join()
     if join is None or _key_bytes(join, written) > _MOST_KEY_BYTES:
         return _replaced_by_job(plan.reading(written))
@@ -246,7 +246,7 @@ def _key_bytes(join: KeyJoin, written: WrittenFiles) -> int:
 
 
 def _replaced_by_job(job: MergeJob) -> _Replaced | str:
-    """:func:`_replaced` by a join in Spark."""
+    """Like :func:`_replaced`, with a join in Spark."""
     source_ms = job.runtime.clock_ms()
     source = job.look_at_source(small=False)
     pruned = job.pruned(source.keys)

@@ -1,12 +1,12 @@
 """Names of tables in Spark's catalogue, and their locations.
 
-An entry has a provider, the name of a format, and a location.  Entries of Delta tables equal those of delta-spark, so
-each engine finds the other's tables.  A table without a stated location is managed: DROP deletes its files.  Its name
-is created before its files, and dropped again if the write fails.
+An entry has a provider, which is the name of a format, and a location.  Entries of Delta tables equal those of
+delta-spark, so each engine finds the other's tables.  A table without a given location is managed: DROP deletes its
+files.  Its name is created before its files, and dropped again if the write fails.
 
-Entries are only informative: columns, properties and comment are those of the last write by name, and readers use the
-table's own.  Spark's plans pass none of a catalogue table's options to a Python source, not even its path, so names in
-SQL need :func:`trilake.install`.
+Entries only inform: columns, properties and comment are those of the last write by name, and readers use the table's
+own.  Spark's plans pass none of a catalogue table's options to a Python source, not even its path, so names in SQL need
+:func:`trilake.install`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A trilake table in the catalogue: its format, location, and whether the catalogue manages its files."""
+    """A trilake table in the catalogue: its format and location, and whether the catalogue manages its files."""
 
     format: str
     location: str
@@ -85,7 +85,7 @@ class NamedTable:
 
 
 def table_at(name: str) -> NamedTable | None:
-    """The table at a path like ``delta.`/path```, also with other formats; ``None`` for any other name.
+    """The table at a path like ``delta.`/path```, or with another format; ``None`` for any other name.
 
     A name like ``lance.x`` without a slash is a table in a database of that name.
 
@@ -101,9 +101,9 @@ def table_at(name: str) -> NamedTable | None:
 
 
 def find_table(spark: SparkSession, name: str) -> NamedTable | None:
-    """The trilake table of a name; ``None`` if the catalogue doesn't have the name.
+    """The trilake table with a name; ``None`` if the catalogue does not have the name.
 
-    ``delta.`/path``` is a path, whether or not a table exists.  Raises ``InvalidArgumentError`` for a view and for
+    ``delta.`/path``` is a path, even if there is no table.  Raises ``InvalidArgumentError`` for a view and for
     tables of other formats.
     """
     table = table_at(name)
@@ -123,7 +123,7 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
 
 
 def location_of(spark: SparkSession, name: str) -> str | None:
-    """The location of the Delta table of a name; ``None`` if the catalogue doesn't have the name.
+    """The location of the Delta table with a name; ``None`` if the catalogue does not have the name.
 
     ``delta.`/path``` is a path.  Raises ``InvalidArgumentError`` for a view and for tables of other formats.
     """
@@ -138,7 +138,7 @@ def location_of(spark: SparkSession, name: str) -> str | None:
 
 
 def default_location(spark: SparkSession, name: str) -> str:
-    """The default location of a managed table of that name."""
+    """The default location of a managed table with this name."""
     *database, table = parts_of(name)
     where = database_location(spark, database or [str(spark.catalog.currentDatabase())])
     return f"{where.rstrip('/')}/{table.lower()}"
@@ -169,11 +169,11 @@ def new_name(
     path: the location of an external table; by default the catalogue chooses.
     comment: the table's comment.
     format: the table's format.
-    options: of the store, beside the session's.
-    replaces: whether the block replaces a Delta table that was left at the default location.
+    options: options of the store, in addition to the session's.
+    replaces: whether the block replaces a Delta table that remains at the default location.
 
-    Raises ``TableExistsError`` for a name that was created concurrently, and for files at the default location, and
-    ``UnsupportedSparkError`` over Spark Connect before PySpark 4.0.
+    Raises ``TableExistsError`` if the name was created concurrently or there are files at the default location, and
+    ``UnsupportedSparkError`` on Spark Connect before PySpark 4.0.
     """
     about = About(to_spark(read_schema(schema)), comment)
     there_before = path is not None and has_table(session_store(spark, path, options), format)
@@ -198,7 +198,7 @@ def new_name(
         yield place
     except BaseException:
         if path is None and not there_before:
-            may_go = holds_nothing(store)  # another writer relies on the name
+            may_go = holds_nothing(store)  # if not, another writer relies on the name
         else:
             may_go = there_before or _is_no_table(store, format)
         if may_go:
@@ -211,7 +211,7 @@ def new_name(
 def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, format: str, *, replaces: bool) -> None:
     """Refuse existing files at the location of a new managed table; a Delta table there may be replaced.
 
-    Over Connect the catalogue allows no files there.  Raises ``TableExistsError``.
+    On Connect the catalogue allows no files there.  Raises ``TableExistsError``.
     """
     is_delta = DeltaLog(store, spark_engine()).exists()
     if replaces and is_delta and format_of_provider(format) == "delta" and has_catalog(spark, list(parts)):
@@ -231,7 +231,7 @@ def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, for
 def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
     """Drop a name after a failed write, if it still refers to ``store``.
 
-    Errors are logged and not raised, so that the write's error is shown.
+    Errors are logged, not raised, so that the write's error is shown.
     """
     try:
         entry = find_entry(spark, parts)
@@ -242,7 +242,7 @@ def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
 
 
 def holds_nothing(store: Store) -> bool:
-    """Whether a location is certainly empty, also of unfinished files."""
+    """Whether a location is certainly empty, even of unfinished files."""
     try:
         return all(next(entries, None) is None for entries in (store.list(), store.unfinished()))
     except (TrilakeError, OSError):
@@ -265,18 +265,18 @@ def has_table(store: Store, format: str) -> bool:
 
 
 def absolute(path: str | None) -> str | None:
-    """Make a path absolute: the catalogue would put a relative one below its warehouse."""
+    """Make a path absolute, since the catalogue would put a relative one below its warehouse."""
     return path if path is None or re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:/", path) else os.path.abspath(path)
 
 
 def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *, managed: bool) -> None:
     """Update the entry of a table after a write to its ``location``.
 
-    An entry that was dropped concurrently stays dropped.  But if the table was ``managed`` and exists, the write
-    recreated it after the drop, and it gets the name.
+    An entry that was dropped concurrently stays dropped, with one exception: if the table was ``managed`` and exists,
+    the write created it again after the drop, and it gets the name.
 
-    Raises ``TableExistsError`` if the name now refers to another location, and ``InvalidArgumentError`` if it no longer
-    refers to a Delta table.
+    Raises ``TableExistsError`` if the name now refers to another location, and ``InvalidArgumentError`` if it does not
+    refer to a Delta table any more.
     """
     entry = find_entry(spark, parts_of(name))
     about = newest(log)
@@ -298,13 +298,13 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
         )
     if about is None or change_entry(spark, parts_of(name), about) or entry.managed:
         return
-    # Check that SQL can create the entry before the name is dropped.
+    # Check that SQL can create the entry before dropping the name.
     create_sql(parts_of(name), about, path=absolute(location))
     if HAS_DATA_SOURCES:
         with name_aside(spark, name, log.engine.runtime.new_hex_id()):
             make_entry(spark, parts_of(name), about, path=absolute(location))
         return
-    with bypass():  # Spark doesn't rename tables of an unknown provider
+    with bypass():  # Spark does not rename tables of an unknown provider
         spark.sql(f"DROP TABLE {quoted(name)}")
     make_entry(spark, parts_of(name), about, path=absolute(location))
 
@@ -320,7 +320,7 @@ def refresh_entry(
     managed: bool,
     replaced: bool,
 ) -> None:
-    """Like :func:`refresh_name`, for formats other than Delta; ``replaced``: the write replaced the table."""
+    """Like :func:`refresh_name`, for formats other than Delta; ``replaced`` says that the write replaced the table."""
     parts = parts_of(name)
     if find_entry(spark, parts) is not None:
         if replaced:
@@ -330,7 +330,7 @@ def refresh_entry(
 
 
 def same_place(a: str, b: str) -> bool:
-    """Whether two locations are the same one."""
+    """Whether two locations are the same."""
     return open_store(a).uri == open_store(b).uri
 
 
@@ -338,7 +338,7 @@ def newest(log: DeltaLog) -> About | None:
     """The facts of a table after a write; ``None`` if the table is gone."""
     try:
         return About.of(log.head())
-    except (TableNotFoundError, VersionNotFoundError):  # or its files were deleted concurrently
+    except (TableNotFoundError, VersionNotFoundError):  # or its files are being deleted
         return None
 
 
@@ -372,7 +372,7 @@ def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
 
 
 def existing_table(spark: SparkSession, name: str) -> NamedTable:
-    """The table of a name that existed a moment ago.  Raises ``TableNotFoundError`` if it was dropped."""
+    """The table with a name that existed a moment ago.  Raises ``TableNotFoundError`` if it was dropped."""
     table = find_table(spark, name)
     if table is None:
         raise TableNotFoundError(

@@ -1,7 +1,7 @@
 """Entries of Spark's catalogue: the provider and location of a name, and whether its files are managed.
 
-In a classic session the JVM's catalogue is called, so entries are the same for every release, and may have a location
-for which Spark has no file system.  Spark Connect uses SQL.
+Classic sessions call the JVM's catalogue, so entries are the same in every release, and may have a location for which
+Spark has no file system.  Spark Connect uses SQL.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trilake.spark.session.schemas import to_ddl, to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 
 _CATALOG = "spark_catalog"
-#: The logger of columns that Hive doesn't support.
+#: The loggers that report columns that Hive does not support.
 _HIVE_LOGGERS = (
     "org.apache.hadoop.hive.metastore.HiveAlterHandler",
     "org.apache.hadoop.hive.metastore.RetryingHMSHandler",
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class About:
-    """The facts of a table that its catalogue entry shows."""
+    """The facts about a table that its catalogue entry shows."""
 
     columns: T.StructType
     comment: str | None = None
@@ -61,13 +61,13 @@ class About:
 
     @classmethod
     def of(cls, head: Head) -> About:
-        """The facts of a Delta table."""
+        """The facts about a Delta table."""
         metadata = head.metadata
         return cls(to_spark(read_schema(head.schema)), metadata.description, metadata.configuration)
 
 
 def find_entry(spark: SparkSession, parts: list[str]) -> Entry | None:
-    """The entry of a name, or ``None``."""
+    """The entry of a name; ``None`` if there is none."""
     has_jvm_catalog = has_catalog(spark, parts)
     parts = _short(parts)
     if not has_jvm_catalog:
@@ -102,14 +102,14 @@ def make_entry(
     ----------
     spark: the session.
     parts: the name.
-    about: the facts of the table.
+    about: the facts about the table.
     path: its location; ``None`` for the default of a managed table, which must be empty.
     provider: the format of its files.
     managed: whether DROP deletes the files at ``path``.
 
-    Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` for an existing name, ``LOCATION_ALREADY_EXISTS`` for files at the
-    default location, and, over Spark Connect, ``UnsupportedSparkError`` for a table without columns, for a managed
-    table at a ``path``, and for any name before PySpark 4.0.
+    Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` for an existing name, and ``LOCATION_ALREADY_EXISTS`` for files at
+    the default location.  On Spark Connect, raises ``UnsupportedSparkError`` for a table without columns, for a managed
+    table at a ``path``, and, before PySpark 4.0, for any name.
     """
     has_jvm_catalog = has_catalog(spark, parts)
     parts = _short(parts)
@@ -175,10 +175,10 @@ def create_sql(
 
 
 def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
-    """Update the entry of a table, files untouched; returns whether that was possible.
+    """Update the entry of a table, without touching files; returns whether that was possible.
 
-    Unchanged facts are not written: the location may change concurrently, and the catalogue replaces whole entries.
-    Missing entries are ignored.
+    Unchanged facts are not written, since the location may change concurrently and the catalogue replaces whole
+    entries. Missing entries are ignored.
     """
     if not has_catalog(spark, parts):
         return False
@@ -211,8 +211,8 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
 def _hive_is_quiet(spark: SparkSession) -> Iterator[None]:
     """Silence a Hive metastore in this JVM during the block.
 
-    Spark first tries columns that Hive understands.  The metastore logs a stack trace of 55 lines if it refuses them,
-    and Spark stores them in its own form.
+    Spark first tries columns that Hive supports.  If the metastore refuses them, it logs a stack trace of 55 lines, and
+    Spark stores the columns in its own form.
     """
     if spark.conf.get("spark.sql.catalogImplementation", None) != "hive":
         yield
@@ -224,7 +224,7 @@ def _hive_is_quiet(spark: SparkSession) -> Iterator[None]:
             levels[name] = log4j.LogManager.getLogger(name).getLevel()
             log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
     except (Py4JError, TypeError):
-        pass  # another logging library
+        pass  # another logging library is in use
     try:
         yield
     finally:
@@ -233,7 +233,7 @@ def _hive_is_quiet(spark: SparkSession) -> Iterator[None]:
 
 
 def move_entry(spark: SparkSession, parts: list[str], path: str, about: About) -> None:
-    """Change the location of a table's entry to another Delta table, files untouched; requires :func:`has_catalog`.
+    """Change the location of a table's entry to another Delta table; needs :func:`has_catalog`.
 
     The entry exists all the time, and becomes external: the files at the old location stay.  Raises Spark's
     ``TABLE_OR_VIEW_NOT_FOUND`` if it is gone.
@@ -246,9 +246,9 @@ def move_entry(spark: SparkSession, parts: list[str], path: str, about: About) -
 
 
 def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
-    """Change the entry of a table of another format to Delta; requires :func:`has_catalog`.
+    """Change the entry of a table of another format to Delta; needs :func:`has_catalog`.
 
-    Files, location and owner stay: DROP still deletes the files of a managed table.
+    Files, location and owner stay, so DROP still deletes the files of a managed table.
     """
     catalog = _catalog(spark)
     entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
@@ -262,8 +262,8 @@ def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
 def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:
     """Rename a table within its database, as Spark's catalogue does: files of a managed table move.
 
-    For classic sessions of a Spark that reads a table before renaming it, and doesn't know trilake's sources.  Raises
-    Spark's ``LOCATION_ALREADY_EXISTS`` if files are at the location of the new name.
+    For classic sessions of a Spark that reads a table before renaming it, which fails for trilake's sources.  Raises
+    Spark's ``LOCATION_ALREADY_EXISTS`` if there are files at the location of the new name.
     """
     catalog, name = _catalog(spark), _identifier(spark, _short(parts))
     catalog.refreshTable(name)
@@ -273,7 +273,7 @@ def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:
 def drop_entry(spark: SparkSession, parts: list[str]) -> None:
     """Drop a name and keep its files; no error if it is gone.
 
-    If only SQL is available, the files of a managed table are deleted.
+    If only SQL is available, this deletes the files of a managed table.
     """
     if not has_catalog(spark, parts):
         with bypass():
@@ -310,7 +310,7 @@ def decoded(uri: str) -> str:
 
 
 def _short(parts: list[str]) -> list[str]:
-    """A name without the session catalog's name."""
+    """A name without the name of the session catalog."""
     return parts[1:] if len(parts) == 3 and parts[0].lower() == _CATALOG else parts
 
 
@@ -333,7 +333,7 @@ def _catalog(spark: SparkSession) -> Any:
 
 
 def _metadata(catalog: Any, name: Any) -> Any:
-    """The catalogue's metadata of a name, ``None`` if it is gone."""
+    """The catalogue's metadata for a name; ``None`` if it is gone."""
     if not catalog.tableExists(name):
         return None
     try:

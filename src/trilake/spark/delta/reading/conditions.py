@@ -15,8 +15,10 @@ from trilake.storage import open_store
 
 
 def violation_finder(spark: SparkSession, path: str, options: Mapping[str, str]) -> FindViolation:
-    """Finds, on Spark, a row of the table at ``path`` for which a condition is not true; see
-    :class:`~trilake.delta.commands.alter.alter_table.Alter`."""
+    """Returns a function that lets Spark find a row of the table at ``path`` for which a condition is not true.
+
+    See :class:`~trilake.delta.commands.alter.alter_table.Alter`.
+    """
 
     def find(snapshot: Snapshot, condition: str) -> Mapping[str, Any] | None:
         table = ArrowDeltaTable(open_store(path, dict(options)), snapshot.engine, version=snapshot.version)

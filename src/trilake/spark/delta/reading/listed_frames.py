@@ -1,4 +1,4 @@
-"""Spark's own scan of the files of a Delta version, which are chosen when a query is planned."""
+"""Spark's own scan of the files of a Delta version; files are chosen when Spark plans a query."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from trilake.spark.scan.scan import NativeFiles, NativeScan, native_frame, nativ
 from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.spark")
-#: Columns of the log that a scan depends on, apart from the size.
+#: Columns of the log on which a scan depends, except the size.
 _FILE_COLUMNS = [
     "path",
     "partitionValues",
@@ -45,7 +45,7 @@ _FILE_COLUMNS = [
 
 
 def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool) -> DataFrame:
-    """The rows of a scan's files; ``newest``: read without time travel.
+    """The rows of a scan's files; ``newest`` says that the read has no time travel.
 
     Raises ``NativeScanError`` if Spark would not read exactly these rows.
     """
@@ -53,7 +53,7 @@ def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool)
         return native_frame(spark, _pruned(spark, native_files(store, scan, {}), scan, newest))
     sizes = scan.files["size"]
     if len(sizes) <= native_manifest.CHECKED_SIZES:
-        # For few files, check the sizes in the log against the files.
+        # If the files are few, compare the sizes in the log with the files.
         sizes = native_manifest.sound_sizes(absolute(store, scan.paths), sizes)
     key = _digest(store, scan, sizes, newest)
     native: NativeScan | None = cached_value(spark, key)
@@ -70,7 +70,7 @@ def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool)
 
 
 def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -> NativeFiles:
-    """The files, with a function that chooses among them when a query is planned, and the IDs of tracked rows."""
+    """The files, with a function that chooses among them when Spark plans a query, and the IDs of tracked rows."""
     snapshot = scan.snapshot
     plan_filter = PlanFilter(spark, read_schema(snapshot.schema), files.id_mode)
 
@@ -106,7 +106,7 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -
 
 
 def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray, newest: bool) -> bytes:
-    """A digest of everything that the frame of a scan depends on."""
+    """A digest of everything on which the frame of a scan depends."""
     plan = scan.plan
     how = (
         store.uri,

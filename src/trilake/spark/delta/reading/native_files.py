@@ -26,7 +26,7 @@ from trilake.storage.uri import check_same_kind
 
 
 def native_output(schema: StructType) -> list[tuple[str, T.StructField]]:
-    """The columns of a table, by their physical names."""
+    """The columns of a table, with their physical names."""
     return [(f.physical_name, s) for f, s in zip(schema.fields, to_spark(schema).fields, strict=True)]
 
 
@@ -38,7 +38,7 @@ def native_files(store: Store, scan: Scan, vectors: Mapping[int, BitMap64]) -> N
 
 
 def task_files(store: Store, schema: StructType, plan: ReadPlan, tasks: Sequence[FileTask]) -> NativeFiles:
-    """The files of some tasks, with the plan's columns of a table of this schema."""
+    """The files of some tasks; ``plan`` has the columns to read, of a table with this schema."""
     values = pa.array([list(t.partition_values.items()) for t in tasks], pa.map_(pa.string(), pa.string()))
     paths = pa.chunked_array([[t.path for t in tasks]], pa.string())
     sizes = pa.chunked_array([[t.size for t in tasks]], pa.int64())
@@ -83,7 +83,7 @@ def _native_files(
 
 
 def absolute(store: Store, paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Decoded absolute paths of data files.  Raises ``OtherStoreError`` for one on another kind of store."""
+    """Absolute, decoded paths of data files.  Raises ``OtherStoreError`` for a path in another kind of store."""
     local = store.local_path("x")
     root = local[:-1] if local is not None else unquote(hadoop_uri(store.uri)) + "/"
     joined = pc.binary_join_element_wise(root, paths, "")
@@ -95,7 +95,7 @@ def absolute(store: Store, paths: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def load_vectors(store: Store, scan: Scan) -> dict[int, BitMap64]:
-    """Deleted row indexes by position of the file, loaded in parallel."""
+    """Indexes of deleted rows by position of the file, loaded in parallel."""
     column = scan.files["deletionVector"]
     at = np.flatnonzero(pc.is_valid(column).to_numpy())
     vectors = [DeletionVectorDescriptor.from_json(d) for d in column.take(pa.array(at)).to_pylist()]

@@ -19,18 +19,18 @@ from trilake.spark.session.settings import session_zone
 
 @dataclass(frozen=True)
 class PlanFilter:
-    """Turns conditions, as Spark prints them, into a filter; ``id_mode``: the scan matches columns by field ID."""
+    """Turns conditions that Spark prints into a filter; ``id_mode`` says that the scan matches columns by field ID."""
 
     spark: SparkSession
     schema: StructType
     id_mode: bool
 
     def __call__(self, conditions: Sequence[str]) -> Filter | None:
-        """The conditions that certainly mean the same to the embedded engine; ``None`` without any."""
+        """The conditions that certainly mean the same to the embedded engine; ``None`` if there are none."""
         names: dict[str, str] = {}
         fields: dict[str, pa.Field] = {}
         for f in self.schema.fields:
-            # Folders of partitions have either name.
+            # Folders of partitions may have either name.
             for name in (scan_name(f.physical_name, id_mode=self.id_mode), f.physical_name, f.name):
                 if names.setdefault(name, f.name) == f.name:
                     fields[name] = pa.field(name, f.type.arrow)

@@ -57,8 +57,8 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
     Parameters
     ----------
     path: the table; a suffix ``@v3`` or ``@20240131120000000`` names a version.
-    options: of the read and the store.
-    schema: the columns and types of the result; by default the table's.
+    options: options of the read and of the store.
+    schema: the columns and types of the result; by default those of the table.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``UnknownOptionError``, ``InvalidArgumentError`` and
     ``ChangeFeedError``.
@@ -132,25 +132,23 @@ def with_schema(df: DataFrame, schema: Any) -> DataFrame:
 
 
 # --- The change data feed as a frame over Spark's own scan ------------------------------------------------------------
-# The files of a range of versions are scanned like those of a snapshot.  `_commit_version` and `_commit_timestamp`,
-# and `_change_type` for files whose rows were all inserted or deleted, are constants per file, so Spark prunes files
-# by them as by partition values.  Change files store `_change_type`.  If only a file's deletion vector changed, the
-# rows between the two vectors are read.
-#
-# A file that appears twice in the range, because it was added and removed, is in two scans, as are files from times
-# with other partition columns.
+# The files of a range of versions are scanned like those of a snapshot.  `_commit_version` and `_commit_timestamp`, and
+# `_change_type` for files whose rows were all inserted or deleted, are constants per file, so Spark prunes files by
+# them as by partition values.  Change files store `_change_type`.  If only a file's deletion vector changed, the rows
+# that differ between the two vectors are read.  A file that appears twice in the range, because it was added and
+# removed, is in two scans.  Files from times with other partition columns have scans of their own.
 
 _log = logging.getLogger("trilake.spark")
-#: Most scans that a feed may take before it is read through Arrow instead.
+#: The most scans for a feed; a feed that needs more is read through Arrow.
 _MOST_SCANS = 32
 
 
 def change_feed(
     spark: SparkSession, log: DeltaLog, start: int, end: int | None = None, *, options: Mapping[str, str]
 ) -> tuple[DataFrame, int]:
-    """The changes of versions ``start`` to ``end`` (the newest by default), both included, and the last of them.
+    """The changes of versions ``start`` to ``end`` (by default the newest), both included, and the last version.
 
-    ``options`` are those of the store.
+    ``options`` are options of the store.
     """
     scan = plan_changes(log, start, end)
     refusal = files_refusal(
@@ -167,7 +165,7 @@ def change_feed(
 
 
 def no_changes(spark: SparkSession, log: DeltaLog) -> tuple[DataFrame, int]:
-    """A feed without rows, in the table's newest columns, and the newest version."""
+    """A feed without rows, with the table's newest columns, and the newest version."""
     head = log.head()
     return _empty(spark, read_schema(head.schema)), head.version
 

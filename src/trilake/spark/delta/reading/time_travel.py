@@ -1,4 +1,4 @@
-"""The version of a read: from options, or a suffix of the path, ``@v3`` or a timestamp."""
+"""The version of a read: from options, or from a suffix of the path, ``@v3`` or a timestamp."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Place:
 
 
 def split_place(path: str, store: Mapping[str, str]) -> Place:
-    """Split a path and its suffix.  A path that exists has no suffix, whatever it looks like.
+    """Split a path from its suffix.  A path that exists has no suffix, whatever it looks like.
 
     >>> split_place("/no/such/table@v12", {})
     Place(path='/no/such/table', version=12, time=None)

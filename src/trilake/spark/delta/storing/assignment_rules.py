@@ -16,19 +16,19 @@ Policy = Literal["ANSI", "LEGACY", "STRICT"]
 
 _POLICY = "spark.sql.storeAssignmentPolicy"
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
-#: Numeric types, each of which holds all values of those before it.
+#: Numeric types; each of them can hold all values of the earlier ones.
 _NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType)
-#: Digits of the decimals to which Spark casts integers.
+#: The digits of the decimals to which Spark casts integers.
 _DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
 _TIMES = (T.TimestampType, T.TimestampNTZType)
 
 
 @dataclass(frozen=True)
 class AssignmentRules:
-    """How a value of another type than its column's is stored.
+    """How a column stores a value of another type.
 
     ``policy`` is Spark's: ``ANSI`` casts and fails for a value that does not fit, ``LEGACY`` casts as without ANSI
-    mode, ``STRICT`` allows only types whose values all fit.  ``ansi``: whether casts of the session fail.
+    mode, ``STRICT`` allows only types whose values all fit.  ``ansi`` says whether casts in the session fail.
     """
 
     policy: Policy = "ANSI"
@@ -45,14 +45,14 @@ class AssignmentRules:
 
     @classmethod
     def of_changes(cls, spark: SparkSession) -> AssignmentRules:
-        """The rules of UPDATE and MERGE: by a setting of delta-spark, they follow the session's ANSI mode instead."""
+        """The rules of UPDATE and MERGE; a setting of delta-spark makes them follow the session's ANSI mode."""
         rules = cls.of(spark)
         if not session_flag(spark, CAST_AS_SESSION, False):
             return rules
         return replace(rules, policy="ANSI" if rules.ansi else "LEGACY")
 
     def key(self, name: str) -> str:
-        """A name as it is compared."""
+        """A name in the form in which names are compared."""
         return name if self.case_sensitive else name.lower()
 
 
@@ -62,12 +62,12 @@ def is_case_sensitive(spark: SparkSession) -> bool:
 
 
 def named_columns(spark: SparkSession, schema: StructType) -> StructType:
-    """The columns of a table, found by name as the session compares names."""
+    """The columns of a table, with the session's comparison of names."""
     return schema.exact() if is_case_sensitive(spark) else schema
 
 
 def holds_all(target: T.DataType, source: T.DataType) -> bool:
-    """Whether a type holds every value of another, neither nested nor user-defined: Spark's up-cast.
+    """Whether a type holds every value of another, neither being nested or user-defined: Spark's up-cast.
 
     >>> holds_all(T.LongType(), T.IntegerType()), holds_all(T.IntegerType(), T.LongType())
     (True, False)

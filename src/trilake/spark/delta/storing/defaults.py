@@ -1,4 +1,4 @@
-"""Column defaults that only Spark can evaluate, resolved when they are declared."""
+"""Column defaults that only Spark can evaluate; Spark resolves them when they are declared."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def judge_default(spark: SparkSession, field: StructField, sql: str) -> None:
     kind = to_spark(StructType((field,))).fields[0].dataType
     try:
         where = spark.range(0).select().where(F.expr(sql).cast(kind).isNull())
-        _ = where.schema  # a Connect server resolves here
+        _ = where.schema  # a Connect server resolves names here
         data_type = where.select(F.expr(sql)).schema.fields[0].dataType
     except AnalysisException as e:
         raise _refused(field, sql, str(e).splitlines()[0], "UNRESOLVED_EXPRESSION") from e

@@ -1,4 +1,4 @@
-"""Generated columns that only Spark can evaluate, resolved when a table is created."""
+"""Generated columns that only Spark can evaluate; Spark resolves them when a table is created."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trilake.spark.session.internals import query_execution
 from trilake.spark.session.schemas import to_spark
 
 _NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-#: delta-spark's condition by the beginning of Spark's.
+#: delta-spark's error condition, by the beginning of Spark's.
 _CONDITIONS = {
     "DATATYPE_MISMATCH.CAST": "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH",
     "UNRESOLVED_COLUMN": "DELTA_INVALID_GENERATED_COLUMN_REFERENCES",
@@ -49,7 +49,7 @@ def _judge(spark: SparkSession, inputs: DataFrame, field: StructField, sql: str)
     try:
         condition = F.expr(sql).cast(kind).isNull()
         frame = inputs.where(condition)
-        _ = frame.schema  # a Connect server resolves here
+        _ = frame.schema  # a Connect server resolves names here
         _ = inputs.join(spark.range(0).toDF("__trilake_other"), condition).schema  # refuses rand()
     except AnalysisException as e:
         name = error_condition(e) or ""
@@ -69,7 +69,7 @@ def _judge(spark: SparkSession, inputs: DataFrame, field: StructField, sql: str)
 
 
 def calls_of_users(spark: SparkSession, frame: DataFrame) -> bool:
-    """Whether the condition of a frame calls a UDF, as far as Spark shows."""
+    """Whether the condition of a frame calls a UDF, as far as Spark shows that."""
     if is_connect(spark):
         return False
     try:

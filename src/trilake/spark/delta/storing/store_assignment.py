@@ -1,7 +1,7 @@
 """Spark's store assignment: convert values to a column's type, as Spark expressions.
 
-With the ANSI policy, the default, a value that does not fit is an error in every session, even without ANSI mode, where
-a plain cast would silently change it.
+With the ANSI policy, the default, a value that does not fit is an error in every session.  Without ANSI mode, a plain
+cast would change it silently.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from trilake.spark.session.compat import legacy_cast, try_cast
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.session.type_tree import paired, with_parts
 
-#: Spark's errors for a cast to a smaller number.
+#: Spark's errors for a cast to a smaller numeric type.
 _OVERFLOW = re.compile(r"\[(CAST_OVERFLOW|CAST_OVERFLOW_IN_TABLE_INSERT|NUMERIC_VALUE_OUT_OF_RANGE)\b")
-#: The condition for a struct with another number of fields.
+#: Spark's error condition for a struct with another number of fields.
 _OTHER_STRUCT = "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION"
-#: The conditions for a value that does not fit its column: Spark's for INSERT, delta-spark's for changes.
+#: The error conditions for a value that does not fit its column: Spark's for INSERT, delta-spark's for changes.
 OF_INSERT, OF_CHANGES = "CAST_OVERFLOW_IN_TABLE_INSERT", "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE"
 
 
@@ -48,14 +48,14 @@ def stored(
 
     Parameters
     ----------
-    name: of the column, for errors.
-    rules: of the session.
+    name: the name of the column, for errors.
+    rules: the rules of the session.
     by_name: match the fields of structs, at any depth, by name; otherwise by position.
     fill: fields that a struct lacks become null.
 
-    Raises ``SchemaMismatchError`` for a struct with unknown fields, for one that lacks fields, unless ``fill`` is set
-    and fields match by name, and, in a strict session, for a type with values that do not fit.  Raises
-    ``UnsupportedSparkError`` over Spark Connect for a cast that the session itself does not do.
+    Raises ``SchemaMismatchError`` for a struct with unknown fields, for a struct that lacks fields (unless ``fill`` is
+    set and fields match by name), and, in a strict session, for a type with values that do not fit.  Raises
+    ``UnsupportedSparkError`` on Spark Connect for a cast that differs from the session's own.
     """
     return _Assignment(rules, by_name, fill).value(value, source, target, name)
 
@@ -63,11 +63,11 @@ def stored(
 def stored_columns(
     frame: DataFrame, schema: StructType, *, by_name: bool, evolve: bool = False, widen: bool = False
 ) -> DataFrame:
-    """The frame in the types of the table's columns; a value that does not fit fails.
+    """The frame with the types of the table's columns; a value that does not fit fails.
 
-    With ``evolve``, structs keep new nested fields; with ``widen`` too, values of wider types stay unchanged.  Structs
-    are matched like columns: by name, or by position.  Values of a user-defined type, such as MLlib's vectors, are left
-    to the writer.
+    With ``evolve``, structs keep new nested fields; with ``widen`` as well, values of wider types stay unchanged.
+    Structs match like columns: by name, or by position.  Values of a user-defined type, such as MLlib's vectors, are
+    left to the writer.
     """
     rules = AssignmentRules.of(frame.sparkSession)
     column_types = {f.name: f.dataType for f in to_spark(schema).fields}
@@ -85,10 +85,10 @@ def stored_columns(
 
 
 def as_they_are(rows: T.StructType, names: Sequence[str], schema: StructType, *, evolve: bool = False) -> bool:
-    """:func:`~trilake.delta.rules.store_assignment.needs_no_cast` of rows of a DataFrame."""
+    """Apply :func:`~trilake.delta.rules.store_assignment.needs_no_cast` to rows of a DataFrame."""
     try:
         row_schema = from_spark(T.StructType(rows.fields[: len(names)]))
-    except TrilakeError:  # an unsupported type: the cast or the write refuses it
+    except TrilakeError:  # the cast or the write refuses an unsupported type
         return False
     return needs_no_cast(row_schema, names, schema, evolve=evolve)
 
@@ -96,13 +96,13 @@ def as_they_are(rows: T.StructType, names: Sequence[str], schema: StructType, *,
 def _inserted(
     value: Column, source: T.DataType, target: T.DataType, name: str, *, rules: AssignmentRules, by_name: bool
 ) -> Column:
-    """A value as its column stores it.
+    """A value in the form in which INSERT stores it in its column.
 
     A null struct of another type becomes a struct of nulls if fields match by position, as in delta-spark.
     """
     if by_name or not isinstance(source, T.StructType) or not isinstance(target, T.StructType):
         column = stored(value, source, target, name, rules=rules, by_name=by_name, fill=True)
-        # Inside the column, nullability is the column's.
+        # Nullability inside the value is that of the column.
         return column if isinstance(target, T.AtomicType) else column.cast(target)
     if len(source) == len(target):
         fields = [
@@ -134,7 +134,7 @@ def overflows_named(*, narrowed: bool, condition: str = OF_INSERT) -> Iterator[N
 
 
 def evolved(source: T.DataType, target: T.DataType, *, by_name: bool, widen: bool = False) -> T.DataType:
-    """The type ``target`` with the additional fields of structs in ``source``, at any depth.
+    """The type ``target`` extended by the additional fields of structs in ``source``, at any depth.
 
     With ``widen``, types that are wider in ``source`` become wider.
     """
@@ -261,7 +261,7 @@ class _Assignment:
         return value
 
     def _casts(self, source: T.DataType, target: T.DataType, name: str) -> bool:
-        """Whether casting the array or map as a whole is the same."""
+        """Whether casting the array or map as a whole gives the same result."""
         if isinstance(source, T.NullType) or _same(source, target):
             return True
         if not isinstance(source, T.AtomicType):
@@ -273,7 +273,7 @@ class _Assignment:
 def _by_position(
     source: T.StructType, target: T.StructType, name: str
 ) -> list[tuple[T.StructField | None, T.StructField]]:
-    """The fields of the column and, by position, those of the value."""
+    """The fields of the value and of the column, matched by position."""
     if len(source) != len(target):
         raise SchemaMismatchError(
             f"the struct for column {name} has {len(source)} fields ({', '.join(source.names)}), the column has"

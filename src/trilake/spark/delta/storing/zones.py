@@ -1,4 +1,4 @@
-"""Predicates on timestamps in a session whose time zone is not UTC, in the embedded engine's UTC."""
+"""Translate predicates on timestamps from the session's time zone to UTC, which the embedded engine uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trilake.spark.session.internals import active_session, java_frame, java_ses
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import ZONE, is_utc, session_zone
 
-#: A cast that depends on the session's time zone, such as that of a date to an instant.
+#: A cast that depends on the session's time zone, for example from a date to an instant.
 _CAST_TO_INSTANT = re.compile(r"\bAS TIMESTAMP\b")
 
 
@@ -28,7 +28,7 @@ def predicate_in_utc(spark: SparkSession, sql: str, schema: StructType) -> str:
     """A predicate on rows of a table that means in UTC what ``sql`` means in the session's time zone.
 
     Spark converts its constants to instants.  Raises ``InvalidArgumentError`` for a predicate that depends on the zone
-    in another way, such as ``to_date(t) = DATE'2024-01-01'``, and over Spark Connect for any predicate on instants.
+    in another way, such as ``to_date(t) = DATE'2024-01-01'``, and on Spark Connect for any predicate on instants.
     """
     if is_utc(spark):
         return sql
@@ -52,20 +52,20 @@ def predicate_in_utc(spark: SparkSession, sql: str, schema: StructType) -> str:
 
 
 def _folded(spark: SparkSession, sql: str, columns: StructType) -> str | None:
-    """The predicate with its constants as Spark computes them, and instants as those of UTC."""
+    """The predicate with its constants as Spark computes them, and with instants in UTC."""
     try:
         frame = _of_unknown_rows(spark, columns).where(F.expr(sql))
         plan = query_execution(frame).optimizedPlan()
         other = spark.newSession()
         other.conf.set(ZONE, "UTC")
-        with active_session(other):  # SQL shows literals in its zone
+        with active_session(other):  # SQL shows literals in the zone of this session
             return str(plan.condition().sql())
     except Py4JError:
         return None
 
 
 def _of_unknown_rows(spark: SparkSession, columns: StructType) -> DataFrame:
-    """An empty frame that the optimizer does not know to be empty."""
+    """An empty frame that the optimizer cannot recognise as empty."""
     rows = jvm(spark).org.apache.spark.api.java.JavaSparkContext(java_session(spark).sparkContext()).emptyRDD()
     java = java_session(spark)
     return java_frame(spark, java.createDataFrame(rows, java.parseDataType(to_spark(columns).json())))

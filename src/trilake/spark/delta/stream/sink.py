@@ -1,7 +1,8 @@
 """``df.writeStream.format("delta")``: the Spark part of :mod:`trilake.delta.stream.sink`.
 
 Spark creates the writer again for each batch, and once more, in another process, for its commit.  So the first task
-returns the plan of the files with its result.  Modes ``append`` and ``complete``; Spark itself refuses ``update``.
+returns the plan of the files with its result.  Supports the modes ``append`` and ``complete``; Spark itself refuses
+``update``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class BatchFiles(WriterCommitMessage):
 
 
 class DeltaStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of a batch in tasks, commits them on the driver."""
+    """Writes the rows of a batch in tasks and commits them on the driver."""
 
     def __init__(self, path: str, options: Options, request: WriteRequest) -> None:
         if request.txn is not None:

@@ -1,6 +1,6 @@
 """``spark.readStream.format("delta")``: the Spark part of :mod:`trilake.delta.stream.source`.
 
-Offsets and plans are made in one process without a SparkSession that lives as long as the query; Spark's tasks read the
+One process without a SparkSession, which lives as long as the query, makes offsets and plans; Spark's tasks read the
 files of a batch.  Partitions are self-contained, because Spark creates their reader in yet another process.
 """
 
@@ -48,7 +48,7 @@ _log = logging.getLogger("trilake.spark")
 
 @dataclass(frozen=True)
 class Analysed:
-    """The table when Spark read its columns."""
+    """The table at the time when Spark read its columns."""
 
     metadata: Metadata
     version: int
@@ -56,7 +56,7 @@ class Analysed:
 
 @dataclass
 class StreamPartition(InputPartition):
-    """The files that one task reads, and the plan to read them."""
+    """The files that one task reads, and the plan for reading them."""
 
     tasks: Sequence[FileTask | ChangeFeedTask]
     plan: ReadPlan
@@ -65,7 +65,7 @@ class StreamPartition(InputPartition):
 class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a table as a stream.
 
-    ``analysed`` is ``None`` if the user stated the columns; only those are read and checked for changes.
+    ``analysed`` is ``None`` if the user gave the columns; only these are read and checked for changes.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.stream.latest(StreamOffset.from_json(start), self._limit(limit)).to_json()
 
     def _limit(self, limit: ReadLimit) -> Limit:
-        """Spark's limit, combined with the other option: Spark supports one limit only."""
+        """Spark's limit, combined with the other option, since Spark supports only one limit."""
         if isinstance(limit, ReadMaxFiles):
             return Limit(limit.max_files, self.options.max_bytes)
         if isinstance(limit, ReadMaxBytes):
@@ -159,7 +159,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _arranged(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
-    """The columns with the declared names, which may differ by case, in the declared order."""
+    """The columns in the declared order; their names may differ in case."""
     names = batch.schema.names
     if names == declared.names:
         return batch
