@@ -53,9 +53,8 @@ class StreamOptions:
     read_change_feed: read the change data feed.
     exclude: skip files whose path matches this regular expression.
     fail_on_data_loss: whether missing commits or files end the stream.
-    whole_snapshot: read the initial rows in one batch, whatever the limits.  Watermarks advance between batches, so
-    then
-        none of these rows is late (``withEventTimeOrder``).
+    whole_snapshot: read the initial rows in one batch, whatever the limits.  Watermarks advance between batches,
+        so none of these rows is late (``withEventTimeOrder``).
     beyond_newest: whether the stream may start after the newest commit.
     """
 

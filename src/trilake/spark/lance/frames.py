@@ -41,7 +41,7 @@ def read_dataframe(
 ) -> DataFrame:
     """The rows of a version for which ``filter`` is true, projected to ``columns``.
 
-    All uses of the DataFrame read the same rows, so a SQL filter may choose fragments and row groups.
+    All uses of the DataFrame read the same rows, so a SQL filter may select fragments and row groups.
 
     Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column, and ``SchemaMismatchError``.
     """
@@ -58,8 +58,8 @@ def read_dataframe(
 def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
     """The frame of ``spark.read.format("lance").options(...).schema(...).load(path)``.
 
-    It shows the newest version unless the options name one.  ``schema`` has the columns to read, as a type or a DDL
-    string.
+    It shows the newest version unless the options name another one.  ``schema`` has the columns to read, as a type or a
+    DDL string.
     """
     source = TrilakeLanceDataSource({**options, "path": path})
     source_schema = source.schema()
@@ -83,8 +83,8 @@ def write_dataframe(
 ) -> tuple[Snapshot | None, list[Fragment]]:
     """Run a write as one Spark job and commit it, in any mode: ``error``, ``ignore``, ``append`` or ``overwrite``.
 
-    Returns the version (``None`` if ``ignore`` found a dataset) and the added fragments.  Raises
-    ``WriteFailedError``, with nothing written, if a task failed.
+    Returns the version (``None`` if ``ignore`` found a dataset) and the added fragments.  Raises ``WriteFailedError``,
+    with nothing written, if a task fails.
     """
     check_shared(uri)
     store = session_options(df.sparkSession, uri, store)
@@ -96,7 +96,7 @@ def write_dataframe(
     try:
         writer = LanceWriter.begin(uri, store, df.schema, _MODES[mode], options or WriteOptions(), vectors)
         return _run_write(df, target, writer)
-    except DatasetExistsError:  # created concurrently
+    except DatasetExistsError:  # another process has created the dataset
         if mode != "ignore":
             raise
         return None, []

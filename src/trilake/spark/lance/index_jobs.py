@@ -5,8 +5,8 @@
     sample, centroids --(tasks: some pieces each)--> words --(tasks: some rows each)--> parts --(driver)--> index
 
 The sample is drawn with a seed, so each task reads it from the dataset; only centroids, code words and file names are
-sent.  Each task writes the rows it encoded as an index of its own, and the driver merges these by partition.  If the
-sample is large, tasks also compute the centroids, each from a share of it.
+sent.  Each task writes an index of the rows that it encodes, and the driver merges these by partition.  If the sample
+is large, tasks also compute the centroids, each from a share of the sample.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from trilake.lance.versions import operations as op
 from trilake.spark.lance.jobs import Place, run_tasks
 from trilake.spark.session.storage import session_store
 
-#: Rows that one task encodes, at least, and tasks at most.
+#: The fewest rows that one task encodes, and the most tasks.
 _ROWS, _TASKS = 1 << 16, 512
 #: With at least this many numbers in the sample, tasks find the centroids.
 _LARGE = 1 << 27
-#: Shares of a large sample, and steps over them at most.
+#: The most shares of a large sample, and the most steps over them.
 _PARTS, _STEPS = 16, 20
 
 Floats = npt.NDArray[np.float32]
@@ -65,12 +65,12 @@ def create_index(
     seed: int = 0,
     storage_options: Mapping[str, str] | None = None,
 ) -> Snapshot:
-    """Index the live rows of a column of vectors, and return the version that has the index.
+    """Index the live rows of a vector column, and return the version with the index.
 
     ``spark`` is the session, ``uri`` the dataset, ``column`` the column, ``name`` the index's name, and
-    ``storage_options`` are those of its store.  The other parameters and errors are those of
+    ``storage_options`` are options of its store.  The other parameters and errors are those of
     :func:`trilake.lance.commands.vector_indices.plan_index`; with the same seed the index is nearly the same, and as
-    good.  Raises ``WriteFailedError`` if a task failed.
+    good.  Raises ``WriteFailedError`` if a task fails.
 
     >>> import pyarrow as pa
     >>> from trilake.lance import write_dataset
@@ -124,7 +124,7 @@ def _centroids(snapshot: Snapshot, plan: VectorIndexPlan) -> Floats:
 
 
 def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan) -> Floats:
-    """Centroids by k-means whose steps are sums of tasks, each over its share of the sample."""
+    """Centroids by k-means; each step is a sum over tasks, each of which has a share of the sample."""
     ranks = sample_ranks(snapshot, plan)
     rng = np.random.default_rng(plan.seed)
     chosen = np.sort(rng.choice(ranks, min(len(ranks), 4 * plan.partitions), replace=False))
@@ -149,9 +149,9 @@ def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorInde
 
 
 def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centroids: Floats) -> Floats:
-    """The words of all pieces, some pieces per task."""
+    """The code words of all pieces; a task computes some pieces."""
     place, modern = Place.of(snapshot), is_modern(snapshot)
-    # A word needs no more vectors than a partition does, however many partitions there are.
+    # A code word needs no more vectors than a partition does, for any number of partitions.
     most = 256 * ivf_pq.WORDS
     groups = [part.tolist() for part in np.array_split(np.arange(plan.pieces), min(plan.pieces, 8))]
 
@@ -169,7 +169,7 @@ def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centr
 def _encode(
     spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, model: ivf_pq.Model, folder: str
 ) -> tuple[tuple[str, int], ...]:
-    """Write the index of all live rows; returns the names and sizes of its files, if entries have these."""
+    """Write the index of all live rows; returns the names and sizes of its files, if index entries have them."""
     place = Place.of(snapshot)
     rows = max(_ROWS, sum(r.physical_rows for r in snapshot.readers) // _TASKS)
     pieces = [

@@ -1,4 +1,4 @@
-"""Changes to a Lance dataset as Spark jobs: a task per fragment, or run of fragments, and one commit.
+"""Changes to a Lance dataset as Spark jobs: one task per fragment or run of fragments, and one commit.
 
 Tasks write data and deletion files that no version references; the driver commits them.  A change that conflicts with
 another writer is planned again on the newest version, as without Spark.
@@ -41,9 +41,9 @@ R = TypeVar("R")
 
 
 def run_tasks(spark: SparkSession, tasks: Sequence[T], job: Callable[[T], R]) -> list[R]:
-    """Run ``job`` on each of ``tasks``, each in a Spark task of its own; the results in the order of the tasks.
+    """Run ``job`` for each of ``tasks`` in a Spark task of its own; returns the results in the order of the tasks.
 
-    Raises ``WriteFailedError`` if a task failed.
+    Raises ``WriteFailedError`` if a task fails.
     """
 
     def numbered(task: tuple[int, T]) -> tuple[int, R]:
@@ -87,7 +87,7 @@ class Place:
 
 @dataclass(frozen=True)
 class ChangedFragment:
-    """What a task changed in a fragment: how many rows, what is left of it (``None`` if nothing), and new fragments."""
+    """What a task changed in a fragment: how many rows, what remains of it (``None`` if nothing), and new fragments."""
 
     id: int
     rows: int
@@ -96,7 +96,7 @@ class ChangedFragment:
 
 
 def left_of(changes: Sequence[ChangedFragment]) -> tuple[tuple[Fragment, ...], tuple[int, ...]]:
-    """The fragments that are left, and the IDs of those that are not."""
+    """The remaining fragments, and the IDs of those of which nothing remains."""
     remaining = tuple(c.left for c in changes if c.left is not None)
     return remaining, tuple(c.id for c in changes if c.left is None)
 
@@ -117,10 +117,10 @@ def compact(
     ----------
     spark: the session.
     uri: the dataset.
-    options: which fragments, and how they are written.
+    options: which fragments to rewrite, and how.
     storage_options: credentials, region and endpoint of an object store.
 
-    Raises ``ConflictError`` if another writer changed these fragments, and ``WriteFailedError`` if a task failed.
+    Raises ``ConflictError`` if another writer changed these fragments, and ``WriteFailedError`` if a task fails.
 
     >>> import trilake
     >>> for n in range(3):
@@ -145,13 +145,13 @@ def compact(
 def delete(
     spark: SparkSession, uri: str, predicate: str, *, storage_options: Mapping[str, str] | None = None
 ) -> Snapshot:
-    """Delete the rows for which ``predicate`` is true, one task per fragment; the version after that.
+    """Delete the rows for which ``predicate`` is true, one task per fragment; returns the new version.
 
     Parameters
     ----------
     spark: the session.
     uri: the dataset.
-    predicate: SQL.
+    predicate: a SQL condition.
     storage_options: credentials, region and endpoint of an object store.
 
     Raises ``FilterError``, ``ConflictError`` or ``WriteFailedError``.
@@ -180,8 +180,8 @@ def update(
     spark: the session.
     uri: the dataset.
     updates: SQL expressions by column.
-    where: SQL; all rows without one.
-    options: of the written files.
+    where: a SQL condition; all rows without one.
+    options: options of the written files.
     storage_options: credentials, region and endpoint of an object store.
 
     Raises ``InvalidArgumentError``, ``ExpressionError``, ``FilterError``, ``ConflictError`` or ``WriteFailedError``.

@@ -1,7 +1,7 @@
-"""``merge_insert`` of a Lance dataset as Spark jobs: one join, whose rows are written and marked in tasks.
+"""``merge_insert`` of a Lance dataset as Spark jobs: one join, whose rows tasks write and mark.
 
-The source may be any DataFrame; it is computed once.  Of the dataset, only key columns and those in conditions are
-read.  One commit makes everything visible.
+The source may be any DataFrame; it is computed once.  Of the dataset, only key columns and the columns in conditions
+are read.  One commit makes everything visible.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def merge_insert(
     ----------
     spark: the session.
     uri: the dataset.
-    source: with the columns of the dataset, in any order.
-    on: key columns; a null in one matches nothing.
+    source: a DataFrame with the columns of the dataset, in any order.
+    on: key columns; a null key matches nothing.
     clauses: what happens to rows; by default matched rows are updated and others inserted.
-    options: of the written files.
+    options: options of the written files.
     storage_options: credentials, region and endpoint of an object store.
 
     Raises ``InvalidArgumentError`` if several rows of the source would replace one row, ``SchemaMismatchError``,
@@ -132,7 +132,7 @@ def _pairs(
     keys: Sequence[str],
     store: Mapping[str, str],
 ) -> DataFrame:
-    """The rows of both sides, joined, with what becomes of each."""
+    """The joined rows of both sides, with what happens to each."""
     needed = set(keys)
     delete_if = snapshot.filter(clauses.delete_if)
     needed |= set() if delete_if is None else delete_if.columns
@@ -167,7 +167,7 @@ def _pairs(
 def _mark_rows(
     pairs: DataFrame, snapshot: Snapshot, clauses: MergeInsert
 ) -> tuple[tuple[Fragment, ...], tuple[int, ...], int]:
-    """Mark rows as deleted: the changed fragments, the IDs of the removed ones, and the number of rows."""
+    """Mark rows as deleted; returns the changed fragments, the IDs of the removed ones, and the number of rows."""
     if clauses.fail_matched:
         count = pairs.where("matched").count()
         if count:
@@ -192,7 +192,7 @@ def _mark_rows(
             changes.append(ChangedFragment(id, len(rows), marked))
         return changes
 
-    # All rows of a fragment in one task: it has one deletion file.
+    # One task gets all rows of a fragment, since a fragment has one deletion file.
     deletes = pairs.where(_DELETES).select(ROW_ADDRESS)
     deletes = deletes.repartition(F.shiftright(F.col(ROW_ADDRESS), 32))
     parts = row_outcomes(deletes, work, failed_job)

@@ -15,12 +15,12 @@ from pyspark.sql import types as T
 
 from trilake.errors import CorruptFileError, InvalidArgumentError
 
-#: Metadata of a column that was written from vectors.
+#: The mark in the metadata of a column that was written from vectors.
 ML_VECTOR = b"trilake:ml_vector"
 
 _CLASSES = ("org.apache.spark.ml.linalg.VectorUDT", "org.apache.spark.mllib.linalg.VectorUDT")
 _SPARSE, _DENSE = 0, 1
-#: Limit on numbers in the vectors of one batch: a sparse vector can claim any size.
+#: The limit on numbers in the vectors of one batch, since a sparse vector can claim any size.
 _MOST = 1 << 28
 
 #: Spark's struct for a vector.
@@ -40,7 +40,7 @@ def is_vector(kind: T.DataType) -> bool:
 
 
 def plain(schema: T.StructType) -> tuple[T.StructType, dict[str, int | None]]:
-    """The schema with vectors as arrays of doubles, and these columns with the size in their metadata."""
+    """The schema with vectors as arrays of doubles, and the vector columns with the sizes in their metadata."""
     fields, sizes = [], {}
     for field in schema.fields:
         if is_vector(field.dataType):
@@ -79,7 +79,7 @@ def declared(schema: T.StructType, names: Iterable[str]) -> T.StructType:
 
 
 def vector_columns(option: str | None, schema: pa.Schema) -> list[str]:
-    """The columns to read as vectors: those of the option (``*`` for all), or those that were written from vectors."""
+    """The columns to read as vectors: those in the option (``*`` for all), or by default those written from vectors."""
     if option is None:
         return [f.name for f in schema if f.metadata is not None and ML_VECTOR in f.metadata]
     if option.strip() == "*":

@@ -1,7 +1,7 @@
 """``spark.read.format("lance")`` and ``df.write.format("lance")``: the Python data source.
 
-A version is read in partitions of one fragment each.  Tasks write data files that no version references; the driver
-commits them after all tasks are done, so rows of a job appear at once or never.
+Each partition of a read is one fragment of a version.  Tasks write data files that no version references; the driver
+commits them after all tasks are done, so the rows of a job appear all at once or never.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ WRITE_OPTIONS = ("vectors", "vectorType", *OPTIONS)
 class LanceDataSource(DataSource):
     """A Lance dataset as a Spark data source.
 
-    Options of a read: ``version``, ``tag`` or ``timestamp``; ``filter``, SQL that chooses rows; ``batchSize``;
-    ``rowId`` and ``rowAddress``, which add the columns ``_rowid`` and ``_rowaddr``; ``mlVectors``, the columns that
-    are read as vectors of Spark ML (``*`` for all, empty for none; by default those that were written from such).  Of a
-    write: those of :func:`trilake.lance.table.write_options`; ``vectors``, such as ``"v:128,w"``: array columns that
-    become vectors in a new dataset, with the size of the first row by default; and ``vectorType``,
-    ``float`` or ``double``.  Vectors of Spark ML become vectors of doubles.
+    Options of a read: ``version``, ``tag`` or ``timestamp``; ``filter``, a SQL condition that selects rows;
+    ``batchSize``; ``rowId`` and ``rowAddress``, which add the columns ``_rowid`` and ``_rowaddr``; ``mlVectors``, the
+    columns to read as vectors of Spark ML (``*`` for all, empty for none; by default those that were written from such
+    vectors). Options of a write: those of :func:`trilake.lance.table.write_options`; ``vectors``, such as
+    ``"v:128,w"``: array columns that become vectors in a new dataset, with the size of the first row by default; and
+    ``vectorType``, ``float`` or ``double``.  Vectors of Spark ML become vectors of doubles.
     """
 
     @classmethod
@@ -73,7 +73,7 @@ class LanceDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        #: The dataset when Spark read a stream's columns; Spark pickles this object for the stream.
+        #: The dataset at the time when Spark read a stream's columns; Spark pickles this object for the stream.
         self.analysed: Manifest | None = None
 
     def schema(self) -> T.StructType:
@@ -140,7 +140,7 @@ class TrilakeLanceDataSource(LanceDataSource):
 
 #: Rows of the first, short read of a task.
 _FIRST_ROWS = 1024
-#: Approximate limits of rows and bytes of a combined batch.
+#: Approximate limits on the rows and bytes of a combined batch.
 _GATHERED_ROWS, _GATHERED_BYTES = 1 << 16, 16 << 20
 
 
@@ -190,7 +190,7 @@ class LanceReader(RowsReader):
         store = open_store(self.uri, self.store)
         reader = FragmentReader(store, piece, self.stored, Bases(store, self.base_paths))
         plans = [plan]
-        if self.filter is None and self.batch_size is None:  # a few rows first: Spark may need no more
+        if self.filter is None and self.batch_size is None:  # a few rows first, since Spark may need no more
             plans = [replace(plan, limit=_FIRST_ROWS), replace(plan, offset=_FIRST_ROWS, joined=True)]
         for batch in chain.from_iterable(scan(each, [reader], threads=1) for each in plans):
             yield self._arranged(batch)
@@ -210,9 +210,10 @@ class LanceReader(RowsReader):
 
 
 def _join_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows in fewer batches: the first unchanged, then each twice as large, up to a limit.
+    """The rows in fewer batches: the first one unchanged, then each twice as large, up to a limit.
 
-    Files have groups of 1,024 rows by default, and for Spark's worker a batch of one row costs as much as one of 1,000.
+    By default, files have groups of 1,024 rows, and for Spark's worker a batch of one row costs as much as one of
+    1,000.
     """
     target = rows = size = 0
     batches_so_far: list[pa.RecordBatch] = []
@@ -228,7 +229,7 @@ def _join_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[str], frozenset[str]]:
-    """The dataset's names of the declared columns, and the declared columns with row IDs and addresses."""
+    """The dataset's names of the declared columns, and the declared columns for row IDs and addresses."""
     existing = {name.lower() for name in schema.names}
     places = frozenset(name for name in (ROW_ID, ROW_ADDRESS) if name in declared.names and name not in existing)
     return stored_names(schema, [n for n in declared.names if n not in places], uri), places
@@ -246,17 +247,17 @@ class WrittenFragments(WriterCommitMessage):
 
 
 class LanceWriter(DataSourceArrowWriter):
-    """Writes data files in tasks, commits them on the driver.
+    """Writes data files in tasks and commits them on the driver.
 
     Parameters
     ----------
     path, store: the dataset and the options of its store.
-    mode, read_version, options: of the write.
-    schema: the stored schema; ``None`` if sizes of vectors are still unknown.
+    mode, read_version, options: mode, base version and options of the write.
+    schema: the stored schema; ``None`` while sizes of vectors are unknown.
     arrow: the columns of a new dataset.
     vectors: how columns become vectors.
     runtime: clock, IDs and randomness.
-    version: of the files.
+    version: the version of the files.
     """
 
     def __init__(
@@ -315,7 +316,7 @@ class LanceWriter(DataSourceArrowWriter):
         return cls(path, store, mode, version, stored, options, arrow, vectors, plan.runtime, plan.version)
 
     def target(self, sizes: Mapping[str, int]) -> Target:
-        """The target of a task's rows.  A new dataset gets no dictionaries: tasks would not agree on one."""
+        """The target of a task's rows.  A new dataset gets no dictionaries, since tasks would not agree on one."""
         schema = self.schema
         if schema is None:
             arrow = with_vectors(self.arrow, self.vectors, sizes)

@@ -58,7 +58,7 @@ class StreamFragment(InputPartition):
 
 
 class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a dataset as a stream; ``analysed`` is the dataset when Spark read its columns."""
+    """Reads a dataset as a stream; ``analysed`` is the dataset at the time when Spark read its columns."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def stored_names(schema: LanceSchema, names: Sequence[str], uri: str) -> list[str]:
-    """The dataset's names of columns, ignoring case.  Raises ``SchemaMismatchError`` for an unknown column."""
+    """The dataset's names of these columns, ignoring case.  Raises ``SchemaMismatchError`` for an unknown column."""
     by_lower = {name.lower(): name for name in schema.names}
     for name in names:
         if name.lower() not in by_lower:

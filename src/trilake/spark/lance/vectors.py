@@ -20,8 +20,8 @@ class Vectors:
 
     Parameters
     ----------
-    sizes: by column; ``None`` for the size of the first row.
-    kind: of their numbers; ``None`` for floats, or for doubles if they come from Spark ML.
+    sizes: the sizes by column; ``None`` for the size in the first row.
+    kind: the type of their numbers; ``None`` for floats, or for doubles if they come from Spark ML.
     ml: the columns that are vectors of Spark ML.
     """
 
@@ -37,7 +37,7 @@ class Vectors:
         return cls(vector_sizes(sizes), kind)
 
     def and_ml(self, ml: Mapping[str, int | None], schema: pa.Schema) -> Vectors:
-        """The same with columns that are vectors of Spark ML, and the sizes in their metadata.
+        """The same, with columns that are vectors of Spark ML, and the sizes in their metadata.
 
         Raises ``InvalidArgumentError`` if the option names a column that is not an array.
         """
@@ -56,7 +56,7 @@ class Vectors:
         return [name for name, size in self.sizes.items() if size is None]
 
     def sizes_in(self, batches: Iterator[pa.RecordBatch]) -> tuple[dict[str, int], Iterator[pa.RecordBatch]]:
-        """The sizes of the rows' vectors, and the rows again.
+        """The sizes of the rows' vectors, and all rows again.
 
         Reads until each column has a vector, or to the end.  Raises ``SchemaMismatchError`` for a column with rows but
         no vector.
@@ -100,7 +100,7 @@ class Vectors:
 
 
 def vector_sizes(value: str | None) -> dict[str, int | None]:
-    """Sizes of vectors by column, ``None`` for none.  Raises ``InvalidArgumentError``.
+    """The sizes of vectors by column, ``None`` if not given.  Raises ``InvalidArgumentError``.
 
     >>> vector_sizes("v:128, w")
     {'v': 128, 'w': None}
@@ -118,7 +118,7 @@ def vector_sizes(value: str | None) -> dict[str, int | None]:
 
 
 def with_vectors(schema: pa.Schema, vectors: Vectors, sizes: Mapping[str, int]) -> pa.Schema:
-    """The schema with array columns as vectors; ``sizes`` has the sizes that ``vectors`` does not state."""
+    """The schema with array columns as vectors; ``sizes`` has the sizes that ``vectors`` lacks."""
     for name, stated in vectors.sizes.items():
         size = stated if stated is not None else sizes[name]
         if size < 1:

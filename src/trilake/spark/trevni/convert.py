@@ -1,8 +1,8 @@
 """Row-major files to Trevni and back, as Spark jobs.
 
-Avro files keep their schema: each file is converted by one task without Spark's rows in between, because Spark has
-neither unions nor enums (spec: "Implementation Notes", technique 3).  JSON, CSV and whatever else Spark reads and
-writes go through DataFrames.
+Avro files keep their schema: one task converts each file without Spark's rows, because Spark has neither unions nor
+enums (specification: "Implementation Notes", technique 3).  JSON, CSV and all other formats that Spark reads and writes
+go through DataFrames.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from trilake.trevni.tables.dataset import find_files, list_files
 from trilake.trevni.tables.row_groups import StagedFile, TableWrite, new_write_id, publish
 from trilake.trevni.tables.table_write import write_options
 
-#: Converts a file of the first store to one of the second; returns the number of records.
+#: Converts a file in the first store to one in the second; returns the number of records.
 _Convert = Callable[[tuple[Store, str], tuple[Store, str]], int]
 
 
@@ -54,13 +54,12 @@ def to_trevni(
     Parameters
     ----------
     source: a file, a folder or a glob.
-    format: ``avro``, ``json``, ``csv``, or another that Spark reads.
+    format: ``avro``, ``json``, ``csv``, or another format that Spark reads.
     mode: ``error``, ``append`` or ``overwrite``, for a target that has files already.
-    options: for Spark's reader of the format, such as ``header`` for CSV; none for Avro.
-    properties: how files are written, see :func:`trilake.trevni.tables.table_write.write_options`; for Avro ``codec``
-    only.
-    partition_by: columns that become folders; not for Avro, whose files stay in the folders that they are in.
-    storage_options: for the stores of Avro files and of the target.
+    options: options of Spark's reader for the format, such as ``header`` for CSV; none for Avro. properties: how to
+    write files, see :func:`trilake.trevni.tables.table_write.write_options`; for Avro only ``codec``. partition_by:
+    columns that become folders; not for Avro, whose files keep their folders. storage_options: options of the stores of
+    Avro files and of the target.
 
     An Avro file becomes one Trevni file with its schema in ``avro.schema``, by the Avro mapping.  Readers of the target
     see all of it or nothing, see :func:`trilake.trevni.publish`.
@@ -99,12 +98,12 @@ def from_trevni(
     Parameters
     ----------
     source: a file, a folder or a glob.
-    format: ``avro``, ``json``, ``csv``, or another that Spark writes.
-    mode: Spark's; for Avro ``error``, ``append`` or ``overwrite``.
-    options: for Spark's writer of the format; none for Avro.
+    format: ``avro``, ``json``, ``csv``, or another format that Spark writes.
+    mode: one of Spark's modes; for Avro ``error``, ``append`` or ``overwrite``.
+    options: options of Spark's writer for the format; none for Avro.
     properties: for Avro ``codec``: ``null``, ``deflate``, ``bzip2`` or ``xz``.
 
-    Each Trevni file with a schema in ``avro.schema`` becomes one Avro file.  Returns what was written, for Avro only.
+    Each Trevni file with a schema in ``avro.schema`` becomes one Avro file.  Only for Avro, returns what was written.
     """
     store = dict(storage_options or {})
     if format != "avro":
@@ -148,7 +147,7 @@ def _convert(
     suffix: str,
     convert: _Convert,
 ) -> TableWrite:
-    """Convert each file in a task of its own; then the driver moves all files into place at once."""
+    """Convert each file in a separate task; afterwards, the driver moves all files into place at once."""
     if mode not in ("error", "append", "overwrite"):
         raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, overwrite")
     try:

@@ -26,8 +26,8 @@ def read_dataframe(
 ) -> DataFrame:
     """The rows for which ``filter`` is true, projected to ``columns``.
 
-    Only the requested columns and the filter's are read.  A SQL filter also chooses partitions and blocks: all uses of
-    the DataFrame read the same rows, so this is safe.
+    Reads only the requested columns and those of the filter.  A SQL filter also selects partitions and blocks, which is
+    safe because all uses of the DataFrame read the same rows.
 
     Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column, and ``SchemaMismatchError``.
     """
@@ -39,7 +39,7 @@ def read_dataframe(
 def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
     """The frame of ``spark.read.format("trevni").options(...).schema(...).load(path)``.
 
-    ``schema`` has the columns to read, a type or a DDL string.
+    ``schema`` has the columns to read, as a type or a DDL string.
     """
     table, _ = TrilakeTrevniDataSource({**options, "path": path}).opened()
     if schema is None:

@@ -1,7 +1,7 @@
 """``spark.read.format("trevni")`` and ``df.write.format("trevni")``: the Python data source.
 
-A file, a folder, a glob or partition folders are read in partitions of a file or a range of its rows.  Tasks write
-staged files, and the driver moves them into place after all tasks are done.
+Each partition of a read is a file or a range of its rows; the path may be a file, a folder, a glob or partition
+folders. Tasks write staged files, and the driver moves them into place after all tasks are done.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class TrevniReader(RowsReader):
     """Reads files, or ranges of their rows, one per task."""
 
     def __init__(self, table: TrevniTable, schema: T.StructType, *, filter: str | None, size: int | None) -> None:
-        # Files may have columns that the first one lacks, so a filter may name what only Spark has declared.
+        # Files may have columns that the first one lacks, so a filter may name columns that only Spark has declared.
         declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
         rows, self.columns = _read_schema(table.found_schema, declared)
         super().__init__(schema, rows, filter)
@@ -138,9 +138,9 @@ class TrevniReader(RowsReader):
 
 
 def _read_schema(table: pa.Schema, declared: pa.Schema) -> tuple[pa.Schema, list[str]]:
-    """The schema to read with, and the names in it of the columns that Spark declared.
+    """The schema for reading, and the names in it of the columns that Spark declared.
 
-    Names are case-insensitive, types are those declared; columns that the first file lacks may be in others.
+    Names are case-insensitive and types are the declared ones; other files may have columns that the first one lacks.
     """
     by_lower = {name.lower(): name for name in table.names}
     names = [name if name in table.names else by_lower.get(name.lower(), name) for name in declared.names]
@@ -157,13 +157,13 @@ class StagedFiles(WriterCommitMessage):
 
 
 def task_name() -> tuple[str, str]:
-    """Names for the running task and for this attempt of it."""
+    """Names for the running task and for this attempt of the task."""
     context = TaskContext.get()
     return ("00000", "0") if context is None else (f"{context.partitionId():05d}", str(context.taskAttemptId()))
 
 
 class TrevniWriter(DataSourceArrowWriter):
-    """Stages files in tasks, moves them into place on the driver."""
+    """Stages files in tasks and moves them into place on the driver."""
 
     def __init__(self, path: str, store: Mapping[str, str], plan: TableWritePlan) -> None:
         self.path, self.store, self.plan = path, store, plan
@@ -178,5 +178,5 @@ class TrevniWriter(DataSourceArrowWriter):
         finish_table_write(open_store(self.path, dict(self.store)), self.plan, files)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        # Tasks may still be running.  If the job is committed after all, it stays so.
+        # Tasks may still be running.  If the job is committed after all, it stays committed.
         give_up(open_store(self.path, dict(self.store)), self.plan)

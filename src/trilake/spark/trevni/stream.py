@@ -41,7 +41,7 @@ class StreamFile(InputPartition):
 
 
 class TrevniStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a folder as a stream of files, with the columns that its first file had when the stream was declared."""
+    """Reads a folder as a stream of files, with the columns of its first file when the stream was declared."""
 
     def __init__(
         self, path: str, store: Mapping[str, str], schema: T.StructType, *, limit: int, fail_on_data_loss: bool
@@ -110,7 +110,7 @@ class TrevniStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         job, parts = self.job, [m for m in messages if isinstance(m, StagedRows)]
-        # Spark created this writer only for the commit; tasks used the plan of another one.
+        # Spark created this writer only for the commit; tasks used the plan of another writer.
         plan = parts[0].plan if parts else job.plan
         batch = TrevniBatch(query_id(open_store(self.checkpoint, job.store)), batchId)
         commit_batch(open_store(job.path, job.store), plan, batch, [f for m in parts for f in m.files])
