@@ -187,7 +187,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         return self
 
     def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> Self:
-        """Set the clustering columns, passed one by one or as one list; nested columns have dots."""
+        """Set the clustering columns: ``cols`` are passed one by one or as one list; nested ones have dots."""
         self._table = replace(self._table, cluster_by=_strings("Clustering column", cols))
         return self
 
