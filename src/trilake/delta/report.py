@@ -328,7 +328,6 @@ def _actions(log: DeltaLog, commits: list[tuple[int, ObjectMeta]]) -> tuple[dict
 
 
 def _beginning(data: pa.Buffer) -> pa.Buffer:
-    """The complete lines at the start of a commit."""
     raw = data.to_pybytes()
     return pa.py_buffer(raw[: raw.rfind(b"\n") + 1] or raw)
 

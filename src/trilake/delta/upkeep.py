@@ -107,7 +107,6 @@ def _delta(table: Table) -> ArrowDeltaTable:
 
 
 def _actions(data: Any, key: str) -> Iterator[dict[str, Any]]:
-    """The actions of a commit, as the log has them."""
     for number, line in enumerate(bytes(data).splitlines(), 1):
         if not line.strip():
             continue

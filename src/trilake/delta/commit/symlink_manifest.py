@@ -199,7 +199,6 @@ _MANIFEST = re.compile(rf"{FOLDER}/(?:[^/=]+=[^/]*/)*manifest")
 
 
 def _existing(store: Store) -> list[str]:
-    """The partition folders that have a manifest."""
     return [
         o.key.removeprefix(FOLDER).removeprefix("/").removesuffix("manifest").removesuffix("/")
         for o in store.list(FOLDER)

@@ -261,8 +261,6 @@ def _timestamp_bound(value: dt.datetime, up: bool, instant: bool) -> str:
 
 @dataclass
 class _Column:
-    """The statistics of a leaf column so far."""
-
     type: pa.DataType
     nulls: int = 0
     low: Any = None

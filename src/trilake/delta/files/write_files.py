@@ -236,7 +236,6 @@ class TaskWriter:
         return table
 
     def _put_whole(self, values: tuple[str | None, ...], table: pa.Table) -> None:
-        """Write rows to a separate file."""
         writer = self._start(values, table, whole=True)
         self.open[values] = writer
         writer.write(table)

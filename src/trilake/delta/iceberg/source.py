@@ -150,7 +150,6 @@ class IcebergSource:
         return self._avro(snapshot.manifest_list)
 
     def _specs(self) -> list[PartitionSpec]:
-        """The partition specs of live data files."""
         live = {m["partition_spec_id"] for m in self._manifests if not m.get("content") and _has_files(m)}
         return [spec for i, spec in self.metadata.specs().items() if i in live]
 

@@ -487,6 +487,5 @@ def _with_order(orders: Sequence[dict[str, Any]], columns: Sequence[int]) -> tup
 
 
 def _default_order(fields: Mapping[str, Any]) -> list[int]:
-    """The columns of the metadata's default sort order."""
     orders = {o["order-id"]: o["fields"] for o in fields.get("sort-orders", ())}
     return [f["source-id"] for f in orders.get(fields.get("default-sort-order-id"), ())]

@@ -311,8 +311,6 @@ def relabelled(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 class _Relabelled:
-    """A record batch with another schema of the same layout."""
-
     def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
         self.batch, self.schema = batch, schema
 

@@ -121,7 +121,6 @@ def _parse_few(names: list[tuple[int, str]], contents: list[bytes]) -> ActionBat
 
 
 def _objects(content: bytes, version: int, name: str) -> Iterator[dict[str, Any]]:
-    """The action objects of a commit file, one per line."""
     for line in content.split(b"\n"):
         if not line or line.isspace():
             continue

@@ -129,7 +129,6 @@ class DeletionVectorDescriptor:
         return bitmap
 
     def _place(self, store: Store) -> str | None:
-        """The vector's file, for error messages."""
         if self.storage_type == "u":
             return f"{store.uri}/{self.relative_path()}"
         return self.path_or_inline_dv if self.storage_type == "p" else None

@@ -115,7 +115,6 @@ def check_readable(protocol: Protocol, *, uri: str, version: int) -> None:
 
 
 def _needs(names: list[str], otherwise: str) -> str:
-    """What a table with unsupported features needs."""
     helps = (REGISTRY[name].help for name in names if name in REGISTRY)
     return "; ".join(dict.fromkeys(filter(None, helps))) or otherwise
 

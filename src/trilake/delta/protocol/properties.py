@@ -87,7 +87,6 @@ def known_properties() -> dict[str, Property]:
 
 @lru_cache(maxsize=1)
 def _rows_by_name(names: tuple[str, ...]) -> dict[str, Property]:
-    """The properties by lower-case name."""
     return {p.name.lower(): p for p in known_properties().values()}
 
 

@@ -93,7 +93,6 @@ def drop_torn(store: Store, engine: Engine, findings: Sequence[Finding]) -> list
 
 
 def _readable(data: bytes) -> str:
-    """The readable part of a torn commit."""
     actions: list[dict[str, Any]] = []
     lines = [line for line in data.split(b"\n") if line.strip(b" \r\t\0")]
     for line in lines:
@@ -211,7 +210,6 @@ def _gone(store: Store, paths: Sequence[str]) -> list[str]:
 
 
 def _chosen(snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
-    """The files of a version with these decoded paths."""
     adds = snapshot.adds
     return adds.filter(pc.is_in(decoded_paths(adds["path"]), pa.array(list(paths), pa.string())))
 

@@ -69,7 +69,6 @@ def _named(
 
 
 def _others(a: pa.Table, b: pa.Table) -> pa.ChunkedArray:
-    """The keys in ``a`` that are not in ``b``."""
     keys = action_keys(a)
     return keys.filter(pc.invert(pc.is_in(keys, pc.unique(action_keys(b)))))
 

@@ -106,7 +106,6 @@ class SparkDeltaFormat(SparkFormat):
 
 
 def _in_place(request: SaveRequest, write: WriteRequest, comment: str | None) -> WriteRequest:
-    """The write request of CREATE OR REPLACE TABLE AS SELECT."""
     table = TableDescription(
         write.schema,
         write.partition_by or (),

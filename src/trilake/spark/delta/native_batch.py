@@ -208,7 +208,6 @@ def _options(relation: Any) -> dict[str, str]:
 
 
 def _counter(execution: Any, leaf: Any) -> Any:
-    """Spark's counter of a source's rows."""
     for scan in items_of(execution.executedPlan().collectLeaves()):
         if scan.nodeName() == "MicroBatchScan" and scan.stream().equals(leaf.stream()):
             metric = scan.metrics().get("numOutputRows")

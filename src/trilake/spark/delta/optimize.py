@@ -194,7 +194,6 @@ def conjuncts(printed: str) -> list[str]:
 
 
 def _spark_type(annotation: Any) -> T.DataType:
-    """The Spark type of a metric, from its annotation."""
     options = [a for a in typing.get_args(annotation) if a is not type(None)]
     kind = options[0] if options else annotation
     if is_dataclass(kind):

@@ -103,7 +103,6 @@ class SessionTable:
 
     @property
     def _named(self) -> str | None:
-        """The name that may qualify the table's columns."""
         return self._name if self._alias is None else self._alias
 
     def toDF(self) -> DataFrame:

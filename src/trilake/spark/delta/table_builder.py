@@ -310,7 +310,6 @@ def described_schema(schema: T.StructType) -> StructType:
 
 
 def _rule(always: Any, by_default: Any) -> dict[str, Any]:
-    """The metadata of a generated or identity column."""
     if always is not None and by_default is not None:
         raise ValueError("generatedByDefaultAs and generatedAlwaysAs cannot both be set.")
     if isinstance(always, str):

@@ -211,8 +211,6 @@ def _value(
 
 @dataclass(frozen=True)
 class _UpdateTask:
-    """The function of an update's tasks; pickled."""
-
     store: Store
     files: FilePlan
     rules: RowRules

@@ -145,7 +145,6 @@ def _spark_computes(files: FilePlan) -> bool:
 
 
 def _replaces_all(base: Head, overwrite: WriteRequest, uri: str) -> bool:
-    """Whether an overwrite replaces all rows."""
     settled = settled_overwrite(base, overwrite, uri)
     return settled.replace_where is None and settled.partition_overwrite == "static"
 
@@ -159,8 +158,6 @@ def _computed(df: DataFrame, files: FilePlan) -> DataFrame:
 
 @dataclass(frozen=True)
 class _WriteTask:
-    """The function of a write's tasks; pickled."""
-
     uri: str
     options: Mapping[str, str] = field(repr=False)
     files: FilePlan

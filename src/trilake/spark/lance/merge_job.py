@@ -103,7 +103,6 @@ def merge_insert(
 
 
 def _check(snapshot: Snapshot, source: DataFrame, clauses: MergeInsert, keys: Sequence[str]) -> None:
-    """Find mistakes before a task runs."""
     names = snapshot.schema.names
     unknown = [k for k in keys if k not in names]
     if unknown or not keys:

@@ -51,7 +51,6 @@ def plain(schema: T.StructType) -> tuple[T.StructType, dict[str, int | None]]:
 
 
 def _size(metadata: Mapping[str, Any]) -> int | None:
-    """The number of attributes that Spark ML stored."""
     attributes = metadata.get("ml_attr")
     count = attributes.get("num_attrs") if isinstance(attributes, dict) else None
     return count if isinstance(count, int) and count > 0 else None

@@ -156,7 +156,6 @@ def follows(origin: Any) -> bool:
 
 
 def _is_cached(plan: Any) -> bool:
-    """Whether the rows of a plan are cached."""
     return hasattr(plan, _IS_CACHED) and getattr(plan, _IS_CACHED)()
 
 

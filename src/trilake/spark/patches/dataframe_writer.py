@@ -149,7 +149,6 @@ def check_one_place(place: Any, options: Mapping[str, str]) -> None:
 
 
 def _request(record: Record, format: Any, mode: Any, partition_by: Any, options: Mapping[str, Any]) -> SaveRequest:
-    """The save request of a chain and its last call."""
     df = frame_of(record)
     return SaveRequest(
         df,

@@ -77,8 +77,6 @@ class MergeIntoTable:
 
 
 class _When:
-    """A kind of rows and a condition."""
-
     def __init__(self, writer: MergeIntoTable, condition: Column | None) -> None:
         self._writer, self._condition = writer, condition
 
@@ -88,8 +86,6 @@ class _When:
 
 
 class _Matched(_When):
-    """Clauses for matched table rows."""
-
     def updateAll(self) -> MergeIntoTable:
         """Update all columns from the frame's columns of the same names."""
         return self._writer._continued(self._builder.whenMatchedUpdateAll(self._condition))
@@ -102,8 +98,6 @@ class _Matched(_When):
 
 
 class _NotMatched(_When):
-    """Clauses for source rows without a match."""
-
     def insertAll(self) -> MergeIntoTable:
         """Insert the rows; columns match by name."""
         return self._writer._continued(self._builder.whenNotMatchedInsertAll(self._condition))
@@ -113,8 +107,6 @@ class _NotMatched(_When):
 
 
 class _NotMatchedBySource(_When):
-    """Clauses for table rows without a match."""
-
     def updateAll(self) -> MergeIntoTable:
         """Raise ``InvalidArgumentError``: there is no source row with values."""
         raise InvalidArgumentError(

@@ -165,7 +165,6 @@ def with_table_name(spark: SparkSession, frame: DataFrame, names: Sequence[str])
 
 
 def _with_spark_errors(read: Callable[[], DataFrame]) -> DataFrame:
-    """Run a read; its errors can be caught as Spark's."""
     try:
         return read()
     except TrilakeError as e:

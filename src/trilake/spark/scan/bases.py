@@ -37,8 +37,6 @@ class _CachedBase:
 
 
 class _Bases:
-    """An LRU cache."""
-
     def __init__(self) -> None:
         self.entries: OrderedDict[tuple[object, ...], _CachedBase] = OrderedDict()
         self.lock = threading.Lock()

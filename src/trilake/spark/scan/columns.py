@@ -265,7 +265,6 @@ def no_rows(spark: SparkSession, schema: T.StructType):  # type: ignore[no-untyp
 
 
 def _without_alias(sql: str, alias: str) -> str | None:
-    """Remove ``alias.`` before column names."""
     quoted = re.escape(quote_name(alias))
     pattern = rf"(?i)(?<![\w`.'\"])(?:{re.escape(alias)}|{quoted})\.(?=[`\w])"
     parts = re.split(r"('(?:[^'\\]|\\.)*')", sql)

@@ -159,7 +159,6 @@ def _are_physical(
 
 
 def _publish(folder: Staging, store: Store, plan: FilePlan, runtime: Runtime) -> WrittenFiles:
-    """Move the files with rows into the table."""
     names = sorted(n for n in folder.names() if _DATA_FILE.fullmatch(n))
     schema = plan.file_schema
     with ThreadPoolExecutor(_READERS) as pool:

@@ -174,8 +174,6 @@ def _executable(origin: Origin) -> Path | str:
 
 @dataclass(frozen=True, slots=True)
 class _Probed:
-    """What a ``java`` reports about itself."""
-
     home: Path
     version: str
     has_vector_module: bool

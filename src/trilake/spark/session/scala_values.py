@@ -21,7 +21,6 @@ def changed(value: Any, **changes: Any) -> Any:
 
 
 def _names(value: Any) -> list[str]:
-    """The field names of a case class, in order."""
     try:
         iterator = value.productElementNames()
     except Py4JError:  # Scala 2.12, with Spark 3.5: the first fields of the class

@@ -153,7 +153,6 @@ DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE DELTA_UNSUPPORTED_CLONE_REPLACE_SAME_TABLE
 
 
 def _states() -> dict[str, str]:
-    """The SQLSTATEs in the table above, by condition."""
     states, state = {}, ""
     for word in _CONDITIONS.split():
         if word.endswith(":"):

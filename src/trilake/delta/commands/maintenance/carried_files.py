@@ -42,8 +42,6 @@ def without(files: pa.Table, others: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class _FindMissing:
-    """Checks the existence of some files, in any process."""
-
     store: Store
 
     def __call__(self, paths: Sequence[str]) -> list[str]:

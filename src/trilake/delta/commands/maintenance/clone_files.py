@@ -194,8 +194,6 @@ def _mark(vector: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class _Copying:
-    """Copies some files, in any process."""
-
     source: Store
     target: Store
 

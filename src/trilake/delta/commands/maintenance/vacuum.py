@@ -426,7 +426,6 @@ def committed_since(log: DeltaLog, head: Head) -> References:
 
 
 def _last_commit_before(log: DeltaLog, head: Head, cutoff: int) -> int | None:
-    """The newest commit before the cut-off time."""
     commits = log.commits(end=head.version)
     times = _latest_times(log, commits, head)
     return max((v for (v, _), t in zip(commits, times, strict=True) if t < cutoff), default=None)
@@ -463,8 +462,6 @@ def _last_boundary(store: Store) -> int | None:
 
 @dataclass(frozen=True)
 class _Deletion:
-    """Deletes some files, in any process."""
-
     store: Store
 
     def __call__(self, keys: Sequence[str]) -> int:

@@ -236,7 +236,6 @@ def _faithful(node: exp.Expression) -> str | None:
 
 
 def _without_table(node: exp.Expression) -> exp.Expression:
-    """A column without its alias."""
     if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier) or len(node.parts) < 2:
         return node
     rest = [p.copy() for p in node.parts[1:]]

@@ -222,7 +222,6 @@ def purge(
 
 
 def _considered(snapshot: Snapshot, request: OptimizeRequest) -> Numbers:
-    """Positions of the files in the scope of the request."""
     clustered = has_feature(snapshot.protocol, FEATURE)
     if clustered and request.where is not None:
         raise InvalidArgumentError(

@@ -85,8 +85,6 @@ def find_rows(log: DeltaLog, snapshot: Snapshot, filter: Filter, *, run: Runner 
 
 @dataclass(frozen=True)
 class _FindMatching:
-    """The picklable search task."""
-
     store: Store
     plan: ReadPlan
     filter: Filter

@@ -424,7 +424,6 @@ class RowChangeWriter:
 
 
 def _identity_marks(pipelines: Iterable[RowPipeline | None]) -> dict[str, int]:
-    """The furthest identity values among several pipelines."""
     marks: dict[str, int] = {}
     for pipeline in pipelines:
         if pipeline is None:

@@ -273,8 +273,6 @@ class CopiedFiles:
 
 @dataclass(frozen=True)
 class _CopyJob:
-    """The picklable parameters of every copy task."""
-
     store: Store
     read: ReadPlan
     files: FilePlan

@@ -342,7 +342,6 @@ def _check_columns(schema: StructType) -> None:
 
 
 def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
-    """Refuse columns with invalid rules."""
     schema = metadata.schema
     for f in schema.fields:
         if (sql := generation_expression(f)) is not None:

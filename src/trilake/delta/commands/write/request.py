@@ -135,7 +135,6 @@ class WriteRequest:
 
 
 def _transaction_id(txn: object) -> tuple[str, int]:
-    """Validate an application id and its transaction version."""
     if isinstance(txn, tuple | list) and len(txn) == 2:
         app_id, version = txn
         whole = isinstance(version, int | np.integer) and not isinstance(version, bool | np.bool_)

@@ -241,7 +241,6 @@ class Splicing:
         return tuple(out)
 
     def _groups(self, source: TouchedFile, counts: Sequence[int], matched: Positions | None) -> Iterator[_Group]:
-        """Read each row group."""
         names = [f.name for f in self.assigned]
         ends = iter(np.cumsum(counts).tolist())
         numbers = iter(counts)

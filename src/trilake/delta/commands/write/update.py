@@ -210,8 +210,6 @@ class _Group:
 
 @dataclass(frozen=True)
 class _UpdateJob:
-    """The picklable parameters of every update task."""
-
     store: Store
     filter: Filter | None
     narrow: ReadPlan

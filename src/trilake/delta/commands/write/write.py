@@ -200,7 +200,6 @@ def _changed(log: DeltaLog, base: Head, request: WriteRequest, runtime: Runtime)
 
 
 def _of_rows(table: TableDescription, base: Head | None = None) -> TableDescription:
-    """A description with the columns of the rows."""
     features = {*parse_properties(table.properties).features, *((base and base.protocol.writer_features) or ())}
     return replace(table, schema=columns_of_rows(table.schema, features))
 
@@ -235,7 +234,6 @@ def replaces_schema(request: WriteRequest) -> bool:
 
 
 def _is_repeated(base: Head, request: WriteRequest) -> bool:
-    """Whether the table already has this transaction."""
     return request.txn is not None and base.has_transaction(*request.txn)
 
 

@@ -162,7 +162,6 @@ class DeltaMergeBuilder(PublicNames):
 
 
 def _checked_values(values: Assigned, argument: str) -> dict[str, Any]:
-    """The values, checked to be strings or columns."""
     assignment_columns(values, argument)
     assert values is not None
     return dict(values)

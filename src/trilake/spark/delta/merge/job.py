@@ -337,7 +337,6 @@ class MergeJob:
 
     @cached_property
     def _shared_names(self) -> bool:
-        """Whether both tables have a column of the same name."""
         return bool({n.lower() for n in self.request.source.columns} & {n.lower() for n in self.snapshot.schema.names})
 
     def _ambiguous(

@@ -239,14 +239,12 @@ def _replaced(plan: _Plan, written: WrittenFiles) -> _Replaced | str:
 
 
 def _key_bytes(join: KeyJoin, written: WrittenFiles) -> int:
-    """The approximate bytes of the new rows' keys."""
     rows = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in written.actions)
     types = [join.scope.schemas["source"].field(source).type for _, source in join.columns]
     return rows * sum(32 if pa.types.is_string(t) else 16 if pa.types.is_decimal(t) else 8 for t in types)
 
 
 def _replaced_by_job(job: MergeJob) -> _Replaced | str:
-    """Like :func:`_replaced`, with a join in Spark."""
     source_ms = job.runtime.clock_ms()
     source = job.look_at_source(small=False)
     pruned = job.pruned(source.keys)

@@ -250,7 +250,6 @@ def holds_nothing(store: Store) -> bool:
 
 
 def _is_no_table(store: Store, format: str) -> bool:
-    """Whether there is certainly no table at a location."""
     try:
         return not has_table(store, format)
     except (TrilakeError, OSError):

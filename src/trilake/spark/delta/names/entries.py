@@ -324,7 +324,6 @@ def has_catalog(spark: SparkSession, parts: list[str]) -> bool:
 
 
 def _package(spark: SparkSession) -> Any:
-    """The JVM package of the catalogue's classes."""
     return jvm(spark).org.apache.spark.sql.catalyst
 
 

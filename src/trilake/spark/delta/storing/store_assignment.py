@@ -172,8 +172,6 @@ def _typed(field: T.StructField, type_: T.DataType) -> T.StructField:
 
 @dataclass(frozen=True)
 class _Assignment:
-    """The parameters of :func:`stored`."""
-
     rules: AssignmentRules
     by_name: bool
     fill: bool

@@ -189,7 +189,6 @@ class ValueFolders:
 
 
 def _java_rows(df: DataFrame) -> Any:
-    """The rows of a frame as the JVM's array of internal rows."""
     return query_execution(df).executedPlan().executeCollect()
 
 

@@ -79,8 +79,6 @@ if TYPE_CHECKING:
 else:
 
     class _DataSource:
-        """Substitute for Spark's base class of data sources."""
-
         def __init__(self, options: Mapping[str, str]) -> None:
             self.options = dict(options)
 

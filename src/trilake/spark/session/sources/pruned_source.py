@@ -247,7 +247,6 @@ class _UnknownValueError(Exception):
 
 
 def _value(value: Any) -> object:
-    """A JVM value in Python."""
     if value is None or isinstance(value, bool | int | float | str | bytes | bytearray | decimal.Decimal):
         return bytes(value) if isinstance(value, bytearray) else value
     kind = str(value.getClass().getName())
