@@ -183,7 +183,7 @@ def _arrow_field(one: StructField) -> pa.Field:
 
 
 def _decoded(encoded: str, stored: pa.DataType) -> pa.DataType:
-    """The type in a column's metadata, unless it is damaged or no longer fits the values."""
+    """The type in a column's metadata, unless it is damaged or does not fit the values any more."""
     try:
         original = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded, validate=True))).field(0).type
         pa.array([], stored).cast(original)

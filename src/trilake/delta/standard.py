@@ -72,7 +72,7 @@ def standard_engine(
     ----------
     compaction: maps a table's metadata to its compaction settings; by default the table's own properties.
     runtime: clock, ids and waiting; this machine's by default.
-    jobs: chooses where to work on a table with so many files; by default this process.
+    jobs: chooses where to process a table with a given number of files; by default this process.
 
     >>> [f.name for f in standard_engine().formats]
     ['lance', 'trevni']

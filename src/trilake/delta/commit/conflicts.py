@@ -124,7 +124,7 @@ def check(read: ReadSet, winner: Winner) -> ConflictError | None:
 
 
 def check_between(read: ReadSet, between: Winner) -> ConflictError | None:
-    """The reason why reads at one version are stale at a later one; ``None`` if they are not.
+    """The reason why reads at one version are stale at a later version; ``None`` if they are not.
 
     ``between`` lists the commits in between.  Stale reads have no place in the commit order, not even before a blind
     append.  Files that were only rewritten do not matter, nor does the schema, which was current at the time of the

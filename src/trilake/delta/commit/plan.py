@@ -62,7 +62,7 @@ class CommitPlan:
 class CommitEvent:
     """A finished commit: ``version``, on top of ``base`` (``None`` for a new table), from ``plan``.
 
-    ``metadata`` and ``domains`` are those of the new version.  A hook must not raise if a later commit can do its work.
+    ``metadata`` and ``domains`` belong to the new version.  A hook must not raise if a later commit can do its work.
     """
 
     log: DeltaLog

@@ -145,7 +145,7 @@ class SplicedFile:
         return {**action, **({"tags": tags} if tags else {})}
 
     def _statistics(self) -> str:
-        """The statistics of the older file, with those of the new columns replaced."""
+        """The statistics of the older file, updated for the new columns."""
         stats = self.stated.parsed()
         new: dict[str, Any] = {}
         if self.footer is not None:

@@ -434,7 +434,7 @@ class _Conversion:
 
 
 def _described(old: Mapping[str, Any], shape: Layout, clustering: Sequence[int]) -> dict[str, Any]:
-    """Schemas, partition specs and sort orders, extended by those of a table."""
+    """Schemas, partition specs and sort orders, extended by those of the table."""
     schemas, schema_id = _with_schema(old.get("schemas", ()), shape)
     specs, spec_id = _with_spec(old.get("partition-specs", ()), shape)
     orders, order_id = _with_order(old.get("sort-orders", ()), clustering)

@@ -75,11 +75,11 @@ def checkpoint_pieces(
 
     Parameters
     ----------
-    store, segment: where the checkpoint is.
+    store, segment: the table's store, and the segment with the checkpoint.
     query: evaluates SQL.
     kind: which file actions.
     rare: the checkpoint's other actions are appended to it.
-    selection: which ``add`` actions to read; others may be skipped, unread where possible.
+    selection: which ``add`` actions to read; others may be skipped, unread if possible.
 
     Raises ``CorruptLogError``; a lost line is only detected after the last piece.
     """
@@ -363,7 +363,7 @@ def _says_nothing(value: Any) -> bool:
 def _groups_with(footer: Footer, names: Sequence[str]) -> list[int]:
     """The row groups that may hold an action of these names.
 
-    Every action has a required field outside a list, so a group where all of those are null holds none.
+    Every action has a required field outside lists, so a row group in which all of these fields are null has no action.
     """
     requested = frozenset(names)
     leaves = (

@@ -136,7 +136,7 @@ def _removes(files: pa.Table) -> pa.StructArray:
 def owners(files: pa.Table, parts: int, query: Query) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Which of ``parts`` checkpoint files each file action goes into: by the MD5 of its decoded path.
 
-    The same in every attempt and every version of this library.
+    The result is the same in every attempt and every version of trilake.
     """
     parts_of_files = query(
         f"select (md5_number_lower(p) % {parts})::bigint as part from t",
@@ -176,7 +176,7 @@ class CheckpointFile:
 
     Parameters
     ----------
-    store, key: where it goes.
+    store, key: the store and the key of the file.
     columns, schema: its columns, see :func:`file_schema`.
     expected: approximate number of actions; a small file is written at once.
     absent: keep an existing file and raise ``ObjectExistsError``; a large file is replaced if another process finishes

@@ -94,7 +94,7 @@ def write_checkpoint(
     runtime: clock and ids.
     part_size: most actions of one file; by default the table property ``trilake.checkpoint.partSize``;
         approximate for a large table.
-    replace: overwrite an existing checkpoint that is known to be wrong.
+    replace: overwrite an existing checkpoint that is wrong.
 
     Returns the totals of the version's files; ``None`` if the checkpoint existed.  As the protocol allows, omits
     tombstones older than ``delta.deletedFileRetentionDuration``.  Raises ``InvalidArgumentError`` for a ``part_size``

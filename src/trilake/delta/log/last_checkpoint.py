@@ -71,7 +71,7 @@ class CheckpointHint:
     def differences(self, files: Sequence[ObjectMeta], sidecars: Sequence[str], num_add_files: int) -> list[str]:
         """Where the hint differs from the checkpoint that it names; empty for another writer's checkpoint.
 
-        ``files`` are those of the checkpoint, ``sidecars`` the names that it lists, ``num_add_files`` its number of
+        ``files`` are the files of the checkpoint, ``sidecars`` the names that it lists, ``num_add_files`` its number of
         files.
         """
         if self.path is not None and self.path not in {f.key.rpartition("/")[2] for f in files}:

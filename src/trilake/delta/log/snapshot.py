@@ -69,7 +69,7 @@ class Snapshot(Head):
 class PendingSnapshot(Head):
     """A version with a large checkpoint whose files are not read yet.
 
-    ``actions`` are those of the commits after it.  :meth:`~trilake.delta.log.log.DeltaLog.load` reads the files.
+    ``actions`` belong to the commits after it.  :meth:`~trilake.delta.log.log.DeltaLog.load` reads the files.
     """
 
     actions: ActionBatch
@@ -99,7 +99,7 @@ def check_complete(head: Head) -> None:
 
 
 def check_readable_head(head: Head) -> None:
-    """Refuse a table that this library cannot read correctly.
+    """Refuse a table that trilake cannot read correctly.
 
     Raises ``MissingMetadataError``, and ``UnsupportedProtocolError`` for an unsupported protocol version, feature
     or column mapping mode.

@@ -115,7 +115,7 @@ class DeletionVectorDescriptor:
     def load(self, store: Store, rows: int | None = None) -> BitMap64:
         """Load the row indexes it deletes.
 
-        ``store`` is the table's, ``rows`` the number of rows of the data file, if known.  Raises
+        ``store`` is the table's store, ``rows`` the number of rows of the data file, if known.  Raises
         ``DeletionVectorError`` for a wrong magic number, size, CRC or cardinality, or rows beyond the file,
         ``MissingFileError`` if the vector's file is missing.
         """

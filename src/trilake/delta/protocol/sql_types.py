@@ -40,7 +40,7 @@ _ALIASES = {
     "timestamp_ltz": "timestamp",
     "text": "string",
 }
-#: The binary collation, which is that of all strings in a table.
+#: The binary collation, which all strings in a table have.
 BY_BYTES = "UTF8_BINARY"
 
 

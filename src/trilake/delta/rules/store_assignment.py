@@ -64,7 +64,7 @@ def check_assignable(source: StructType, target: StructType, *, uri: str, filled
 
 
 def with_marked(rows: StructType, table: StructType) -> StructType:
-    """The schema of Arrow rows with the table's types where Arrow has no such types."""
+    """The schema of Arrow rows, with the table's types for columns whose types Arrow lacks."""
     marked = where_marked(rows, table)
     assert isinstance(marked, StructType)
     return marked

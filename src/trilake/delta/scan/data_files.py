@@ -175,7 +175,7 @@ def _row_groups(
     if expression is None:
         return everything
     checked_footer(source, file)
-    import pyarrow.dataset as pads  # loads pandas, where that is installed (pyarrow 26)
+    import pyarrow.dataset as pads  # loads pandas if that is installed (pyarrow 26)
 
     fragment = pads.ParquetFileFormat().make_fragment(source)
     try:

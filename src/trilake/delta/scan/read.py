@@ -97,7 +97,7 @@ def _wanted(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.Re
 def _conformed(batch: pa.RecordBatch, plan: ReadPlan, constants: Mapping[str, pa.Scalar | pa.Array]) -> pa.RecordBatch:
     """Convert rows to the table's columns.
 
-    Skips columns that need no conversion: checking each is slow for few rows.
+    Returns rows unchanged if no column needs a conversion: checking each column is slow for few rows.
     """
     if plan.unchanged is not None:
         bare = batch.replace_schema_metadata()
@@ -333,7 +333,7 @@ class _Stopped(BaseException):
 def _parallel(
     tasks: Iterable[T], read: Callable[[T], Iterator[pa.RecordBatch]], workers: int
 ) -> Iterator[pa.RecordBatch]:
-    """Workers put batches into a bounded queue, which bounds memory."""
+    """Read in worker threads, which put batches into a bounded queue to bound memory."""
     todo = iter(tasks)
     lock, stop = threading.Lock(), threading.Event()
     out: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(maxsize=2 * workers)

@@ -77,7 +77,7 @@ class DeltaDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        #: The table when Spark read a stream's columns; Spark pickles this object for the stream.
+        #: The table at the time when Spark read a stream's columns; Spark pickles this object for the stream.
         self.analysed: Analysed | None = None
 
     @stating({"DELTA_PATH_DOES_NOT_EXIST": "DELTA_SCHEMA_NOT_SET"})  # for a stream; a read checks for the table first

@@ -3,7 +3,7 @@
 Spark's scans cannot add fields to ``_metadata``.  So the frame hides a regular column of that name, which has Spark's
 fields and then ``row_id``, ``row_commit_version``, ``base_row_id`` and ``default_row_commit_version``.
 
-A row's ID is the one stored in its file, for a row that was moved, or otherwise the file's base row ID plus the row's
+The ID of a row that was moved is stored in its file.  For other rows, it is the file's base row ID plus the row's
 position.  Protocol: *Row Tracking*, "Reader Requirements".
 """
 

@@ -55,7 +55,7 @@ _PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 
 
 class InternalsError(Py4JError):  # type: ignore[misc]  # py4j has no types
-    """A private name of Spark is missing or works differently; never shown to users."""
+    """A private name of Spark is missing or works differently; users never see this error."""
 
 
 def say_once(what: str, error: object) -> None:

@@ -200,7 +200,7 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
 
 
 def cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedProperties, runtime: Runtime) -> Metadata:
-    """The target's metadata: the source's, with what belongs to the target itself.
+    """The target's metadata: the source's, except for what the target keeps, such as its id and high-water marks.
 
     Raises ``InvalidArgumentError`` if column mapping would change.
     """

@@ -320,7 +320,7 @@ def _without_parts(t: pa.DataType) -> pa.DataType:
 
 
 def _variants(t: DataType, paths: Iterator[str], groups: Set[str]) -> DataType:
-    """The type with variants where the footer declares them; ``paths`` are the paths of the leaves, in order."""
+    """The type with the variants that the footer declares; ``paths`` are the paths of the leaves, in order."""
     if _is_variant(t):
         inside = {next(paths).rpartition(".")[0] for _ in parts(t)}
         return PrimitiveType("variant") if inside <= groups else t

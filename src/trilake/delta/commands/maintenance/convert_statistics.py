@@ -63,7 +63,7 @@ class BulkStatistics:
     ) -> BulkStatistics | None:
         """For files with the schema of ``metadata`` and the bytes ``rest`` after their row groups.
 
-        The other parameters are those of ``file_statistics``.
+        The other parameters are as in ``file_statistics``.
         """
         try:
             writer, ordered = notes_behind_groups(rest)

@@ -90,7 +90,7 @@ class VacuumResult(Displayed):
 
     ``files`` has the columns ``path`` (below the table), ``size`` in bytes and ``modified_ms`` (ms since the epoch; 0
     in lite mode).  ``folders`` are the empty folders that were removed.  Files written and removed before ``cutoff_ms``
-    are deleted; ``version`` is that of the VACUUM END commit.
+    are deleted; ``version`` is the version of the VACUUM END commit.
 
     ``foreign`` has the columns of ``files``: unreferenced files that are older than the table or of another format.
     Vacuum keeps them; delete them yourself if you do not need them.
@@ -387,7 +387,7 @@ def _latest_times(log: DeltaLog, commits: Sequence[tuple[int, ObjectMeta]], head
 
 
 def accounted_for(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Split files into those that writers of the table may have created, and foreign ones.
+    """Split files into files that writers of the table may have created, and foreign files.
 
     An unreferenced file that is older than the table is foreign.
     """

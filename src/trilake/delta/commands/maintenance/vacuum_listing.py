@@ -35,7 +35,7 @@ def list_files(store: Store) -> pa.Table:
 
 
 def listed(objects: Iterator[ObjectMeta], advance: Callable[[int], None] = lambda _: None) -> pa.Table:
-    """Objects of a table's folder as columns, without those of the log."""
+    """Objects of a table's folder as columns, without the log."""
     table = listed_with_log(objects, advance)
     return table.filter(pc.invert(pc.starts_with(table["path"], "_delta_log/")))
 
@@ -163,7 +163,7 @@ def _local_root(store: Store) -> str | None:
 def list_folders(
     store: Store, listing: pa.Table, cutoff_ms: int, partition_columns: Sequence[str], territory: Territory
 ) -> Folders:
-    """List the folders below the table.  Only local disks can have empty ones."""
+    """List the folders below the table.  Only local disks can have empty folders."""
     root = _local_root(store)
     if root is None:
         parents = pc.replace_substring_regex(listing["path"], r"/?[^/]*$", "")

@@ -137,7 +137,7 @@ def insert_only(clauses: Sequence[Clause[Any]]) -> bool:
 
 
 def lenient_duplicates(clauses: Sequence[Clause[Any] | ResolvedClause[Any]]) -> bool:
-    """Whether several source rows may match one target row: only if matched rows are only deleted, unconditionally."""
+    """Whether several source rows may match one target row, because matched rows are only deleted, unconditionally."""
     matched = [c for c in clauses if c.kind == "matched"]
     return len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
 

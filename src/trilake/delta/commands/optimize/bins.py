@@ -164,7 +164,7 @@ class Cubes:
         self.other = (in_cube & ~same) | foreign
 
     def chosen(self, *, full: bool, min_size: int) -> Numbers:
-        """The files to cluster, unclustered ones first; with ``full``, all files."""
+        """The files to cluster, starting with unclustered files; with ``full``, all files."""
         if full:
             take = np.ones(self.count, dtype=bool)
         else:

@@ -100,7 +100,7 @@ def in_curve_order(
 
 
 def _sorted(table: pa.Table, index: Coordinates) -> Iterator[pa.Table]:
-    """The rows sorted by index (stable), in slices; the next slice is gathered while one is used."""
+    """The rows sorted by index (stable), in slices; while one slice is used, the next is gathered."""
     order = np.argsort(index, kind="stable")
     table = table.combine_chunks()
     waiting: deque[Future[pa.Table]] = deque()

@@ -310,7 +310,7 @@ def _with_zorder_stats(metrics: OptimizeMetrics, _: RewriteOutcome) -> OptimizeM
 
 
 def rewrite_metrics(snapshot: Snapshot, outcome: RewriteOutcome, considered: int) -> OptimizeMetrics:
-    """The metrics of rewritten files, out of ``considered`` ones."""
+    """The metrics of the rewritten files; ``considered`` is the number of files that were considered."""
     added_sizes, removed_sizes = [a["size"] for a in outcome.added], [r["size"] or 0 for r in outcome.removed]
     vectors = [r["deletionVector"] for r in outcome.removed if r.get("deletionVector")]
     columns = len(snapshot.schema.fields)

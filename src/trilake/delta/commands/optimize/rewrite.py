@@ -39,7 +39,7 @@ _BATCH_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Bin:
-    """Files that become ``new_files`` new ones.
+    """Files to rewrite as ``new_files`` new files.
 
     ``partition`` are their partition values, in partitioning order, as the first file spells them.  ``rows`` is the
     number of live rows, ``None`` if unknown.  ``unbounded`` are columns without an upper bound in some file, for

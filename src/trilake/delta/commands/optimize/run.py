@@ -59,7 +59,7 @@ from trilake.storage.ownership import discard
 
 #: Attempts to commit the remaining bins.
 _ATTEMPTS = 100
-#: Properties whose change makes files written before it invalid.
+#: If one of these properties changes, files written before the change are not valid after it.
 _DECISIVE = (MODE, row_tracking.ENABLED, row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN)
 
 

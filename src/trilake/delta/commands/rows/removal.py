@@ -35,7 +35,7 @@ from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan, skip_files
 from trilake.expr import Filter
 from trilake.storage.base import Store
 
-#: Bytes and rows per evaluation of a predicate, whose fixed cost is that of about 50,000 rows.
+#: Bytes and rows per evaluation of a predicate, whose fixed cost equals that of about 50,000 rows.
 _PIECE_BYTES, _PIECE_ROWS = 16 << 20, 1 << 19
 
 

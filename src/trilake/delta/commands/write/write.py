@@ -170,7 +170,7 @@ _Described = tuple[Protocol, Metadata, Mapping[str, str | None]]
 
 
 def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Described:
-    """The new table.  Raises what :func:`plan_write` raises."""
+    """Describe the new table.  Raises what :func:`plan_write` raises."""
     check_place(log.store, now_ms=runtime.clock_ms())
     if request.description is not None:
         protocol, metadata = described(_of_rows(request.description), None, log.engine, runtime)
@@ -190,7 +190,7 @@ def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Describ
 
 
 def _changed(log: DeltaLog, base: Head, request: WriteRequest, runtime: Runtime) -> _Described:
-    """Changes to an existing table.  Raises what :func:`plan_write` raises."""
+    """Describe the changes to an existing table.  Raises what :func:`plan_write` raises."""
     if request.description is not None and isinstance(base, Snapshot):
         protocol, metadata = described(_of_rows(request.description, base), base, log.engine, runtime)
         return protocol, metadata, clustering_of(request.description, metadata.schema, base)

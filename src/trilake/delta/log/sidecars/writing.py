@@ -59,7 +59,7 @@ class SidecarWriter:
 
     Parameters
     ----------
-    store, runtime: where they go, and ids.
+    store, runtime: the store for the sidecars, and the source of ids.
     columns: of the table's checkpoints.
     most: the most actions in one sidecar.
     expected: approximate number of actions.
