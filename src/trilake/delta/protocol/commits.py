@@ -144,7 +144,9 @@ def _arrays(kind: str, values: Sequence[Any]) -> list[pa.Array]:
         if pa.types.is_map(f.type):
             column = [None if v is None else _pairs(v) for v in column]
         elif f.name == "stats":
-            column = [orjson.dumps(v).decode() if isinstance(v, dict) else v for v in column]  # written by some writers
+            column = [
+                orjson.dumps(v).decode() if isinstance(v, dict) else v for v in column
+            ]  # as some writers write it
         try:
             array = array_of(column, f.type)
         except TypeError:

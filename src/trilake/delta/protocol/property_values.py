@@ -132,8 +132,7 @@ def other_formats(value: str) -> str:
 
 
 def column_list(value: str) -> list[str]:
-    """Check for a list of columns, as in ``delta.dataSkippingStatsColumns``: separated by commas, with backticks if
-    needed.
+    """Check for a list of columns, as in ``delta.dataSkippingStatsColumns``: commas separate them, backticks quote.
 
     >>> column_list("a, b.c, `d,e`.f")
     ['a', 'b.c', '`d,e`.f']

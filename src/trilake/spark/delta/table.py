@@ -105,7 +105,7 @@ class DeltaTable(SessionTable):
     def replace(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
-        """Describe a table that replaces an existing one and its rows.
+        """Describe a table that replaces an existing table and its rows.
 
         ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
         ``InvalidArgumentError`` without an active session.  Executing raises ``TableNotFoundError`` if there is no

@@ -96,7 +96,7 @@ class ChangedFragment:
 
 
 def left_of(changes: Sequence[ChangedFragment]) -> tuple[tuple[Fragment, ...], tuple[int, ...]]:
-    """The remaining fragments, and the IDs of those of which nothing remains."""
+    """The remaining fragments, and the IDs of fragments of which nothing remains."""
     remaining = tuple(c.left for c in changes if c.left is not None)
     return remaining, tuple(c.id for c in changes if c.left is None)
 

@@ -62,7 +62,7 @@ class LanceDataSource(DataSource):
     Options of a read: ``version``, ``tag`` or ``timestamp``; ``filter``, a SQL condition that selects rows;
     ``batchSize``; ``rowId`` and ``rowAddress``, which add the columns ``_rowid`` and ``_rowaddr``; ``mlVectors``, the
     columns to read as vectors of Spark ML (``*`` for all, empty for none; by default those that were written from such
-    vectors). Options of a write: those of :func:`trilake.lance.table.write_options`; ``vectors``, such as
+    vectors).  Options of a write: those of :func:`trilake.lance.table.write_options`; ``vectors``, such as
     ``"v:128,w"``: array columns that become vectors in a new dataset, with the size of the first row by default; and
     ``vectorType``, ``float`` or ``double``.  Vectors of Spark ML become vectors of doubles.
     """

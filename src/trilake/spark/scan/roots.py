@@ -41,6 +41,6 @@ def is_root(uri: str) -> bool:
 
 
 def _plain(uri: str) -> str:
-    """A decoded URI; a local one becomes a path, with any number of leading slashes reduced."""
+    """A decoded URI; a ``file:`` URI becomes a path with one leading slash."""
     decoded = unquote(uri)
     return "/" + decoded.removeprefix("file:").lstrip("/") if decoded.startswith("file:") else decoded

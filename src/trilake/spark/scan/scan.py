@@ -272,7 +272,7 @@ class FloatRules:
     def columns(
         self, sources: Mapping[str, T.StructField], read: Mapping[str, T.StructField]
     ) -> dict[str, str | Column]:
-        """The terms for the columns of a scan; ``read`` are those that files store."""
+        """The terms for the columns of a scan; ``read`` are the columns that files store."""
         columns: dict[str, str | Column] = {name: quote_name(f.name) for name, f in sources.items()}
         if self.nan_hides and self.bounds:
             columns |= {name: unpushed(quote_name(f.name)) for name, f in read.items() if is_float(f.dataType)}

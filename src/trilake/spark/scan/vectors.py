@@ -146,7 +146,7 @@ def _deleted(words: str, pages: str | None, number: str) -> str:
 
 
 def _level(packed: Words) -> pa.Array | None:
-    """The words of all files in one flat array; each file's are padded with zeros, at least one, to the same length.
+    """The words of all files in one flat array, padded with at least one zero word per file to the same length.
 
     ``None`` if the array would be mostly zeros.  Looking up a nested list instead creates an object per row, which
     doubles the time.

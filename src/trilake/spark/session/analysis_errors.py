@@ -97,7 +97,7 @@ def analysis_error(error: TrilakeError) -> TrilakeError:
 
 
 def analysed_error(error: TrilakeError, cause: AnalysisException) -> TrilakeError:
-    """The error, also as the one that Spark's analysis raised, with Spark's condition and SQLSTATE.
+    """The error, also as the error that Spark's analysis raised, with Spark's condition and SQLSTATE.
 
     If the error states a condition of delta-spark, it keeps that condition.
     """

@@ -147,7 +147,7 @@ def plan_id(df: DataFrame) -> int | None:
 
 
 def with_plan_id(df: DataFrame, number: int) -> DataFrame:
-    """A Connect frame with another frame's plan ID, so that that frame's columns resolve to this one."""
+    """A Connect frame with another frame's plan ID, so that columns of the other frame resolve to this one."""
     same = df.select("*")
     plan = connect_plan(same)
     setattr(plan, "_root_plan_id" if hasattr(plan, "_root_plan_id") else "_plan_id", number)

@@ -55,7 +55,7 @@ class SparkJobs:
         return results
 
     def repeated(self, strings: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
-        """A string that occurs more than once among those of all tasks; ``None`` if there is none."""
+        """A string that occurs more than once among the strings of all tasks; ``None`` if there is none."""
 
         def find() -> str | None:
             rows = task_rows(self.spark, _Strings(strings), tasks, "value string")

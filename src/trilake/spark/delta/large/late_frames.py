@@ -77,7 +77,7 @@ def late_frame(spark: SparkSession, table: ArrowDeltaTable, *, newest: bool) -> 
 
 @dataclass(frozen=True)
 class _LargeTable:
-    """A version of a table, of which only files with deletion vectors are listed.  ``size`` is approximate."""
+    """A version of a table, with a list of only its files with deletion vectors.  ``size`` is approximate."""
 
     log: DeltaLog
     pending: PendingSnapshot

@@ -94,7 +94,7 @@ def alias_of(frame: DataFrame) -> str | None:
 def condition_sql(
     spark: SparkSession, schema: StructType, source: DataFrame, condition: str | Column, alias: str | None
 ) -> str | None:
-    """The SQL of a condition; that of a column is as Spark resolves it; ``None`` if it has none."""
+    """A condition as SQL, for a column as Spark resolves it; ``None`` if it has no SQL."""
     if isinstance(condition, str):
         return condition if reads_quotes_plainly(spark) else None
     if is_connect(spark):
