@@ -30,7 +30,7 @@ from trilake.storage.base import AtomicWriter, Store
 
 #: Bytes of a column's dictionary at which the Parquet writer falls back to plain values.
 _DICTIONARY_LIMIT = 1 << 20
-#: The number of rows to sample to foresee that, and their approximate bytes.
+#: Rows, and their approximate bytes, in the sample that predicts this.
 _SAMPLE, _SAMPLE_BYTES = 4096, 4 << 20
 #: Bytes per row above which pages become so large that copying them into Python takes a third of the time.
 _LARGE_ROW = 1 << 16

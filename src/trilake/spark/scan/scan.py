@@ -430,8 +430,8 @@ def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None 
 def with_place(df: DataFrame, number: str | None) -> tuple[DataFrame, str, str]:
     """A scan, and the terms for the modification time of a row's file and the row's position (``number``, if given).
 
-    Spark refuses :data:`ROW_INDEX` together with ``_metadata.row_index``, which a query may name, so only scans whose
-    columns queries cannot name use it.
+    Spark refuses :data:`ROW_INDEX` together with ``_metadata.row_index``, which a query may name.  So only scans
+    with addresses use it, whose columns users' queries cannot name.
     """
     if has_metadata(df):
         return df, f"{METADATA}.file_modification_time", number or f"{METADATA}.row_index"

@@ -1,6 +1,6 @@
 """Spark's data source API, from PySpark 3.5 on.
 
-If this release lacks a class, a substitute has its name, so that trilake's sources can always be defined;
+If this release lacks a class, a substitute takes its name, so that trilake's sources can always be defined;
 :mod:`trilake.spark.session.sources.python_source` runs them without Spark's support.
 """
 
@@ -127,7 +127,7 @@ class _WholeBatches(DataSourceStreamReader):
             self.place = first
         return first
 
-    def latestOffset(self) -> dict[str, Any]:  # the signature of Spark 4.0 and 4.1
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # the signature of Spark 4.0 and 4.1
         start = self.initialOffset() if self.place is None else self.place
         self.place = self.reader.latestOffset(start, ReadAllAvailable())
         return self.place
