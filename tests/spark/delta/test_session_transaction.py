@@ -121,7 +121,7 @@ def test_a_session_that_resets_its_version_cannot_forget_to(session: SparkSessio
         with _standing_for(session, 1):
             session.sql(f"INSERT INTO delta.`{path}` VALUES (9L, 9L)")
             assert session.conf.get(VERSION, None) is None
-            with pytest.raises(AnalysisException, match="belong together") as found:
+            with pytest.raises(AnalysisException, match="is set without") as found:
                 session.sql(f"DELETE FROM delta.`{path}`")
             assert isinstance(found.value, InvalidArgumentError)
     assert _total(path) == (5, 9)

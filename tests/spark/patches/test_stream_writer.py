@@ -62,7 +62,7 @@ _TRAVEL = "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS"
             "t",
             InvalidArgumentError,
             "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
-            "versionAsOf is of one",
+            "versionAsOf is not supported",
         ),
         (
             {"timestampAsOf": "2020-01-01"},

@@ -60,9 +60,9 @@ def relations(sql: str) -> Iterator[Relation]:
 def _readable(sql: str) -> Edited:
     """Rewrite for sqlglot: ``TABLE t`` as ``SELECT * FROM t``, synonyms before ``AS OF``, ``STREAM t`` as ``t``.
 
-    >>> _readable("TABLE t UNION SELECT * FROM t FOR SYSTEM_VERSION AS OF 0").text
+    >>> _readable("TABLE t UNION SELECT * FROM t FOR SYSTEM_VERSION AS OF 0").sql
     'SELECT * FROM t UNION SELECT * FROM t FOR VERSION AS OF 0'
-    >>> [_readable(f"SELECT * FROM {name} AS u").text for name in ("STREAM(d.t)", "STREAM t")]
+    >>> [_readable(f"SELECT * FROM {name} AS u").sql for name in ("STREAM(d.t)", "STREAM t")]
     ['SELECT * FROM d.t AS u', 'SELECT * FROM  t AS u']
     """
     cursor, edits = Cursor(sql), []
