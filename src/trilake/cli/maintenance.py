@@ -1,4 +1,4 @@
-"""Commands for maintenance, and to restore an older version."""
+"""Commands that maintain a table or restore an older version."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``Runtime``: the environment of protocol logic apart from storage: time, randomness and waiting.
+"""``Runtime``: what protocol logic needs apart from storage: time, randomness and waiting.
 
-It is passed in and carried by logs, snapshots and plans, so that tests can replay any interleaving from a seed.
+It is passed in, and logs, snapshots and plans carry it, so that tests can replay any interleaving from a seed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Options of Spark's own readers and writers (CSV, JSON, XML, text, Parquet, ORC, Avro) that have no effect here.
 
 Spark ignores options that a source does not know, so options such as ``header`` are often passed to every format.
-Options that choose files, such as ``pathGlobFilter``, are not listed: ignoring one would return other rows.
+Options that choose files, such as ``pathGlobFilter``, are not listed: ignoring one would return different rows.
 """
 
 from __future__ import annotations

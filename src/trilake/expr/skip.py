@@ -1,6 +1,6 @@
 """Data skipping: find files without matching rows, by statistics and partition values.
 
-For each node of the predicate tree and each file the analysis keeps three bits: whether the node can be true, false and
+For each node of the predicate tree and each file the analysis keeps three bits: whether the node can be true, false or
 null for some row of the file.  A file is skipped only if its statistics prove that no row matches.
 """
 

@@ -1,7 +1,7 @@
 """Convert Arrow views and run-end encoded columns to plain strings, binaries and lists.
 
-Parquet files of writers such as polars say that strings are views.  Arrow reads them as such, but many kernels do not
-support views (such as ``array_take`` in release 26), and its cast from list views returns invalid arrays for null
+Parquet files of writers such as polars declare strings as views.  Arrow reads them as views, but many kernels do not
+support views (such as ``array_take`` in pyarrow 26), and its cast from list views returns invalid arrays for null
 lists.  So views and run-end encoded columns are converted on input.
 """
 

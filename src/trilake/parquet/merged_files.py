@@ -1,7 +1,7 @@
 """Read many small Parquet files as one, so that Arrow opens one file and decodes all rows in one call.
 
-Opening a file with ten rows takes longer than reading it, mostly with the GIL.  So files with one schema are
-concatenated in memory, with a footer that has all row groups::
+Opening a file with ten rows takes longer than reading it, and mostly holds the GIL.  So files with one schema are
+concatenated in memory, with a footer that lists all row groups::
 
     file 1 | file 2 | ... | file n | schema, n row groups, the rest of file 1's footer | its length, "PAR1"
 

@@ -1,4 +1,4 @@
-"""Sync to disk: file content, names in folders, new folders.
+"""Sync file contents, names in folders and new folders to disk.
 
 Concurrent syncs share the disk's work.
 """

@@ -1,4 +1,4 @@
-"""Write small local files so that a power failure keeps their order: sync all contents, then rename in order."""
+"""Write small local files so that their order survives a power failure: sync all contents, then rename in order."""
 
 from __future__ import annotations
 

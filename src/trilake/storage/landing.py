@@ -1,11 +1,11 @@
 """``LandingGroup``: finish files together, since finishing mostly waits for the disk or the network.
 
-Closed files wait until there are enough, or the group is finished.  Then many are synced concurrently, which is hardly
-slower than syncing one, while the caller writes the next ones::
+Closed files wait until there are enough of them, or until the group is finished.  Then many are synced concurrently,
+which is hardly slower than syncing one, while the caller writes the next ones::
 
     open -> written -> waiting --(many, or finish)--> landed           finish(): sync each folder once
 
-Landing is syncing and renaming, or uploading.  Nothing may reference a file before ``finish`` returned.
+Landing is syncing and renaming, or uploading.  Nothing may reference a file before ``finish`` returns.
 
 Many small files on a local disk (:class:`LocalGroup`) share one sync of the file system::
 

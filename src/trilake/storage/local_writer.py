@@ -1,4 +1,4 @@
-"""Write files of the local store: temporary files that are renamed atomically.
+"""Write files of the local store: write to a temporary file, then rename it atomically.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Temporary files for data that exceed memory, with typed errors for a full or read-only disk."""
+"""Temporary files for data that does not fit in memory, with typed errors for a full or read-only disk."""
 
 from __future__ import annotations
 

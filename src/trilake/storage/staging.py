@@ -1,7 +1,7 @@
 """``Staging``: a folder on the store's disk for files that another program writes.
 
-Spark writes Parquet to folders, with its own file names.  Listings hide a staging folder like temporary files, and
-:meth:`Store.unfinished` finds those of dead writers.  Files are synced before they are renamed::
+Spark writes Parquet to folders, with its own file names.  Like temporary files, staging folders are hidden from
+listings; :meth:`Store.unfinished` finds those of dead writers.  Files are synced before they are renamed::
 
     .trilake-*.tmp/files/part-0 -> fsync -> rename to its key -> fsync folder
 """

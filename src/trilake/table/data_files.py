@@ -1,4 +1,4 @@
-"""``FileFormat``: data files inside tables of another format, see Delta's ``metaData.format.provider``."""
+"""``FileFormat``: data files inside tables of another format (Delta's ``metaData.format.provider``)."""
 
 from __future__ import annotations
 

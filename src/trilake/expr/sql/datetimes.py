@@ -1,4 +1,4 @@
-"""Date and time functions: fields, and strings by a pattern."""
+"""Date and time functions: extract fields, truncate, and format or parse by a pattern."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Compare ``char(n)`` by Spark's rules: pad the column with spaces to ``n``, then pad the shorter side of a comparison.
 
-Stored values may be padded or not.  So a comparison becomes conditions on the stored string, which compares the same as
-when padded, unless it is a prefix of the literal; prefixes are listed.
+Stored values may be padded or not.  The stored string compares like the padded one unless it is a prefix of the
+literal, so a comparison becomes conditions on the stored string that list these prefixes.
 """
 
 from __future__ import annotations

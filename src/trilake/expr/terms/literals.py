@@ -1,7 +1,7 @@
 """Literals of a filter, and the strings that Spark casts to dates, times, numbers and booleans.
 
 Dates are integer days and times integer microseconds since 1970-01-01 (UTC), since Python's ``datetime`` ends with the
-year 9999, unlike Spark.
+year 9999, and Spark's types do not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Unsigned integers at any byte of a uint8 array, for compiled and interpreted loops.
+"""Load and store unsigned integers at any byte of a uint8 array, in compiled and interpreted loops.
 
 ``load64(data, at)`` reads eight bytes as a little-endian integer, ``store64(data, at, value)`` writes them.  Positions
 must be inside the array; compiled code does not check them.

@@ -1,7 +1,7 @@
 """Operations: the changes that transactions make, and which of them conflict.
 
 Pure data and functions.  An operation is applied on top of the newest manifest, which may be newer than the version
-that it was made for: :func:`conflict` says whether that is allowed.
+that it was created for: :func:`conflict` says whether that is allowed.
 """
 
 from __future__ import annotations

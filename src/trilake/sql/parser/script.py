@@ -1,7 +1,7 @@
 """Parse SQL scripts, ``BEGIN ... END``, into a tree of statements.
 
-Spark's parser has accepted the script, so this only finds where each part begins and ends.  Statements stay strings
-until they run.
+Spark's parser has already accepted the script, so this only finds where each part begins and ends.  Statements stay
+strings until they run.
 """
 
 from __future__ import annotations

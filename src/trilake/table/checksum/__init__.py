@@ -1,7 +1,7 @@
 """A checksum of rows that is independent of row order, batches, file format and engine.
 
-It has the number of rows and two sums of 64-bit row hashes, modulo 2^64; the second sum is over hashes that are mixed
-once more.  So checksums of parts add up.  It detects accidents, not attacks.
+It consists of the number of rows and two sums of 64-bit row hashes, modulo 2^64; the second sum is over hashes that are
+mixed once more.  So checksums of parts add up.  It detects accidents, not attacks.
 
 Values are hashed, not their Arrow representation, so a value has the same hash in every type:
 

@@ -1,4 +1,4 @@
-"""Encode values to the blocks of one column, byte for byte like the reference writer (spec: "Block").
+"""Encode values into the blocks of one column, byte for byte like the reference writer (spec: "Block").
 
 A block is closed before the next row when its payload reaches the block size (64 KiB); a pending run of lengths does
 not count.  Finished blocks go to a :class:`Spool`, which spills to disk, because the header comes first in the file but

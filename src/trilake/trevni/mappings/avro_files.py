@@ -2,7 +2,7 @@
 
 fastavro decodes the records, but this module reads the container, for two reasons: errors have file and offset, and the
 branch of an ambiguous value of a union (``["float", "double"]``) is preserved.  For the latter, the decoder gets a
-schema in which such branches are records with one field, which have the same bytes.
+schema in which such branches are records with one field, which are encoded in the same bytes.
 """
 
 from __future__ import annotations
