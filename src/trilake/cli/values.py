@@ -1,6 +1,6 @@
 """Convert Arrow columns to JSON values, and values to strings for table cells.
 
-JSON has no timestamps, decimals, bytes and NaN, so these become strings: timestamps and intervals in ISO format (UTC
+JSON has no timestamps, decimals, bytes or NaN, so these become strings: timestamps and intervals in ISO format (UTC
 with a ``Z``), decimals as digits, bytes in base64, ``NaN``, ``Infinity`` and ``-Infinity``.  A map is a list of
 ``{"key", "value"}``.
 """

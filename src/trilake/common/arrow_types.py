@@ -1,4 +1,4 @@
-"""Traverse nested Arrow types; all other modules use these functions, so a new nested type is added once."""
+"""Traverse nested Arrow types; all other modules use these functions, so that a new nested type is added once."""
 
 from __future__ import annotations
 

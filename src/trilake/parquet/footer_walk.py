@@ -1,8 +1,9 @@
 """Parse the footers of many Parquet files with one schema, with numpy: each step reads one field of all footers.
 
-The footers of a folder differ in numbers and bounds, rarely in layout.  An array has the position in each footer.  If
-the next field is the same in all, one step reads it; otherwise each branch continues to the end of the struct.  Footers
-in rare branches are rejected: :func:`trilake.parquet.files.checked_footer` reads those one by one and reports errors.
+The footers of a folder differ in numbers and bounds, rarely in layout.  An array holds the current position in each
+footer.  If the next field is the same in all, one step reads it; otherwise each branch continues to the end of the
+struct.  Footers in rare branches are rejected: :func:`trilake.parquet.files.checked_footer` reads those one by one and
+reports errors.
 
 Accepted footers pass the checks of Arrow's reader: fields have their types, and required ones are present.  Footers
 with rare fields are rejected, too.

@@ -8,7 +8,7 @@ these promises, and ``tests/storage/test_contract.py`` cites them by number:
    ``ObjectExistsError`` and leave the winner's bytes untouched.
 3. **Durable.**  When ``put``, ``put_if_absent`` or a writer's ``close`` returns, the object survives a power failure;
    the files of a ``write_group`` do so when its ``finish`` returns.
-4. **Read your writes.**  After a write returned, ``read``, ``head`` and ``list`` of any client see it.
+4. **Read your writes.**  After a write returns, ``read``, ``head`` and ``list`` of any client see it.
 5. **Ordered listing.**  ``list`` yields objects in ascending byte order of their keys, and with ``start_after`` only
    those greater than it.
 6. **Honest failure.**  A missing object is ``ObjectNotFoundError``; a write that certainly changed nothing raises

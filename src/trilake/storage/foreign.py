@@ -4,7 +4,7 @@ Readers of the new table would not see these files, and a clean-up might delete 
 
 * hidden files, whose names or folders start with ``.`` or ``_`` (``_SUCCESS``, ``.crc`` files, ``_temporary``):
   all formats ignore them;
-* files of a trilake write that is active or failed recently, so that a failed creation can be repeated;
+* files of a trilake write that is active or failed recently, so that creating a table can be retried;
 * other tables in subfolders.
 """
 

@@ -1,4 +1,4 @@
-"""Delete a table's files, in an order that allows to repeat an interrupted drop."""
+"""Delete a table's files, in an order that allows an interrupted drop to be repeated."""
 
 from __future__ import annotations
 

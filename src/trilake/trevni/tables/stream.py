@@ -1,12 +1,12 @@
 """Read a folder of files as a stream: each file once, in the order of modification times.
 
-Without a log, an offset must describe the files that were read.  It has the names of the files in its batch and of
+Without a log, an offset must describe the files that were read.  It contains the names of the files in its batch and of
 those within a time window; older files are represented by their number and the sum of the hashes of their names::
 
     {"horizonMs": 1700000000000, "older": 12, "olderHash": 8123, "recent": ["part-7.trv"], "added": ["part-8.trv"]}
 
 If a file with a modification time up to ``horizonMs`` appears later, for example because it was staged for longer than
-the window, the number and the sum differ.  Then the stream raises an error and never skips the file.
+the window, the number and the sum differ.  Then the stream raises an error instead of skipping the file.
 """
 
 from __future__ import annotations

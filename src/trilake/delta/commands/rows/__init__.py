@@ -1,1 +1,1 @@
-"""Removing rows; the commit and the result of commands that change rows."""
+"""Remove rows; commit commands that change rows, and return their results."""

@@ -1,4 +1,4 @@
-"""Table feature ``inCommitTimestamp``: commits state their time."""
+"""Table feature ``inCommitTimestamp``: commits record their time."""
 
 from __future__ import annotations
 

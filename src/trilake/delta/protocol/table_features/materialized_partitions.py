@@ -1,4 +1,4 @@
-"""Table feature ``materializePartitionColumns``: data files also hold the partition columns."""
+"""Table feature ``materializePartitionColumns``: data files also contain the partition columns."""
 
 from __future__ import annotations
 
