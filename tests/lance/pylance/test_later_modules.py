@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,19 @@ def test_blob_arrays_are_written_and_read(tmp_path: Path) -> None:
     assert [f and f.readall() for f in based.take_blobs("v", indices=range(5, 10))] == expected
     with pytest.raises(OSError, match="outside registered external bases"):
         made.insert(rows)
+
+
+@pytest.mark.parametrize(
+    ("uri", "is_inside"), [("file:{}/x/../in/f", True), ("{}/in/./f", True), ("{}/in/../f", False)]
+)
+def test_bases_hold_blobs_in_any_spelling(tmp_path: Path, uri: str, is_inside: bool) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("f", "in/f"):
+        (tmp_path / name).write_bytes(b"abc")
+    rows = pa.table([blob_array([Blob.from_uri(uri.format(tmp_path))])], schema=pa.schema([blob_field("v")]))
+    outside = nullcontext() if is_inside else pytest.raises(ValueError, match="outside registered external bases")
+    with outside:
+        written(rows, tmp_path / "t", initial_bases=[lance.DatasetBasePath(str(tmp_path / "in"))])
 
 
 @pytest.mark.parametrize("nested", [True, False])

@@ -462,7 +462,7 @@ def sql_type(type_: DataType) -> str:
 
 
 # --- Expressions stored in a table must not run arbitrary code --------------------------------------------------------
-# Whoever creates a table decides its constraints, defaults and generated columns, and Spark evaluates those that
+# The creator of a table decides its constraints, defaults and generated columns, and Spark evaluates those that
 # DuckDB cannot.  Spark has functions that call any Java method, and `IDENTIFIER`, which turns a string into a
 # function name.
 
