@@ -31,7 +31,7 @@ def test_options_of_sparks_readers_are_ignored_with_one_warning() -> None:
 @pytest.mark.parametrize(
     "name",
     # Misspelt ones, options of delta-spark that say nothing here, and options that would choose files.
-    ["versionAsOff", "headers", "infer", "ignoreChange", "replaceOn", "targetAlias", "pathGlobFilter", "modifiedAfter"],
+    ["versionAsOff", "headers", "infer", "ignoreChange", "replaceBy", "sourceAlias", "pathGlobFilter", "modifiedAfter"],
 )
 def test_options_that_may_be_meant_for_us_are_errors(name: str) -> None:
     for known, reading in ((READ_OPTIONS, True), (WRITE_OPTIONS, False)):

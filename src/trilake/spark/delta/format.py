@@ -99,7 +99,7 @@ class SparkDeltaFormat(SparkFormat):
                     file=path,
                 )
             write = _in_place(request, write, comment)
-        write_dataframe(request.df, path, options.store, write, decided=options.values)
+        write_dataframe(request.df, path, options.store, write, decided=options.values, source=request.source)
 
     def is_whole(self, store: Store) -> bool:
         return DeltaLog(store, spark_engine()).exists()

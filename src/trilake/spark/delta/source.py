@@ -50,6 +50,9 @@ READ_OPTIONS = (
 WRITE_OPTIONS = (
     "partitionBy",
     "replaceWhere",
+    "replaceOn",
+    "replaceUsing",
+    "targetAlias",
     "partitionOverwriteMode",
     "mergeSchema",
     "overwriteSchema",
@@ -109,7 +112,13 @@ class DeltaDataSource(DataSource):
 
         _check_place(self.options)
         options = Options(self.options, WRITE_OPTIONS, properties=True)
-        return DeltaWriter(table_path(self.options), options.store, write_request(options, schema, overwrite))
+        request = write_request(options, schema, overwrite)
+        if request.replace_matches is not None:
+            raise InvalidArgumentError(
+                "replaceOn and replaceUsing need a session that trilake has prepared",
+                help="start the session with trilake.session(), or call trilake.install(spark)",
+            )
+        return DeltaWriter(table_path(self.options), options.store, request)
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
         options = Options(self.options, STREAM_READ_OPTIONS, reading=True)

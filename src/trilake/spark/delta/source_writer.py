@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import types as T
 
-from trilake.delta.commands.write.request import WriteRequest, files_of_job
+from trilake.delta.commands.write.request import ReplaceMatches, WriteRequest, files_of_job
 from trilake.delta.commands.write.write import finish_write, plan_write, resume_write
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.files.write_files import write_files
@@ -57,6 +57,7 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
         partition_by=() if columns is None and replaced else columns,
         properties=options.properties or None,
         replace_where=options.get("replaceWhere") if overwrite else None,
+        replace_matches=_replace_matches(options, overwrite),
         partition_overwrite="dynamic" if mode == "dynamic" and overwrite else "static",
         schema_mode="overwrite" if replaced else "merge" if merged else None,
         txn=None if app_id is None or version is None else (app_id, version),
@@ -69,6 +70,51 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
         data_change=options.get("dataChange") is None or options.flag("dataChange"),
         must_exist=options.flag(EXISTING),
     )
+
+
+def _replace_matches(options: Options, overwrite: bool) -> ReplaceMatches | None:
+    """What ``replaceOn`` or ``replaceUsing`` replaces.  Raises ``InvalidArgumentError``."""
+    chosen = [name for name in ("replaceOn", "replaceUsing") if options.get(name) is not None]
+    if not chosen:
+        if options.get("targetAlias") is not None:
+            raise InvalidArgumentError(
+                "targetAlias names the table in the condition of replaceOn, and there is none",
+                help="leave targetAlias out",
+                condition="DELTA_ILLEGAL_OPTION",
+            )
+        return None
+    if not overwrite:
+        raise InvalidArgumentError(
+            f"{chosen[0]} needs mode overwrite, got append", help=f"write mode('overwrite'), or leave {chosen[0]} out"
+        )
+    for other, excluded, condition in (
+        (chosen[-1], len(chosen) > 1, "DELTA_INCOMPATIBLE_DATAFRAME_OPTIONS"),
+        ("replaceWhere", options.get("replaceWhere"), "DELTA_OVERWRITE_BY_FILTER_INCOMPATIBLE_REPLACE_ON_OR_USING"),
+        (
+            "partitionOverwriteMode",
+            options.get("partitionOverwriteMode"),
+            "DELTA_DYNAMIC_PARTITION_OVERWRITE_INCOMPATIBLE_REPLACE_ON_OR_USING",
+        ),
+        ("overwriteSchema", options.flag("overwriteSchema"), "DELTA_INCOMPATIBLE_DATAFRAME_OPTIONS"),
+        (
+            "dataChange=false",
+            options.get("dataChange") and not options.flag("dataChange"),
+            "DELTA_INCOMPATIBLE_DATAFRAME_OPTIONS",
+        ),
+    ):
+        if excluded:
+            raise InvalidArgumentError(
+                f"{chosen[0]} and {other} exclude each other", help=f"leave {other} out", condition=condition
+            )
+    on, using = options.get("replaceOn"), options.get("replaceUsing")
+    if using is None:
+        return ReplaceMatches(condition=str(on), target_alias=options.get("targetAlias"))
+    columns = tuple(dict.fromkeys(name.strip() for name in using.split(",")))
+    if not all(columns):
+        raise InvalidArgumentError(
+            f"replaceUsing must name columns, separated by commas, got {using!r}", condition="DELTA_ILLEGAL_OPTION"
+        )
+    return ReplaceMatches(columns)
 
 
 @dataclass

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -19,7 +20,7 @@ from trilake.delta.commands.write.write import WritePlan, finish_write, plan_wri
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.snapshot import Head
+from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.errors import (
     IdentityOverflowError,
     InvalidArgumentError,
@@ -27,6 +28,8 @@ from trilake.errors import (
     TableNotFoundError,
     TrilakeError,
 )
+from trilake.spark.delta.matches import find_matches
+from trilake.spark.delta.merge.source import persisted
 from trilake.spark.delta.session_transaction import session_transaction, settle
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.storing.computed import with_stages
@@ -66,12 +69,14 @@ def write_dataframe(
     decided: Collection[str] = (),
     seen: Head | None = None,
     here: pa.Table | None = None,
+    source: DataFrame | None = None,
 ) -> WriteResult:
     """Write the rows as one Spark job, or in this process if the driver has them, and commit.
 
     Session settings apply if the request does not override them; see :func:`trilake.spark.delta.settings.with_session`.
     ``seen`` is the table, if it was opened already.  ``here`` are the rows, if this process already has them; ``df``
-    then only gives their columns and session.
+    then only gives their columns and session.  ``source`` are the rows as the caller named their columns, if ``df`` has
+    renamed them; conditions of the request name those.
 
     Raises ``WriteFailedError`` if a task fails: nothing is then committed, and the error says which files remain.
     """
@@ -100,28 +105,43 @@ def write_dataframe(
     if plan.nothing:
         settle(df.sparkSession, txn)
         return finish_write(log, plan, [])
-    try:
-        if here is not None and _spark_computes(plan.files):
-            df, here = arrow_frame(df.sparkSession, here, df.schema), None
-        with without_echo(), reads.watched() as read:
-            rows = _computed(with_a_column(df), plan.files)
-            here = rows_on_driver(rows) if here is None else here
-            if here is not None:
-                written = [write_files(log.store, plan.files, here.to_batches(), tasks=1)]
-            else:
-                together = wants_rebalance(df.sparkSession, request, plan.metadata)
-                if together:
-                    rows = rebalanced(rows, plan.files.partition_columns)
-                with right_sizes(df.sparkSession, enabled=together):
-                    written = _write(rows, uri, store, log, plan.files)
-            plan = replace(plan, read=read())
-    except TrilakeError:
-        raise  # a problem with the rows; no files remain
-    except Exception as e:  # noqa: BLE001 - any error of a failed job
-        raise failed_job(e, log, plan.files.job_id, "write") from None
-    result = finish(log, plan, written, run=SparkRunner(df.sparkSession))
-    settle(df.sparkSession, txn)
-    return result
+    with _matches(df, source, log, plan, finish) as (df, finish):
+        try:
+            if here is not None and _spark_computes(plan.files):
+                df, here = arrow_frame(df.sparkSession, here, df.schema), None
+            with without_echo(), reads.watched() as read:
+                rows = _computed(with_a_column(df), plan.files)
+                here = rows_on_driver(rows) if here is None else here
+                if here is not None:
+                    written = [write_files(log.store, plan.files, here.to_batches(), tasks=1)]
+                else:
+                    together = wants_rebalance(df.sparkSession, request, plan.metadata)
+                    if together:
+                        rows = rebalanced(rows, plan.files.partition_columns)
+                    with right_sizes(df.sparkSession, enabled=together):
+                        written = _write(rows, uri, store, log, plan.files)
+                plan = replace(plan, read=read())
+        except TrilakeError:
+            raise  # a problem with the rows; no files remain
+        except Exception as e:  # noqa: BLE001 - any error of a failed job
+            raise failed_job(e, log, plan.files.job_id, "write") from None
+        result = finish(log, plan, written, run=SparkRunner(df.sparkSession))
+        settle(df.sparkSession, txn)
+        return result
+
+
+@contextmanager
+def _matches(
+    df: DataFrame, source: DataFrame | None, log: DeltaLog, plan: WritePlan, finish: Finish
+) -> Iterator[tuple[DataFrame, Finish]]:
+    """Find the rows that the write replaces, if it replaces matches; yields the rows to write, and how to commit."""
+    replaced = plan.request.replace_matches
+    if replaced is None or not isinstance(plan.base, Snapshot):
+        yield df, finish
+        return
+    with persisted(df if source is None else source) as rows:  # read here, and again when they are written
+        matches = find_matches(rows, log, plan.base, replaced, by_name=source is None)
+        yield rows if source is None else df, partial(finish_write, matches=matches)
 
 
 def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan) -> list[WrittenFiles]:
@@ -146,7 +166,7 @@ def _spark_computes(files: FilePlan) -> bool:
 
 def _replaces_all(base: Head, overwrite: WriteRequest, uri: str) -> bool:
     settled = settled_overwrite(base, overwrite, uri)
-    return settled.replace_where is None and settled.partition_overwrite == "static"
+    return not settled.replaces_some and settled.partition_overwrite == "static"
 
 
 def _computed(df: DataFrame, files: FilePlan) -> DataFrame:

@@ -277,7 +277,8 @@ def save_as_table(request: SaveRequest, name: str) -> None:
 def _as_select(request: SaveRequest, *, managed: bool, new: bool = False) -> SaveRequest:
     """The request, with the operation CREATE or REPLACE TABLE AS SELECT for the history."""
     replaced = request.mode == "overwrite"
-    if (replaced and record_option(request.options, "replaceWhere") is not None) or not (replaced or new):
+    some = any(record_option(request.options, o) is not None for o in ("replaceWhere", "replaceOn", "replaceUsing"))
+    if (replaced and some) or not (replaced or new):
         return request
     verb = "CREATE OR REPLACE" if replaced else "CREATE"
     return replace(request, operation=f"{verb} TABLE AS SELECT", managed=managed)
@@ -376,7 +377,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     renamed = request.df.toDF(*names)
     df = stored_columns(renamed, schema, by_name=by_name, evolve=evolve, widen=widen)
     with overflows_named(narrowed=df is not renamed):
-        save = SaveRequest(df, request.format, mode, request.options, None, must_exist=True)
+        save = SaveRequest(df, request.format, mode, request.options, None, must_exist=True, source=request.df)
         FORMATS[request.format].save(save, table.location)
     if evolve:
         rename(spark, name, table.location, request.options, managed=table.managed)

@@ -99,7 +99,19 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
     return decide
 
 
+def _refuse_matches(request: _Request) -> None:
+    """Raise ``InvalidArgumentError`` for an option that replaces some rows of a table, which this call replaces."""
+    for option in ("replaceOn", "replaceUsing"):
+        if record_option(request.record.options, option) is not None:
+            raise InvalidArgumentError(
+                f"{option} replaces some rows of a table, and create(), replace() and createOrReplace() make a new one",
+                help=f"leave {option} out, or write with df.write.mode('overwrite')",
+                condition="DELTA_DFV2_CREATE_REPLACE_INCOMPATIBLE_REPLACE_ON_OR_USING",
+            )
+
+
 def _create(request: _Request, verb: str = "CREATE") -> None:
+    _refuse_matches(request)
     if request.existing is not None:
         raise TableExistsError(
             f"table {request.table} already exists",
@@ -123,6 +135,7 @@ def _stated_place(record: Record) -> str | None:
 
 
 def _replace(request: _Request, verb: str = "REPLACE") -> None:
+    _refuse_matches(request)
     _check_replaces_schema(request)
     more = {"partitionOverwriteMode": "static"} if is_default(request.format) else {}
     place = _existing_location(request)

@@ -45,6 +45,8 @@ class SaveRequest:
     managed: bool = False
     #: Whether the table must exist, so that a write after a DROP does not create it again.
     must_exist: bool = False
+    #: The rows with the columns as the caller named them, if ``df`` has renamed them.
+    source: DataFrame | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Find the rows that match a predicate, and remove them, for DELETE and overwrite by predicate.
+"""Find the rows that match a predicate, for DELETE and overwrite by predicate.
 
 Files whose rows all provably match by statistics are not read; of other files, only the predicate's columns are.
 :mod:`trilake.delta.commands.rows.row_changes` removes the rows.
@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from trilake.common.progress import track
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import (
     Runner,
     TouchedFile,
@@ -25,7 +24,6 @@ from trilake.delta.commands.rows.row_changes import (
     touched_files,
     with_change_type,
 )
-from trilake.delta.commands.rows.taken_rows import TakenRows, take_rows
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog
@@ -53,14 +51,6 @@ class FoundRows:
     def paths(self, snapshot: Snapshot) -> frozenset[str]:
         """The paths of ``looked_into``, as the log spells them."""
         return frozenset(snapshot.adds["path"].take(pa.array(self.looked_into, pa.int64())).to_pylist())
-
-
-@dataclass(frozen=True)
-class RemovedRows:
-    """The actions that remove the rows, and the paths of the files that were searched."""
-
-    taken: TakenRows
-    read: frozenset[str]
 
 
 def candidates(snapshot: Snapshot, filter: Filter) -> tuple[list[int], list[int]]:
@@ -137,33 +127,6 @@ def _together(batches: Sequence[RowsOfFiles]) -> RowsOfFiles:
         return batches[0]
     files, positions, rows = zip(*batches, strict=True)
     return RowsOfFiles(np.concatenate(files), np.concatenate(positions), pa.concat_batches(rows))
-
-
-def remove_rows(
-    log: DeltaLog,
-    snapshot: Snapshot,
-    filter: Filter,
-    job_id: str,
-    *,
-    runtime: Runtime,
-    run: Runner = run_here,
-) -> RemovedRows:
-    """Find the rows of ``snapshot`` for which ``filter`` is true, and create the actions that remove them.
-
-    Writes new files, vectors and change files, but does not commit.
-    """
-    to_remove = find_rows(log, snapshot, filter, run=run)
-    removal = take_rows(
-        log,
-        snapshot,
-        to_remove.rows,
-        whole=to_remove.whole,
-        job_id=job_id,
-        change_type="delete",
-        runtime=runtime,
-        run=run,
-    )
-    return RemovedRows(removal, to_remove.paths(snapshot))
 
 
 def write_inserts(store: Store, snapshot_plan: ReadPlan, files: FilePlan, tasks: Sequence[FileTask]) -> list[Any]:

@@ -10,8 +10,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from trilake.common.runtime import Runtime
-from trilake.delta.commands.rows.removal import remove_rows, write_inserts
+from trilake.delta.commands.rows.removal import FoundRows, find_rows, write_inserts
 from trilake.delta.commands.rows.row_changes import Runner
+from trilake.delta.commands.rows.taken_rows import take_rows
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet
 from trilake.delta.commit.transaction import remove_action
@@ -35,6 +36,14 @@ class Replaced:
     metrics: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Matches:
+    """The rows of a version that a write replaces, and the reads that found them."""
+
+    rows: FoundRows
+    read: ReadSet
+
+
 NOTHING = Replaced(metrics={"numRemovedFiles": 0})
 
 
@@ -46,16 +55,22 @@ def replace_files(
     adds: Sequence[Mapping[str, Any]],
     *,
     where: Filter | None,
+    matches: Matches | None,
     dynamic: bool,
     runtime: Runtime,
     run: Runner,
 ) -> Replaced:
     """Find what the new files ``adds`` replace in ``base``.
 
-    That is the rows for which ``where`` is true, with ``dynamic`` the partitions of ``adds``, otherwise everything.
+    That is the rows for which ``where`` is true, or ``matches``; with ``dynamic`` the partitions of ``adds``, otherwise
+    everything.
     """
     if where is not None:
-        return _matching(log, base, files, metadata, adds, where, runtime, run)
+        found = find_rows(log, base, where, run=run)
+        read = ReadSet(predicates=(PartitionPredicate.of(base, where),), files=found.paths(base))
+        matches = Matches(found, read)
+    if matches is not None:
+        return _matching(log, base, files, metadata, adds, matches, runtime, run)
     if dynamic and base.metadata.partition_columns:
         return _partitions(base, adds, runtime)
     return _whole(base.adds, ReadSet(whole_table=True), runtime)
@@ -82,25 +97,23 @@ def _matching(
     files: FilePlan,
     metadata: Metadata,
     adds: Sequence[Mapping[str, Any]],
-    where: Filter,
+    matches: Matches,
     runtime: Runtime,
     run: Runner,
 ) -> Replaced:
-    removal = remove_rows(log, base, where, files.job_id, runtime=runtime, run=run)
-    actions = [*removal.taken.actions]
-    if removal.taken.change_files:
+    found, kind = matches.rows, "delete"
+    taken = take_rows(
+        log, base, found.rows, whole=found.whole, job_id=files.job_id, change_type=kind, runtime=runtime, run=run
+    )
+    actions = [*taken.actions]
+    if taken.change_files:
         plan = metadata_plan(metadata, base.engine, base.uri, base.version)
         new = [FileTask(unquote(a["path"]), a["size"], a["partitionValues"]) for a in adds]
         actions += write_inserts(log.store, plan, files, new)
-    metrics = {"numRemovedFiles": len(removal.taken.removed), "numCopiedRows": removal.taken.copied}
-    if removal.taken.rows is not None:
-        metrics["numDeletedRows"] = removal.taken.rows
-    paths = removal.taken.removed
-    return Replaced(
-        tuple(actions),
-        ReadSet(predicates=(PartitionPredicate.of(base, where),), files=removal.read, removed=paths),
-        metrics,
-    )
+    metrics = {"numRemovedFiles": len(taken.removed), "numCopiedRows": taken.copied}
+    if taken.rows is not None:
+        metrics["numDeletedRows"] = taken.rows
+    return Replaced(tuple(actions), replace(matches.read, removed=taken.removed), metrics)
 
 
 # --- Validate what an overwrite of an existing table replaces, and its condition for new rows -------------------------
@@ -134,7 +147,7 @@ def settled_overwrite(base: Head, request: WriteRequest, uri: str) -> WriteReque
     if not base.metadata.partition_columns:
         return replace(request, partition_overwrite="static") if request.partition_overwrite == "dynamic" else request
     check_dynamic_alone(request, uri)
-    if not request.prefer_dynamic or not request.replaces or request.replace_where is not None:
+    if not request.prefer_dynamic or not request.replaces or request.replaces_some:
         return request
     if request.schema_mode == "overwrite":
         raise InvalidArgumentError(

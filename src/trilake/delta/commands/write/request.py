@@ -21,6 +21,26 @@ _OPTIMIZED_WRITES = ("delta.autoOptimize", "delta.autoOptimize.optimizeWrite")
 
 
 @dataclass(frozen=True)
+class ReplaceMatches:
+    """An overwrite that replaces the rows with a match among the new rows; without new rows, it replaces none.
+
+    A match has equal values in ``columns``, none of them null; or it satisfies ``condition``, SQL over both sides, in
+    which ``target_alias`` is the table's name.
+    """
+
+    columns: tuple[str, ...] = ()
+    condition: str = ""
+    target_alias: str | None = None
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What the history says of it."""
+        return (
+            {"replaceUsingCols": f"({', '.join(self.columns)})"} if self.columns else {"replaceOnCond": self.condition}
+        )
+
+
+@dataclass(frozen=True)
 class WriteRequest:
     """The caller's request; see :func:`trilake.write`.
 
@@ -36,6 +56,7 @@ class WriteRequest:
     #: Whether new rows must match ``replace_where``, and whether it may name data columns.
     replace_where_checked: bool = True
     replace_where_data: bool = True
+    replace_matches: ReplaceMatches | None = None
     partition_overwrite: Literal["static", "dynamic"] = "static"
     schema_mode: Literal["merge", "overwrite"] | None = None
     txn: tuple[str, int] | None = None
@@ -127,6 +148,11 @@ class WriteRequest:
         if self.optimize_write is not None:
             return self.optimize_write
         return any(is_on(configuration, k) for k in _OPTIMIZED_WRITES)
+
+    @property
+    def replaces_some(self) -> bool:
+        """Whether an overwrite replaces the rows of a condition, not all or those of partitions."""
+        return self.replace_where is not None or self.replace_matches is not None
 
     @property
     def replaces(self) -> bool:

@@ -18,7 +18,14 @@ import pyarrow as pa
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import Runner, records_changes, run_here
 from trilake.delta.commands.write.create import TableDescription, clustering_of, described
-from trilake.delta.commands.write.overwrite import NOTHING, Replaced, replace_files, required_of_rows, settled_overwrite
+from trilake.delta.commands.write.overwrite import (
+    NOTHING,
+    Matches,
+    Replaced,
+    replace_files,
+    required_of_rows,
+    settled_overwrite,
+)
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
@@ -218,7 +225,7 @@ def _offering_another_schema(request: WriteRequest) -> Iterator[None]:
     try:
         yield
     except SchemaMismatchError as e:
-        partly = request.replace_where is not None or request.partition_overwrite == "dynamic"
+        partly = request.replaces_some or request.partition_overwrite == "dynamic"
         if not request.replaces or partly or request.schema_mode == "overwrite":
             raise
         offered = (
@@ -274,9 +281,12 @@ def finish_write(
     runtime: Runtime | None = None,
     *,
     run: Runner = run_here,
+    matches: Matches | None = None,
     again: bool = False,
 ) -> WriteResult:
     """Commit the files of a write; ``run`` runs the removal of replaced rows.
+
+    ``matches`` are the rows of the plan's version that the write replaces, if it replaces matches.
 
     If certainly nothing was committed, the files are deleted at once.  If another writer has created the table, they
     are added to it in the write's mode, unless the table needs different files (``MetadataChangedError``); with
@@ -290,7 +300,7 @@ def finish_write(
     new: list[Mapping[str, Any]] = [{"add": a} for a in adds]
     runtime = runtime or log.engine.runtime
     try:
-        replaced = _replaced(log, plan, adds, runtime, run)
+        replaced = _replaced(log, plan, adds, matches, runtime, run)
         new += replaced.actions
         return _commit_files(log, plan, parts, adds, replaced, runtime)
     except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError) as e:
@@ -341,12 +351,23 @@ def _own_files(actions: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _replaced(
-    log: DeltaLog, plan: WritePlan, adds: Sequence[Mapping[str, Any]], runtime: Runtime, run: Runner
+    log: DeltaLog,
+    plan: WritePlan,
+    adds: Sequence[Mapping[str, Any]],
+    matches: Matches | None,
+    runtime: Runtime,
+    run: Runner,
 ) -> Replaced:
     base, request = plan.base, plan.request
     if base is None or not request.replaces:
         return NOTHING
     assert isinstance(base, Snapshot)
+    if request.replace_matches is not None and matches is None:
+        raise MetadataChangedError(
+            "another writer has just created the table, and the rows to replace in it are not known",
+            help="repeat the write, which then looks for them",
+            file=log.store.uri,
+        )
     where = parse_table_filter(request.replace_where, base) if request.replace_where is not None else None
     return replace_files(
         log,
@@ -355,6 +376,7 @@ def _replaced(
         plan.metadata,
         adds,
         where=where,
+        matches=matches,
         dynamic=request.partition_overwrite == "dynamic",
         runtime=runtime,
         run=run,
@@ -367,6 +389,8 @@ def _parameters(plan: WritePlan) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if request.replace_where is not None:
         options["predicate"] = request.replace_where
+    if request.replace_matches is not None:
+        options.update(request.replace_matches.parameters)
     if request.partition_overwrite == "dynamic" and request.replaces:
         options["isDynamicPartitionOverwrite"] = True
     if request.schema_mode is not None:
