@@ -90,7 +90,7 @@ def test_two_formats_do_not_mix(tmp_path: Path) -> None:
     with pytest.raises(TableExistsError, match="the location has a Lance dataset"):
         trilake.create(tmp_path / "l", {"n": "bigint"})
     trilake.write(ROWS, tmp_path / "d")
-    with pytest.raises(TableExistsError, match="a Delta table is here"):
+    with pytest.raises(TableExistsError, match="already a Delta table"):
         trilake.write(ROWS, tmp_path / "d", mode="append", format="lance")
     for name in ("l", "d"):
         assert trilake.open(tmp_path / name).to_arrow().num_rows == 100

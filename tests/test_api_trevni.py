@@ -168,7 +168,7 @@ def test_another_format_s_table_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path)
     for mode in ("append", "overwrite"):
-        with pytest.raises(TableExistsError, match="a Delta table is here"):
+        with pytest.raises(TableExistsError, match="already a Delta table"):
             trilake.write(ROWS, path, format="trevni", mode=mode)
     assert trilake.open(path).count() == 3
 

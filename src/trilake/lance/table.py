@@ -68,7 +68,7 @@ class LanceTable(Table):
         runtime: Runtime = SYSTEM_RUNTIME,
     ) -> None:
         if version is not None and timestamp is not None:
-            raise InvalidArgumentError("version and timestamp exclude each other", help="pass only one of them")
+            raise InvalidArgumentError("version and timestamp cannot both be given", help="pass only one of them")
         self.uri = store.uri
         if timestamp is not None:
             version = version_at(store, timestamp)

@@ -54,7 +54,7 @@ def check_no_foreign_files(
     else:
         what = "files that do not belong to a table of this format"
     raise ForeignFilesError(
-        f"cannot create a table here, because there are {what}: {examples}",
+        f"cannot create a table in a folder that contains {what}: {examples}",
         help="readers of the new table would not see their rows, and vacuum might delete them: write to another folder,"
         " convert Parquet files with convert_to_delta (CONVERT TO DELTA), or remove the files; to create the table"
         f" anyway, pass allow_foreign_files=True (option {ALLOW_FOREIGN_FILES}, on Spark too)",

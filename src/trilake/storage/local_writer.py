@@ -300,7 +300,7 @@ def rename_noreplace(source: str, target: str) -> None:
         code = ctypes.get_errno()
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
         raise StorageError(
-            "this file system can neither link files nor rename them without replacing",
+            "this file system supports neither hard links nor renaming without replacement",
             help="use a file system with hard links: without them two writers could both win",
             file=target,
         )

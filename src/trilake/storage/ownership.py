@@ -116,7 +116,7 @@ def check_own(store: Store, keys: Sequence[str], *, what: str) -> None:
     foreign = Territory(store).foreign(k.rpartition("/")[0] for k in keys)
     if foreign:
         raise StorageError(
-            f"{what} would change files behind a link or in another table, below {foreign[0]!r}",
+            f"{what} would change files that are behind a link or in another table, below {foreign[0]!r}",
             help="replace the link by a folder, or move the other table away",
             file=store.uri,
         )
@@ -158,8 +158,8 @@ def agreed_time(store: Store, now_ms: int) -> int:
     time_of_store = store_time(store)
     if now_ms - time_of_store > CLOCK_TOLERANCE_MS:
         raise ClockError(
-            f"this machine's clock is {(now_ms - time_of_store) / 1000:,.0f} seconds ahead of the store's:"
-            " files of writers that are at work would look old enough to be deleted",
+            f"this machine's clock is {(now_ms - time_of_store) / 1000:,.0f} seconds ahead of the store's, so that"
+            " files of active writers look old enough to be deleted",
             help="set the clock of this machine or of the store, then try again; nothing was deleted",
             file=store.uri,
             here_ms=now_ms,

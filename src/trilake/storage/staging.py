@@ -124,7 +124,7 @@ def move(store: Store, source: str, target: str) -> None:
                 copied += sink.write(part)
         return
     if os.path.lexists(to_path) and store.passes_link(target):
-        raise StorageError("a file behind a link is not replaced", help="put a folder there", file=to_path)
+        raise StorageError("cannot replace a file behind a link", help="replace the link by a folder", file=to_path)
     try:
         make_folder(os.path.dirname(to_path))
         os.rename(from_path, to_path)

@@ -139,7 +139,7 @@ def check_same_kind(table_uri: str, other_uri: str, options: Mapping[str, str]) 
     here, there = _kind(table_uri), _kind(other_uri)
     if here != there and not allowed(options, ALLOW_OTHER_STORES):
         raise OtherStoreError(
-            f"the table is in a store of kind {here!r}, and its log refers to one of kind {there!r}",
+            f"the table is in a store of kind {here!r}, but its log refers to a store of kind {there!r}",
             help=f'to allow it, open the table with the storage option {ALLOW_OTHER_STORES}="true"',
             file=table_uri,
             named=other_uri,
@@ -176,14 +176,14 @@ def _parse_uri(string: str, match: re.Match[str], *, decoded: bool) -> Location:
     if scheme == "file":
         if authority not in ("", "localhost"):
             raise InvalidArgumentError(
-                f"a file URI must not name a host, this one names {authority!r}",
+                f"a file URI must not name a host, got {authority!r}",
                 help=f"a local path has three slashes: file:///{authority}/{rest}",
                 uri=string,
             )
         return _file_location("/" + path)
     if not authority:
         what = "name" if scheme == "memory" else "container" if scheme in ("az", "abfss") else "bucket"
-        raise InvalidArgumentError(f"the URI names no {what}", help=f"write {scheme}://{what}/path", uri=string)
+        raise InvalidArgumentError(f"the URI does not name a {what}", help=f"write {scheme}://{what}/path", uri=string)
     return Location(scheme, authority, path.strip("/"))
 
 

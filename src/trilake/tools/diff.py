@@ -51,11 +51,11 @@ def diff(
     """
     if after is None:
         if isinstance(before, Table):
-            raise InvalidArgumentError("an open table needs another to compare with", help="pass a second table")
+            raise InvalidArgumentError("nothing to compare the open table with", help="pass a second table or version")
         after = before
     if isinstance(before, Table) and isinstance(after, Table) and (format is not None or storage_options is not None):
         raise InvalidArgumentError(
-            "format and storage_options are for locations, not open tables", help="leave them out"
+            "format and storage_options apply to locations, but both tables are open", help="leave them out"
         )
     old = _open(before, before_version, format, storage_options)
     new = _open(after, after_version, format, storage_options)

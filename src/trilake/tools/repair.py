@@ -52,8 +52,8 @@ def repair(
     unknown = sorted(set(only or ()) - set(all_steps))
     if unknown:
         raise InvalidArgumentError(
-            f"{table.name} tables have no step {', '.join(unknown)}",
-            help=f"steps are {', '.join(all_steps) or 'none'}",
+            f"{table.name} tables have no repair step {', '.join(unknown)}",
+            help=f"the steps are {', '.join(all_steps) or 'none'}",
             file=store.uri,
         )
 

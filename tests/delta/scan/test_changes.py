@@ -213,7 +213,7 @@ def test_commits_that_were_cleaned_up() -> None:
     log = _log([add("f0")], [add("f1")])
     write_checkpoint(log, log.snapshot(1), SYSTEM_RUNTIME)
     log.store.delete([commit_key(0)])
-    with pytest.raises(VersionNotFoundError, match="no longer all"):
+    with pytest.raises(VersionNotFoundError, match="no longer has all"):
         _changes(log, 0)
     assert _changes(log, 2) == [(2, "insert", a) for a in (10, 11, 12)]
 

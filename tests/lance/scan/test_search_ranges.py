@@ -120,7 +120,7 @@ def test_probes_go_on_until_enough_rows_are_found() -> None:
         ({"distance_range": "ab"}, "distance_range is"),
         ({"distance_range": (float("nan"), None)}, "expected numbers in distance_range"),
         ({"distance_range": (None, "1")}, "expected numbers in distance_range"),
-        ({"minimum_nprobes": 3, "maximum_nprobes": 2}, "minimum_nprobes is 3"),
+        ({"minimum_nprobes": 3, "maximum_nprobes": 2}, "must not exceed maximum_nprobes, got 3 and 2"),
         ({"maximum_nprobes": 0}, "maximum_nprobes must be"),
         ({"q": np.zeros((2, 7))}, "size 7"),
         ({"q": np.zeros((0, 8))}, "at least one query vector"),

@@ -45,7 +45,7 @@ def test_what_is_wrong_with_the_bytes_of_a_file_is_said() -> None:
     cause = "java.lang.RuntimeException: file:/lake/t/part-0.parquet is not a Parquet file (length is too low: 0)"
     found = damaged_file(text, cause)
     assert found is not None
-    assert found.message == "the parquet file cannot be read: it is not a Parquet file (length is too low: 0)"
+    assert found.message == "the Parquet file cannot be read: it is not a Parquet file (length is too low: 0)"
     assert found.context["file"] == "file:///lake/t/part-0.parquet"
 
 

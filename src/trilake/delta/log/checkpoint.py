@@ -325,8 +325,8 @@ def _file_pieces(
         if isinstance(e, TrilakeError):
             raise
         raise CorruptLogError(
-            f"checkpoint cannot be read: {e}",
-            help="restore the file from a copy, or the commits before it: then the log is replayed without it",
+            f"the checkpoint cannot be read: {e}",
+            help="restore the file from a copy, or restore the commits before it, which are then read instead",
             file=f"{store.uri}/{key}",
             version=version,
         ) from e

@@ -106,8 +106,8 @@ class DeletionVectorDescriptor:
 
     def _error(self, why: str, file: str | None = None) -> DeletionVectorError:
         return DeletionVectorError(
-            f"deletion vector cannot be trusted: {why}",
-            help="restore the file, or read a version without this vector; reading it would lose or restore rows",
+            f"the deletion vector is damaged: {why}",
+            help="restore its file, or read a version without this vector: reading it would lose rows or show deleted ones",
             file=file,
             vector=self.unique_id[:80],
         )

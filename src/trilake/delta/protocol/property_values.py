@@ -73,7 +73,7 @@ def choice(*values: str) -> Callable[[str], str]:
 def whole_number(value: str) -> int:
     """Parse a whole number.  Raises ``InvalidArgumentError``."""
     if not re.fullmatch(r"\s*[+-]?\d{1,18}\s*", value):
-        raise InvalidArgumentError(f"{value!r} is not a whole number", help="write one such as 10")
+        raise InvalidArgumentError(f"expected a whole number, got {value!r}", help="write a number such as 10")
     return int(value)
 
 

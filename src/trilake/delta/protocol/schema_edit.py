@@ -160,7 +160,7 @@ def _nothing_there(schema_path: Sequence[str], name: str, t: DataType) -> Schema
         hint = f"{format_path(tuple(schema_path))} is {t}: go on with {' or '.join(_parts(t))}"
     else:
         hint = f"{format_path(tuple(schema_path))} is {t}, which has no parts"
-    return SchemaMismatchError(f"there is no column {whole}", help=hint, column=whole, condition="FIELD_NOT_FOUND")
+    return SchemaMismatchError(f"the table has no column {whole}", help=hint, column=whole, condition="FIELD_NOT_FOUND")
 
 
 def spelled(schema: StructType, path: PathLike) -> Path:

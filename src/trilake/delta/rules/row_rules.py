@@ -315,7 +315,7 @@ class RowPipeline:
         if missing:
             raise SchemaMismatchError(
                 f"a batch lacks the columns {', '.join(sorted(missing))}, which the schema of the rows has",
-                help=f"it has {', '.join(batch.schema.names)}",
+                help=f"the batch has {', '.join(batch.schema.names)}",
             )
         for name, value in self.rules.defaults.items():
             if name not in columns:

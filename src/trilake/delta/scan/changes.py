@@ -91,7 +91,7 @@ def plan_changes(
     if not requested or requested[0][0] != start or len(requested) != end - start + 1:
         oldest = log.commits(most=1)
         raise VersionNotFoundError(
-            f"the commits of versions {start} to {end} are no longer all in the log",
+            f"the log no longer has all commits of versions {start} to {end}",
             help=f"the oldest commit is version {oldest[0][0] if oldest else 'none'}",
             file=log.store.uri,
             version=start,

@@ -135,8 +135,8 @@ def parse_generated(field: StructField, sql: str, schema: StructType, now: dt.da
     depends = [c for c in sorted(expression.columns) if generation_expression(schema.field(c)) is not None]
     if depends:
         raise ExpressionError(
-            f"generated column {field.name} reads {', '.join(depends)}, which is generated itself",
-            help="repeat the expression of that column",
+            f"the generated column {field.name} reads the generated column {', '.join(depends)}",
+            help="write the expression of that column instead of its name",
             column=field.name,
             condition="DELTA_INVALID_GENERATED_COLUMN_REFERENCES",
         )

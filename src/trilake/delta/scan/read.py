@@ -56,7 +56,7 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
         check_key(key)
     except InvalidArgumentError as e:
         raise CorruptLogError(
-            f"the log names {path!r:.200}, which can be no file's path: {e.message}",
+            f"the log names {path!r:.200}, which is not a valid path of a file: {e.message}",
             help="restore the log from a copy, or read an older version",
             file=store.uri,
         ) from e

@@ -243,7 +243,7 @@ def _rows_changed(
         (
             version,
             StreamRowsChangedError(
-                f"{what} in the source (for example in {example}), and a stream of new rows cannot say that",
+                f"{what} in the source (for example in {example}), but a stream of new rows cannot show that",
                 help=f"{name}, ignoreChanges=true delivers replaced files again whole, readChangeFeed=true says what"
                 " changed; restart with one of these options, or from scratch with a new checkpoint",
                 file=uri,

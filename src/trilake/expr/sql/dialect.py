@@ -171,7 +171,7 @@ def _check_depth(root: exp.Expression, sql: str) -> None:
         )
     if most > MAX_COPIES:
         raise FilterError(
-            f"the filter nests IN, BETWEEN or NULLIF: the innermost would be computed {most:,} times",
+            f"the filter nests IN, BETWEEN or NULLIF so deeply that the innermost part is computed {most:,} times",
             help="compute parts as columns first",
             filter=sql[:200],
         )

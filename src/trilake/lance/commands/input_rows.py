@@ -138,5 +138,5 @@ def check_metadata(schema: pa.Schema) -> None:
             value.decode()
         except UnicodeDecodeError as e:
             raise InvalidArgumentError(
-                f"the schema's metadata {key!r} is not valid utf8", help="encode it, for example with base64"
+                f"the metadata {key!r} of the schema is not valid UTF-8", help="encode it, for example with base64"
             ) from e

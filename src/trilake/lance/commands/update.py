@@ -76,7 +76,7 @@ def bind(schema: pa.Schema, updates: Mapping[str, str]) -> dict[str, Expression]
     for name, sql in updates.items():
         if name not in schema.names:
             raise InvalidArgumentError(
-                f"there is no column {name!r}", help=f"columns are {', '.join(schema.names)}", column=name
+                f"the dataset has no column {name!r}", help=f"columns are {', '.join(schema.names)}", column=name
             )
         if not isinstance(sql, str):
             raise WrongTypeError(

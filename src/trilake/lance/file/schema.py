@@ -373,7 +373,7 @@ class LanceSchema:
         if field is None:
             name = path if isinstance(path, str) else ".".join(path)
             raise UnknownColumnError(
-                f"there is no column {name!r}", help=f"the columns are {', '.join(self.names)}", column=name
+                f"the schema has no column {name!r}", help=f"the columns are {', '.join(self.names)}", column=name
             )
         return field
 

@@ -116,8 +116,8 @@ class Source(ABC):
 
     def _outside(self, start: int, length: int) -> CorruptFileError:
         return CorruptFileError(
-            f"a page is at bytes {start} to {start + length}, outside of the file's {self.size}",
-            help="the file is damaged or truncated",
+            f"the file has {self.size} bytes, but a page is at bytes {start} to {start + length}: it is damaged or truncated",
+            help="restore the file from a copy",
             file=self.file,
         )
 

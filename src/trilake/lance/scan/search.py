@@ -115,9 +115,9 @@ class Nearest:
                 count(name, value, least=1, other_type=WrongTypeError)
         flag("use_index", use_index)
         if minimum_nprobes is not None and maximum_nprobes is not None and minimum_nprobes > maximum_nprobes:
-            raise InvalidArgumentError(f"minimum_nprobes is {minimum_nprobes}, maximum_nprobes {maximum_nprobes}")
+            raise InvalidArgumentError(f"minimum_nprobes must not exceed maximum_nprobes, got {minimum_nprobes} and {maximum_nprobes}")
         if nprobes is not None and not (minimum_nprobes or 1) <= nprobes <= (maximum_nprobes or nprobes):
-            raise InvalidArgumentError(f"nprobes is {nprobes}, and not within its bounds", help="leave one of them out")
+            raise InvalidArgumentError(f"nprobes must be between minimum_nprobes and maximum_nprobes, got {nprobes}", help="leave nprobes out")
         most = nprobes or maximum_nprobes
         first = nprobes or min(max(minimum_nprobes or 1, USUAL_NPROBES), most or sys.maxsize)
         bounds = _distance_range(distance_range)
@@ -213,7 +213,7 @@ def vectors_in(q: Any) -> tuple[Floats, bool]:
         raise WrongTypeError(f"Query vectors should be an array of floats, got {type(q).__name__}")
     if vectors.ndim not in (1, 2):
         raise InvalidArgumentError(
-            f"the query vector has {vectors.ndim} dimensions", help="pass one vector, or a list of vectors"
+            f"expected one query vector or a list of them, got an array of {vectors.ndim} dimensions"
         )
     if vectors.ndim == 2 and not len(vectors):
         raise InvalidArgumentError("expected at least one query vector, got none", help="pass a vector")

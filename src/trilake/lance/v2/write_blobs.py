@@ -178,7 +178,8 @@ def _prepared(parts: dict[str, pa.Array], missing: Any) -> pa.Array:
     wrong = ~missing & ~np.isin(kinds, (PACKED, DEDICATED))
     if wrong.any():
         raise InvalidArgumentError(
-            f"a prepared blob is of kind {kinds[wrong][0]}", help="write bytes and URIs as lance.blob_array does"
+            f"a prepared blob must be packed or dedicated, got kind {kinds[wrong][0]}",
+            help="write bytes and URIs with lance.blob_array",
         )
     return _struct(DESCRIPTION_V2, missing, kinds, positions, sizes, ids, pa.repeat("", len(kinds)))
 

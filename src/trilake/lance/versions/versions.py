@@ -106,7 +106,7 @@ def check_place(store: Store, *, now_ms: int | None = None, named: Container[str
     ``ForeignFilesError`` for files that do not belong to a dataset.
     """
     if next(iter(store.list("_delta_log")), None) is not None:
-        raise TableExistsError("a Delta table is here", help="write to another location", file=store.uri)
+        raise TableExistsError("there is already a Delta table at this location", help="write to another location", file=store.uri)
     check_not_below(store)
     check_no_foreign_files(store, names=_DATA, referenced=named, now_ms=now_ms)
 
@@ -245,7 +245,7 @@ def write_tag(
             store.put_if_absent(key, data)
         except ObjectExistsError:
             raise InvalidArgumentError(
-                f"the tag {name!r} exists already", help="update it instead", file=store.uri
+                f"the tag {name!r} already exists", help="use tags.update instead", file=store.uri
             ) from None
     return _parse_tag(store, key, data)
 

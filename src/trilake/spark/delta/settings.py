@@ -300,7 +300,7 @@ def overwrites_dynamically(spark: SparkSession) -> bool:
     """Whether an overwrite, by default, replaces only the partitions of its rows."""
     value = str(spark.conf.get(OVERWRITE_MODE, "static")).lower()
     if value not in ("static", "dynamic"):
-        raise InvalidArgumentError(f"{OVERWRITE_MODE} is {value!r}", help="it must be static or dynamic")
+        raise InvalidArgumentError(f"{OVERWRITE_MODE} must be static or dynamic, got {value!r}")
     return value == "dynamic" and session_flag(spark, DYNAMIC, True)
 
 

@@ -303,8 +303,8 @@ class LanceWriter(DataSourceArrowWriter):
             stored = view.whole
             if set(arrow.names) != set(view.schema.names):
                 raise SchemaMismatchError(
-                    f"the rows have the columns {', '.join(arrow.names)}, the dataset has "
-                    + ", ".join(view.schema.names),
+                    f"the dataset has the columns {', '.join(view.schema.names)}, but the rows have "
+                    + ", ".join(arrow.names),
                     help="select and rename columns to match the dataset",
                     file=path,
                 )

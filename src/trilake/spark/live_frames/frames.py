@@ -343,7 +343,7 @@ def _raising(frame: DataFrame) -> Iterator[None]:
         yield
     except (Py4JError, AttributeError) as e:
         raise UnsupportedSparkError(
-            f"Spark {frame.sparkSession.version} cannot bring a frame to the newest version of its tables: {e}",
+            f"Spark {frame.sparkSession.version} cannot update a frame to the newest version of its tables: {e}",
             help="read the tables again, or set spark.trilake.frames to pinned",
         ) from e
 

@@ -97,7 +97,7 @@ def damaged_file(message: str, cause: str) -> CorruptFileError | None:
         return None
     reason = _FILE.sub("it", _JAVA_CLASS.sub("", cause.splitlines()[0]))
     return CorruptFileError(
-        f"the parquet file cannot be read: {reason}",
+        f"the Parquet file cannot be read: {reason}",
         help=UNREADABLE_HELP,
         file=file,
     )

@@ -68,15 +68,15 @@ def write_stream(
     """
     if is_connect(df.sparkSession):
         raise UnsupportedSparkError(
-            "over Spark Connect the query of a batch is unknown",
+            "over Spark Connect, trilake cannot find the query of a batch",
             help='use df.writeStream.format("delta"), or trilake.foreach_batch with an app_id',
         )
     if not df.isStreaming:
         raise InvalidArgumentError("the DataFrame is not a stream", help="use trilake.write")
     if output_mode not in ("append", "complete"):
         raise InvalidArgumentError(
-            f"output_mode is {output_mode!r}",
-            help="it must be append or complete; rows are updated by trilake.foreach_batch.merge",
+            f"output_mode must be append or complete, got {output_mode!r}",
+            help="update rows with trilake.foreach_batch.merge",
         )
     if available_now and processing_time is not None:
         raise InvalidArgumentError("available_now and processing_time exclude each other", help="pass one of them")

@@ -194,7 +194,7 @@ def relation_of(context: Context, parts: tuple[str, ...], *, quoted: bool = Fals
 def unknown_name(name: str) -> TableNotFoundError:
     """The error for a name without a path."""
     return TableNotFoundError(
-        f"the table {name} cannot be found: without Spark there is no catalogue",
+        f"cannot find the table {name}: without Spark there is no catalogue",
         help=f"name a table by its path, such as delta.{name} or '/lake/orders'; pass a frame or table of this"
         " process by keyword: trilake.sql(text, orders=frame)",
     )

@@ -107,7 +107,7 @@ def _when(cursor: Cursor) -> When:
     values = items(cursor.bracketed())
     if len(names) != len(values):
         raise InvalidArgumentError(
-            f"INSERT names {plural(len(names), 'column')} and has {plural(len(values), 'value')}",
+            f"INSERT has {plural(len(names), 'column')} but {plural(len(values), 'value')}",
             help="write a value for each column",
             condition="MERGE_INSERT_VALUE_COUNT_MISMATCH",
         )

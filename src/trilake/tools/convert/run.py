@@ -430,7 +430,7 @@ def parquet_target(store: Store, source: Source, request: TargetRequest, exists:
     if exists:
         folder = parquet.ParquetFolder.open(store)
         if folder.store.uri != store.uri:
-            raise TableExistsError("expected a folder, found a file", help="name a folder", file=store.uri)
+            raise TableExistsError("the target must be a folder, but there is a file", help="choose another location", file=store.uri)
         if request.mode == "append":
             partition_by, schema = _appended(folder, partition_by, schema)
         else:
@@ -453,14 +453,14 @@ def _appended(
     partitions = tuple(f.name for f in folder.partitions)
     if partition_by is not None and tuple(partition_by) != partitions:
         raise SchemaMismatchError(
-            f"the folder is partitioned by {list(partitions)}, the write by {list(partition_by)}",
+            f"partition_by must be {list(partitions)}, as in the folder, got {list(partition_by)}",
             help="leave partition_by out",
             file=folder.store.uri,
         )
     wrong = sorted(set(schema.names) ^ set(have.names))
     if wrong:
         raise SchemaMismatchError(
-            f"only one of the rows and the folder has {', '.join(wrong)}",
+            f"either the rows or the files in the folder lack {', '.join(wrong)}",
             help=f"pass columns=[…] to select the folder's columns: {', '.join(have.names)}",
             file=folder.store.uri,
             column=wrong[0],

@@ -90,7 +90,7 @@ class TrevniFile(ColumnFile):
         if unknown:
             raise InvalidArgumentError(
                 f"the file has no field {', '.join(map(repr, unknown))}",
-                help="it has " + (", ".join(list(by_name)[:50]) or "none"),
+                help="the fields are " + (", ".join(list(by_name)[:50]) or "none"),
                 file=self.uri,
             )
         return tuple(by_name[name] for name in columns)

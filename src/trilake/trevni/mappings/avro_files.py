@@ -234,7 +234,7 @@ def to_avro(
     """
     if codec not in WRITE_CODECS:
         raise InvalidArgumentError(
-            f"{codec!r} is not a codec of new Avro files", help=f"use one of {', '.join(WRITE_CODECS)}"
+            f"codec must be one of {', '.join(WRITE_CODECS)}, got {codec!r}"
         )
     file = source if isinstance(source, TrevniFile) else TrevniFile(source)
     parsed = AvroSchema(schema) if schema is not None else read_schema(file)

@@ -219,8 +219,8 @@ class _Messages(Sheet):
         if other is not None:
             assert self.file is not None
             raise SchemaMismatchError(
-                f"the file has column {other!r}, the message {column!r}",
-                help="read it without a class, or with the class of its writer",
+                f"the message has the column {column!r}, but the file has {other!r}",
+                help="read the file without a class, or with the class that wrote it",
                 file=self.file.uri,
                 column=other,
             )

@@ -39,8 +39,8 @@ def upgrade_iceberg(
     """
     if type(version) is not int or version not in ENABLED:
         raise InvalidArgumentError(
-            f"ICEBERG_COMPAT_VERSION is {version!r}",
-            help="it is 1, 2 or 3",
+            f"ICEBERG_COMPAT_VERSION must be 1, 2 or 3, got {version!r}",
+            help="write REORG TABLE t APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = 2))",
             condition="DELTA_ICEBERG_COMPAT_VIOLATION.COMPAT_VERSION_NOT_SUPPORTED",
         )
     runtime = runtime or log.engine.runtime

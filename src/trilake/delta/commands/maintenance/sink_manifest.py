@@ -65,7 +65,7 @@ def _paths(store: Store, key: str) -> list[str]:
         return [unquote(urlsplit(e["path"]).path) for e in entries if e.get("action", "add") == "add"]
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise CorruptFileError(
-            f"this is not a list of a streaming sink's files: {e}",
+            f"expected the list of files of a streaming sink: {e}",
             help=f"restore it, or delete {MANIFEST} if every file below the folder counts",
             file=f"{store.uri}/{key}",
         ) from e

@@ -120,8 +120,8 @@ def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         expected = ", ".join(f"{n} {t}" for n, t in INVENTORY.items())
         raise InvalidArgumentError(
-            f"the inventory lacks a column, or its type is wrong: {e}",
-            help=f"give {expected}",
+            f"the inventory lacks a column, or a column has a wrong type: {e}",
+            help=f"pass the columns {expected}",
             condition="DELTA_INVALID_INVENTORY_SCHEMA",
         ) from e
     files = pa.table(columns).filter(pc.invert(pc.fill_null(columns["isDir"], True)))

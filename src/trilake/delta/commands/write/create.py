@@ -146,7 +146,7 @@ def with_rules(
             column = schema.find(name)
             if column is None:
                 raise InvalidArgumentError(
-                    f"there is no column {name!r}", help=f"the columns are {', '.join(schema.names)}", column=name
+                    f"the table has no column {name!r}", help=f"the columns are {', '.join(schema.names)}", column=name
                 )
             if column.name in rules:
                 raise InvalidArgumentError(

@@ -285,14 +285,14 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
         return
     if format_of_provider(entry.provider) != "delta" or entry.location is None:
         raise InvalidArgumentError(
-            f"the table at {location} is written, and the name {name} no longer refers to a Delta table",
-            help="drop that name, or choose another one",
+            f"the table at {location} is written, but the name {name} no longer refers to a Delta table",
+            help="drop that name, or choose another",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
     if not same_place(entry.location, location):
         raise TableExistsError(
             f"the table at {location} is written, and the name {name} now refers to another table",
-            help="drop that name, or choose another one",
+            help="drop that name, or choose another",
             file=entry.location,
         )
     if about is None or change_entry(spark, parts_of(name), about) or entry.managed:
@@ -356,7 +356,7 @@ def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
         moved = find_entry(spark, other)
         if moved is None or moved.managed:
             raise TableExistsError(
-                f"the name {name} now refers to another table", help="drop that name, or choose another one"
+                f"the name {name} now refers to another table", help="drop that name, or choose another"
             )
         yield
     except BaseException:

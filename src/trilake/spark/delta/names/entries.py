@@ -116,7 +116,7 @@ def make_entry(
     if not has_jvm_catalog:
         if not HAS_DATA_SOURCES and is_connect(spark):
             raise UnsupportedSparkError(
-                f"PySpark {pyspark.__version__} cannot create names of trilake tables over Spark Connect",
+                f"PySpark {pyspark.__version__} cannot name trilake tables over Spark Connect",
                 table=".".join(parts),
                 help="save to a path, use a classic session, or PySpark 4.0 or newer",
             )

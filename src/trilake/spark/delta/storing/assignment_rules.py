@@ -40,7 +40,7 @@ class AssignmentRules:
         """The rules of INSERT.  Raises ``InvalidArgumentError`` for an invalid setting."""
         policy = str(spark.conf.get(_POLICY, "ANSI")).upper()
         if policy not in ("ANSI", "LEGACY", "STRICT"):
-            raise InvalidArgumentError(f"{_POLICY} is {policy!r}", help="it must be ANSI, LEGACY or STRICT")
+            raise InvalidArgumentError(f"{_POLICY} must be ANSI, LEGACY or STRICT, got {policy!r}")
         return cls(cast(Policy, policy), is_ansi(spark), is_case_sensitive(spark))
 
     @classmethod

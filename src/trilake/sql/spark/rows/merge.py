@@ -41,7 +41,7 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
         if find_entry(session, merge.parts) is None:
             raise not_found(merge.parts)
         raise InvalidArgumentError(
-            f"MERGE needs a Delta, Lance or Trevni table, {'.'.join(merge.parts)} is another one",
+            f"MERGE needs a Delta, Lance or Trevni table, but {'.'.join(merge.parts)} has another format",
             help="convert it with CONVERT TO DELTA",
         )
     source_alias = merge.source_alias or (merge.source_parts[-1] if merge.source_parts else None)
