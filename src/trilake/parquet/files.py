@@ -97,10 +97,10 @@ def _without_arrow_schema(source: pa.NativeFile) -> pq.FileMetaData | None:
 
 def unreadable(error: BaseException, what: str = "Parquet", *, help: str | None = None, **where: Any) -> TrilakeError:
     """The error for a data file that is damaged, or uses a feature that Arrow does not support."""
+    what = what.title()
     if isinstance(error, pa.ArrowNotImplementedError):
-        reader = "Parquet" if what == "parquet" else what
         return UnsupportedFileError(
-            f"the {reader} reader does not support the file: {error}",
+            f"the {what} reader does not support the file: {error}",
             help="read it with another engine, such as Spark, and rewrite its rows",
             **where,
         )

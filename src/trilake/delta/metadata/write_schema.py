@@ -100,7 +100,7 @@ def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, u
         return
     if [c.lower() for c in partition_by] != [c.lower() for c in metadata.partition_columns]:
         raise SchemaMismatchError(
-            f"the table is partitioned by {_listed(metadata.partition_columns)}, the write by {_listed(partition_by)}",
+            f"the table is partitioned by {_listed(metadata.partition_columns)}, but the write by {_listed(partition_by)}",
             help="leave partition_by out, or use the table's partition columns",
             file=uri,
             condition="DELTA_METADATA_MISMATCH",
@@ -164,7 +164,7 @@ def clustered(
         current = [format_path(p) for p in clustering_columns(base)]
         if [c.lower() for c in current] != [c.lower() for c in columns]:
             raise SchemaMismatchError(
-                f"the table is clustered by {current}, the write by {list(columns)}",
+                f"the table is clustered by {current}, but the write by {list(columns)}",
                 help="leave clusterBy out, or change the table's columns with trilake.alter(...).cluster_by",
                 file=base.uri,
                 condition="DELTA_CLUSTERING_COLUMNS_MISMATCH",

@@ -175,7 +175,7 @@ def plan_table_write(
     names = tuple(name for name, _ in files[0].partition)
     if partition_by is not None and partition != names:
         raise SchemaMismatchError(
-            f"the table is partitioned by {list(names)}, the write by {list(partition_by)}",
+            f"the table is partitioned by {list(names)}, but the write by {list(partition_by)}",
             help="leave partition_by out, or use the table's partition columns",
             file=store.uri,
         )
