@@ -70,12 +70,12 @@ def test_terms(term: Term, text: str | None, kept: list[int]) -> None:
     bound = to_filter(term, ROWS.schema)
     assert bound.apply(ROWS)["id"].to_pylist() == kept
     if text is not None:
-        assert bound.text == text
+        assert bound.sql == text
 
 
 def test_conjunctions_are_split() -> None:
     bound = to_filter(and_(compare("i32", ">", 0), and_(is_null("s"), not_(is_null("b")))), ROWS.schema)
-    assert [c.text for c in bound.conjuncts] == ["i32 > 0", "s IS NULL", "NOT (b IS NULL)"]
+    assert [c.sql for c in bound.conjuncts] == ["i32 > 0", "s IS NULL", "NOT (b IS NULL)"]
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ def test_columns_are_those_of_the_schema_whatever_the_spelling() -> None:
 
 def test_conjuncts_have_their_texts() -> None:
     bound = parsed("i32 > 1 and (s like 'a%' or b) AND (d is null AND not c)")
-    assert [c.text for c in bound.conjuncts] == ["i32 > 1", "s LIKE 'a%' OR b", "d IS NULL", "NOT c"]
-    assert str(bound) == bound.text
+    assert [c.sql for c in bound.conjuncts] == ["i32 > 1", "s LIKE 'a%' OR b", "d IS NULL", "NOT c"]
+    assert str(bound) == bound.sql
 
 
 def test_masks_have_no_null_and_follow_the_rows() -> None:
@@ -384,7 +384,7 @@ def test_pyarrow_expressions_are_evaluated_by_arrow() -> None:
     assert kept(pc.field("st", "a") == 1) == [2, 6]
     bound = parsed((pc.field("i32") > 1) & pc.field("s").isin(["a", "abc"]))
     assert bound.columns == {"i32", "s"}
-    assert bound.conjuncts[0].text == "(i32 > 1)"
+    assert bound.conjuncts[0].sql == "(i32 > 1)"
     assert isinstance(bound.mask(ROWS.combine_chunks().to_batches()[0]), pa.BooleanArray)
     assert kept(pc.scalar(True)) == list(range(12))
 

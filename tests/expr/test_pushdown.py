@@ -36,7 +36,7 @@ def _keeps_all(bound: Filter, table: pa.Table, fragment: ds.ParquetFileFragment)
     superset = bound.arrow_superset()
     if superset is not None:
         read = fragment.to_table(filter=superset)
-        assert bound.apply(read).num_rows == bound.apply(table).num_rows, (bound.text, str(superset))
+        assert bound.apply(read).num_rows == bound.apply(table).num_rows, (bound.sql, str(superset))
 
 
 @settings(max_examples=25, deadline=None)

@@ -297,7 +297,7 @@ def test_conditions_as_text_and_filter(session: SparkSession) -> None:
     assert aliased.filter.mask(batch).to_pylist() == [False, True]
     for unknown in (F.udf(upper, "string")("s") == "a", F.expr("current_date() > date'2020-01-01'")):
         assert read_condition(session, unknown, schema).filter is None
-    assert read_condition(session, "n > 5", schema).text == "n > 5"
+    assert read_condition(session, "n > 5", schema).sql == "n > 5"
     named = StructType((StructField("uuid", PrimitiveType("string")),))
     assert read_condition(session, "uuid = 'now'", named).filter is not None
 

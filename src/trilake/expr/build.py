@@ -2,7 +2,7 @@
 
 >>> import pyarrow as pa
 >>> f = to_filter(and_(compare("n", ">", 1), not_(is_null("s"))), pa.schema({"n": pa.int64(), "s": pa.string()}))
->>> f.text
+>>> f.sql
 'n > 1 AND NOT (s IS NULL)'
 """
 

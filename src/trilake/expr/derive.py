@@ -32,7 +32,7 @@ def derive(expression: Expression, schema: pa.Schema, *, case_sensitive: bool = 
     if len(expression.paths) != 1 or expression.constant is not None:
         return None
     try:
-        node = plain(parse_tree(expression.text, column_names(schema)))
+        node = plain(parse_tree(expression.source, column_names(schema)))
         (path,) = expression.paths
         column, _ = bind.resolve(path, schema, case_sensitive=True)
         return _Reader(schema, case_sensitive).read(node, expression, column)

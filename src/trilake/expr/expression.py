@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 class Expression:
     """A scalar expression of Spark SQL that DuckDB evaluates; created by :func:`parse_expression`.
 
-    ``text`` is the user's SQL, ``type`` the Arrow type of the values and ``paths`` the columns and nested fields that
+    ``source`` is the user's SQL, ``type`` the Arrow type of the values and ``paths`` the columns and nested fields that
     it reads, in the schema's spelling.  ``constant`` is the value, if it reads no column.
 
     Results of type ``timestamp`` have the zone UTC; results of only ``timestamp_ntz`` columns have none.
     """
 
-    text: str
+    source: str
     type: pa.DataType
     paths: tuple[Path, ...]
     sql: Sql = field(repr=False)
@@ -65,7 +65,7 @@ class Expression:
         more columns.
         """
         if len(self.paths) != 1:
-            raise ExpressionError(f"{self.text} must read one column, reads {len(self.paths)}")
+            raise ExpressionError(f"{self.source} must read one column, reads {len(self.paths)}")
         rows = Rows(len(values), lambda path: types.normalise(pa.chunked_array([values])))
         result = _without_engine(self, rows)
         if result is None:
@@ -83,19 +83,19 @@ class Expression:
         """
         if self.type == target:
             return self
-        source, target_name = self.sql, _type_name(target, self.text)
+        source, target_name = self.sql, _type_name(target, self.source)
         if source.type == target_name:
-            return _make(self.text, source, self.paths, target, self.column)
+            return _make(self.source, source, self.paths, target, self.column)
         if not _storable(source.family, Sql("", target_name).family):
             raise ExpressionError(
-                f"{self.text} is of type {source.spark_type} and cannot be stored as {types.spark_name(target)}",
-                help=f"write CAST({self.text} AS {types.spark_name(target).upper()})",
+                f"{self.source} is of type {source.spark_type} and cannot be stored as {types.spark_name(target)}",
+                help=f"write CAST({self.source} AS {types.spark_name(target).upper()})",
             )
         try:
-            return _make(self.text, casts.cast(source, target_name), self.paths, target)
+            return _make(self.source, casts.cast(source, target_name), self.paths, target)
         except FilterError as error:
             raise UnsupportedExpressionError(
-                f"only Spark can store {self.text}, of type {source.spark_type}, as {types.spark_name(target)}"
+                f"only Spark can store {self.source}, of type {source.spark_type}, as {types.spark_name(target)}"
             ) from error
 
 
@@ -243,7 +243,7 @@ def _query(expressions: Sequence[Expression], rows: Rows) -> list[pa.ChunkedArra
             # DuckDB does not say which expression failed.
             return [values for e in expressions for values in _query([e], rows)]
         raise ExpressionError(
-            f"{expressions[0].text} fails on a row: {error.message}",
+            f"{expressions[0].source} fails on a row: {error.message}",
             help="fix the row, or use CASE or a try_ function",
             column=", ".join(sorted(expressions[0].columns)) or None,
         ) from error

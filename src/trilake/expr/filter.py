@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 class Filter:
     """A condition; rows match where it is true, not where it is false or null.
 
-    ``text`` is the user's SQL, ``schema`` the bound schema and ``conjuncts`` the conditions joined by AND.
+    ``sql`` is the user's SQL, ``schema`` the bound schema and ``conjuncts`` the conditions joined by AND.
     ``expression`` is set for a pyarrow expression, which Arrow evaluates by its own rules.
     """
 
-    text: str
+    sql: str
     schema: pa.Schema = field(repr=False)
     conjuncts: tuple[Conjunct, ...] = field(repr=False)
     expression: pc.Expression | None = field(default=None, repr=False)
@@ -100,7 +100,7 @@ class Filter:
         return pushdown.superset(self.predicate, rename or {}, schema)
 
     def __str__(self) -> str:
-        return self.text
+        return self.sql
 
 
 def parse_filter(

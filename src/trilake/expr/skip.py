@@ -84,12 +84,12 @@ def can_match(filter: Filter | None, stats: FileStats) -> SkipResult:
         whole = analysis.exact_expression(filter)
         if whole is not None:
             every &= whole.true
-            skip(~whole.true, f"{filter.text}: partition value")
+            skip(~whole.true, f"{filter.sql}: partition value")
         for conjunct in filter.conjuncts if whole is None else ():
             possible = analysis.node(conjunct.predicate)
             every &= ~possible.false & ~possible.null
             for bits, why in analysis.causes(conjunct.predicate, possible):
-                skip(bits, f"{conjunct.text}: {why}")
+                skip(bits, f"{conjunct.sql}: {why}")
     return SkipResult(keep, every & keep, reason, tuple(reasons))
 
 

@@ -101,7 +101,7 @@ def test_constraints_and_invariants_are_found_at_any_depth() -> None:
     nested = StructType((StructField("d", LONG, metadata=invariant("n.d < 5")),))
     schema = table(StructField("x", LONG, metadata=invariant("x > 3")), StructField("n", nested))
     found = table_checks({"delta.constraints.q": "x < 10", "delta.appendOnly": "true"}, schema, NOW)
-    assert [(c.kind, c.name, c.text) for c in found] == [
+    assert [(c.kind, c.name, c.sql) for c in found] == [
         ("CHECK constraint", "q", "x < 10"),
         ("the invariant of column", "x", "x > 3"),
         ("the invariant of column", "n.d", "n.d < 5"),

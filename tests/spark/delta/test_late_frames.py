@@ -260,7 +260,7 @@ def test_what_a_frame_reads_is_noted_for_a_write_to_its_table(
         with own_reads(frame.where(condition), uri).watched() as read:
             frame.where(condition).collect()
         found = read()
-        noted.append((found.whole_table, found.files, [p.filter.text for p in found.predicates]))
+        noted.append((found.whole_table, found.files, [p.filter.sql for p in found.predicates]))
     assert noted[0] == noted[1]
     assert noted[0][0] == (condition == "true")
 

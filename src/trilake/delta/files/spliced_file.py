@@ -25,7 +25,7 @@ _BY_COLUMN = ("minValues", "maxValues", "nullCount")
 class OldStatistics:
     """The statistics of the older file in its action: its ``stats``, and the tag about NaN."""
 
-    text: str | None
+    stats: str | None
     nan_tag: str | None
 
     @classmethod
@@ -40,7 +40,7 @@ class OldStatistics:
         """
         try:
             stats = json.loads(
-                self.text or "", parse_float=orjson.Fragment, parse_int=orjson.Fragment, parse_constant=_refuse
+                self.stats or "", parse_float=orjson.Fragment, parse_int=orjson.Fragment, parse_constant=_refuse
             )
         except ValueError as e:
             raise NotSpliceable("the file has no statistics") from e
@@ -51,7 +51,7 @@ class OldStatistics:
     def records(self) -> int | None:
         """The number of rows.  Raises what :meth:`parsed` raises."""
         self.parsed()
-        count = orjson.loads(self.text or "").get("numRecords")
+        count = orjson.loads(self.stats or "").get("numRecords")
         return count if isinstance(count, int) else None
 
 

@@ -85,7 +85,7 @@ def _check_required(rows: pa.RecordBatch, required: Filter) -> None:
     if not pc.all(mask).as_py():
         wrong = rows.slice(pc.index(mask, pa.scalar(False)).as_py(), 1).to_pylist()[0]
         raise SchemaMismatchError(
-            f"a row with {describe_row(wrong, required.columns)} violates replace_where ({required.text})",
+            f"a row with {describe_row(wrong, required.columns)} violates replace_where ({required.sql})",
             help="filter the rows before writing, or widen the predicate",
             condition="DELTA_REPLACE_WHERE_MISMATCH",
         )

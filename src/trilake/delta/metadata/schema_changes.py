@@ -53,11 +53,11 @@ STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on every row of the table; ``text`` is SQL over its columns."""
+    """A condition on every row of the table; ``sql`` is over its columns."""
 
     kind: str
     name: str
-    text: str
+    sql: str
 
 
 @dataclass(frozen=True)

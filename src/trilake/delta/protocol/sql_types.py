@@ -88,7 +88,7 @@ class _Parser:
     """Recursive descent over the tokens of one type."""
 
     def __init__(self, sql: str) -> None:
-        self.text = sql
+        self.sql = sql
         self.tokens: list[str] = []
         at = 0
         while sql[at:].strip():
@@ -102,7 +102,7 @@ class _Parser:
     def _wrong(self, expected: str) -> InvalidArgumentError:
         token = repr(self.tokens[self.at]) if self.at < len(self.tokens) else "the end"
         return InvalidArgumentError(
-            f"{self.text!r} is not a data type: expected {expected}, got {token}",
+            f"{self.sql!r} is not a data type: expected {expected}, got {token}",
             help=_EXAMPLES,
         )
 
@@ -153,7 +153,7 @@ class _Parser:
                 self._take(",")
             fields.append(self._field(depth))
             if StructType(tuple(fields[:-1])).find(fields[-1].name) is not None:
-                raise InvalidArgumentError(f"{self.text!r} has two fields {fields[-1].name!r}")
+                raise InvalidArgumentError(f"{self.sql!r} has two fields {fields[-1].name!r}")
         self._take(">")
         return StructType(tuple(fields))
 
@@ -220,7 +220,7 @@ class _Parser:
         if name in ("char", "character", "varchar") and len(numbers) == 1 and numbers[0] > 0:
             return PrimitiveType(f"{'varchar' if name == 'varchar' else 'char'}({numbers[0]})")
         if numbers:
-            raise InvalidArgumentError(f"{self.text!r} is not a data type: {name} does not take such parameters")
+            raise InvalidArgumentError(f"{self.sql!r} is not a data type: {name} does not take such parameters")
         if name == "string" and self._peek() == "collate":
             self.at += 1
             check_collation(self._word("a collation"))

@@ -49,13 +49,13 @@ INVARIANTS = "delta.invariants"
 class Check:
     """A condition on every row: a CHECK constraint, or a column invariant.
 
-    ``condition`` is ``None`` if only Spark can evaluate ``text``; ``filter`` is the same condition for Arrow's kernels,
+    ``condition`` is ``None`` if only Spark can evaluate ``sql``; ``filter`` is the same condition for Arrow's kernels,
     which are faster, if they can evaluate it.
     """
 
     kind: str
     name: str
-    text: str
+    sql: str
     condition: Expression | None
     filter: Filter | None = None
 
@@ -65,7 +65,7 @@ class Check:
         if read is None and self.condition is not None:
             read = self.condition.columns
         return ConstraintViolatedError(
-            f"{self.kind} {self.name} ({shorten_string(self.text, 300)}) violated by row with values:"
+            f"{self.kind} {self.name} ({shorten_string(self.sql, 300)}) violated by row with values:"
             f" {describe_row(row, read)}",
             help="correct or drop such rows; nothing was committed",
             constraint=self.name,
@@ -129,7 +129,7 @@ def checks_in_zone(checks: Iterable[Check], schema: StructType) -> tuple[Check, 
     """The checks for a session outside UTC: Spark evaluates those that may depend on the time zone."""
     return tuple(
         replace(c, condition=None, filter=None)
-        if c.condition is not None and may_depend_on_zone(c.text, schema, c.condition.columns)
+        if c.condition is not None and may_depend_on_zone(c.sql, schema, c.condition.columns)
         else c
         for c in checks
     )

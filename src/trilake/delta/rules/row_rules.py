@@ -51,14 +51,14 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True)
 class SparkExpression:
-    """An expression that only Spark can evaluate: ``text``, its owner, and the column for its value."""
+    """An expression that only Spark can evaluate: ``sql``, its owner, and the column for its value."""
 
     name: str
-    text: str
+    sql: str
     what: str
 
     def __post_init__(self) -> None:
-        refuse_foreign_calls(self.text, self.what)
+        refuse_foreign_calls(self.sql, self.what)
 
 
 @dataclass(frozen=True)
@@ -145,14 +145,14 @@ class RowRules:
         for i, g in enumerate(generated):
             if g.expression is None:
                 name = f"{RESERVED}generated_{i}" if g.name in present else g.name
-                needs_spark.append(SparkExpression(name, g.text, f"generated column {g.name}"))
+                needs_spark.append(SparkExpression(name, g.sql, f"generated column {g.name}"))
         for i, check in enumerate(checks):
             if check.condition is None:
-                needs_spark.append(SparkExpression(f"{RESERVED}check_{i}", check.text, f"{check.kind} {check.name}"))
+                needs_spark.append(SparkExpression(f"{RESERVED}check_{i}", check.sql, f"{check.kind} {check.name}"))
         if needs_spark and not spark:
             raise UnsupportedExpressionError(
                 "only Spark can write to this table, which has expressions that the embedded engine cannot evaluate: "
-                + "; ".join(f"{e.what} ({e.text[:200]})" for e in needs_spark),
+                + "; ".join(f"{e.what} ({e.sql[:200]})" for e in needs_spark),
                 help="write it from Spark, or rewrite those expressions",
                 file=uri,
             )
@@ -215,10 +215,10 @@ class RowRules:
         """
         if not self.needs_spark:
             return []
-        checks = {f"{RESERVED}check_{i}": c.text for i, c in enumerate(self.checks) if c.condition is None}
+        checks = {f"{RESERVED}check_{i}": c.sql for i, c in enumerate(self.checks) if c.condition is None}
         computed, verified = {}, {}
         for i, g in enumerate(self.generated):
-            value = f"CAST({_inside(g.text)} AS {sql_type(self.schema.field(g.name).type)})"
+            value = f"CAST({_inside(g.sql)} AS {sql_type(self.schema.field(g.name).type)})"
             if g.name not in self.present and (g.expression is None or checks):
                 computed[g.name] = value
             elif g.name in self.present and g.expression is None:
@@ -391,7 +391,7 @@ def _in_zone(generated: tuple[GeneratedColumn, ...], schema: StructType) -> tupl
     return tuple(
         replace(g, expression=None)
         if g.expression is not None
-        and may_depend_on_zone(g.text, schema, g.expression.columns, schema.field(g.name).type)
+        and may_depend_on_zone(g.sql, schema, g.expression.columns, schema.field(g.name).type)
         else g
         for g in generated
     )

@@ -76,10 +76,10 @@ def refuse_of_statement(column: str, sql: str) -> None:
 
 @dataclass(frozen=True)
 class GeneratedColumn:
-    """A generated column; ``expression`` is ``None`` if only Spark can evaluate ``text``."""
+    """A generated column; ``expression`` is ``None`` if only Spark can evaluate ``sql``."""
 
     name: str
-    text: str
+    sql: str
     expression: Expression | None
 
     def verify(self, stored: pa.Array, computed: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch) -> None:
@@ -92,10 +92,10 @@ class GeneratedColumn:
         columns = None if self.expression is None else {self.name, *self.expression.columns}
         right = describe_row({"the expression": computed[at].as_py()})
         raise ConstraintViolatedError(
-            f"generated column {self.name} must be {self.text}, but differs in a row with"
+            f"generated column {self.name} must be {self.sql}, but differs in a row with"
             f" {describe_row(row, columns)}: {right}",
             help="omit the column, and it is computed; nothing was committed",
-            constraint=f"{self.name} <=> {self.text}",
+            constraint=f"{self.name} <=> {self.sql}",
             column=self.name,
             condition="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
         )
@@ -238,10 +238,10 @@ def derived_partition_filter(
     for conjunct in filter.conjuncts:
         predicate = implied.of(conjunct.predicate, True)
         if predicate is not None:
-            conjuncts.append(Conjunct(f"{conjunct.text}, by a generated partition column", predicate))
+            conjuncts.append(Conjunct(f"{conjunct.sql}, by a generated partition column", predicate))
     if not conjuncts:
         return None
-    return Filter(" AND ".join(c.text for c in conjuncts), schema.to_arrow_schema(), tuple(conjuncts))
+    return Filter(" AND ".join(c.sql for c in conjuncts), schema.to_arrow_schema(), tuple(conjuncts))
 
 
 def _partitions(schema: StructType, names: Sequence[str]) -> list[_Partition]:

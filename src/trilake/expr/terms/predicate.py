@@ -156,7 +156,7 @@ class Opaque(Predicate):
 class Undecoded(Predicate):
     """An unsupported part of a pyarrow expression."""
 
-    text: str
+    sql: str
     columns: tuple[Path, ...]
 
     def own_paths(self) -> tuple[Path, ...]:
@@ -170,7 +170,7 @@ class Conjunct:
     ``instants`` says whether it uses instants, so that the session time zone may matter.
     """
 
-    text: str
+    sql: str
     predicate: Predicate
     instants: bool = False
 

@@ -207,7 +207,7 @@ def _field(name: str, expression: Expression, schema: pa.Schema) -> pa.Field:
         return pa.field(name, kind, len(column) > 1 or schema.field(column[0]).nullable)
     if value is None:
         return pa.field(name, kind)
-    if value.is_valid and _NUMBER.fullmatch(expression.text):
+    if value.is_valid and _NUMBER.fullmatch(expression.source):
         kind = pa.float64() if pa.types.is_decimal(kind) else pa.int64() if kind == pa.int32() else kind
     return pa.field(name, kind, not value.is_valid)
 

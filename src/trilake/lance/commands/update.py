@@ -117,7 +117,7 @@ def computed(expression: Expression, values: pa.ChunkedArray, one: pa.Field) -> 
         return array.cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise SchemaMismatchError(
-            f"{expression.text} is of type {array.type} and cannot be stored as {target}: {e}", column=one.name
+            f"{expression.source} is of type {array.type} and cannot be stored as {target}: {e}", column=one.name
         ) from e
 
 

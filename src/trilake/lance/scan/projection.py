@@ -102,7 +102,7 @@ class Projection:
 def _to_sql(one: Expression | Part | pa.Field) -> str:
     if isinstance(one, Part):
         return ".".join(one.path)
-    return str(one.text if isinstance(one, Expression) else one.name)
+    return str(one.source if isinstance(one, Expression) else one.name)
 
 
 def _field(name: str, one: Expression | Part | pa.Field) -> pa.Field:

@@ -52,7 +52,7 @@ def _delete(
     read = read_condition(
         spark, condition, snapshot.schema, alias=alias, extend=frames.added, now=not snapshot.adds.num_rows
     )
-    command = Deletion(table.log, snapshot, read.text, read.filter, table.log.engine.runtime, txn=txn)
+    command = Deletion(table.log, snapshot, read.sql, read.filter, table.log.engine.runtime, txn=txn)
     command.check()
     maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()
     if read.filter is not None:

@@ -91,7 +91,7 @@ def _update(
         read = read_condition(
             spark, condition, snapshot.schema, alias=alias, extend=frames.added, now=not snapshot.adds.num_rows
         )
-    sql, chosen = (None, None) if read is None else (read.text, read.filter)
+    sql, chosen = (None, None) if read is None else (read.sql, read.filter)
     command = Update(table.log, snapshot, sql, chosen, table.log.engine.runtime, txn=txn)
     command.check()
     named = named_columns(spark, snapshot.schema)

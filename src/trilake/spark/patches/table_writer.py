@@ -184,9 +184,9 @@ def _overwrite(request: _Request, condition: Any) -> None:
     store = session_store(request.df.sparkSession, location, store_options(request.record.options))
     schema = DeltaLog(store, spark_engine()).head().schema
     read = read_condition(request.df.sparkSession, condition, schema)
-    where = None if read.filter is None else read.filter.text
+    where = None if read.filter is None else read.filter.sql
     if where is None and not is_utc(request.df.sparkSession):
-        where = read.text  # the write converts it to UTC, or refuses it
+        where = read.sql  # the write converts it to UTC, or refuses it
     if where is None:
         raise InvalidArgumentError(
             f"rows to be replaced cannot be chosen by {condition}", help="use comparisons of columns with values"

@@ -104,7 +104,7 @@ class Condition:
     """
 
     column: Column
-    text: str
+    sql: str
     filter: Filter | None = None
 
 
@@ -197,7 +197,7 @@ def _certain_filter(spark: SparkSession, sql: str, schema: StructType) -> Filter
 def is_certain(spark: SparkSession, filter: Filter) -> bool:
     """Whether a filter means the same in this session as outside Spark, now and whenever it is evaluated."""
     of_spark = filter.expression is None
-    if of_spark and (_CLOCK.search(filter.text) or (_depends_on_zone(filter) and not is_utc(spark))):
+    if of_spark and (_CLOCK.search(filter.sql) or (_depends_on_zone(filter) and not is_utc(spark))):
         return False
     return _is_certain_of_chars(filter)
 
@@ -206,7 +206,7 @@ def _is_certain_of_chars(filter: Filter) -> bool:
     """The same for columns of type ``char(n)``, which only pyarrow expressions see padded."""
     if all(char_length(filter.schema.field(name)) is None for name in filter.columns):
         return True
-    return filter.expression is None and _LEFT_TO_SPARK.search(filter.text) is None
+    return filter.expression is None and _LEFT_TO_SPARK.search(filter.sql) is None
 
 
 def _depends_on_zone(filter: Filter) -> bool:

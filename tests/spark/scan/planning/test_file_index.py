@@ -151,7 +151,7 @@ SCHEMA = pa.schema({"n": pa.int64(), "s": pa.string(), "t": pa.timestamp("us", "
 
 def _filter(text: str, zone: str = "UTC") -> str | None:
     found = plan_filter([text], SCHEMA, {}, zone)
-    return None if found is None else found.text
+    return None if found is None else found.sql
 
 
 def test_functions_of_users_choose_nothing() -> None:

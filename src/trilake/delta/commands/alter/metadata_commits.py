@@ -138,8 +138,8 @@ class MetadataCommits(PublicNames):
             self._check_rows(snapshot, condition)
 
     def _check_rows(self, snapshot: Snapshot, condition: Condition) -> None:
-        what = f"{condition.kind} {condition.name} ({condition.text})"
-        check = parse_check(condition.kind, condition.name, condition.text, snapshot.schema, self._now())
+        what = f"{condition.kind} {condition.name} ({condition.sql})"
+        check = parse_check(condition.kind, condition.name, condition.sql, snapshot.schema, self._now())
         if self.zoned:
             [check] = checks_in_zone([check], snapshot.schema)
         if check.condition is None:
@@ -148,7 +148,7 @@ class MetadataCommits(PublicNames):
                     f"only Spark can evaluate {what} on the rows that are there",
                     help="make this change through Spark",
                 )
-            row = self.find_violation(snapshot, condition.text)
+            row = self.find_violation(snapshot, condition.sql)
             if row is not None:
                 raise ConstraintViolatedError(
                     f"{what} violated by row with values: {describe_row(row)}",

@@ -145,7 +145,7 @@ class FooterReader:
             is_same = last is not None and last.is_of(file)
             shape = last if is_same and last else _Shape.of(file, f"{self.store.uri}/{end.key}", self.configuration)
             stats = shape.stats(metadata, rebasing_of(file)) if self.statistics else None
-            return Footer(end.key, metadata.num_rows, shape.text, stats, shape.shredded), shape, metadata
+            return Footer(end.key, metadata.num_rows, shape.schema_json, stats, shape.shredded), shape, metadata
 
     def _together(self, ends: Sequence[_End]) -> Iterator[Footer]:
         """The footers of files that share their columns with many others; the rest is left to :meth:`_alone`."""
@@ -178,7 +178,7 @@ class FooterReader:
                 continue
             for number, json_string in zip(numbers, statistics.json_strings(table, numbers), strict=True):
                 if json_string is not None:
-                    yield Footer(ends[number].key, int(table.rows[number]), shape.text, json_string, shape.shredded)
+                    yield Footer(ends[number].key, int(table.rows[number]), shape.schema_json, json_string, shape.shredded)
 
     @contextmanager
     def _damage(self, key: str) -> Iterator[None]:
@@ -220,7 +220,7 @@ class _Shape:
 
     parquet: pq.ParquetSchema
     notes: Mapping[bytes, bytes]
-    text: str
+    schema_json: str
     arrow: pa.Schema
     floats: frozenset[tuple[str, ...]]
     which: StatisticsPlan

@@ -213,7 +213,7 @@ class Matcher:
             pairs = self.query(sql, target=target, source=self.source)
         except QueryError as error:
             raise ExpressionError(
-                f"the merge condition {self.join.text} fails on a row: {error.message}",
+                f"the merge condition {self.join.source} fails on a row: {error.message}",
                 help="correct the row, or guard the condition with CASE or a try_ function",
             ) from error
         if limit is not None and pairs.num_rows > limit:

@@ -76,7 +76,7 @@ def key_filter(keys: Sequence[KeyValues], others: Sequence[Filter], schema: pa.S
             conjuncts.append(Conjunct(f"{format_path(key.column)} among the source's keys", predicate))
     if not conjuncts:
         return None
-    return Filter(" AND ".join(c.text for c in conjuncts), schema, tuple(conjuncts))
+    return Filter(" AND ".join(c.sql for c in conjuncts), schema, tuple(conjuncts))
 
 
 def _predicate(key: KeyValues, schema: pa.Schema) -> Predicate | None:

@@ -216,12 +216,12 @@ class Hints:
 
 @dataclass(frozen=True)
 class Join:
-    """The join condition: ``text`` is its source, ``sql`` its form for DuckDB.
+    """The join condition: ``source`` is the SQL of the user, ``sql`` its form for DuckDB.
 
     ``paths`` are the columns in ``sql``, which :func:`~trilake.expr.terms.predicate.duckdb_name` names.
     """
 
-    text: str
+    source: str
     sql: str
     paths: tuple[Path, ...]
 

@@ -143,7 +143,7 @@ def delete_rows(
     If no row matches, nothing is committed.  Raises ``InvalidArgumentError`` for an append-only table,
     ``FilterError`` if the predicate fails on a row, and a ``ConflictError`` if another commit conflicts.
     """
-    predicate = "true" if filter is None else filter.text
+    predicate = "true" if filter is None else filter.sql
     command = Deletion(log, snapshot, predicate, filter, runtime or log.engine.runtime)
     command.check()
     rows = every_row(snapshot) if filter is None else find_rows(log, snapshot, filter, run=run)

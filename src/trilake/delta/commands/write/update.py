@@ -343,7 +343,7 @@ def update_rows(
     that is invalid or fails on a row, and a ``ConflictError`` for a conflicting commit.
     """
     runtime = runtime or log.engine.runtime
-    command = Update(log, snapshot, None if filter is None else filter.text, filter, runtime)
+    command = Update(log, snapshot, None if filter is None else filter.sql, filter, runtime)
     command.check()
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock_ms())
     assignments = Assignments.of(set, snapshot.schema, now=now, uri=snapshot.uri)

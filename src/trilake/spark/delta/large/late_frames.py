@@ -106,7 +106,7 @@ class _LargeTable:
         def listed(conditions: Sequence[str]) -> LateList:
             filter = plan_filter(conditions)
             scan = self._scan(spark, filter)
-            where = "true" if filter is None else filter.text
+            where = "true" if filter is None else filter.sql
             _log.info("listed %d files of %s where %s", len(scan.paths), pending.uri, where)
             return LateList(self._files(scan), self._slots(scan.files))
 

@@ -270,9 +270,9 @@ def _with_spark_rules(
         for e in c.rules.needs_spark if c.rules is not None else ():
             if e.name.startswith(f"{RESERVED}generated_"):
                 field = schema.field(c.rules.generated[int(e.name.rsplit("_", 1)[1])].name)  # type: ignore[union-attr]
-                third[e.name] = F.expr(f"CAST(({e.text}\n) AS {sql_type(field.type)})")
+                third[e.name] = F.expr(f"CAST(({e.sql}\n) AS {sql_type(field.type)})")
             elif e.name.startswith(f"{RESERVED}check_"):
-                checks[e.name] = e.text
+                checks[e.name] = e.sql
                 emptied = c.rules.emptied  # type: ignore[union-attr]  # of the table, so the same in all clauses
     for stage in (first, second, third):
         if stage:

@@ -90,7 +90,7 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -
         if filter is None:
             return None
         keep = matching(filter)
-        _log.info("reading %d of %d files of %s where %s", keep.sum(), len(keep), snapshot.uri, filter.text)
+        _log.info("reading %d of %d files of %s where %s", keep.sum(), len(keep), snapshot.uri, filter.sql)
         return keep
 
     required = frozenset(f.physical_name for f in snapshot.schema.fields if not f.nullable)

@@ -39,7 +39,7 @@ def plan_filter(conditions: Sequence[str], schema: pa.Schema, names: Mapping[str
 
     >>> schema = pa.schema({"col-1": pa.int64()})
     >>> condition = plan_filter(["(`col-1` > 5L)", "my_function(`col-1`)"], schema, {"col-1": "n"}, "UTC")
-    >>> condition.text, condition.columns
+    >>> condition.sql, condition.columns
     ('`col-1` > CAST(5 AS BIGINT)', frozenset({'n'}))
     """
     conjuncts: list[Conjunct] = []
@@ -56,7 +56,7 @@ def plan_filter(conditions: Sequence[str], schema: pa.Schema, names: Mapping[str
     if not conjuncts:
         return None
     renamed_schema = pa.schema([f.with_name(names.get(f.name, f.name)) for f in schema])
-    return Filter(" AND ".join(c.text for c in conjuncts), renamed_schema, tuple(conjuncts))
+    return Filter(" AND ".join(c.sql for c in conjuncts), renamed_schema, tuple(conjuncts))
 
 
 def _readable(sql: str, schema: pa.Schema, zone: str) -> str | None:

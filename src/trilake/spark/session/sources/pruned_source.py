@@ -205,7 +205,7 @@ def filter_sql(filters: Sequence[Any], schema: pa.Schema) -> str | None:
         except FilterError:
             continue  # the literal cannot be compared with the column
         terms.append(term)
-    return to_filter(and_(*terms), schema).text if terms else None
+    return to_filter(and_(*terms), schema).sql if terms else None
 
 
 def _term(f: Any, schema: pa.Schema) -> Term | None:
