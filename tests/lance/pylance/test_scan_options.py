@@ -87,7 +87,7 @@ def test_a_condition_of_ids_alone_is_not_asked_of_their_rows(
     """It took longer than the rows, as all ids were looked at in each fragment."""
 
     def asked(self: Filter, rows: pa.Table) -> Any:
-        raise AssertionError(f"{self.text} is asked of {rows.num_rows} rows")
+        raise AssertionError(f"{self.sql} is asked of {rows.num_rows} rows")
 
     monkeypatch.setattr(Filter, "mask", asked)
     two = f"{place(2)}, {place(9)}"

@@ -28,8 +28,8 @@ def students(path: Path, **options: Any) -> None:
     trilake.write(pa.table(dict(zip(("name", "country"), zip(*STUDENTS, strict=True), strict=True))), path, **options)
 
 
-def frame(spark: SparkSession, *rows: tuple[str, str | None]) -> DataFrame:
-    return spark.createDataFrame(list(rows), "name string, country string")
+def frame(sql: SparkSession, *rows: tuple[str, str | None]) -> DataFrame:
+    return sql.createDataFrame(list(rows), "name string, country string")
 
 
 def overwrite(df: DataFrame, path: Path, **options: str) -> None:
@@ -46,18 +46,18 @@ def parameters(path: Path) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_using_compares_with_equality(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_using_compares_with_equality(sql: SparkSession, tmp_path: Path, kind: str) -> None:
     students(tmp_path, **KINDS[kind])
-    overwrite(frame(spark, ("Peter", "FR"), ("Jennie", "UK"), ("Eva", None)), tmp_path, replaceUsing="country")
+    overwrite(frame(sql, ("Peter", "FR"), ("Jennie", "UK"), ("Eva", None)), tmp_path, replaceUsing="country")
     kept = {("Dylan", "US"), ("Julia", "IT"), ("Adam", None)}
     assert rows_at(tmp_path) == kept | {("Peter", "FR"), ("Jennie", "UK"), ("Eva", None)}
     assert parameters(tmp_path)["replaceUsingCols"] == "(country)"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_compares_as_its_condition_says(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_on_compares_as_its_condition_says(sql: SparkSession, tmp_path: Path, kind: str) -> None:
     students(tmp_path, **KINDS[kind])
-    new = frame(spark, ("Eva", None), ("Eve", None), ("Bob", "US")).alias("s")
+    new = frame(sql, ("Eva", None), ("Eve", None), ("Bob", "US")).alias("s")
     overwrite(new, tmp_path, targetAlias="t", replaceOn="t.country <=> s.country AND t.name <> 'Dylan'")
     kept = {("Dylan", "US"), ("Doug", "UK"), ("Julia", "IT")}
     assert rows_at(tmp_path) == kept | {("Eva", None), ("Eve", None), ("Bob", "US")}
@@ -65,60 +65,60 @@ def test_on_compares_as_its_condition_says(spark: SparkSession, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("kind", ["copies", "vectors"])
-def test_the_change_feed_has_old_and_new_rows(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_the_change_feed_has_old_and_new_rows(sql: SparkSession, tmp_path: Path, kind: str) -> None:
     students(tmp_path, **KINDS[kind])
-    overwrite(frame(spark, ("Jennie", "UK")), tmp_path, replaceUsing="country")
+    overwrite(frame(sql, ("Jennie", "UK")), tmp_path, replaceUsing="country")
     changes = trilake.open(tmp_path).changes(1, 1).select(["name", "_change_type"]).to_pylist()
     assert {tuple(r.values()) for r in changes} == {("Doug", "delete"), ("Jennie", "insert")}
 
 
-def test_rows_that_differ_at_each_evaluation_are_computed_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_differ_at_each_evaluation_are_computed_once(sql: SparkSession, tmp_path: Path) -> None:
     trilake.write(pa.table({"id": list(range(100)), "new": [False] * 100}), tmp_path)
-    rows = spark.range(100).where(F.rand() < 0.5).withColumn("new", F.lit(True))
+    rows = sql.range(100).where(F.rand() < 0.5).withColumn("new", F.lit(True))
     overwrite(rows, tmp_path, replaceUsing="id")
     assert sorted(trilake.open(tmp_path).to_arrow()["id"].to_pylist()) == list(range(100))
 
 
-def test_no_rows_replace_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_no_rows_replace_nothing(sql: SparkSession, tmp_path: Path) -> None:
     students(tmp_path)
-    overwrite(frame(spark, ("x", "US")).where("false").alias("s"), tmp_path, replaceOn="true")
+    overwrite(frame(sql, ("x", "US")).where("false").alias("s"), tmp_path, replaceOn="true")
     assert rows_at(tmp_path) == set(STUDENTS)
-    overwrite(frame(spark, ("x", "US")), tmp_path, replaceOn="true")
+    overwrite(frame(sql, ("x", "US")), tmp_path, replaceOn="true")
     assert rows_at(tmp_path) == {("x", "US")}
 
 
-def test_a_new_table_gets_all_rows(spark: SparkSession, tmp_path: Path) -> None:
-    overwrite(frame(spark, ("x", "US")), tmp_path / "new", replaceUsing="country")
+def test_a_new_table_gets_all_rows(sql: SparkSession, tmp_path: Path) -> None:
+    overwrite(frame(sql, ("x", "US")), tmp_path / "new", replaceUsing="country")
     assert rows_at(tmp_path / "new") == {("x", "US")}
 
 
-def test_new_columns_are_added_with_merge_schema(spark: SparkSession, tmp_path: Path) -> None:
+def test_new_columns_are_added_with_merge_schema(sql: SparkSession, tmp_path: Path) -> None:
     students(tmp_path)
-    new = frame(spark, ("Jennie", "UK")).withColumn("age", F.lit(7))
+    new = frame(sql, ("Jennie", "UK")).withColumn("age", F.lit(7))
     overwrite(new, tmp_path, replaceUsing="country", mergeSchema="true")
     ages = trilake.open(tmp_path).to_arrow(["name", "age"]).to_pylist()
     assert {r["name"]: r["age"] for r in ages} == {"Dylan": None, "Julia": None, "Adam": None, "Jennie": 7}
 
 
-def test_named_tables_are_replaced_by_name_and_by_position(spark: SparkSession, tmp_path: Path) -> None:
+def test_named_tables_are_replaced_by_name_and_by_position(sql: SparkSession, tmp_path: Path) -> None:
     students(tmp_path)
-    spark.sql(f"CREATE TABLE students_replaced USING delta LOCATION '{tmp_path}'")
+    sql.sql(f"CREATE TABLE students_replaced USING delta LOCATION '{tmp_path}'")
     try:
-        turned = frame(spark, ("Jennie", "UK")).select("country", "name")
+        turned = frame(sql, ("Jennie", "UK")).select("country", "name")
         turned.write.format("delta").mode("overwrite").option("replaceUsing", "country").saveAsTable(
             "students_replaced"
         )
         assert ("Doug", "UK") not in rows_at(tmp_path)
         assert ("Jennie", "UK") in rows_at(tmp_path)
-        writer = frame(spark, ("Jo", "IT")).toDF("n", "country").alias("s").write.mode("overwrite")
+        writer = frame(sql, ("Jo", "IT")).toDF("n", "country").alias("s").write.mode("overwrite")
         writer.option("replaceUsing", "country").insertInto("students_replaced")
-        writer = frame(spark, ("Al", "US")).toDF("n", "c").alias("s").write.mode("overwrite")
+        writer = frame(sql, ("Al", "US")).toDF("n", "c").alias("s").write.mode("overwrite")
         writer.option("replaceOn", "s.c = country").insertInto("students_replaced")
         assert rows_at(tmp_path) == {("Al", "US"), ("Jennie", "UK"), ("Jo", "IT"), ("Adam", None)}
         with pytest.raises(PySparkException, match="has different positions"):
             turned.write.mode("overwrite").option("replaceUsing", "country").insertInto("students_replaced")
     finally:
-        spark.sql("DROP TABLE students_replaced")
+        sql.sql("DROP TABLE students_replaced")
 
 
 @pytest.mark.parametrize(
@@ -146,18 +146,18 @@ def test_named_tables_are_replaced_by_name_and_by_position(spark: SparkSession, 
     ],
 )
 def test_what_cannot_be_meant_is_refused(
-    spark: SparkSession, tmp_path: Path, options: dict[str, str], condition: str
+    sql: SparkSession, tmp_path: Path, options: dict[str, str], condition: str
 ) -> None:
     students(tmp_path)
     with pytest.raises(TrilakeError) as raised:
-        overwrite(frame(spark, ("x", "US")).alias("s"), tmp_path, **options)
+        overwrite(frame(sql, ("x", "US")).alias("s"), tmp_path, **options)
     assert raised.value.condition == condition
     assert rows_at(tmp_path) == set(STUDENTS)
 
 
-def test_an_append_replaces_nothing_and_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_append_replaces_nothing_and_says_so(sql: SparkSession, tmp_path: Path) -> None:
     students(tmp_path)
     with pytest.raises(TrilakeError, match="replaceOn needs mode overwrite, got append"):
-        frame(spark, ("x", "US")).write.format("delta").mode("append").option("replaceOn", "true").save(str(tmp_path))
+        frame(sql, ("x", "US")).write.format("delta").mode("append").option("replaceOn", "true").save(str(tmp_path))
     with pytest.raises(TrilakeError, match="make a new one"):
-        frame(spark, ("x", "US")).writeTo("replaced_new").using("delta").option("replaceOn", "true").create()
+        frame(sql, ("x", "US")).writeTo("replaced_new").using("delta").option("replaceOn", "true").create()
