@@ -33,7 +33,7 @@ from trilake.expr.build import (
 def test_the_text_of_a_filter_parses_to_the_same_filter(seed: int, term: Term) -> None:
     rows = pa.concat_tables(make_files(Random(seed)))
     built = to_filter(term, SCHEMA)
-    parsed = parse_filter(built.text, SCHEMA)
+    parsed = parse_filter(built.sql, SCHEMA)
     assert parsed is not None
     assert parsed.evaluate(rows).to_pylist() == built.evaluate(rows).to_pylist()
     assert parsed.columns == built.columns

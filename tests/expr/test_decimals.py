@@ -84,7 +84,7 @@ def test_literals_from_python_and_arrow_are_exact(number: tuple[Decimal, pa.Data
     expected = [v is not None and v == value for v in rows["m"].to_pylist()]
     for built in (to_filter(compare("m", "=", value), rows.schema), to_filter(in_("m", [value]), rows.schema)):
         assert built.mask(rows).to_pylist() == expected
-        assert parse_filter(built.text, rows.schema).mask(rows).to_pylist() == expected
+        assert parse_filter(built.sql, rows.schema).mask(rows).to_pylist() == expected
     arrow = parse_filter(pc.field("m") == pa.scalar(value, type_), rows.schema)
     assert arrow is not None
     assert arrow.mask(rows).to_pylist() == expected

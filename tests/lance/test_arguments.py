@@ -225,7 +225,7 @@ def test_what_contradicts_or_says_nothing_is_refused(uri: Path, made: LanceDatas
         ("reader_schema does not apply", lambda: made.add_columns({"b": "a"}, reader_schema=pa.schema([]))),
         ("batch_size does not apply", lambda: made.add_columns(pa.field("b", pa.string()), batch_size=1)),
         ("read_columns does not apply", lambda: made.add_columns(TABLE.select(["a"]), read_columns=["a"])),
-        ("nprobes is 2", lambda: made.to_table(nearest={**search, "nprobes": 2, "maximum_nprobes": 1})),
+        ("nprobes must be between", lambda: made.to_table(nearest={**search, "nprobes": 2, "maximum_nprobes": 1})),
         ("got 'x'", lambda: lance.dataset(uri, nulls="x")),  # type: ignore[arg-type]
         ("such as 0.1, got 7", lambda: made.optimize.compact_files(materialize_deletions_threshold=7)),
         ("num_threads must be", lambda: made.optimize.compact_files(num_threads=0)),

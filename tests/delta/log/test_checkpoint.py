@@ -385,7 +385,7 @@ def test_commits_stand_in_for_a_damaged_checkpoint(
         assert rows(found.adds.drop_columns(["dataChange"])) == rows(true.adds.drop_columns(["dataChange"]))
         assert log.head(version).metadata == true.metadata
         assert log.opened(version).version == true.version
-    assert "skipped a damaged file: checkpoint cannot be read" in caplog.text
+    assert "skipped a damaged file: the checkpoint cannot be read" in caplog.text
     # A checkpoint of a later version is made of what was read, and the damage is history.
     write_checkpoint(log, log.snapshot(3), KEEP_ALL)
     assert log.snapshot().segment.checkpoint_version == 3

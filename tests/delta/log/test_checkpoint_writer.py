@@ -95,7 +95,7 @@ def test_the_part_size_is_a_property_too() -> None:
 @pytest.mark.parametrize("size", ["0", "-1", "many", "1.5", ""])
 def test_a_part_size_that_is_none(size: str) -> None:
     log = log_of([metadata(**{PART_SIZE: size}), add("a")])
-    with pytest.raises(InvalidArgumentError, match="part of a checkpoint"):
+    with pytest.raises(InvalidArgumentError, match="number of actions above 0"):
         write_checkpoint(log, log.snapshot(), KEEP_ALL)
 
 

@@ -47,7 +47,7 @@ def test_what_only_spark_can_compute_is_said() -> None:
         ({"g": "integer=nope + 1"}, "generated column g .* no column 'nope'"),
         ({"n": "long", "g": "integer=upper('a')"}, "cannot be stored as int"),
         ({"n": "long", "f": "long=n + 1", "g": "long=f + 1"}, "g reads the generated column f"),
-        ({"g": "long=g + 1"}, "g reads g"),
+        ({"g": "long=g + 1"}, "g reads the generated column g"),
         ({"g": "double=rand()"}, "not deterministic"),
     ],
 )

@@ -88,7 +88,7 @@ def test_present_fields_are_read(
         ("long", [1], ["null", "int"], None, "type long, the schema asks for null or int"),
         ("int", [1], E, "A", "asks for E"),
         (E, ["C"], enum("A", "B"), "A", "'C' is not a symbol"),
-        ("bytes", [b"\xff"], "string", "", "not strings"),
+        ("bytes", [b"\xff"], "string", "", "not a UTF-8 string"),
         (F, [b"ab"], {**F, "size": 3}, "zzz", "2 bytes"),
     ],
 )  # fmt: skip
@@ -123,7 +123,7 @@ def test_files_without_a_schema() -> None:
             read(plain, wanted, default)
     assert read(written("int", [1, 2], plain=True), "double", 0) == [1.0, 2.0]
     assert read(written("bytes", [b"x"], plain=True), "string", "") == ["x"]
-    with pytest.raises(SchemaMismatchError, match="not strings"):
+    with pytest.raises(SchemaMismatchError, match="not a UTF-8 string"):
         read(written("bytes", [b"\xff"], plain=True), "string", "")
     loop = struct(("a", {"type": "array", "items": "S"}))
     with pytest.raises(InvalidArgumentError, match="recursive"):

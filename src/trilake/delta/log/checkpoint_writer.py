@@ -146,7 +146,9 @@ def _part_size(head: Head, part_size: int | None, default: int) -> int:
     if value is None:
         return default
     if not re.fullmatch(r"[1-9]\d{0,17}", value):
-        raise InvalidArgumentError(f"{PART_SIZE} must be a number of actions above 0, got {value!r}", help="set it to a number such as 1000000")
+        raise InvalidArgumentError(
+            f"{PART_SIZE} must be a number of actions above 0, got {value!r}", help="set it to a number such as 1000000"
+        )
     return int(value)
 
 

@@ -67,7 +67,9 @@ def matching(
     )
     for name, names in ((left_on, left_schema.names), (right_on, data.schema.names)):
         if name not in names:
-            raise UnknownColumnError(f"the dataset has no column {name!r} to join on", help=f"columns are {', '.join(names)}")
+            raise UnknownColumnError(
+                f"the dataset has no column {name!r} to join on", help=f"columns are {', '.join(names)}"
+            )
     kind = left_schema.field(left_on).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     key_type = data.schema.field(right_on).type

@@ -301,7 +301,9 @@ class MergeInsertBuilder(PublicNames):
         unknown = [k for k in keys if k not in dataset.snapshot.schema.names]
         if unknown or not keys:
             raise InvalidArgumentError(
-                f"the dataset has no column {unknown[0]!r} to match on" if unknown else "a merge insert needs a key column",
+                f"the dataset has no column {unknown[0]!r} to match on"
+                if unknown
+                else "a merge insert needs a key column",
                 help=f"columns are {', '.join(dataset.snapshot.schema.names)}",
             )
         self._dataset, self._what = dataset, MergeInsert(keys)

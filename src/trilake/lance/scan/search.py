@@ -115,9 +115,13 @@ class Nearest:
                 count(name, value, least=1, other_type=WrongTypeError)
         flag("use_index", use_index)
         if minimum_nprobes is not None and maximum_nprobes is not None and minimum_nprobes > maximum_nprobes:
-            raise InvalidArgumentError(f"minimum_nprobes must not exceed maximum_nprobes, got {minimum_nprobes} and {maximum_nprobes}")
+            raise InvalidArgumentError(
+                f"minimum_nprobes must not exceed maximum_nprobes, got {minimum_nprobes} and {maximum_nprobes}"
+            )
         if nprobes is not None and not (minimum_nprobes or 1) <= nprobes <= (maximum_nprobes or nprobes):
-            raise InvalidArgumentError(f"nprobes must be between minimum_nprobes and maximum_nprobes, got {nprobes}", help="leave nprobes out")
+            raise InvalidArgumentError(
+                f"nprobes must be between minimum_nprobes and maximum_nprobes, got {nprobes}", help="leave nprobes out"
+            )
         most = nprobes or maximum_nprobes
         first = nprobes or min(max(minimum_nprobes or 1, USUAL_NPROBES), most or sys.maxsize)
         bounds = _distance_range(distance_range)

@@ -106,7 +106,9 @@ def check_place(store: Store, *, now_ms: int | None = None, named: Container[str
     ``ForeignFilesError`` for files that do not belong to a dataset.
     """
     if next(iter(store.list("_delta_log")), None) is not None:
-        raise TableExistsError("there is already a Delta table at this location", help="write to another location", file=store.uri)
+        raise TableExistsError(
+            "there is already a Delta table at this location", help="write to another location", file=store.uri
+        )
     check_not_below(store)
     check_no_foreign_files(store, names=_DATA, referenced=named, now_ms=now_ms)
 

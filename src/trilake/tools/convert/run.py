@@ -430,7 +430,9 @@ def parquet_target(store: Store, source: Source, request: TargetRequest, exists:
     if exists:
         folder = parquet.ParquetFolder.open(store)
         if folder.store.uri != store.uri:
-            raise TableExistsError("the target must be a folder, but there is a file", help="choose another location", file=store.uri)
+            raise TableExistsError(
+                "the target must be a folder, but there is a file", help="choose another location", file=store.uri
+            )
         if request.mode == "append":
             partition_by, schema = _appended(folder, partition_by, schema)
         else:

@@ -233,9 +233,7 @@ def to_avro(
     [['a', 'b'], []]
     """
     if codec not in WRITE_CODECS:
-        raise InvalidArgumentError(
-            f"codec must be one of {', '.join(WRITE_CODECS)}, got {codec!r}"
-        )
+        raise InvalidArgumentError(f"codec must be one of {', '.join(WRITE_CODECS)}, got {codec!r}")
     file = source if isinstance(source, TrevniFile) else TrevniFile(source)
     parsed = AvroSchema(schema) if schema is not None else read_schema(file)
     records = _Counted(read_avro(file, parsed, tagged=True))

@@ -223,7 +223,9 @@ def promotion(stored: ValueType, target: ValueType, column: str) -> Callable[[An
         try:
             return value.decode()
         except UnicodeDecodeError as e:
-            raise SchemaMismatchError(f"the bytes are not a UTF-8 string: {e}", help="read the column as bytes", column=column) from e
+            raise SchemaMismatchError(
+                f"the bytes are not a UTF-8 string: {e}", help="read the column as bytes", column=column
+            ) from e
 
     return decode if stored is ValueType.BYTES and target is ValueType.STRING else None
 

@@ -337,7 +337,7 @@ def _widened(values: pa.Array, stream: Stream, file: TrevniFile) -> pa.Array:
         return values.cast(stream.type.arrow, safe=stream.type is ValueType.STRING)
     except pa.ArrowInvalid as e:
         raise SchemaMismatchError(
-            f"bytes are not strings: {e}", help="read them as bytes", file=file.uri, column=stream.name
+            f"the bytes are not a UTF-8 string: {e}", help="read the column as bytes", file=file.uri, column=stream.name
         ) from e
 
 

@@ -158,7 +158,9 @@ def plan_table_write(
     _check_mode(mode)
     for folder, name in _LOGS.items():
         if next(iter(store.list(folder)), None) is not None:
-            raise TableExistsError(f"there is already a {name} table at this location", help="write to another folder", file=store.uri)
+            raise TableExistsError(
+                f"there is already a {name} table at this location", help="write to another folder", file=store.uri
+            )
     write_id = new_write_id(runtime)
     by_lower = {name.lower(): name for name in schema.names}
     # The writer raises for unknown names.

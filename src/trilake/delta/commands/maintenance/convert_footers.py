@@ -178,7 +178,9 @@ class FooterReader:
                 continue
             for number, json_string in zip(numbers, statistics.json_strings(table, numbers), strict=True):
                 if json_string is not None:
-                    yield Footer(ends[number].key, int(table.rows[number]), shape.schema_json, json_string, shape.shredded)
+                    yield Footer(
+                        ends[number].key, int(table.rows[number]), shape.schema_json, json_string, shape.shredded
+                    )
 
     @contextmanager
     def _damage(self, key: str) -> Iterator[None]:

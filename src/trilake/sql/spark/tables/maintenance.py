@@ -110,7 +110,9 @@ def _check_no_view(session: SqlSession, parts: tuple[str, ...], what: str, condi
     entry = find_entry(session, parts)
     if isinstance(resolve(session, parts), View) or (entry is not None and entry.is_view):
         raise InvalidArgumentError(
-            f"{what} needs a table, but {'.'.join(parts)} is a view", help="name the table of the view", condition=condition
+            f"{what} needs a table, but {'.'.join(parts)} is a view",
+            help="name the table of the view",
+            condition=condition,
         )
 
 
