@@ -100,7 +100,8 @@ def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, u
         return
     if [c.lower() for c in partition_by] != [c.lower() for c in metadata.partition_columns]:
         raise SchemaMismatchError(
-            f"the table is partitioned by {_listed(metadata.partition_columns)}, but the write by {_listed(partition_by)}",
+            f"the table is partitioned by {_listed(metadata.partition_columns)}, but the write by"
+            f" {_listed(partition_by)}",
             help="leave partition_by out, or use the table's partition columns",
             file=uri,
             condition="DELTA_METADATA_MISMATCH",

@@ -107,7 +107,7 @@ class DeletionVectorDescriptor:
     def _error(self, why: str, file: str | None = None) -> DeletionVectorError:
         return DeletionVectorError(
             f"the deletion vector is damaged: {why}",
-            help="restore its file, or read a version without this vector: reading it would lose rows or show deleted ones",
+            help="restore its file, or read a version without this vector",
             file=file,
             vector=self.unique_id[:80],
         )
