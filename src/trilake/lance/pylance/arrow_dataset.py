@@ -6,7 +6,7 @@ import os
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +21,18 @@ from trilake.lance.commands.fragment_writer import NullPolicy
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.fragment import LanceFragment
 from trilake.lance.fragment_reads import check_head
-from trilake.lance.pylance.scan_options import OF_ROWS, check_names
+from trilake.lance.pylance.scan_options import OF_ROWS, check_names, scan_options
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
 from trilake.lance.scan.blob_bytes import BlobFile, read_parts
 from trilake.lance.scan.ordering import ColumnOrdering
 from trilake.lance.scan.projection import ColumnsLike, Selection
 from trilake.lance.scan.skipping import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.schema import LanceSchema
 from trilake.table.table import FilterLike
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
@@ -101,6 +105,59 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return self.scanner().projected_schema if self._scan_options else self.snapshot.schema
 
     # --- scans -------------------------------------------------------------------------------------------------------
+
+    def fragment_ids(self) -> set[int]:
+        """Return the ids of all fragments.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-fragment-ids")
+        >>> made.fragment_ids()
+        {0}
+        """
+        return {reader.fragment.id for reader in self.snapshot.readers}
+
+    @property
+    def max_field_id(self) -> int:
+        """Highest field id; -1 without columns."""
+        return self.snapshot.manifest.schema.max_field_id
+
+    @property
+    def lance_schema(self) -> LanceSchema:
+        """Schema with field ids."""
+        return LanceSchema(self.snapshot.view.schema)
+
+    @property
+    def data_storage_version(self) -> str:
+        """File format version of the dataset."""
+        return str(self.snapshot.manifest.storage_version)
+
+    @property
+    def has_stable_row_ids(self) -> bool:
+        """Whether rows keep their ids when they are moved."""
+        return self.snapshot.manifest.has_stable_row_ids
+
+    def config(self) -> dict[str, str]:
+        """Return the configuration of the table.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-config")
+        >>> made.update_config({"lance.auto_cleanup.interval": "20"})
+        {'lance.auto_cleanup.interval': '20'}
+        """
+        return dict(self.snapshot.manifest.config)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Return the metadata of the table."""
+        return dict(self.snapshot.manifest.table_metadata)
+
+    @property
+    def schema_metadata(self) -> dict[str, str]:
+        """Return the metadata of the schema."""
+        metadata = self.snapshot.manifest.schema.metadata
+        return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in metadata.items()}
 
     def scanner(
         self,
@@ -262,6 +319,37 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
             scan_in_order,
             **more,
         ).to_batches()
+
+    def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
+        """Read the rows into a pandas frame.
+
+        ``columns`` and ``more`` are parameters of :meth:`scanner` and of ``pyarrow.Table.to_pandas``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-to-pandas")
+        >>> made.to_pandas(filter="a > 1")["a"].tolist()
+        [2, 3]
+        """
+        return self.scanner(columns, **scan_options(more)).to_pandas(**more)
+
+    def slice(self, start: int, end: int, columns: ColumnsLike | None = None) -> pa.Table:
+        """Return the rows at positions ``start`` (inclusive) to ``end`` (exclusive), with ``columns``.
+
+        Raises ``InvalidArgumentError`` if the range is out of bounds.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-slice")
+        >>> made.slice(1, 3)["a"].to_pylist()
+        [2, 3]
+        """
+        total = self.count_rows()
+        if not 0 <= start <= end <= total:
+            raise InvalidArgumentError(
+                f"rows {start} to {end} are out of range: the dataset has {total} rows", file=self._uri
+            )
+        return self.to_table(columns, limit=end - start, offset=start)
 
     def count_rows(self, filter: FilterLike | None = None, **more: Any) -> int:
         """Count the rows that match ``filter``; without a filter, from the manifest.

@@ -1,4 +1,4 @@
-"""``ChangedDataset``: change rows and columns of a dataset; each call is one commit."""
+"""``ChangedDataset``: change rows, columns, metadata and configuration of a dataset; each call is one commit."""
 
 from __future__ import annotations
 
@@ -18,16 +18,22 @@ from trilake.lance.commands.format_options import check_format, format_of, prope
 from trilake.lance.commands.fragment_writer import WRITE_OPTIONS, WriteOptions
 from trilake.lance.commands.open_dataset import place_of
 from trilake.lance.commands.replan import Retries
+from trilake.lance.commands.schema_metadata import (
+    update_config,
+    update_field_metadata,
+    update_metadata,
+    update_schema_metadata,
+)
 from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import WrongTypeError
-from trilake.lance.pylance.later_names import LaterNames
+from trilake.lance.pylance.indexed_dataset import IndexedDataset
 from trilake.lance.pylance.merge_builder import MergeBuilder
 from trilake.lance.pylance.udf import BatchUDF
 from trilake.table.table import FilterLike
 
 
-class ChangedDataset(LaterNames):
-    """Insert, update, delete and merge rows; add, alter and drop columns."""
+class ChangedDataset(IndexedDataset):
+    """Insert, update, delete and merge rows; add, alter and drop columns; set metadata."""
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
@@ -128,6 +134,18 @@ class ChangedDataset(LaterNames):
         done = delete.delete_rows(self.snapshot, predicate, retries)
         self.moved(done.snapshot)
         return {"num_deleted_rows": done.num_deleted_rows}
+
+    def truncate_table(self) -> None:
+        """Delete all rows.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-truncate")
+        >>> made.truncate_table()
+        >>> made.count_rows(), made.version
+        (0, 2)
+        """
+        self.moved(delete.delete(self.snapshot, "true"))
 
     def update(
         self,
@@ -270,6 +288,104 @@ class ChangedDataset(LaterNames):
         number: int32
         """
         self.moved(column_changes.alter_columns(self.snapshot, alterations, nulls=self.nulls))
+
+    # --- metadata and configuration -----------------------------------------------------------------------------------
+
+    def update_config(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
+        """Update the configuration with ``values``; ``None`` removes a key, and ``replace`` removes all other keys.
+
+        Returns the new configuration.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-update-config")
+        >>> made.update_config({"x": "1"})
+        {'x': '1'}
+        """
+        self.moved(update_config(self.snapshot, values, replace_all=replace))
+        return self.config()
+
+    def delete_config_keys(self, keys: Iterable[str]) -> None:
+        """Remove ``keys`` from the configuration.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-config-keys")
+        >>> _ = made.update_config({"x": "1"})
+        >>> made.delete_config_keys(["x"])
+        >>> made.config()
+        {}
+        """
+        self.update_config(dict.fromkeys(keys))
+
+    def update_metadata(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
+        """Update the table metadata with ``values``; ``None`` removes a key, and ``replace`` removes all other keys.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-table-metadata")
+        >>> made.update_metadata({"owner": "sales"}), made.metadata
+        ({'owner': 'sales'}, {'owner': 'sales'})
+        """
+        self.moved(update_metadata(self.snapshot, values, replace_all=replace))
+        return self.metadata
+
+    def update_schema_metadata(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
+        """Update the schema metadata with ``values``; ``None`` removes a key, and ``replace`` removes all other keys.
+
+        Returns the new metadata.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-metadata", mode="overwrite")
+        >>> made.update_schema_metadata({"owner": "sales"}), made.schema.metadata
+        ({'owner': 'sales'}, {b'owner': b'sales'})
+        """
+        self.moved(update_schema_metadata(self.snapshot, values, replace_all=replace))
+        return self.schema_metadata
+
+    def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> None:
+        """Replace the schema metadata with ``new_metadata``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-replace-metadata")
+        >>> made.replace_schema_metadata({"owner": "sales"})
+        >>> made.schema_metadata
+        {'owner': 'sales'}
+        """
+        self.update_schema_metadata(new_metadata, replace=True)
+
+    def update_field_metadata(
+        self, field_updates: Mapping[str, Mapping[str, str | None]], *, replace: bool = False
+    ) -> None:
+        """Update the metadata of columns or nested fields.
+
+        ``field_updates`` maps column names to metadata; ``None`` removes a key, and ``replace`` removes all other keys.
+        Raises ``UnknownColumnError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-fields", mode="overwrite")
+        >>> made.update_field_metadata({"a": {"unit": "m"}})
+        >>> made.schema.field("a").metadata
+        {b'unit': b'm'}
+        """
+        self.moved(update_field_metadata(self.snapshot, field_updates, replace_all=replace))
+
+    def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> None:
+        """Replace the metadata of the column ``field_name`` with ``new_metadata``.
+
+        Raises ``UnknownColumnError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-replace-field")
+        >>> made.replace_field_metadata("a", {"unit": "m"})
+        >>> made.schema.field("a").metadata
+        {b'unit': b'm'}
+        """
+        self.update_field_metadata({field_name: new_metadata}, replace=True)
 
 
 def _layout(options: dict[str, Any], *, of: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from trilake.lance.file.errors import CommitConflictError, OptionError, ReadVers
 from trilake.lance.file.storage_version import DEFAULT, FIRST, StorageVersion
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance import transactions
+from trilake.lance.pylance.beyond import not_in_format
 from trilake.lance.pylance.changed_dataset import ChangedDataset
 from trilake.lance.pylance.operation import LanceOperation
 from trilake.lance.pylance.sql_query import SqlQueryBuilder
@@ -215,6 +216,18 @@ class LanceDataset(ChangedDataset):
             manifest = parse_manifest(data, file=f"{store.uri}/{key}", version=version)
             rows.append({"version": version, "timestamp": local_time(manifest.timestamp_ns), "metadata": {}})
         return rows
+
+    def get_version(self) -> dict[str, Any]:
+        """Describe this version, as in :meth:`versions`.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-get-version")
+        >>> made.get_version()["version"]
+        1
+        """
+        manifest = self.snapshot.manifest
+        return {"version": manifest.version, "timestamp": local_time(manifest.timestamp_ns), "metadata": {}}
 
     def version_refs(self) -> list[dict[str, int]]:
         """List the numbers of all versions, oldest first, without reading manifests.
@@ -421,6 +434,60 @@ class LanceDataset(ChangedDataset):
         """
         self.snapshot.validate()
 
+    def read_transaction(self, version: int) -> Transaction | None:
+        """Return the transaction that created ``version``; ``None`` if its file is gone or its operation unknown.
+
+        Raises ``VersionNotFoundError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-read-transaction")
+        >>> _ = made.delete("a = 2")
+        >>> type(made.read_transaction(2).operation).__name__
+        'Delete'
+        """
+        return transactions.read(self.snapshot, count("version", version, least=1, other_type=WrongTypeError))
+
+    def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
+        """Return up to ``recent_transactions`` transactions up to this version, newest first.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-get-transactions")
+        >>> _ = made.delete("a = 2")
+        >>> [type(t.operation).__name__ for t in made.get_transactions()]
+        ['Delete', 'Overwrite']
+        """
+        limit = count("recent_transactions", recent_transactions, other_type=WrongTypeError)
+        return transactions.recent(self.snapshot, limit)
+
+    @staticmethod
+    def drop(
+        base_uri: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+        ignore_not_found: bool | None = None,
+    ) -> None:
+        """Delete a dataset with all its files; other files below its path are kept.
+
+        Parameters
+        ----------
+        base_uri: path or URI of the dataset.
+        storage_options: options of the object store.
+        ignore_not_found: whether to ignore a missing dataset.
+
+        Raises ``TableNotFoundError``, also for a folder with other files, and ``CorruptLogError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import LanceDataset, write_dataset
+        >>> _ = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-drop")
+        >>> LanceDataset.drop("memory://doc-lance-drop")
+        >>> LanceDataset.drop("memory://doc-lance-drop", ignore_not_found=True)
+        """
+        ignored = ignore_not_found is not None and flag("ignore_not_found", ignore_not_found)
+        store = open_store(base_uri, dict(storage_options or {}))
+        if not ignored or next(iter(store.list()), None) is not None:
+            cleanup.drop(store)
+
     @staticmethod
     def commit(
         base_uri: str | os.PathLike[str] | LanceDataset,
@@ -538,6 +605,9 @@ class LanceDataset(ChangedDataset):
         """Deprecated alias of :meth:`commit`."""
         warnings.warn("use LanceDataset.commit() instead of _commit()", DeprecationWarning, stacklevel=2)
         return LanceDataset.commit(base_uri, operation, read_version, commit_lock)
+
+    def __getattr__(self, name: str) -> Any:
+        raise not_in_format("LanceDataset", name)
 
 
 class MixedVersionsError(InvalidArgumentError, OSError):
