@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from trilake.spark.patches.foreach_batch import foreach_batch
     from trilake.spark.patches.streams import stream_lag, write_stream
     from trilake.sql.duckdb.run import sql as sql
-    from trilake.sql.spark.install import install, uninstall
-    from trilake.sql.spark.start import session
+    from trilake.sql.spark.install import install, session, uninstall
     from trilake.table.comparison.result import TableDiff
     from trilake.table.dropping import DropResult
     from trilake.table.explanation import Explanation
@@ -77,7 +76,7 @@ _HOME = {
     "read": "trilake.api",
     "register": "trilake.api",
     "report": "trilake.tools.report",
-    "session": "trilake.sql.spark.start",
+    "session": "trilake.sql.spark.install",
     "sync_iceberg": "trilake.api",
     "unregister": "trilake.api",
     "write": "trilake.api",

@@ -269,7 +269,7 @@ def lance_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
 
 def trevni_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
     """One batch of a stream into a folder of Trevni files."""
-    from trilake.trevni.tables.stream_sink import TrevniBatch, commit_batch
+    from trilake.trevni.tables.stream import TrevniBatch, commit_batch
     from trilake.trevni.tables.table_write import plan_table_write, write_rows
 
     plan = plan_table_write(store, rows.schema, mode="append")

@@ -51,7 +51,7 @@ from trilake.lance.versions.versions import list_versions
 from trilake.storage.base import Store
 from trilake.trevni import TrevniFile
 from trilake.trevni.tables.dataset import list_files
-from trilake.trevni.tables.stream_sink import TrevniBatch, commit_batch
+from trilake.trevni.tables.stream import TrevniBatch, commit_batch
 from trilake.trevni.tables.table_write import finish_table_write, give_up, plan_table_write, write_rows
 
 TABLES = ("delta", "lance", "trevni")

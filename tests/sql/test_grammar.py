@@ -11,7 +11,6 @@ from trilake.sql.parser.cursor import Cursor, SyntaxProblem
 from trilake.sql.parser.delete_update import parse_delete, parse_update
 from trilake.sql.parser.expressions import requalified
 from trilake.sql.parser.insert import parse_inserts
-from trilake.sql.parser.kinds import kind
 from trilake.sql.parser.literals import literal
 from trilake.sql.parser.maintenance import (
     Convert,
@@ -25,6 +24,7 @@ from trilake.sql.parser.maintenance import (
     parse_maintenance,
 )
 from trilake.sql.parser.merge import parse_merge
+from trilake.sql.parser.statements import kind
 from trilake.sql.parser.tokens import tokenize
 
 

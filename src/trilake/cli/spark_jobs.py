@@ -18,7 +18,7 @@ from trilake.storage.base import Store
 def session_here() -> Any:
     """A Spark session on this machine.  Raises ``MissingDependencyError`` where PySpark is not installed."""
     try:
-        from trilake.sql.spark.start import session
+        from trilake.sql.spark.install import session
     except ModuleNotFoundError as e:
         if (e.name or "").partition(".")[0] not in ("pyspark", "py4j"):
             raise

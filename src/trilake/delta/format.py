@@ -99,7 +99,7 @@ class DeltaFormat(Format):
         return UPKEEP
 
     def table_files(self, store: Store) -> TableFiles:
-        from trilake.delta.commands.maintenance.drop import table_files
+        from trilake.delta.commands.maintenance.vacuum import table_files
 
         return table_files(DeltaLog(store, standard_engine()))
 

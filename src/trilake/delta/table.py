@@ -16,8 +16,7 @@ import pyarrow as pa
 from trilake.common.arguments import also_called, checked_methods
 from trilake.common.timestamps import TimestampLike, timestamp_ms
 from trilake.delta.engine import Engine
-from trilake.delta.log.detail import detail, overview, summary
-from trilake.delta.log.history import history
+from trilake.delta.log.descriptions import detail, history, overview, summary
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
@@ -355,7 +354,7 @@ class ArrowDeltaTable(Table):
         >>> sorted(trilake.open("memory://doc-update").to_arrow()["n"].to_pylist())
         [1, 20, 30]
         """
-        from trilake.delta.commands.rows.set_values import strings_are_sql
+        from trilake.delta.commands.merge.builder import strings_are_sql
         from trilake.delta.commands.write.update import update_rows
         from trilake.delta.scan.scan import parse_table_filter
 
@@ -490,9 +489,8 @@ class ArrowDeltaTable(Table):
         >>> result.num_updated_rows, result.num_inserted_rows
         (1, 1)
         """
-        from trilake.delta.commands.merge.builder import MergeBuilder
+        from trilake.delta.commands.merge.builder import MergeBuilder, check_merge_condition
         from trilake.delta.commands.merge.commit import MergeRequest
-        from trilake.delta.commands.rows.set_values import check_merge_condition
 
         check_merge_condition(on, self.snapshot.schema.names, source_alias, target_alias)
         request = MergeRequest(on, (), source_alias, target_alias, round_times=round_times)

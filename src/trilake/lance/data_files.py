@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trilake.errors import UnsupportedProtocolError
-from trilake.lance.file.reader import DataFileReader
+from trilake.lance.file.interfaces import DataFileReader, DataFileWriter
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import READABLE, WRITABLE, StorageVersion
-from trilake.lance.file.writer import DataFileWriter
 from trilake.lance.v1.data_file import V1File
 from trilake.lance.v1.data_file_writer import V1Writer
 from trilake.lance.v2.file import V2File

@@ -11,7 +11,7 @@ from trilake.lance.auto_cleanup import INTERVAL, OLDER_THAN, RETAIN, AutoCleanup
 from trilake.lance.commands import compaction
 from trilake.lance.commands.compaction import CompactionMetrics, CompactionOptions
 from trilake.lance.commands.format_options import check_format, is_known
-from trilake.lance.commands.index_renewal import optimize
+from trilake.lance.commands.index_segments import optimize
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.schema_metadata import update_config
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
@@ -68,7 +68,7 @@ class DatasetOptimizer:
     ) -> None:
         """Add new rows to the indices.
 
-        Parameters are those of :func:`~trilake.lance.commands.index_renewal.optimize`, whose ``names`` is
+        Parameters are those of :func:`~trilake.lance.commands.index_segments.optimize`, whose ``names`` is
         ``index_names`` here.
         """
         snapshot = self._dataset.snapshot

@@ -10,7 +10,7 @@ from tests.delta.tables import fixed_runtime
 from trilake.delta.commands.write.create import TableDescription, create_table
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
-from trilake.delta.log.detail import DETAIL, detail
+from trilake.delta.log.descriptions import DETAIL, detail
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine

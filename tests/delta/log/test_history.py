@@ -9,7 +9,7 @@ from tests.delta.tables import add, log_of, metadata, protocol
 from tests.fault_store import FaultStore
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
-from trilake.delta.log.history import HISTORY, history
+from trilake.delta.log.descriptions import HISTORY, history
 from trilake.delta.log.segment import commit_key
 from trilake.storage.memory import MemoryStore
 

@@ -13,7 +13,7 @@ import trilake
 from bench.logs.delta_logs import append_commit, busy_table, commit_time
 from tests.fault_store import FaultStore
 from tests.runtimes import runtime_in_ms
-from trilake.delta.log import history as history_module
+from trilake.delta.log import descriptions as history_module
 from trilake.delta.log import log as log_module
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog

@@ -18,8 +18,8 @@ from trilake.delta.commit.transaction import commit
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata import schema_changes as alter
+from trilake.delta.metadata.column_changes import change_type
 from trilake.delta.metadata.schema_changes import dependents
-from trilake.delta.metadata.type_changes import change_type
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import mapped
 from trilake.delta.protocol.features import has_feature

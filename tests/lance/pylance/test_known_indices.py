@@ -15,7 +15,7 @@ from pyroaring import FrozenBitMap
 from tests.lance.pylance.known import vectors
 from trilake import lance
 from trilake.lance import LanceDataset
-from trilake.lance.commands import index_renewal
+from trilake.lance.commands import index_segments
 
 # --- indices ---------------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ def test_an_index_in_parts_becomes_one(indexed: LanceDataset) -> None:
     first, second = indexed.snapshot.manifest.indices
     parts = replace(first, fragment_bitmap=FrozenBitMap([0])), replace(second, name=first.name)
     snapshot = indexed.snapshot.at(replace(indexed.snapshot.manifest, indices=parts))
-    done = index_renewal.optimize(snapshot)
+    done = index_segments.optimize(snapshot)
     assert [(i.name, set(i.fragment_bitmap or ())) for i in done.manifest.indices] == [("vector_idx", {0, 1})]
     assert first.uuid not in {i.uuid for i in done.manifest.indices}
 

@@ -19,8 +19,7 @@ from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.container import Container
 from trilake.lance.v2.encode_miniblock import Page
 from trilake.lance.v2.rules import violations
-from trilake.lance.v2.write_columns import Column
-from trilake.lance.v2.writer import V2Writer
+from trilake.lance.v2.writer import Column, V2Writer
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 

@@ -21,7 +21,7 @@ from trilake.errors import (
     TrilakeError,
     VersionNotFoundError,
 )
-from trilake.lance.commands import columns, compaction, index_renewal, indices
+from trilake.lance.commands import columns, compaction, index_segments, indices
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, write_fragments
 from trilake.lance.commands.merge_insert import MergeInsert, merge_insert
 from trilake.lance.file.errors import IndexExistsError, TaggedVersionError, UnknownIndexError
@@ -93,7 +93,7 @@ def _tasks(job: Job) -> None:
 
 
 def _reindex(job: Job) -> None:
-    index_renewal.optimize(job.snapshot())
+    index_segments.optimize(job.snapshot())
 
 
 def _unindex(job: Job) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from trilake.errors import InvalidArgumentError
-from trilake.spark.live_frames import mode
+from trilake.spark.live_frames import frames
 
 
 @pytest.fixture
@@ -36,15 +36,15 @@ def append(path: str, *ids: int) -> None:
 
 def test_the_setting_pins_frames(session: SparkSession, conf: Callable[[str, str], None], table: str) -> None:
     before = session.read.format("delta").load(table)
-    conf(mode.FRAMES, "pinned")
+    conf(frames.FRAMES, "pinned")
     pinned = session.read.format("delta").load(table)
     append(table, 3)
     assert (before.count(), pinned.count(), pinned.where("id > 0").count()) == (3, 2, 2)
-    conf(mode.FRAMES, "FOLLOW")
+    conf(frames.FRAMES, "FOLLOW")
     after = session.read.format("delta").load(table)
     append(table, 4)
     assert (before.count(), pinned.count(), after.count()) == (4, 2, 4)
-    conf(mode.FRAMES, "never")
+    conf(frames.FRAMES, "never")
     with pytest.raises(InvalidArgumentError, match="must be follow or pinned, got never"):
         session.read.format("delta").load(table)
 
@@ -69,8 +69,8 @@ def test_a_spark_without_what_this_needs_pins_frames(
         raise TypeError("'JavaPackage' object is not callable")
 
     with monkeypatch.context() as patch:
-        patch.setattr(mode, "template", missing)
-        patch.setattr(mode, "_probed", {})
+        patch.setattr(frames, "template", missing)
+        patch.setattr(frames, "_probed", {})
         frame = session.read.format("delta").load(table)
         assert "frames stay at the version they were read at" in caplog.text
     made = frame.where("id > 0")

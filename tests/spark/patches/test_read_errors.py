@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 import trilake
 from trilake.errors import SchemaMismatchError
-from trilake.spark.patches.read_errors import damaged_file, missing_file, other_type
-from trilake.spark.scan.roots import note_root
+from trilake.spark.patches.query_errors import damaged_file, missing_file, other_type
+from trilake.spark.scan.frame_tables import note_root
 
 _TEXT = (
     "org.apache.spark.SparkException: [FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file"

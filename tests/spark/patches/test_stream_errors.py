@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import trilake
 from trilake.errors import SchemaMismatchError
-from trilake.spark.patches.stream_errors import stopped_by
+from trilake.spark.patches.query_errors import stopped_by
 
 _ID = "a53e46c3-38b0-4584-bd38-6f79d262e6de"
 _TEXT = (

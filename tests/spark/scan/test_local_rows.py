@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from tests.spark.native_files import settings
-from trilake.spark.scan.local_rows import rows_on_driver
+from trilake.spark.scan.write import rows_on_driver
 
 TYPED = """
     SELECT CAST(a AS TINYINT) b, CAST(a AS SMALLINT) s, a i, CAST(a AS BIGINT) l, a > 1 t, CAST(a AS FLOAT) f,
@@ -52,7 +52,7 @@ def test_which_rows_the_driver_has(spark: SparkSession) -> None:
 def test_too_many_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     df = spark.createDataFrame(pa.table({"n": range(1000)}))
     assert rows_on_driver(df) is not None
-    monkeypatch.setattr("trilake.spark.scan.local_rows._MOST_BYTES", 7999)
+    monkeypatch.setattr("trilake.spark.scan.write._MOST_BYTES", 7999)
     assert rows_on_driver(df) is None
 
 

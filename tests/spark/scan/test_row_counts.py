@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import trilake
 from trilake import DeltaTable
 from trilake.errors import MissingFileError
-from trilake.spark.scan import row_counts
+from trilake.spark.scan import frame_tables
 
 FRAMES: dict[str, Callable[[SparkSession, str], DataFrame]] = {
     "a path": lambda spark, path: spark.read.format("delta").load(path),
@@ -37,13 +37,13 @@ def table(tmp_path: Path) -> str:
 def short_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What was counted by footers and vectors."""
     counted: list[int] = []
-    count = row_counts.RowCount.count
+    count = frame_tables.RowCount.count
 
-    def noted(self: row_counts.RowCount) -> int:
+    def noted(self: frame_tables.RowCount) -> int:
         counted.append(count(self))
         return counted[-1]
 
-    monkeypatch.setattr(row_counts.RowCount, "count", noted)
+    monkeypatch.setattr(frame_tables.RowCount, "count", noted)
     return counted
 
 

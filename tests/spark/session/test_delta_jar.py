@@ -13,7 +13,7 @@ from tests.connect_session import run_apart
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.session import delta_jar
 from trilake.spark.session.delta_jar import without_jar
-from trilake.sql.spark import start
+from trilake.sql.spark import install
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -41,8 +41,8 @@ def test_session_drops_the_settings_of_the_jar(spark: SparkSession, monkeypatch:
         given.update(more)
         return spark
 
-    monkeypatch.setattr(start, "local_session", local)
-    start.session(**QUICKSTART)
+    monkeypatch.setattr(install, "local_session", local)
+    install.session(**QUICKSTART)
     assert not set(QUICKSTART) & set(given)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 import trilake
 from trilake import DeltaTable
 from trilake.errors import ConflictError, TrilakeError
-from trilake.spark.live_frames import mode
+from trilake.spark.live_frames import frames
 from trilake.spark.live_frames.frames import pinned
 from trilake.spark.session import internals
 
@@ -67,7 +67,7 @@ def take_away(patch: pytest.MonkeyPatch, *names: str) -> None:
 
     patch.setattr(JavaMember, "__call__", called)
     patch.setattr(JavaClass, "__call__", made)
-    patch.setattr(mode, "_probed", {})
+    patch.setattr(frames, "_probed", {})
     patch.setattr(internals, "_logged", set())
 
 

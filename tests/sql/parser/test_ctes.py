@@ -7,8 +7,8 @@ import pytest
 from trilake.sql.parser.ctes import behind_ctes, without_ctes
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.delete_update import parse_delete, parse_update
-from trilake.sql.parser.kinds import kind
 from trilake.sql.parser.merge import parse_merge
+from trilake.sql.parser.statements import kind
 from trilake.sql.parser.tokens import tokenize
 
 _A = "WITH a AS (SELECT 1 x)"

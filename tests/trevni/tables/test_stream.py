@@ -13,8 +13,14 @@ from trilake.errors import InvalidArgumentError
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.memory import MemoryStore
 from trilake.trevni.tables.dataset import list_files, read_split, split_of
-from trilake.trevni.tables.stream import TrevniOffset, TrevniStream, TrevniStreamError, parse_limit
-from trilake.trevni.tables.stream_sink import TrevniBatch, commit_batch
+from trilake.trevni.tables.stream import (
+    TrevniBatch,
+    TrevniOffset,
+    TrevniStream,
+    TrevniStreamError,
+    commit_batch,
+    parse_limit,
+)
 from trilake.trevni.tables.table_write import finish_table_write, plan_table_write, write_rows
 
 SCHEMA = pa.schema([("id", pa.int64())])

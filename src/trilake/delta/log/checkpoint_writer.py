@@ -7,7 +7,7 @@ last, so a writer may die at any point.
 With ``v2Checkpoint`` and ``delta.checkpointPolicy = v2`` the file actions go into sidecars, written before the
 top-level file that names them; if the writer dies, log cleanup deletes them.  The checkpoint of a large table reuses
 unchanged sidecars (:mod:`trilake.delta.log.sidecars.reuse`), and Spark tasks can write the others
-(:mod:`trilake.delta.log.sidecars.tasks`).
+(:mod:`trilake.delta.log.sidecars.writing`).
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ from trilake.delta.log.live_files import MaybeTwiceError
 from trilake.delta.log.log import DeltaLog, check_same_table
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, is_large, v2_checkpoint_key
 from trilake.delta.log.sidecars.reuse import Sidecar, is_there, layout_of, reusable
-from trilake.delta.log.sidecars.tasks import write_by_tasks
-from trilake.delta.log.sidecars.writing import SidecarWriter, Written, unique
+from trilake.delta.log.sidecars.writing import SidecarWriter, Written, unique, write_by_tasks
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import (

@@ -27,6 +27,7 @@ from trilake.delta.protocol.sql_types import spelled
 from trilake.delta.rules.constraints import (
     Check,
     checks_in_zone,
+    may_depend_on_zone,
     refuse_false,
     table_checks,
     verify_checks,
@@ -35,7 +36,6 @@ from trilake.delta.rules.constraints import (
 from trilake.delta.rules.defaults import default_expression, parse_default
 from trilake.delta.rules.identity import Allocator, IdentityColumn, identity_columns, updated_schema
 from trilake.delta.rules.store_assignment import as_batch, assign_array, assign_batch, assign_columns, check_assignable
-from trilake.delta.rules.zones import may_depend_on_zone
 from trilake.delta.scan.generated import GeneratedColumn, generated_columns, generation_expression
 from trilake.errors import ExpressionError, SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr import evaluate_all

@@ -25,11 +25,11 @@ from trilake.lance.data_files import new_data_file
 from trilake.lance.file import null_masks
 from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
 from trilake.lance.file.extensions import storage_array
+from trilake.lance.file.interfaces import DataFileWriter
 from trilake.lance.file.schema import BLOB, BLOB_V2, Field, LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.file.types import EXTENSION_NAME
 from trilake.lance.file.view import View, stored_array
-from trilake.lance.file.writer import DataFileWriter
 from trilake.lance.scan.batch_sizes import regroup
 from trilake.lance.versions.manifest import BasePath, DataFile, Fragment
 from trilake.storage.base import Store, WriteGroup

@@ -22,9 +22,9 @@ from pyroaring import FrozenBitMap
 
 from trilake.common.arguments import flag
 from trilake.errors import CorruptFileError, InvalidArgumentError
-from trilake.lance.commands.index_names import check_name
 from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import (
+    IndexExistsError,
     UnknownColumnError,
     UnknownIndexError,
     UnsupportedIndexError,
@@ -50,6 +50,27 @@ from trilake.lance.versions.manifest import (
     IndexDetails,
     IndexMetadata,
 )
+
+
+def check_name(snapshot: Snapshot, name: str, column: str, *, replace: bool) -> None:
+    """Raise ``IndexExistsError`` if the name is taken, and ``UnknownColumnError`` if the column does not exist.
+
+    A commit replaces indices of the same name, so without this check the index of another column would be lost.
+    """
+    flag("replace", replace)
+    field = snapshot.view.schema.find(column)
+    ids = () if field is None else (field.id,)
+    for index in snapshot.manifest.indices:
+        if index.name != name:
+            continue
+        if field is None:  # dropped or renamed by a concurrent commit
+            names = ", ".join(snapshot.schema.names)
+            raise UnknownColumnError(f"{column} not found in schema", help=f"columns are {names}")
+        if tuple(index.fields) != ids:
+            raise IndexExistsError(f"the index {name!r} already exists, on another column", help="choose another name")
+        if not replace:
+            raise IndexExistsError(f"the index {name!r} already exists", help="pass replace=True")
+
 
 _log = logging.getLogger("trilake.lance")
 

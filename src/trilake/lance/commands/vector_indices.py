@@ -16,8 +16,7 @@ from pyroaring import FrozenBitMap
 from trilake.common.arguments import count
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.format_options import check_format
-from trilake.lance.commands.index_names import check_name
-from trilake.lance.commands.indices import described, file_version
+from trilake.lance.commands.indices import check_name, described, file_version
 from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import TooFewVectorsError, UnsupportedIndexError, WrongTypeError
 from trilake.lance.file.extensions import storage_array

@@ -24,10 +24,9 @@ from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOpti
 from trilake.lance.data_files import new_data_file
 from trilake.lance.file.errors import NothingToWriteError, UnknownColumnError, UnknownRowError, WrongTypeError
 from trilake.lance.file.framing import MAGIC
-from trilake.lance.file.reader import DataFileReader
+from trilake.lance.file.interfaces import DataFileReader, DataFileWriter
 from trilake.lance.file.storage_version import FIRST, STABLE, StorageVersion
 from trilake.lance.file.view import View
-from trilake.lance.file.writer import DataFileWriter
 from trilake.lance.pylance.beyond import NotInFormatError
 from trilake.lance.pylance.blob_writers import DedicatedBlobWriter, PackedBlobWriter
 from trilake.lance.scan.batch_sizes import regroup

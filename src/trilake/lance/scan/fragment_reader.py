@@ -23,8 +23,8 @@ from trilake.expr import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.data_files import open_data_file
 from trilake.lance.file.extensions import storage_array
+from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.file.null_masks import Masked
-from trilake.lance.file.reader import DataFileReader
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.types import LISTS
 from trilake.lance.file.view import with_items

@@ -17,8 +17,8 @@ from trilake.expr import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import extensions, framing
 from trilake.lance.file.framing import FOOTER
+from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.file.null_masks import Masked
-from trilake.lance.file.reader import DataFileReader
 from trilake.lance.file.schema import TOMBSTONE, Field, LanceSchema
 from trilake.lance.file.sources import Int64s, MappedSource, Source, open_source, together
 from trilake.lance.proto import format_pb2

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.lance.file import framing
+from trilake.lance.file.interfaces import DataFileWriter, WrittenFile
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.storage_version import FIRST
 from trilake.lance.file.types import storage_type
-from trilake.lance.file.writer import DataFileWriter, WrittenFile
 from trilake.lance.proto import format_pb2
 from trilake.lance.v1.dictionaries import DictionaryUnifier, encode_dictionaries
 from trilake.lance.v1.encode import ALIGN, BatchEncoder, Part, walk_columns

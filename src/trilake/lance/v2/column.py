@@ -8,17 +8,131 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
-from trilake.lance.file.sources import PlacedJob, together
+from trilake.lance.file import types
+from trilake.lance.file.sources import Int64s, Pieces, PlacedJob, together
 from trilake.lance.proto import encodings21_pb2
-from trilake.lance.v2.constant import ConstantPage
+from trilake.lance.v2.block import MAX_UNBACKED, flat_block
 from trilake.lance.v2.container import Page
 from trilake.lance.v2.fullzip import FullZipPage
-from trilake.lance.v2.layers import Layers, Part, ReadablePage, Rows, split
+from trilake.lance.v2.layers import Layers, Part, ReadablePage, Rows, Uint16s, ranges, split
 from trilake.lance.v2.miniblock import MiniBlockPages, joinable
 from trilake.lance.v2.nesting import Leaf, merge
-from trilake.lance.v2.values import DamagedPage, UnsupportedPage
+from trilake.lance.v2.values import Bytes, DamagedPage, Flat, Indexed, Nothing, UnsupportedPage, Values, Variable, fixed
 from trilake.lance.v2.values import Rows as PackedRows
+
+#: Maximum bytes of repeated constants in one read.
+_MAX_BYTES = 1 << 31
+
+
+class ConstantPage:
+    """A constant page of a column of type ``arrow``."""
+
+    def __init__(self, page: Page, layout: Any, arrow: pa.DataType) -> None:
+        self._page, self._layout, self._arrow = page, layout, arrow
+        self._layers = Layers.of(layout.layers)
+        buffers = list(page.buffers)
+        if len(buffers) > 3:
+            raise DamagedPage(f"a constant page has {len(buffers)} buffers")
+        inline = layout.HasField("inline_value")
+        self._value_at = buffers.pop(0) if len(buffers) % 2 and not inline else None
+        self._levels_at = buffers
+        self._all_null = self._value_at is None and not inline
+        self._loaded: tuple[Values | None, Uint16s | None, Uint16s | None, Int64s | None] | None = None
+
+    def read(self, rows: Rows) -> PlacedJob[Part]:
+        if self._loaded is None:
+            self._loaded = yield from self._load()
+        item, rep, definition, starts = self._loaded
+        entries: Any
+        if starts is None:
+            entries = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+            number = len(rows)
+        else:
+            if isinstance(rows, range):
+                low, high = (int(starts[rows.start]), int(starts[rows.stop])) if len(rows) else (0, 0)
+                entries, number = slice(low, high), high - low
+            else:
+                entries = ranges(starts[rows], starts[rows + 1])
+                number = len(entries)
+        rep = None if rep is None else rep[entries]
+        if definition is not None:
+            definition = definition[entries]
+            number = int(np.count_nonzero(definition <= self._layers.max_visible))
+        return Part(self._values(item, number), rep, definition, self._layers)
+
+    def _values(self, item: Values | None, number: int) -> Values:
+        if number > MAX_UNBACKED:
+            raise DamagedPage(f"{number} constants in one read are too many; read fewer rows")
+        if item is None:
+            return Nothing(number)
+        if isinstance(item, Variable) and number * len(item.data) > _MAX_BYTES:
+            raise DamagedPage("constants of more than 2 GiB in one read are too many; read fewer rows")
+        zeros = Flat(np.zeros(number, np.uint8), 8, number)
+        return Indexed(zeros, item) if isinstance(item, Variable) else item.take(np.zeros(number, np.int64))
+
+    def _load(self) -> PlacedJob[Any]:
+        layout, page = self._layout, self._page
+        buffers = [*([self._value_at] if self._value_at else []), *self._levels_at]
+        answers = yield [Pieces(np.array([a], np.int64), n) for a, n in buffers]
+        parts = [p.data[p.at[0] : p.at[0] + n] for p, (_, n) in zip(answers, buffers, strict=True)]
+        item = None
+        if layout.HasField("inline_value"):
+            item = fixed(np.frombuffer(layout.inline_value, np.uint8), 1, self._arrow)
+        elif self._value_at:
+            item = _item(parts.pop(0), self._arrow)
+        rep, definition = parts or (None, None)
+        reps = _levels(layout, "rep", rep)
+        definitions = _levels(layout, "def", definition)
+        if not self._layers.lists:
+            reps = None
+            if definitions is not None and len(definitions) != page.length:
+                raise DamagedPage(f"a page of {page.length} rows has {len(definitions)} levels")
+            return item, reps, definitions, None
+        if reps is None or (definitions is not None and len(definitions) != len(reps)):
+            raise DamagedPage("a page with lists has different numbers of repetition and definition levels")
+        starts = np.append(np.flatnonzero(reps == self._layers.lists), len(reps))
+        if len(starts) != page.length + 1:
+            raise DamagedPage(f"repetition levels begin {len(starts) - 1} rows, not {page.length}")
+        return item, reps, definitions, starts
+
+
+def _levels(layout: Any, kind: str, data: Bytes | None) -> Uint16s | None:
+    if data is None:
+        return None
+    if layout.HasField(f"{kind}_compression"):
+        count = getattr(layout, f"num_{kind}_values")
+        levels = flat_block(getattr(layout, f"{kind}_compression"), data, count, "levels")
+        if levels.bits != 16:
+            raise DamagedPage(f"levels have {levels.bits} bits, not 16")
+        return levels.typed() if count else None
+    if len(data) % 2:
+        raise DamagedPage("levels have an odd number of bytes")
+    return np.frombuffer(data.tobytes(), "<u2") if len(data) else None
+
+
+def _item(data: Bytes, arrow: pa.DataType) -> Values:
+    """Decode a value from a buffer: the number of its buffers, their sizes, the buffers."""
+    count = int.from_bytes(data[:4].tobytes(), "little") if len(data) >= 4 else 0
+    if not 1 <= count <= 2 or len(data) < 4 + 4 * count:
+        raise DamagedPage(f"a constant has {count} buffers")
+    sizes = np.frombuffer(data[4 : 4 + 4 * count].tobytes(), "<u4").tolist()
+    at = 4 + 4 * count
+    if at + sum(sizes) > len(data):
+        raise DamagedPage("a constant extends beyond its buffer")
+    first = data[at : at + sizes[0]]
+    if count == 1:
+        return fixed(first, 1, arrow)
+    content = data[at + sizes[0] : at + sum(sizes)]
+    if len(first) not in (8, 16):
+        raise DamagedPage(f"the offsets of a constant have {len(first)} bytes")
+    offsets = np.frombuffer(first.tobytes(), f"<i{len(first) // 2}")
+    if not 0 <= offsets[0] <= offsets[1] <= len(content):
+        raise DamagedPage("the offsets of a constant point outside it")
+    if not types.is_variable(arrow) and not pt.is_dictionary(arrow):
+        raise DamagedPage(f"strings or bytes cannot be {arrow}")
+    return Variable(offsets, content)
 
 
 class Column:

@@ -15,13 +15,12 @@ from trilake.lance.v2.encode_blocks import level_blocks
 from trilake.lance.v2.encode_chunks import CHUNK_BYTES, Chunks, Stream, bit_stream, even_bounds, flat, values_per_chunk
 from trilake.lance.v2.encode_dictionary import MIN_VALUES, distinct_strings, distinct_words, fixed_items, string_items
 from trilake.lance.v2.encode_fsst import compress_strings, fsst
-from trilake.lance.v2.encode_fullzip import zip_fixed, zip_strings
+from trilake.lance.v2.encode_fullzip import packed, zip_fixed, zip_strings
 from trilake.lance.v2.encode_general import compress, compress_chunks, general
 from trilake.lance.v2.encode_integers import Measures, flat_chunks, integer_chunks
 from trilake.lance.v2.encode_lists import FixedLists, fixed_bytes
 from trilake.lance.v2.encode_miniblock import ChunkTooLargeError, Page, mini_block
 from trilake.lance.v2.encode_options import GENERAL, Options
-from trilake.lance.v2.encode_packed import packed
 from trilake.lance.v2.encode_strings import Strings, string_chunks, variable
 from trilake.lance.v2.write_levels import Leaf
 

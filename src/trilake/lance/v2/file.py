@@ -15,7 +15,7 @@ import pyarrow as pa
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file import extensions
 from trilake.lance.file.blobs import DESCRIPTION, DESCRIPTION_V2
-from trilake.lance.file.reader import DataFileReader
+from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.sources import Int64s, PlacedJob, open_source, together
 from trilake.lance.v2.arrays import read_array

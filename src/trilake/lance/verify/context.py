@@ -12,7 +12,7 @@ import numpy as np
 from trilake.common.runtime import Runtime
 from trilake.errors import TrilakeError, UnsupportedProtocolError
 from trilake.lance.data_files import open_data_file
-from trilake.lance.file.reader import DataFileReader
+from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.manifest import DataFile as Entry
 from trilake.lance.versions.manifest import Fragment, Manifest

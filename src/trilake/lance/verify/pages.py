@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from trilake.errors import TrilakeError
 from trilake.expr import ColumnStats
-from trilake.lance.file.reader import DataFileReader
+from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.v1.data_file import V1File
 from trilake.lance.v1.statistics import trusted
 from trilake.lance.verify.context import LanceContext, OpenFile

@@ -14,7 +14,7 @@ from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.row_addresses import addressed_rows
 from trilake.spark.delta.session_transaction import Transaction, once
 from trilake.spark.scan.columns import read_condition
-from trilake.spark.scan.reads_besides import reads_besides
+from trilake.spark.scan.planning.table_reads import reads_besides
 from trilake.spark.scan.resolution import column_errors, resolving
 from trilake.spark.session.runner import SparkRunner
 

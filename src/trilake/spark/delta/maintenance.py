@@ -19,8 +19,7 @@ from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.rows.row_changes import run_here
 from trilake.delta.commit.symlink_manifest import format_path
-from trilake.delta.log.detail import DETAIL, detail
-from trilake.delta.log.history import HISTORY
+from trilake.delta.log.descriptions import DETAIL, HISTORY, detail
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable

@@ -18,9 +18,10 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -31,19 +32,63 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from trilake.delta.scan.read import locate
-from trilake.delta.scan.scan import FileTask
+from trilake.delta.scan.scan import FileTask, ReadPlan
 from trilake.delta.stream.offset import StreamOffset
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import TrilakeError, WriteFailedError
-from trilake.spark.delta.batch_rows import BatchRows, few_rows
 from trilake.spark.delta.read import files_refusal
 from trilake.spark.delta.reading.native_files import task_files
-from trilake.spark.delta.stream.source import DeltaStreamReader
+from trilake.spark.delta.stream.source import DeltaStreamReader, StreamPartition
 from trilake.spark.scan.scan import NativeScanError, native_scan
 from trilake.spark.session.compat import arrow_frame, dataset_of, is_connect
 from trilake.spark.session.internals import items_of, java_session, jvm, query_execution, renumbered, sequence
 from trilake.spark.session.options import Options
+from trilake.spark.session.schemas import to_spark
 from trilake.storage.base import Store
+
+#: Limits on files, and on the bytes of their rows in memory.
+MOST_FILES, MOST_BYTES = 16, 64 << 20
+#: Types that Spark converts between Arrow and its rows.
+_OWN_FORMS = ("variant", "void")
+
+
+@dataclass(frozen=True)
+class BatchRows:
+    """The rows of a batch as a frame; ``here`` has them as Arrow, if this process read them and the query has no
+    steps.
+    """
+
+    make: Callable[[], DataFrame]
+    here: pa.Table | None = None
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The rows as a frame."""
+        return self.make()
+
+
+def few_rows(
+    reader: DeltaStreamReader, schema: T.StructType, tasks: Sequence[FileTask], plan: ReadPlan
+) -> pa.Table | None:
+    """The rows of the files; ``None`` if there are too many, or Spark may convert them."""
+    if len(tasks) > MOST_FILES or not _as_stored(reader, schema):
+        return None
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for batch in reader.read(StreamPartition(list(tasks), plan)):
+        batches.append(batch)
+        size += batch.nbytes
+        if size > MOST_BYTES:
+            return None
+    return pa.Table.from_batches(batches, reader.declared)
+
+
+def _as_stored(reader: DeltaStreamReader, schema: T.StructType) -> bool:
+    """Whether the columns have the table's current types."""
+    types = {f.name.lower(): f.dataType.simpleString() for f in to_spark(reader.stream.reading.metadata.schema)}
+    kinds = [(types.get(f.name.lower()), f.dataType.simpleString()) for f in schema]
+    return all(stored == declared and not any(n in declared for n in _OWN_FORMS) for stored, declared in kinds)
+
 
 R = TypeVar("R")
 

@@ -17,8 +17,7 @@ from trilake.spark.delta.read import explain_read, read_dataframe
 from trilake.spark.delta.settings import session_log
 from trilake.spark.live_frames.frames import following
 from trilake.spark.live_frames.versions import ReadVersion, note_version, version_to_read
-from trilake.spark.scan.row_counts import note_row_count, row_count
-from trilake.spark.scan.whole_tables import note_whole_table
+from trilake.spark.scan.frame_tables import note_row_count, note_whole_table, row_count
 from trilake.spark.session.analysis_errors import raises_for_spark
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.storage import session_options, session_store

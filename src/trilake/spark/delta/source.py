@@ -23,7 +23,14 @@ from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import InvalidArgumentError, stating
 from trilake.spark.delta.source_readers import ChangeFeedReader, DeltaReader
 from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader
-from trilake.spark.session.options import Options, change_range, open_log, requested_version, table_path
+from trilake.spark.session.options import (
+    STREAM_WRITE_OPTIONS,
+    Options,
+    change_range,
+    open_log,
+    requested_version,
+    table_path,
+)
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.sources.api import (
     DataSource,
@@ -34,7 +41,6 @@ from trilake.spark.session.sources.api import (
     stream_reader,
     stream_writer,
 )
-from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
 
 READ_OPTIONS = (
     "versionAsOf",

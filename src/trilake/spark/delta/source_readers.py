@@ -19,7 +19,7 @@ from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.sources.api import DataSourceReader, InputPartition
 from trilake.spark.session.sources.packing import pack_files
-from trilake.spark.session.sources.rows import as_declared
+from trilake.spark.session.sources.rows_source import as_declared
 from trilake.storage import open_store
 
 

@@ -18,10 +18,9 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.property_values import parse_level
 from trilake.errors import InvalidArgumentError, stating
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.options import Options
+from trilake.spark.session.options import EXISTING, Options
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.sources.api import DataSourceArrowWriter, WriterCommitMessage
-from trilake.spark.session.stream_options import EXISTING
 from trilake.storage import open_store
 
 _log = logging.getLogger("trilake.spark")

@@ -28,8 +28,7 @@ from trilake.spark.delta.names.catalogue import (
     table_at,
 )
 from trilake.spark.delta.settings import default_properties, session_log
-from trilake.spark.delta.storing.defaults import judge_defaults
-from trilake.spark.delta.storing.generated import judge_generated
+from trilake.spark.delta.storing.computed import judge_defaults, judge_generated
 from trilake.spark.session.analysis_errors import parse_error, raises_for_spark, unsupported_error
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark

@@ -45,11 +45,10 @@ from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_
 from trilake.spark.delta.storing.computed import with_stages
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named, stored
 from trilake.spark.scan.columns import empty_frame, read_condition
-from trilake.spark.scan.reads_besides import reads_besides
+from trilake.spark.scan.planning.table_reads import reads_besides
 from trilake.spark.scan.resolution import column_errors, resolving
 from trilake.spark.scan.row_values import check_row_values
-from trilake.spark.session.row_jobs import chunks, run_over_rows
-from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.runner import SparkRunner, chunks, run_over_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import is_utc
 from trilake.storage.base import Store

@@ -35,13 +35,11 @@ from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.storing.computed import with_stages
 from trilake.spark.delta.storing.zones import predicate_in_utc
 from trilake.spark.scan.columns import plain_text
-from trilake.spark.scan.local_rows import rows_on_driver
 from trilake.spark.scan.planning.table_reads import own_reads
-from trilake.spark.scan.write import native_write_refusal, write_natively
+from trilake.spark.scan.write import native_write_refusal, rows_on_driver, write_natively
 from trilake.spark.session.compat import arrow_frame, without_echo
 from trilake.spark.session.optimize_settings import rebalanced, right_sizes, wants_rebalance
-from trilake.spark.session.row_jobs import failed_job, run_over_rows
-from trilake.spark.session.runner import SparkRunner, with_a_column
+from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows, with_a_column
 from trilake.spark.session.settings import is_utc, quoted_plainly, reads_quotes_plainly
 from trilake.spark.session.storage import check_shared, session_options
 from trilake.storage import open_store

@@ -20,7 +20,7 @@ from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.source import LanceWriter, TrilakeLanceDataSource, WrittenFragments
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.job_errors import job_error_of
-from trilake.spark.session.row_jobs import row_outcomes
+from trilake.spark.session.runner import row_outcomes
 from trilake.spark.session.schemas import parse_ddl
 from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
 from trilake.spark.session.sources.rows_source import rows_schema

@@ -29,7 +29,7 @@ from trilake.lance.versions.manifest import Fragment
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.jobs import ChangedFragment, Place, failed_job, left_of
 from trilake.spark.lance.source import TrilakeLanceDataSource
-from trilake.spark.session.row_jobs import row_outcomes
+from trilake.spark.session.runner import row_outcomes
 from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.spark.session.storage import session_options

@@ -34,7 +34,7 @@ from trilake.lance.versions.versions import list_versions, read_tag
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter, stored_names
 from trilake.spark.lance.vectors import Vectors, with_vectors
-from trilake.spark.session.options import Options, table_path
+from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, table_path
 from trilake.spark.session.schemas import arrow_columns, new_columns
 from trilake.spark.session.sources.api import (
     DataSource,
@@ -48,7 +48,6 @@ from trilake.spark.session.sources.api import (
     stream_writer,
 )
 from trilake.spark.session.sources.rows_source import RowsReader, rows_schema
-from trilake.spark.session.stream_options import EXISTING, STREAM_WRITE_OPTIONS
 from trilake.storage import open_store
 from trilake.table.table import table_gone
 

@@ -23,7 +23,7 @@ from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.stream import LanceOffset, LanceStream, LanceStreamOptions
 from trilake.spark.lance import ml_vectors
-from trilake.spark.session.options import Options
+from trilake.spark.session.options import Options, checkpoint_of
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.sources.api import (
     DataSourceStreamArrowWriter,
@@ -35,8 +35,7 @@ from trilake.spark.session.sources.api import (
     SupportsTriggerAvailableNow,
     WriterCommitMessage,
 )
-from trilake.spark.session.sources.rows import as_declared
-from trilake.spark.session.stream_options import checkpoint_of
+from trilake.spark.session.sources.rows_source import as_declared
 from trilake.storage import open_store
 
 LANCE_STREAM_OPTIONS = (

@@ -23,15 +23,14 @@ from dataclasses import dataclass, field
 from functools import wraps
 from types import FunctionType
 from typing import Any, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, GroupedData, PandasCogroupedOps
+from pyspark.sql import DataFrame, GroupedData, PandasCogroupedOps, SparkSession
 
-from trilake.errors import TrilakeError, UnsupportedSparkError
+from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedSparkError
 from trilake.spark.live_frames import connect
 from trilake.spark.live_frames.columns import check_columns, drop_cached_attributes, in_types_of, is_in_cache
-from trilake.spark.live_frames.mode import follow
 from trilake.spark.live_frames.templates import (
     Slot,
     filled,
@@ -42,12 +41,57 @@ from trilake.spark.live_frames.templates import (
     template,
 )
 from trilake.spark.live_frames.versions import Read, Source, are_of_one_version, look_for_newest, noted_version
-from trilake.spark.scan.row_counts import row_count
+from trilake.spark.scan.frame_tables import row_count
 from trilake.spark.session.bypass import bypass, is_bypassed
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.internals import java_frame, java_of
+from trilake.spark.session.internals import items_of, java_frame, java_of, query_execution, say_once
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
+
+#: ``follow``, or ``pinned`` for frames that stay at the version at which they were read.
+FRAMES = "spark.trilake.frames"
+#: Results of the probe, by SparkContext, or by session for Connect.
+_probed: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+
+def follow(spark: SparkSession) -> bool:
+    """Whether frames that are read now should follow their tables, and this Spark supports that.
+
+    Raises ``InvalidArgumentError`` for an invalid value of the setting.
+    """
+    value = str(spark.conf.get(FRAMES, "follow")).lower()
+    if value not in ("follow", "pinned"):
+        raise InvalidArgumentError(f"{FRAMES} must be follow or pinned, got {value}")
+    if value == "pinned":
+        return False
+    key = spark if is_connect(spark) else spark.sparkContext
+    if key not in _probed:
+        _probed[key] = _can_follow(spark)
+    return _probed[key]
+
+
+def _can_follow(spark: SparkSession) -> bool:
+    try:
+        with bypass():
+            if not (connect.can_follow(spark) if is_connect(spark) else _fills(spark)):
+                raise RuntimeError("a filled plan differs from its source")
+    except Exception as e:  # noqa: BLE001 - on any surprise frames are Spark's own
+        say_once("frames stay at the version they were read at", e)
+        return False
+    return True
+
+
+def _fills(spark: SparkSession) -> bool:
+    """Fill a plan with three slots for one table: it must read the table three times, with the same columns."""
+    read = spark.range(1).where("id >= 0")
+    slot = template(read, 0)
+    combined = slot.alias("a").join(slot.alias("b").where("id > 0"), "id", "left_semi").unionAll(slot)
+    leaves = slots(combined, lambda _: 1)
+    plan = filled(combined, leaves, lambda _: (read, read)).queryExecution().analyzed()
+    names = [leaf.nodeName() for leaf in items_of(plan.collectLeaves())]
+    same = plan.output().equals(query_execution(combined).analyzed().output())
+    return len(leaves) == 3 == names.count("Range") and bool(same)
+
 
 _LIVE, _PLAN = "_trilake_live", "_jdf"
 _Any = TypeVar("_Any")
@@ -99,7 +143,7 @@ def following(read: Callable[[], DataFrame], finish: Callable[[DataFrame], DataF
     """Call ``read`` and return its frame, which from then on always shows the newest version.
 
     The frame does not follow if ``read`` noted no version (time travel), or if the session pins its frames
-    (:mod:`~trilake.spark.live_frames.mode`).
+    (:mod:`~trilake.spark.live_frames.frames`).
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import StorageError, TrilakeError
-from trilake.spark.scan.row_counts import RowCount
+from trilake.spark.scan.frame_tables import RowCount
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.engine import spark_engine

@@ -28,9 +28,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.stream.errors import StreamError
 from trilake.delta.stream.sink import BatchId, batch_request, commit_batch, committed
 from trilake.errors import ConflictError, InvalidArgumentError
-from trilake.spark.delta.batch_rows import BatchRows
 from trilake.spark.delta.merge.builder import DeltaMergeBuilder
-from trilake.spark.delta.native_batch import with_rows
+from trilake.spark.delta.native_batch import BatchRows, with_rows
 from trilake.spark.delta.source_writer import write_request
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.delta.write import write_dataframe

@@ -21,7 +21,7 @@ from trilake.spark.patches.chains import all_options, classes, is_connect_class,
 from trilake.spark.patches.dataframe_writer import check_one_place, must_be_at, record_option, trilake_table
 from trilake.spark.patches.formats import FORMATS, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
-from trilake.spark.scan.whole_tables import note_whole_table
+from trilake.spark.scan.frame_tables import note_whole_table
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.format import SparkFormat

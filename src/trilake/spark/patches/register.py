@@ -13,10 +13,9 @@ from trilake.spark.patches.create_statements import patch_create_table
 from trilake.spark.patches.dataframe_writer import patch_dataframe_writer
 from trilake.spark.patches.formats import FORMATS, SOURCES
 from trilake.spark.patches.merge_writer import patch_merge_into
-from trilake.spark.patches.read_errors import patch_read_errors
+from trilake.spark.patches.query_errors import patch_read_errors, patch_stream_errors
 from trilake.spark.patches.reader import patch_readers
 from trilake.spark.patches.recorder import Action, patch, undo
-from trilake.spark.patches.stream_errors import patch_stream_errors
 from trilake.spark.patches.stream_writer import patch_streams
 from trilake.spark.patches.table_writer import patch_table_writer
 from trilake.spark.session.format import spark_format_named

@@ -32,7 +32,7 @@ from trilake.errors import (
     UnsupportedExpressionError,
 )
 from trilake.spark.delta.names.catalogue import absolute, existing_table, find_table, new_name
-from trilake.spark.delta.reading.time_travel import split_place
+from trilake.spark.delta.reading.reader import split_place
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag, session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
 from trilake.spark.delta.source_writer import write_request
@@ -67,14 +67,13 @@ from trilake.spark.session.analysis_errors import analysis_error, raise_for_spar
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.format import SaveRequest
 from trilake.spark.session.job_errors import error_at_end
-from trilake.spark.session.options import Options
+from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, checkpoint_of
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import is_utc, session_zone, time_ms
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, check_limits
 from trilake.spark.session.sources.python_source import SinkBatch, check_streams
 from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.session.storage import check_shared, session_options, session_store
-from trilake.spark.session.stream_options import EXISTING, STREAM_WRITE_OPTIONS, checkpoint_of
 from trilake.storage import open_store
 
 _CHECKPOINT = "checkpointLocation"

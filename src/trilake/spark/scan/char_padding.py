@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from trilake.common.text import quote_name
 from trilake.delta.protocol.char_varchar import Length, length_rule
 from trilake.delta.protocol.schema import StructType
-from trilake.spark.scan.row_counts import note_row_count, row_count
+from trilake.spark.scan.frame_tables import note_row_count, row_count
 
 
 def char_columns(schema: StructType) -> dict[str, Length]:

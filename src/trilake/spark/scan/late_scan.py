@@ -17,12 +17,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from trilake.spark.scan.bases import base_frame
+from trilake.spark.scan.frame_tables import RowCount, note_root
 from trilake.spark.scan.manifest import FileKey, Integers, NativeScanError, manifest, sound_sizes
 from trilake.spark.scan.partitions import distinct, hive_columns
 from trilake.spark.scan.planning.late_files import LateFiles, ListedFiles, ValueFolders
 from trilake.spark.scan.refusal import check_files, hadoop_uri
-from trilake.spark.scan.roots import note_root
-from trilake.spark.scan.row_counts import RowCount
 from trilake.spark.scan.scan import FloatRules, NativeFiles, NativeScan, read_fields, read_options, with_place
 from trilake.spark.scan.vectors import Vector, alive, pack
 from trilake.spark.session.bypass import bypass

@@ -24,6 +24,7 @@ from pyspark.sql import types as T
 
 from trilake.common.text import quote_name
 from trilake.spark.scan.bases import base_frame
+from trilake.spark.scan.frame_tables import RowCount, note_root
 from trilake.spark.scan.hidden_metadata import (
     METADATA,
     TrackedRows,
@@ -35,11 +36,9 @@ from trilake.spark.scan.hidden_metadata import (
 from trilake.spark.scan.manifest import FileKey, Integers, NativeScanError, manifest, scan_options, sound_sizes
 from trilake.spark.scan.partitions import attached, distinct, hive_columns
 from trilake.spark.scan.planning.file_index import Prune, planned_frame
-from trilake.spark.scan.planning.nan_bounds import has_floats, is_float, trusts_no_bounds, unpushed
+from trilake.spark.scan.planning.plan_conditions import has_floats, is_float, trusts_no_bounds, unpushed
 from trilake.spark.scan.planning.table_reads import MARK, TableReads
 from trilake.spark.scan.refusal import check_files, check_types, hadoop_uri, native_refusal
-from trilake.spark.scan.roots import note_root
-from trilake.spark.scan.row_counts import RowCount
 from trilake.spark.scan.vectors import ROW_INDEX, Vector, alive, pack
 from trilake.spark.session.compat import file_metadata, is_connect
 from trilake.spark.session.internals import (

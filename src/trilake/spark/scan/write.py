@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -34,7 +35,8 @@ from trilake.delta.protocol.voids import is_void, without_voids
 from trilake.delta.rules.constraints import forbids_null, verify_not_null
 from trilake.delta.rules.store_assignment import assign_batch
 from trilake.spark.scan.refusal import native_refusal
-from trilake.spark.session.compat import without_echo
+from trilake.spark.session.compat import is_connect, to_arrow, without_echo
+from trilake.spark.session.internals import query_execution
 from trilake.spark.session.schemas import to_physical_spark, to_spark
 from trilake.spark.session.settings import overridden
 from trilake.storage.base import Store
@@ -212,3 +214,31 @@ def _certain(field: StructField, at: Mapping[Any, int], groups: list[pq.RowGroup
 def _lenient(schema: StructType) -> StructType:
     """The same columns, all nullable, so that nulls can be read and reported."""
     return StructType(tuple(StructField(f.name, f.type, True, f.metadata) for f in schema.fields))
+
+
+#: Plan nodes of literal rows, and the operators allowed above them: they add no rows, run no Python and do not set the
+#: number of output files.
+_LEAVES = ("LocalRelation", "OneRowRelation")
+_STEPS = ("Project", "Filter")
+_MOST_BYTES = 16 << 20
+
+
+def rows_on_driver(df: DataFrame) -> pa.Table | None:
+    """The rows of a small frame whose data is on the driver; ``None`` for any other frame.
+
+    Such a frame is made from pandas or Arrow data or ``VALUES``, followed by filters and projections.  A Python task
+    takes 50 to 100 ms before its first row; this takes a quarter of that.
+
+    Raises Spark's errors if the rows cannot be computed.
+    """
+    if is_connect(df.sparkSession):
+        return None
+    try:
+        plan = query_execution(df).optimizedPlan()
+        while plan.nodeName() in _STEPS:
+            plan = plan.children().head()
+        if plan.nodeName() not in _LEAVES or int(plan.stats().sizeInBytes()) > _MOST_BYTES:
+            return None
+    except Py4JError:
+        return None  # let a job compute the rows
+    return to_arrow(df)

@@ -33,7 +33,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.errors import UnsupportedSparkError
-from trilake.spark.session.void_types import with_arrow_types
+from trilake.spark.session.type_tree import with_arrow_types
 
 
 def parse_release(version: str) -> tuple[int, int]:

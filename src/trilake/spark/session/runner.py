@@ -1,4 +1,4 @@
-"""Run functions in Spark tasks: over lists of tasks, for commands that read many files, and over rows."""
+"""Run functions in Spark tasks: over lists of tasks, and over the rows of a frame."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.delta.commands.rows.row_changes import run_here
+from trilake.delta.commands.write.request import left_behind
+from trilake.delta.log.log import DeltaLog
 from trilake.spark.session.checks import check_session
-from trilake.spark.session.compat import arrow_frame
-from trilake.spark.session.void_types import with_arrow_types
+from trilake.spark.session.compat import arrow_frame, without_echo
+from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.type_tree import with_arrow_types
 
 #: The placeholder column of rows without columns.
 NO_COLUMN = "__trilake_row"
@@ -134,3 +139,77 @@ class _Packed:
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 yield from self.read(pickle.loads(task))
+
+
+#: Target rows and bytes of combined batches.
+_CHUNK_ROWS, _CHUNK_BYTES = 1 << 17, 32 << 20
+
+
+def run_over_rows(
+    rows: DataFrame, work: Callable[[Iterator[pa.RecordBatch], int], object], log: DeltaLog, job_id: str, verb: str
+) -> list[Any]:
+    """Run a job over rows and return the results of its tasks, in any order.
+
+    Parameters
+    ----------
+    work: called in each task with its rows and its partition ID; pickled, as is its result.  ``None`` is dropped.
+    log, job_id: the table to which tasks write, and the ID in the names of their files.
+    verb: the operation, for errors: ``"write"``.
+
+    Raises ``WriteFailedError`` if the job fails, or the trilake error of a task; in both cases nothing is committed.
+    """
+    return row_outcomes(rows, work, lambda e: failed_job(e, log, job_id, verb))
+
+
+def row_outcomes(
+    rows: DataFrame,
+    work: Callable[[Iterator[pa.RecordBatch], int], object],
+    failed: Callable[[Exception], Exception],
+) -> list[Any]:
+    """Like :func:`run_over_rows`, for any format; ``failed`` makes the error of a job that failed."""
+    try:
+        with without_echo():
+            outcomes = map_rows(rows, _RowTask(work), "outcome binary").collect()
+    except AnalysisException:
+        raise  # no task ran
+    except Exception as e:  # noqa: BLE001 - any error of a failed job
+        raise failed(e) from None
+    return [pickle.loads(row.outcome) for row in outcomes]
+
+
+@dataclass(frozen=True)
+class _RowTask:
+    work: Callable[[Iterator[pa.RecordBatch], int], object]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        outcome = self.work(batches, 0 if context is None else context.partitionId())
+        if outcome is not None:
+            yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], ["outcome"])
+
+
+def failed_job(cause: BaseException, log: DeltaLog, job_id: str, verb: str) -> Exception:
+    """The error for a job that failed before its commit; says which files the job left behind."""
+    remaining = left_behind(log, job_id)
+    return job_error_of(
+        cause,
+        f"the {verb} failed before its commit; the table is unchanged and {remaining}",
+        again=f"repeat the {verb}",
+        cleanup="" if remaining.startswith("no files") else "vacuum removes the remaining files",
+        file=log.store.uri,
+    )
+
+
+def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Combine small batches, since rules and writers have a cost per batch."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
+            yield pa.concat_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.concat_batches(waiting)

@@ -22,8 +22,8 @@ from trilake.errors import (
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.sources.registry import ensure_source
+from trilake.spark.trevni.frames import write_dataframe
 from trilake.spark.trevni.source import TrilakeTrevniDataSource, task_name
-from trilake.spark.trevni.write import write_dataframe
 from trilake.storage import Store, open_store
 from trilake.table.folders import DataFile
 from trilake.trevni.blocks.codecs import check_codec

@@ -10,9 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from trilake.spark.session.format import SaveRequest, SparkFormat, check_one_partitioning
 from trilake.spark.session.options import Options
 from trilake.spark.session.sources.api import DataSource
-from trilake.spark.trevni.read import load_trevni, read_dataframe
+from trilake.spark.trevni.frames import load_trevni, read_dataframe, write_dataframe
 from trilake.spark.trevni.source import WRITE_OPTIONS, TrevniDataSource, TrilakeTrevniDataSource
-from trilake.spark.trevni.write import write_dataframe
 from trilake.storage.base import Store
 from trilake.table.format import TableWrite
 from trilake.table.results import WriteResult

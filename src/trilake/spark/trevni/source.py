@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql import types as T
 
 from trilake.errors import SchemaMismatchError
-from trilake.spark.session.options import Options, table_path
+from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, table_path
 from trilake.spark.session.schemas import from_spark, new_columns
 from trilake.spark.session.sources.api import (
     DataSource,
@@ -27,7 +27,6 @@ from trilake.spark.session.sources.api import (
     stream_writer,
 )
 from trilake.spark.session.sources.rows_source import RowsReader, rows_schema
-from trilake.spark.session.stream_options import EXISTING, STREAM_WRITE_OPTIONS
 from trilake.spark.trevni.stream import TREVNI_STREAM_OPTIONS, TrevniStreamReader, TrevniStreamWriter
 from trilake.storage import open_store
 from trilake.table.table import table_gone

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from trilake.delta.stream.sink import query_id
-from trilake.spark.session.options import Options
+from trilake.spark.session.options import Options, checkpoint_of
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.sources.api import (
     DataSourceStreamArrowWriter,
@@ -21,13 +21,11 @@ from trilake.spark.session.sources.api import (
     SupportsTriggerAvailableNow,
     WriterCommitMessage,
 )
-from trilake.spark.session.sources.rows import as_declared
-from trilake.spark.session.stream_options import checkpoint_of
+from trilake.spark.session.sources.rows_source import as_declared
 from trilake.storage import open_store
 from trilake.trevni.tables.dataset import Split, read_split
 from trilake.trevni.tables.row_groups import StagedFile
-from trilake.trevni.tables.stream import TrevniOffset, TrevniStream
-from trilake.trevni.tables.stream_sink import TrevniBatch, commit_batch
+from trilake.trevni.tables.stream import TrevniBatch, TrevniOffset, TrevniStream, commit_batch
 from trilake.trevni.tables.table_write import TableWritePlan
 
 TREVNI_STREAM_OPTIONS = ("maxFilesPerTrigger", "failOnDataLoss")

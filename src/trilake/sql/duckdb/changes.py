@@ -17,12 +17,11 @@ from trilake.errors import InvalidArgumentError
 from trilake.sql.duckdb.places import Context, place_of
 from trilake.sql.duckdb.query import read_of, rows_to_write
 from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.defaults import default_or
 from trilake.sql.parser.delete_update import parse_delete, parse_truncate, parse_update
-from trilake.sql.parser.expressions import has_query, requalified, unqualified
+from trilake.sql.parser.expressions import default_or, has_query, requalified, unqualified
 from trilake.sql.parser.insert import partition_condition
 from trilake.sql.parser.merge import When, parse_merge
-from trilake.sql.parser.numbers import MERGE, numbers
+from trilake.sql.parser.statements import MERGE, numbers
 from trilake.sql.parser.tokens import path_tokens
 
 _Names = dict[tuple[str, ...], str]

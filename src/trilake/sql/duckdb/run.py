@@ -25,7 +25,6 @@ from trilake.sql.duckdb.places import Context, place_of
 from trilake.sql.duckdb.query import constant, run_query
 from trilake.sql.duckdb.tables import run_alter, run_create, run_describe
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
-from trilake.sql.parser.kinds import kind
 from trilake.sql.parser.literals import Args, with_values
 from trilake.sql.parser.maintenance import (
     Convert,
@@ -41,8 +40,8 @@ from trilake.sql.parser.maintenance import (
     parse_analyze,
     parse_maintenance,
 )
-from trilake.sql.parser.numbers import RESTORE, numbers
 from trilake.sql.parser.problems import SqlTextError
+from trilake.sql.parser.statements import RESTORE, kind, numbers
 from trilake.sql.parser.tokens import path_tokens
 from trilake.storage import open_store
 from trilake.table.registry import find_format, format_of_provider

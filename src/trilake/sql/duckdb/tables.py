@@ -32,8 +32,8 @@ from trilake.sql.parser.descriptions import (
     write_of_query,
 )
 from trilake.sql.parser.insert import QUERY_WORDS
-from trilake.sql.parser.numbers import CLONE, numbers
 from trilake.sql.parser.paths import parquet_path
+from trilake.sql.parser.statements import CLONE, numbers
 from trilake.sql.parser.tokens import path_tokens
 from trilake.storage import open_store
 from trilake.table.format import TableWrite

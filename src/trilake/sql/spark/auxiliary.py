@@ -13,14 +13,13 @@ from trilake.spark.delta.maintenance import ManyRunner
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.delete_update import parse_delete, parse_update
 from trilake.sql.parser.insert import parse_inserts
-from trilake.sql.parser.kinds import kind
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.maintenance import parse_analyze
 from trilake.sql.parser.merge import parse_merge
+from trilake.sql.parser.statements import kind
 from trilake.sql.parser.tokens import tokenize
 from trilake.sql.spark.session import catalogue, jvm
-from trilake.sql.spark.session.cache import cache, uncache
-from trilake.sql.spark.session.frames import head_of, log_to_change, open_delta
+from trilake.sql.spark.session.frames import cache, head_of, log_to_change, open_delta, uncache
 from trilake.sql.spark.session.placeholders import with_parameters
 from trilake.sql.spark.session.relations import localized, query, run_local
 from trilake.sql.spark.session.results import nothing, rows

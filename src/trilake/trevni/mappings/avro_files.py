@@ -26,8 +26,7 @@ from trilake.trevni.blocks.layout import RESERVED
 from trilake.trevni.blocks.source import Source, locate, open_source
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.mappings.avro import SCHEMA_KEY, read_avro, read_schema, write_avro
-from trilake.trevni.mappings.avro_library import fastavro
-from trilake.trevni.mappings.avro_schema import AvroSchema, SchemaLike, with_named_branches
+from trilake.trevni.mappings.avro_schema import AvroSchema, SchemaLike, fastavro, with_named_branches
 
 _MAGIC = b"Obj\x01"
 #: Codecs of Avro files that can be read, and those that can be written.

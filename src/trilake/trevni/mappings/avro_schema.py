@@ -8,8 +8,19 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, TypeAlias
 
+from trilake.common.extras import missing
 from trilake.errors import InvalidArgumentError
-from trilake.trevni.mappings.avro_library import fastavro
+
+try:
+    import fastavro
+    import fastavro.read
+    import fastavro.schema
+    import fastavro.write
+except ImportError:
+    raise missing("fastavro", "Avro schemas and files") from None
+
+__all__ = ["fastavro"]
+
 
 #: A schema as JSON, in the form of fastavro, or parsed.
 SchemaLike: TypeAlias = "str | dict[str, Any] | list[Any] | AvroSchema"

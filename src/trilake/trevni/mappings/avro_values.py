@@ -7,8 +7,7 @@ from typing import Any
 
 from trilake.errors import CorruptFileError, SchemaMismatchError
 from trilake.trevni.blocks.layout import ValueType
-from trilake.trevni.mappings.avro_library import fastavro
-from trilake.trevni.mappings.avro_schema import AvroSchema
+from trilake.trevni.mappings.avro_schema import AvroSchema, fastavro
 
 _RANGES = {"int": (-(1 << 31), (1 << 31) - 1), "long": (-(1 << 63), (1 << 63) - 1)}
 

@@ -31,9 +31,9 @@ from trilake.errors import (
 from trilake.storage import Store, open_store
 from trilake.table.folders import DataFile
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
-from trilake.trevni.file.batches import as_batches
 from trilake.trevni.file.column_options import ColumnOptions
 from trilake.trevni.file.file import TrevniFile
+from trilake.trevni.file.writer import as_batches
 from trilake.trevni.nesting.arrow_forms import bare
 from trilake.trevni.nesting.arrow_types import is_binary, is_string
 from trilake.trevni.tables import jobs

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.delta.commands.maintenance.parquet_folder import folder, read
-from trilake.delta.commands.maintenance.convert import convert_to_delta
-from trilake.delta.commands.maintenance.sink_manifest import committed_files
+from trilake.delta.commands.maintenance.convert import committed_files, convert_to_delta
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptFileError, MissingFileError
 from trilake.storage.memory import MemoryStore

@@ -11,8 +11,8 @@ import pytest
 
 import trilake
 from tests.spark.delta.stream.test_native_batch import grow, ids, read, run, stream
-from trilake.spark.delta import batch_rows, native_batch
-from trilake.spark.delta.batch_rows import BatchRows
+from trilake.spark.delta import native_batch
+from trilake.spark.delta.native_batch import BatchRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,12 +121,12 @@ def test_what_is_much_comes_through_the_source(
     spark: SparkSession, tmp_path: Path, ways: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grow(tmp_path / "in", range(3), range(3, 6))
-    monkeypatch.setattr(batch_rows, "MOST_FILES", 1)
+    monkeypatch.setattr(native_batch, "MOST_FILES", 1)
     run(stream(spark, tmp_path / "in"), tmp_path / "files")
-    monkeypatch.setattr(batch_rows, "MOST_FILES", 9)
-    monkeypatch.setattr(batch_rows, "MOST_BYTES", 10)
+    monkeypatch.setattr(native_batch, "MOST_FILES", 9)
+    monkeypatch.setattr(native_batch, "MOST_BYTES", 10)
     run(stream(spark, tmp_path / "in"), tmp_path / "bytes")
-    monkeypatch.setattr(batch_rows, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(native_batch, "MOST_BYTES", 1 << 20)
     merge = trilake.foreach_batch.merge(tmp_path / "files", "t.id = s.id", update_all=True)
     writer = stream(spark, tmp_path / "in").writeStream.foreachBatch(merge)
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))

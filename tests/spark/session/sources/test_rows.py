@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from trilake.spark.session.sources.rows import BATCH_ROWS, short_batches
-from trilake.spark.session.sources.rows_source import Piece, RowsReader
+from trilake.spark.session.sources.rows_source import BATCH_ROWS, Piece, RowsReader, short_batches
 
 
 class _Reader(RowsReader):

@@ -25,7 +25,7 @@ from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.sql.spark.session import catalogue as place_names
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.tables import alter, create_place, create_table
+from trilake.sql.spark.tables import alter, create_place, create_tables
 from trilake.storage import open_store
 
 PLAIN = "CREATE TABLE {}raced (id INT) USING delta"
@@ -96,7 +96,7 @@ def test_who_takes_a_table_that_is_there_takes_that_of_another(
     session: SparkSession, before: Any, tmp_path: Path, text: str, named: bool, placed: bool
 ) -> None:
     place = f" LOCATION '{tmp_path / 't'}'" if placed else ""
-    makes = (create_table, "create_table" if text is PLAIN else "write_dataframe")
+    makes = (create_tables, "create_table" if text is PLAIN else "write_dataframe")
     # The rows of a query are there where the statement was the first to write them.
     first = [1] if named and text is SELECT else []
     before(*((place_names, "add_delta") if named else makes), OTHER + place)
@@ -124,7 +124,7 @@ def test_who_refuses_a_table_that_is_there_leaves_that_of_another(
     session: SparkSession, before: Any, tmp_path: Path, placed: bool
 ) -> None:
     place = f" LOCATION '{tmp_path / 't'}'" if placed else ""
-    before(create_table, "create_table", OTHER + place)
+    before(create_tables, "create_table", OTHER + place)
     with pytest.raises(TableExistsError):
         session.sql(PLAIN.format("") + place)
     assert ids(session) == [7]
@@ -213,7 +213,7 @@ def test_who_takes_what_is_there_takes_files_of_another(
     if named:  # the files are there, and the other statement takes them for its own
         before(place_names, "add", other)
     else:
-        before(create_table, "SaveRequest", other)
+        before(create_tables, "SaveRequest", other)
     session.sql(PLAIN.format("IF NOT EXISTS ").replace("delta", format) + place)
     assert ids(session) == [7]
 

@@ -25,7 +25,7 @@ from trilake.spark.delta.names import entries
 from trilake.spark.patches import dataframe_writer
 from trilake.sql.spark.rows import dml
 from trilake.sql.spark.session import catalogue as place_names
-from trilake.sql.spark.tables import create_table
+from trilake.sql.spark.tables import create_tables
 
 Before = Callable[..., None]
 
@@ -113,7 +113,7 @@ def test_a_replacement_of_a_table_that_is_dropped_has_its_name(
     session: SparkSession, before: Before, format: str, function: str
 ) -> None:
     make(session, format)
-    before(create_table, function, "DROP TABLE raced")
+    before(create_tables, function, "DROP TABLE raced")
     session.sql(f"CREATE OR REPLACE TABLE raced USING {format} AS SELECT 7 AS id")
     assert ids(session) == [7]
 

@@ -38,10 +38,10 @@ from trilake.spark.delta.large.lookup import look_up
 from trilake.spark.delta.reading.native_files import load_vectors, native_files, native_output
 from trilake.spark.delta.reading.plan_filter import PlanFilter, read_set
 from trilake.spark.scan.bases import cache_value, cached_value
+from trilake.spark.scan.frame_tables import note_row_count
 from trilake.spark.scan.late_scan import LateList, LateTable, late_scan
 from trilake.spark.scan.manifest import Integers
 from trilake.spark.scan.planning.table_reads import TableReads
-from trilake.spark.scan.row_counts import note_row_count
 from trilake.spark.scan.scan import NativeFiles, NativeScan, NativeScanError
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import say_once

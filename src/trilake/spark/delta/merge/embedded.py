@@ -31,13 +31,12 @@ from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
 from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.request import Expr
-from trilake.spark.delta.merge.source import FEW_BYTES, plan_bytes
-from trilake.spark.delta.merge.source_keys import SOURCE_NAME, TARGET_NAME, alias_of
+from trilake.spark.delta.merge.source import FEW_BYTES, SOURCE_NAME, TARGET_NAME, alias_of, plan_bytes
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules
 from trilake.spark.scan.columns import as_column, built_in_sql, empty_frame
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import query_execution
-from trilake.spark.session.row_jobs import chunks, run_over_rows
+from trilake.spark.session.runner import chunks, run_over_rows
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import is_utc, reads_quotes_plainly
 from trilake.storage.spill import spilling, temporary_folder

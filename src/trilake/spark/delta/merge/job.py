@@ -52,16 +52,14 @@ from trilake.errors import TrilakeError
 from trilake.expr import Filter
 from trilake.spark.delta.merge.clause_columns import Sides, SparkClause, Values, new_rows
 from trilake.spark.delta.merge.request import Expr, SparkMerge
-from trilake.spark.delta.merge.source import SourceRows, look_at_source, row_bytes
-from trilake.spark.delta.merge.source_keys import KeyColumn, key_columns
+from trilake.spark.delta.merge.source import KeyColumn, SourceRows, key_columns, look_at_source, row_bytes
 from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome, MergeTask, TaskOutcome
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
 from trilake.spark.delta.settings import AUTO_MERGE, session_flag
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.scan.columns import as_column, column_sql, read_condition
 from trilake.spark.session.compat import HAS_SCALARS, arrow_frame, to_arrow
-from trilake.spark.session.row_jobs import failed_job, run_over_rows
-from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import is_utc
 

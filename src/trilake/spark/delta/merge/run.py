@@ -28,13 +28,12 @@ from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.delta.merge.embedded import EmbeddedMerge
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.request import SparkMerge
-from trilake.spark.delta.merge.source import persisted
-from trilake.spark.delta.merge.source_keys import alias_of
+from trilake.spark.delta.merge.source import alias_of, persisted
 from trilake.spark.delta.merge.upsert import Upsert
 from trilake.spark.delta.session_transaction import once
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
 from trilake.spark.scan.columns import as_column, empty_frame
-from trilake.spark.scan.reads_besides import reads_besides
+from trilake.spark.scan.planning.table_reads import reads_besides
 from trilake.spark.scan.resolution import UnresolvedName, resolving
 from trilake.spark.scan.row_values import check_row_values
 from trilake.spark.session.analysis_errors import analysed_error

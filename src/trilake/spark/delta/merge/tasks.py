@@ -20,7 +20,7 @@ from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.errors import TrilakeError
 from trilake.spark.delta.row_addresses import FILE, ROW, RowOrigins, old_images
-from trilake.spark.session.row_jobs import chunks
+from trilake.spark.session.runner import chunks
 from trilake.storage.base import Store
 
 #: The number of a source row; the number of a row's clause, or null.

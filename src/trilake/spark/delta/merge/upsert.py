@@ -39,8 +39,7 @@ from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan, read_schema
 from trilake.errors import TrilakeError
 from trilake.spark.delta.merge.job import MergeJob
-from trilake.spark.delta.merge.source import FEW_BYTES, plan_bytes
-from trilake.spark.delta.merge.source_keys import SOURCE_NAME, TARGET_NAME, alias_of, condition_sql
+from trilake.spark.delta.merge.source import FEW_BYTES, SOURCE_NAME, TARGET_NAME, alias_of, condition_sql, plan_bytes
 from trilake.spark.delta.merge.tasks import SOURCE, Addresses, MergeOutcome, TaskOutcome
 from trilake.spark.delta.read import files_refusal
 from trilake.spark.delta.reading.native_files import task_files
@@ -48,7 +47,7 @@ from trilake.spark.delta.row_addresses import FILE, ROW, addressed_rows
 from trilake.spark.scan.columns import as_column, empty_frame
 from trilake.spark.scan.scan import NativeScanError, native_frame
 from trilake.spark.scan.write import native_write_refusal, write_natively
-from trilake.spark.session.row_jobs import chunks, failed_job
+from trilake.spark.session.runner import chunks, failed_job
 
 if TYPE_CHECKING:
     from trilake.delta.commands.merge.match import KeyJoin

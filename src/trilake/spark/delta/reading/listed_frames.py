@@ -26,9 +26,9 @@ from trilake.spark.delta.reading.native_files import absolute, load_vectors, nat
 from trilake.spark.delta.reading.plan_filter import PlanFilter, read_set
 from trilake.spark.scan import manifest as native_manifest
 from trilake.spark.scan.bases import cache_value, cached_value
+from trilake.spark.scan.frame_tables import note_row_count
 from trilake.spark.scan.hidden_metadata import TrackedRows
 from trilake.spark.scan.planning.table_reads import TableReads
-from trilake.spark.scan.row_counts import note_row_count
 from trilake.spark.scan.scan import NativeFiles, NativeScan, native_frame, native_scan
 from trilake.storage.base import Store
 

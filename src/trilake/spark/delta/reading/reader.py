@@ -1,11 +1,16 @@
-"""``spark.read.format("delta")``: a version of a table or its change feed, natively if possible."""
+"""``spark.read.format("delta")``: a version of a table or its change feed, natively if possible.
+
+The version comes from options, or from a suffix of the path: ``@v3`` or a timestamp.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
 
@@ -29,14 +34,13 @@ from trilake.delta.scan.changes import (
 )
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.errors import InvalidArgumentError, TableNotFoundError, stating
 from trilake.spark.delta.read import files_refusal, read_dataframe
 from trilake.spark.delta.reading.native_files import task_files
-from trilake.spark.delta.reading.time_travel import split_place, version_of
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag
 from trilake.spark.delta.source import CHANGE_COLUMNS, READ_OPTIONS, TrilakeDeltaDataSource
 from trilake.spark.live_frames.versions import ReadVersion, note_version, version_to_read
-from trilake.spark.scan.row_counts import note_row_count, row_count
+from trilake.spark.scan.frame_tables import note_row_count, row_count
 from trilake.spark.scan.scan import NativeFiles, NativeScanError, native_frame
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options, change_range
@@ -46,6 +50,62 @@ from trilake.spark.session.sources.python_source import source_frame
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table.location import explained
+
+_IN_PATH = re.compile(r"(?s)(?P<path>.+)@(?:v(?P<version>\d+)|(?P<time>\d{17}))/?")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table's path without its suffix, and the version or time that the suffix names, if any."""
+
+    path: str
+    version: int | None = None
+    time: str | None = None
+
+    @property
+    def is_travel(self) -> bool:
+        """Whether the path names a version."""
+        return self.version is not None or self.time is not None
+
+
+def split_place(path: str, store: Mapping[str, str]) -> Place:
+    """Split a path from its suffix.  A path that exists has no suffix, whatever it looks like.
+
+    >>> split_place("/no/such/table@v12", {})
+    Place(path='/no/such/table', version=12, time=None)
+    >>> split_place("/no/such/table@20240131235959123", {}).time
+    '2024-01-31T23:59:59.123'
+    """
+    match = _IN_PATH.fullmatch(path)
+    if match is None or os.path.exists(path) or DeltaLog(open_store(path, dict(store)), spark_engine()).exists():
+        return Place(path)
+    if match["version"] is not None:
+        return Place(match["path"], version=int(match["version"]))
+    t = match["time"]
+    return Place(match["path"], time=f"{t[:4]}-{t[4:6]}-{t[6:8]}T{t[8:10]}:{t[10:12]}:{t[12:14]}.{t[14:]}")
+
+
+@stating({None: "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE"})
+def version_of(log: DeltaLog, options: Options, place: Place, to_ms: Callable[[str], int]) -> int | None:
+    """The version that options or a path name; ``None`` for the newest.
+
+    ``to_ms`` parses a timestamp.  Raises ``InvalidArgumentError`` if both name one, or for an invalid timestamp, and
+    ``VersionNotFoundError``, also for a timestamp after the last commit.
+    """
+    options.one_of("versionAsOf", "timestampAsOf", condition="DELTA_ONEOF_IN_TIMETRAVEL")
+    timestamp = options.get("timestampAsOf")
+    if place.is_travel and (timestamp is not None or options.get("versionAsOf") is not None):
+        raise InvalidArgumentError(
+            "the path and an option both name a version",
+            help="leave one of them out",
+            file=log.store.uri,
+            condition="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS",
+        )
+    time = place.time or timestamp
+    if time is not None:
+        return log.version_at(to_ms(time), reached=True)
+    return options.integer("versionAsOf") if place.version is None else place.version
+
 
 _FEED = ("readChangeFeed", "readChangeData")
 _RANGE = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")

@@ -1,11 +1,88 @@
-"""Columns that only Spark can compute for a table's rules."""
+"""Columns that only Spark can compute for a table's rules: generated columns and defaults.
+
+Spark resolves their expressions when they are declared.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping
 
-from pyspark.sql import DataFrame
+import orjson
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from trilake.delta.protocol.schema import StructField, StructType
+from trilake.delta.rules.defaults import default_expression, parse_default
+from trilake.delta.scan.generated import generation_expression, parse_generated
+from trilake.errors import ExpressionError
+from trilake.spark.delta.storing.assignment_rules import holds_all
+from trilake.spark.scan.columns import empty_frame
+from trilake.spark.session.compat import error_condition, is_connect
+from trilake.spark.session.internals import query_execution
+from trilake.spark.session.schemas import to_spark
+
+#: delta-spark's error condition, by the beginning of Spark's.
+_CONDITIONS = {
+    "DATATYPE_MISMATCH.CAST": "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH",
+    "UNRESOLVED_COLUMN": "DELTA_INVALID_GENERATED_COLUMN_REFERENCES",
+    "INVALID_WHERE_CONDITION": "DELTA_AGGREGATE_IN_GENERATED_COLUMN",
+    "UNSUPPORTED_GENERATOR": "DELTA_UNSUPPORTED_EXPRESSION_GENERATED_COLUMN",
+    "INVALID_NON_DETERMINISTIC_EXPRESSIONS": "DELTA_NON_DETERMINISTIC_EXPRESSION_IN_GENERATED_COLUMN",
+}
+
+
+def judge_generated(spark: SparkSession, schema: StructType) -> None:
+    """Let Spark resolve the generated columns of a new table that the embedded engine does not support.
+
+    Raises ``ExpressionError`` if one cannot be resolved, is not a single value of the column's type, is not
+    deterministic, or calls a UDF of this session.
+    """
+    expressions = [(f, sql) for f in schema.fields if (sql := generation_expression(f)) is not None]
+    unknown = [(f, sql) for f, sql in expressions if parse_generated(f, sql, schema, _NOW).expression is None]
+    if not unknown:
+        return
+    inputs = empty_frame(spark, StructType(tuple(f for f in schema.fields if generation_expression(f) is None)))
+    for f, sql in unknown:
+        _judge(spark, inputs, f, sql)
+
+
+def _judge(spark: SparkSession, inputs: DataFrame, field: StructField, sql: str) -> None:
+    kind = to_spark(StructType((field,))).fields[0].dataType
+    try:
+        condition = F.expr(sql).cast(kind).isNull()
+        frame = inputs.where(condition)
+        _ = frame.schema  # a Connect server resolves names here
+        _ = inputs.join(spark.range(0).toDF("__trilake_other"), condition).schema  # refuses rand()
+    except AnalysisException as e:
+        name = error_condition(e) or ""
+        condition_name = next((delta for spark, delta in _CONDITIONS.items() if name.startswith(spark)), name or None)
+        raise ExpressionError(
+            f"generated column {field.name} ({sql[:200]}) cannot be computed: {str(e).splitlines()[0]}",
+            column=field.name,
+            condition=condition_name,
+        ) from e
+    if calls_of_users(spark, frame):
+        raise ExpressionError(
+            f"generated column {field.name} ({sql[:200]}) calls a function that is registered only in this session",
+            help="use functions that every session has",
+            column=field.name,
+            condition="DELTA_UDF_IN_GENERATED_COLUMN",
+        )
+
+
+def calls_of_users(spark: SparkSession, frame: DataFrame) -> bool:
+    """Whether the condition of a frame calls a UDF, as far as Spark shows that."""
+    if is_connect(spark):
+        return False
+    try:
+        nodes = orjson.loads(query_execution(frame).analyzed().condition().toJSON())
+    except (Py4JError, orjson.JSONDecodeError):
+        return False
+    return any("UDF" in str(n.get("class", "")) for n in nodes)
 
 
 def with_stages(rows: DataFrame, stages: Iterable[Mapping[str, str]]) -> DataFrame:
@@ -16,3 +93,45 @@ def with_stages(rows: DataFrame, stages: Iterable[Mapping[str, str]]) -> DataFra
     for stage in stages:
         rows = rows.withColumns({name: F.expr(sql) for name, sql in stage.items()})
     return rows
+
+
+_NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def judge_defaults(spark: SparkSession, schema: StructType) -> None:
+    """Call :func:`judge_default` for the defaults of a new table that the embedded engine does not support."""
+    for f in schema.fields:
+        sql = default_expression(f)
+        if sql is not None and parse_default(f, sql, _NOW) is None:
+            judge_default(spark, f, sql)
+
+
+def judge_default(spark: SparkSession, field: StructField, sql: str) -> None:
+    """Let Spark resolve a column's default, before rows need it.
+
+    Raises ``ExpressionError`` if it cannot be resolved, is not a single value of the column's type, or calls a UDF of
+    this session.
+    """
+    kind = to_spark(StructType((field,))).fields[0].dataType
+    try:
+        where = spark.range(0).select().where(F.expr(sql).cast(kind).isNull())
+        _ = where.schema  # a Connect server resolves names here
+        data_type = where.select(F.expr(sql)).schema.fields[0].dataType
+    except AnalysisException as e:
+        raise _refused(field, sql, str(e).splitlines()[0], "UNRESOLVED_EXPRESSION") from e
+    flat = isinstance(data_type, T.AtomicType) and isinstance(kind, T.AtomicType)
+    numbers = isinstance(data_type, T.NumericType) and isinstance(kind, T.NumericType)
+    if flat and not numbers and not holds_all(kind, data_type):
+        reason = f"it is of type {data_type.simpleString()}, the column of type {kind.simpleString()}"
+        raise _refused(field, sql, reason, "DATA_TYPE")
+    if calls_of_users(spark, where):
+        raise _refused(field, sql, "it calls a function that is registered only in this session", "NOT_CONSTANT")
+
+
+def _refused(field: StructField, sql: str, reason: str, condition: str) -> ExpressionError:
+    return ExpressionError(
+        f"the default of column {field.name} ({sql[:200]}) cannot be computed: {reason}",
+        help="use constants, and functions that every session has",
+        column=field.name,
+        condition=f"INVALID_DEFAULT_VALUE.{condition}",
+    )

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.rules.zones import may_depend_on_zone
+from trilake.delta.rules.constraints import may_depend_on_zone
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import FilterError, InvalidArgumentError
 from trilake.expr import parse_filter

@@ -23,9 +23,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.stream.sink import BatchId, commit_batch, query_id
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.options import Options
+from trilake.spark.session.options import Options, checkpoint_of
 from trilake.spark.session.sources.api import DataSourceStreamArrowWriter, WriterCommitMessage
-from trilake.spark.session.stream_options import checkpoint_of
 from trilake.storage import open_store
 
 _log = logging.getLogger("trilake.spark")

@@ -37,7 +37,7 @@ from trilake.spark.session.sources.api import (
     SupportsTriggerAvailableNow,
 )
 from trilake.spark.session.sources.packing import pack_files
-from trilake.spark.session.sources.rows import as_declared
+from trilake.spark.session.sources.rows_source import as_declared
 from trilake.storage import open_store
 
 #: Options that limit a batch.

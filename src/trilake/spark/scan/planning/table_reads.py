@@ -9,7 +9,7 @@ reader uses.  The mark names the table and the version, and leads to the scan's 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -19,8 +19,8 @@ from weakref import WeakValueDictionary
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
-from trilake.delta.commit.conflicts import ReadSet
-from trilake.spark.scan.roots import is_root
+from trilake.delta.commit.conflicts import ReadAt, ReadSet
+from trilake.spark.scan.frame_tables import is_root
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import relation_options, say_once
 
@@ -121,3 +121,32 @@ def _together(parts: Sequence[ReadSet]) -> ReadSet:
     for part in parts:
         out = out.beside(part)
     return out
+
+
+@contextmanager
+def reads_besides(frames: Iterable[DataFrame], uri: str, version: int) -> Iterator[Callable[[], ReadSet]]:
+    """Yield a function that returns the other reads of the table, once the rows have been computed in the block.
+
+    Parameters
+    ----------
+    frames: frames that together contain all expressions of the command.
+    uri, version: the table and its version at the start of the command.
+    """
+    of_scans = {
+        (reads.version if notes is None else notes.version, notes)
+        for reads in (own_reads(frame, uri) for frame in frames)
+        for notes in reads.notes
+    }
+    with ExitStack() as stack:
+        watched = [(at, stack.enter_context(OwnReads(at, (notes,)).watched())) for at, notes in of_scans]
+
+        def read() -> ReadSet:
+            out = ReadSet()
+            for at, tell in watched:
+                part = tell()
+                if not part.blind and at is not None and at != version:
+                    part = part.beside(ReadSet(elsewhere=(ReadAt(at, part),)))
+                out = out.beside(part)
+            return out
+
+        yield read

@@ -22,7 +22,7 @@ from trilake.spark.session.runner import map_in_arrow, task_rows
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, DataSourceReader, DataSourceStreamWriter
 from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.session.storage import check_shared
-from trilake.spark.session.void_types import with_arrow_types
+from trilake.spark.session.type_tree import with_arrow_types
 
 
 def source_frame(

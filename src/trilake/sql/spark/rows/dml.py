@@ -20,9 +20,8 @@ from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_
 from trilake.spark.delta.storing.store_assignment import stored
 from trilake.spark.delta.update import update_rows
 from trilake.spark.session.schemas import to_spark
-from trilake.sql.parser.defaults import default_or
 from trilake.sql.parser.delete_update import DeleteOrUpdate, Truncate
-from trilake.sql.parser.expressions import has_query, requalified, split_names
+from trilake.sql.parser.expressions import default_or, has_query, requalified, split_names
 from trilake.sql.parser.insert import partition_condition
 from trilake.sql.parser.projections import by_column
 from trilake.sql.spark.rows.plain_changes import delete_plainly, update_plainly

@@ -19,8 +19,8 @@ from trilake.spark.delta.storing.assignment_rules import named_columns
 from trilake.spark.session.analysis_errors import unsupported_error
 from trilake.sql.parser.expressions import requalified, split_names, unqualified
 from trilake.sql.parser.merge import Merge, Values, When
-from trilake.sql.parser.numbers import MERGE, numbers
 from trilake.sql.parser.projections import Beside, by_column
+from trilake.sql.parser.statements import MERGE, numbers
 from trilake.sql.parser.tokens import tokenize
 from trilake.sql.spark.rows.dml import Named
 from trilake.sql.spark.rows.plain_changes import merge_by_keys

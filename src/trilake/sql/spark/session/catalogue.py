@@ -20,7 +20,7 @@ from trilake.spark.delta.names.entries import (
 )
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.spark.session import jvm
-from trilake.sql.spark.session.cache import uncache
+from trilake.sql.spark.session.frames import uncache
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, full_parts
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from trilake.common.text import quote_parts
 from trilake.spark.live_frames.frames import follows
 from trilake.spark.patches.recorder import Action
-from trilake.spark.scan.whole_tables import note_whole_table, whole_table
+from trilake.spark.scan.frame_tables import note_whole_table, whole_table
 from trilake.sql.parser.cursor import name_parts
 from trilake.sql.parser.paths import place
 from trilake.sql.parser.projections import parse_projection

@@ -15,6 +15,7 @@ from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.delta.settings import session_log
+from trilake.spark.live_frames.columns import is_in_cache
 from trilake.spark.live_frames.versions import ReadVersion, note_version, version_to_read
 from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.settings import session_time_ms
@@ -154,3 +155,31 @@ def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFr
         else:
             options[f"{which}Timestamp"] = iso(session_time_ms(session.spark, str(bound)))
     return load_delta(session.spark, target.path, options)
+
+
+def cache(session: SqlSession, target: Target, level: Any = None, *, fill: bool = False) -> None:
+    """Cache a table's rows in Spark, on the first read or, with ``fill``, now; ``level`` is a storage level."""
+    uncache(session, target)
+    frame = frame_of(session, target)
+    frame = frame.cache() if level is None else frame.persist(level)
+    if fill:
+        frame.count()
+    session.cached[_key(target)] = frame
+
+
+def uncache(session: SqlSession, target: Target) -> None:
+    """Remove a table's rows from Spark's cache."""
+    frame = session.cached.pop(_key(target), None)
+    if frame is not None:
+        frame.unpersist()
+
+
+def is_cached(session: SqlSession, target: Target) -> bool:
+    """Whether a read of the newest version uses Spark's cache."""
+    return is_in_cache(frame_of(session, target))
+
+
+def _key(target: Target) -> tuple[str, ...]:
+    if target.entry is None:
+        return target.format, target.path, target.at or ""
+    return target.entry.database.lower(), target.entry.table.lower()

@@ -21,10 +21,10 @@ from trilake.spark.session.compat import parse_release
 from trilake.sql.parser.candidates import candidates
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.expressions import names_in
-from trilake.sql.parser.kinds import QUERIES, kind
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.paths import place
 from trilake.sql.parser.places import Edit, Edited
+from trilake.sql.parser.statements import QUERIES, kind
 from trilake.sql.parser.tokens import AFTER_RELATION, Token, tokenize
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.frames import changes_of, frame_of, moment_ms, stream_of

@@ -11,7 +11,7 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import InvalidArgumentError, UnsupportedSparkError, masked
 from trilake.spark.delta.reading.conditions import violation_finder
 from trilake.spark.delta.storing.assignment_rules import is_case_sensitive
-from trilake.spark.delta.storing.defaults import judge_default
+from trilake.spark.delta.storing.computed import judge_default
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.settings import is_utc
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES

@@ -13,18 +13,66 @@ Other errors stay Spark's.  At level INFO, the log ``trilake.spark`` has Spark's
 
 from __future__ import annotations
 
+import importlib
 import logging
 import re
+from collections.abc import Callable, Iterator
 from functools import partial
+from types import ModuleType
 from typing import Any
 
-from trilake.errors import CorruptFileError, MissingFileError, SchemaMismatchError
+from trilake.errors import CorruptFileError, MissingFileError, SchemaMismatchError, TrilakeError
 from trilake.parquet.files import UNREADABLE_HELP
-from trilake.spark.patches.converted_errors import converters, error_message, first_cause
+from trilake.spark.patches.chains import classes, is_connect_class
 from trilake.spark.patches.recorder import Action, patch
-from trilake.spark.scan.roots import is_read
-from trilake.spark.session.analysis_errors import job_error
-from trilake.spark.session.job_errors import error_at_end
+from trilake.spark.scan.frame_tables import is_read
+from trilake.spark.session.analysis_errors import job_error, stream_error
+from trilake.spark.session.job_errors import error_at_end, error_in
+
+#: Modules with ``convert_exception``: for classic sessions and for Spark Connect.
+_CONVERTERS = ("pyspark.errors.exceptions.captured", "pyspark.sql.connect.client.core")
+#: Java's wrappers of errors from other threads, such as those of scalar subqueries.
+_PASSED_ON = ("Exception thrown in awaitResult", "java.util.concurrent.ExecutionException")
+#: Separates a message from the server's stack traces in Spark Connect.
+_TRACES = "\n\nJVM stacktrace:"
+
+
+def converters() -> Iterator[ModuleType]:
+    """The modules of this PySpark that have a ``convert_exception``."""
+    for name in _CONVERTERS:
+        try:
+            yield importlib.import_module(name)
+        except ImportError:  # Spark Connect's dependencies are not installed
+            continue
+
+
+def error_message(convert: Callable[[], BaseException], error: Any) -> str:
+    r"""The message of an error that ``convert`` is about to convert, without Java's stack traces.
+
+    >>> error_message(lambda: OSError("[A] no\n\nJVM stacktrace:\nCaused by: java.io.IOException"), object())
+    '[A] no'
+    """
+    if not hasattr(error, "toString"):
+        return str(convert()).partition(_TRACES)[0]
+    message = str(error.toString())
+    while any(p in message.partition("\n")[0] for p in _PASSED_ON) and (cause := error.getCause()) is not None:
+        error, message = cause, str(cause.toString())
+    return message
+
+
+def first_cause(convert: Callable[[], BaseException], error: Any) -> str:
+    r"""The root cause of an error: its Java class and message.
+
+    >>> raised = OSError("[A] no\n\nJVM stacktrace:\n...\nCaused by: java.io.IOException: full\n\tat x")
+    >>> first_cause(lambda: raised, object())
+    'java.io.IOException: full'
+    """
+    if not hasattr(error, "toString"):
+        return str(convert()).rpartition("Caused by: ")[2].partition("\n")[0]
+    while (cause := error.getCause()) is not None:
+        error = cause
+    return str(error.toString())
+
 
 _log = logging.getLogger("trilake.spark")
 
@@ -105,3 +153,51 @@ def damaged_file(message: str, cause: str) -> CorruptFileError | None:
 
 def _trilake_file(message: str) -> str | None:
     return next((f for f in _FILE.findall(message) if is_read(f)), None)
+
+
+#: The prefixes of the message of a failed query: in the JVM, and in Spark Connect.
+_STOPPED = ("org.apache.spark.sql.streaming.StreamingQueryException", "[STREAM_FAILED]")
+_QUERY = re.compile(r"\[id = ([0-9a-f-]{36}), runId = ")
+
+
+def patch_stream_errors() -> None:
+    """Patch PySpark's conversion of errors and ``query.exception``.  Idempotent."""
+    for module in converters():
+        patch(module, "convert_exception", _converted_in_stream)
+    for cls in classes("query"):
+        patch(cls, "exception", _exception_of_connect if is_connect_class(cls) else _exception)
+
+
+def _converted_in_stream(original: Any, error: Any, *args: Any, **kwargs: Any) -> Action | None:
+    message = error_message(partial(original, *args, **kwargs), error)
+    return _raise_stream_error(message, stopped_by(message)) if message.startswith(_STOPPED) else None
+
+
+def _exception(original: Any, query: Any) -> Action | None:
+    raised = query._jsq.exception()
+    if raised.isEmpty():
+        return None
+    message = str(raised.get().toString())
+    return _raise_stream_error(message, stopped_by(message))
+
+
+def _exception_of_connect(original: Any, query: Any) -> Action | None:
+    raised = original()
+    message = str(raised)
+    return None if raised is None else _raise_stream_error(message, stopped_by(message))
+
+
+def _raise_stream_error(message: str, error: TrilakeError | None) -> Action | None:
+    if error is None:
+        return None
+    _log.info("a query stopped: %s", message)
+    return lambda: stream_error(error)
+
+
+def stopped_by(message: str) -> TrilakeError | None:
+    """The trilake error in the message of a failed query, with the query's ID."""
+    error = error_in(message)
+    query = _QUERY.search(message)
+    if error is not None and query is not None:
+        error.context["query"] = query[1]
+    return error

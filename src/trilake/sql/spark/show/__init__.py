@@ -1,5 +1,0 @@
-"""DESCRIBE and SHOW."""
-
-from trilake.common.extras import need
-
-need("pyspark", "statements in a session")
