@@ -13,7 +13,8 @@ from tests.cli.running import run
 from trilake.cli.app import application
 from trilake.cli.exits import Exit, Problem
 from trilake.cli.output import ConsoleOutput, JsonOutput, output
-from trilake.cli.values import printable_json, printable_lines, python_values
+from trilake.cli.text import printable_json, printable_lines
+from trilake.cli.values import python_values
 from trilake.common.text import printable
 
 ROOT = Path(__file__).resolve().parents[2]

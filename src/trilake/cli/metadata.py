@@ -2,68 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 import typer
 
 from trilake.cli.options import Filter, Format, Json, StorageOptions, Timestamp, Uri, Version
 from trilake.cli.output import output
 from trilake.cli.tables import key_values, opened, upkeep_of
-from trilake.cli.values import cell
-from trilake.common.text import format_size, plural, printable
+from trilake.common.text import format_size
 
 if TYPE_CHECKING:
     from trilake.table.table import Table
-
-
-def log_lines(entries: Iterable[dict[str, Any]], most: int) -> Iterator[str]:
-    """Format log entries: a line per version, followed by at most ``most`` actions; 0 for all."""
-    for entry in entries:
-        yield f"version {entry['version']}  {printable(entry['file'])}"
-        actions = entry["actions"]
-        for action in actions[: most or None]:
-            for name, content in action.items():
-                yield f"  {printable(name):<14} {_brief(name, content)}"
-        remaining = len(actions) - most
-        if most and remaining > 0:
-            yield f"  ... and {plural(remaining, 'more action')} (--actions 0 shows all)"
-
-
-def _brief(name: str, content: Any) -> str:
-    if not isinstance(content, dict):
-        return cell(content)
-    if name in ("add", "remove", "cdc"):
-        return _file_line(content)
-    return "  ".join(f"{printable(str(k))}={_short(v)}" for k, v in content.items() if v not in (None, {}, []))
-
-
-def _short(value: Any) -> str:
-    string = cell(value)
-    return string if len(string) <= 300 else f"{string[:300]}... ({len(string):,} characters; --json shows all)"
-
-
-def _file_line(action: dict[str, Any]) -> str:
-    parts = [cell(action.get("path"))]
-    size = action.get("size")
-    if isinstance(size, int):
-        parts.append(format_size(size))
-    stats = action.get("stats")
-    if isinstance(stats, str):
-        try:
-            rows = orjson.loads(stats).get("numRecords")
-        except (orjson.JSONDecodeError, AttributeError):
-            rows = None
-        if rows is not None:
-            parts.append(f"{cell(rows)} rows")
-    if action.get("deletionVector"):
-        vector = action["deletionVector"]
-        parts.append(f"{cell(vector.get('cardinality') if isinstance(vector, dict) else vector)} rows deleted")
-    if action.get("dataChange") is False:
-        parts.append("no data change")
-    return "  ".join(parts)
-
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="How many to show; 0 for all.")]
 
@@ -195,6 +145,8 @@ def log(
     json: Json = False,
 ) -> None:
     """Show the log, action by action, newest version first; with --json, each action as stored."""
+    from trilake.cli.actions import log_lines
+
     table = opened(uri, format, None, None, option)
     entries = upkeep_of(table).log(table, start, end, limit)
     if json:

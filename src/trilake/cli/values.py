@@ -1,4 +1,9 @@
-"""Convert Arrow columns to JSON values, and values to escaped strings for table cells and lines."""
+"""Convert Arrow columns to JSON values, and values to strings for table cells.
+
+JSON has no timestamps, decimals, bytes or NaN, so these become strings: timestamps and intervals in ISO format (UTC
+with a ``Z``), decimals as digits, bytes in base64, ``NaN``, ``Infinity`` and ``-Infinity``.  A map is a list of
+``{"key", "value"}``.
+"""
 
 from __future__ import annotations
 
@@ -11,36 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.cli.text import printable_json
 from trilake.common.arrow_types import is_list
-from trilake.common.text import hides, printable
-
-
-def printable_lines(string: str) -> str:
-    r"""Like :func:`trilake.common.text.printable`, but keep line ends.
-
-    >>> printable_lines("a\nb\x07")
-    'a\nb\\x07'
-    """
-    return "\n".join(printable(line) for line in string.split("\n"))
-
-
-def printable_json(string: str) -> str:
-    r"""Escape JSON for a terminal; its value stays the same.
-
-    >>> printable_json('{"a": "x\u202e\x9b"}')
-    '{"a": "x\\u202e\\u009b"}'
-    """
-    return "\n".join(
-        line if line.isprintable() else "".join(_json_escape(c) if hides(c) else c for c in line)
-        for line in string.split("\n")
-    )
-
-
-def _json_escape(character: str) -> str:
-    if character in "\t\r":  # layout: inside strings, JSON escapes them
-        return character
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+from trilake.common.text import printable
 
 
 def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:

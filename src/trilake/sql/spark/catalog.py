@@ -19,7 +19,6 @@ from trilake.sql.spark.session.frames import cache, frame_of, head_of, is_cached
 from trilake.sql.spark.session.problems import errors_of_spark
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, exists, path_target, resolve
-from trilake.sql.spark.show import shown_type
 from trilake.table.registry import format_of_provider
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
 def columns(session: SqlSession, target: Target) -> list[Column]:
     """The table's current columns."""
+    from trilake.sql.spark.show import shown_type
+
     if target.format != "delta":
         return [_column(f.name, f.dataType.simpleString()) for f in frame_of(session, target).schema.fields]
     head = head_of(session, target)
