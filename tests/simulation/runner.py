@@ -79,11 +79,11 @@ def one_thread() -> Iterator[None]:
     import trilake.delta.commands.optimize.footers as footers
     import trilake.delta.commands.optimize.rewrite as rewrite
     import trilake.delta.commands.rows.row_changes as row_changes
-    import trilake.delta.commands.rows.taken_rows as taken_rows
     import trilake.delta.scan.read as read
     import trilake.lance.scan.scan as scan
     import trilake.lance.v1.data_file_writer as data_file_writer
     import trilake.storage.ownership as ownership
+    from trilake.delta.commands.rows import removal
 
     cpus, io = pa.cpu_count(), pa.io_thread_count()
     patches: list[Any] = [
@@ -93,7 +93,7 @@ def one_thread() -> Iterator[None]:
         mock.patch.object(scan, "THREADS", 1),
         *(
             mock.patch.object(module, "ThreadPoolExecutor", _OneThread)
-            for module in (curve_order, footers, rewrite, row_changes, taken_rows, data_file_writer, scan, ownership)
+            for module in (curve_order, footers, rewrite, row_changes, removal, data_file_writer, scan, ownership)
         ),
     ]
     for patch in patches:

@@ -15,7 +15,7 @@ from tests.delta.tables import add, lines, log_of, remove
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import Touched, decoded_paths, file_keys
+from trilake.delta.log.replay import NewerFiles, decoded_paths, file_keys
 from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol import commits
@@ -231,7 +231,7 @@ def test_files_that_newer_actions_touch_are_left_out(old: list[tuple[str, int]],
 
     touched = {(_canonical(p), v) for p, v in new}
     expected = [p for p, v in old if (_canonical(p), v) not in touched]
-    found = Touched(actions(new[:2]), actions([]), actions(new[2:])).left_of(actions(old))
+    found = NewerFiles(actions(new[:2]), actions([]), actions(new[2:])).left_of(actions(old))
     assert found["path"].to_pylist() == expected
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from trilake.delta.commands.rows.row_changes import touched_files, whole_rows
+from trilake.delta.commands.rows.row_changes import changed_files, whole_rows
 from trilake.delta.scan.parquet_rows import as_dictionaries, as_strings, dictionary_columns, rows_as_stored, rows_at
 from trilake.delta.scan.read import read_positions
 from trilake.delta.table import ArrowDeltaTable
@@ -56,7 +56,7 @@ def _rows(batches: Any) -> list[tuple[int, dict[str, Any]]]:
 def test_rows_by_place(tmp_path: Path) -> None:
     table = _table(tmp_path)
     plan = whole_rows(table.snapshot)
-    for source in touched_files(table.snapshot, [0, 1]):
+    for source in changed_files(table.snapshot, [0, 1]):
         everything = _rows(read_positions(table.log.store, source.file, plan))
         assert _rows(rows_as_stored(table.log.store, source.file, plan)) == everything
         for wanted in ([0], [2499, 2500, 9999], [7000], list(range(0, 10_000, 3)), []):
@@ -66,7 +66,7 @@ def test_rows_by_place(tmp_path: Path) -> None:
 
 def test_few_texts_stay_dictionaries(tmp_path: Path) -> None:
     table = _table(tmp_path)
-    (source, _) = touched_files(table.snapshot, [0, 1])
+    (source, _) = changed_files(table.snapshot, [0, 1])
     with pa.OSFile(str(tmp_path / source.file.path)) as data:
         file = open_parquet(data)
         assert dictionary_columns(file.metadata, checked_footer(data, file)) == ["few"]
@@ -127,7 +127,7 @@ def test_deleted_rows_stay_deleted(tmp_path: Path) -> None:
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     table = _table(tmp_path)
     plan = whole_rows(table.snapshot)
-    first, second = touched_files(table.snapshot, [0, 1])
+    first, second = changed_files(table.snapshot, [0, 1])
     (tmp_path / first.file.path).unlink()
     path = tmp_path / second.file.path
     path.write_bytes(path.read_bytes()[:-100])

@@ -100,7 +100,7 @@ def update_manifests(
         ) from e
 
 
-def _bring_up_to_date(log: DeltaLog, snapshot: Snapshot, touched: set[str] | None) -> ManifestResult:
+def _bring_up_to_date(log: DeltaLog, snapshot: Snapshot, changed: set[str] | None) -> ManifestResult:
     """Update the manifests of some partition folders, or of all.
 
     Another writer may commit and write its manifests first, which this call then overwrites.  So it checks the log
@@ -110,7 +110,7 @@ def _bring_up_to_date(log: DeltaLog, snapshot: Snapshot, touched: set[str] | Non
     while True:
         manifests = _manifests(snapshot)
         existing = set(_existing(log.store))
-        folders = touched
+        folders = changed
         # If a manifest is missing, or its folder spells its value differently, write all.
         if folders is None or not existing or not existing <= manifests.keys() | folders:
             folders = manifests.keys() | existing

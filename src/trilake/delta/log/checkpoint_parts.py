@@ -375,6 +375,8 @@ def _retention_ms(version: Head) -> int | None:
 def _streamed(log: DeltaLog, pending: PendingSnapshot, kept: Callable[[pa.Table], pa.Table]) -> FilePieces:
     for files in live_files(log, pending):
         yield "add", files
-    older = map(pending.touched.left_of, checkpoint_pieces(log.store, pending.segment, log.engine.query, "remove"))
+    older = map(
+        pending.newer_files.without_newer, checkpoint_pieces(log.store, pending.segment, log.engine.query, "remove")
+    )
     for removes in chain(older, [pending.newer.removes]):
         yield "remove", kept(removes)

@@ -29,7 +29,7 @@ def live_files(log: DeltaLog, pending: PendingSnapshot, selection: Selection | N
     Raises ``MaybeTwiceError`` after the last piece if a file may be listed twice.
     """
     read = checkpoint_pieces(log.store, pending.segment, log.engine.query, selection=selection)
-    older = map(pending.touched.left_of, read)
+    older = map(pending.newer_files.without_newer, read)
     path_hashes = np.empty(0, np.uint64)
     for piece in chain(older, [pending.newer.adds]):
         yield piece

@@ -30,7 +30,7 @@ from trilake.delta.log.commit_times import (
     too_old,
 )
 from trilake.delta.log.last_checkpoint import CheckpointHint
-from trilake.delta.log.replay import State, Touched, apply, apply_rare, refuse_paths_twice, unreconciled
+from trilake.delta.log.replay import NewerFiles, State, apply, apply_rare, refuse_paths_twice, unreconciled
 from trilake.delta.log.segment import (
     LAST_CHECKPOINT,
     LOG,
@@ -345,7 +345,7 @@ class DeltaLog:
             if not old.num_rows:
                 return loaded.state.removes
             batch = self._parse(segment.commits)
-            untouched = Touched(batch.add, batch.remove).left_of(old)
+            untouched = NewerFiles(batch.add, batch.remove).without_newer(old)
             return pa.concat_tables([untouched, loaded.state.removes])
 
         return self._past_damage(snapshot.segment, read)

@@ -296,13 +296,13 @@ def _without(files: pa.Table, keys: pa.Array, keys_of: KeysOf) -> pa.Table:
     return files.filter(pc.invert(is_dropped)) if pc.any(is_dropped).as_py() else files
 
 
-class Touched:
+class NewerFiles:
     """The files that newer actions refer to; these actions replace older ones."""
 
     def __init__(self, *newer: pa.Table) -> None:
         self._newer = [t.select(_KEY_FIELDS) for t in newer]  # sent to Spark tasks
 
-    def left_of(self, files: pa.Table) -> pa.Table:
+    def without_newer(self, files: pa.Table) -> pa.Table:
         """``files`` without those that newer actions touch."""
         if self._vectors or _has_vectors(files):
             return _without(files, self._plain, _plain_keys)

@@ -8,7 +8,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from trilake.delta.engine import Engine
-from trilake.delta.log.replay import State, Touched, apply, empty_state
+from trilake.delta.log.replay import NewerFiles, State, apply, empty_state
 from trilake.delta.log.segment import LogSegment
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
 from trilake.delta.protocol.column_mapping import check_mode
@@ -80,9 +80,9 @@ class PendingSnapshot(Head):
         return apply(empty_state(), self.actions)
 
     @cached_property
-    def touched(self) -> Touched:
+    def newer_files(self) -> NewerFiles:
         """The files that these commits touch."""
-        return Touched(self.actions.add, self.actions.remove)
+        return NewerFiles(self.actions.add, self.actions.remove)
 
 
 def check_complete(head: Head) -> None:

@@ -21,7 +21,7 @@ from trilake.delta.log.checkpoint import Choice, Share, checkpoint_actions, comp
 from trilake.delta.log.checkpoint_selection import Bits, GroupBounds, Leaf, Selection, has_leaf
 from trilake.delta.log.live_files import MaybeTwiceError, live_files
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import Touched, any_twice, empty_state, hashes, one_spelling
+from trilake.delta.log.replay import NewerFiles, any_twice, empty_state, hashes, one_spelling
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.delta.scan.checkpoint_filter import CheckpointFilter
 from trilake.delta.scan.scan import skip_files, stated_rows
@@ -183,12 +183,12 @@ class Narrowed:
 class ShareFilter:
     """Finds the files of a share that may hold a row for which a filter is true, in any process.
 
-    ``head`` is the version without files, ``touched`` are the files that later commits touch.
+    ``head`` is the version without files, ``newer`` are the files that later commits touch.
     """
 
     store: Store
     head: Head
-    touched: Touched
+    newer: NewerFiles
     filter: Filter
     selection: CheckpointFilter
 
@@ -199,7 +199,7 @@ class ShareFilter:
         for piece in share.pieces(self.store, self.head.engine.query, choice=choice):
             count += piece.num_rows
             size += int(pc.sum(piece["size"]).as_py() or 0)
-            remaining = with_files(self.head, self.touched.left_of(piece))
+            remaining = with_files(self.head, self.newer.without_newer(piece))
             matches.append(possible_files(remaining, self.filter))
         return Narrowed(pa.concat_tables(matches), count + choice.skipped, None if choice.skipped else size)
 
@@ -213,7 +213,7 @@ def narrowed_by_jobs(log: DeltaLog, pending: PendingSnapshot, filter: Filter, jo
     """
     store, segment = log.store, pending.segment
     head = Head(pending.uri, pending.version, pending.state, segment, pending.engine.for_tasks())
-    work = ShareFilter(store, head, pending.touched, filter, checkpoint_filter(pending, filter))
+    work = ShareFilter(store, head, pending.newer_files, filter, checkpoint_filter(pending, filter))
     newer = possible_files(with_files(pending, pending.newer.adds), filter)
     try:
         rare = checkpoint_actions(store, segment)

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from trilake.delta.commands.optimize.curve_order import SAMPLE_ROWS, Ranges, divided, in_curve_order, sample_indexes
 from trilake.delta.commands.optimize.rewrite import Bin, Rewrite, Rewritten
-from trilake.delta.commands.rows.row_changes import TouchedFile
+from trilake.delta.commands.rows.row_changes import ChangedFile
 from trilake.delta.files.write_files import TaskWriter
 from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.runner import SparkRunner, map_in_arrow
@@ -79,9 +79,9 @@ def _size(work: Bin) -> int:
     return sum(f.file.size for f in work.files)
 
 
-def _pieces(files: Sequence[TouchedFile]) -> list[tuple[TouchedFile, ...]]:
+def _pieces(files: Sequence[ChangedFile]) -> list[tuple[ChangedFile, ...]]:
     """The files in groups, each of which one task reads."""
-    out, size = list[list[TouchedFile]](), _READ_BYTES
+    out, size = list[list[ChangedFile]](), _READ_BYTES
     for f in files:
         if size >= _READ_BYTES:
             out.append([])

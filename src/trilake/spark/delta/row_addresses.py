@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from trilake.delta.commands.rows.row_changes import TouchedFile, row_columns, touched_files
+from trilake.delta.commands.rows.row_changes import ChangedFile, changed_files, row_columns
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.store_assignment import assign_batch
@@ -169,7 +169,7 @@ def _through_arrow(
             T.StructField(ROW, T.LongType()),
         ]
     )
-    tasks = [replace(f, number=n) for n, f in enumerate(touched_files(snapshot, chosen))]
+    tasks = [replace(f, number=n) for n, f in enumerate(changed_files(snapshot, chosen))]
     return task_rows(spark, _Read(store, plan), tasks, types)
 
 
@@ -180,7 +180,7 @@ class _Read:
     store: Store
     plan: ReadPlan
 
-    def __call__(self, task: TouchedFile) -> Iterator[pa.RecordBatch]:
+    def __call__(self, task: ChangedFile) -> Iterator[pa.RecordBatch]:
         for positions, batch in read_positions(self.store, task.file, self.plan):
             rows = batch.select(list(self.plan.output))
             rows = rows.append_column(FILE, pa.repeat(pa.scalar(task.number, pa.int32()), rows.num_rows))

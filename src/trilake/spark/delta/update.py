@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 
 from trilake.common.text import quote_name
 from trilake.delta.commands.rows.change_result import ChangeResult
-from trilake.delta.commands.rows.removal import candidates
+from trilake.delta.commands.rows.matching_rows import candidates
 from trilake.delta.commands.rows.row_changes import RowChangeWriter, records_changes, rewrite_plan
 from trilake.delta.commands.write.assignments import assigned_once, given_columns, targets
 from trilake.delta.commands.write.update import Update, UpdatedPart, new_images, update_rules
@@ -139,7 +139,9 @@ def _update(
         outcomes = run_over_rows(rows, job, table.log, command.job_id, "update")
         other_reads = read_outside()
     # Use positions in the snapshot, not in the scan.
-    parts = [replace(p, taken={int(addressed.files[n]): rows for n, rows in p.taken.items()}) for p in outcomes]
+    parts = [
+        replace(p, removed_rows={int(addressed.files[n]): rows for n, rows in p.removed_rows.items()}) for p in outcomes
+    ]
     return command.finish(files, parts, SparkRunner(spark), other_reads=other_reads)
 
 

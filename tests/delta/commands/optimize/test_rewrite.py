@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 import trilake
 from trilake.delta.commands.optimize.rewrite import in_turn
-from trilake.delta.commands.rows.row_changes import TouchedFile
+from trilake.delta.commands.rows.row_changes import ChangedFile
 from trilake.delta.files.file_writer import ParquetFile
 from trilake.delta.scan.read import packs
 from trilake.delta.scan.scan import FileTask
 from trilake.storage import open_store
 
 
-def files_of(sizes: list[int]) -> list[TouchedFile]:
-    return [TouchedFile(i, FileTask(f"{i}.parquet", size, {})) for i, size in enumerate(sizes)]
+def files_of(sizes: list[int]) -> list[ChangedFile]:
+    return [ChangedFile(i, FileTask(f"{i}.parquet", size, {})) for i, size in enumerate(sizes)]
 
 
 @given(st.lists(st.integers(0, 1 << 24), max_size=300), st.integers(0, 100))
@@ -33,7 +33,7 @@ def test_packs_hold_every_file_once_and_no_more_than_they_may(sizes: list[int], 
         assert len(pack) == 1 or sum(item.file.size for item in pack) <= 8 << 20
 
 
-def rows_of(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+def rows_of(pack: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
     for item in pack:
         yield pa.record_batch({"x": [item.number, item.number]})
 
@@ -50,7 +50,7 @@ def test_few_files_are_read_one_by_one() -> None:
 
 
 def test_large_rows_of_small_files_do_not_all_wait_together() -> None:
-    def wide(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+    def wide(pack: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
         for _ in pack:
             yield pa.record_batch({"x": [b"x" * (1 << 20)]})
 
@@ -58,7 +58,7 @@ def test_large_rows_of_small_files_do_not_all_wait_together() -> None:
 
 
 def test_an_error_in_a_pack_reaches_the_caller_and_ends_the_threads() -> None:
-    def broken(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+    def broken(pack: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
         if any(item.number == 700 for item in pack):
             raise OSError("gone")
         return rows_of(pack)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import trilake
-from trilake.delta.commands.rows import taken_rows
+from trilake.delta.commands.rows import removal
 from trilake.delta.table import ArrowDeltaTable
 
 TRACKED = {"delta.enableRowTracking": "true", "delta.enableChangeDataFeed": "true"}
@@ -45,7 +45,7 @@ def test_files_as_large_as_the_limit_stay_alone(tmp_path: Path, monkeypatch: pyt
     uri = str(tmp_path)
     grown(uri, 5)
     sizes = opened(uri).files()["size"].to_pylist()
-    monkeypatch.setattr(taken_rows, "_TOGETHER", 2 * max(sizes))
+    monkeypatch.setattr(removal, "_TOGETHER", 2 * max(sizes))
     opened(uri).delete("n % 4 = 1")
     assert sorted(opened(uri).files()["num_records"].to_pylist()) == [3, 6, 6]
 

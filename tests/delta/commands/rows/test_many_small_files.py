@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import trilake
-from trilake.delta.commands.rows.row_changes import touched_files, whole_rows
+from trilake.delta.commands.rows.row_changes import changed_files, whole_rows
 from trilake.delta.scan.read import read_positions
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter
@@ -66,7 +66,7 @@ def _ids(place: str) -> dict[int, int]:
     table = _opened(place)
     name = table.snapshot.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
     out = {}
-    for source in touched_files(table.snapshot, range(table.snapshot.adds.num_rows)):
+    for source in changed_files(table.snapshot, range(table.snapshot.adds.num_rows)):
         for positions, rows in read_positions(table.log.store, source.file, whole_rows(table.snapshot)):
             assert source.base_row_id is not None
             fresh = pa.array(positions + source.base_row_id)

@@ -18,8 +18,8 @@ from pyroaring import BitMap64
 import trilake
 from tests.conftest import examples
 from trilake.common.runtime import SYSTEM_RUNTIME
-from trilake.delta.commands.rows.row_changes import check_changeable, commit_changes, touched_files, whole_rows
-from trilake.delta.commands.rows.taken_rows import TakenRows, take_rows
+from trilake.delta.commands.rows.removal import Removal, remove_rows
+from trilake.delta.commands.rows.row_changes import changed_files, check_changeable, commit_changes, whole_rows
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
@@ -46,9 +46,11 @@ def _first(snapshot: Snapshot) -> list[int]:
     return [orjson.loads(s)["minValues"]["id"] for s in snapshot.adds["stats"].to_pylist()]
 
 
-def _commit(log: DeltaLog, snapshot: Snapshot, taken: TakenRows, job_id: str = "job") -> Snapshot:
-    read = ReadSet(files=taken.removed, removed=taken.removed)
-    done = commit_changes(log, snapshot, "TEST", {}, taken.actions, read, taken.metrics, job_id=job_id, runtime=RUNTIME)
+def _commit(log: DeltaLog, snapshot: Snapshot, removal: Removal, job_id: str = "job") -> Snapshot:
+    read = ReadSet(files=removal.removed, removed=removal.removed)
+    done = commit_changes(
+        log, snapshot, "TEST", {}, removal.actions, read, removal.metrics, job_id=job_id, runtime=RUNTIME
+    )
     return log.snapshot(done.version)
 
 
@@ -63,17 +65,19 @@ def test_each_file_goes_its_own_way(tmp_path: Path, vectors: bool, feed: bool) -
     log, snapshot = _table(uri, {**(VECTORS if vectors else {}), **(FEED if feed else {})})
     first = _first(snapshot)
     at = {start: number for number, start in enumerate(first)}
-    touched = {at[0]: BitMap64([1, 2]), at[4]: BitMap64(range(4)), at[8]: BitMap64()}
-    taken = take_rows(log, snapshot, touched, job_id="job", change_type="delete", runtime=RUNTIME)
+    rows = {at[0]: BitMap64([1, 2]), at[4]: BitMap64(range(4)), at[8]: BitMap64()}
+    removal = remove_rows(log, snapshot, rows, job_id="job", change_type="delete", runtime=RUNTIME)
     paths = snapshot.adds["path"].to_pylist()
-    assert taken.removed == {paths[at[0]], paths[at[4]]}
-    assert (taken.rows, taken.copied) == (6, 0 if vectors else 2)
-    assert (taken.files_removed, taken.files_added) == ((1, 0) if vectors else (2, 1))
-    assert (taken.vectors_added, taken.vectors_updated, taken.vectors_removed) == ((1, 0, 0) if vectors else (0, 0, 0))
-    assert taken.change_files == (feed and not vectors)
-    assert sum("cdc" in a for a in taken.actions) == (1 if feed and not vectors else 0), "small files share one"
-    assert (taken.bytes_added > 0) != vectors
-    _commit(log, snapshot, taken)
+    assert removal.removed == {paths[at[0]], paths[at[4]]}
+    assert (removal.rows, removal.copied) == (6, 0 if vectors else 2)
+    assert (removal.files_removed, removal.files_added) == ((1, 0) if vectors else (2, 1))
+    assert (removal.vectors_added, removal.vectors_updated, removal.vectors_removed) == (
+        (1, 0, 0) if vectors else (0, 0, 0)
+    )
+    assert removal.change_files == (feed and not vectors)
+    assert sum("cdc" in a for a in removal.actions) == (1 if feed and not vectors else 0), "small files share one"
+    assert (removal.bytes_added > 0) != vectors
+    _commit(log, snapshot, removal)
     assert _ids(uri) == [0, 3, 8, 9, 10, 11]
     if feed:
         changes = trilake.open(uri).changes(3).to_pylist()  # type: ignore[attr-defined]
@@ -83,12 +87,12 @@ def test_each_file_goes_its_own_way(tmp_path: Path, vectors: bool, feed: bool) -
 def test_a_second_vector_joins_the_first_and_a_third_ends_the_file(tmp_path: Path) -> None:
     uri = str(tmp_path)
     log, snapshot = _table(uri, VECTORS, files=1)
-    snapshot = _commit(log, snapshot, take_rows(log, snapshot, {0: BitMap64([0])}, job_id="a", runtime=RUNTIME))
-    second = take_rows(log, snapshot, {0: BitMap64([2])}, job_id="b", runtime=RUNTIME)
+    snapshot = _commit(log, snapshot, remove_rows(log, snapshot, {0: BitMap64([0])}, job_id="a", runtime=RUNTIME))
+    second = remove_rows(log, snapshot, {0: BitMap64([2])}, job_id="b", runtime=RUNTIME)
     assert (second.rows, second.vectors_added, second.vectors_updated, second.vectors_removed) == (1, 1, 1, 1)
     snapshot = _commit(log, snapshot, second)
     assert _ids(uri) == [1, 3]
-    third = take_rows(log, snapshot, {0: BitMap64([1, 3])}, job_id="c", runtime=RUNTIME)
+    third = remove_rows(log, snapshot, {0: BitMap64([1, 3])}, job_id="c", runtime=RUNTIME)
     assert (third.rows, third.files_removed, third.vectors_added, third.vectors_removed) == (2, 1, 0, 1)
     assert [list(a) for a in third.actions] == [["remove"]]
     assert _commit(log, snapshot, third).adds.num_rows == 0
@@ -99,17 +103,17 @@ def test_a_whole_file_is_not_read(tmp_path: Path) -> None:
     log, snapshot = _table(uri, FEED, files=2)
     for path in snapshot.adds["path"].to_pylist():
         (tmp_path / path).unlink()
-    taken = take_rows(log, snapshot, {}, whole=[0, 1], job_id="job", change_type="delete", runtime=RUNTIME)
-    assert (taken.rows, taken.files_removed, taken.change_files) == (8, 2, False)
+    removal = remove_rows(log, snapshot, {}, whole=[0, 1], job_id="job", change_type="delete", runtime=RUNTIME)
+    assert (removal.rows, removal.files_removed, removal.change_files) == (8, 2, False)
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     log, snapshot = _table(str(tmp_path), FEED)
     files = set(tmp_path.rglob("*.parquet"))
     (tmp_path / snapshot.adds["path"][1].as_py()).write_bytes(b"no Parquet file")
-    touched = {n: BitMap64([1]) for n in range(3)}
+    rows = {n: BitMap64([1]) for n in range(3)}
     with pytest.raises(CorruptFileError):
-        take_rows(log, snapshot, touched, job_id="job", change_type="delete", runtime=RUNTIME)
+        remove_rows(log, snapshot, rows, job_id="job", change_type="delete", runtime=RUNTIME)
     assert set(tmp_path.rglob("*.parquet")) == files
 
 
@@ -123,18 +127,18 @@ def test_a_file_without_statistics_gets_the_count_that_a_vector_needs(tmp_path: 
         commit.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
     log = DeltaLog(log.store, standard_engine())
     snapshot = log.snapshot()
-    taken = take_rows(log, snapshot, {0: BitMap64([1]), 1: BitMap64(range(4))}, job_id="job", runtime=RUNTIME)
-    (add,) = [a["add"] for a in taken.actions if "add" in a]
+    removal = remove_rows(log, snapshot, {0: BitMap64([1]), 1: BitMap64(range(4))}, job_id="job", runtime=RUNTIME)
+    (add,) = [a["add"] for a in removal.actions if "add" in a]
     assert orjson.loads(add["stats"]) == {"numRecords": 4, "tightBounds": False}
-    assert taken.files_removed == 1
-    assert take_rows(log, snapshot, {}, whole=[0], job_id="job", runtime=RUNTIME).rows is None
+    assert removal.files_removed == 1
+    assert remove_rows(log, snapshot, {}, whole=[0], job_id="job", runtime=RUNTIME).rows is None
 
 
 def test_a_conflict_takes_new_files_back(tmp_path: Path) -> None:
     uri = str(tmp_path)
     log, snapshot = _table(uri, {}, files=1)
-    mine = take_rows(log, snapshot, {0: BitMap64([1])}, job_id="mine", runtime=RUNTIME)
-    _commit(log, snapshot, take_rows(log, snapshot, {0: BitMap64([2])}, job_id="theirs", runtime=RUNTIME), "theirs")
+    mine = remove_rows(log, snapshot, {0: BitMap64([1])}, job_id="mine", runtime=RUNTIME)
+    _commit(log, snapshot, remove_rows(log, snapshot, {0: BitMap64([2])}, job_id="theirs", runtime=RUNTIME), "theirs")
     read = ReadSet(removed=mine.removed)
     with pytest.raises(ConcurrentDeleteDeleteError):
         commit_changes(log, snapshot, "TEST", {}, mine.actions, read, {}, job_id="mine", runtime=RUNTIME)
@@ -147,8 +151,8 @@ def test_rows_keep_their_ids_in_a_copy(tmp_path: Path) -> None:
     log, snapshot = _table(uri, {"delta.enableRowTracking": "true"}, files=2)
     before = {first: row["baseRowId"] for first, row in zip(_first(snapshot), snapshot.adds.to_pylist(), strict=True)}
     at = _first(snapshot).index(4)
-    taken = take_rows(log, snapshot, {at: BitMap64([0, 2])}, job_id="job", runtime=RUNTIME)
-    (add,) = [a["add"] for a in taken.actions if "add" in a]
+    removal = remove_rows(log, snapshot, {at: BitMap64([0, 2])}, job_id="job", runtime=RUNTIME)
+    (add,) = [a["add"] for a in removal.actions if "add" in a]
     rows = pq.read_table(tmp_path / add["path"]).to_pydict()
     id_column = snapshot.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
     assert rows["id"] == [5, 7]
@@ -169,23 +173,23 @@ def test_append_only_tables_and_unknown_formats_are_refused(tmp_path: Path) -> N
     feed=st.booleans(),
 )
 def test_rows_taken_one_after_another(gone: list[set[int]], vectors: bool, feed: bool) -> None:
-    """Whatever is taken, in whatever steps: the rest is what a set says, and the feed says what went."""
+    """Whatever is removal, in whatever steps: the rest is what a set says, and the feed says what went."""
     store = MemoryStore(f"rows-taken-{np.random.default_rng().integers(1 << 60)}")
     log, snapshot = _table(store.uri, {**(VECTORS if vectors else {}), **(FEED if feed else {})})
     left = set(range(12))
     for step, wanted in enumerate(gone):
         table: Any = trilake.open(store.uri)
-        snapshot, touched = table.snapshot, {}
+        snapshot, rows = table.snapshot, {}
         for number, add in enumerate(snapshot.adds.to_pylist()):
-            (source,) = touched_files(snapshot, [number])
+            (source,) = changed_files(snapshot, [number])
             assert add["path"]
             for positions, batch in read_positions(log.store, source.file, whole_rows(snapshot)):
                 hit = np.isin(batch.column("id").to_numpy(), list(wanted))
-                touched[number] = touched.get(number, BitMap64()) | BitMap64(positions[hit].astype(np.uint64))
-        taken = take_rows(log, snapshot, touched, job_id=f"job{step}", change_type="delete", runtime=RUNTIME)
-        assert taken.rows == len(wanted & left)
-        if taken.actions:
-            done = _commit(log, snapshot, taken)
+                rows[number] = rows.get(number, BitMap64()) | BitMap64(positions[hit].astype(np.uint64))
+        removal = remove_rows(log, snapshot, rows, job_id=f"job{step}", change_type="delete", runtime=RUNTIME)
+        assert removal.rows == len(wanted & left)
+        if removal.actions:
+            done = _commit(log, snapshot, removal)
             if feed:
                 changes = trilake.open(store.uri).changes(done.version)  # type: ignore[attr-defined]
                 assert sorted(changes["id"].to_pylist()) == sorted(wanted & left)

@@ -30,8 +30,8 @@ from trilake.delta.commands.maintenance.convert_footers import Footer, FooterRea
 from trilake.delta.commands.maintenance.convert_partitions import Partitions, discover, with_partition_columns
 from trilake.delta.commands.maintenance.vacuum_files import nested_tables
 from trilake.delta.commands.maintenance.vacuum_listing import list_files
+from trilake.delta.commands.rows.removal import add_with_vector
 from trilake.delta.commands.rows.row_changes import Runner, run_here
-from trilake.delta.commands.rows.taken_rows import add_with_vector
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
 from trilake.delta.engine import Engine

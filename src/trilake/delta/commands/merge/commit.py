@@ -11,8 +11,8 @@ import orjson
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.merge.clauses import Clause, predicates
 from trilake.delta.commands.rows.change_result import ChangeResult
+from trilake.delta.commands.rows.removal import Removal
 from trilake.delta.commands.rows.row_changes import RowCounts, commit_changes
-from trilake.delta.commands.rows.taken_rows import TakenRows
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.files.file_plan import WrittenFiles
@@ -106,20 +106,20 @@ def finish_merge(
     plan: MergePlan,
     written: Sequence[WrittenFiles],
     changes: Sequence[Mapping[str, Any]],
-    taken: TakenRows,
+    removal: Removal,
     counts: RowCounts,
     times: Times,
     runtime: Runtime,
 ) -> MergeResult:
-    """Commit the rows of a merge: new files ``written``, change files ``changes``, and removed rows ``taken``.
+    """Commit the rows of a merge: new files ``written``, change files ``changes``, and removed rows ``removal``.
 
     Commits nothing if nothing changes, unless the merge records a transaction version.  Raises what
     :func:`~trilake.delta.commands.rows.row_changes.commit_changes` raises.
     """
     adds = [a for part in written for a in part.actions]
-    metrics = _metrics(adds, changes, taken, counts, times)
+    metrics = _metrics(adds, changes, removal, counts, times)
     metadata = moved_on(plan.metadata, written)
-    actions = [*taken.actions, *({"add": a} for a in adds), *({"cdc": c} for c in changes)]
+    actions = [*removal.actions, *({"add": a} for a in adds), *({"cdc": c} for c in changes)]
     if actions or metadata != snapshot.metadata or plan.txn is not None:
         committed = commit_changes(
             log,
@@ -127,7 +127,7 @@ def finish_merge(
             "MERGE",
             _parameters(plan),
             actions,
-            replace(plan.read, removed=taken.removed),
+            replace(plan.read, removed=removal.removed),
             metrics,
             job_id=plan.job_id,
             runtime=runtime,
@@ -152,7 +152,7 @@ def _parameters(plan: MergePlan) -> dict[str, Any]:
 def _metrics(
     adds: Sequence[Mapping[str, Any]],
     changes: Sequence[Mapping[str, Any]],
-    taken: TakenRows,
+    removal: Removal,
     counts: RowCounts,
     times: Times,
 ) -> dict[str, int]:
@@ -166,16 +166,16 @@ def _metrics(
         "numTargetRowsDeleted": counts.deleted,
         "numTargetRowsMatchedDeleted": counts.deleted_matched,
         "numTargetRowsNotMatchedBySourceDeleted": counts.deleted_unmatched,
-        "numTargetRowsCopied": taken.copied,
-        "numOutputRows": new_rows + taken.copied,
-        "numTargetFilesAdded": len(adds) + taken.files_added,
-        "numTargetFilesRemoved": taken.files_removed,
-        "numTargetBytesAdded": sum(int(a["size"]) for a in adds) + taken.bytes_added,
-        "numTargetBytesRemoved": taken.bytes_removed,
+        "numTargetRowsCopied": removal.copied,
+        "numOutputRows": new_rows + removal.copied,
+        "numTargetFilesAdded": len(adds) + removal.files_added,
+        "numTargetFilesRemoved": removal.files_removed,
+        "numTargetBytesAdded": sum(int(a["size"]) for a in adds) + removal.bytes_added,
+        "numTargetBytesRemoved": removal.bytes_removed,
         "numTargetChangeFilesAdded": len(changes),
-        "numTargetDeletionVectorsAdded": taken.vectors_added,
-        "numTargetDeletionVectorsUpdated": taken.vectors_updated,
-        "numTargetDeletionVectorsRemoved": taken.vectors_removed,
+        "numTargetDeletionVectorsAdded": removal.vectors_added,
+        "numTargetDeletionVectorsUpdated": removal.vectors_updated,
+        "numTargetDeletionVectorsRemoved": removal.vectors_removed,
         "executionTimeMs": times.execution,
         "materializeSourceTimeMs": times.materialize,
         "scanTimeMs": times.scan,

@@ -22,8 +22,8 @@ from pyroaring import BitMap64
 from trilake.delta.commands.merge.clauses import Side
 from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
 from trilake.delta.commands.merge.scope import Join, Scope
-from trilake.delta.commands.rows.removal import in_large_pieces
-from trilake.delta.commands.rows.row_changes import TouchedFile, touched_files
+from trilake.delta.commands.rows.matching_rows import in_large_pieces
+from trilake.delta.commands.rows.row_changes import ChangedFile, changed_files
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.char_varchar import length_rule
 from trilake.delta.scan.read import RowsOfFiles, pack_size, packs, read_together, row_keys
@@ -85,9 +85,9 @@ class Pairs:
         return same
 
 
-def groups(files: Sequence[TouchedFile]) -> Iterator[list[TouchedFile]]:
+def groups(files: Sequence[ChangedFile]) -> Iterator[list[ChangedFile]]:
     """Group files by size."""
-    group: list[TouchedFile] = []
+    group: list[ChangedFile] = []
     size = 0
     for f in files:
         group.append(f)
@@ -120,7 +120,7 @@ def ordered_map(function: Any, items: Sequence[Any], workers: int) -> Iterator[A
 
 
 def read_group(
-    store: Store, group: Sequence[TouchedFile], numbers: Sequence[int], plan: ReadPlan, workers: int
+    store: Store, group: Sequence[ChangedFile], numbers: Sequence[int], plan: ReadPlan, workers: int
 ) -> Iterator[list[RowsOfFiles]]:
     """Read the live rows of some files of a group, in order; small files are read together."""
 
@@ -177,7 +177,7 @@ class Matcher:
             table = table.append_column(name, values)
         return table
 
-    def match(self, group: Sequence[TouchedFile]) -> Pairs:
+    def match(self, group: Sequence[ChangedFile]) -> Pairs:
         """Find the pairs of a group.  Raises ``ExpressionError`` if the condition fails on a row, and what
         reading files raises.
         """
@@ -277,7 +277,7 @@ class KeyJoin:
         matched = np.zeros(source.num_rows, bool)
         rows: dict[int, BitMap64] = {}
         count = 0
-        for group in groups(touched_files(snapshot, pruned.numbers)):
+        for group in groups(changed_files(snapshot, pruned.numbers)):
             try:
                 pairs = matcher.match(group)
             except TooManyPairsError:

@@ -52,18 +52,18 @@ from trilake.delta.commands.merge.pruning import (
 )
 from trilake.delta.commands.merge.rows import RowClause, Rows, choose
 from trilake.delta.commands.merge.scope import Scope
-from trilake.delta.commands.rows.removal import as_bitmap
+from trilake.delta.commands.rows.matching_rows import as_bitmap
+from trilake.delta.commands.rows.removal import Removal, remove_rows
 from trilake.delta.commands.rows.row_changes import (
+    ChangedFile,
     RowChangeWriter,
     RowCounts,
-    TouchedFile,
+    changed_files,
     changed_rows_plan,
     check_changeable,
     records_changes,
     row_columns,
-    touched_files,
 )
-from trilake.delta.commands.rows.taken_rows import TakenRows, take_rows
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
@@ -205,7 +205,7 @@ class _ArrowMerge:
     # --- run and commit -----------------------------------------------------------------------------------------------
 
     def run(self, pruned: Pruned, times: tuple[int, int, int], most_pairs: int | None) -> MergeResult:
-        files = touched_files(self.snapshot, pruned.numbers)
+        files = changed_files(self.snapshot, pruned.numbers)
         plan = changed_rows_plan(self.snapshot, self.metadata, self.job_id)
         removals: list[tuple[Indexes, Indexes]] = []
         matched = np.zeros(self.source.num_rows, bool)
@@ -227,7 +227,7 @@ class _ArrowMerge:
                 bar.advance(len(group))
             pipelines = self._insert(np.flatnonzero(~matched), writer, feed=bool(removals))
             new_files, changes = writer.close(pipelines)
-            removal = self._taken(removals)
+            removal = self._removal(removals)
         now = self.runtime.clock_ms()
         spent = Times(
             now - started, materialized_at - started, scanned_at - materialized_at + finding, now - scanned_at - finding
@@ -247,16 +247,16 @@ class _ArrowMerge:
             self.log, self.snapshot, outcome, [new_files], changes, removal, counts, spent, self.runtime
         )
 
-    def _taken(self, touched: Sequence[tuple[Indexes, Indexes]]) -> TakenRows:
+    def _removal(self, changed: Sequence[tuple[Indexes, Indexes]]) -> Removal:
         """Remove rows, which are given by the position of their file in the snapshot and their index in the file."""
         nothing = np.empty(0, np.int64)
-        numbers = np.concatenate([nothing, *(n for n, _ in touched)])
+        numbers = np.concatenate([nothing, *(n for n, _ in changed)])
         order = np.argsort(numbers, kind="stable")
-        positions = np.concatenate([nothing, *(p for _, p in touched)])[order]
+        positions = np.concatenate([nothing, *(p for _, p in changed)])[order]
         files, starts = np.unique(numbers[order], return_index=True)
         pieces = np.split(positions, starts[1:])
         rows = {n: as_bitmap(piece) for n, piece in zip(files.tolist(), pieces, strict=False)}
-        return take_rows(self.log, self.snapshot, rows, job_id=self.job_id, runtime=self.runtime)
+        return remove_rows(self.log, self.snapshot, rows, job_id=self.job_id, runtime=self.runtime)
 
     # --- rows of the target ------------------------------------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class _ArrowMerge:
     def _updates(self) -> bool:
         return any(c.clause.action == "update" for c in (*self.matched, *self.unmatched))
 
-    def _changed_rows(self, group: Sequence[TouchedFile], pairs: Pairs, matcher: Matcher) -> Iterator[_ChangedRows]:
+    def _changed_rows(self, group: Sequence[ChangedFile], pairs: Pairs, matcher: Matcher) -> Iterator[_ChangedRows]:
         if not self.unmatched and not (self.matched and len(pairs)):
             return
         columns = self.needs
@@ -294,7 +294,7 @@ class _ArrowMerge:
         names = sorted({n for c in clauses for n in c.source_needs})
         return self._rows.take(which, names or self.source.schema.names[:1])
 
-    def _of_rows(self, group: Sequence[TouchedFile], some: RowsOfFiles, pairs: Pairs) -> Iterator[_ChangedRows]:
+    def _of_rows(self, group: Sequence[ChangedFile], some: RowsOfFiles, pairs: Pairs) -> Iterator[_ChangedRows]:
         rows, keys = pa.Table.from_batches([some.rows]), some.keys
         lo, hi = np.searchsorted(pairs.keys, [keys[0], keys[-1] + 1])
         here = pairs.where(slice(int(lo), int(hi)))
@@ -311,7 +311,7 @@ class _ArrowMerge:
                 )
 
     def _of_pairs(
-        self, group: Sequence[TouchedFile], pairs: Pairs, rows: Rows, old: pa.Table | None
+        self, group: Sequence[ChangedFile], pairs: Pairs, rows: Rows, old: pa.Table | None
     ) -> Iterator[_ChangedRows]:
         clause_numbers = choose(self.matched, rows)
         changing = np.flatnonzero(clause_numbers >= 0)
@@ -333,7 +333,7 @@ class _ArrowMerge:
     def _of_clauses(
         self,
         clauses: Sequence[RowClause],
-        group: Sequence[TouchedFile],
+        group: Sequence[ChangedFile],
         files: Indexes,
         positions: Positions,
         rows: Rows,
@@ -350,7 +350,7 @@ class _ArrowMerge:
             old = rows_of_clause.sides.get("target")
             yield _ChangedRows(clause, group, files[which], positions[which], new, old)
 
-    def _ambiguous(self, group: Sequence[TouchedFile], pairs: Pairs) -> AmbiguousMergeError:
+    def _ambiguous(self, group: Sequence[ChangedFile], pairs: Pairs) -> AmbiguousMergeError:
         second = int(np.flatnonzero(pairs.repeated)[0])
         row = int(pairs.rows[second])
         number = int(pairs.files[second])
@@ -360,8 +360,8 @@ class _ArrowMerge:
 
     # --- rows into files ---------------------------------------------------------------------------------------------
 
-    def _write(self, part: _ChangedRows, touched: list[tuple[Indexes, Indexes]], writer: RowChangeWriter) -> None:
-        touched.append((np.array([f.number for f in part.group], np.int64)[part.files], part.positions))
+    def _write(self, part: _ChangedRows, changed: list[tuple[Indexes, Indexes]], writer: RowChangeWriter) -> None:
+        changed.append((np.array([f.number for f in part.group], np.int64)[part.files], part.positions))
         matched = part.clause.clause.kind == "matched"
         if part.new is None:
             writer.delete(len(part.positions), self._old_images(part), matched=matched)
@@ -403,7 +403,7 @@ class _ChangedRows:
     """Rows that one clause changes: their positions, new values (``None`` for a delete) and old values."""
 
     clause: RowClause
-    group: Sequence[TouchedFile]
+    group: Sequence[ChangedFile]
     files: Indexes
     positions: Positions
     new: pa.RecordBatch | None

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.delta.commands.optimize.curve_order import SAMPLE_ROWS, Curve, gathered, in_curve_order, sample_indexes
-from trilake.delta.commands.rows.row_changes import TouchedFile, with_row_ids
+from trilake.delta.commands.rows.row_changes import ChangedFile, with_row_ids
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.scan.read import packs, read_together
@@ -47,7 +47,7 @@ class Bin:
     """
 
     number: int
-    files: tuple[TouchedFile, ...]
+    files: tuple[ChangedFile, ...]
     partition: tuple[str | None, ...]
     rows: int | None = None
     new_files: int = 1
@@ -116,11 +116,11 @@ class Rewrite:
             writer.write_partition(work.partition, table)
             rows_so_far += table.num_rows
 
-    def rows(self, files: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+    def rows(self, files: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
         """The live rows of files in order, in the form in which they are written."""
         read, out = self.plan.read, self.plan.files
 
-        def together(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+        def together(pack: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
             for some in read_together(self.store, [source.file for source in pack], read):
                 yield with_row_ids(some, pack, read, out)
             if self.advance is not None:
@@ -135,7 +135,7 @@ class Rewrite:
         narrow = replace(self.plan.read, fields=fields, output=tuple(f.name for f in fields))
         share = SAMPLE_ROWS / max(work.rows or 0, SAMPLE_ROWS) if work.rows is not None else 0.05
 
-        def some(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+        def some(pack: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
             for _, _, batch in read_together(self.store, [source.file for source in pack], narrow):
                 size = max(1, int(np.ceil(batch.num_rows * share)))
                 yield batch.take(pa.array(sample_indexes(batch.num_rows, size)))
@@ -147,7 +147,7 @@ _End = type("_End", (), {})
 
 
 def in_turn(
-    items: Sequence[TouchedFile], read: Callable[[Sequence[TouchedFile]], Iterator[pa.RecordBatch]], readers: int
+    items: Sequence[ChangedFile], read: Callable[[Sequence[ChangedFile]], Iterator[pa.RecordBatch]], readers: int
 ) -> Iterator[pa.RecordBatch]:
     """The batches of one item after the other; the next items are read ahead within bounds.
 
@@ -162,7 +162,7 @@ def in_turn(
                 return True
         return False
 
-    def work(place: queue.Queue[Any], pack: Sequence[TouchedFile]) -> None:
+    def work(place: queue.Queue[Any], pack: Sequence[ChangedFile]) -> None:
         try:
             for batch in _gathered(read(pack)) if len(pack) > 1 else read(pack):
                 if not put(place, batch):

@@ -26,11 +26,11 @@ from trilake.delta.commands.optimize.metrics import history_metrics
 from trilake.delta.commands.optimize.rewrite import MEMORY, Bin, Rewrite, RewritePlan, Rewritten
 from trilake.delta.commands.rows.row_changes import (
     Runner,
+    changed_files,
     live_rows,
     rewrite_plan,
     row_columns,
     run_here,
-    touched_files,
     whole_rows,
 )
 from trilake.delta.commit import row_tracking
@@ -157,7 +157,7 @@ def _as_tasks(snapshot: Snapshot, work: RewriteRequest, files_plan: FilePlan) ->
     sizes = sizes_of(snapshot.adds)
     physical = [snapshot.schema.field(c).physical_name for c in snapshot.metadata.partition_columns]
     numbers = np.concatenate(list(work.bins))
-    sources = touched_files(snapshot, numbers)
+    sources = changed_files(snapshot, numbers)
     rows = live_rows(snapshot.adds.take(pa.array(numbers)))
     floats, out, start = _floats(files_plan), list[Bin](), 0
     for number, chosen in enumerate(work.bins):

@@ -1,138 +1,369 @@
-"""Find the rows that match a predicate, for DELETE and overwrite by predicate.
+"""The actions that remove rows from a table.
 
-Files whose rows all provably match by statistics are not read; of other files, only the predicate's columns are.
-:mod:`trilake.delta.commands.rows.row_changes` removes the rows.
+These are deletion vectors if the table has them, otherwise copies of the remaining rows of files; files without
+remaining rows are just removed.
+
+Protocol: *Deletion Vectors*, *Add CDC File*.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from trilake.common.progress import track
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import (
+    ChangedFile,
     Runner,
-    TouchedFile,
     change_file_plan,
-    in_packs,
+    changed_files,
+    discard,
+    live_rows,
+    records_changes,
+    rewrite_plan,
     run_here,
-    touched_files,
+    uses_vectors,
+    whole_rows,
     with_change_type,
+    with_row_ids,
 )
+from trilake.delta.commit.transaction import remove_action
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.scan.read import Positions, RowsOfFiles, read_task, read_together
-from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan, skip_files
-from trilake.expr import Filter
+from trilake.delta.protocol.deletion_vectors import row_indexes, store_vectors
+from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
+from trilake.delta.scan.parquet_rows import as_strings, rows_as_stored
+from trilake.delta.scan.read import RowsOfFiles, keys_mask, locate, packs, read_together, row_keys
+from trilake.delta.scan.scan import FileTask, ReadPlan
+from trilake.errors import MissingFileError, ObjectNotFoundError, TrilakeError
+from trilake.parquet.files import DAMAGE, unreadable
 from trilake.storage.base import Store
 
-#: Bytes and rows per evaluation of a predicate, whose fixed cost equals that of about 50,000 rows.
-_PIECE_BYTES, _PIECE_ROWS = 16 << 20, 1 << 19
-
 
 @dataclass(frozen=True)
-class FoundRows:
-    """The matching rows: indexes by position of their file in ``snapshot.adds``, and the files whose rows all match.
+class Removal:
+    """The actions that remove rows, and their totals; see :func:`remove_rows`.
 
-    ``looked_into`` are the positions of all files that may have matching rows, including ``whole``.
+    ``removed`` are the paths of removed files as the log spells them.  ``rows`` is the number of removed rows, ``None``
+    if a removed file does not state its number of rows; ``copied`` is the number of copied rows.  A file that only gets
+    another vector counts only as a vector.
     """
 
-    rows: Mapping[int, BitMap64]
-    whole: tuple[int, ...]
-    looked_into: tuple[int, ...]
+    actions: tuple[Mapping[str, Any], ...] = ()
+    removed: frozenset[str] = frozenset()
+    rows: int | None = 0
+    copied: int = 0
+    files_added: int = 0
+    files_removed: int = 0
+    bytes_added: int = 0
+    bytes_removed: int = 0
+    vectors_added: int = 0
+    vectors_updated: int = 0
+    vectors_removed: int = 0
+    #: Whether the change feed must be read only from change files; ``actions`` then has the change files of the removed
+    #: rows.
+    change_files: bool = False
 
-    def paths(self, snapshot: Snapshot) -> frozenset[str]:
-        """The paths of ``looked_into``, as the log spells them."""
-        return frozenset(snapshot.adds["path"].take(pa.array(self.looked_into, pa.int64())).to_pylist())
+    @property
+    def metrics(self) -> dict[str, int]:
+        """Operation metrics with delta-spark's names."""
+        changes = [a["cdc"] for a in self.actions if "cdc" in a]
+        return {
+            "numRemovedFiles": self.files_removed,
+            "numAddedFiles": self.files_added,
+            "numCopiedRows": self.copied,
+            "numDeletionVectorsAdded": self.vectors_added,
+            "numDeletionVectorsUpdated": self.vectors_updated,
+            "numDeletionVectorsRemoved": self.vectors_removed,
+            "numAddedChangeFiles": len(changes),
+            "numRemovedBytes": self.bytes_removed,
+            "numAddedBytes": self.bytes_added,
+        }
 
 
-def candidates(snapshot: Snapshot, filter: Filter) -> tuple[list[int], list[int]]:
-    """Positions of the files to search, and of those whose rows all match according to their statistics."""
-    skipped = skip_files(snapshot, filter)
-    keep, every = skipped.keep, skipped.all_rows
-    assert keep is not None
-    assert every is not None
-    return np.flatnonzero(keep & ~every).tolist(), np.flatnonzero(keep & every).tolist()
+def remove_rows(
+    log: DeltaLog,
+    snapshot: Snapshot,
+    rows: Mapping[int, BitMap64],
+    *,
+    whole: Iterable[int] = (),
+    job_id: str,
+    change_type: str | None = None,
+    runtime: Runtime,
+    run: Runner = run_here,
+) -> Removal:
+    """Create the actions that remove rows of a snapshot.  Writes files and vectors, but does not commit.
 
+    Parameters
+    ----------
+    rows: the rows to remove, by position of their file in ``snapshot.adds``: indexes of undeleted rows in the file.
+        If all rows of a file are in it, the file is removed; if none is, the file stays.
+    whole: positions of files whose rows are all removed.
+    job_id: part of the names of new files.
+    change_type: the type of these rows in the change feed.  If the feed is on and a file is rewritten, so that the
+        actions do not show which rows were removed, the rows go into change files.  ``None`` if the command writes
+        change files itself, or needs none.
+    run: runs the copying of files.
 
-def find_rows(log: DeltaLog, snapshot: Snapshot, filter: Filter, *, run: Runner = run_here) -> FoundRows:
-    """Find the live rows for which ``filter`` is true, in tasks."""
-    maybe, whole = candidates(snapshot, filter)
-    plan = read_plan(snapshot, sorted(filter.columns), filter)
-    tasks = in_packs(touched_files(snapshot, maybe))
-    results = run(_FindMatching(log.store, plan, filter), tasks)
-    tracked = track(results, "looking for rows", len(tasks), unit="tasks")
-    rows = {number: BitMap64.deserialize(data) for indexes in tracked for number, data in indexes.items()}
-    return FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
+    Raises ``MissingFileError``, ``CorruptFileError`` or ``DeletionVectorError`` for a file that cannot be read.
+    """
+    every = set(whole)
+    numbers = sorted(every | {n for n, indexes in rows.items() if len(indexes)})
+    if not numbers:
+        return Removal()
+    adds = snapshot.adds.take(pa.array(numbers, pa.int64()))
+    live = dict(zip(numbers, live_rows(adds).to_pylist(), strict=True))
+    partial = {n: rows[n] for n in numbers if n not in every}
+    every |= {n for n, indexes in partial.items() if live[n] is not None and len(indexes) >= live[n]}
+    sources = changed_files(snapshot, numbers)
+    part = [s for s in sources if s.number not in every]
+    counts = [live[n] if n in every else len(partial[n]) for n in numbers]
+    base = _Outcome({}, {}, None if None in counts else sum(counts), 0, False)
+    if uses_vectors(snapshot):
+        unknown = {s.number for s in part if live[s.number] is None}
+        outcome = _by_vectors(log.store, part, partial, unknown, base, runtime)
+    else:
+        feed = change_type if part and records_changes(snapshot) else None
+        away = {n: indexes for n, indexes in partial.items() if n not in every}
+        results = copy_files(log.store, snapshot, sources if feed else part, away, job_id=job_id, feed=feed, run=run)
+        copies = {c.number: [*({"add": a} for a in c.adds), *({"cdc": a} for a in c.cdc)] for c in results}
+        copied = sum(c.copied for c in results)
+        outcome = replace(base, copies=copies, copied=copied, change_files=feed is not None)
+    return _actions(adds.to_pylist(), numbers, outcome, runtime)
 
 
 @dataclass(frozen=True)
-class _FindMatching:
+class _Outcome:
+    """The results by file number: the field of the new vector, or the actions that replace the file."""
+
+    vectors: Mapping[int, Mapping[str, Any]]
+    copies: Mapping[int, Sequence[Mapping[str, Any]]]
+    rows: int | None
+    copied: int
+    change_files: bool
+    #: The numbers of physical rows of files whose statistics lack them.
+    records: Mapping[int, int] = field(default_factory=dict)
+
+
+def _actions(adds: Sequence[Mapping[str, Any]], numbers: Sequence[int], outcome: _Outcome, runtime: Runtime) -> Removal:
+    now = runtime.clock_ms()
+    actions: list[Mapping[str, Any]] = []
+    removes = [a for n, a in zip(numbers, adds, strict=True) if n not in outcome.vectors]
+    for number, add in zip(numbers, adds, strict=True):
+        actions.append(remove_action(add, now))
+        if number in outcome.vectors:
+            vector = outcome.vectors[number]
+            actions.append({"add": add_with_vector(add, vector, outcome.records.get(number))})
+        actions += outcome.copies.get(number, ())
+    new = [a["add"] for copies in outcome.copies.values() for a in copies if "add" in a]
+    with_vector = [n for n, a in zip(numbers, adds, strict=True) if a.get("deletionVector") is not None]
+    return Removal(
+        tuple(actions),
+        frozenset(a["path"] for a in adds),
+        outcome.rows,
+        outcome.copied,
+        files_added=len(new),
+        files_removed=len(removes),
+        bytes_added=sum(a["size"] for a in new),
+        bytes_removed=sum(a["size"] or 0 for a in removes),
+        vectors_added=len(outcome.vectors),
+        vectors_updated=sum(n in outcome.vectors for n in with_vector),
+        vectors_removed=len(with_vector),
+        change_files=outcome.change_files,
+    )
+
+
+def _by_vectors(
+    store: Store,
+    files: Sequence[ChangedFile],
+    removed_rows: Mapping[int, BitMap64],
+    unknown: set[int],
+    base: _Outcome,
+    runtime: Runtime,
+) -> _Outcome:
+    def joined(source: ChangedFile) -> tuple[BitMap64, int | None]:
+        rows = removed_rows[source.number]
+        if source.file.vector is not None:
+            rows = rows | source.file.vector.load(store)
+        return rows, physical_rows(store, source.file) if source.number in unknown else None
+
+    with ThreadPoolExecutor(8) as pool:
+        vectors = list(pool.map(joined, files))
+    remaining = [(f.number, rows, n) for f, (rows, n) in zip(files, vectors, strict=True) if n is None or len(rows) < n]
+    fields = store_vectors(store, [rows for _, rows, _ in remaining], runtime.new_id)
+    return replace(
+        base,
+        vectors={number: vector for (number, _, _), vector in zip(remaining, fields, strict=True)},
+        records={number: n for number, _, n in remaining if n is not None},
+    )
+
+
+def physical_rows(store: Store, file: FileTask) -> int:
+    """The number of rows in a Parquet file, including deleted ones, from its footer.
+
+    Raises ``MissingFileError`` or ``CorruptFileError``.
+    """
+    place, key = locate(store, file.path)
+    try:
+        with place.open_input(key) as source:
+            return int(pq.read_metadata(source).num_rows)
+    except ObjectNotFoundError as e:
+        raise MissingFileError("a data file of the table is missing", file=f"{place.uri}/{key}") from e
+    except DAMAGE as e:
+        raise unreadable(e, file=f"{place.uri}/{key}") from e
+
+
+def add_with_vector(add: Mapping[str, Any], vector: Mapping[str, Any], records: int | None = None) -> dict[str, Any]:
+    """The ``add`` action of a file with a new vector: its bounds are not tight any more.
+
+    ``records`` is the file's number of rows, if its statistics lack it: a file with a vector must state it.
+    """
+    out = {k: v for k, v in add.items() if v is not None}
+    for name in ("partitionValues", "tags"):
+        if name in out:
+            out[name] = dict(out[name])
+    stats = orjson.loads(out["stats"]) if out.get("stats") else {}
+    if records is not None:
+        stats["numRecords"] = records
+    if stats:
+        out["stats"] = orjson.dumps({**stats, "tightBounds": False}).decode()
+    return {**out, "dataChange": True, "deletionVector": dict(vector)}
+
+
+# --- Copy files without some of their rows, for tables without deletion vectors ---------------------------------------
+
+#: Up to this many bytes of small files in a partition are merged into one.  Otherwise, frequent small changes would
+#: multiply small files, all of which every command opens.
+_TOGETHER = 8 << 20
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A file to copy without some rows: a serialized bitmap of these, ``None`` for all rows."""
+
+    source: ChangedFile
+    removed_rows: bytes | None
+
+
+@dataclass(frozen=True)
+class CopiedFiles:
+    """The result of a task: the number of its first file, actions, and the number of copied rows."""
+
+    number: int
+    copied: int = 0
+    adds: tuple[Mapping[str, Any], ...] = ()
+    cdc: tuple[Mapping[str, Any], ...] = ()
+    #: The error of the task; returned, so that the files of other tasks can be deleted, too.
+    error: TrilakeError | None = None
+
+
+@dataclass(frozen=True)
+class _CopyJob:
     store: Store
-    plan: ReadPlan
-    filter: Filter
+    read: ReadPlan
+    files: FilePlan
+    feed: str | None
 
-    def __call__(self, sources: Sequence[TouchedFile]) -> dict[int, bytes]:
-        indexes = matching_rows(self.store, sources, self.plan, self.filter)
-        return {number: as_bitmap(positions).serialize() for number, positions in indexes.items()}
+    def __call__(self, task: Sequence[_Copy]) -> CopiedFiles:
+        number = task[0].source.number
+        try:
+            return self._copy(number, task)
+        except TrilakeError as e:
+            return CopiedFiles(number, error=e)
+
+    def _copy(self, number: int, task: Sequence[_Copy]) -> CopiedFiles:
+        runtime = self.files.engine.runtime
+        with (
+            TaskWriter(self.store, self.files, number, runtime) as rest,
+            TaskWriter(self.store, change_file_plan(self.files), number, runtime) as changes,
+        ):
+            sources = [c.source for c in task]
+            every = np.array([c.removed_rows is None for c in task])
+            indexes = [row_indexes(BitMap64.deserialize(c.removed_rows or _NONE)) for c in task]
+            removed_keys = np.concatenate([row_keys(n, rows) for n, rows in enumerate(indexes)])
+            copied = 0
+            for some in self._rows(sources):
+                out = every[some.files] | keys_mask(some.keys, removed_keys)
+                copied += int((~out).sum())
+                if not out.all():
+                    rows = with_row_ids(some, sources, self.read, self.files)
+                    rest.write(rows.filter(pa.array(~out)) if out.any() else rows)
+                if self.feed is not None and out.any():
+                    rows = some.rows.select(list(self.read.output)).filter(pa.array(out))
+                    changes.write(with_change_type(as_strings(rows), self.feed))
+            return CopiedFiles(number, copied, tuple(rest.close()), tuple(changes.close()))
+
+    def _rows(self, sources: Sequence[ChangedFile]) -> Iterator[RowsOfFiles]:
+        if len(sources) > 1:  # a column has one type per file, which may differ from its type in an old file
+            yield from read_together(self.store, [s.file for s in sources], self.read)
+            return
+        for positions, batch in rows_as_stored(self.store, sources[0].file, self.read):
+            yield RowsOfFiles(np.zeros_like(positions), positions, batch)
 
 
-def as_bitmap(positions: Positions) -> BitMap64:
-    """Row indexes as a bitmap."""
-    return BitMap64(positions.astype(np.uint64))
+_NONE = BitMap64().serialize()
 
 
-def matching_rows(store: Store, sources: Sequence[TouchedFile], plan: ReadPlan, filter: Filter) -> dict[int, Positions]:
-    """Indexes of the live rows of some files for which ``filter`` is true, by file number.
+def _tasks(snapshot: Snapshot, copies: Sequence[_Copy]) -> list[list[_Copy]]:
+    """Assign files to tasks: small files of a partition share a task, and so do small partitions."""
+    fields = partition_fields(snapshot.schema, snapshot.metadata.partition_columns)
+    partitions = PartitionKeys.of_actions((c.source.file.partition_values for c in copies), fields).codes.tolist()
+    groups: list[list[_Copy]] = []
+    #: The open group of each partition, and its size in bytes.
+    open_groups: dict[int, tuple[list[_Copy], int]] = {}
+    for copy, partition in zip(copies, partitions, strict=True):
+        file = copy.source.file
+        group, size = open_groups.get(partition, ([], _TOGETHER))
+        if size + file.size > _TOGETHER:
+            group, size = [], 0
+            groups.append(group)
+        group.append(copy)
+        open_groups[partition] = group, size + file.size
+    share = -(-len(groups) // (os.cpu_count() or 1))
+    tasks = packs(groups, lambda g: sum(c.source.file.size for c in g), share, most_bytes=_TOGETHER // 4)
+    return [[copy for group in task for copy in group] for task in tasks]
 
-    Leaves out files without such rows.  ``plan`` reads the filter's columns.
+
+def copy_files(
+    store: Store,
+    snapshot: Snapshot,
+    sources: Sequence[ChangedFile],
+    removed_rows: Mapping[int, BitMap64],
+    *,
+    job_id: str,
+    feed: str | None,
+    run: Runner,
+) -> list[CopiedFiles]:
+    """Copy the remaining rows of files into new ones, merging small files of a partition.
+
+    Parameters
+    ----------
+    sources: the files.
+    removed_rows: the rows to drop, by file number; of a file that is not listed, all rows.
+    job_id: part of the names of new files.
+    feed: the change type of the dropped rows, which then go into change files.
+    run: runs the copying; each result comes from one task.
+
+    Raises ``MissingFileError`` or ``CorruptFileError`` for a file that cannot be read; then no new file remains.
     """
-    matching: list[RowsOfFiles] = []
-    for some in in_large_pieces(read_together(store, [s.file for s in sources], plan)):
-        mask = filter.mask(some.rows)
-        if mask.true_count:
-            hit = mask.to_numpy(zero_copy_only=False)
-            matching.append(RowsOfFiles(some.files[hit], some.positions[hit], some.rows.slice(0, 0)))
-    if not matching:
-        return {}
-    files = np.concatenate([m.files for m in matching])
-    positions = np.concatenate([m.positions for m in matching])
-    numbers, starts = np.unique(files, return_index=True)
-    pieces = np.split(positions, starts[1:])
-    return {sources[n].number: piece for n, piece in zip(numbers.tolist(), pieces, strict=True)}
-
-
-def in_large_pieces(batches: Iterable[RowsOfFiles]) -> Iterator[RowsOfFiles]:
-    """The same rows in fewer batches."""
-    waiting, size, rows = list[RowsOfFiles](), 0, 0
-    for some in batches:
-        waiting.append(some)
-        size, rows = size + some.rows.nbytes, rows + some.rows.num_rows
-        if size >= _PIECE_BYTES or rows >= _PIECE_ROWS:
-            yield _together(waiting)
-            waiting, size, rows = [], 0, 0
-    if waiting:
-        yield _together(waiting)
-
-
-def _together(batches: Sequence[RowsOfFiles]) -> RowsOfFiles:
-    if len(batches) == 1:
-        return batches[0]
-    files, positions, rows = zip(*batches, strict=True)
-    return RowsOfFiles(np.concatenate(files), np.concatenate(positions), pa.concat_batches(rows))
-
-
-def write_inserts(store: Store, snapshot_plan: ReadPlan, files: FilePlan, tasks: Sequence[FileTask]) -> list[Any]:
-    """Write change files for the inserts of a commit that has change files."""
-    with TaskWriter(store, change_file_plan(files), 0, files.engine.runtime) as feed:
-        for task in tasks:
-            for batch in read_task(store, task, snapshot_plan):
-                feed.write(with_change_type(batch, "insert"))
-        return [{"cdc": a} for a in feed.close()]
+    job = _CopyJob(store, whole_rows(snapshot), rewrite_plan(snapshot, job_id), feed)
+    copies = [_Copy(s, removed_rows[s.number].serialize() if s.number in removed_rows else None) for s in sources]
+    tasks = _tasks(snapshot, copies)
+    results: list[CopiedFiles] = list(track(run(job, tasks), "copying files", len(tasks)))
+    failed = next((c.error for c in results if c.error is not None), None)
+    if failed is not None:
+        discard(store, [{"add": a} for c in results for a in (*c.adds, *c.cdc)], job_id)
+        raise failed
+    return results

@@ -1,6 +1,6 @@
 """Removing rows from a table, for DELETE, UPDATE, MERGE and overwrite by predicate.
 
-A command decides which live rows it removes; :mod:`~trilake.delta.commands.rows.taken_rows` creates the actions.
+A command decides which live rows it removes; :mod:`~trilake.delta.commands.rows.removal` creates the actions.
 
 Protocol: *Add CDC File*, *Row Tracking*.
 """
@@ -180,7 +180,7 @@ def with_change_type(rows: pa.RecordBatch, kind: str) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True)
-class TouchedFile:
+class ChangedFile:
     """A file that a command reads: ``number`` is its position in ``snapshot.adds``.
 
     ``base_row_id`` and ``commit_version`` apply to its rows that were never moved.
@@ -192,14 +192,14 @@ class TouchedFile:
     commit_version: int | None = None
 
 
-def touched_files(snapshot: Snapshot, numbers: Sequence[int] | np.ndarray[Any, Any]) -> list[TouchedFile]:
+def changed_files(snapshot: Snapshot, numbers: Sequence[int] | np.ndarray[Any, Any]) -> list[ChangedFile]:
     """The files at these positions of ``snapshot.adds``."""
     positions = np.asarray(numbers, np.int64)
     files = snapshot.adds.take(pa.array(positions))
     scan = plan_scan(replace(snapshot, state=replace(snapshot.state, adds=files)))
     ids, versions = files["baseRowId"].to_pylist(), files["defaultRowCommitVersion"].to_pylist()
     return [
-        TouchedFile(int(n), file, row_id, version)
+        ChangedFile(int(n), file, row_id, version)
         for n, file, row_id, version in zip(positions, scan.tasks(), ids, versions, strict=True)
     ]
 
@@ -210,7 +210,7 @@ def live_rows(adds: pa.Table) -> pa.ChunkedArray:
     return pc.subtract(record_counts(adds), deleted)
 
 
-def with_row_ids(some: RowsOfFiles, sources: Sequence[TouchedFile], plan: ReadPlan, files: FilePlan) -> pa.RecordBatch:
+def with_row_ids(some: RowsOfFiles, sources: Sequence[ChangedFile], plan: ReadPlan, files: FilePlan) -> pa.RecordBatch:
     """The columns of ``plan.output``, followed, with row tracking, by the id and the version of each row.
 
     ``some`` are rows of the files ``sources``, read with the plan of :func:`whole_rows`; ``files`` is the plan of
@@ -230,7 +230,7 @@ def with_row_ids(some: RowsOfFiles, sources: Sequence[TouchedFile], plan: ReadPl
     return rows
 
 
-def in_packs(files: Sequence[TouchedFile]) -> list[Sequence[TouchedFile]]:
+def in_packs(files: Sequence[ChangedFile]) -> list[Sequence[ChangedFile]]:
     """Assign files to tasks, a few tasks per core; small files share a task."""
     return list(packs(files, lambda f: f.file.size, pack_size(len(files), os.cpu_count() or 1)))
 

@@ -10,9 +10,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from trilake.common.runtime import Runtime
-from trilake.delta.commands.rows.removal import FoundRows, find_rows, write_inserts
+from trilake.delta.commands.rows.matching_rows import FoundRows, find_rows, write_inserts
+from trilake.delta.commands.rows.removal import remove_rows
 from trilake.delta.commands.rows.row_changes import Runner
-from trilake.delta.commands.rows.taken_rows import take_rows
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet
 from trilake.delta.commit.transaction import remove_action
@@ -102,18 +102,18 @@ def _matching(
     run: Runner,
 ) -> Replaced:
     found, kind = matches.rows, "delete"
-    taken = take_rows(
+    removal = remove_rows(
         log, base, found.rows, whole=found.whole, job_id=files.job_id, change_type=kind, runtime=runtime, run=run
     )
-    actions = [*taken.actions]
-    if taken.change_files:
+    actions = [*removal.actions]
+    if removal.change_files:
         plan = metadata_plan(metadata, base.engine, base.uri, base.version)
         new = [FileTask(unquote(a["path"]), a["size"], a["partitionValues"]) for a in adds]
         actions += write_inserts(log.store, plan, files, new)
-    metrics = {"numRemovedFiles": len(taken.removed), "numCopiedRows": taken.copied}
-    if taken.rows is not None:
-        metrics["numDeletedRows"] = taken.rows
-    return Replaced(tuple(actions), replace(matches.read, removed=taken.removed), metrics)
+    metrics = {"numRemovedFiles": len(removal.removed), "numCopiedRows": removal.copied}
+    if removal.rows is not None:
+        metrics["numDeletedRows"] = removal.rows
+    return Replaced(tuple(actions), replace(matches.read, removed=removal.removed), metrics)
 
 
 # --- Validate what an overwrite of an existing table replaces, and its condition for new rows -------------------------

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.arrow_types import types_in
-from trilake.delta.commands.rows.row_changes import RowChangeWriter, TouchedFile
+from trilake.delta.commands.rows.row_changes import ChangedFile, RowChangeWriter
 from trilake.delta.commands.write.assignments import Assignments
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.spliced_file import OldStatistics, SplicedFile
@@ -148,7 +148,7 @@ class Splicing:
         )
 
     def update(
-        self, task: int, source: TouchedFile, matched: Positions | None, stated: OldStatistics
+        self, task: int, source: ChangedFile, matched: Positions | None, stated: OldStatistics
     ) -> Spliced | None:
         """Write a file with new values in the rows ``matched``, or in all rows if it is ``None``.
 
@@ -228,7 +228,7 @@ class Splicing:
             [group[i] for i in map(leaves.__getitem__, assigned_names) if i is not None] for group in footer
         ]
 
-    def _partition(self, source: TouchedFile) -> tuple[str | None, ...]:
+    def _partition(self, source: ChangedFile) -> tuple[str | None, ...]:
         """The partition values of the file as trilake spells them."""
         columns = [self.files.schema.field(c) for c in self.files.partition_columns]
         plan = replace(self.read, fields=tuple(columns))
@@ -240,7 +240,7 @@ class Splicing:
             out += format_values(pa.repeat(value, 1) if value.is_valid else pa.nulls(1, value.type), f.type)
         return tuple(out)
 
-    def _groups(self, source: TouchedFile, counts: Sequence[int], matched: Positions | None) -> Iterator[_Group]:
+    def _groups(self, source: ChangedFile, counts: Sequence[int], matched: Positions | None) -> Iterator[_Group]:
         names = [f.name for f in self.assigned]
         ends = iter(np.cumsum(counts).tolist())
         numbers = iter(counts)

@@ -23,23 +23,23 @@ from pyroaring import BitMap64
 from trilake.common.progress import track
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.change_result import ChangeResult
-from trilake.delta.commands.rows.removal import FoundRows, as_bitmap, candidates, matching_rows
+from trilake.delta.commands.rows.matching_rows import FoundRows, as_bitmap, candidates, matching_rows
+from trilake.delta.commands.rows.removal import remove_rows
 from trilake.delta.commands.rows.row_changes import (
+    ChangedFile,
     RowChangeWriter,
     Runner,
-    TouchedFile,
+    changed_files,
     check_changeable,
     commit_changes,
     discard,
     records_changes,
     rewrite_plan,
     run_here,
-    touched_files,
     uses_vectors,
     whole_rows,
     with_row_ids,
 )
-from trilake.delta.commands.rows.taken_rows import take_rows
 from trilake.delta.commands.write.assignments import Assignments, given_columns
 from trilake.delta.commands.write.delete import Stopwatch, read_set
 from trilake.delta.commands.write.spliced_update import Splicing
@@ -69,13 +69,13 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class UpdatedPart:
     """The result of an update task: the actions of its files, and the rows that they replace.
 
-    ``taken`` are serialized bitmaps of row indexes by position in ``snapshot.adds``, ``replaced`` the positions of
-    fully rewritten files, ``copied`` their number of unchanged rows.
+    ``removed_rows`` are serialized bitmaps of row indexes by position in ``snapshot.adds``, ``replaced`` the positions
+    of fully rewritten files, ``copied`` their number of unchanged rows.
     """
 
     written: WrittenFiles
     cdc: tuple[Mapping[str, Any], ...] = ()
-    taken: Mapping[int, bytes] = field(default_factory=dict)
+    removed_rows: Mapping[int, bytes] = field(default_factory=dict)
     replaced: tuple[int, ...] = ()
     updated: int = 0
     copied: int = 0
@@ -132,12 +132,12 @@ class Update:
             raise failed
         times = {"scanTimeMs": self.watch.lap()}
         rows_by_file: dict[int, BitMap64] = {}
-        for number, data in (item for p in parts for item in p.taken.items()):
+        for number, data in (item for p in parts for item in p.removed_rows.items()):
             rows = BitMap64.deserialize(data)
             rows_by_file[number] = rows_by_file[number] | rows if number in rows_by_file else rows
         whole = [n for p in parts for n in p.replaced]
         try:
-            removal = take_rows(
+            removal = remove_rows(
                 self.log, snapshot, rows_by_file, whole=whole, job_id=self.job_id, runtime=self.runtime, run=run
             )
         except TrilakeError:
@@ -196,7 +196,7 @@ def new_images(pipeline: RowPipeline, rows: pa.RecordBatch, schema: StructType) 
 
 
 #: A file and its matching rows; ``None`` for all rows.
-_Matching: TypeAlias = tuple[TouchedFile, Positions | None]
+_Matching: TypeAlias = tuple[ChangedFile, Positions | None]
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class _Group:
     """Files of one task; all rows of the files in ``whole`` match."""
 
     number: int
-    files: tuple[TouchedFile, ...]
+    files: tuple[ChangedFile, ...]
     whole: frozenset[int]
 
 
@@ -293,7 +293,7 @@ class _UpdateJob:
             yield from self._parted([source], [(source, matched)], some)
 
     def _parted(
-        self, sources: Sequence[TouchedFile], matches: Sequence[_Matching], rows: Iterable[RowsOfFiles]
+        self, sources: Sequence[ChangedFile], matches: Sequence[_Matching], rows: Iterable[RowsOfFiles]
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         every = np.array([matched is None for _, matched in matches])
         keys = [row_keys(n, matched) for n, (_, matched) in enumerate(matches) if matched is not None]
@@ -368,12 +368,12 @@ def update_rows(
         snapshot.adds,
     )
     looked_into = sorted([*maybe, *whole])
-    groups = _groups(touched_files(snapshot, looked_into), frozenset(whole), alone=not vectors)
+    groups = _groups(changed_files(snapshot, looked_into), frozenset(whole), alone=not vectors)
     parts = track(run_here(job, groups), "update", len(groups), unit="tasks")
     return command.finish(looked_into, parts, user_metadata=user_metadata)
 
 
-def _groups(files: Sequence[TouchedFile], whole: frozenset[int], *, alone: bool) -> list[_Group]:
+def _groups(files: Sequence[ChangedFile], whole: frozenset[int], *, alone: bool) -> list[_Group]:
     """Assign files to tasks: large files that are rewritten get a task each, the others share tasks for few new
     files.
     """

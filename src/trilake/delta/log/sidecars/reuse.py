@@ -33,7 +33,7 @@ from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.commit_times import in_commit_timestamps_from
 from trilake.delta.log.live_files import MaybeTwiceError
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import Touched, any_absolute, any_twice, decoded_paths, hashes, one_spelling
+from trilake.delta.log.replay import NewerFiles, any_absolute, any_twice, decoded_paths, hashes, one_spelling
 from trilake.delta.log.segment import SIDECARS, commit_key
 from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError
@@ -65,7 +65,7 @@ class Reuse:
         for sidecar in self.rewritten:
             for piece in sidecar.pieces(log.store, log.engine.query):
                 totals += FileTotals.of(piece)
-                remaining = version.touched.left_of(piece)
+                remaining = version.newer_files.without_newer(piece)
                 if again(remaining, new_paths, version.uri) is not None:
                     raise MaybeTwiceError
                 yield "add", remaining
@@ -75,7 +75,7 @@ class Reuse:
         yield "add", version.newer.adds
         for sidecar in self.rewritten:
             for piece in sidecar.pieces(log.store, log.engine.query, "remove"):
-                yield "remove", unexpired(version.touched.left_of(piece))
+                yield "remove", unexpired(version.newer_files.without_newer(piece))
         yield "remove", unexpired(version.newer.removes)
 
     def outlasts(self, now_ms: int) -> bool:
@@ -146,7 +146,7 @@ def _changed(store: Store, version: PendingSnapshot, sidecars: Sequence[Sidecar]
     assert version.segment.checkpoint_version is not None
     new_paths = one_spelling(version.newer.adds, version.uri)
     shares = [Share.of_sidecar(s.action, version.segment.checkpoint_version) for s in sidecars]
-    changes = _Changes(store, version.engine.query, version.touched, new_paths, version.uri)
+    changes = _Changes(store, version.engine.query, version.newer_files, new_paths, version.uri)
     results = map(changes, shares) if jobs is None or not shares else jobs.run(changes, shares)
     return {key.rpartition("/")[2] for key in results if key is not None}
 
@@ -157,13 +157,13 @@ class _Changes:
 
     store: Store
     query: Query
-    touched: Touched
+    newer: NewerFiles
     added: pa.ChunkedArray
     uri: str
 
     def __call__(self, sidecar: Share) -> str | None:
         for piece in sidecar.pieces(self.store, self.query, only=KEY_FIELDS):
-            remaining = self.touched.left_of(piece)
+            remaining = self.newer.without_newer(piece)
             if remaining.num_rows < piece.num_rows:
                 return sidecar.key  # duplicates are detected when it is rewritten
             if again(remaining, self.added, self.uri) is not None:

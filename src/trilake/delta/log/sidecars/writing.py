@@ -16,7 +16,7 @@ from trilake.delta.log.checkpoint import FILE_BYTES, KEY_FIELDS, Share, checkpoi
 from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, Unexpired, file_schema
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import Touched, one_spelling, refuse_twice, twice_error
+from trilake.delta.log.replay import NewerFiles, one_spelling, refuse_twice, twice_error
 from trilake.delta.log.segment import SIDECARS
 from trilake.delta.log.sidecars.reuse import PathBounds, Reuse, Sidecar, again, is_ours, layout_of
 from trilake.delta.log.snapshot import PendingSnapshot
@@ -168,7 +168,7 @@ class PartWriter:
     runtime: Runtime
     columns: FileColumns
     most: int
-    touched: Touched
+    newer: NewerFiles
     unexpired: Unexpired
     added: pa.ChunkedArray
     uri: str
@@ -182,7 +182,7 @@ class PartWriter:
             for share in part.shares:
                 for piece in share.pieces(self.store, self.query):
                     read += FileTotals.of(piece)
-                    remaining = self.touched.left_of(piece)
+                    remaining = self.newer.without_newer(piece)
                     if (path := again(remaining, self.added, self.uri)) is not None:
                         twice.append(path)
                     yield "add", remaining
@@ -190,7 +190,7 @@ class PartWriter:
                 yield "add", part.adds
             for share in part.shares:
                 for piece in share.pieces(self.store, self.query, "remove"):
-                    yield "remove", self.unexpired(self.touched.left_of(piece))
+                    yield "remove", self.unexpired(self.newer.without_newer(piece))
             if part.removes is not None:
                 yield "remove", self.unexpired(part.removes)
 
@@ -207,12 +207,12 @@ class _StayingPaths:
 
     store: Store
     query: Query
-    touched: Touched
+    newer: NewerFiles
     uri: str
 
     def __call__(self, share: Share) -> Iterator[pa.ChunkedArray]:
         for piece in share.pieces(self.store, self.query, only=KEY_FIELDS):
-            yield one_spelling(self.touched.left_of(piece), self.uri)
+            yield one_spelling(self.newer.without_newer(piece), self.uri)
 
 
 def write_by_tasks(
@@ -236,12 +236,12 @@ def write_by_tasks(
     new_paths = one_spelling(version.newer.adds, version.uri)
     refuse_twice(new_paths, version.uri, version.version)
     if not is_ours(rare):
-        path = jobs.repeated(_StayingPaths(store, version.engine.query, version.touched, version.uri), older)
+        path = jobs.repeated(_StayingPaths(store, version.engine.query, version.newer_files, version.uri), older)
         if path is not None:
             raise twice_error(path, version.uri, version.version)
     unexpired = Unexpired.of(version, runtime.clock_ms())
     write = PartWriter(
-        store, version.engine.query, runtime, columns, most, version.touched, unexpired, new_paths, version.uri
+        store, version.engine.query, runtime, columns, most, version.newer_files, unexpired, new_paths, version.uri
     )
     sent, local = parts(older, version.newer.adds, version.newer.removes, most)
     results: list[PartWritten] = []

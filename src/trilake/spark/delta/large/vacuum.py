@@ -55,7 +55,7 @@ from trilake.delta.commands.rows.row_changes import run_here
 from trilake.delta.commit.symlink_manifest import format_path
 from trilake.delta.log.checkpoint import Share, checkpoint_actions, compare, shares
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import Touched
+from trilake.delta.log.replay import NewerFiles
 from trilake.delta.log.segment import LOG
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
 from trilake.spark.session.compat import arrow_frame
@@ -166,11 +166,11 @@ def _unreferenced(
     """The files that no version since the cut-off time needs."""
     if isinstance(version, PendingSnapshot):
         rare = checkpoint_actions(log.store, version.segment)
-        tasks, touched = tasks_of(version, rare, commits), version.touched
+        tasks, newer = tasks_of(version, rare, commits), version.newer_files
     else:
         tasks = [(version.adds, log.tombstones(version)), *([tuple(commits)] if commits else [])]
-        touched, rare = Touched(), []
-    read = ReadReferences(log.store, touched, cutoff)
+        newer, rare = NewerFiles(), []
+    read = ReadReferences(log.store, newer, cutoff)
     references = task_rows(spark, read, tasks, REFERENCES).localCheckpoint(eager=True)
     if isinstance(version, PendingSnapshot):
         row = references.where("kind = 'files'").agg(F.sum("files"), F.sum("bytes")).collect()[0]
@@ -340,7 +340,7 @@ class ReadReferences:
     """Reads the references of a task: files of the version, tombstones since the cut-off time, and commits."""
 
     store: Store
-    touched: Touched
+    newer: NewerFiles
     cutoff: int
 
     def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
@@ -350,9 +350,9 @@ class ReadReferences:
             for piece in task.pieces(self.store, log.engine.query, "add"):
                 files += piece.num_rows
                 size += int(pc.sum(piece["size"]).as_py() or 0)
-                yield from _rows(references(self.touched.left_of(piece)))
+                yield from _rows(references(self.newer.without_newer(piece)))
             for piece in task.pieces(self.store, log.engine.query, "remove"):
-                yield from _rows(references(recently_removed(self.touched.left_of(piece), self.cutoff)))
+                yield from _rows(references(recently_removed(self.newer.without_newer(piece), self.cutoff)))
             yield _batch("files", pa.nulls(1, pa.string()), files, size)
         elif isinstance(task[0], pa.Table):
             adds, removes = task

@@ -42,8 +42,8 @@ from trilake.delta.commands.merge.pruning import (
     prune,
     target_schema,
 )
+from trilake.delta.commands.rows.removal import Removal, remove_rows
 from trilake.delta.commands.rows.row_changes import RowCounts, changed_rows_plan, discard, records_changes, row_columns
-from trilake.delta.commands.rows.taken_rows import TakenRows, take_rows
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.files.file_plan import WrittenFiles
@@ -228,17 +228,17 @@ class MergeJob:
         counts = parts.counts + RowCounts(source=count)
         return self.finish(pruned, parts.written, parts.cdc, removed, counts, (materialized_at, scanned_at))
 
-    def take(self, rows: Mapping[int, BitMap64]) -> TakenRows:
+    def take(self, rows: Mapping[int, BitMap64]) -> Removal:
         """Remove rows from the table, by position in ``snapshot.adds``."""
         run = SparkRunner(self.spark)
-        return take_rows(self.log, self.snapshot, rows, job_id=self.job_id, runtime=self.runtime, run=run)
+        return remove_rows(self.log, self.snapshot, rows, job_id=self.job_id, runtime=self.runtime, run=run)
 
     def finish(
         self,
         pruned: Pruned,
         written: Sequence[WrittenFiles],
         changes: Sequence[Mapping[str, object]],
-        removed: TakenRows,
+        removed: Removal,
         counts: RowCounts,
         times: tuple[int, int],
     ) -> MergeResult:

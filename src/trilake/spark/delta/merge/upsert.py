@@ -32,8 +32,8 @@ from trilake.common.text import quote_name
 from trilake.delta.commands.merge.clauses import FromExpression, FromSource, Side
 from trilake.delta.commands.merge.commit import MergeResult
 from trilake.delta.commands.merge.pruning import Pruned
+from trilake.delta.commands.rows.removal import Removal
 from trilake.delta.commands.rows.row_changes import RowCounts, changed_rows_plan, discard
-from trilake.delta.commands.rows.taken_rows import TakenRows
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan, read_schema
@@ -217,7 +217,7 @@ class _Replaced:
     """The replaced rows, removed from the table, and when."""
 
     pruned: Pruned
-    removed: TakenRows
+    removed: Removal
     counts: RowCounts
     times: tuple[int, int]
 
