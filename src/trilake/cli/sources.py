@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from trilake.common.text import columns_help
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
-from trilake.parquet.old_calendar.rebase import rebasing_of
+from trilake.parquet.old_calendar import rebasing_of
 from trilake.storage import open_store
 from trilake.storage.uri import Location, parse_location
 

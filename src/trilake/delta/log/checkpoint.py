@@ -23,7 +23,7 @@ from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
 from trilake.expr.terms.engine import Query
 from trilake.parquet.files import DAMAGE, Footer, checked_footer, fetched_together, open_parquet
-from trilake.parquet.old_calendar.rebase import rebasing_of
+from trilake.parquet.old_calendar import rebasing_of
 from trilake.storage.base import Store
 
 if TYPE_CHECKING:

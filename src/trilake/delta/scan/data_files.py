@@ -24,7 +24,7 @@ from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.engine import Query
 from trilake.expr.views import numbered_without_views
 from trilake.parquet.files import DAMAGE, UNREADABLE_HELP, checked_footer, fetched_together, open_parquet, unreadable
-from trilake.parquet.old_calendar.rebase import Rebasing, rebasing_of, rebasing_of_orc
+from trilake.parquet.old_calendar import Rebasing, rebasing_of, rebasing_of_orc
 from trilake.storage.base import Store
 from trilake.table.data_files import FileBatches, no_columns
 

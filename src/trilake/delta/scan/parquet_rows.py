@@ -21,7 +21,7 @@ from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
 from trilake.errors import MissingFileError, ObjectNotFoundError, TrilakeError
 from trilake.expr.views import without_views
 from trilake.parquet.files import DAMAGE, ColumnChunk, checked_footer, fetched_together, open_parquet, unreadable
-from trilake.parquet.old_calendar.rebase import rebasing_of
+from trilake.parquet.old_calendar import rebasing_of
 from trilake.storage.base import Store
 from trilake.table.data_files import no_columns
 

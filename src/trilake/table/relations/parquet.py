@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from trilake.common.arrow_types import types_in
 from trilake.common.text import double_quoted, single_quoted
-from trilake.parquet.old_calendar.rebase import old_values
+from trilake.parquet.old_calendar import old_values
 
 if TYPE_CHECKING:
     import duckdb

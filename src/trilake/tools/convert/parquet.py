@@ -30,7 +30,7 @@ from trilake.errors import (
 )
 from trilake.expr import Filter
 from trilake.parquet.files import DAMAGE, PAGE_CHECKSUMS, open_parquet, unreadable
-from trilake.parquet.old_calendar.rebase import rebasing_of
+from trilake.parquet.old_calendar import rebasing_of
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.ownership import check_own, discard

@@ -49,7 +49,7 @@ from trilake.parquet.files import (
     unreadable,
 )
 from trilake.parquet.footer_walk import FEWEST, walk_alike
-from trilake.parquet.old_calendar.rebase import Rebasing, old_values, rebasing_of
+from trilake.parquet.old_calendar import Rebasing, old_values, rebasing_of
 from trilake.parquet.variants import is_shredded, variant_groups
 from trilake.storage.base import Store
 from trilake.storage.reader import ObjectFile

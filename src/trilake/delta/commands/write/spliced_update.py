@@ -35,7 +35,7 @@ from trilake.delta.scan.scan import ReadPlan
 from trilake.errors import CorruptFileError, ExpressionError, ObjectNotFoundError, SchemaMismatchError
 from trilake.expr import Expression
 from trilake.parquet.files import DAMAGE, Footer, checked_footer, open_parquet
-from trilake.parquet.old_calendar.rebase import rebasing_of
+from trilake.parquet.old_calendar import rebasing_of
 from trilake.parquet.splice import NotSpliceable, Parts
 from trilake.parquet.untyped import has_untyped
 from trilake.parquet.variants import is_shredded

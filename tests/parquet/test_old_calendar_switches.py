@@ -10,7 +10,7 @@ import numpy as np
 import pyspark
 import pytest
 
-from trilake.parquet.old_calendar.switches import DAYS, of_zone
+from trilake.parquet.old_calendar import DAYS, of_zone
 
 
 def test_every_zone_is_as_spark_has_it() -> None:

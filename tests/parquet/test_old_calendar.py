@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from trilake.parquet.files import open_parquet
-from trilake.parquet.old_calendar.rebase import old_values, rebasing_of, rebasing_of_orc
+from trilake.parquet.old_calendar import old_values, rebasing_of, rebasing_of_orc
 
 RELEASE = {b"org.apache.spark.version": b"4.3.0"}
 OLD = {**RELEASE, b"org.apache.spark.legacyDateTime": b"", b"org.apache.spark.timeZone": b"America/Los_Angeles"}
