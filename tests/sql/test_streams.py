@@ -38,5 +38,5 @@ def test_a_table_in_a_query_as_a_stream(session: SparkSession, tmp_path: Path) -
     stream = rows.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "c"))
     stream.trigger(availableNow=True).start(str(tmp_path / "t")).awaitTermination()
     assert sorted(r.twice for r in session.read.format("delta").load(str(tmp_path / "t")).collect()) == [2, 4]
-    with pytest.raises(InvalidArgumentError, match="a stream cannot read a version"):
+    with pytest.raises(InvalidArgumentError, match="a stream cannot read a fixed version"):
         session.sql(f"SELECT * FROM STREAM(delta.`{place}@v0`)")

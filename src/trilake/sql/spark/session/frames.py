@@ -118,7 +118,7 @@ def stream_of(session: SqlSession, target: Target) -> DataFrame:
     """A table's rows as a stream.  Raises ``InvalidArgumentError`` for a version."""
     if target.at is not None:
         raise InvalidArgumentError(
-            f"a stream reads from the newest version, got {target.shown}",
+            f"a stream cannot read a fixed version, got {target.shown}",
             help="leave the version out",
             condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
         )
