@@ -231,7 +231,7 @@ def test_files_that_newer_actions_touch_are_left_out(old: list[tuple[str, int]],
 
     touched = {(_canonical(p), v) for p, v in new}
     expected = [p for p, v in old if (_canonical(p), v) not in touched]
-    found = NewerFiles(actions(new[:2]), actions([]), actions(new[2:])).left_of(actions(old))
+    found = NewerFiles(actions(new[:2]), actions([]), actions(new[2:])).without_newer(actions(old))
     assert found["path"].to_pylist() == expected
 
 

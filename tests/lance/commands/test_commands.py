@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,12 @@ def test_modes() -> None:
         lance.write_dataset(ROWS, ds.uri, mode="upsert")  # type: ignore[arg-type]
     assert lance.write_dataset(ROWS, f"{ds.uri}-new", mode="append").version == 1
     assert lance.write_dataset(ROWS, f"{ds.uri}-newer", mode="overwrite").version == 1
+
+
+def test_names_of_files_spread_over_the_partitions_of_a_store() -> None:
+    names = {f.path for fragment in begun().get_fragments() for f in fragment.data_files()}
+    assert names
+    assert all(re.fullmatch(r"[01]{24}[0-9a-f]{26}\.lance", name) for name in names)
 
 
 def test_files_are_cut_behind_row_groups() -> None:

@@ -185,6 +185,15 @@ def test_batches_have_one_size(made: LanceDataset) -> None:
     assert sizes(batch_size=1, strict_batch_size=True, limit=2) == [1, 1]
 
 
+def test_the_environment_has_a_default_batch_size(made: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANCE_DEFAULT_BATCH_SIZE", "1")
+    assert [b.num_rows for b in made.to_batches()] == [1] * 8
+    assert max(b.num_rows for b in made.to_batches(batch_size=2)) == 2
+    monkeypatch.setenv("LANCE_DEFAULT_BATCH_SIZE", "many")
+    with pytest.raises(InvalidArgumentError, match="LANCE_DEFAULT_BATCH_SIZE must be a number of rows above 0"):
+        made.to_table()
+
+
 def test_batches_have_so_many_bytes_at_most(made: LanceDataset) -> None:
     def sizes(**options: Any) -> list[int]:
         batches = list(made.to_batches(["id"], **options))

@@ -7,6 +7,7 @@ exceed the limit by less than a group.  Files of 2.x never exceed the maximum nu
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -403,13 +404,22 @@ def write_failed(store: Store, error: StorageError) -> WriteFailedError:
     return WriteFailedError(f"the rows could not be written: {error.message}", file=store.uri)
 
 
+def _file_name(runtime: Runtime) -> str:
+    """Return a new file name: 24 random bits, which spread files over the partitions of an object store, then others.
+
+    As in pylance 14.
+    """
+    digits = uuid.UUID(runtime.new_id()).hex
+    return f"{int(digits[:6], 16):024b}{digits[6:]}.lance"
+
+
 class _Files:
     """The data files of a new fragment, one for each run of field ids."""
 
     def __init__(self, store: Store | WriteGroup, target: Target, runtime: Runtime) -> None:
         self._target = target
         self._runs = target.runs()
-        self.fragment = Fragment(0, tuple(DataFile(f"{runtime.new_id()}.lance", r.field_ids) for r in self._runs))
+        self.fragment = Fragment(0, tuple(DataFile(_file_name(runtime), r.field_ids) for r in self._runs))
         self._writers: list[DataFileWriter] = []
         for entry, schema in zip(self.fragment.files, self._runs):
             writer = new_data_file(store, entry.key, schema, target.version, extend_dictionaries=target.extend)

@@ -198,7 +198,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
             has the nearest rows of each and a column ``query_index``.  ``nprobes`` is the number of index partitions to
             search.  By default, a search starts with six partitions, or ``minimum_nprobes`` if greater, and continues
             until it finds ``k`` rows or has searched ``maximum_nprobes``.
-        batch_size: maximum number of rows in a batch.
+        batch_size: maximum number of rows in a batch; by default the variable ``LANCE_DEFAULT_BATCH_SIZE``.
         batch_readahead, fragment_readahead, scan_in_order: hints; rows are always in order.
         fragments: fragments to scan, in this order.
         prefilter: with ``nearest``, whether to filter before the search.

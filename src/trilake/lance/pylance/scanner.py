@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
@@ -259,13 +261,14 @@ class ScannerBuilder:
             scores=scores,
             scored=self._scored,
         )
+        batch_size = self._batch_size or _default_batch_size()
         plan = ScanPlan(
             view,
             selection.columns,
             snapshot.filter(self._filter),
             self._limit,
             self._offset,
-            self._batch_size,
+            batch_size,
             selection.places,
             self._use_stats,
             self._use_scalar_index,
@@ -287,7 +290,7 @@ class ScannerBuilder:
             self._readahead,
             projection=selection.projection,
             orderings=self._order_by,
-            rows_of_each=(self._batch_size or _BATCH_ROWS) if self._strict_batch_size else None,
+            rows_of_each=(batch_size or _BATCH_ROWS) if self._strict_batch_size else None,
             bytes_of_each=self._batch_bytes,
             builder=copy(self),
         )
@@ -295,6 +298,19 @@ class ScannerBuilder:
 
 #: Default batch size with ``strict_batch_size``.
 _BATCH_ROWS = 8192
+
+
+def _default_batch_size() -> int | None:
+    """Return the batch size in the environment, as in pylance; ``None`` without one."""
+    size = os.environ.get("LANCE_DEFAULT_BATCH_SIZE")
+    if size is None:
+        return None
+    if not re.fullmatch(r"[1-9]\d{0,9}", size):
+        raise InvalidArgumentError(
+            f"LANCE_DEFAULT_BATCH_SIZE must be a number of rows above 0, got {size!r}",
+            help="set it to 8192, or unset it",
+        )
+    return int(size)
 
 
 def _check_deleted(plan: ScanPlan, *, alone: bool) -> None:
