@@ -108,6 +108,7 @@ def test_statistics_of_an_index() -> None:
     assert (stats["index_type"], stats["metric_type"], stats["num_partitions"]) == ("IVF_PQ", "l2", 3)
     assert sum(p["size"] for p in stats["partitions"]) == 900
     assert (stats["sub_index"]["nbits"], stats["sub_index"]["num_sub_vectors"]) == (8, 4)
+    assert (stats["sub_index"]["transposed"], stats["index_file_version"]) == (True, "V3")
     assert len(ds.centroids(column="v")) == 3
     (entry,) = ds.snapshot.manifest.indices
     assert entry.details is not None
@@ -140,7 +141,11 @@ def test_an_index_of_whole_vectors(kind: pa.DataType) -> None:
     expected = ivf_pq.distances(data, data[5], "l2")
     assert ids.tolist() == np.argsort(expected)[:3].tolist()
     assert np.allclose(nearness, np.sort(expected)[:3], rtol=0.02, atol=0.02)
-    assert index.statistics()["sub_index"]["index_type"] == "FLAT"
+    assert index.statistics()["sub_index"] == {
+        "index_type": "FLAT",
+        "metric_type": index.metric,
+        "dim": index.dimension,
+    }
 
 
 def test_an_index_of_bytes() -> None:

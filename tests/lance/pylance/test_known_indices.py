@@ -78,7 +78,14 @@ def test_what_indices_say(tmp_path: Path) -> None:
     with pytest.warns(DeprecationWarning, match="instead"):
         own = given.index_statistics("five")
     partitions = own.pop("partitions")
-    sub = {"dimension": 8, "index_type": "PQ", "metric_type": "l2", "nbits": 8, "num_sub_vectors": 4}
+    sub = {
+        "dimension": 8,
+        "index_type": "PQ",
+        "metric_type": "l2",
+        "nbits": 8,
+        "num_sub_vectors": 4,
+        "transposed": True,
+    }
     assert own == {
         "index_type": "IVF_PQ",
         "uuid": entry["uuid"],
@@ -87,6 +94,7 @@ def test_what_indices_say(tmp_path: Path) -> None:
         "num_partitions": 5,
         "sub_index": sub,
         "centroids": centroids.tolist(),
+        "index_file_version": "V3",
     }
     assert [set(p) for p in partitions] == [{"size"}] * 5
     with pytest.raises(KeyError, match='Index "none" not found'):

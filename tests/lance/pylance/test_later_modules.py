@@ -243,6 +243,7 @@ def test_models_are_learned_kept_and_used(tmp_path: Path) -> None:
     made = written(vec_to_table(vectors), tmp_path / "t", max_rows_per_file=200)
     builder = IndicesBuilder(made, "vector")
     ivf = builder.train_ivf(4, sample_rate=50)
+    assert builder.train_ivf().num_partitions == round(builder.dataset.count_rows() ** 0.5)
     pq = builder.train_pq(ivf, 2, sample_rate=2, max_iters=2)
     ivf.save(str(tmp_path / "ivf"))
     pq.save(str(tmp_path / "pq"))

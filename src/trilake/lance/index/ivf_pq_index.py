@@ -155,19 +155,25 @@ class VectorIndex:
             "metric_type": self.metric,
             "num_partitions": len(self._rows.lengths),
         }
-        sub: dict[str, Any] = {"index_type": self.kind.rpartition("_")[2], "dimension": self.dimension}
-        sub["metric_type"] = self.metric
+        sub: dict[str, Any] = {"index_type": self.kind.rpartition("_")[2], "metric_type": self.metric}
         if isinstance(self.model, Model):
-            sub |= {"nbits": self.model.bits, "num_sub_vectors": len(self.model.words)}
+            sub |= {"nbits": self.model.bits, "num_sub_vectors": len(self.model.words), "dimension": self.dimension}
+            sub |= {"transposed": True} if self.model.modern else {}
+        else:
+            sub["dim"] = self.dimension
+            if self.model.bounds is not None:
+                sub |= {"num_bits": 8, "bounds": dict(zip(("start", "end"), self.model.bounds))}
         if self.model.modern:
             sizes = [{"size": int(n)} for n in self._rows.lengths]
             centroids = self.model.centroids.tolist()
-            return {"index_type": self.kind, **numbers, "sub_index": sub, "partitions": sizes, "centroids": centroids}
+            more = {"partitions": sizes, "centroids": centroids, "index_file_version": "V3"}
+            return {"index_type": self.kind, **numbers, "sub_index": sub, **more}
         partitions = [
             {"index": i, "length": int(n), "offset": int(at), "centroid": c.tolist()}
             for i, (n, at, c) in enumerate(zip(self._rows.lengths, self._rows.offsets, self.model.centroids))
         ]
-        return {"index_type": "IVF", **numbers, "sub_index": sub, "partitions": partitions}
+        more = {"partitions": partitions, "index_file_version": "Legacy"}
+        return {"index_type": "IVF", **numbers, "sub_index": sub, **more}
 
     # --- rows --------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -158,7 +159,7 @@ class IndicesBuilder:
 
         Parameters
         ----------
-        num_partitions: number of centroids; by default one per 8,192 rows.
+        num_partitions: number of centroids; by default the square root of the number of rows.
         distance_type: ``"l2"``, ``"cosine"`` or ``"dot"``.
         accelerator: accepted for compatibility.
         sample_rate: training rows per partition.
@@ -170,7 +171,7 @@ class IndicesBuilder:
         del accelerator
         metric = metric_name(distance_type) or "l2"
         rows = self._count(fragment_ids)
-        partitions = partitions_for(rows, None) if num_partitions is None else count("num_partitions", num_partitions)
+        partitions = round(math.sqrt(rows)) if num_partitions is None else count("num_partitions", num_partitions)
         if partitions < 1 or partitions > rows:
             raise InvalidArgumentError(
                 f"num_partitions must be from 1 to {rows} (the number of rows), got {partitions}"
