@@ -152,6 +152,7 @@ def test_what_cannot_be_meant_is_refused(
     with pytest.raises(TrilakeError) as raised:
         overwrite(frame(sql, ("x", "US")).alias("s"), tmp_path, **options)
     assert raised.value.condition == condition
+    assert "DeltaTable.alias" not in str(raised.value)
     assert rows_at(tmp_path) == set(STUDENTS)
 
 

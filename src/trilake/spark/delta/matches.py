@@ -16,7 +16,7 @@ from trilake.delta.commands.write.request import ReplaceMatches
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError, stating
+from trilake.errors import ExpressionError, InvalidArgumentError, stating
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.request import SparkMerge
 from trilake.spark.delta.merge.run import check_expressions, name_error, visible_columns
@@ -52,7 +52,12 @@ def find_matches(
         rows = rows.alias(_ROWS)
     request = SparkMerge(rows, condition, (Clause("matched", "delete"),), alias=alias)
     table = ArrowDeltaTable(log.store, log.engine, version=snapshot.version, known=snapshot)
-    check_expressions(spark, request, snapshot.schema)
+    try:
+        check_expressions(spark, request, snapshot.schema)
+    except ExpressionError as e:
+        if e.condition == "AMBIGUOUS_REFERENCE":
+            e.help = "name the table with the option targetAlias and the rows with alias(), and write t.a or s.a"
+        raise
     job = MergeJob(spark, table, request)
     found: dict[int, BitMap64] = {}
     with resolving(partial(name_error, visible_columns(request, snapshot.schema))):
