@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal, overload
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOpti
 from trilake.lance.commands.fragment_writer import write_fragments as write_files
 from trilake.lance.commands.input_rows import stream
 from trilake.lance.commands.open_dataset import OpenDataset, place_of
+from trilake.lance.commands.write import with_bases_of
 from trilake.lance.file.errors import NothingToWriteError
 from trilake.lance.file.storage_version import DEFAULT
 from trilake.lance.file.view import View
@@ -49,7 +49,7 @@ def create_fragments(
     storage = options.storage_version or (DEFAULT if manifest is None else manifest.storage_version)
     target, version = Target.new(rows_schema, storage, nulls=options.nulls), 0
     if manifest is not None:
-        version, options = manifest.version, replace(options, bases=(*options.bases, *manifest.base_paths))
+        version, options = manifest.version, with_bases_of(manifest, options, mode)
         # Compare user-visible columns, as null companions depend on the dataset.
         existing, names = View(manifest.schema).schema.names, target.view.schema.names
         if mode == "append" and (

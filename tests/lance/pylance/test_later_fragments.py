@@ -115,7 +115,7 @@ def test_options_that_ask_for_nothing_else_are_taken(made: LanceDataset) -> None
     lance.write_dataset(more, made.uri, mode="append", auto_cleanup_options=None, data_cache_bytes=1, **unset)
     opened = lance.dataset(made.uri, index_cache_size_bytes=1 << 20, metadata_cache_size_bytes=1 << 20, session=None)
     assert opened.count_rows() == 9
-    for option, value in (("target_bases", ["elsewhere"]), ("session", object())):
+    for option, value in (("base_store_params", {"elsewhere": {}}), ("session", object())):
         with pytest.raises(InvalidArgumentError, match=f"{option}=.* is not supported"):
             write_fragments(more, made.uri, **{option: value})
     with pytest.raises(TypeError, match="no option 'colour'"):

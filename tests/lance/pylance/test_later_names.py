@@ -237,7 +237,6 @@ def test_metadata_of_the_schema(made: LanceDataset) -> None:
 def test_names_for_what_is_not_done_here(made: LanceDataset) -> None:
     for name, reason in (
         ("deep_clone", "write_dataset"),
-        ("add_bases", "new files"),
         ("delta", "compares rows by columns"),
     ):
         with pytest.raises(AttributeError, match=reason) as error:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.errors import InvalidArgumentError
 from trilake.lance.file.blobs import DESCRIPTION_V2, EXTERNAL
 from trilake.lance.file.errors import OutsideBasesError
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.types import LISTS
 from trilake.lance.file.view import with_items
 from trilake.lance.scan import blob_bytes
-from trilake.lance.versions.bases import Bases
+from trilake.lance.versions.bases import Bases, location
 from trilake.lance.versions.manifest import BasePath
 from trilake.storage.base import Store
-from trilake.storage.uri import is_absolute, parse_location
 
 #: Which URIs to store: those below a base, all, or none because the bytes are copied.
 ExternalBlobs = Literal["bases", "all", "ingest"]
@@ -35,7 +32,7 @@ def resolve(
     """
     if mode == "all" or not any(f.is_blob_v2 for column in schema.fields for f in column.walk()):
         return batch
-    folders = tuple(_location(base.path).rstrip("/") + "/" for base in bases)
+    folders = tuple(location(base.path).rstrip("/") + "/" for base in bases)
     arrays = [_resolved(store, array, field, mode, folders) for array, field in zip(batch.columns, schema.fields)]
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
@@ -54,7 +51,7 @@ def _resolved(store: Store, array: pa.Array, field: Field, mode: ExternalBlobs, 
 
 def _checked(array: pa.Array, field: Field, folders: tuple[str, ...]) -> pa.Array:
     for uri in _uris(array).unique().to_pylist():
-        if uri is not None and not _location(uri).startswith(folders):
+        if uri is not None and not location(uri).startswith(folders):
             raise OutsideBasesError(
                 f"the blob {uri!r} is outside registered external bases",
                 help='register its folder with initial_bases, pass external_blob_mode="ingest" to copy it, or '
@@ -89,11 +86,3 @@ def _ingested(store: Store, array: pa.Array) -> pa.Array:
 def _uris(array: pa.Array) -> pa.Array:
     at = array.type.get_field_index("uri")
     return pa.nulls(len(array), pa.string()) if at < 0 else array.flatten()[at]
-
-
-def _location(uri: str) -> str:
-    """One spelling of an absolute URI or path: ``file:///a/b`` for ``/a/x/../b``."""
-    if is_absolute(uri):
-        with suppress(InvalidArgumentError):  # of a scheme that no store has
-            return parse_location(uri).uri
-    return uri

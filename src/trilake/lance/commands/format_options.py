@@ -17,10 +17,7 @@ _OFF = (None, False)
 #: Supported values of each option, the feature that other values request, and an alternative.
 _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
     "detached": (_OFF, "a detached version", "every commit makes a version"),
-    **dict.fromkeys(
-        ["target_bases", "target_all_bases", "base_store_params"],
-        (_OFF, "files outside the dataset", "all files of a dataset are below its path"),
-    ),
+    "base_store_params": (_UNSET, "other options for a base path", "storage_options are those of all base paths"),
     **dict.fromkeys(
         ["namespace_client", "table_id", "namespace_client_managed_versioning"],
         (_OFF, "a dataset by its name in a catalog", "pass its path or URI"),
@@ -70,6 +67,19 @@ def format_of(options: dict[str, Any]) -> dict[str, Any]:
         "v2_manifest_names": None if names is None else flag("enable_v2_manifest_paths", names),
         "stable_row_ids": stable is not None and flag("enable_stable_row_ids", stable),
         "external_blobs": _external_blobs(options),
+        **_target_bases(options),
+    }
+
+
+def _target_bases(options: dict[str, Any]) -> dict[str, Any]:
+    references, all_bases = (options.pop(name, None) for name in ("target_bases", "target_all_bases"))
+    if references is not None and not (
+        isinstance(references, list | tuple) and all(isinstance(one, str) for one in references)
+    ):
+        raise WrongTypeError(f"target_bases must be a list of strings, got {references!r}")
+    return {
+        "target_bases": tuple(references or ()),
+        "target_all_bases": None if all_bases is None else flag("target_all_bases", all_bases),
     }
 
 

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, cycle
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.file.types import EXTENSION_NAME
 from trilake.lance.file.view import View, stored_array
 from trilake.lance.scan.batch_sizes import regroup
+from trilake.lance.versions.bases import Bases, targets
 from trilake.lance.versions.manifest import BasePath, DataFile, Fragment
 from trilake.storage.base import Store, WriteGroup
 
@@ -62,7 +63,11 @@ class WriteOptions:
     v2_manifest_names: whether a new dataset uses the v2 naming scheme of manifests; by default in 2.x only.
     properties: properties of the commit.
     config: configuration of a new dataset.
-    bases: other locations for files of a new dataset.
+    bases: base paths, which a new dataset registers.
+    target_bases: names, paths or URIs of the base paths that get the new data files in turn; the dataset's own URI
+        stands for the dataset itself, which is the default.
+    target_all_bases: whether all base paths get the new data files in turn, after the dataset itself if true, and
+        without it if false; ``None`` for ``target_bases``.
     partial: whether appended rows may lack columns, which become null; in files of 2.x only.
     external_blobs: which URIs of blobs may be stored: those below ``bases``, or ``"all"``; ``"ingest"`` copies their
         bytes instead.
@@ -78,6 +83,8 @@ class WriteOptions:
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     config: Mapping[str, str] = dataclasses.field(default_factory=dict)
     bases: tuple[BasePath, ...] = ()
+    target_bases: tuple[str, ...] = ()
+    target_all_bases: bool | None = None
     partial: bool = False
     external_blobs: ExternalBlobs = "all"
 
@@ -336,12 +343,14 @@ def write_fragments(
     """
     done: list[Fragment] = []
     mode, bases = options.external_blobs, options.bases
+    base_ids = cycle(targets(store, bases, options.target_bases, options.target_all_bases))
+    places = Bases(store, bases)
     stored = (
         external_blobs.resolve(store, target.stored(b), target.view.schema, mode, bases) for b in batches if b.num_rows
     )
 
     def begin() -> _Files:
-        files = _Files(together or store, target, runtime)
+        files = _Files(together or store, target, runtime, places, next(base_ids))
         if progress is not None:
             progress.begin(files.fragment)
         return files
@@ -367,7 +376,7 @@ def write_fragments(
     except BaseException as e:
         if together is not None:
             together.abandon()
-        discard(store, done)
+        discard(store, done, bases)
         if isinstance(e, StorageError):
             raise write_failed(store, e) from e
         raise
@@ -416,13 +425,17 @@ def _file_name(runtime: Runtime) -> str:
 class _Files:
     """The data files of a new fragment, one for each run of field ids."""
 
-    def __init__(self, store: Store | WriteGroup, target: Target, runtime: Runtime) -> None:
+    def __init__(
+        self, store: Store | WriteGroup, target: Target, runtime: Runtime, bases: Bases, base_id: int | None = None
+    ) -> None:
         self._target = target
         self._runs = target.runs()
-        self.fragment = Fragment(0, tuple(DataFile(_file_name(runtime), r.field_ids) for r in self._runs))
+        entries = (DataFile(_file_name(runtime), r.field_ids, base_id=base_id) for r in self._runs)
+        self.fragment = Fragment(0, tuple(entries))
         self._writers: list[DataFileWriter] = []
         for entry, schema in zip(self.fragment.files, self._runs):
-            writer = new_data_file(store, entry.key, schema, target.version, extend_dictionaries=target.extend)
+            place, key = (store, entry.key) if base_id is None else bases.data_file(entry)
+            writer = new_data_file(place, key, schema, target.version, extend_dictionaries=target.extend)
             self._writers.append(writer)
 
     @property
@@ -474,7 +487,7 @@ def write_columns(
 
     ``check`` is called with the number of rows before the files are published, and raises if it is wrong.
     """
-    with _Files(store, target, runtime) as files:
+    with _Files(store, target, runtime, Bases(store)) as files:
         for batch in batches:
             files.write(batch)
         check(files.num_rows)
@@ -482,20 +495,26 @@ def write_columns(
 
 
 @contextmanager
-def discarded_on_failure(store: Store, written: Iterable[Fragment]) -> Iterator[None]:
+def discarded_on_failure(store: Store, written: Iterable[Fragment], bases: Iterable[BasePath] = ()) -> Iterator[None]:
     """Remove new files if the block fails to commit them, unless the outcome of the commit is unknown."""
     try:
         yield
     except UnknownOutcomeError:
         raise
     except BaseException:  # user functions may raise anything
-        discard(store, written)
+        discard(store, written, bases)
         raise
 
 
-def discard(store: Store, fragments: Iterable[Fragment]) -> None:
+def discard(store: Store, fragments: Iterable[Fragment], bases: Iterable[BasePath] = ()) -> None:
     """Remove the data files of uncommitted fragments, with their blobs."""
-    keys = [f.key for fragment in fragments for f in fragment.files]
-    with suppress(TrilakeError, OSError):  # the failure of the write matters; a clean-up removes the rest
-        blobs = [entry.key for key in keys for entry in store.list(key.removesuffix(".lance") + "/")]
-        store.delete([*keys, *blobs])
+    places = Bases(store, bases)
+    by_base: dict[int | None, list[DataFile]] = {}
+    for fragment in fragments:
+        for file in fragment.files:
+            by_base.setdefault(file.base_id, []).append(file)
+    for files in by_base.values():
+        with suppress(TrilakeError, OSError):  # the failure of the write matters; a clean-up removes the rest
+            place, keys = places.data_file(files[0])[0], [places.data_file(file)[1] for file in files]
+            blobs = [entry.key for key in keys for entry in place.list(key.removesuffix(".lance") + "/")]
+            place.delete([*keys, *blobs])

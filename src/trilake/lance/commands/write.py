@@ -117,9 +117,20 @@ def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions
     if listing.versions:
         base, key = transaction.load(store, listing.latest, listing), listing.key(listing.latest)
         base.check_writable(store.uri)
-    options = options or WriteOptions()
-    options = options if base is None else replace(options, bases=base.base_paths)
+    options = with_bases_of(base, options or WriteOptions(), mode)
     return WritePlan(mode, base, options, runtime, key)
+
+
+def with_bases_of(base: Manifest | None, options: WriteOptions, mode: str) -> WriteOptions:
+    """Return the options with the base paths of an existing dataset.  Raises ``OptionError`` for new ones."""
+    if base is None:
+        return options
+    if options.bases:
+        raise OptionError(
+            f"Cannot register new bases in {mode.capitalize()} mode: the dataset already exists",
+            help="leave out initial_bases, and add base paths with add_bases",
+        )
+    return replace(options, bases=base.base_paths)
 
 
 def commit_write(
@@ -170,23 +181,31 @@ def commit_write(
     except UnknownOutcomeError:
         raise  # a version may reference the files
     except TableExistsError as e:
-        with discarded_on_failure(store, fragments):
+        with discarded_on_failure(store, fragments, plan.options.bases):
             if plan.mode == "create":
                 raise
-            joined = _joined(store, plan, target, e)
+            joined = _joined(store, plan, target, fragments, e)
     except TrilakeError:
-        discard(store, fragments)
+        discard(store, fragments, plan.options.bases)
         raise
     return commit_write(store, joined, target, fragments)
 
 
-def _joined(store: Store, plan: WritePlan, target: Target, error: TableExistsError) -> WritePlan:
+def _joined(
+    store: Store, plan: WritePlan, target: Target, fragments: Iterable[Fragment], error: TableExistsError
+) -> WritePlan:
     """Rebase an append onto the dataset that another writer has created concurrently.
 
     Raises ``ConflictError`` if the files do not match that dataset.
     """
     base = transaction.load(store)
     base.check_writable(store.uri)
+    if base.base_paths != plan.options.bases and any(f.base_id is not None for one in fragments for f in one.files):
+        raise CommitConflictError(
+            "another writer has created the dataset with other base paths",
+            help="repeat the write without initial_bases: it then appends to that dataset",
+            file=store.uri,
+        ) from error
     # All files share the dictionaries of the dataset, so indices into other dictionaries would be wrong.
     if base.schema != target.schema or base.schema.dictionaries or target.schema.dictionaries:
         raise CommitConflictError(

@@ -11,7 +11,6 @@ class NotInFormatError(InvalidArgumentError, AttributeError):
 
 _LOGS = "trilake has no write-ahead log", "insert and merge_insert commit at once"
 _PARTS = "segments are merged as a whole", "use create_index_uncommitted and merge_existing_index_segments"
-_BASES = "new files are written below the dataset's own path", "write them there"
 _CACHES = "each dataset has its own caches", "set index_cache_size, the number of cached index entries"
 _ROW_IDS = "trilake compares rows by columns", "_row_created_at_version says which rows are new"
 #: Reason and alternative for each name.
@@ -19,7 +18,6 @@ BEYOND: dict[str, tuple[str, str]] = {
     "deep_clone": ("trilake copies rows, not files", "write_dataset copies a dataset"),
     **dict.fromkeys(["initialize_mem_wal", "mem_wal_index_details", "mem_wal_writer"], _LOGS),
     "merge_index_metadata": _PARTS,
-    **dict.fromkeys(["add_bases", "base_paths"], _BASES),
     **dict.fromkeys(["delta", "remap_row_addrs"], _ROW_IDS),
     "session": _CACHES,
     **dict.fromkeys(["DataOverlay", "DataOverlayFile"], ("trilake has no data overlays", "use update or merge_insert")),

@@ -28,7 +28,10 @@ from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance.indexed_dataset import IndexedDataset
 from trilake.lance.pylance.merge_builder import MergeBuilder
+from trilake.lance.pylance.operation import DatasetBasePath, base_paths
 from trilake.lance.pylance.udf import BatchUDF
+from trilake.lance.versions import transaction
+from trilake.lance.versions.operations import UpdateBases
 from trilake.table.table import FilterLike
 
 
@@ -290,6 +293,48 @@ class ChangedDataset(IndexedDataset):
         self.moved(column_changes.alter_columns(self.snapshot, alterations, nulls=self.nulls))
 
     # --- metadata and configuration -----------------------------------------------------------------------------------
+
+    def base_paths(self) -> dict[int, DatasetBasePath]:
+        """Return the base paths of this version by id: other locations for its files.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import DatasetBasePath, write_dataset
+        >>> bases = [DatasetBasePath("memory://doc-lance-base", name="hot")]
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-bases", initial_bases=bases)
+        >>> made.base_paths()[1].name
+        'hot'
+        """
+        return {path.id: DatasetBasePath.of(path) for path in self.snapshot.manifest.base_paths}
+
+    def add_bases(
+        self, new_bases: Iterable[DatasetBasePath], transaction_properties: Mapping[str, str] | None = None
+    ) -> Self:
+        """Register base paths, to which ``target_bases`` of later writes can refer; returns this object.
+
+        Parameters
+        ----------
+        new_bases: the base paths.
+        transaction_properties: properties of the commit.
+
+        Raises ``InvalidArgumentError`` for an id, path or name that another base path has, and ``ConflictError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import DatasetBasePath, write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-add-bases")
+        >>> made.add_bases([DatasetBasePath("memory://doc-lance-new-base", name="cold")]).insert(
+        ...     pa.table({"a": [2]}), target_bases=["cold"]
+        ... )
+        >>> [file.base_id for fragment in made.get_fragments() for file in fragment.data_files()]
+        [None, 1]
+        """
+        manifest, runtime = self.snapshot.manifest, self.snapshot.runtime
+        manifest.check_writable(self.snapshot.store.uri)
+        bases = base_paths(new_bases, manifest.base_paths)
+        if bases:
+            properties = properties_of({"transaction_properties": transaction_properties})
+            begun = transaction.begin(self.snapshot.version, UpdateBases(bases), runtime, properties)
+            self.moved(self.snapshot.at(transaction.commit(self.snapshot.store, begun, runtime, base=manifest)))
+        return self
 
     def update_config(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
         """Update the configuration with ``values``; ``None`` removes a key, and ``replace`` removes all other keys.

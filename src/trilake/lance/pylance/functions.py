@@ -113,7 +113,8 @@ def write_dataset(
     later: for new datasets ``data_storage_version`` (``"2.2"``, the default and ``"stable"``; ``"2.1"``, ``"2.0"`` or
         ``"legacy"``), ``enable_v2_manifest_paths``, ``enable_stable_row_ids``, ``auto_cleanup_options`` (see
         :mod:`trilake.lance.auto_cleanup`) and ``initial_bases``, a list of
-        :class:`~trilake.lance.pylance.operation.DatasetBasePath`.  For all writes ``commit_message``,
+        :class:`~trilake.lance.pylance.operation.DatasetBasePath`.  For all writes ``target_bases`` or
+        ``target_all_bases`` (see :class:`~trilake.lance.commands.fragment_writer.WriteOptions`), ``commit_message``,
         ``transaction_properties``, ``external_blob_mode`` (``"ingest"`` copies blobs given by URI) and
         ``allow_external_blob_outside_bases``; by default the URIs of blobs must be below a base.
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import pyarrow as pa
@@ -28,7 +28,14 @@ from trilake.lance.schema import LanceSchema
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import with_files_of
 from trilake.lance.versions.fragment_metadata import DataFile, FragmentMetadata
-from trilake.lance.versions.manifest import BasePath, Fragment, IndexDetails, IndexMetadata, Manifest
+from trilake.lance.versions.manifest import (
+    BasePath,
+    Fragment,
+    IndexDetails,
+    IndexMetadata,
+    Manifest,
+    duplicate_base,
+)
 
 
 def _entries(fragments: Iterable[FragmentMetadata]) -> tuple[Fragment, ...]:
@@ -57,19 +64,26 @@ class DatasetBasePath:
     is_dataset_root: bool = False
     id: int | None = None
 
+    @classmethod
+    def of(cls, entry: BasePath) -> Self:
+        """Convert a manifest entry."""
+        return cls(entry.path, entry.name, entry.is_dataset_root, entry.id)
 
-def base_paths(bases: Iterable[DatasetBasePath] | None) -> tuple[BasePath, ...]:
-    """Convert locations to manifest entries.  Raises ``InvalidArgumentError`` for duplicate ids, names or paths."""
-    bases = tuple(bases or ())
-    taken = {one.id for one in bases if one.id is not None}
-    free = (id for id in count(1) if id not in taken)
+
+def base_paths(bases: Iterable[DatasetBasePath] | None, present: Iterable[BasePath] = ()) -> tuple[BasePath, ...]:
+    """Convert locations to manifest entries, with ids that ``present`` entries do not have.
+
+    Raises ``InvalidArgumentError`` for duplicate ids, names or paths.
+    """
+    bases, present = tuple(bases or ()), tuple(present)
+    used = {one.id for one in bases} | {one.id for one in present}
+    free = (id for id in count(1) if id not in used)
     entries = tuple(
         BasePath(next(free) if one.id is None else one.id, one.path, one.is_dataset_root, one.name) for one in bases
     )
-    for part in ("id", "path", "name"):
-        values = [value for one in entries if (value := getattr(one, part)) is not None]
-        if len(set(values)) < len(values):
-            raise InvalidArgumentError(f"two bases have the same {part}: {values}", help="name each place once")
+    problem = duplicate_base((*present, *entries)) if entries else None
+    if problem is not None:
+        raise InvalidArgumentError(problem, help="give each base path its own id, path and name")
     return entries
 
 
@@ -119,6 +133,15 @@ class LanceOperation(metaclass=_Operations):
             return op.Append(
                 tuple(Fragment(0, f.files, f.deletion_file, f.physical_rows) for f in _entries(self.fragments))
             )
+
+    @dataclass
+    class UpdateBases(BaseOperation):
+        """Register base paths."""
+
+        new_bases: Iterable[DatasetBasePath]
+
+        def resolve(self, base: Manifest | None) -> op.Operation:
+            return op.UpdateBases(base_paths(self.new_bases, () if base is None else base.base_paths))
 
     @dataclass
     class Delete(BaseOperation):
@@ -402,8 +425,10 @@ def from_stored(operation: op.Operation) -> LanceOperation.BaseOperation | None:
         return [FragmentMetadata.of(f) for f in fragments]
 
     match operation:
-        case op.Overwrite(new, schema):
-            return LanceOperation.Overwrite(View(schema).arrow, of(new))
+        case op.Overwrite(new, schema, _, bases):
+            return LanceOperation.Overwrite(View(schema).arrow, of(new), list(map(DatasetBasePath.of, bases)) or None)
+        case op.UpdateBases(bases):
+            return LanceOperation.UpdateBases(list(map(DatasetBasePath.of, bases)))
         case op.Append(new):
             return LanceOperation.Append(of(new))
         case op.DataReplacement(replacements):

@@ -17,11 +17,13 @@ from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import (
     MAX_FRAGMENT_ID,
     STABLE_ROW_IDS,
+    BasePath,
     DataFile,
     Fragment,
     IndexMetadata,
     Manifest,
     Placed,
+    duplicate_base,
     with_flags,
 )
 from trilake.lance.versions.row_ids import (
@@ -87,6 +89,7 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
     if newest is None:
         version = operation.storage_version or FIRST
         fragments, last = _numbered(operation.fragments, -1)
+        _check_bases(operation.initial_bases, fragments)
         flags = STABLE_ROW_IDS if operation.stable_row_ids else 0
         return Manifest(
             0,
@@ -104,6 +107,8 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
     # Writers of the first format number fragments from 0 again; fragments with ids keep them.
     again = version.is_first or any(f.id for f in operation.fragments)
     fragments, last = _numbered(operation.fragments, -1 if again else newest.max_fragment_id)
+    base_paths = _with_bases(newest, operation.initial_bases)
+    _check_bases(base_paths, operation.fragments)
     return replace(
         newest,
         schema=operation.schema,
@@ -111,7 +116,7 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
         indices=(),
         max_fragment_id=max(last, newest.max_fragment_id),
         config={**newest.config, **operation.config},
-        base_paths=(*newest.base_paths, *operation.initial_bases),
+        base_paths=base_paths,
         data_format=newest.data_format if version == newest.storage_version else ("lance", str(version)),
     )
 
@@ -220,7 +225,7 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
         case op.DataReplacement(replacements):
             return _with_files(newest, replacements)
         case op.UpdateBases(bases):
-            return replace(newest, base_paths=(*newest.base_paths, *bases))
+            return replace(newest, base_paths=_with_bases(newest, bases))
         case op.ReserveFragments(count):
             return replace(newest, max_fragment_id=_last_id(newest) + count)
     raise InvalidArgumentError(f"{operation!r} cannot be committed")
@@ -245,8 +250,31 @@ def _numbered(fragments: Iterable[Fragment], last: int) -> tuple[tuple[Fragment,
     return tuple(numbered), max([last, *(f.id for f in numbered)])
 
 
+def _with_bases(newest: Manifest, new: Iterable[BasePath]) -> tuple[BasePath, ...]:
+    """Add base paths.  Raises ``CommitConflictError`` for an id, path or name that already exists."""
+    new = tuple(new)
+    problem = duplicate_base((*newest.base_paths, *new)) if new else None
+    if problem is not None:
+        raise CommitConflictError(
+            problem, help="read the newest version: base_paths() lists its base paths", version=newest.version
+        )
+    return (*newest.base_paths, *new)
+
+
+def _check_bases(base_paths: Iterable[BasePath], new: Iterable[Fragment]) -> None:
+    """Raise ``CommitConflictError`` for data files at base paths that do not exist."""
+    ids = {file.base_id for fragment in new for file in fragment.files if file.base_id is not None}
+    missing = ids - {base.id for base in base_paths}
+    if missing:
+        raise CommitConflictError(
+            f"new data files are at base path {min(missing)}, which does not exist",
+            help="base_paths() of the newest version lists its base paths: write the files again",
+        )
+
+
 def _appended(newest: Manifest, present: tuple[Fragment, ...], new: Iterable[Fragment]) -> Manifest:
     added, last = _numbered(new, _last_id(newest))
+    _check_bases(newest.base_paths, added)
     both = {f.id for f in present} & {f.id for f in added}
     if both:
         raise CommitConflictError(f"fragment {min(both)} to be added already exists", version=newest.version)

@@ -12,7 +12,7 @@ point into its own file, so each version computes its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -161,6 +161,18 @@ class BasePath:
     path: str
     is_dataset_root: bool = False
     name: str | None = None
+
+
+def duplicate_base(bases: Iterable[BasePath]) -> str | None:
+    """Why base paths cannot be in one manifest: two have the same id, path or name; ``None`` if they can."""
+    seen: set[tuple[str, object]] = set()
+    for base in bases:
+        parts = {(part, value) for part in ("id", "path", "name") if (value := getattr(base, part)) is not None}
+        if shared := seen & parts:
+            part, value = min(shared)
+            return f"a base path with {part} {value!r} already exists"
+        seen |= parts
+    return None
 
 
 @dataclass(frozen=True)
