@@ -36,7 +36,7 @@ def _steady(text: str, folder: Path) -> str:
     text = text.replace(str(folder), "<folder>").replace(folder.as_uri(), "file://<folder>")
     text = re.sub(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<id>", text)
     text = re.sub(r"<id>-[0-9a-f]{8}\b", "<id>-<n>", text)
-    text = re.sub(r"\b[0-9a-f]{32}\b", "<id>", text)
+    text = re.sub(r"\b(?:[0-9a-f]{32}|[01]{24}[0-9a-f]{26})\b", "<id>", text)
     text = re.sub(r"found \[[-\d, ]+\]", "found <bytes>", text)
     text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)?", "<time>", text)
     return re.sub(r"\b\d{13}\b", "<ms>", text)
