@@ -19,7 +19,7 @@ from trilake.lance.table import LanceTable, write_table
 from trilake.storage import open_store
 
 ROWS = pa.table({"n": pa.array(range(100), pa.int64()), "s": [f"t{i % 3}" for i in range(100)]})
-#: Files of the first format note bounds of each group of rows, so that filters leave groups and files out.
+#: Files of the legacy format note bounds of each group of rows, so that filters leave groups and files out.
 CUT = {"dataStorageVersion": "legacy", "maxRowsPerFile": "40", "maxRowsPerGroup": "10"}
 
 

@@ -45,7 +45,7 @@ from trilake.storage.memory import MemoryStore
 
 pytestmark = pytest.mark.long
 
-#: Writes datasets of the first format, of which these tests are.
+#: Writes datasets of the legacy format, of which these tests are.
 write_first = partial(lance.write_dataset, data_storage_version="legacy")
 
 #: Damaged files for each kind.

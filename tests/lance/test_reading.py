@@ -35,7 +35,7 @@ from trilake.lance import LanceDataset
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.storage.memory import MemoryStore
 
-#: Writes datasets of the first format, of which these tests are.
+#: Writes datasets of the legacy format, of which these tests are.
 write_first = partial(lance.write_dataset, data_storage_version="legacy")
 
 N = 2000

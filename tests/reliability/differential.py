@@ -183,7 +183,7 @@ def expected(case: Case) -> list[Row]:
 
 
 def written(case: Case, uri: str) -> None:
-    """Write the table and do the operations; in the first format of Lance, whose nulls the oracle knows."""
+    """Write the table and do the operations; in the legacy format of Lance, whose nulls the oracle knows."""
     version = {"dataStorageVersion": "legacy"} if case.format == "lance" else {}
     trilake.write(
         arrow(case.rows, case.kinds),

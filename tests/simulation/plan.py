@@ -201,7 +201,7 @@ def make_plan(seed: int, format: str | None = None) -> Plan:
 
 
 def _with_files(plan: Plan, rng: random.Random) -> Plan:
-    """Datasets of Lance have files of the first format, or of 2.x."""
+    """Datasets of Lance have files of the legacy format, or of 2.x."""
     files = rng.choice(["legacy", "legacy", "2.1", "2.2"])
     return replace(plan, options={**plan.options, "files": files}) if plan.format == "lance" else plan
 

@@ -21,7 +21,7 @@ from trilake.lance.versions import deletions
 from trilake.lance.versions.manifest import Manifest, parse_manifest, serialise_manifest
 from trilake.storage import open_store
 
-#: The faults are put into files of the first format, at the places where it has them.
+#: The faults are put into files of the legacy format, at the places where it has them.
 _LEGACY: dict[str, Any] = {"data_storage_version": "legacy"}
 
 

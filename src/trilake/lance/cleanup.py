@@ -2,9 +2,9 @@
 
 Manifests are deleted last, so that a failed clean-up can be repeated.  An unreferenced file may belong to a write in
 progress, so it is kept until it is a week old, regardless of the requested age.  Only files with the names and folders
-of a dataset are deleted, never behind links or in other tables (:mod:`trilake.storage.ownership`), and nothing is
-deleted while the local clock is ahead of the store's.  A notice names the versions to delete before the last check for
-new references (:mod:`trilake.lance.versions.holds`).
+of a dataset are deleted, never through symbolic links or in other tables (:mod:`trilake.storage.ownership`), and
+nothing is deleted while the local clock is ahead of the store's.  Before the last check for new references, a notice
+lists the versions to delete (:mod:`trilake.lance.versions.holds`).
 """
 
 from __future__ import annotations

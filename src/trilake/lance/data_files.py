@@ -1,6 +1,6 @@
 """Open and create data files of any version, from manifest entries.
 
-Only this module depends on both file formats.
+Only this module depends on both formats, legacy and 2.x.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def new_data_file(
 ) -> DataFileWriter:
     """Create a data file.
 
-    ``extend_dictionaries`` allows dictionaries to grow in the first format, in which all files share them.  ``pages``
+    ``extend_dictionaries`` allows dictionaries to grow in the legacy format, in which all files share them.  ``pages``
     are page sizes for ``V2Writer``.  Raises ``UnsupportedProtocolError`` for an unsupported type or version.
     """
     if version not in WRITABLE:

@@ -150,7 +150,7 @@ class LanceFragment(ReadFragment):
         Parameters
         ----------
         filename: path of the file; only the part below ``data`` is used.
-        schema: the dataset; or the schema of a file of the first format, which is not checked.
+        schema: the dataset; or the schema of a file of the legacy format, which is not checked.
         fragment_id: id of the fragment.
 
         >>> import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Facts of a Lance dataset for reports, from its manifests and some page tables."""
+"""Facts about a Lance dataset for reports, from its manifests and some page tables."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _bounds(readers: tuple[FragmentReader, ...]) -> Bounds | None:
 
 
 def _storage(readers: tuple[FragmentReader, ...]) -> Storage | None:
-    """Estimate the size of each column from a sample of rows, as the first format does not compress."""
+    """Estimate the size of each column from a sample of rows, as the legacy format does not compress."""
     some, columns, bad = _spread(readers), dict[str, float](), 0
     for reader in some:
         try:

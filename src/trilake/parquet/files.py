@@ -336,7 +336,7 @@ def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
 
 
 def _check_sizes(sizes: Any, leaf: Leaf) -> None:
-    """Refuse level histograms that do not fit the column."""
+    """Reject level histograms that do not fit the column."""
     if not isinstance(sizes, dict):
         return
     for key, level in zip((2, 3), leaf.levels, strict=True):

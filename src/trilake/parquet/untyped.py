@@ -1,7 +1,7 @@
 """Parquet columns without a type (logical type ``UNKNOWN``), which contain only nulls.
 
-Arrow writes them for arrays of type null, stored as integers.  Spark reads integers, and refuses the file if the table
-has another type.
+Arrow writes them for arrays of type null, stored as integers.  Spark reads integers, and rejects the file if the column
+has another type in the table.
 """
 
 from __future__ import annotations

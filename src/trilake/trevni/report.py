@@ -1,4 +1,4 @@
-"""Facts of Trevni files for reports: names, sizes, partition folders, and the column sizes of some files."""
+"""Facts about Trevni files for reports: names, sizes, partition folders, and the column sizes of some files."""
 
 from __future__ import annotations
 

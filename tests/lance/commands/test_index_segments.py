@@ -100,7 +100,7 @@ def test_segments_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="fragment_ids"):
         ds.create_index_uncommitted("s", "BTREE")
     old = lance.write_dataset(ROWS.select(["s"]), "memory://segments-legacy", data_storage_version="legacy")
-    with pytest.raises(InvalidArgumentError, match="first format"):
+    with pytest.raises(InvalidArgumentError, match="legacy format"):
         old.create_index_uncommitted("s", "BTREE", fragment_ids=[0])
 
 

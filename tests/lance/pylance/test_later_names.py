@@ -1,4 +1,4 @@
-"""Names that pylance has got since 0.8.19, where they fit datasets of the first format."""
+"""Names that pylance has got since 0.8.19, where they fit datasets of the legacy format."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def made(tmp_path: Path) -> LanceDataset:
 
 @pytest.fixture
 def first(tmp_path: Path) -> LanceDataset:
-    """A dataset of the first format."""
+    """A dataset of the legacy format."""
     return lance.write_dataset(
         ROWS, tmp_path / "t", max_rows_per_file=2, max_rows_per_group=2, data_storage_version="legacy"
     )

@@ -38,7 +38,7 @@ def made(tmp_path: Path) -> LanceDataset:
 
 @pytest.fixture
 def first(tmp_path: Path) -> LanceDataset:
-    """The same in the first format, where fragments are numbered from 0 again by an overwrite."""
+    """The same in the legacy format, where fragments are numbered from 0 again by an overwrite."""
     options: dict[str, Any] = {"max_rows_per_file": 4, "max_rows_per_group": 2, "data_storage_version": "legacy"}
     ds = lance.write_dataset(ROWS, tmp_path / "first", **options)
     ds.delete("id in (1, 8)")

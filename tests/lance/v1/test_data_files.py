@@ -1,4 +1,4 @@
-"""``lance.file``: single data files of the first format, read and written without a dataset."""
+"""``lance.file``: single data files of the legacy format, read and written without a dataset."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The place of :class:`~trilake.lance.sampler.ShardedBatchIterator` in other implementations."""
+"""The module where pylance keeps :class:`~trilake.lance.sampler.ShardedBatchIterator`."""

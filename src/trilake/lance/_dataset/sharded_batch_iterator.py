@@ -1,4 +1,4 @@
-"""``ShardedBatchIterator`` under the module that users of the format import it from."""
+"""``ShardedBatchIterator`` under the import path of pylance."""
 
 from trilake.lance.sampler import ShardedBatchIterator
 

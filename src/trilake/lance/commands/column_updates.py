@@ -44,8 +44,8 @@ def update_columns(
 ) -> ColumnUpdate:
     """Rewrite columns of a fragment with the values of ``data`` for the rows with the same key.
 
-    All columns of ``data`` except ``right_on`` are updated in a new file.  The first format cannot use a part of a data
-    file, so there the new file also copies the other columns of the replaced files.
+    All columns of ``data`` except ``right_on`` are updated in a new file.  The legacy format cannot use part of a data
+    file, so there the new file also contains the other columns of the replaced files.
 
     Parameters are those of :func:`trilake.lance.commands.joins.merge`.  Raises ``UnknownColumnError`` for a column that
     the dataset does not have, and ``SchemaMismatchError`` for values or keys that do not fit.
@@ -121,7 +121,7 @@ def _stored(field: Field, array: pa.Array) -> pa.Array:
 
 
 def _target(snapshot: Snapshot, reader: FragmentReader, ids: frozenset[int], nulls: NullPolicy) -> Target:
-    """Return the fields to write; in the first format including all other fields of the replaced files."""
+    """Return the fields to write; in the legacy format including all other fields of the replaced files."""
     schema, version = snapshot.manifest.schema, snapshot.manifest.storage_version
     if version.is_first:
         ids = ids.union(*(f.fields for f in reader.fragment.files if not ids.isdisjoint(f.fields)))

@@ -291,7 +291,7 @@ def _projected(snapshot: Snapshot, schema: LanceSchema) -> op.Operation:
     """Return the operation that changes the schema to a subset of the fields, possibly renamed."""
     if not snapshot.manifest.storage_version.is_first:
         return op.Project(schema)
-    # Readers of the first format do not support projections.
+    # Readers of the legacy format do not support projections.
     return op.Merge(with_files_of(snapshot.manifest.fragments, schema), _with_values(snapshot, schema))
 
 

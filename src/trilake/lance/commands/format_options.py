@@ -1,4 +1,4 @@
-"""Options of newer pylance releases: those of the format, and those with only one supported value."""
+"""Options of newer pylance releases: file and manifest formats, and options with a single supported value."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Write rows to data files, one fragment per file.
 
-In the first format all row groups have the same size, and a file ends after the group that reaches a limit, so it may
+In the legacy format all row groups have the same size, and a file ends after the group that reaches a limit, so it may
 exceed the limit by less than a group.  Files of 2.x never exceed the maximum number of rows.
 """
 
@@ -53,10 +53,10 @@ class WriteOptions:
 
     Parameters
     ----------
-    max_rows_per_file: maximum rows of a file; in the first format rounded up to whole row groups.
-    max_rows_per_group: rows of a row group in the first format; the last group of a file may be smaller.
+    max_rows_per_file: maximum rows of a file; in the legacy format rounded up to whole row groups.
+    max_rows_per_group: rows of a row group in the legacy format; the last group of a file may be smaller.
     max_bytes_per_file: maximum size of a file in bytes.
-    nulls: how to write nulls that the first format cannot store: ``"error"`` raises, ``"mask"`` adds a companion
+    nulls: how to write nulls that the legacy format cannot store: ``"error"`` raises, ``"mask"`` adds a companion
         column, ``"zero"`` writes the placeholder values.  Files of 2.x store all nulls and ignore this option.
     storage_version: file version of a new dataset; ``None`` for that of the existing dataset, or the default.
     stable_row_ids: whether rows of a new dataset keep their ids when moved.
@@ -121,7 +121,7 @@ class Target:
     schema: stored schema, including null companions and dictionary values.
     nulls: null policy for columns without companions.
     folded: whether the input rows lack the companions, which are then computed.
-    extend: whether dictionaries of the first format may grow; only for new datasets.
+    extend: whether dictionaries of the legacy format may grow; only for new datasets.
     version: file version.
 
     Raises ``UnsupportedProtocolError`` for a type that the file version does not support.
@@ -171,7 +171,7 @@ class Target:
     def runs(self) -> list[LanceSchema]:
         """Return the columns of each data file.
 
-        In the first format, each file has consecutive field ids, as its readers require.
+        In the legacy format, each file has consecutive field ids, as its readers require.
         """
         if not self.version.is_first:
             return [self.schema]
@@ -384,12 +384,12 @@ def write_fragments(
 
 
 class _Pieces:
-    """Split rows into the pieces to write: row groups in the first format, else the input batches."""
+    """Split rows into the pieces to write: row groups in the legacy format, else the input batches."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], target: Target, options: WriteOptions) -> None:
         self._whole = target.version.is_first
         self._batches = regroup(batches, options.rows_per_group) if self._whole else iter(batches)
-        # The first format supports at most 2**31 rows.
+        # The legacy format supports at most 2**31 rows.
         most = _MAX_ROWS - options.max_rows_per_group if self._whole else _MAX_ROWS
         self.rows_per_file = min(options.max_rows_per_file, most)
         self._waiting: Any = None

@@ -1,4 +1,4 @@
-"""Optimize indices, and build them in segments: workers index some fragments each, and one commit adds the result."""
+"""Optimize indices, and build them in segments: workers index some fragments each, and one commit adds all segments."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def optimize(
     append = num_indices_to_merge is not None and num_indices_to_merge < 1
     if append and snapshot.manifest.storage_version.is_first:
         raise InvalidArgumentError(
-            f"num_indices_to_merge={num_indices_to_merge} is not supported: the first format has one segment per index",
+            f"num_indices_to_merge={num_indices_to_merge} is not supported: a legacy index has only one segment",
             help="leave it out: the new rows are added to the index",
         )
     requested = None if names is None else frozenset([names] if isinstance(names, str) else names)
@@ -222,7 +222,7 @@ def commit(snapshot: Snapshot, name: str, column: str, segments: Sequence[IndexM
 
 def _segmented(snapshot: Snapshot) -> Snapshot:
     if snapshot.manifest.storage_version.is_first:
-        raise UnsupportedIndexError("the first format does not support index segments", help="use create_index")
+        raise UnsupportedIndexError("the legacy format does not support index segments", help="use create_index")
     return snapshot
 
 

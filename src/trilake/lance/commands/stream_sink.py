@@ -8,9 +8,9 @@ has the only transaction that may commit the batch::
                                                                yes: done    no: commit it,
                                                                or make a new claim if its files are gone
 
-A version names its transaction, so after an unknown outcome the later versions are searched for it.  The fragments of
-an attempt that lost the claim are unreferenced, so a clean-up removes them.  After some days it also removes the files
-of an abandoned claim; that claim can never commit, and the next claim replaces it.
+A version names its transaction, so after an unknown outcome later versions are searched for the transaction.  The
+fragments of an attempt that lost the claim are unreferenced, so a clean-up removes them.  After some days it also
+removes the files of an abandoned claim; that claim can never commit, and the next claim replaces it.
 """
 
 from __future__ import annotations

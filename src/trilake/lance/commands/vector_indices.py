@@ -29,7 +29,7 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import VECTOR_DETAILS, IndexMetadata
 
-#: Supported kinds; the first format supports only the first one.
+#: Supported kinds; the legacy format supports only the first one.
 VECTOR_KINDS = ("IVF_PQ", "IVF_FLAT", "IVF_SQ")
 #: Sample size per partition, and minimum sample size (256 per codebook entry).
 SAMPLE_RATE, SAMPLE_LEAST = 256, 1 << 16

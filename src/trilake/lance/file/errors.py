@@ -1,4 +1,4 @@
-"""Errors of Lance's API, which are also the built-in errors that users of pylance catch."""
+"""Errors of the Lance API; each is also an instance of the built-in error that pylance raises."""
 
 from __future__ import annotations
 

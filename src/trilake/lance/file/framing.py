@@ -1,4 +1,4 @@
-"""Read and write the footer and messages of a manifest, or of a file of the first format.
+"""Read and write the footer and messages of a manifest, or of a file of the legacy format.
 
 The last 16 bytes are the position of a message, the format version and ``LANC``.  At that position are the length of
 the message, in four bytes, and the message.
@@ -34,7 +34,7 @@ def parse_footer(tail: bytes | memoryview, size: int, *, file: str, damaged: typ
     if magic != MAGIC:
         raise damaged(
             "the file does not end with the Lance magic bytes",
-            help="the file may be truncated: restore it from a copy",
+            help="the file may be truncated: restore it from a backup",
             file=file,
         )
     if major != MAJOR or not 0 <= minor <= NEWEST_MINOR:

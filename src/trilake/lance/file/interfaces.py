@@ -102,7 +102,7 @@ class WrittenFile:
     ----------
     rows: number of rows.
     field_ids: ids of its fields.
-    column_indices: the column of each field; empty in the first format.
+    column_indices: the column of each field; empty in the legacy format.
     version: major and minor number; (0, 0) if the entry may omit it.
     size: in bytes; 0 if the entry may omit it.
     """

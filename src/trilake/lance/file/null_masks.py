@@ -1,8 +1,8 @@
-"""Store nulls in the first format, which has none for most types: in a companion column, or refuse them.
+"""Store nulls of the legacy format, which has none for most types, in a companion column, or reject them.
 
 A companion is a boolean column after its column, true for nulls, and marked by metadata.  trilake hides it on reads;
-other readers see one more column.  Only top-level columns have companions; a null inside a column raises an error,
-unless nulls may be lost.
+other readers see one more column.  Only top-level columns have companions; a null inside a column raises an error
+unless the policy is ``"zero"``, which loses nulls.
 
 The format stores null strings and binaries as empty values, and so reads empty values as null; a companion tells the
 two apart.

@@ -61,7 +61,7 @@ class Field:
     metadata: of the Arrow field, with the names of extension types.
     children: fields of a struct, the item of a list, or the entries of a map.
     encoding: of its pages, as in the manifest.
-    dictionary: in the first format, position of the dictionary's values in the file that the field was read from.
+    dictionary: in the legacy format, position of the dictionary's values in the file that the field was read from.
     primary_key: whether it is part of the unenforced primary key, and its position in the key.
     as_bytes: for a blob in a projection, whether to read its bytes instead of its description.
     """
@@ -562,7 +562,7 @@ def _tree(serialized: tuple[bytes, ...]) -> tuple[Field, ...]:
     top = tuple(build(id, NO_PARENT) for id in below.get(NO_PARENT, ()))
     for each in top:
         try:
-            each.storage_field  # noqa: B018 - Arrow refuses what it has no type for
+            each.storage_field  # noqa: B018 - Arrow raises for types that it does not have
         except (ValueError, OverflowError, pa.ArrowException) as e:
             raise CorruptLogError(f"a field is not valid: {e}", column=each.name) from e
     return top
@@ -571,7 +571,7 @@ def _tree(serialized: tuple[bytes, ...]) -> tuple[Field, ...]:
 def _from_proto(message: format_pb2.Field, parent: int, children: tuple[Field, ...]) -> Field:
     kind = message.logical_type
     if types.is_struct_vector(kind):
-        types.list_size(kind)  # refuses unknown types
+        types.list_size(kind)  # raises for unknown types
     elif not types.is_nested(kind):
         types.arrow_type(kind)
     metadata = {key.encode(): value for key, value in message.metadata.items()}

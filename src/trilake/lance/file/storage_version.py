@@ -35,7 +35,7 @@ class StorageVersion:
 
     @classmethod
     def of_file(cls, major: int, minor: int) -> StorageVersion:
-        """The version in a data file's manifest entry, which may omit it for the first format."""
+        """The version in a data file's manifest entry, which may omit it for the legacy format."""
         if (major, minor) == (0, 3):  # the version number in the files themselves
             return cls(2, 0)
         return FIRST if major == 0 and minor <= 2 else cls(major, minor)
@@ -51,7 +51,7 @@ class StorageVersion:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the first format, which has no nulls for most types."""
+        """Whether it is the legacy format, which has no nulls for most types."""
         return self.major == 0
 
     def check_types(self, schema: LanceSchema) -> None:
@@ -106,7 +106,7 @@ def _oldest(field: Field, above: Sequence[Field]) -> StorageVersion | None:
     return FIRST
 
 
-#: Dictionaries of the first format hold strings, binaries or integers.
+#: Dictionaries of the legacy format hold strings, binaries or integers.
 _FIRST_DICTIONARIES = tuple(
     f"dict:{name}:"
     for name in (

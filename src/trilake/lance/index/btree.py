@@ -2,9 +2,9 @@
 
 ``page_data.lance`` has the columns ``values`` and ``row_ids`` (``ids`` in files of 2.x), sorted by value, in pages of
 4,096 rows.  ``page_lookup.lance`` has one row per page: ``min``, ``max``, ``null_count`` and ``page_idx``.  The lookup
-is read completely, a page only if it may contain matching rows.
+is read completely; a page is read only if it may contain matching rows.
 
-The first file format has no nulls: null strings and binaries are stored as empty values, other nulls are omitted.  In
+The legacy file format has no nulls: null strings and binaries are stored as empty values, other nulls are omitted.  In
 2.x nulls come first, and the ``min`` of a page that begins with a null is null.
 """
 
@@ -39,7 +39,7 @@ LOOKUP, DATA = "page_lookup.lance", "page_data.lance"
 CHECKSUMS = b"trilake:crc32"
 #: Key of the lookup's schema metadata in files of 2.x: rows per page.
 BATCH_SIZE = b"batch_size"
-#: Name of the row id column of the page file: in the first format, and in 2.x.
+#: Name of the row id column of the page file: in the legacy format, and in 2.x.
 _IDS = {True: "row_ids", False: "ids"}
 
 
@@ -118,8 +118,8 @@ class BTreeIndex(ScalarIndex):
     def range(self, low: Bound | None, high: Bound | None) -> RowIds:
         """Find rows with values between two bounds, ``None`` for no bound; NaN is greater than all other values.
 
-        The first file format stores null strings and binaries as empty values, so empty values also find nulls.  Raises
-        ``InvalidArgumentError`` for a bound of another type.
+        The legacy file format stores null strings and binaries as empty values, so empty values also find nulls.
+        Raises ``InvalidArgumentError`` for a bound of another type.
         """
         above, below = self.scalar(low), self.scalar(high)
         from_low, to_high = self._reaching(above, below)
@@ -178,9 +178,9 @@ class BTreeIndex(ScalarIndex):
         return keep, beside
 
     def is_null(self) -> RowIds:
-        """Find nulls; in the first file format also empty values, which are stored the same way.
+        """Find nulls; in the legacy file format also empty values, which are stored the same way.
 
-        Raises ``InvalidArgumentError`` for types whose nulls the first file format does not store: all except strings
+        Raises ``InvalidArgumentError`` for types whose nulls the legacy file format does not store: all except strings
         and binaries.
         """
         if self.has_nulls:
@@ -331,7 +331,7 @@ def train(store: Store, folder: str, rows: pa.Table, version: StorageVersion = F
     rows: a table of column values and uint64 row ids.
     version: file version.
 
-    In the first file format, nulls of types other than strings and binaries are omitted.  Returns the names and sizes
+    In the legacy file format, nulls of types other than strings and binaries are omitted.  Returns the names and sizes
     of the files.  Raises ``InvalidArgumentError`` for types without an order.
     """
     table = rows.rename_columns(["values", _IDS[version.is_first]])

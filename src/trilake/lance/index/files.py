@@ -84,7 +84,7 @@ def open_file(store: Store, key: str) -> V1File | V2File:
 
 
 def open_if_2x(store: Store, key: str) -> V2File | None:
-    """Open a file of version 2.x; return ``None`` for the first format."""
+    """Open a file of version 2.x; return ``None`` for the legacy format."""
     try:
         return V2File.open(store, key)
     except UnsupportedProtocolError:
@@ -92,7 +92,7 @@ def open_if_2x(store: Store, key: str) -> V2File | None:
     except CorruptFileError:
         if open_source(store, key).size >= FOOTER.size:
             raise
-        return None  # only files of the first format can be so short
+        return None  # only files of the legacy format can be so short
 
 
 def read_whole(file: V1File | V2File) -> pa.RecordBatch:

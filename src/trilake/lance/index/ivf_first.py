@@ -1,4 +1,4 @@
-"""Read IVF_PQ in the first file format, as written by :func:`trilake.lance.index.ivf_pq.write`."""
+"""Read IVF_PQ in the legacy file format, as written by :func:`trilake.lance.index.ivf_pq.write`."""
 
 from __future__ import annotations
 

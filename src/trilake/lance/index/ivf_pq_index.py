@@ -103,7 +103,7 @@ class VectorIndex:
     rows: access to the partitions.
     model: the trained model.
     kind: ``IVF_PQ``, ``IVF_FLAT``, ``IVF_HNSW_SQ``, ...; graphs are ignored, as searches scan whole partitions.
-    name, columns, dataset_version: as stored in index files of the first format.
+    name, columns, dataset_version: as stored in index files of the legacy format.
     """
 
     def __init__(

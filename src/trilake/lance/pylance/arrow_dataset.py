@@ -545,7 +545,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     def get_fragments(self, filter: pc.Expression | None = None) -> list[LanceFragment]:
         """Return all fragments, or those that may have rows matching a pyarrow ``filter``.
 
-        Only files of the first format have the statistics for this.
+        Only files of the legacy format have the statistics for this.
 
         >>> import pyarrow as pa, pyarrow.compute as pc
         >>> from trilake.lance import write_dataset

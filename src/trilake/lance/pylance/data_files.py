@@ -80,7 +80,7 @@ class LanceColumnMetadata:
 
 @dataclass(frozen=True)
 class LanceFileMetadata:
-    """Metadata of a data file, sizes in bytes.  Files of the first format have no column metadata."""
+    """Metadata of a data file, sizes in bytes.  Files of the legacy format have no column metadata."""
 
     schema: pa.Schema
     num_rows: int
@@ -168,9 +168,9 @@ class LanceFileReader:
         return LanceFileMetadata(self._view.arrow, file.num_rows, file.size, FIRST.major, FIRST.minor, batches)
 
     def file_statistics(self) -> LanceFileStatistics:
-        """Return the number and size of each column's pages.  Raises ``NotInFormatError`` in the first format."""
+        """Return the number and size of each column's pages.  Raises ``NotInFormatError`` in the legacy format."""
         if not isinstance(self._file, V2File):
-            raise NotInFormatError("files of the first format do not store page sizes", help=_MIGRATE)
+            raise NotInFormatError("files of the legacy format do not store page sizes", help=_MIGRATE)
         file, columns = self._file, self.metadata().columns
         return LanceFileStatistics(
             [LanceColumnStatistics(len(c.pages), file.column_bytes(n)) for n, c in enumerate(columns)]
@@ -224,10 +224,10 @@ class LanceFileReader:
     def read_global_buffer(self, index: int) -> bytes:
         """Return the bytes of a global buffer; buffer 0 is the schema, added buffers follow.
 
-        Raises ``InvalidArgumentError`` for an unknown index, and ``NotInFormatError`` for a file of the first format.
+        Raises ``InvalidArgumentError`` for an unknown index, and ``NotInFormatError`` for a file of the legacy format.
         """
         if not isinstance(self._file, V2File):
-            raise NotInFormatError("files of the first format have no global buffers", help=_MIGRATE)
+            raise NotInFormatError("files of the legacy format have no global buffers", help=_MIGRATE)
         count = len(self._file.container.global_places)
         if not 0 <= index < count:
             raise InvalidArgumentError(f"global buffer {index} does not exist: the file has {count}", help=_BUFFERS)
@@ -274,7 +274,7 @@ def described(snapshot: Snapshot, path: str) -> tuple[DataFile, int]:
     if not isinstance(file, V2File):
         if set(fields) != set(stored_schema.field_ids) or any(schema.by_id(f.id) != f for f in stored_schema.fields):
             raise InvalidArgumentError(
-                "the field ids of a file of the first format must be those of the dataset",
+                "the field ids of a file of the legacy format must be those of the dataset",
                 help="write it with the schema of the dataset",
                 file=path,
             )
@@ -320,8 +320,8 @@ class LanceFileWriter:
     storage_options: credentials, region and endpoint of an object store.
     max_page_bytes: maximum page size in files of 2.0, by default 32 MiB.
     keep_original_array: accepted for compatibility.
-    max_rows_per_group: maximum rows of a row group in files of the first format.
-    nulls: how to write nulls that the first format cannot store; see
+    max_rows_per_group: maximum rows of a row group in files of the legacy format.
+    nulls: how to write nulls that the legacy format cannot store; see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
     later: catalog options; must be ``None``.
 
@@ -395,11 +395,11 @@ class LanceFileWriter:
     def add_global_buffer(self, data: bytes) -> int:
         """Add bytes that belong to no column, and return the index to read them with; indices start at 1.
 
-        Raises ``NotInFormatError`` for a file of the first format.
+        Raises ``NotInFormatError`` for a file of the legacy format.
         """
         self._check_open()
         if self._version.is_first:
-            raise NotInFormatError("files of the first format have no global buffers", help="write a newer version")
+            raise NotInFormatError("files of the legacy format have no global buffers", help="write a newer version")
         self._buffers.append(bytes(data))
         return len(self._buffers)
 

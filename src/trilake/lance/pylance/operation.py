@@ -274,7 +274,7 @@ class LanceOperation(metaclass=_Operations):
             if base is None:
                 raise InvalidArgumentError("the dataset does not exist: it has no columns to project")
             schema = _projected(self.schema.stored, base.schema)
-            if base.storage_version.is_first:  # readers of the first format do not support projections
+            if base.storage_version.is_first:  # readers of the legacy format do not support projections
                 return op.Merge(with_files_of(base.fragments, schema), schema)
             return op.Project(schema)
 

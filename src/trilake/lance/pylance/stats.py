@@ -105,14 +105,14 @@ class LanceStats:
     def data_stats(self) -> DataStatistics:
         """Return the size of each field in the data files in bytes, without blobs and deleted columns.
 
-        Raises ``NotInFormatError`` for files of the first format, which do not store them.
+        Raises ``NotInFormatError`` for files of the legacy format, which do not store them.
         """
         sizes: dict[int, int] = {f.id: 0 for f in self._dataset.snapshot.manifest.schema.columns()}
         for reader in self._dataset.snapshot.readers:
             for file in map(reader.file, reader.fragment.files):
                 if not isinstance(file, V2File):
                     raise NotInFormatError(
-                        "files of the first format do not store page sizes", help="migrate the dataset: ds.migrate()"
+                        "files of the legacy format do not store page sizes", help="migrate the dataset: ds.migrate()"
                     )
                 for id, number in file.columns.items():
                     if id in sizes:

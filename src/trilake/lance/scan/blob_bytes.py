@@ -58,7 +58,7 @@ FilePlace = tuple[Store, str, Bases]
 def places(place: FilePlace, descriptions: pa.StructArray) -> list[BlobPlace | None]:
     """Locate the blobs of a data file from their descriptions; ``None`` for a null.
 
-    Raises ``WrongTypeError`` for a file of the first format, whose rows contain the bytes.
+    Raises ``WrongTypeError`` for a file of the legacy format, whose rows contain the bytes.
     """
     store, key, bases = place
     if not pa.types.is_struct(descriptions.type):

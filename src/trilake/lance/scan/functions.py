@@ -1,6 +1,6 @@
-"""pylance's functions of lists and JSON columns, in filters and expressions; Spark does not have them.
+"""pylance's functions on lists and JSON columns, for filters and expressions; Spark does not have these functions.
 
-A document is a string here, which DuckDB's JSON functions read.
+Here a JSON document is a string, and DuckDB's JSON functions read it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Find the rows that may match a filter by scalar indices.
+"""Use scalar indices to find the rows that may match a filter.
 
-The whole filter is applied to these rows again, so an index may return too many rows, never too few, and may answer
-only parts of the filter.  Fragments that an index does not cover are scanned.
+The whole filter is applied to these rows again, so an index may return too many rows, but never too few, and may answer
+only part of the filter.  Fragments that an index does not cover are scanned.
 
-Even rows of a new index are tested: nothing proves that its files match the ``dataset_version`` and fragments that its
-committer states; a column may have been rewritten since they were built.
+This holds for new indices too: nothing proves that the files of an index match the ``dataset_version`` and fragments in
+its manifest entry, because a column may have been rewritten after the files were built.
 """
 
 from __future__ import annotations

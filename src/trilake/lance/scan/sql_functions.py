@@ -1,6 +1,6 @@
-"""Translate pylance's functions of lists, structs and strings to Spark's SQL.
+"""Translate pylance's functions on lists, structs and strings to Spark's SQL.
 
-SQL is split at calls and brackets; calls of these functions are rewritten, everything else stays.
+SQL is split at calls and brackets; calls of these functions are rewritten, and everything else stays.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _contains(operator: str, none: str) -> Rewrite:
 
 
 def _contains_null(arguments: list[str]) -> str | None:
-    """Rewrite ``array_contains`` of null, which Spark refuses."""
+    """Rewrite ``array_contains`` of null, which Spark rejects."""
     of_null = len(arguments) == 2 and arguments[1].strip().upper() == "NULL"
     return f"array_has({','.join(arguments)})" if of_null else None
 

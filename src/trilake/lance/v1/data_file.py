@@ -1,7 +1,7 @@
 """``V1File``: read some columns of a fragment, by batch or by row.
 
 A local file is memory-mapped, and its pages are used in place.  An object in a store is read in ranges: the end with
-the footer on open, then the pages of each batch or take, in as few requests as the store can make of them.
+the footer on open, then the pages of each batch or take, in as few requests as possible.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_GUESS = 64 << 20
 
 
 class V1File(DataFileReader):
-    """An open data file of the first format; see :meth:`open`."""
+    """An open data file of the legacy format; see :meth:`open`."""
 
     def __init__(
         self,

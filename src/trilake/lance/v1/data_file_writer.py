@@ -1,4 +1,4 @@
-"""``V1Writer``: a data file of the first format, batch by batch.
+"""``V1Writer``: a data file of the legacy format, batch by batch.
 
 ::
 
@@ -39,7 +39,7 @@ _CHUNK, _AHEAD = 1 << 20, 2
 
 
 class V1Writer(DataFileWriter):
-    """Write one data file of the first format.
+    """Write one data file of the legacy format.
 
     Parameters
     ----------

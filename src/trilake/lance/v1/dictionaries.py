@@ -76,7 +76,7 @@ def encode_dictionaries(schema: LanceSchema, position: int = 0) -> tuple[bytearr
 class DictionaryUnifier:
     """One dictionary for all batches of a column: new values are appended to ``values``, keys stay the same.
 
-    Without ``extend``, new values are refused.
+    Without ``extend``, new values are rejected.
     """
 
     def __init__(self, field: Field, values: pa.Array | None = None, *, extend: bool = True) -> None:

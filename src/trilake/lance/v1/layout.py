@@ -1,4 +1,4 @@
-"""Page layouts of the first format by type, and the types that it does not support."""
+"""Page layouts of the legacy format by type, and the types that it does not support."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Layout:
 
 
 def layout_of(field: Field) -> Layout:
-    """The layout of a field's pages.  Raises ``UnsupportedProtocolError`` if the first format has none."""
+    """The layout of a field's pages.  Raises ``UnsupportedProtocolError`` if the legacy format has none."""
     return layout(field.logical_type)
 
 

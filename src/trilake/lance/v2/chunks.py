@@ -105,7 +105,7 @@ def codec(encoding: Any) -> Codec:
 
 
 def _check_widths(counts: Int64s, bits: int) -> None:
-    """Refuse counts whose number of bits would overflow."""
+    """Reject counts whose number of bits would overflow."""
     most = int(counts.max()) if len(counts) else 0
     if most >= 1 << 40 or bits >= 1 << 31 or most * bits >= 1 << 56:
         raise UnsupportedPage(f"a chunk of {most} values of {bits} bits is not supported")

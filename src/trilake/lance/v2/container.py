@@ -60,7 +60,7 @@ class Container:
         if magic != framing.MAGIC:
             raise self.fail(
                 "the file does not end with the Lance magic bytes",
-                help="the file may be truncated: restore it from a copy",
+                help="the file may be truncated: restore it from a backup",
             )
         if (major, minor) not in VERSIONS:
             raise UnsupportedProtocolError(

@@ -16,7 +16,7 @@ from trilake.lance.versions import deletions
 from trilake.lance.versions.manifest import MAX_ROWS, Fragment
 from trilake.table.findings import Finding, unreadable
 
-_HELP = "restore the file from a copy, or an older version of the dataset"
+_HELP = "restore the file from a backup, or an older version of the dataset"
 
 
 def _finding(table: LanceContext, code: str, message: str, one: OpenFile) -> Finding:

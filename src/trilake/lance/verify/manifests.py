@@ -22,7 +22,7 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
         yield Finding(
             finding.code,
             finding.message,
-            "restore the manifest from a copy, or read another version",
+            "restore the manifest from a backup, or read another version",
             file=table.listing.key(version),
             version=version,
             details=finding.details,
@@ -89,7 +89,7 @@ def fields(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def _field(table: LanceContext, message: str, file: str | None) -> Finding:
-    help_ = "restore the manifest from a copy, or an older version of the dataset"
+    help_ = "restore the manifest from a backup, or an older version of the dataset"
     return Finding("lance.fields-wrong", message, help_, file=file, version=table.version)
 
 
@@ -114,5 +114,5 @@ def fragments(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def _fragment(table: LanceContext, message: str, file: str | None) -> Finding:
-    help_ = "restore the manifest from a copy, or an older version of the dataset"
+    help_ = "restore the manifest from a backup, or an older version of the dataset"
     return Finding("lance.fragments-wrong", message, help_, file=file, version=table.version)

@@ -122,7 +122,7 @@ def _finding(
     return Finding(
         f"lance.{code}",
         message,
-        "restore the file from a copy, or write its rows again",
+        "restore the file from a backup, or write its rows again",
         file=one.entry.key,
         version=table.version,
         column=column,

@@ -1,7 +1,7 @@
 """Bases: the stores and keys of a version's files, some of which are outside the dataset.
 
-Shallow clones and branches refer to files of the dataset that they began from, by the id of a base path; writers may
-put new data files below registered base paths.
+Shallow clones and branches refer to files of their source dataset by the id of a base path; writers may put new data
+files below registered base paths.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def write(store: Store, fragment_id: int, rows: BitMap, *, read_version: int, id
 def decode(kind: int, data: pa.Buffer, *, rows: int, file: str) -> BitMap:
     """Decode the deletion file of a fragment with ``rows`` rows.
 
-    A file that claims more rows is refused before it is expanded: run lengths and compression turn a few bytes into
+    A file that claims more rows is rejected before it is expanded: run lengths and compression turn a few bytes into
     many rows.  Raises ``DeletionVectorError`` for a damaged file.
     """
     if kind == BITMAP:

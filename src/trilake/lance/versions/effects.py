@@ -104,7 +104,7 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
             writer_feature_flags=flags,
         )
     version = operation.storage_version or newest.storage_version
-    # Writers of the first format number fragments from 0 again; fragments with ids keep them.
+    # Writers of the legacy format number fragments from 0 again; fragments with ids keep them.
     again = version.is_first or any(f.id for f in operation.fragments)
     fragments, last = _numbered(operation.fragments, -1 if again else newest.max_fragment_id)
     base_paths = _with_bases(newest, operation.initial_bases)

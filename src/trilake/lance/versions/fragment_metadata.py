@@ -36,7 +36,7 @@ class DataFile:
     ----------
     path: below the folder ``data``; it can also be called.
     fields: ids of its fields.
-    column_indices: the column of each field; empty in the first format.
+    column_indices: the column of each field; empty in the legacy format.
     file_major_version, file_minor_version: of its format; 0 and 0 if the manifest omits them.
     file_size_bytes: its size; ``None`` if unknown.
     base_id: of its base path; ``None`` for the dataset itself.

@@ -9,7 +9,7 @@ own notice first, and then looks for the other's::
 So if the two meet, at least one sees the other: the version stays, or it gets no tag.  A clean-up looks for a hold
 before it looks for the tag or version that replaces the hold.  A process that dies leaves its notice.  A hold is valid
 for a week, which is longer than writing a tag takes.  A removal is valid until its versions are gone, because they may
-have lost files; or until it is a week old and a clean-up finds that they have not.
+lack files already, or until it is a week old and a clean-up finds that they lack none.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ::
 
-    dictionary values, in the first format | IndexSection, if any | Transaction, if any | Manifest | footer
+    dictionary values, in the legacy format | IndexSection, if any | Transaction, if any | Manifest | footer
                                              (length in 4 bytes before each message)
 
 The footer has 16 bytes: the position of the manifest, the version of the format, and ``LANC``.  Positions in a manifest
@@ -89,7 +89,7 @@ class DataFile:
     ----------
     path: below the folder ``data``.
     fields: ids of its fields; :data:`TOMBSTONE` for a field that another file of the fragment now has.
-    column_indices: the column of each field, -1 for none; empty in the first format.
+    column_indices: the column of each field, -1 for none; empty in the legacy format.
     major_version, minor_version: of its format.
     size_bytes: 0 if unknown.
     base_id: id of its base path; ``None`` for the dataset itself.
@@ -234,7 +234,7 @@ class IndexMetadata:
 class Manifest:
     """One version.
 
-    ``schema`` includes the values of dictionary columns of the first format, where all files share a dictionary per
+    ``schema`` includes the values of dictionary columns of the legacy format, where all files share a dictionary per
     column.  ``timestamp_ns`` counts from the Unix epoch; ``max_fragment_id`` is -1 before the first fragment;
     ``transaction`` is the serialized transaction in the manifest file; ``extra`` are unknown fields of newer writers.
     """
@@ -601,7 +601,7 @@ def serialise_manifest(manifest: Manifest) -> bytes:
         tag=manifest.tag,
         reader_feature_flags=manifest.reader_feature_flags,
         writer_feature_flags=manifest.writer_feature_flags,
-        # Writers of the first format omit 0.
+        # Writers of the legacy format omit 0.
         max_fragment_id=manifest.max_fragment_id if manifest.max_fragment_id >= first else None,
         transaction_file=manifest.transaction_file,
         next_row_id=manifest.next_row_id,

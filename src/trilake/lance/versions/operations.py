@@ -24,7 +24,7 @@ class Append:
 
     @property
     def is_first(self) -> bool:
-        """Whether its files have the first format, whose readers need every column in a file."""
+        """Whether its files have the legacy format, whose readers need every column in a file."""
         return any(file.storage_version.is_first for fragment in self.fragments for file in fragment.files)
 
 
@@ -72,7 +72,7 @@ class RewriteGroup:
 class RewrittenIndex:
     """An index whose files were rewritten because its rows have moved.
 
-    ``details`` and ``version`` describe the new files.  The format's first writers omit them; later readers refuse a
+    ``details`` and ``version`` describe the new files.  The format's first writers omit them; later readers reject a
     transaction without them.
     """
 

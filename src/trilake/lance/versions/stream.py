@@ -156,7 +156,7 @@ class LanceStream:
         if place.version > newest + 1:
             raise LanceStreamError(
                 f"the checkpoint has read version {place.version - 1}, the newest version is {newest}",
-                help="the dataset was recreated, or restored from a copy: use a new checkpoint",
+                help="the dataset was recreated, or restored from a backup: use a new checkpoint",
                 file=self.store.uri,
             )
         self._manifests = {v: m for v, m in self._manifests.items() if v >= place.version - 1}

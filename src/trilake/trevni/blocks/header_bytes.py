@@ -96,7 +96,7 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
         if not header.size <= start <= file_size - 4:
             raise CorruptFileError(
                 f"the column starts at byte {start}, expected {header.size} to {file_size - 4}",
-                help="the file may be truncated: restore it from a copy",
+                help="the file may be truncated: restore it from a backup",
                 file=file,
                 column=columns[number].label,
                 offset=table_at + 8 * number,

@@ -13,7 +13,7 @@ from trilake.table.findings import Finding, unreadable
 from trilake.trevni.blocks.header_bytes import ParentError
 from trilake.trevni.verify.context import OpenFile, TrevniContext
 
-HELP = "restore the file from a copy, or write it again"
+HELP = "restore the file from a backup, or write it again"
 
 
 def finding(code: str, error: Exception, key: str) -> Finding:

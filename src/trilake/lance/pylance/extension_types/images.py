@@ -1,6 +1,6 @@
 """Images as Arrow extension types: URIs, encoded images, or tensors of one shape.
 
-Decoding and encoding need Pillow, TensorFlow, or a function of the caller.
+Decoding and encoding need Pillow, TensorFlow, or a user function.
 """
 
 from __future__ import annotations
