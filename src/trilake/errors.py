@@ -1,8 +1,8 @@
-"""Every error trilake raises, under one base.
+"""Errors of trilake; all derive from :class:`TrilakeError`.
 
-An error says what is wrong, where, and what to do about it.  ``code`` is stable: programs may branch on it, strings may
-change.  The parameters (``file``, ``version``, ``column`` and whatever else a subclass names) are kept apart from the
-prose in :attr:`TrilakeError.context`.  Secrets that URIs may hold are masked before an error keeps them.
+An error says what is wrong, where, and what to do about it.  ``code`` is stable, so programs may branch on it; messages
+may change.  The parameters (``file``, ``version``, ``column`` and others) are not only part of the message, but also in
+:attr:`TrilakeError.context`.  Secrets in URIs, such as passwords and signatures, are masked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Arrow expressions implied by a predicate, for readers that prune by them.
 
-A reader may only drop rows for which the predicate is not true, so in doubt every rule keeps the row.  In Spark NaN is
-greater than all numbers, while a row group's maximum ignores it; so ``>``, ``>=`` and ``!=`` on floating point columns
-are not pushed down.
+A reader may only drop rows for which the predicate is not true, so every rule keeps the row when in doubt.  In Spark
+NaN is greater than all numbers, while a row group's maximum ignores it; so ``>``, ``>=`` and ``!=`` on floating point
+columns are not pushed down.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Refuse to create a table in a folder with other files.
+"""Reject a new table in a folder that contains other files.
 
 Readers of the new table would not see these files, and a clean-up might delete them.  Allowed are:
 

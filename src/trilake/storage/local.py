@@ -11,8 +11,8 @@ Files of a group are synced and renamed many at a time, and each folder is synce
 readers half an object, and checking before a rename would let two writers win.  Delta, Lance, Hive and Spark readers
 ignore names that start with ``.``.
 
-Reads and new files follow links to folders.  Nothing is deleted or replaced behind a link, since it may belong to
-another table.
+Reads and new files follow symbolic links to folders.  Nothing behind such a link is deleted or replaced, since it may
+belong to another table.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ How the guarantees of :mod:`trilake.storage.base` are kept:
 * Object stores only show whole objects; large ones are uploaded in parts and completed when the writer closes.
 * ``put_if_absent`` is one conditional request (such as ``If-None-Match: *``).  The client must not retry it: a first
   attempt may have succeeded although its reply was an error, and the retry would report "exists" for its own object.
-  So only clear refusals are retried (no connection, 429, "slow down", a conflicting request); any other doubt becomes
-  ``UnknownOutcomeError``.
+  So only attempts that certainly wrote nothing are retried (no connection, 429, "slow down", a conflicting request);
+  any other failure whose outcome is unknown raises ``UnknownOutcomeError``.
 * obstore retries other requests with exponential backoff.
 """
 

@@ -10,7 +10,7 @@ all        ``allow_http``, ``timeout``, ``connect_timeout``, ``proxy_url``, ``ma
            ``backoff_config.init_backoff``, ``backoff_config.max_backoff``, ``backoff_config.base``
 ========== =========================================================================================================
 
-Hadoop's names (``fs.s3a.access.key``, ``fs.azure.account.key.<account>...``) are accepted, too.  The prefix is optional
+Hadoop's names (``fs.s3a.access.key``, ``fs.azure.account.key.<account>...``) are also accepted.  The prefix is optional
 (``region``, ``endpoint_url``).  Environment variables with the long names are the defaults (``AWS_ENDPOINT_URL``,
 ``AWS_ALLOW_HTTP``).  Durations are written ``"30s"``, ``"500ms"``, ``"3 minutes"``.
 

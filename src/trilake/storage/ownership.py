@@ -3,11 +3,12 @@
 A file is deleted or overwritten only if
 
 1. its name is one that the format uses, in the right folder (the caller's regular expression);
-2. no folder between it and the table's folder is a link;
+2. no folder between it and the table's folder is a symbolic link;
 3. it is not in another table inside this one;
 4. it is old enough by the store's clock, not just by this machine's (:func:`store_time`).
 
-Local stores also refuse to delete and replace behind links (:mod:`trilake.storage.local`).  In doubt files stay.
+Local stores also never delete or replace files behind symbolic links (:mod:`trilake.storage.local`).  When in doubt,
+files stay.
 """
 
 from __future__ import annotations

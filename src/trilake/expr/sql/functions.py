@@ -1,7 +1,7 @@
 """Spark functions for filters, as equivalent DuckDB SQL.
 
-Listed functions return the same results as Spark for every value, including nulls, NaN and unusual arguments; others
-are refused.  ``tests/expr/test_spark_semantics.py`` compares each with results of Spark 4.
+Listed functions return the same results as Spark for every value, including nulls, NaN and unusual arguments; other
+functions are not supported.  ``tests/expr/test_spark_semantics.py`` compares each with results of Spark 4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Spark's ANSI casts as DuckDB SQL: a value that does not fit the target type is an error.
 
-DuckDB's casts differ in what they accept and how they round, so each pair of types is listed; others are refused.
+DuckDB's casts differ in what they accept and how they round, so each pair of types is listed; others are not supported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clones and conversions in a Spark session; sources and targets are paths or names in the catalogue."""
+"""CLONE and CONVERT TO DELTA in a Spark session; sources and targets are paths or names in the catalog."""
 
 from __future__ import annotations
 

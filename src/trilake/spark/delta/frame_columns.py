@@ -1,10 +1,11 @@
 """Columns from ``DeltaTable.toDF()`` in conditions and values of DELETE, UPDATE and MERGE.
 
-Spark resolves ``dt.toDF()["x"]`` to an attribute of that frame, by expression ID.  Commands read the table through
-other frames, so these frames get extra columns, which repeat a column with the ID that an expression names.
+Spark resolves ``dt.toDF()["x"]`` to an attribute of that DataFrame, by expression ID.  Commands read the table through
+other DataFrames.  trilake adds extra columns to these: copies that have the expression IDs used in the condition or
+value.
 
-Spark Connect names such a column by its frame's plan ID.  There, the command's frame gets those plan IDs, and the
-server resolves the column by name.
+In Spark Connect, such a column carries the plan ID of its DataFrame.  The command's DataFrame gets that plan ID, and
+the server resolves the column by name.
 """
 
 from __future__ import annotations

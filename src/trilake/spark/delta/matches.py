@@ -1,4 +1,4 @@
-"""The rows that an overwrite with ``replaceOn`` or ``replaceUsing`` replaces: those with a match among the new rows."""
+"""Find the rows that an overwrite with ``replaceOn`` or ``replaceUsing`` replaces: those that match a new row."""
 
 from __future__ import annotations
 

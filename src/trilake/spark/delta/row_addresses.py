@@ -1,6 +1,6 @@
 """Rows of a table on Spark with their addresses: the file, and the position in it.
 
-Commands that change rows use such a frame to find them.  It is Spark's own scan, which reads only used columns; if
+Commands that change rows use this DataFrame to find the rows.  Spark's native scan reads only the needed columns; if
 Spark cannot scan the files itself, tasks read them through Arrow.
 """
 

@@ -1,7 +1,7 @@
-"""Idempotent changes by session settings: an application ID and its version.
+"""Idempotent changes by session settings: an application ID and a version.
 
-``spark.databricks.delta.write.txnAppId`` and ``.txnVersion`` mean for INSERT, DELETE, UPDATE and MERGE what the options
-``txnAppId`` and ``txnVersion`` mean for a write of a frame; options override the settings.
+For INSERT, DELETE, UPDATE and MERGE, the settings ``spark.databricks.delta.write.txnAppId`` and ``.txnVersion`` have
+the same effect as the options ``txnAppId`` and ``txnVersion`` of ``df.write``.  Options override the settings.
 """
 
 from __future__ import annotations

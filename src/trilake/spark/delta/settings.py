@@ -1,6 +1,6 @@
 """delta-spark's session settings, and how trilake handles them.
 
-Each setting is supported, safe to ignore (because it does not change what is stored), or refused: if a session has a
+Each setting is supported, safe to ignore (because it does not change what is stored), or rejected: if a session has a
 setting that trilake cannot follow, a write fails before anything is stored.  An option of the write overrides the
 session.
 """

@@ -1,4 +1,4 @@
-"""Check a newer version of a table against the columns of a frame, and cast its rows to them."""
+"""Check a newer version of a table against the columns of a DataFrame, and cast its rows to them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Spark Connect frames that always show a table's newest version.
+"""Spark Connect DataFrames that always show a table's newest version.
 
-A Connect plan is a Python object that builds a message for each use, and derived frames contain it.  So each message
-gets the newest version.  It keeps the plan's ID, by which Spark resolves columns of the frame.
+A Connect plan is a Python object that builds a message for each use, and derived DataFrames contain it.  So each
+message gets the newest version.  The message keeps the plan's ID, by which Spark resolves columns of the DataFrame.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Frames that always show a table's newest version, like those of delta-spark.
+"""DataFrames that always show a table's newest version, like those of delta-spark.
 
-Spark plans a frame once, and its plan contains the files of one version.  So a frame that follows tables has two plans.
-Its *template* has a slot in place of each table and never changes; derived frames are built from it.  Every other use
-of the frame fills the template with the newest versions::
+Spark plans a DataFrame once, and the plan contains the files of one version.  So a DataFrame that follows tables has
+two plans.  Its *template* has a slot in place of each table and never changes; derived DataFrames are built from it.
+Every other use of the DataFrame fills the template with the newest versions::
 
-    frame.where(...)   --> built from the template                   --> a frame that follows, too
-    frame.collect()    --> newest versions --> filled template       --> rows of one version of each table
+    df.where(...)   --> built from the template                   --> a DataFrame that follows, too
+    df.collect()    --> newest versions --> filled template       --> rows of one version of each table
 
-Expression IDs do not depend on the version that fills a slot, so ``frame["x"]`` stays a column of the frame.
+Expression IDs do not depend on the version that fills a slot, so ``df["x"]`` stays a column of the DataFrame.
 
-A frame does not change while a trilake command runs, nor while Spark has its rows in the cache or a checkpoint.  If a
-slot cannot be filled, the use raises; it never falls back to older rows.
+A DataFrame does not change while a trilake command runs, nor while Spark has its rows in the cache or a checkpoint.  If
+a slot cannot be filled, the use raises; it never falls back to older rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Templates of frames in the JVM: plans with *slots* in place of tables, and functions that fill them.
+"""Templates of DataFrames in the JVM: plans with *slots* in place of tables, and functions that fill them.
 
 A slot is a leaf of the plan: a file relation that lists no files and raises if it is executed.  Spark analyses a
 template like any other plan: it gives both sides of a self-join new expression IDs, and adds ``_metadata`` if the query

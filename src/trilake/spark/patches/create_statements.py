@@ -1,6 +1,6 @@
 """``CREATE TABLE ... USING delta`` in a session without trilake's SQL: name an existing table, or raise.
 
-For such a statement Spark adds an entry to its catalogue but creates no table, since it does not call the Python data
+For such a statement Spark adds an entry to its catalog but creates no table, since it does not call the Python data
 source.  After :func:`patch_create_table`, a statement with only the location of an existing table names that table; a
 statement that would create a name without a table raises an error that points to :func:`trilake.install`.
 """

@@ -1,8 +1,9 @@
 """``df.write`` for trilake's formats.
 
-For Python data sources, Spark refuses the modes ``errorifexists`` (its default) and ``ignore``, ``partitionBy`` and
-``saveAsTable``, and wraps errors in tracebacks of its worker processes.  After :func:`patch_dataframe_writer`, all
-writes of trilake's formats go through :func:`trilake.write`; Spark writes other formats.
+For Python data sources, Spark does not support ``partitionBy``, ``saveAsTable``, and the modes ``errorifexists`` (its
+default) and ``ignore``; it also wraps errors in tracebacks of its worker processes.  After
+:func:`patch_dataframe_writer`, all writes of trilake's formats go through :func:`trilake.write`; Spark writes other
+formats.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``df.mergeInto(name, condition)``, Spark's MERGE into a catalogue table, for Delta tables.
+"""``df.mergeInto(name, condition)``, Spark's MERGE into a catalog table, for Delta tables.
 
-Spark plans such merges against its catalogue, which does not support Python data sources.  After
+Spark plans such merges against its catalog, which does not support Python data sources.  After
 :func:`patch_merge_into`, they run as :meth:`trilake.DeltaTable.merge`.  PySpark has this method from 4.0 on.
 """
 

@@ -1,9 +1,9 @@
-"""Errors of queries over trilake tables, which are raised long after trilake made the frame.
+"""Errors of queries over trilake tables, which are raised long after trilake created the DataFrame.
 
 PySpark converts JVM errors in one function, Spark Connect in another.  After :func:`patch_read_errors`, these raise a
 trilake error with a one-line message, which can also be caught as Spark's:
 
-* a data file that a trilake frame reads is missing: :class:`~trilake.errors.MissingFileError`;
+* a data file of a trilake table is missing: :class:`~trilake.errors.MissingFileError`;
 * such a file is damaged: :class:`~trilake.errors.CorruptFileError`;
 * Spark cannot convert a column of such a file to the table's type: :class:`~trilake.errors.SchemaMismatchError`;
 * a task failed with a trilake error: that error, without the traceback of the worker.

@@ -2,7 +2,7 @@
 
 Spark silently drops ``partitionBy`` for Python sinks, and does not pass on a checkpoint in the session's configuration.
 After :func:`patch_streams`, both reach trilake's sinks as options, and ``toTable`` and ``readStream.table`` find
-trilake's tables in the catalogue.
+trilake's tables in the catalog.
 
 A stream to a Delta table is written batch by batch on the driver (:mod:`trilake.spark.patches.foreach_batch`), where
 Spark can write the files and read those of a source (:mod:`trilake.spark.delta.native_batch`).  Spark Connect, which

@@ -1,6 +1,6 @@
-"""``df.writeTo(name)``, Spark's second API for writing catalogue tables, for trilake tables.
+"""``df.writeTo(name)``, Spark's second API for writing catalog tables, for trilake tables.
 
-Spark plans such writes against its catalogue, which gives a Python data source no location.  After
+Spark plans such writes against its catalog, which does not pass a location to a Python data source.  After
 :func:`patch_table_writer`, writes with ``using("delta")``, ``lance`` or ``trevni``, or to a trilake table, go through
 :func:`trilake.write`.
 """

@@ -1,8 +1,8 @@
 """Cache of the DataFrames that scan a list of files.
 
-Spark parses a manifest line by line, at about 30 µs per line, so the latest frames are kept, up to a limit on their
-files.  The key of a short list is its manifest.  For long lists, whose manifest takes longest to make, callers pass a
-key of their own (:func:`cached_value` and :func:`cache_value`).
+Spark parses a manifest line by line, at about 30 µs per line, so the latest DataFrames are kept, up to a limit on their
+files.  The key of a short list is its manifest.  The manifest of a long list is slow to build, so callers pass another
+key (:func:`cached_value` and :func:`cache_value`).
 """
 
 from __future__ import annotations

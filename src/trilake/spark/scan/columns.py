@@ -1,6 +1,6 @@
 """Conditions and values that users pass to Spark: a SQL string or a ``Column``.
 
-Spark evaluates them.  If possible, conditions are also translated to SQL, which allows skipping files.
+Spark evaluates them.  If possible, conditions are also translated to SQL, so that they skip files.
 """
 
 from __future__ import annotations

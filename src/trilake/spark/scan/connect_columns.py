@@ -1,6 +1,6 @@
 """The SQL of a Spark Connect column, built from the message that the client would send to the server.
 
-Nothing is analysed: names and functions stay as written.  UDFs, window functions, subqueries and columns of a frame
+Nothing is analysed: names and functions stay as written.  UDFs, window functions, subqueries and columns of a DataFrame
 have no SQL; the result is then ``None``.
 """
 

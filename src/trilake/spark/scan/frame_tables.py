@@ -1,7 +1,7 @@
-"""The tables of this process's frames.
+"""The tables that this process's DataFrames read.
 
-Three facts are kept: the folders that frames read, to recognise Spark's errors about their files; the table of a frame
-that shows all of it, which Spark's plan does not name; and the number of its rows, so that a count reads none.
+For each DataFrame it keeps the folders that it reads, to recognise Spark's errors about their files; if the DataFrame
+shows a whole table, the table, which Spark's plan does not name; and the number of rows, so that a count reads none.
 """
 
 from __future__ import annotations

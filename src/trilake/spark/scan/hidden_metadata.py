@@ -1,7 +1,7 @@
 """The hidden column ``_metadata`` of tables with row tracking: Spark's fields, and row IDs and commit versions.
 
-Spark's scans cannot add fields to ``_metadata``.  So the frame hides a regular column of that name, which has Spark's
-fields and then ``row_id``, ``row_commit_version``, ``base_row_id`` and ``default_row_commit_version``.
+Spark's scans cannot add fields to ``_metadata``.  So the DataFrame hides a regular column of that name, which has
+Spark's fields and then ``row_id``, ``row_commit_version``, ``base_row_id`` and ``default_row_commit_version``.
 
 The ID of a row that was moved is stored in its file.  For other rows, it is the file's base row ID plus the row's
 position.  Protocol: *Row Tracking*, "Reader Requirements".

@@ -1,8 +1,8 @@
-"""Spark's own scan of tables with very many files, which are listed only when Spark plans a query.
+"""Spark's native scan of tables with very many files, which are listed only when Spark plans a query.
 
-The frame works as in :mod:`~trilake.spark.scan.scan`, except that partition columns always come from the file index
+The DataFrame works as in :mod:`~trilake.spark.scan.scan`, except that partition columns always come from the file index
 (:mod:`~trilake.spark.scan.planning.late_files`).  Deletion vectors are part of the plan, so all of them are read when
-the frame is made; each list of files says which file has which vector.
+the DataFrame is created; each list of files says which file has which vector.
 """
 
 from __future__ import annotations

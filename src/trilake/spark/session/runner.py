@@ -1,4 +1,4 @@
-"""Run functions in Spark tasks: over lists of tasks, and over the rows of a frame."""
+"""Run functions in Spark tasks: over lists of tasks, and over the rows of a DataFrame."""
 
 from __future__ import annotations
 

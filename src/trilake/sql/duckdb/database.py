@@ -1,6 +1,6 @@
-"""Run a query in DuckDB: it reads plain Parquet files itself, other rows come from the tables' scans.
+"""Run a query in DuckDB, which reads plain Parquet files itself; all other rows come from the tables' scans.
 
-DuckDB may open only those files.  Where it fails, the query runs again with all rows from the scans, so that errors
+DuckDB may open only those files.  If that fails, the query runs again with all rows from the scans, so that errors
 about files are those of the scan.
 """
 

@@ -1,4 +1,4 @@
-"""The tables that a statement names by path, opened without Spark."""
+"""Open the tables that a statement names by path, without Spark."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Find the names in SQL that could be relations: possibly too many, never too few.
 
-So Spark's parser is called only for statements in which one of these names is a trilake table.
+Spark's parser is called only for statements in which one of these names is a trilake table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Convert row containers, including other libraries' frames and Python values, to Arrow batches."""
+"""Convert row containers, including other libraries' DataFrames and Python values, to Arrow batches."""
 
 from trilake.table.frames.arrow_rows import arrow_batches, is_dataframe
 

@@ -1,4 +1,4 @@
-"""Advice from the facts of a table: only what its estimate says is worthwhile, with commands that run as they are."""
+"""Advice from the facts of a table: only steps that an estimate shows to be worthwhile, with commands ready to run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Frames over Delta tables with very many files, which are listed only when Spark plans a query.
+"""DataFrames over Delta tables with very many files, which are listed only when Spark plans a query.
 
-The query's conditions are applied while the checkpoint is read, piece by piece, so this process and Spark hold only the
+The query's conditions are applied while the checkpoint is read, part by part, so the driver and Spark hold only the
 matching files.  A query without a condition lists all files, because Spark needs them.
 """
 

@@ -1,4 +1,4 @@
-"""The clauses of a MERGE as columns of Spark's frames: the clause of each row, and the new value of each column."""
+"""MERGE clauses as columns of Spark DataFrames: the clause that applies to each row, and each new value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MERGE on Spark, which evaluates conditions and values and joins: one join with the target, in one pass.
+"""MERGE as one join of source and target; Spark evaluates all conditions and values.
 
 ::
 

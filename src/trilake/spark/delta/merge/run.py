@@ -1,4 +1,4 @@
-"""Run a MERGE of a frame on Spark with the first strategy that can.
+"""Run a MERGE on Spark with the first strategy that supports it.
 
 * :class:`~.upsert.Upsert`: for a large source whose rows are written unchanged, by Spark.
 * :class:`~.embedded.EmbeddedMerge`: for another large source on one machine: the merge without Spark.

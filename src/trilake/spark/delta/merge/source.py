@@ -1,7 +1,7 @@
 """The source of a MERGE on Spark: computed once, and inspected before the target is read.
 
-The columns that the condition compares with the target let the source's keys skip files.  Only certain facts are used;
-without any, all files are read.
+If the condition compares columns of the source and the target, the source's keys skip target files.  Only comparisons
+that certainly hold are used; without any, all files are read.
 """
 
 from __future__ import annotations

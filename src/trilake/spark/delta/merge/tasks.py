@@ -1,4 +1,4 @@
-"""The tasks of a MERGE on Spark: they write new rows and return the addresses of the old rows that these replace.
+"""The tasks of a MERGE on Spark: write new rows, and return the addresses of the old rows that they replace.
 
 An input row is a pair of matching rows, or a row of one table only.  It has the address of its target row, the number
 of its clause, and the new values.

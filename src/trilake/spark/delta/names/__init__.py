@@ -1,1 +1,1 @@
-"""Names of tables in the catalogue."""
+"""Names of tables in the catalog."""

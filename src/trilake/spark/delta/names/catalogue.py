@@ -1,11 +1,11 @@
-"""Names of tables in Spark's catalogue, and their locations.
+"""Names of trilake tables in Spark's catalog, and their locations.
 
 An entry has a provider, which is the name of a format, and a location.  Entries of Delta tables equal those of
 delta-spark, so each engine finds the other's tables.  A table without a given location is managed: DROP deletes its
-files.  Its name is created before its files, and dropped again if the write fails.
+files.  The name of a managed table is created before its files, and dropped again if the write fails.
 
-Entries only inform: columns, properties and comment are those of the last write by name, and readers use the table's
-own.  Spark's plans pass none of a catalogue table's options to a Python source, not even its path, so names in SQL need
+The columns, properties and comment of an entry are those of the last write by name; readers use the table's metadata
+instead.  Spark does not pass options of a catalog table to a Python source, not even the path, so names in SQL need
 :func:`trilake.install`.
 """
 

@@ -1,6 +1,6 @@
-"""Entries of Spark's catalogue: the provider and location of a name, and whether its files are managed.
+"""Entries of Spark's catalog: the provider and location of a table, and whether its files are managed.
 
-Classic sessions call the JVM's catalogue, so entries are the same in every release, and may have a location for which
+Classic sessions call the JVM's catalog, so entries are the same in every release, and may have a location for which
 Spark has no file system.  Spark Connect uses SQL.
 """
 

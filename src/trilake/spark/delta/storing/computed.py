@@ -1,4 +1,4 @@
-"""Columns that only Spark can compute for a table's rules: generated columns and defaults.
+"""Generated columns and defaults that only Spark can compute.
 
 Spark resolves their expressions when they are declared.
 """

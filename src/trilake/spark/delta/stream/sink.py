@@ -1,8 +1,8 @@
 """``df.writeStream.format("delta")``: the Spark part of :mod:`trilake.delta.stream.sink`.
 
 Spark creates the writer again for each batch, and once more, in another process, for its commit.  So the first task
-returns the plan of the files with its result.  Supports the modes ``append`` and ``complete``; Spark itself refuses
-``update``.
+returns the plan of the files with its result.  The modes ``append`` and ``complete`` are supported; Spark
+itself rejects ``update``.
 """
 
 from __future__ import annotations

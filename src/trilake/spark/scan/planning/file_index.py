@@ -2,8 +2,8 @@
 
 When Spark plans a query, it passes all conditions on the scan to its ``FileIndex``: from ``where``, from a join, or
 from SQL over a view.  :class:`PlannedFiles` is such an index in Python: it skips files by the table's statistics, and
-lets Spark's own index list the others from a manifest.  Each use of a frame has its own plan, so a frame can be
-filtered in many ways, joined with itself and cached.
+lets Spark's own index list the others from a manifest.  Each use of a DataFrame has its own plan, so a DataFrame
+can be filtered in many ways, joined with itself and cached.
 
 Spark applies all conditions to the rows again, so a condition that cannot be parsed costs time, never rows.  If
 choosing files fails, all files are read.

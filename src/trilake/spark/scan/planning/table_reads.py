@@ -1,9 +1,9 @@
-"""Record which rows of a table a frame's plans read, to detect conflicts when the frame is written to the same table.
+"""Record which rows of a table the plans of a DataFrame read, to detect conflicts when it is written to the same table.
 
 A scan of a table's newest version carries a mark into every plan that contains the scan: an option of its files that no
 reader uses.  The mark names the table and the version, and leads to the scan's records::
 
-    frame --> its relations --> marks --> TableReads --> conditions of the plans while the rows are written
+    DataFrame --> its relations --> marks --> TableReads --> conditions of the plans while the rows are written
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A frame over a Python data source of trilake that reads only what a query needs.
+"""A DataFrame over a Python data source of trilake that reads only the columns and rows that a query needs.
 
-Spark does not tell a Python source which columns a query uses, and what it tells about filters is unsound, since all
-uses of one frame share a scan.  So the frame's table is a Python object, which the JVM asks for a scan whenever it
+Spark does not tell a Python source which columns a query uses, and its filters cannot be trusted, since all uses of one
+DataFrame share a scan.  So the table behind the DataFrame is a Python object, which the JVM asks for a scan whenever it
 plans a query.  It returns Spark's own scan of the source with these columns and this filter.  Each plan has its own
-scan, so a frame can be filtered in many ways, and joined with itself.
+scan, so a DataFrame can be filtered in many ways, and joined with itself.
 
 This needs a classic session.  In others, and if an internal differs, all columns are read and Spark filters.
 """

@@ -1,4 +1,4 @@
-"""SQL scripts over trilake tables: statements run one by one, local variables are session variables.
+"""SQL scripts over trilake tables: statements run one by one, with session variables as local variables.
 
 A session variable of the same name is restored at the end of the compound statement.  A script without trilake tables
 runs in Spark as a whole.

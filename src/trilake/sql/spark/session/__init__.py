@@ -1,4 +1,4 @@
-"""The session behind a statement: Spark's parser, names, frames, results."""
+"""The session behind a statement: Spark's parser, names, DataFrames, results."""
 
 from trilake.common.extras import need
 

@@ -1,4 +1,4 @@
-"""Spark Connect, without the JVM: sqlglot parses queries, SHOW statements read the catalogue."""
+"""Spark Connect, without the JVM: sqlglot parses queries, and SHOW statements read the catalog."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Queries of a Connect session that name frames.
+"""Queries of a Connect session that name DataFrames.
 
 The server resolves a query's SQL again for rows, schema and plan, when a temporary view may be gone.  So the query
-carries its frames, as PySpark does for frames passed to ``spark.sql`` by keyword.  PySpark before 4.0 cannot do that:
-there the views live as long as the query, and are replaced when a table has a newer version.
+carries its DataFrames, as PySpark does for DataFrames passed to ``spark.sql`` by keyword.  PySpark before 4.0 cannot do
+that: there the views live as long as the query, and are replaced when a table has a newer version.
 """
 
 from __future__ import annotations

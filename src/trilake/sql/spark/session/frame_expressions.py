@@ -1,6 +1,6 @@
-"""Queries over trilake tables in SQL expressions of frames: ``df.where("id IN (SELECT id FROM t)")``, ``F.expr(...)``.
+"""Table names in SQL expressions of DataFrames: ``df.where("id IN (SELECT id FROM t)")``, ``F.expr(...)``.
 
-Spark resolves table names there itself, and does not find trilake's.  They are replaced by views of frames:
+Spark resolves table names there itself, and does not find trilake's.  They are replaced by views of DataFrames:
 
 * ``where``, ``filter`` and ``selectExpr`` of a classic session are resolved at once, and their views are dropped
   after the call;

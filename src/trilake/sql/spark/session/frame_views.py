@@ -1,8 +1,8 @@
-"""Temporary views of frames that read trilake tables.
+"""Temporary views of DataFrames that read trilake tables.
 
 The view of a projection of one table keeps a query, like a view created in SQL: it shows the newest rows, and
-statements can change the table through it, as with delta-spark.  A view of any other frame over trilake tables shows
-the newest rows, too.
+statements can change the table through it, as with delta-spark.  A view of any other DataFrame over trilake tables
+shows the newest rows, too.
 """
 
 from __future__ import annotations

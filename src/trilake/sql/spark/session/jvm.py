@@ -1,4 +1,4 @@
-"""The JVM of a classic session: its parser's plans, and its catalogue's entries.
+"""The JVM of a classic session: its parser's plans, and its catalog's entries.
 
 No other module of this package uses Spark's private API.
 """

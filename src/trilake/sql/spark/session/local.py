@@ -1,4 +1,4 @@
-"""SQL with private names for relations, and the frames behind these."""
+"""SQL with private names for relations, and the DataFrames behind these names."""
 
 from __future__ import annotations
 

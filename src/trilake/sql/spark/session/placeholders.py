@@ -1,5 +1,6 @@
-"""Replace placeholders in a statement: parameters, ``IDENTIFIER('name')``, and frames passed by keyword
-(``spark.sql("SELECT * FROM {a}", a=df)``).
+"""Replace placeholders in a statement: parameters, ``IDENTIFIER('name')``, and DataFrames passed by keyword.
+
+Example of the last: ``spark.sql("SELECT * FROM {a}", a=df)``.
 """
 
 from __future__ import annotations

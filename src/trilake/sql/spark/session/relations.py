@@ -1,4 +1,4 @@
-"""Rewrite queries over trilake tables for Spark: replace table names by private views of frames.
+"""Rewrite queries over trilake tables for Spark: replace table names by private views of DataFrames.
 
 A name is replaced at the position that Spark's parser reports; everything else stays.
 """

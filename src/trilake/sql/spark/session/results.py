@@ -1,4 +1,4 @@
-"""Results of statements, as small frames."""
+"""Results of statements, as small DataFrames."""
 
 from __future__ import annotations
 

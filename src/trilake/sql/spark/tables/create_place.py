@@ -1,4 +1,4 @@
-"""The location of a new table, and its entry in the catalogue."""
+"""The location of a new table, and its entry in the catalog."""
 
 from __future__ import annotations
 

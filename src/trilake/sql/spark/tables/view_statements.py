@@ -1,7 +1,7 @@
 """CREATE VIEW and ALTER VIEW over trilake tables.
 
 For a permanent view, Spark first creates one with the same columns and no tables; then its SQL is replaced.  A
-temporary view is created from the frame, and the session keeps its SQL.
+temporary view is created from the DataFrame, and the session keeps its SQL.
 """
 
 from __future__ import annotations
