@@ -75,15 +75,33 @@ def test_a_log_evaluates_sql_by_the_engine_it_is_given(tmp_path: Path, monkeypat
 
     trilake.write({"n": [1]}, tmp_path / "t")
     monkeypatch.setattr("trilake.delta.protocol.commits._FEW_LINES", 0)
+    monkeypatch.setattr("trilake.delta.scan.statistics._FEW", 0)
     log = DeltaLog(open_store(tmp_path / "t"), replace(standard_engine(), query=spied))
-    assert log.snapshot().adds.num_rows == 1
+    snapshot = log.snapshot()
+    assert snapshot.adds.num_rows == 1
     assert len(seen) == 1
+    assert plan_scan(snapshot, filter="n = 2").files.num_rows == 0
+    assert len(seen) == 2
 
 
-def test_log_and_protocol_evaluate_with_the_given_engine() -> None:
-    """They get the evaluator as a parameter: nothing there reaches for that of the process."""
+def test_rules_verify_generated_values_by_the_engine_of_the_log(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def spied(sql: str, **tables: pa.Table) -> pa.Table:
+        seen.append(sql)
+        return query(sql, **tables)
+
+    rows = pa.table({"s": [{"m": 1}], "same": [{"m": 1}]})
+    trilake.create(tmp_path, rows.schema, generated={"same": "s"})
+    log = DeltaLog(open_store(tmp_path), replace(standard_engine(), query=spied))
+    write_arrow(log, rows.schema, rows.to_batches(), WriteRequest("append", from_arrow(rows.schema)))
+    assert [sql for sql in seen if "DISTINCT" in sql] != []
+
+
+def test_no_module_of_delta_reaches_for_the_evaluator_of_the_process() -> None:
+    """They get the evaluator as a parameter, from the engine of their log."""
     root = Path(trilake.__file__).parent / "delta"
-    sources = [path for folder in ("log", "protocol") for path in sorted((root / folder).rglob("*.py"))]
-    assert len(sources) > 40
-    own = re.compile(r"terms\.engine import [^\n]*\bquery\b|terms import engine\b")
+    sources = sorted({*root.rglob("*.py")} - {root / "engine.py"})
+    assert len(sources) > 150
+    own = re.compile(r"terms\.engine import [^\n]*\bquery\b|terms import [^\n]*\bengine\b|terms\.engine\.query\b")
     assert [str(path.relative_to(root)) for path in sources if own.search(path.read_text())] == []

@@ -63,7 +63,7 @@ def delta_facts(table: ArrowDeltaTable) -> Facts:
     snapshot, log = table.snapshot, table.log
     metadata, protocol = snapshot.metadata, snapshot.protocol
     now_ms = log.engine.runtime.clock_ms()
-    counts = record_counts(snapshot.adds)
+    counts = record_counts(snapshot.adds, log.engine.query)
     past = read_history(log, snapshot)
     return Facts(
         commands={
@@ -148,7 +148,9 @@ def _bounds(snapshot: Snapshot, counts: pa.ChunkedArray) -> Bounds | None:
         chosen = pa.array(np.sort(np.random.default_rng(0).choice(total, _SAMPLE, replace=False)))
         adds, counts = adds.take(chosen), counts.take(chosen)
     partition = tuple(snapshot.schema.field(c).name for c in snapshot.metadata.partition_columns)
-    reader = StatisticsReader(adds.select(["stats", "partitionValues"]), snapshot.schema, partition)
+    reader = StatisticsReader(
+        adds.select(["stats", "partitionValues"]), snapshot.schema, partition, snapshot.engine.query
+    )
     paths = [tuple(p) for p in clustering_columns(snapshot)]
     plain = [(f.name,) for f in snapshot.schema.fields if isinstance(f.type, PrimitiveType)]
     paths += [p for p in plain if p not in paths and p[0] not in partition]

@@ -179,7 +179,7 @@ class ArrowDeltaTable(Table):
                 "partition_values": adds["partitionValues"],
                 "size": adds["size"],
                 "modification_time": adds["modificationTime"].cast(pa.timestamp("ms", "UTC")),
-                "num_records": record_counts(adds),
+                "num_records": record_counts(adds, self.log.engine.query),
                 "stats": adds["stats"],
                 "deletion_vector": adds["deletionVector"],
             }
@@ -228,7 +228,7 @@ class ArrowDeltaTable(Table):
             return rows
         scan = self._scan([], filter)
         if scan.plan.filter is None:
-            rows = stated_rows(record_counts(scan.files), scan.files["deletionVector"])
+            rows = stated_rows(record_counts(scan.files, self.log.engine.query), scan.files["deletionVector"])
             if rows is not None:
                 return rows
         return sum(b.num_rows for b in read_tasks(self.log.store, scan.tasks(), scan.plan))

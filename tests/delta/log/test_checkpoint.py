@@ -26,6 +26,7 @@ from trilake.delta.scan.statistics import record_counts
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, MissingMetadataError, TrilakeError
 from trilake.expr import parse_filter
+from trilake.expr.terms.engine import query
 from trilake.storage import open_store
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
@@ -273,7 +274,7 @@ def test_statistics_that_are_parsed_only() -> None:
     adds += [{"path": "z", "size": 5, "stats": None, "stats_parsed": None}]
     _checkpoint_of(log, 1, **_base(), add=adds)
     found = log.snapshot().adds
-    assert dict(zip(found["path"].to_pylist(), record_counts(found).to_pylist(), strict=True)) == {
+    assert dict(zip(found["path"].to_pylist(), record_counts(found, query).to_pylist(), strict=True)) == {
         "x": 7,
         "y": 3,
         "z": None,
@@ -286,7 +287,7 @@ def test_without_a_column_of_text_statistics() -> None:
     log = log_of([])
     adds: list[Any] = [None, None, {"path": "x", "size": 5, "stats_parsed": {"numRecords": 7}}]
     _checkpoint_of(log, 1, **_base(), add=adds)
-    assert record_counts(log.snapshot().adds).to_pylist() == [7]
+    assert record_counts(log.snapshot().adds, query).to_pylist() == [7]
 
 
 @pytest.mark.parametrize("lacking", ["protocol", "metaData"])

@@ -169,7 +169,7 @@ def test_skipping_sees_the_same_through_either_form(low: int, span: int, moment:
     parsed = stats_json(_parse(schema, stats), query)
     for column in ("c", "t"):
         two = [
-            StatisticsReader(pa.table({"stats": s}), schema, ()).column((column,))
+            StatisticsReader(pa.table({"stats": s}), schema, (), query).column((column,))
             for s in (pa.chunked_array([[json.dumps(stats)]]), parsed)
         ]
         assert two[0] is not None

@@ -273,7 +273,7 @@ def test_columns_of_statistics(as_json: str, as_struct: str) -> None:
     assert ("stats_parsed" in names) == ("partitionValues_parsed" in names) == (as_struct == "true")
     log.store.delete([commit_key(0)])
     snapshot = log.snapshot()
-    found = StatisticsReader(snapshot.adds, snapshot.schema, snapshot.metadata.partition_columns).column(("a",))
+    found = StatisticsReader(snapshot.adds, snapshot.schema, snapshot.metadata.partition_columns, query).column(("a",))
     assert found is not None
     kept = "true" in (as_json, as_struct)
     assert found.min is not None

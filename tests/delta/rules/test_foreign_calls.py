@@ -13,6 +13,7 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.rules.row_rules import RowRules, refuse_foreign_calls
 from trilake.errors import ExpressionError, TrilakeError, UnsupportedExpressionError
+from trilake.expr.terms.engine import query
 
 CALLS = [
     "reflect('java.lang.System', 'exit', 0) is null",
@@ -45,7 +46,7 @@ def test_spark_is_not_asked_to_call_java(text: str, kind: str) -> None:
         schema["fields"].append({"name": "b", "type": "boolean", "nullable": True, "metadata": {key: text}})
     table = Metadata.from_json(metadata(json.dumps(schema), **configuration)["metaData"], version=0)
     with pytest.raises(ExpressionError) as caught:
-        RowRules.of(table, from_arrow(ROWS.schema), uri="x", now_ms=0, spark=True)
+        RowRules.of(table, from_arrow(ROWS.schema), uri="x", query=query, now_ms=0, spark=True)
     assert not isinstance(caught.value, UnsupportedExpressionError)
 
 

@@ -18,6 +18,7 @@ from trilake.delta.rules.identity import identity_metadata
 from trilake.delta.rules.row_rules import RESERVED, RowRules, depending_on_zone, sql_type, updated_schema
 from trilake.delta.rules.store_assignment import assign_batch
 from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError, UnsupportedExpressionError
+from trilake.expr.terms.engine import query
 
 
 def column(name: str, kind: str, nullable: bool = True, **metadata: Any) -> StructField:
@@ -30,7 +31,7 @@ def metadata(*fields: StructField, **checks: str) -> Metadata:
 
 def rules(table: Metadata, rows: pa.RecordBatch | pa.Schema, **options: Any) -> RowRules:
     source = from_arrow(rows if isinstance(rows, pa.Schema) else rows.schema)
-    return RowRules.of(table, source, uri="memory", now_ms=1, **options)
+    return RowRules.of(table, source, uri="memory", query=query, now_ms=1, **options)
 
 
 EVENTS = metadata(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.scan.generated import generated_columns, null_safe_equal
 from trilake.errors import ExpressionError
+from trilake.expr.terms.engine import query
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -73,11 +74,11 @@ def same(a: Any, b: Any) -> bool:
 @given(st.lists(st.tuples(FLOATS, FLOATS), max_size=6))
 def test_null_safe_equality_of_numbers(pairs: list[tuple[Any, Any]]) -> None:
     a, b = (pa.array([p[i] for p in pairs], pa.float64()) for i in (0, 1))
-    assert null_safe_equal(a, b).to_pylist() == [same(x, y) for x, y in pairs]
+    assert null_safe_equal(a, b, query).to_pylist() == [same(x, y) for x, y in pairs]
 
 
 @given(st.lists(st.tuples(NESTED, NESTED), min_size=1, max_size=6))
 def test_null_safe_equality_of_nested_values(pairs: list[tuple[Any, Any]]) -> None:
     kind = pa.struct([("f", pa.float64()), ("l", pa.list_(pa.float64()))])
     a, b = (pa.array([p[i] for p in pairs], kind) for i in (0, 1))
-    assert null_safe_equal(a, b).to_pylist() == [same(x, y) for x, y in pairs]
+    assert null_safe_equal(a, b, query).to_pylist() == [same(x, y) for x, y in pairs]

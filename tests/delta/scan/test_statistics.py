@@ -19,6 +19,7 @@ from trilake.delta.scan import statistics
 from trilake.delta.scan.scan import plan_scan
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.delta.table import ArrowDeltaTable
+from trilake.expr.terms.engine import query
 
 _MANY = 12
 
@@ -62,10 +63,10 @@ def _parses(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_columns_read_at_once_say_what_each_says_alone(table: ArrowDeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = table.snapshot
     paths = [(f.name,) for f in snapshot.schema.fields if f.name != "s"] + [("s", "i"), ("s", "in", "text")]
-    alone = StatisticsReader(snapshot.adds, snapshot.schema, ("p",))
+    alone = StatisticsReader(snapshot.adds, snapshot.schema, ("p",), query)
     wanted = {path: alone.column(path) for path in paths}
     calls = _parses(monkeypatch)
-    together = StatisticsReader(snapshot.adds, snapshot.schema, ("p",))
+    together = StatisticsReader(snapshot.adds, snapshot.schema, ("p",), query)
     together.read(paths)
     for path, stats in wanted.items():
         found = together.column(path)
@@ -116,7 +117,7 @@ def test_columns_of_any_name_are_found_in_texts_of_which_some_are_none(
     texts = [whole, None, "", whole + "x", '{"numRecords":-1,"minValues":{"0":{"0":1}},"maxValues":[7]}', "[1]"]
     for some in (texts, texts[:2]):  # with and without a string that is not JSON
         adds = pa.table({"stats": pa.array(some, pa.string()), "path": [str(i) for i in range(len(some))]})
-        reader = StatisticsReader(adds, schema, ())
+        reader = StatisticsReader(adds, schema, (), query)
         nothing = [None] * (len(some) - 1)
         assert reader.record_counts().to_pylist() == [3, *nothing]
         for i, name in enumerate(ODD):

@@ -12,6 +12,7 @@ import pytest
 from tests.mutations import mutated
 from trilake.delta.scan import statistics
 from trilake.delta.scan.statistics import Statistic, parsed
+from trilake.expr.terms.engine import query
 
 PLAIN: dict[str, list[Any]] = {
     "BIGINT": [0, -1, 5, 2**63 - 1, -(2**63), None],
@@ -48,7 +49,7 @@ def _column(texts: list[str | None]) -> pa.ChunkedArray:
 def test_plain_values_are_what_the_query_makes_of_them() -> None:
     random = Random(1)
     stats = _column([_text(random, 0) for _ in range(2000)])
-    few, many = statistics._few(stats, WANTED), statistics._many(stats, WANTED)
+    few, many = statistics._few(stats, WANTED), statistics._many(stats, WANTED, query)
     assert few is not None
     few.validate(full=True)
     assert few.schema == many.schema
@@ -61,7 +62,7 @@ def test_other_values_are_left_to_the_query_or_are_the_same() -> None:
         text = _text(random, 0.1) or ""
         damaged = mutated(text.encode(), random).decode("utf-8", "replace")
         texts.append(random.choice((text, damaged)))
-    many = statistics._many(_column(texts), WANTED)
+    many = statistics._many(_column(texts), WANTED, query)
     answered = 0
     for at, text in enumerate(texts):
         few = statistics._few(_column([text]), WANTED)
@@ -75,12 +76,12 @@ def test_other_values_are_left_to_the_query_or_are_the_same() -> None:
 def test_what_is_not_plain_is_left_to_the_query(text: str) -> None:
     stats = _column(["{}", text])
     assert statistics._few(stats, WANTED) is None
-    assert parsed(stats, WANTED).equals(statistics._many(stats, WANTED))
+    assert parsed(stats, WANTED, query).equals(statistics._many(stats, WANTED, query))
 
 
 def test_many_texts_are_parsed_in_one_query(monkeypatch: pytest.MonkeyPatch) -> None:
     stats = _column(['{"numRecords":1}'] * (statistics._FEW + 1))
-    expected = parsed(stats, WANTED)
+    expected = parsed(stats, WANTED, query)
     monkeypatch.setattr(statistics, "_few", lambda *_: pytest.fail("one by one"))
-    assert parsed(stats, WANTED).equals(expected)
+    assert parsed(stats, WANTED, query).equals(expected)
     assert expected["n"].to_pylist() == [1] * len(stats)

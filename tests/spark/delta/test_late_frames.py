@@ -222,7 +222,9 @@ def test_a_count_of_all_rows_lists_no_file(
         trilake.write(rows_of(range(60, 61), None), path, mode="append")
         assert frame.count() == 61
     assert not listed()
-    monkeypatch.setattr("trilake.delta.scan.narrowed.record_counts", lambda adds: pa.nulls(adds.num_rows, pa.int64()))
+    monkeypatch.setattr(
+        "trilake.delta.scan.narrowed.record_counts", lambda adds, _: pa.nulls(adds.num_rows, pa.int64())
+    )
     assert frame.count() == 61
     assert listed() == [7]
 

@@ -34,6 +34,7 @@ from trilake.errors import (
     ProtocolChangedError,
 )
 from trilake.expr import Filter, can_match
+from trilake.expr.terms.engine import Query
 
 #: Assumed clock difference between two writers.
 _CLOCKS_MS = 3_600_000
@@ -297,14 +298,15 @@ class PartitionPredicate:
     filter: Filter
     schema: StructType
     partition_columns: tuple[str, ...]
+    query: Query
 
     @classmethod
     def of(cls, head: Head, filter: Filter) -> PartitionPredicate:
         names = tuple(head.schema.field(c).name for c in head.metadata.partition_columns)
-        return cls(filter, head.schema, names)
+        return cls(filter, head.schema, names, head.engine.query)
 
     def may_match(self, files: pa.Table) -> pa.Array:
         """For each file, whether its ``partitionValues`` allow a matching row."""
         stats = pa.table({"partitionValues": files["partitionValues"], "stats": pa.nulls(files.num_rows, pa.string())})
-        reader = StatisticsReader(stats, self.schema, self.partition_columns)
+        reader = StatisticsReader(stats, self.schema, self.partition_columns, self.query)
         return pa.array(can_match(self.filter, reader.file_stats()).keep)

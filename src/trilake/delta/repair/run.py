@@ -31,6 +31,7 @@ from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.footers import DROP_DAMAGED, DROP_MISSING, RECOMPUTE
 from trilake.delta.verify.log_files import DROP_TORN, torn_commits
 from trilake.errors import ObjectNotFoundError, StorageError
+from trilake.expr.terms.engine import Query
 from trilake.storage.base import Store
 from trilake.storage.ownership import check_own, own_keys
 from trilake.table.findings import Finding, NotCheckedError, PlannedStep, RepairStep
@@ -214,9 +215,9 @@ def _chosen(snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
     return adds.filter(pc.is_in(decoded_paths(adds["path"]), pa.array(list(paths), pa.string())))
 
 
-def _rows(files: pa.Table) -> int | None:
+def _rows(files: pa.Table, query: Query) -> int | None:
     """The number of undeleted rows of files; ``None`` if the statistics lack it."""
-    counts = record_counts(files)
+    counts = record_counts(files, query)
     if counts.null_count:
         return None
     deleted = pc.sum(pc.struct_field(files["deletionVector"], "cardinality")).as_py() or 0
@@ -261,7 +262,7 @@ def _drop(
     """The step that removes the files in ``paths``; ``look`` checks them again right before."""
     log = DeltaLog(store, engine)
     snapshot = log.snapshot()
-    lost = _rows(_chosen(snapshot, paths))
+    lost = _rows(_chosen(snapshot, paths), engine.query)
     number = "an unknown number of rows" if lost is None else plural(lost, "row")
     whole = " (all that the table has)" if paths and len(paths) == snapshot.adds.num_rows else ""
     verb = "is" if lost == 1 else "are"

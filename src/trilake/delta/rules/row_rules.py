@@ -39,6 +39,7 @@ from trilake.delta.rules.store_assignment import as_batch, assign_array, assign_
 from trilake.delta.scan.generated import GeneratedColumn, generated_columns, generation_expression
 from trilake.errors import ExpressionError, SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr import evaluate_all
+from trilake.expr.terms.engine import Query
 
 __all__ = ["RESERVED", "RowPipeline", "RowRules", "SparkExpression", "check_stages", "updated_schema"]
 
@@ -71,6 +72,7 @@ class RowRules:
 
     schema: StructType
     source: StructType
+    query: Query
     present: frozenset[str] = frozenset()
     defaults: Mapping[str, pa.Scalar] = field(default_factory=dict)
     identities: tuple[IdentityColumn, ...] = ()
@@ -90,6 +92,7 @@ class RowRules:
         source: StructType,
         *,
         uri: str,
+        query: Query,
         now_ms: int,
         spark: bool = False,
         zoned: bool = False,
@@ -162,6 +165,7 @@ class RowRules:
         return cls(
             schema,
             source,
+            query,
             present,
             defaults,
             identities,
@@ -355,7 +359,7 @@ class RowPipeline:
             if g.name not in columns:
                 columns[g.name] = computed[g.name]
             elif g.name in rules.present:
-                g.verify(columns[g.name], computed[g.name], rows)
+                g.verify(columns[g.name], computed[g.name], rows, rules.query)
 
 
 def check_stages(checks: Mapping[str, str], emptied: Sequence[str]) -> list[dict[str, str]]:

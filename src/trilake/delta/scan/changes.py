@@ -155,11 +155,8 @@ def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms:
         removes = _with_partition_values(log, version, removes)
     old = {f.path: f for f in removes}
     changed_positions = [i for i, f in enumerate(adds) if f.path in old]
-    records = (
-        dict(zip(changed_positions, record_counts(added_files.take(changed_positions)).to_pylist(), strict=True))
-        if changed_positions
-        else {}
-    )
+    counts = record_counts(added_files.take(changed_positions), log.engine.query) if changed_positions else pa.array([])
+    records = dict(zip(changed_positions, counts.to_pylist(), strict=True))
     for at, file in enumerate(adds):
         before = old.pop(file.path, None)
         if before is None:

@@ -20,8 +20,8 @@ from trilake.errors import ConstraintViolatedError, ExpressionError, FilterError
 from trilake.expr import Expression, Filter, parse_expression
 from trilake.expr.forms import Derived, Form
 from trilake.expr.terms import datatypes as types
-from trilake.expr.terms import engine
 from trilake.expr.terms.datatypes import Path, normal_type
+from trilake.expr.terms.engine import Query
 from trilake.expr.terms.predicate import (
     NEGATED,
     And,
@@ -82,9 +82,11 @@ class GeneratedColumn:
     sql: str
     expression: Expression | None
 
-    def verify(self, stored: pa.Array, computed: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch) -> None:
+    def verify(
+        self, stored: pa.Array, computed: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch, query: Query
+    ) -> None:
         """Raise ``ConstraintViolatedError`` if a given value differs from the computed one; null equals null."""
-        same = null_safe_equal(stored, computed)
+        same = null_safe_equal(stored, computed, query)
         if pc.all(same).as_py() in (True, None):
             return
         at = pc.index(same, pa.scalar(False)).as_py()
@@ -143,7 +145,7 @@ def parse_generated(field: StructField, sql: str, schema: StructType, now: dt.da
     return GeneratedColumn(field.name, sql, expression)
 
 
-def null_safe_equal(a: pa.Array | pa.ChunkedArray, b: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+def null_safe_equal(a: pa.Array | pa.ChunkedArray, b: pa.Array | pa.ChunkedArray, query: Query) -> pa.ChunkedArray:
     """``a <=> b`` for each row, by Spark's rules: null equals null, NaN equals NaN, -0.0 equals 0.0."""
     a, b = _chunked(a), _chunked(b)
     if types.is_ordered(types.normal_type(a.type)):
@@ -153,7 +155,7 @@ def null_safe_equal(a: pa.Array | pa.ChunkedArray, b: pa.Array | pa.ChunkedArray
         return pc.if_else(pc.is_valid(same), same, pc.and_(pc.is_null(a), pc.is_null(b)))
     naive = types.naive_type(a.type)
     pairs = pa.table({"a": a.cast(naive), "b": b.cast(naive)})
-    return engine.query("SELECT a IS NOT DISTINCT FROM b AS same FROM t", t=pairs)["same"]
+    return query("SELECT a IS NOT DISTINCT FROM b AS same FROM t", t=pairs)["same"]
 
 
 def _chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:

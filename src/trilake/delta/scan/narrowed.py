@@ -83,7 +83,7 @@ def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
     """
 
     def rows(piece: Snapshot) -> int | None:
-        return stated_rows(record_counts(piece.adds), piece.adds["deletionVector"])
+        return stated_rows(record_counts(piece.adds, log.engine.query), piece.adds["deletionVector"])
 
     parts = _of_each_piece(log, pending, rows) or [None]
     return None if None in parts else sum(n for n in parts if n is not None)

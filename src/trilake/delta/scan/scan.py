@@ -279,7 +279,7 @@ def _both(first: SkipResult, second: SkipResult) -> SkipResult:
 def _statistics(snapshot: Snapshot, adds: pa.Table, filter: Filter, *, without_nan: bool = False) -> FileStats:
     """Statistics of files, parsed once for all columns of the filter."""
     columns = tuple(snapshot.schema.field(c).name for c in snapshot.metadata.partition_columns)
-    reader = StatisticsReader(adds, snapshot.schema, columns, without_nan)
+    reader = StatisticsReader(adds, snapshot.schema, columns, snapshot.engine.query, without_nan)
     reader.read(filter.paths)
     return reader.file_stats()
 

@@ -21,7 +21,7 @@ from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.type_widening import type_changes
 from trilake.errors import CorruptLogError
 from trilake.expr import ColumnStats, FileStats
-from trilake.expr.terms import engine
+from trilake.expr.terms.engine import Query, QueryError
 
 # --- JSON strings as typed columns ------------------------------------------------------------------------------------
 # A value that does not fit its type is null.  Up to ``_FEW`` strings of plain values are parsed one by one, all others
@@ -46,29 +46,30 @@ class Statistic(NamedTuple):
     type: str
 
 
-def parsed(stats: pa.ChunkedArray, requested: Sequence[Statistic]) -> pa.Table:
+def parsed(stats: pa.ChunkedArray, requested: Sequence[Statistic], query: Query) -> pa.Table:
     """One column per requested statistic, one row per string; null if it is missing or invalid.
 
+    >>> from trilake.delta.engine import Engine
     >>> stats = pa.chunked_array([['{"numRecords":3}', None]])
-    >>> parsed(stats, [Statistic("n", ("numRecords",), "BIGINT")])["n"].to_pylist()
+    >>> parsed(stats, [Statistic("n", ("numRecords",), "BIGINT")], Engine().query)["n"].to_pylist()
     [3, None]
     """
     plain = _few(stats, requested) if len(stats) <= _FEW else None
-    return _many(stats, requested) if plain is None else plain
+    return _many(stats, requested, query) if plain is None else plain
 
 
-def _many(stats: pa.ChunkedArray, requested: Sequence[Statistic]) -> pa.Table:
+def _many(stats: pa.ChunkedArray, requested: Sequence[Statistic], query: Query) -> pa.Table:
     places = ", ".join(f"'{_pointer(c.path)}'" for c in requested)
     select = ", ".join(f"try_cast(x[{i}] as {c.type}) as {c.name}" for i, c in enumerate(requested, 1))
 
     def values(json_string: str) -> pa.Table:
         # Cheaper than a struct per string (DuckDB 2.0.0): dominates a lookup of bench/logs/large_logs.py.
         values_sql = f"json_extract_string({json_string}, [{places}])"
-        return engine.query(f"select {select} from (select {values_sql} as x from t)", t=pa.table({"s": stats}))
+        return query(f"select {select} from (select {values_sql} as x from t)", t=pa.table({"s": stats}))
 
     try:
         return values("s")
-    except engine.QueryError:  # a string is not JSON: check each one first, which is slower
+    except QueryError:  # a string is not JSON: check each one first, which is slower
         return values("case when json_valid(s) then s end")
 
 
@@ -203,9 +204,9 @@ _ZERO = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])[0]
 _NULL = pa.nulls(1, pa.int64())[0]
 
 
-def record_counts(adds: pa.Table) -> pa.ChunkedArray:
+def record_counts(adds: pa.Table, query: Query) -> pa.ChunkedArray:
     """``numRecords`` of each file, including deleted rows; null if missing."""
-    return _counts(parsed(adds["stats"], [_COUNT])["v"])
+    return _counts(parsed(adds["stats"], [_COUNT], query)["v"])
 
 
 def _counts(stated: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -219,6 +220,7 @@ class StatisticsReader:
     adds: pa.Table
     schema: StructType
     partition_columns: tuple[str, ...]
+    query: Query
     #: Whether to assume that no file holds a NaN, to find the files that are kept only because of that.
     without_nan: bool = False
     _partitions: dict[str, pa.ChunkedArray] | None = field(default=None, repr=False)
@@ -244,7 +246,7 @@ class StatisticsReader:
             columns += _columns(path, _sql_type(leaf.type), str(i))
         if not columns:
             return
-        values = parsed(self.adds["stats"], columns)
+        values = parsed(self.adds["stats"], columns, self.query)
         if self._counts is None:
             self._counts = _counts(values["v"])
         for i, (path, _) in enumerate(leaves):
@@ -253,7 +255,7 @@ class StatisticsReader:
 
     def record_counts(self) -> pa.ChunkedArray:
         if self._counts is None:
-            self._counts = record_counts(self.adds)
+            self._counts = record_counts(self.adds, self.query)
         return self._counts
 
     def column(self, path: tuple[str, ...]) -> ColumnStats | None:

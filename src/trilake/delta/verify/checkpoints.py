@@ -47,7 +47,7 @@ def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
         except TrilakeError:
             continue  # reported by another check
         looked_at += 1
-        wrong = differences(checkpoint, true, whole=True)
+        wrong = differences(checkpoint, true, table.engine.query, whole=True)
         if wrong:
             yield Finding(
                 "delta.checkpoint-differs",

@@ -30,7 +30,8 @@ def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
             continue
         if mendable is None:
             continue
-        wrong = differences(state, apply(empty_state(), table.actions(first, last)), whole=False)
+        true = apply(empty_state(), table.actions(first, last))
+        wrong = differences(state, true, table.engine.query, whole=False)
         if wrong:
             yield Finding(
                 "delta.compaction-differs",

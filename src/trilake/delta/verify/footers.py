@@ -141,7 +141,7 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
 def counted(table: DeltaContext) -> Generator[Finding, None, int]:
     """The statistics state the number of rows that the file has."""
     true = _column(o.rows for o in stored_files(table))
-    counts = record_counts(table.adds)
+    counts = record_counts(table.adds, table.engine.query)
     wrong = np.flatnonzero(
         pc.fill_null(pc.not_equal(true, counts.combine_chunks()), False).to_numpy(zero_copy_only=False)
     )

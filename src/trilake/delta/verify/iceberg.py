@@ -58,7 +58,7 @@ def same_files(table: DeltaContext) -> Generator[Finding, None, int]:
         yield _differs(table, f"the manifests of the version's Iceberg snapshot cannot be read: {e}", path)
         return 1
     paths = (data_files.absolute_path(p, location) for p in table.adds["path"].to_pylist())
-    for file, rows in zip(paths, record_counts(table.adds).to_pylist(), strict=True):
+    for file, rows in zip(paths, record_counts(table.adds, table.engine.query).to_pylist(), strict=True):
         iceberg_file = there.pop(file, None)
         if iceberg_file is None:
             yield _differs(table, "the Iceberg snapshot lacks the file", file)

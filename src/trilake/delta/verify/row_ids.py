@@ -46,7 +46,7 @@ def unique(table: DeltaContext) -> Generator[Finding, None, int]:
     order = pc.sort_indices(with_ids, [("baseRowId", "ascending")])
     with_ids = with_ids.take(order)
     first = with_ids["baseRowId"].to_numpy()
-    last = first + pc.fill_null(record_counts(with_ids), 0).to_numpy()
+    last = first + pc.fill_null(record_counts(with_ids, table.engine.query), 0).to_numpy()
     # The furthest end among all earlier files, since a long range may overlap several short ones.
     reached = np.maximum.accumulate(last)[:-1]
     at = np.flatnonzero(first[1:] < reached) + 1
@@ -67,7 +67,7 @@ def mark_ahead(table: DeltaContext) -> Generator[Finding, None, int]:
     with_ids = adds.filter(pc.is_valid(adds["baseRowId"]))
     if not with_ids.num_rows:
         return 0
-    last = pc.add(with_ids["baseRowId"], pc.subtract(pc.fill_null(record_counts(with_ids), 0), 1))
+    last = pc.add(with_ids["baseRowId"], pc.subtract(pc.fill_null(record_counts(with_ids, table.engine.query), 0), 1))
     top = int(pc.max(last).as_py())
     try:
         mark = high_water_mark(snapshot.state)
@@ -89,7 +89,7 @@ def identity_marks(table: DeltaContext) -> Generator[Finding, None, int]:
     """No file's statistics show a value beyond the high-water mark of an identity column."""
     snapshot = table.snapshot
     columns = identity_columns(snapshot.schema)
-    reader = StatisticsReader(snapshot.adds, snapshot.schema, snapshot.metadata.partition_columns)
+    reader = StatisticsReader(snapshot.adds, snapshot.schema, snapshot.metadata.partition_columns, table.engine.query)
     if columns:
         reader.read((c.name,) for c in columns)
     for column in columns:

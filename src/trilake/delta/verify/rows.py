@@ -21,6 +21,7 @@ from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.footers import DAMAGED_HELP, DROP_DAMAGED, stored_files
 from trilake.errors import CorruptFileError, DeletionVectorError, ExpressionError, MissingFileError, TrilakeError
 from trilake.expr import evaluate_all
+from trilake.expr.terms.engine import Query
 from trilake.storage.base import Store
 from trilake.table.findings import Finding, NotCheckedError, unreadable
 
@@ -38,6 +39,7 @@ class Rules:
     checks: tuple[Check, ...]
     generated: tuple[GeneratedColumn, ...]
     unchecked: tuple[str, ...]
+    query: Query
 
     @classmethod
     def of(cls, table: DeltaContext) -> Rules:
@@ -52,6 +54,7 @@ class Rules:
             tuple(c for c in checks if c.condition is not None),
             tuple(g for g in generated if g.expression is not None),
             tuple(unchecked),
+            table.engine.query,
         )
 
 
@@ -204,7 +207,7 @@ def _broken(rules: Rules, batch: pa.RecordBatch) -> Generator[tuple[str, str], N
         assert column.expression is not None
         try:
             computed = evaluate_all([column.expression], batch)[0].combine_chunks()
-            column.verify(batch.column(batch.schema.get_field_index(column.name)), computed, batch)
+            column.verify(batch.column(batch.schema.get_field_index(column.name)), computed, batch, rules.query)
         except TrilakeError as e:
             yield f"generated {column.name}", e.message
 

@@ -13,6 +13,7 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.scan.statistics import record_counts
 from trilake.errors import CorruptLogError
+from trilake.expr.terms.engine import Query
 
 #: Fields of a file action that never change.
 _FIELDS = ("size", "modificationTime", "baseRowId", "defaultRowCommitVersion")
@@ -26,13 +27,13 @@ def action_keys(files: pa.Table) -> pa.ChunkedArray:
     )
 
 
-def differences(stated: State, true: State, *, whole: bool) -> list[str]:
+def differences(stated: State, true: State, query: Query, *, whole: bool) -> list[str]:
     """Where ``stated`` differs from ``true``; empty if they agree.
 
     With ``whole``, ``stated`` stands for the whole history, as a checkpoint does, which may omit expired tombstones and
     transactions; otherwise for a run of commits, from which nothing may be missing.
     """
-    out = _files(stated.adds, true.adds, "files", true.metadata)
+    out = _files(stated.adds, true.adds, true.metadata, query)
     if whole:
         lost = _others(stated.removes, true.removes)
         out += [f"{len(lost)} tombstones without a commit, such as {_some(lost)}"] if len(lost) else []
@@ -85,10 +86,10 @@ def _keys(stated: pa.Table, true: pa.Table, what: str) -> list[str]:
     return out
 
 
-def _files(stated: pa.Table, true: pa.Table, what: str, metadata: Metadata | None) -> list[str]:
-    out = _keys(stated, true, what)
+def _files(stated: pa.Table, true: pa.Table, metadata: Metadata | None, query: Query) -> list[str]:
+    out = _keys(stated, true, "files")
     if stated.num_rows != len(pc.unique(action_keys(stated))):
-        out.append(f"it has {what} twice")
+        out.append("it has files twice")
     # Both states of the same files, row by row.
     at = pc.index_in(action_keys(stated), pc.unique(action_keys(true)))
     both = pc.is_valid(at)
@@ -100,7 +101,7 @@ def _files(stated: pa.Table, true: pa.Table, what: str, metadata: Metadata | Non
         out += _unequal(vectors[0], vectors[1], f"deletionVector.{name}")
     if metadata is not None:
         out += _other_partitions(stated_files, true_files, metadata)
-    counts = record_counts(stated_files), record_counts(true_files)
+    counts = record_counts(stated_files, query), record_counts(true_files, query)
     in_both = pc.and_(pc.is_valid(counts[0]), pc.is_valid(counts[1]))
     return out + _unequal(counts[0].filter(in_both), counts[1].filter(in_both), "numRecords")
 

@@ -26,14 +26,14 @@ def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
     adds = table.adds
     stats = adds["stats"]
     json_strings = pc.and_(pc.is_valid(stats), pc.not_equal(pc.fill_null(stats, ""), ""))
-    valid = table.log.engine.query(
+    valid = table.engine.query(
         "select coalesce(json_valid(s) and json_type(case when json_valid(s) then s end) = 'OBJECT', false) as ok"
         " from t",
         t=pa.table({"s": stats}),
     )["ok"]
     for path in adds["file"].filter(pc.and_(json_strings, pc.invert(valid))).to_pylist():
         yield _finding(table, "statistics-malformed", "the statistics are not JSON object", path, None)
-    counts = record_counts(adds)
+    counts = record_counts(adds, table.engine.query)
     vectors = pc.is_valid(pc.struct_field(adds["deletionVector"], "storageType"))
     unknown = pc.and_(pc.is_null(counts), vectors)
     for path in adds["file"].filter(unknown).to_pylist():
@@ -128,7 +128,7 @@ def nulls(table: DeltaContext) -> Generator[Finding, None, int]:
 def _columns(table: DeltaContext, adds: pa.Table) -> Iterator[tuple[tuple[str, ...], ColumnStats]]:
     snapshot = table.snapshot
     partition = snapshot.metadata.partition_columns
-    reader = StatisticsReader(adds, snapshot.schema, partition)
+    reader = StatisticsReader(adds, snapshot.schema, partition, table.engine.query)
     if not adds.num_rows:
         return
     paths = [path for path, _ in leaves(snapshot.schema, partition)]

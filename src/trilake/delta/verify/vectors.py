@@ -38,7 +38,7 @@ def loaded(table: DeltaContext) -> list[Loaded]:
         adds = table.adds
         has = pc.is_valid(pc.struct_field(adds["deletionVector"], "storageType"))
         files = adds.filter(has)
-        counts: list[int | None] = record_counts(files).to_pylist()
+        counts: list[int | None] = record_counts(files, table.engine.query).to_pylist()
         if table.depth != "log":
             true = [o.rows for o, has_vector in zip(stored_files(table), has.to_pylist(), strict=True) if has_vector]
             counts = [t if t is not None else c for t, c in zip(true, counts, strict=True)]

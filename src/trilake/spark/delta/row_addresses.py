@@ -117,7 +117,7 @@ def addressed_rows(
     chosen = np.arange(snapshot.adds.num_rows) if files is None else np.asarray(files, np.int64)
     part = replace(snapshot, state=replace(snapshot.state, adds=snapshot.adds.take(pa.array(chosen))))
     extra = row_columns(snapshot) if row_ids else ()
-    counts = record_counts(part.adds)
+    counts = record_counts(part.adds, snapshot.engine.query)
     most = None if counts.null_count else int(pc.sum(counts).as_py() or 0)
     frame = _native(spark, table, part, [f.name for f in extra])
     if frame is None:

@@ -113,14 +113,7 @@ def _update(
             _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # Connect analyses the plan here
         return command.finish(files, [])
     addressed = addressed_rows(spark, table, files, row_ids=True)
-    rules = update_rules(
-        snapshot.metadata,
-        changed_schema,
-        uri=snapshot.uri,
-        runtime=command.runtime,
-        spark=True,
-        zoned=not is_utc(spark),
-    )
+    rules = update_rules(snapshot, changed_schema, runtime=command.runtime, spark=True, zoned=not is_utc(spark))
     job = _UpdateTask(
         table.log.store,
         rewrite_plan(snapshot, command.job_id),

@@ -177,6 +177,7 @@ class _ArrowMerge:
                 metadata,
                 source_schema,
                 uri=uri,
+                query=log.engine.query,
                 now=now,
                 evolve=request.evolve,
             )

@@ -37,6 +37,7 @@ from trilake.delta.rules.store_assignment import assign_array, check_assignable,
 from trilake.delta.scan.generated import generation_expression
 from trilake.errors import ExpressionError, SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr import Expression, evaluate_all
+from trilake.expr.terms.engine import Query
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Indexes = np.ndarray[Any, np.dtype[np.int64]]
@@ -99,6 +100,7 @@ class RowClause:
         source: StructType,
         *,
         uri: str,
+        query: Query,
         now: dt.datetime,
         evolve: bool,
     ) -> RowClause:
@@ -123,6 +125,7 @@ class RowClause:
             metadata,
             StructType(fields),
             uri=uri,
+            query=query,
             now_ms=int(now.timestamp() * 1000),
             rewrite=clause.action == "update",
         )

@@ -36,15 +36,17 @@ def has_vector(adds: pa.Table) -> Mask:
     return np.asarray(pc.greater(deleted, 0).to_numpy(), dtype=bool)
 
 
-def mostly_deleted(adds: pa.Table, share: float) -> Mask:
+def mostly_deleted(snapshot: Snapshot, share: float) -> Mask:
     """Which files have a share of deleted rows above ``share``, or an unknown number of rows."""
+    adds = snapshot.adds
     mask = has_vector(adds)
     at = np.flatnonzero(mask)
     if not len(at):
         return mask
     some = adds.take(pa.array(at))
     deleted = pc.struct_field(some["deletionVector"], "cardinality").to_numpy()
-    rows = record_counts(some).to_numpy().astype(float)  # null becomes NaN, so the comparison is false
+    # null becomes NaN, so the comparison is false
+    rows = record_counts(some, snapshot.engine.query).to_numpy().astype(float)
     mask[at] = ~(deleted <= share * rows)
     return mask
 
@@ -95,8 +97,7 @@ def compaction_bins(
 
     A single file is rewritten only for its deleted rows.
     """
-    adds = snapshot.adds
-    sizes, wasteful = sizes_of(adds), mostly_deleted(adds, share)
+    sizes, wasteful = sizes_of(snapshot.adds), mostly_deleted(snapshot, share)
     candidates = considered[(sizes[considered] < smaller_than) | wasteful[considered]]
     return _binned(snapshot, candidates, limit, lambda files: len(files) > 1 or bool(wasteful[files[0]]))
 

@@ -158,7 +158,7 @@ def _as_tasks(snapshot: Snapshot, work: RewriteRequest, files_plan: FilePlan) ->
     physical = [snapshot.schema.field(c).physical_name for c in snapshot.metadata.partition_columns]
     numbers = np.concatenate(list(work.bins))
     sources = changed_files(snapshot, numbers)
-    rows = live_rows(snapshot.adds.take(pa.array(numbers)))
+    rows = live_rows(snapshot.adds.take(pa.array(numbers)), snapshot.engine.query)
     floats, out, start = _floats(files_plan), list[Bin](), 0
     for number, chosen in enumerate(work.bins):
         files = sources[start : start + len(chosen)]

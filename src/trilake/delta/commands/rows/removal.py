@@ -124,7 +124,7 @@ def remove_rows(
     if not numbers:
         return Removal()
     adds = snapshot.adds.take(pa.array(numbers, pa.int64()))
-    live = dict(zip(numbers, live_rows(adds).to_pylist(), strict=True))
+    live = dict(zip(numbers, live_rows(adds, snapshot.engine.query).to_pylist(), strict=True))
     partial = {n: rows[n] for n in numbers if n not in every}
     every |= {n for n, indexes in partial.items() if live[n] is not None and len(indexes) >= live[n]}
     sources = changed_files(snapshot, numbers)

@@ -49,6 +49,7 @@ from trilake.errors import (
     ConflictError,
     InvalidArgumentError,
 )
+from trilake.expr.terms.engine import Query
 from trilake.storage import ownership
 from trilake.storage.base import Store
 
@@ -204,10 +205,10 @@ def changed_files(snapshot: Snapshot, numbers: Sequence[int] | np.ndarray[Any, A
     ]
 
 
-def live_rows(adds: pa.Table) -> pa.ChunkedArray:
+def live_rows(adds: pa.Table, query: Query) -> pa.ChunkedArray:
     """The number of undeleted rows of each file; null if the statistics lack it."""
     deleted = pc.fill_null(pc.struct_field(adds["deletionVector"], "cardinality"), 0)
-    return pc.subtract(record_counts(adds), deleted)
+    return pc.subtract(record_counts(adds, query), deleted)
 
 
 def with_row_ids(some: RowsOfFiles, sources: Sequence[ChangedFile], plan: ReadPlan, files: FilePlan) -> pa.RecordBatch:

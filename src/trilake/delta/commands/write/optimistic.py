@@ -122,7 +122,7 @@ class OptimisticTransaction:
             self.log.engine.for_tasks(),
             metadata.configuration,
             provider=metadata.provider.lower(),
-            rules=RowRules.of(metadata, source, uri=self.log.store.uri, now_ms=now),
+            rules=RowRules.of(metadata, source, uri=self.log.store.uri, query=self.log.engine.query, now_ms=now),
             materialized=writes_partition_columns(self.snapshot.protocol, metadata.configuration),
         )
         batches = data.to_batches() if isinstance(data, pa.Table) else data

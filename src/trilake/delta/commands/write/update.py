@@ -49,7 +49,6 @@ from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.spliced_file import OldStatistics
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.delta.scan.conform import as_nullable
@@ -178,11 +177,19 @@ class Update:
 
 
 def update_rules(
-    metadata: Metadata, columns: StructType, *, uri: str, runtime: Runtime, spark: bool = False, zoned: bool = False
+    snapshot: Snapshot, columns: StructType, *, runtime: Runtime, spark: bool = False, zoned: bool = False
 ) -> RowRules:
     """The rules for rewritten rows with new values; ``columns`` are the columns of the rows."""
-    now_ms = runtime.clock_ms()
-    return RowRules.of(metadata, columns, uri=uri, now_ms=now_ms, spark=spark, zoned=zoned, rewrite=True)
+    return RowRules.of(
+        snapshot.metadata,
+        columns,
+        uri=snapshot.uri,
+        query=snapshot.engine.query,
+        now_ms=runtime.clock_ms(),
+        spark=spark,
+        zoned=zoned,
+        rewrite=True,
+    )
 
 
 def new_images(pipeline: RowPipeline, rows: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
@@ -353,7 +360,7 @@ def update_rows(
     maybe, whole = (list[int](), every) if filter is None else candidates(snapshot, filter)
     columns = [] if filter is None else sorted(filter.columns)
     wide, files = whole_rows(snapshot), rewrite_plan(snapshot, command.job_id)
-    rules = update_rules(snapshot.metadata, returned, uri=snapshot.uri, runtime=runtime)
+    rules = update_rules(snapshot, returned, runtime=runtime)
     job = _UpdateJob(
         log.store,
         filter,

@@ -154,7 +154,15 @@ def plan_write(
         raise no_place_for_rows(uri)
     check_provider(log.engine, metadata.provider.lower(), metadata.schema, uri)
     with _offering_another_schema(request):
-        rules = RowRules.of(metadata, request.schema, uri=uri, now_ms=runtime.clock_ms(), spark=spark, zoned=zoned)
+        rules = RowRules.of(
+            metadata,
+            request.schema,
+            uri=uri,
+            query=log.engine.query,
+            now_ms=runtime.clock_ms(),
+            spark=spark,
+            zoned=zoned,
+        )
         check_partitions_given(rules, metadata, uri)
     files = FilePlan(
         metadata.schema,

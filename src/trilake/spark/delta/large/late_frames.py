@@ -125,7 +125,7 @@ class _LargeTable:
             listed,
             [vectors.get(i, BitMap64()) for i in range(self.marked.num_rows)],
             lambda: row_count(self.log, pending),
-            not record_counts(self.marked).null_count,
+            not record_counts(self.marked, self.log.engine.query).null_count,
         )
 
     def _files(self, scan: Scan) -> NativeFiles:

@@ -20,6 +20,7 @@ from trilake.delta.rules.defaults import default_expression
 from trilake.delta.rules.row_rules import RESERVED, RowRules, check_stages, sql_type
 from trilake.delta.scan.generated import generation_expression
 from trilake.delta.scan.scan import read_schema
+from trilake.expr.terms.engine import Query
 from trilake.spark.delta.merge.request import Expr
 from trilake.spark.delta.merge.tasks import CLAUSE, TaskClause
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules
@@ -43,7 +44,15 @@ class SparkClause:
 
     @classmethod
     def of(
-        cls, number: int, clause: ResolvedClause[Expr], metadata: Metadata, *, uri: str, now_ms: int, zoned: bool
+        cls,
+        number: int,
+        clause: ResolvedClause[Expr],
+        metadata: Metadata,
+        *,
+        uri: str,
+        query: Query,
+        now_ms: int,
+        zoned: bool,
     ) -> SparkClause:
         """A clause with the rules for its columns."""
         if clause.action == "delete":
@@ -58,6 +67,7 @@ class SparkClause:
             metadata,
             StructType(fields),
             uri=uri,
+            query=query,
             now_ms=now_ms,
             spark=True,
             zoned=zoned,

@@ -102,6 +102,7 @@ class MergeJob:
                 resolve(c, target_columns, source_columns, alias=request.alias, evolve=evolve),
                 self.metadata,
                 uri=snapshot.uri,
+                query=snapshot.engine.query,
                 now_ms=self.started,
                 zoned=not is_utc(spark),
             )

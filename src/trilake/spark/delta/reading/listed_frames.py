@@ -66,7 +66,9 @@ def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool)
     frame = native.frame(spark, native_output(read_schema(scan.snapshot.schema)))
     marked = scan.files.filter(pc.field("deletionVector").is_valid())
     # Without a row count in the log, a vector's size cannot be checked.
-    return frame if record_counts(marked).null_count else note_row_count(frame, native.count)
+    return (
+        frame if record_counts(marked, scan.snapshot.engine.query).null_count else note_row_count(frame, native.count)
+    )
 
 
 def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -> NativeFiles:

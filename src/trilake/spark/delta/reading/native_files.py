@@ -99,7 +99,7 @@ def load_vectors(store: Store, scan: Scan) -> dict[int, BitMap64]:
     column = scan.files["deletionVector"]
     at = np.flatnonzero(pc.is_valid(column).to_numpy())
     vectors = [DeletionVectorDescriptor.from_json(d) for d in column.take(pa.array(at)).to_pylist()]
-    records = record_counts(scan.files.take(pa.array(at))).to_pylist()
+    records = record_counts(scan.files.take(pa.array(at)), scan.snapshot.engine.query).to_pylist()
     with ThreadPoolExecutor(8) as pool:
         bitmaps = pool.map(lambda d, rows: d.load(store, rows) if d is not None else None, vectors, records)
         return {int(i): b for i, b in zip(at, bitmaps, strict=True) if b is not None}
