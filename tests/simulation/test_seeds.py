@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Seeds in CI, and those of one process, which is done long before it could be taken to hang.
-SEEDS, SHARE = 1_000, 250
+SEEDS, SHARE = 600, 150
 #: Seeds of writers that make one table: short runs.
 NEW_SEEDS = 120
 #: Seeds of a soak; an hour of one core is about 65,000.
