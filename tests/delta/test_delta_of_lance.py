@@ -18,9 +18,10 @@ from trilake.errors import (
     CorruptFileError,
     InvalidArgumentError,
     MissingFileError,
-    SchemaMismatchError,
 )
-from trilake.lance.v1.data_file import V1File
+from trilake.lance.data_files import open_by_footer
+from trilake.lance.file import LanceFileWriter
+from trilake.lance.v2.file import V2File
 from trilake.storage import open_store
 
 UTC = dt.UTC
@@ -123,9 +124,13 @@ def test_a_file_says_its_own_schema(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path, data_format="lance")
     (file,) = path.glob("*.lance")
-    opened = V1File.open(open_store(path), file.name)
-    assert opened.num_rows == 4
-    assert [str(n) for n in opened.schema.names[:3]] == ["n", "n__is_null", "b"]
+    import lance.file  # late: pylance starts threads, and Spark forks
+
+    assert lance.file.LanceFileReader(str(file)).read_all().to_table().equals(trilake.open(path).to_arrow())
+    opened = open_by_footer(open_store(path), file.name)
+    assert isinstance(opened, V2File)
+    assert (opened.version, opened.num_rows) == ((2, 2), 4)
+    assert opened.schema.names == ROWS.schema.names
 
 
 def test_replaced_rows_with_and_without_deletion_vectors(tmp_path: Path) -> None:
@@ -166,18 +171,35 @@ def test_rows_are_changed(tmp_path: Path, provider: str, vectors: str) -> None:
     assert trilake.open(path).changes(2).num_rows == 5 + 4
 
 
-def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SchemaMismatchError, match=r"Lance.*map.*column: m"):
-        trilake.write(
-            pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}),
-            tmp_path / "t",
-            data_format="lance",
-        )
-    with pytest.raises(SchemaMismatchError, match=r"null in a list.*column: l"):
-        trilake.write(pa.table({"l": [[1, None]]}), tmp_path / "t", data_format="lance")
-    with pytest.raises(SchemaMismatchError, match=r"null in.*column: r\.c"):
-        trilake.write(pa.table({"r": [{"c": None}, {"c": "x"}]}), tmp_path / "t", data_format="lance")
-    assert not list(tmp_path.rglob("*.*"))
+def test_maps_and_nested_nulls_are_kept(tmp_path: Path) -> None:
+    items = pa.list_(pa.struct({"x": pa.int32(), "y": pa.list_(pa.string())}))
+    given = pa.table(
+        {
+            "n": [1, 2, 3],
+            "m": pa.array([[("a", 1), ("b", None)], None, []], pa.map_(pa.string(), pa.int64())),
+            "l": [[1, None], [], None],
+            "r": [{"c": None}, None, {"c": "x"}],
+            "i": pa.array([[{"x": 1, "y": None}, None], None, [{"x": None, "y": ["q", None]}]], items),
+        }
+    )
+    trilake.write(given, tmp_path / "t", data_format="lance")
+    assert rows(tmp_path / "t") == given.to_pylist()
+    assert trilake.open(tmp_path / "t").update({"n": "n + 10"}, "n > 1").rows == 2
+    assert rows(tmp_path / "t", "n < 13") == [given.to_pylist()[0], given.to_pylist()[1] | {"n": 12}]
+
+
+def test_legacy_files_are_read_beside_new_ones(tmp_path: Path) -> None:
+    path, given = tmp_path / "t", ROWS.drop_columns(["p", "l", "r"])
+    trilake.write(given, path, data_format="lance")
+    (file,) = path.glob("*.lance")
+    file.unlink()
+    with LanceFileWriter(file, version="legacy", nulls="mask") as writer:
+        for batch in given.to_batches():
+            writer.write_batch(batch)
+    trilake.write(given.slice(0, 1), path, mode="append")
+    assert rows(path) == [given.to_pylist()[0], *given.to_pylist()]
+    assert rows(path, "b is null") == given.to_pylist()[1:2]
+    assert trilake.open(path).to_arrow([]).num_rows == 5
 
 
 def test_a_table_keeps_its_format(tmp_path: Path) -> None:
@@ -190,8 +212,6 @@ def test_a_table_keeps_its_format(tmp_path: Path) -> None:
         trilake.write(ROWS, path, mode="append", data_format="parquet")
     with pytest.raises(InvalidArgumentError, match="supported formats are lance, parquet, trevni"):
         trilake.create(tmp_path / "u", {"n": "bigint"}, data_format="avro")
-    with pytest.raises(SchemaMismatchError, match="column: m"):
-        trilake.create(tmp_path / "u", {"m": "map<string, int>"}, data_format="lance")
 
 
 def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Open and create data files of any version, from manifest entries.
+"""Open and create data files of any version: from manifest entries, or by themselves.
 
 Only this module depends on both formats, legacy and 2.x.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trilake.errors import UnsupportedProtocolError
+from trilake.errors import ObjectNotFoundError, UnsupportedProtocolError
+from trilake.lance.file.framing import MAGIC
 from trilake.lance.file.interfaces import DataFileReader, DataFileWriter
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import READABLE, WRITABLE, StorageVersion
@@ -45,6 +46,20 @@ def open_data_file(
             file=f"{store.uri}/{key}",
         )
     return V2File.open(store, key, schema, field_ids, column_indices)
+
+
+def open_by_footer(store: Store, key: str) -> DataFileReader:
+    """Open a data file of the version that its footer states.
+
+    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for unsupported versions.
+    """
+    try:
+        _, tail = store.read_sized(key, 8, end=True)
+    except ObjectNotFoundError:
+        return V2File.open(store, key)  # raises the precise error
+    data = tail.to_pybytes()
+    first = data[4:] == MAGIC and data[:2] == b"\0\0" and int.from_bytes(data[2:4], "little") <= 2
+    return V1File.open(store, key) if first else V2File.open(store, key)
 
 
 def new_data_file(

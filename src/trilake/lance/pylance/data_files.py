@@ -21,10 +21,9 @@ from trilake.errors import InvalidArgumentError, ObjectNotFoundError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions
-from trilake.lance.data_files import new_data_file
+from trilake.lance.data_files import new_data_file, open_by_footer
 from trilake.lance.file.errors import NothingToWriteError, UnknownColumnError, UnknownRowError, WrongTypeError
-from trilake.lance.file.framing import MAGIC
-from trilake.lance.file.interfaces import DataFileReader, DataFileWriter
+from trilake.lance.file.interfaces import DataFileWriter
 from trilake.lance.file.storage_version import FIRST, STABLE, StorageVersion
 from trilake.lance.file.view import View
 from trilake.lance.pylance.beyond import NotInFormatError
@@ -33,7 +32,6 @@ from trilake.lance.scan.batch_sizes import regroup
 from trilake.lance.scan.fragment_reader import finished
 from trilake.lance.scan.scan import one_batch
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.lance.v1.data_file import V1File
 from trilake.lance.v2.file import V2File
 from trilake.lance.v2.writer import V2Writer
 from trilake.lance.versions.bases import Bases
@@ -236,20 +234,6 @@ class LanceFileReader:
 
 _MIGRATE = "rewrite it with LanceFileWriter"
 _BUFFERS = "the first added buffer has index 1"
-
-
-def open_by_footer(store: Store, key: str) -> DataFileReader:
-    """Open a data file of the version that its footer states.
-
-    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for unsupported versions.
-    """
-    try:
-        _, tail = store.read_sized(key, 8, end=True)
-    except ObjectNotFoundError:
-        return V2File.open(store, key)  # raises the precise error
-    data = tail.to_pybytes()
-    first = data[4:] == MAGIC and data[:2] == b"\0\0" and int.from_bytes(data[2:4], "little") <= 2
-    return V1File.open(store, key) if first else V2File.open(store, key)
 
 
 def described(snapshot: Snapshot, path: str) -> tuple[DataFile, int]:
