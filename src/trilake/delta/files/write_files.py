@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -102,7 +103,6 @@ class TaskWriter:
         self.partition_fields = [plan.schema.field(c) for c in plan.partition_columns]
         #: Columns with void parts, which files do not store.
         self.with_voids = [f for f in plan.schema.fields if has_void(f.type)]
-        self.layout = ParquetLayout(plan)
         #: The schema of rows that can be written unchanged.
         self.physical: pa.Schema | None = None
         self.open: OrderedDict[tuple[str | None, ...], DataFile] = OrderedDict()
@@ -119,6 +119,11 @@ class TaskWriter:
         self.group = store.write_group() if plan.provider == "parquet" else WriteGroup(store)
         self.closing = Closing(self.group.writes_at_once)
         self.keys: list[str] = []
+
+    @cached_property
+    def layout(self) -> ParquetLayout:
+        # Without a change feed, the columns of change files may clash with the table's `_change_type`.
+        return ParquetLayout(self.plan)
 
     def __enter__(self) -> TaskWriter:
         return self

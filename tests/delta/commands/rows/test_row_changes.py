@@ -196,3 +196,17 @@ def test_rows_taken_one_after_another(gone: list[set[int]], vectors: bool, feed:
                 assert set(changes["_change_type"].to_pylist()) == {"delete"}
         left -= wanted
         assert _ids(store.uri) == sorted(left)
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS])
+def test_tables_without_feed_may_have_a_column_of_that_name(properties: Mapping[str, str]) -> None:
+    uri = f"memory://change-type-{len(properties)}"
+    data = pa.table({"id": [1, 2, 3], "_change_type": ["a", "b", "c"]})
+    trilake.write(data, uri, properties=properties)
+    trilake.open(uri).update({"_change_type": "'new'"}, where="id = 1")
+    trilake.open(uri).delete("id = 2")
+    source = pa.table({"id": [3, 4], "_change_type": ["merged", "inserted"]})
+    merge = trilake.open(uri).merge(source, on="target.id = source.id")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    expected = {1: "new", 3: "merged", 4: "inserted"}
+    assert {r["id"]: r["_change_type"] for r in trilake.open(uri).to_arrow().to_pylist()} == expected
