@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
+from pathlib import Path
 
+import lance as pylance
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -36,6 +40,38 @@ def test_compaction() -> None:
     assert ds.version == version
     with pytest.raises(InvalidArgumentError):
         ds.optimize.compact_files(target_rows_per_fragment=0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "deleted", "target", "expected"),
+    [
+        ([1000] * 5, "", 2000, [2000, 3000]),
+        ([300] * 10, "", 1000, [1200, 1800]),
+        ([1000] * 4, "", 1500, [2000, 2000]),
+        ([100, 900, 50, 1999, 100, 700, 700, 700], "", 2000, [3049, 2200]),
+        ([800] * 6, "id % 16 = 0", 1600, [2250, 2250]),  # counted without deleted rows
+        ([1000] * 3, "id % 16 = 0", 1000, [937, 938, 937]),  # not small, as files have rows that are deleted
+        ([10007], "id % 2 = 0", 1000, [1001, 1001, 1001, 1000, 1000]),
+        ([900, 900, 900, 900, 100, 5000, 100], "id % 3 = 0 and id > 4000", 1000, [1800, 1800, 1200, 1200, 1200]),
+    ],
+)
+def test_rows_per_fragment_after_a_compaction(
+    tmp_path: Path, rows: list[int], deleted: str, target: int, expected: list[int]
+) -> None:
+    ids = np.split(np.arange(sum(rows)), np.cumsum(rows)[:-1])
+    for part in ids:
+        lance.write_dataset(pa.table({"id": part}), tmp_path / "t", mode="append")
+    if deleted:
+        lance.dataset(tmp_path / "t").delete(deleted)
+    shutil.copytree(tmp_path / "t", tmp_path / "peer")
+    ds, peer = lance.dataset(tmp_path / "t"), pylance.dataset(tmp_path / "peer")
+    before = ds.to_table()
+    for one in (ds, peer):
+        one.optimize.compact_files(target_rows_per_fragment=target)
+        assert [f.count_rows() for f in one.get_fragments()] == expected
+    assert [f.fragment_id for f in ds.get_fragments()] == [f.fragment_id for f in peer.get_fragments()]
+    assert ds.to_table().equals(before)
+    assert pylance.dataset(tmp_path / "t").to_table().equals(before)
 
 
 def test_compaction_in_parts() -> None:

@@ -222,19 +222,22 @@ def plan_compaction(snapshot: Snapshot, options: CompactionOptions | None = None
     """Plan which runs of neighboring fragments to rewrite.
 
     The rows of a run keep their order and follow those of the untouched fragments.  A run is never a single small
-    fragment, and does not mix indexed with unindexed fragments or fragments with different columns.
+    fragment, and does not mix indexed with unindexed fragments or fragments with different columns.  It ends as soon as
+    it has the rows of a file, if those behind it also fill one.
     """
     options = options or CompactionOptions()
     tasks: list[CompactionTask] = []
     run: list[FragmentReader] = []
-    rows = 0
     coverage: object = None
 
     def close() -> None:
-        nonlocal run, rows
-        if len(run) > 1 or (run and _has_many_deleted(run[0], options)):
-            tasks.append(CompactionTask(tuple(r.fragment for r in run), snapshot.version, options))
-        run, rows = [], 0
+        nonlocal run
+        tasks.extend(
+            CompactionTask(tuple(r.fragment for r in readers), snapshot.version, options)
+            for readers in _bins(run, options.target_rows_per_fragment)
+            if len(readers) > 1 or _has_many_deleted(readers[0], options)
+        )
+        run = []
 
     for reader in snapshot.readers:
         columns = present(snapshot, reader).field_ids
@@ -246,20 +249,30 @@ def plan_compaction(snapshot: Snapshot, options: CompactionOptions | None = None
                 if i.fragment_bitmap is not None and reader.fragment.id in i.fragment_bitmap
             ),
         )
-        if reader.fragment.id in options.excluded_fragment_ids:
+        small = reader.physical_rows < options.target_rows_per_fragment
+        untouched = reader.fragment.id in options.excluded_fragment_ids or not columns
+        if untouched or (not small and not _has_many_deleted(reader, options)):
             close()
             continue
-        small = reader.num_rows < options.target_rows_per_fragment
-        if not columns or (not small and not _has_many_deleted(reader, options)):
-            close()
-            continue
-        if covers != coverage or rows >= options.target_rows_per_fragment:
+        if covers != coverage:
             close()
         coverage = covers
         run.append(reader)
-        rows += reader.num_rows
     close()
     return CompactionPlan(tuple(_within_budget(snapshot, tasks, options)), snapshot.version)
+
+
+def _bins(run: Sequence[FragmentReader], least: int) -> Iterator[Sequence[FragmentReader]]:
+    """Divide a run into parts of at least ``least`` rows."""
+    rest = sum(reader.num_rows for reader in run)
+    start = rows = 0
+    for at, reader in enumerate(run):
+        rows, rest = rows + reader.num_rows, rest - reader.num_rows
+        if rows >= least and rest >= least:
+            yield run[start : at + 1]
+            start, rows = at + 1, 0
+    if start < len(run):
+        yield run[start:]
 
 
 def _within_budget(
@@ -293,18 +306,45 @@ def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
     # Read the stored form, so that null companions are copied like any column and missing columns stay missing.
     view = View(schema, folded=False, blob_bytes=True)
     rows = _sliced(scan(ScanPlan(view, view.schema), readers), task.options.batch_size)
-    options = WriteOptions(task.options.target_rows_per_fragment, task.options.max_rows_per_group)
+    options = WriteOptions(max_rows_per_group=task.options.max_rows_per_group)
     if task.options.max_bytes_per_file is not None:
         options = replace(options, max_bytes_per_file=task.options.max_bytes_per_file)
     target = Target(schema, snapshot.manifest.storage_version, folded=False)
-    new = tuple(write_fragments(snapshot.store, rows, target, options, snapshot.runtime))
-    return RewriteResult(task.fragments, _with_ids(new, readers) if _is_stable(snapshot) else new, task.read_version)
+    new: list[Fragment] = []
+    with discarded_on_failure(snapshot.store, new):
+        for part in _parts(rows, _sizes(sum(r.num_rows for r in readers), task.options.target_rows_per_fragment)):
+            new += write_fragments(snapshot.store, part, target, options, snapshot.runtime)
+    done = tuple(new)
+    return RewriteResult(task.fragments, _with_ids(done, readers) if _is_stable(snapshot) else done, task.read_version)
 
 
 def _sliced(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         size = rows or max(batch.num_rows, 1)
         yield from (batch.slice(start, size) for start in range(0, batch.num_rows, size))
+
+
+def _sizes(rows: int, least: int) -> list[int]:
+    """The numbers of rows of new files: about equal, and none is less than ``least`` if there are several."""
+    files = max(rows // least, 1)
+    size, longer = divmod(rows, files)
+    return [size + 1] * longer + [size] * (files - longer)
+
+
+def _parts(batches: Iterator[pa.RecordBatch], sizes: Iterable[int]) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Divide batches by numbers of rows; each part must be read before the next one."""
+    rest: pa.RecordBatch | None = None
+
+    def part(size: int) -> Iterator[pa.RecordBatch]:
+        nonlocal rest
+        while size:
+            batch = next(batches) if rest is None else rest
+            rest = batch.slice(size) if batch.num_rows > size else None
+            batch = batch.slice(0, size)
+            size -= batch.num_rows
+            yield batch
+
+    return map(part, sizes)
 
 
 def _is_stable(snapshot: Snapshot) -> bool:
