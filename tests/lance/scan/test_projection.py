@@ -53,6 +53,16 @@ def test_columns_of_scans(made: LanceDataset) -> None:
     ]
 
 
+def test_an_index_past_the_end_of_a_list_is_null(tmp_path: Path) -> None:
+    made = lance.write_dataset(pa.table({"l": [["a", "b"], ["c"], [], None]}), tmp_path / "lists")
+    columns = {"first": "l[0]", "second": "l[1]", "far": "l[9]"}
+    assert made.to_table(columns=columns).to_pydict() == {
+        "first": ["a", "c", None, None],
+        "second": ["b", None, None, None],
+        "far": [None] * 4,
+    }
+
+
 def test_columns_of_searches(made: LanceDataset) -> None:
     doubled = made.to_table(columns={"id": "id", "d": "_distance * 2"}, nearest=NEAREST)
     assert doubled.to_pylist() == [

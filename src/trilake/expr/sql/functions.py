@@ -443,6 +443,7 @@ FUNCTIONS: dict[str, Function] = {
     # arrays and maps
     **dict.fromkeys(["size", "cardinality", "array_size"], (1, 1, _size)),
     "array_contains": (2, 2, _array_contains),
+    "[]": (2, 2, lambda c: element(c, base=0, strict=True)),
     "element_at": (2, 2, lambda c: element(c, base=1, strict=True)),
     "try_element_at": (2, 2, lambda c: element(c, base=1, strict=False)),
     "get": (2, 2, lambda c: element(c, base=0, strict=False)),

@@ -30,7 +30,6 @@ from trilake.expr.sql.functions import (
     FUNCTIONS,
     NON_DETERMINISTIC,
     Function,
-    element,
 )
 from trilake.expr.sql.strings import concat, like, lower
 from trilake.expr.terms import bind, casts, engine
@@ -263,7 +262,7 @@ class Translator:
                 key = node.expressions[0]
                 if isinstance(key, exp.Literal) and key.is_string and self.render(node.this).family == "struct":
                     return self._field(node.this, key.name)
-                return element(self._make_call("the index", [node.this, key]), base=0, strict=True)
+                return self.functions["[]"][2](self._make_call("the index", [node.this, key]))
             case exp.Dot() if isinstance(node.expression, exp.Identifier):
                 if self.render(node.this).family == "struct":
                     return self._field(node.this, node.expression.name)

@@ -150,6 +150,7 @@ def _array_has_null(call: Call) -> Sql:
 #: Functions of Spark's filters and of pylance, by lower-case name.
 LANCE_FUNCTIONS: dict[str, Function] = {
     **FUNCTIONS,
+    "[]": FUNCTIONS["get"],  # null outside the list
     "array_has": (2, 2, array_has),
     "array_has_null": (1, 1, _array_has_null),
     **{name: _function(*template) for name, template in _TEMPLATES.items()},
