@@ -396,6 +396,61 @@ def test_clustering_columns_follow_their_names() -> None:
     t.alter.drop_columns("number")
 
 
+def test_ending_no_clustering_is_no_version() -> None:
+    t = Case(partition_by=None)
+    always = Alter(t.log, commits_always=True)  # as in SQL
+    assert always.cluster_by() == 0
+    assert not has_feature(t.head.protocol, "clustering")
+    assert (always.cluster_by("id"), always.cluster_by(), always.cluster_by()) == (1, 2, 3)
+
+
+def test_clustering_columns_keep_their_statistics() -> None:
+    t = Case(partition_by=None, properties={"delta.dataSkippingNumIndexedCols": "2"})
+    with pytest.raises(InvalidArgumentError, match=r"no statistics .* column s\.y"):
+        t.alter.cluster_by("id", "s.y")
+    t.alter.cluster_by("id", "s.x")
+    for move in (lambda: t.alter.move_column("id", after="s"), lambda: t.alter.move_column("s", after="p")):
+        with pytest.raises(InvalidArgumentError, match="no statistics"):
+            move()
+    t.alter.set_properties({"delta.dataSkippingStatsColumns": "id,s"})
+    t.alter.move_column("id", after="p")
+    t.alter.cluster_by("s.y")
+    assert clustering_columns(t.head) == [("s", "y")]
+
+
+@pytest.mark.parametrize("type", ["int", "timestamp_ntz", "array<int>"])
+def test_a_column_of_nulls_gets_a_type(type: str) -> None:
+    uri = f"memory://void-{uuid4()}"
+    trilake.write(pa.table({"n": [1], "v": pa.nulls(1)}), uri)
+    changes = Alter(DeltaLog(open_store(uri), standard_engine()))
+    with pytest.raises(InvalidArgumentError, match="cannot change"):
+        changes.change_type("n", "void")
+    changes.change_type("v", type)
+    now = trilake.open(uri)
+    assert now.to_arrow().to_pylist() == [{"n": 1, "v": None}]
+    assert "delta.typeChanges" not in changes.log.head().metadata.schema_string
+
+
+def test_keys_elements_and_values_are_null_or_not() -> None:
+    t = Case()
+    before = t.head.schema
+    t.alter.set_not_null("m.key")
+    t.alter.set_nullable("m.value")
+    t.alter.set_nullable("l.element")
+    assert t.head.schema == before
+    with pytest.raises(InvalidArgumentError, match="never null"):
+        t.alter.set_nullable("m.key")
+    for path in ("m.value", "l.element"):
+        with pytest.raises(InvalidArgumentError):
+            t.alter.set_not_null(path)
+    uri = f"memory://strict-{uuid4()}"
+    strict = pa.schema([("a", pa.list_(pa.field("element", pa.int32(), nullable=False)))])
+    trilake.write(pa.Table.from_pylist([{"a": [1]}], schema=strict), uri)
+    trilake.alter(uri).set_nullable("a.element")
+    trilake.write({"a": [[None]]}, uri, mode="append")
+    assert {str(r) for r in trilake.open(uri).to_arrow().to_pylist()} == {"{'a': [1]}", "{'a': [None]}"}
+
+
 def test_a_missing_column_lists_what_there_is() -> None:
     t = Case()
     with pytest.raises(SchemaMismatchError, match="the columns in s are x, y"):

@@ -10,7 +10,9 @@ from typing import Any
 
 import orjson
 
+from trilake.delta.log.checkpoint_stats import indexed_paths
 from trilake.delta.log.snapshot import Head
+from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.partitions import can_partition
 from trilake.delta.protocol.schema import DataType, StructField, StructType
@@ -68,13 +70,13 @@ def _fields(schema: StructType, physical: Sequence[str]) -> tuple[StructField, .
     return tuple(path)
 
 
-def clustering_domain(schema: StructType, columns: Sequence[PathLike], *, partitioned: bool) -> str:
-    """The configuration of the domain for these columns; there may be none.
+def chosen_clustering(metadata: Metadata, columns: Sequence[PathLike]) -> str:
+    """The configuration of the domain for columns that a user chooses; there may be none.
 
-    Raises ``InvalidArgumentError`` for columns that cannot cluster rows, ``SchemaMismatchError`` for unknown
-    columns.
+    Raises ``InvalidArgumentError`` for columns that cannot cluster rows or get no statistics, ``SchemaMismatchError``
+    for unknown columns.
     """
-    if partitioned and columns:
+    if metadata.partition_columns and columns:
         raise InvalidArgumentError(
             "a table is partitioned or clustered, not both",
             help="leave out one of the two",
@@ -84,6 +86,31 @@ def clustering_domain(schema: StructType, columns: Sequence[PathLike], *, partit
         raise InvalidArgumentError(
             f"a table is clustered by at most {MOST_COLUMNS} columns", condition="DELTA_CLUSTER_BY_INVALID_NUM_COLUMNS"
         )
+    domain = clustering_domain(metadata.schema, columns)
+    check_clustering_statistics(metadata, columns)
+    return domain
+
+
+def check_clustering_statistics(metadata: Metadata, columns: Sequence[PathLike]) -> None:
+    """Raise ``InvalidArgumentError`` if new files get no statistics for a clustering column."""
+    indexed = indexed_paths(metadata.schema, metadata.partition_columns, metadata.configuration)
+    paths = [spelled(metadata.schema, c) for c in columns]
+    without = [format_path(p) for p in paths if ".".join(p).lower() not in indexed]
+    if without:
+        raise InvalidArgumentError(
+            f"no statistics are collected for clustering column{'s' if without[1:] else ''} {', '.join(without)}",
+            help="raise delta.dataSkippingNumIndexedCols, or name them in delta.dataSkippingStatsColumns",
+            columns=", ".join(without),
+            condition="DELTA_CLUSTERING_COLUMN_MISSING_STATS",
+        )
+
+
+def clustering_domain(schema: StructType, columns: Sequence[PathLike]) -> str:
+    """The configuration of the domain for these columns.
+
+    Raises ``InvalidArgumentError`` for columns that cannot cluster rows, ``SchemaMismatchError`` for unknown
+    columns.
+    """
     physical: list[list[str]] = []
     for path in columns:
         names = spelled(schema, path)

@@ -21,6 +21,7 @@ from trilake.delta.metadata.schema_changes import (
     change_of_column,
     check_free_of_rules,
     drop_columns,
+    enclosing_column,
     logged_column,
     with_schema,
 )
@@ -35,8 +36,18 @@ from trilake.delta.protocol.schema import (
     paired,
     with_parts,
 )
-from trilake.delta.protocol.schema_edit import Path, PathLike, Position, edit_type, format_path, spelled, type_at
+from trilake.delta.protocol.schema_edit import (
+    Path,
+    PathLike,
+    Position,
+    edit_type,
+    format_path,
+    nested_fields,
+    spelled,
+    type_at,
+)
 from trilake.delta.protocol.sql_types import with_limits, without_limits
+from trilake.delta.protocol.voids import has_void, is_void
 from trilake.delta.rules.defaults import JudgeDefault
 from trilake.delta.rules.identity import IdentityColumn, identity_columns, updated_schema
 from trilake.errors import InvalidArgumentError, stating
@@ -48,7 +59,7 @@ _UPWARDS = ("byte", "short", "integer", "long", "float", "double")
 def change_type(
     protocol: Protocol, metadata: Metadata, path: PathLike, kind: DataType, *, version: int, limit: str | None = None
 ) -> MetadataChange:
-    """Widen a column's type; files stay unchanged.
+    """Widen a column's type, or give a ``void`` column one; files stay unchanged.
 
     Parameters
     ----------
@@ -62,25 +73,18 @@ def change_type(
     """
     old = with_limits(metadata.schema)
     names = spelled(old, path)
-    column = _column_of(old, names)
+    column = enclosing_column(old, names)
     before = type_at(old, names)
     after: DataType = kind if limit is None else PrimitiveType(limit)
     if before == after:
         return change_of_column(protocol, metadata, metadata.schema, column)
-    if not _relaxes(before, after):
+    if not (_relaxes(before, after) or _types_void(before, after)):
         _check_widens(metadata, names, before, after)
     check_free_of_rules(metadata, column, "change the type of")
     plain = without_limits(edit_type(old, names, lambda _: after))
     noted = version if type_widening.only_preview(protocol) else None
     schema = type_widening.record_changes(metadata.schema, plain, version=noted)
     return change_of_column(protocol, metadata, schema, column)
-
-
-def _column_of(schema: StructType, names: Path) -> Path:
-    """The path without a trailing part inside arrays and maps."""
-    while names[1:] and not isinstance(type_at(schema, names[:-1]), StructType):
-        names = names[:-1]
-    return names
 
 
 def _check_widens(metadata: Metadata, names: Path, before: DataType, after: DataType) -> None:
@@ -110,6 +114,11 @@ def _upcasts(before: DataType, after: DataType) -> bool:
     if old in _UPWARDS and new in _UPWARDS:
         return _UPWARDS.index(old) < _UPWARDS.index(new)
     return new == "string" or (old in ("date", "timestamp_ntz") and new.startswith("timestamp"))
+
+
+def _types_void(before: DataType, after: DataType) -> bool:
+    """Whether a column of nulls, which files do not store, gets a type without fields."""
+    return is_void(before) and not nested_fields(after) and not has_void(after)
 
 
 def _relaxes(before: DataType, after: DataType) -> bool:

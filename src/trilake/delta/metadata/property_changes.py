@@ -12,7 +12,7 @@ from dataclasses import replace
 import orjson
 
 from trilake.delta.commit import row_tracking, symlink_manifest
-from trilake.delta.log.clustering import DOMAIN, clustering_domain
+from trilake.delta.log.clustering import DOMAIN, chosen_clustering
 from trilake.delta.log.clustering import FEATURE as CLUSTERING
 from trilake.delta.metadata.schema_changes import STATS_COLUMNS, Condition, MetadataChange
 from trilake.delta.protocol.actions import Metadata, Protocol
@@ -26,11 +26,13 @@ from trilake.delta.protocol.table_features import deletion_vectors
 from trilake.delta.rules.constraints import PREFIX, parse_check
 from trilake.delta.rules.iceberg_compat import with_needs
 from trilake.delta.rules.new_columns import check_change_columns
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
 
 #: Properties with the names of the row tracking columns in files, and the prefix of these names.
 ROW_ID_COLUMNS = {row_tracking.ID_COLUMN: "_row-id-col-", row_tracking.VERSION_COLUMN: "_row-commit-version-col-"}
 _COMMENT = "comment"
+#: Shown among the properties of a clustered table, and not stored.
+CLUSTERING_COLUMNS = "clusteringColumns"
 
 
 def _json(value: object) -> str:
@@ -55,6 +57,13 @@ def set_properties(
     """
     effects = parse_properties(properties)
     values = dict(effects.values)
+    if CLUSTERING_COLUMNS in values:
+        raise InvalidArgumentError(
+            f"the table property {CLUSTERING_COLUMNS} shows the clustering columns, and cannot be set",
+            help="write ALTER TABLE ... CLUSTER BY (...)",
+            property=CLUSTERING_COLUMNS,
+            condition="DELTA_CANNOT_MODIFY_TABLE_PROPERTY",
+        )
     description = values.pop(_COMMENT, metadata.description)
     new = replace(metadata, configuration={**metadata.configuration, **values}, description=description)
     new = prepared(metadata, new, new_id=new_id)
@@ -171,7 +180,8 @@ def cluster_by(
     except SchemaMismatchError as e:
         e.context["condition"] = "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"
         raise
-    value = clustering_domain(metadata.schema, new, partitioned=False)
+    with stating({"COLUMN_ALREADY_EXISTS": "DELTA_DUPLICATE_COLUMNS_FOUND"}):
+        value = chosen_clustering(metadata, new)
     parameters = {
         "oldClusteringColumns": ",".join(map(format_path, before)),
         "newClusteringColumns": ",".join(map(format_path, new)),

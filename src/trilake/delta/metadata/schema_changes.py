@@ -22,13 +22,14 @@ from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import check_can_rename, check_names, mapped
 from trilake.delta.protocol.features import upgraded
 from trilake.delta.protocol.property_values import column_list
-from trilake.delta.protocol.schema import StructField, StructType, is_spatial
+from trilake.delta.protocol.schema import ArrayType, DataType, StructField, StructType, is_spatial
 from trilake.delta.protocol.schema_edit import (
     Path,
     PathLike,
     Position,
     add_field,
     drop_field,
+    edit_type,
     field_at,
     format_path,
     move_field,
@@ -217,8 +218,10 @@ def rename_column(protocol: Protocol, metadata: Metadata, path: PathLike, new_na
 
     Raises ``InvalidArgumentError`` without column mapping, for an existing name, and if rules use the column.
     """
-    check_can_rename(metadata, "rename")
     names = spelled(metadata.schema, path)
+    with stating({None: "INVALID_FIELD_NAME"}):
+        field_at(metadata.schema, names)
+    check_can_rename(metadata, "rename")
     new = (*names[:-1], _new_name(new_name))
     if new == names:
         raise name_taken(names)
@@ -285,6 +288,13 @@ def drop_columns(
     return with_schema(protocol, metadata, schema, "DROP COLUMNS", parameters, configuration=configuration)
 
 
+def enclosing_column(schema: StructType, names: Path) -> Path:
+    """The path without a trailing part inside arrays and maps."""
+    while names[1:] and not isinstance(type_at(schema, names[:-1]), StructType):
+        names = names[:-1]
+    return names
+
+
 def change_of_column(
     protocol: Protocol,
     metadata: Metadata,
@@ -322,18 +332,38 @@ def comment_column(protocol: Protocol, metadata: Metadata, path: PathLike, comme
 
 
 def set_nullable(protocol: Protocol, metadata: Metadata, path: PathLike) -> MetadataChange:
-    """Allow nulls in a column (``DROP NOT NULL``)."""
+    """Allow nulls in a column, element or value (``DROP NOT NULL``).
+
+    Raises ``InvalidArgumentError`` for a key, which is never null.
+    """
     names = spelled(metadata.schema, path)
+    column = enclosing_column(metadata.schema, names)
+    if column != names:
+        if names[-1] == "key":
+            raise InvalidArgumentError(
+                f"{format_path(names)} is the key of a map, which is never null",
+                column=format_path(names),
+                condition="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
+            )
+        schema = edit_type(metadata.schema, names[:-1], _with_nulls)
+        return change_of_column(protocol, metadata, schema, column)
     schema = replace_field(metadata.schema, names, lambda f: replace(f, nullable=True))
     return change_of_column(protocol, metadata, schema, names)
 
 
+def _with_nulls(t: DataType) -> DataType:
+    """The array or map whose elements or values may be null."""
+    return replace(t, contains_null=True) if isinstance(t, ArrayType) else replace(t, value_contains_null=True)
+
+
 def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> MetadataChange:
-    """Forbid nulls in a column; no existing row may hold one.
+    """Forbid nulls in a column; no existing row may hold one.  Keys never hold one.
 
     Raises ``InvalidArgumentError`` for a column inside an array or map.
     """
     names = spelled(metadata.schema, path)
+    if names[-1] == "key" and (column := enclosing_column(metadata.schema, names)) != names:
+        return change_of_column(protocol, metadata, metadata.schema, column)
     field_at(metadata.schema, names)
     for i in range(1, len(names)):
         if not isinstance(type_at(metadata.schema, names[:i]), StructType):

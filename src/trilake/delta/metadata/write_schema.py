@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from trilake.common.runtime import Runtime
-from trilake.delta.log.clustering import DOMAIN, FEATURE, clustering_columns, clustering_domain
+from trilake.delta.log.clustering import DOMAIN, FEATURE, chosen_clustering, clustering_columns
 from trilake.delta.log.snapshot import Head
 from trilake.delta.metadata.property_changes import prepared
 from trilake.delta.protocol.actions import Metadata, Protocol
@@ -171,5 +171,5 @@ def clustered(
                 condition="DELTA_CLUSTERING_COLUMNS_MISMATCH",
             )
         return protocol, {}
-    domain = clustering_domain(metadata.schema, list(columns), partitioned=bool(metadata.partition_columns))
+    domain = chosen_clustering(metadata, list(columns))
     return upgraded(protocol, metadata, [FEATURE]), {DOMAIN: domain}

@@ -159,10 +159,10 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
                 file=log.store.uri,
             )
         clustered = clustering_columns(head)
-        if table.cluster_by and [spelled(schema, c) for c in table.cluster_by] != clustered:
+        if [spelled(schema, c) for c in table.cluster_by] != clustered:
             raise SchemaMismatchError(
                 f"the existing table is clustered by {', '.join(format_path(c) for c in clustered) or 'no column'}",
-                help="leave CLUSTER BY out, or change it with ALTER TABLE",
+                help="leave columns and CLUSTER BY out, or use these",
                 file=log.store.uri,
                 condition="DELTA_CREATE_TABLE_WITH_DIFFERENT_CLUSTERING",
             )

@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from trilake.common.text import columns_help, quote_name, string_literal
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.snapshot import Head
+from trilake.delta.metadata.property_changes import CLUSTERING_COLUMNS
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.features import writer_features
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
@@ -34,8 +35,6 @@ from trilake.sql.spark.session.results import rows
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, resolve
 
-#: Spark's property for clustering columns.
-_CLUSTERING = "clusteringColumns"
 
 
 def table_properties(head: Head) -> dict[str, str]:
@@ -47,7 +46,7 @@ def table_properties(head: Head) -> dict[str, str]:
         names = {*writer_features(head.protocol), *(head.protocol.reader_features or ())}
         out.update({f"delta.feature.{n}": "supported" for n in names})
         if "clustering" in names:
-            out[_CLUSTERING] = orjson.dumps([list(c) for c in clustering_columns(head)]).decode()
+            out[CLUSTERING_COLUMNS] = orjson.dumps([list(c) for c in clustering_columns(head)]).decode()
     return out
 
 
@@ -105,7 +104,7 @@ def _uri(path: str) -> str:
 
 def _stated(head: Head) -> Mapping[str, str]:
     """Properties that a statement may set."""
-    hidden = ("delta.constraints.", "delta.columnMapping.maxColumnId", "delta.rowTracking.", _CLUSTERING)
+    hidden = ("delta.constraints.", "delta.columnMapping.maxColumnId", "delta.rowTracking.", CLUSTERING_COLUMNS)
     return {k: v for k, v in table_properties(head).items() if not k.startswith(hidden)}
 
 

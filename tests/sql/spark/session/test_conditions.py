@@ -31,6 +31,8 @@ CREATE TABLE {i} (id BIGINT GENERATED ALWAYS AS IDENTITY, n INT, twice INT GENER
   TBLPROPERTIES ('delta.columnMapping.mode' = 'name');
 CREATE TABLE {l} (id INT, name STRING, other INT) USING delta CLUSTER BY (id)
   TBLPROPERTIES ('delta.columnMapping.mode' = 'name');
+CREATE TABLE {k} (id INT, m MAP<INT, INT>, m2 INT) USING delta CLUSTER BY (id)
+  TBLPROPERTIES ('delta.dataSkippingNumIndexedCols' = '2');
 CREATE TABLE {v} (s VARCHAR(3), h CHAR(2)) USING delta;
 CREATE TABLE {s} (id INT, s STRUCT<a: INT, b: INT>, xs ARRAY<STRUCT<y: INT>>) USING delta;
 CREATE TABLE {o} (id INT) USING delta TBLPROPERTIES ('delta.appendOnly' = 'true');

@@ -8,7 +8,8 @@ from dataclasses import replace
 from trilake.common.arguments import checked_methods
 from trilake.delta.commands.alter.feature_drops import FeatureDrops
 from trilake.delta.commit import row_tracking
-from trilake.delta.log.clustering import clustering_columns
+from trilake.delta.log.clustering import FEATURE as CLUSTERING
+from trilake.delta.log.clustering import check_clustering_statistics, clustering_columns
 from trilake.delta.log.snapshot import Head
 from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata import schema_changes as alter
@@ -22,6 +23,7 @@ from trilake.delta.metadata.column_changes import (
 from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns
 from trilake.delta.metadata.schema_changes import MetadataChange, NewColumn
 from trilake.delta.protocol.column_mapping import MODE, parse_mode
+from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.iceberg import compat_versions
 from trilake.delta.protocol.properties import parse_keys, parse_properties
 from trilake.delta.protocol.property_values import is_on
@@ -172,7 +174,7 @@ class Alter(FeatureDrops):
         position = _position(first, after)
         if position is None:
             raise InvalidArgumentError("say first=True, or after which column")
-        return self._run(lambda h: alter.move_column(h.protocol, h.metadata, path, position))
+        return self.change_columns(ColumnChange(path, position=position))
 
     def change_columns(self, *changes: ColumnChange) -> int:
         """Apply several column ``changes`` in one commit: all of them, or none.
@@ -189,9 +191,14 @@ class Alter(FeatureDrops):
         """
         now = self._now()
         judge = self.judge
-        return self._run(
-            lambda h: change_columns(h.protocol, h.metadata, changes, version=h.version + 1, now=now, judge=judge)
-        )
+
+        def change(h: Head) -> MetadataChange:
+            new = change_columns(h.protocol, h.metadata, changes, version=h.version + 1, now=now, judge=judge)
+            if any(c.position is not None for c in changes):  # the first columns have statistics
+                check_clustering_statistics(new.metadata, clustering_columns(h))
+            return new
+
+        return self._run(change)
 
     def change_type(self, path: PathLike, type: TypeLike) -> int:
         """Widen the type of a column, element, key or value; no file is rewritten.
@@ -332,7 +339,12 @@ class Alter(FeatureDrops):
         def change(h: Head) -> MetadataChange:
             return alter_properties.cluster_by(h.protocol, h.metadata, columns, before=clustering_columns(h))
 
-        return self._run(change)
+        def attempt() -> int:
+            head = self._head()
+            ends_nothing = not columns and not has_feature(head.protocol, CLUSTERING)
+            return head.version if ends_nothing else self._once(change, head)
+
+        return self._again(attempt)
 
     # --- properties and constraints ----------------------------------------------------------------------------------
 

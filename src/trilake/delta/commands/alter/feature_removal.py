@@ -138,7 +138,7 @@ def rewrite_files(
         return rewrite(log, snapshot, work, runtime=runtime, run=run).version
     after = with_properties(removal.metadata(row.turned_off(snapshot.metadata)), properties or {})
     columns = clustering.clustering_columns(snapshot)
-    domain = clustering.clustering_domain(after.schema, columns, partitioned=bool(after.partition_columns))
+    domain = clustering.clustering_domain(after.schema, columns)
     work = RewriteRequest(
         bins,
         "REMOVE COLUMN MAPPING",

@@ -21,7 +21,7 @@ from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import check_provider
 from trilake.delta.files.place import check_place
-from trilake.delta.log.clustering import DOMAIN, clustering_domain
+from trilake.delta.log.clustering import DOMAIN, chosen_clustering, clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.metadata.column_definitions import ColumnsLike, as_arrow, new_columns
@@ -246,7 +246,7 @@ def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode:
     protocol, metadata = described(
         table, base, log.engine, runtime, may_be_empty=mode in ("create", "create_if_not_exists")
     )
-    domains = clustering_of(table, metadata.schema, base)
+    domains = clustering_of(table, metadata, base)
     check_writable(protocol, metadata, uri=log.store.uri, version=0 if base is None else base.version + 1)
     now = runtime.clock_ms()
     removes = [] if base is None else [remove_action(a, now) for a in base.adds.to_pylist()]
@@ -379,8 +379,15 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
         )
 
 
-def clustering_of(table: TableDescription, schema: StructType, base: Snapshot | None) -> dict[str, str | None]:
+def clustering_of(table: TableDescription, metadata: Metadata, base: Snapshot | None) -> dict[str, str | None]:
     """The metadata domain of the clustering columns; ``None`` removes it if only the replaced table has one."""
     if table.cluster_by:
-        return {DOMAIN: clustering_domain(schema, table.cluster_by, partitioned=bool(table.partition_by))}
+        return {DOMAIN: chosen_clustering(metadata, table.cluster_by)}
+    if base is not None and metadata.partition_columns and clustering_columns(base):
+        raise InvalidArgumentError(
+            "a partitioned table cannot replace a clustered one",
+            help="end clustering first, with ALTER TABLE ... CLUSTER BY NONE, or leave PARTITIONED BY out",
+            file=base.uri,
+            condition="DELTA_CLUSTERING_REPLACE_TABLE_WITH_PARTITIONED_TABLE",
+        )
     return {DOMAIN: None} if base is not None and DOMAIN in base.state.domains else {}

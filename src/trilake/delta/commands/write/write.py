@@ -200,7 +200,7 @@ def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Describ
         )
     protocol, domains = clustered(None, protocol, metadata, request.cluster_by)
     if request.description is not None:
-        domains = clustering_of(request.description, metadata.schema, None)
+        domains = clustering_of(request.description, metadata, None)
     return protocol, metadata, domains
 
 
@@ -208,7 +208,7 @@ def _changed(log: DeltaLog, base: Head, request: WriteRequest, runtime: Runtime)
     """Describe the changes to an existing table.  Raises what :func:`plan_write` raises."""
     if request.description is not None and isinstance(base, Snapshot):
         protocol, metadata = described(_of_rows(request.description, base), base, log.engine, runtime)
-        return protocol, metadata, clustering_of(request.description, metadata.schema, base)
+        return protocol, metadata, clustering_of(request.description, metadata, base)
     protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
     protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaces_schema(request))
     return protocol, metadata, domains
