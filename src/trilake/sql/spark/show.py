@@ -36,7 +36,6 @@ from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, resolve
 
 
-
 def table_properties(head: Head) -> dict[str, str]:
     """A table's properties, including those of its protocol."""
     out = dict(head.metadata.configuration)
