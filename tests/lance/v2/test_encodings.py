@@ -17,6 +17,7 @@ from tests.lance.v2.test_columns import check, same
 from trilake.errors import UnsupportedProtocolError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.v2.file import V2File
+from trilake.lance.v2.values import Nothing
 from trilake.lance.v2.writer import V2Writer
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
@@ -117,6 +118,13 @@ def test_vectors_whose_items_are_all_null_are_read(written: Written, version: st
             pa.table({"c": pa.array(vectors, arrow), "d": pa.array([[v] for v in vectors], pa.list_(arrow))}), version
         )
     )
+
+
+def test_vectors_of_null_items_have_rows_that_are_not_null() -> None:
+    """Full-zip pages of pylance 0.38 to 11 have levels but no values for them."""
+    validity = pa.py_buffer(b"\x05")
+    vectors = Nothing(3).arrow(pa.list_(pa.bool_(), 2), validity)
+    assert vectors.to_pylist() == [[None, None], None, [None, None]]
 
 
 @pytest.mark.parametrize(("version", "names"), [("2.0", ["int32", "int8"]), ("2.2", ["int16", "string", "vector4"])])

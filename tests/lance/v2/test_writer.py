@@ -216,6 +216,7 @@ def test_field_metadata_choose_the_encoding(tmp_path: Path, version: str, metada
         pa.array([b"%d" % i for i in range(6000)]),
         pa.array([["x" * (i % 5)] * (i % 4) for i in range(6000)], pa.list_(TEXT)),
         column(pa.list_(pa.float32(), 4), 600),
+        column(pa.list_(pa.bool_(), 3), 600),
     ]
     for array in arrays:
         table = with_metadata(array, **metadata)

@@ -56,6 +56,11 @@ class FixedLists:
         return sum(-(-bits // 8) for _, bits in self._parts)
 
     @property
+    def has_whole_bytes(self) -> bool:
+        """Whether the items of a value fill its bytes; pylance reads no other lists from full-zip pages."""
+        return self._parts[-1][1] % 8 == 0
+
+    @property
     def _parts(self) -> list[tuple[Any, int]]:
         """The buffers, and the bits per value in each."""
         parts, size = [], 1

@@ -314,7 +314,8 @@ def _dictionary(leaf: Leaf, options: Options, minor: int) -> Page:
 
 def _lists(leaf: Leaf, options: Options, minor: int) -> Page:
     lists = FixedLists.of(leaf.values)
-    if options.structure == "fullzip" or (options.structure is None and lists.row_bytes >= WIDE):
+    requested = options.structure == "fullzip" and (lists.has_whole_bytes or lists.row_bytes >= WIDE)
+    if requested or (options.structure is None and lists.row_bytes >= WIDE):
         return zip_fixed(leaf, lists.rows(), lists.encoding)
     return mini_block(leaf, lists.chunks(), large=minor >= 2)
 

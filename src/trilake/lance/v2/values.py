@@ -270,6 +270,9 @@ class Nothing(Values):
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
         if pt.is_struct(arrow) and not arrow.num_fields:
             return pa.Array.from_buffers(arrow, self.count, [validity])
+        if pt.is_fixed_size_list(arrow) and validity is not None:
+            items = pa.nulls(self.count * arrow.list_size, arrow.value_type)
+            return pa.Array.from_buffers(arrow, self.count, [validity], children=[items])
         return pa.nulls(self.count, arrow)
 
 
