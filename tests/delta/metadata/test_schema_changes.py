@@ -18,7 +18,7 @@ from trilake.delta.commit.transaction import commit
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata import schema_changes as alter
-from trilake.delta.metadata.column_changes import change_type
+from trilake.delta.metadata.column_changes import change_type, replace_columns
 from trilake.delta.metadata.schema_changes import dependents
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import mapped
@@ -370,10 +370,24 @@ def test_the_preview_of_type_widening_notes_the_version() -> None:
     assert change.protocol == preview
 
 
+def test_identity_columns_keep_their_type() -> None:
+    identity = StructField("a", LONG, metadata={"delta.identity.start": 1, "delta.identity.step": 1})
+    m = table(identity, enableTypeWidening="true")
+    kinds = {"decimal(20,0)": "", "double": "", "integer": "NOT_SUPPORTED_CHANGE_COLUMN"}
+    for kind, condition in kinds.items():
+        with pytest.raises(InvalidArgumentError) as e:
+            change_type(Protocol(1, 7), m, "a", PrimitiveType(kind), version=1)
+        assert e.value.condition == (condition or "DELTA_IDENTITY_COLUMNS_ALTER_COLUMN_NOT_SUPPORTED"), kind
+    with pytest.raises(InvalidArgumentError, match="REPLACE COLUMNS") as refused:
+        replace_columns(Protocol(1, 6), m, [StructField("a", LONG)], new_id=str, version=1)
+    assert refused.value.condition == "DELTA_IDENTITY_COLUMNS_REPLACE_COLUMN_NOT_SUPPORTED"
+
+
 def test_computed_columns_have_no_default() -> None:
     m = table(StructField("a", LONG, metadata={"delta.identity.start": 1, "delta.identity.step": 1}))
-    with pytest.raises(InvalidArgumentError, match="computed"):
+    with pytest.raises(InvalidArgumentError, match="computed") as e:
         alter.set_default(Protocol(1, 6), m, "a", "1", now=dt.datetime.now(dt.UTC))
+    assert e.value.condition == "DELTA_IDENTITY_COLUMNS_ALTER_COLUMN_NOT_SUPPORTED"
 
 
 def test_clustering_columns_follow_their_names() -> None:

@@ -78,6 +78,14 @@ def change_type(
     after: DataType = kind if limit is None else PrimitiveType(limit)
     if before == after:
         return change_of_column(protocol, metadata, metadata.schema, column)
+    if names in [(c.name,) for c in identity_columns(old)]:
+        raise InvalidArgumentError(
+            f"the type of identity column {format_path(names)} cannot change from {before} to {after}",
+            column=format_path(names),
+            condition="DELTA_IDENTITY_COLUMNS_ALTER_COLUMN_NOT_SUPPORTED"
+            if type_widening.can_widen(before, after) or _upcasts(before, after)
+            else "NOT_SUPPORTED_CHANGE_COLUMN",
+        )
     if not (_relaxes(before, after) or _types_void(before, after)):
         _check_widens(metadata, names, before, after)
     check_free_of_rules(metadata, column, "change the type of")
@@ -285,9 +293,16 @@ def replace_columns(
 ) -> MetadataChange:
     """Replace the table's columns by a list; ``version`` is the version to be committed.
 
-    Raises what ``add_columns`` and ``drop_columns`` raise, and ``InvalidArgumentError`` for an unsupported type change
-    or for a column that becomes NOT NULL.
+    Raises what ``add_columns`` and ``drop_columns`` raise, and ``InvalidArgumentError`` for an unsupported type change,
+    for a column that becomes NOT NULL, and for a table with an identity column.
     """
+    if identities := identity_columns(metadata.schema):
+        raise InvalidArgumentError(
+            f"REPLACE COLUMNS is not supported for a table with an identity column, {identities[0].name}",
+            help="use ADD COLUMNS, DROP COLUMN and ALTER COLUMN",
+            column=identities[0].name,
+            condition="DELTA_IDENTITY_COLUMNS_REPLACE_COLUMN_NOT_SUPPORTED",
+        )
     target = StructType(tuple(columns))
     differences = _Differences()
     _compare(with_limits(metadata.schema), with_limits(target), (), differences)

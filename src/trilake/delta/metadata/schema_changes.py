@@ -403,7 +403,9 @@ def set_default(
         raise InvalidArgumentError(
             f"column {format_path(names)} is computed and has no default",
             column=format_path(names),
-            condition="GENERATED_COLUMN_WITH_DEFAULT_VALUE",
+            condition="DELTA_IDENTITY_COLUMNS_ALTER_COLUMN_NOT_SUPPORTED"
+            if IDENTITY in f.metadata
+            else "GENERATED_COLUMN_WITH_DEFAULT_VALUE",
         )
     if is_spatial(str(f.type)):
         raise InvalidArgumentError(
