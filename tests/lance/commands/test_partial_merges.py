@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
+import lance as pylance
 import pyarrow as pa
 import pytest
 
@@ -101,3 +104,95 @@ def test_sources_that_do_not_fit(source: dict[str, list[Any]]) -> None:
     with pytest.raises(SchemaMismatchError):
         made.merge_insert("id").when_matched_update_all().execute(pa.table(source))
     assert made.latest_version == made.version
+
+
+def layout(made: Any) -> list[tuple[list[list[int]], int]]:
+    """The fields of the files of each fragment, and its number of deleted rows."""
+    return [([list(d.fields) for d in f.data_files()], f.num_deletions) for f in made.get_fragments()]
+
+
+NUMBERS = pa.table({"k": range(10), "v": range(10), "w": range(10)})
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize(
+    ("indexed", "condition"),
+    [(False, None), (False, "target.w > 2"), (True, None), (True, "source.v > 200")],
+)
+def test_only_the_columns_of_the_source_are_written(
+    tmp_path: Path, stable: bool, indexed: bool, condition: str | None
+) -> None:
+    lance.write_dataset(NUMBERS, tmp_path / "t", max_rows_per_file=5, enable_stable_row_ids=stable)
+    made = lance.dataset(tmp_path / "t")
+    made.create_scalar_index("v", "BTREE")
+    if indexed:
+        made.create_scalar_index("k", "BTREE")
+    made.delete("k = 8")
+    shutil.copytree(tmp_path / "t", tmp_path / "peer")
+    peer = pylance.dataset(tmp_path / "peer")
+    source = pa.table({"v": [100, 700, 300, 800, 9900], "k": [1, 7, 3, 8, 99]})
+    done = []
+    for one in (made, peer):
+        merge = one.merge_insert("k").when_matched_update_all(condition)
+        if indexed:
+            merge.when_not_matched_insert_all()
+        else:
+            merge.write_mode("rewrite_columns")
+        done.append(merge.execute(source))
+    assert done[0] == done[1]
+    inserted = [([[0, 1, 2]], 0)] if indexed else []
+    assert layout(made) == [([[0, -2, 2], [1]], 0), ([[0, -2, 2], [1]], 1), *inserted]
+    assert layout(made)[:2] == layout(peer)[:2]
+    columns = ["k", "v", "w", "_row_last_updated_at_version"] if stable else ["k", "v", "w"]
+    expected = peer.to_table(columns, with_row_id=True)
+    assert made.to_table(columns, with_row_id=True).equals(expected)
+    assert pylance.dataset(tmp_path / "t").to_table(columns, with_row_id=True).equals(expected)
+    covered = {i.name: i.segments[0].fragment_ids for i in made.describe_indices()}
+    assert covered == {i.name: i.segments[0].fragment_ids for i in peer.describe_indices()}
+    assert made.to_table(["k"], filter="v = 300").to_pydict() == {"k": [3]}
+    made.validate()
+
+
+def test_rows_or_columns_are_rewritten() -> None:
+    made = lance.write_dataset(NUMBERS, "memory://partial-merge-modes", mode="overwrite")
+    made.create_scalar_index("k", "BTREE")
+    source = NUMBERS.select(["k", "v"]).slice(0, 1)
+
+    def merged(merge: Any) -> int:
+        merge.when_matched_update_all().execute(source)
+        return made.get_fragments()[0].num_deletions
+
+    assert merged(made.merge_insert("k")) == 0
+    assert merged(made.merge_insert("k").use_index(False)) == 1
+    assert merged(made.merge_insert("k").write_mode("rewrite_rows")) == 1
+
+
+def test_columns_that_cannot_be_rewritten() -> None:
+    made = begun()
+    source = pa.table({"id": [1], "x": [0.0]})
+
+    def refused(source: pa.Table, merge: Any, reason: str) -> None:
+        with pytest.raises(OSError, match=reason):
+            merge.write_mode("rewrite_columns").execute(source)
+
+    def update() -> Any:
+        return made.merge_insert("id").when_matched_update_all()
+
+    refused(source, made.merge_insert("id").when_matched_delete(), "does not update")
+    refused(source, update().when_not_matched_insert_all(), "inserts rows")
+    refused(source, update().when_not_matched_by_source_delete(), "deletes rows")
+    refused(source.select(["id"]), update(), "no columns except the keys")
+    refused(ROWS, update(), "all columns")
+    with pytest.raises(ValueError, match="write_mode must be one of"):
+        update().write_mode("rows")
+    assert made.latest_version == made.version
+
+
+def test_columns_are_rewritten_after_a_concurrent_delete() -> None:
+    made = begun()
+    other = lance.dataset(made.uri)
+    other.delete("id = 2")
+    merge = made.merge_insert("id").when_matched_update_all().write_mode("rewrite_columns")
+    assert merge.execute(pa.table({"id": [1, 2], "x": [10.0, 20.0]})) == stats(0, 1, 0)
+    assert made.to_table(["id", "x"]).to_pydict() == {"id": [1, 3, 4], "x": [10.0, 3.5, 4.5]}
+    made.validate()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,23 +22,28 @@ from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.expr.terms.engine import query
 from trilake.lance.commands import input_rows
+from trilake.lance.commands.column_updates import ColumnUpdate, update_columns
 from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, check_fields, write_fragments
+from trilake.lance.commands.joins import is_id
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
-from trilake.lance.file.errors import RowsDoNotFitError
+from trilake.lance.file.errors import OptionError, RowsDoNotFitError
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, split
 from trilake.lance.scan.id_conditions import id_columns
 from trilake.lance.scan.parse_sql import filter_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
-from trilake.lance.versions.manifest import Fragment
+from trilake.lance.versions.manifest import BITMAP_DETAILS, BTREE_DETAILS, Fragment
 
 #: Number of rows of the dataset to join at a time.
 _JOINED_ROWS = 1 << 17
 
 _NO_IDS = np.array([], np.uint64)
+
+#: How to write updated rows, see :class:`MergeInsert`.
+WriteMode = Literal["auto", "rewrite_rows", "rewrite_columns"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,9 @@ class MergeInsert:
     fail_matched: whether to fail on a match.
     insert: whether to insert source rows without a match.
     delete_unmatched: whether to delete rows of the dataset without a match; ``delete_if`` is a condition.
+    write_mode: how to write matched rows of a source that lacks columns of the dataset.  ``"rewrite_rows"`` moves whole
+        rows to new fragments; ``"rewrite_columns"`` writes the columns of the source for all rows of the fragments;
+        ``"auto"`` does the second if ``use_index`` and the key has a BTREE or BITMAP index.
     """
 
     on: tuple[str, ...]
@@ -64,6 +72,8 @@ class MergeInsert:
     insert: bool = False
     delete_unmatched: bool = False
     delete_if: str | None = None
+    write_mode: WriteMode = "auto"
+    use_index: bool = True
 
 
 @dataclass
@@ -138,26 +148,98 @@ def planned(
     Raises ``InvalidArgumentError``, ``SchemaMismatchError`` or ``WriteFailedError``.
     """
     rows = _conformed(snapshot, source, what.on)
-    matches = _match(snapshot, what, rows)
+    by_columns = _rewrites_columns(snapshot, what, rows)
+    matches = _match(snapshot, what, rows, in_place=by_columns)
     new = np.setdiff1d(np.arange(rows.num_rows), matches.matched) if what.insert else np.array([], np.int64)
     changed = np.concatenate([*matches.updates, np.array([], np.int64)])
+    addresses = np.concatenate([_NO_IDS, *matches.updated])
     target = Target(snapshot.manifest.schema, snapshot.manifest.storage_version, nulls=nulls)
-    parts = [_widened(snapshot, rows.take(pa.array(changed)), np.concatenate([_NO_IDS, *matches.updated]))]
-    parts.append(_widened(snapshot, rows.take(pa.array(new))))
+    updates = rows.take(pa.array(changed))
+    done: list[ColumnUpdate] = []
+    parts = [_widened(snapshot, rows.take(pa.array(new)))]
+    if by_columns:
+        done = _with_new_columns(snapshot, updates.drop_columns(list(what.on)), addresses, written, nulls=nulls)
+        addresses = _NO_IDS
+    else:
+        parts.insert(0, _widened(snapshot, updates, addresses))
     batches: Iterator[pa.RecordBatch] = (b for part in parts for b in part.to_batches())
-    written.extend(write_fragments(snapshot.store, batches, target, WriteOptions(nulls=nulls), snapshot.runtime))
+    added = write_fragments(snapshot.store, batches, target, WriteOptions(nulls=nulls), snapshot.runtime)
+    written.extend(added)
     updated, removed = mark_all(snapshot, matches.deleted)
+    updated = (*updated, *(one.fragment for one in done))
     if what.insert:
         # A matched source row is not inserted, so a concurrent delete of its match must conflict: list the fragments
         # of all matches.
         changed_ids = {f.id for f in updated} | set(removed)
         matched_ids = matches.fragments - changed_ids
         updated = (*updated, *(f for f in snapshot.manifest.fragments if f.id in matched_ids))
-    deleted = sum(map(len, matches.deleted.values())) - len(changed)
-    of, at = split(np.concatenate([_NO_IDS, *matches.updated]))
+    deleted = sum(map(len, matches.deleted.values())) - len(addresses)
+    of, at = split(addresses)
     edges = np.flatnonzero(np.diff(of)) + 1
     runs = zip(of[np.concatenate(([0], edges))].tolist(), np.split(at, edges), strict=True) if len(of) else ()
-    return op.Update(removed, updated, snapshot.moved(written, runs)), MergeStats(len(new), len(changed), deleted)
+    operation = op.Update(
+        removed,
+        updated,
+        snapshot.moved(added, runs),
+        tuple(done[0].field_ids) if done else (),
+        {one.fragment.id: one.offsets.serialize() for one in done},
+    )
+    return operation, MergeStats(len(new), len(changed), deleted)
+
+
+def _rewrites_columns(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> bool:
+    """Whether to write the columns of the source instead of whole rows.
+
+    Raises ``OptionError`` if this was requested, but is impossible.
+    """
+    schema = snapshot.manifest.schema
+    problems = {
+        "it does not update matched rows": not what.update,
+        "it inserts rows": what.insert and what.write_mode != "auto",
+        "it deletes rows that the source does not have": what.delete_unmatched,
+        "the source has all columns of the dataset": rows.num_columns == len(snapshot.schema.names),
+        "the source has no columns except the keys": rows.num_columns == len(what.on),
+        "the source has blobs": any(f.is_blob for f in schema.fields if f.name in rows.schema.names),
+        f"the dataset has a column {ROW_ADDRESS!r}": not is_id(snapshot, ROW_ADDRESS),
+    }
+    problem = next((text for text, found in problems.items() if found), None)
+    if what.write_mode == "rewrite_columns":
+        if problem is not None:
+            raise OptionError(
+                f"this merge insert cannot rewrite columns: {problem}",
+                help="leave write_mode out, or pass rewrite_rows",
+            )
+        return True
+    if what.write_mode != "auto" or problem is not None or not what.use_index or len(what.on) > 1:
+        return False
+    key = schema.field(what.on[0]).id
+    exact = {BTREE_DETAILS.type_url, BITMAP_DETAILS.type_url}
+    return not snapshot.manifest.storage_version.is_first and any(
+        index.fields == (key,) and index.details is not None and index.details.type_url in exact
+        for index in snapshot.manifest.indices
+    )
+
+
+def _with_new_columns(
+    snapshot: Snapshot,
+    updates: pa.Table,
+    addresses: npt.NDArray[np.uint64],
+    written: list[Fragment],
+    *,
+    nulls: NullPolicy,
+) -> list[ColumnUpdate]:
+    """Write the columns of ``updates`` for the fragments of the rows at ``addresses``."""
+    done: list[ColumnUpdate] = []
+    of, _ = split(addresses)
+    updates = updates.append_column(ROW_ADDRESS, pa.array(addresses))
+    for id in np.unique(of).tolist():
+        reader = snapshot.reader_of(id)
+        assert reader is not None
+        one = update_columns(snapshot, reader, updates.filter(pa.array(of == id)), ROW_ADDRESS, nulls=nulls)
+        before = {file.path for file in reader.fragment.files}
+        written.append(replace(one.fragment, files=tuple(f for f in one.fragment.files if f.path not in before)))
+        done.append(one)
+    return done
 
 
 def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.Table:
@@ -190,7 +272,7 @@ def _widened(snapshot: Snapshot, rows: pa.Table, replaced: npt.NDArray[np.uint64
     return pa.table({name: columns[name] for name in snapshot.schema.names})
 
 
-def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
+def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table, *, in_place: bool) -> _Matches:
     keys = _keys(rows.select(list(what.on))).append_column("source_row", pa.array(np.arange(rows.num_rows)))
     condition = None if what.delete_if is None else snapshot.filter(what.delete_if)
     sides = pair_schema(snapshot.schema, rows.schema)
@@ -227,7 +309,8 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
                 raise InvalidArgumentError(
                     "several source rows match one row of the dataset", help="remove duplicate keys from the source"
                 )
-            deleted.append(targets)
+            if not in_place:
+                deleted.append(targets)
             matches.updates.append(sources)
             matches.updated.append(target_ids[targets])
         if what.delete_unmatched:
@@ -337,18 +420,21 @@ class MergeInsertBuilder(PublicNames):
         return self._with(delete_unmatched=True, delete_if=expr)
 
     def use_index(self, use_index: bool = True) -> Self:
-        """Accepted for compatibility: rows are matched without an index."""
-        flag("use_index", use_index)
-        return self
+        """Set whether an index on the key makes the default ``write_mode`` rewrite columns.
 
-    def write_mode(self, mode: str | None = None) -> Self:
-        """Accepted for compatibility: whole rows are rewritten (``"rewrite_rows"``).
-
-        Raises ``InvalidArgumentError`` for an unknown mode.
+        Rows are matched without an index.
         """
-        if mode not in (None, "auto", "rewrite_rows", "rewrite_columns"):
-            raise InvalidArgumentError(f"write_mode must be auto or rewrite_rows, got {mode!r}")
-        return self
+        return self._with(use_index=flag("use_index", use_index))
+
+    def write_mode(self, mode: WriteMode | None = None) -> Self:
+        """Set how to write matched rows of a source that lacks columns, see :class:`MergeInsert`.
+
+        ``"rewrite_columns"`` never reads or writes the other columns, but writes those of the source for all rows of
+        each fragment with a matched row.  :meth:`execute` raises ``InvalidArgumentError`` if the merge must write rows.
+        """
+        if mode is not None and mode not in get_args(WriteMode):
+            raise InvalidArgumentError(f"write_mode must be one of {', '.join(get_args(WriteMode))}, got {mode!r}")
+        return self._with(write_mode=mode or "auto")
 
     def data_storage_version(self, version: str) -> Self:
         """Check that ``version`` is the file version of the dataset."""

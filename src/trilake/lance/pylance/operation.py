@@ -169,7 +169,8 @@ class LanceOperation(metaclass=_Operations):
         new_fragments: fragments with added rows.
         fields_modified: ids of fields whose values changed in the updated fragments; their indices no longer cover
             these fragments.
-        fields_for_preserving_frag_bitmap, update_mode, updated_fragment_offsets: accepted for compatibility.
+        updated_fragment_offsets: offsets of the changed rows in updated fragments, as serialized Roaring bitmaps.
+        fields_for_preserving_frag_bitmap, update_mode: accepted for compatibility.
         """
 
         removed_fragment_ids: Iterable[int] = field(default_factory=list)
@@ -190,6 +191,7 @@ class LanceOperation(metaclass=_Operations):
                 _entries(self.updated_fragments),
                 _entries(self.new_fragments),
                 tuple(self.fields_modified),
+                dict(self.updated_fragment_offsets or {}),
             )
 
     @dataclass
@@ -440,8 +442,10 @@ def from_stored(operation: op.Operation) -> LanceOperation.BaseOperation | None:
             return LanceOperation.UpdateConfig(configs, tables, schemas, fields or None)
         case op.Delete(updated, removed, predicate):
             return LanceOperation.Delete(of(updated), list(removed), predicate)
-        case op.Update(removed, updated, new, modified):
-            return LanceOperation.Update(list(removed), of(updated), of(new), list(modified))
+        case op.Update(removed, updated, new, modified, offsets):
+            return LanceOperation.Update(
+                list(removed), of(updated), of(new), list(modified), updated_fragment_offsets=dict(offsets) or None
+            )
         case op.Merge(all_, schema):
             return LanceOperation.Merge(of(all_), View(schema).arrow)
         case op.Project(schema):

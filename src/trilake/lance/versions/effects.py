@@ -162,11 +162,17 @@ def _with_updates(newest: Manifest, following: Manifest, operation: op.Operation
     if not following.has_stable_row_ids or not isinstance(operation, op.Merge | op.Update | op.DataReplacement):
         return following.fragments
     before = {f.id: {file.path for file in f.files} for f in newest.fragments}
+    offsets = operation.updated_offsets if isinstance(operation, op.Update) else {}
 
     def current(fragment: Fragment) -> Fragment:
         if {file.path for file in fragment.files} <= before.get(fragment.id, set()):
             return fragment
         versions = np.full(fragment.physical_rows, following.version, np.uint64)
+        past = fragment.last_updated
+        if fragment.id in offsets and (past is None or isinstance(past, bytes)):
+            unchanged = np.ones(len(versions), np.bool_)
+            unchanged[BitMap.deserialize(offsets[fragment.id])] = False
+            versions[unchanged] = 1 if past is None else parse_versions(past, len(versions), file="")[unchanged]
         return replace(fragment, last_updated=serialise_versions(versions)) if len(versions) else fragment
 
     return tuple(map(current, following.fragments))
