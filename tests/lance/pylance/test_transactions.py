@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
+from typing import Any
 
+import lance as pylance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -196,3 +198,61 @@ def test_appends_are_committed_together(tmp_path: Path) -> None:
     for wrong, message in (([gone], "Restore"), ([], "nothing to commit"), ([parts[0].operation], "Transaction")):
         with pytest.raises(InvalidArgumentError, match=message):
             LanceDataset.commit_batch(ds.uri, wrong)
+
+
+def appended(base: LanceDataset, value: int, read_version: int, **options: Any) -> LanceDataset:
+    fragment = LanceFragment.create(base.uri, pa.table({"x": [value]}))
+    return LanceDataset.commit(base.uri, LanceOperation.Append([fragment]), read_version, **options)
+
+
+def test_detached_versions(tmp_path: Path) -> None:
+    made = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "t")
+    detached = appended(made, 1, made.version, detached=True)
+    number = detached.version
+    assert number >> 63 == 1
+    assert (made.latest_version, detached.latest_version) == (1, 1)
+    assert lance.dataset(made.uri).to_table()["x"].to_pylist() == [0]
+    assert appended(made, 2, 1).to_table()["x"].to_pylist() == [0, 2]
+    assert made.checkout_version(number).to_table()["x"].to_pylist() == [0, 1]
+    second = appended(made, 3, number, detached=True)
+    assert second.to_table()["x"].to_pylist() == [0, 1, 3]
+    assert appended(made, 4, 1, detached=True).to_table()["x"].to_pylist() == [0, 2, 4]  # on the newest version
+    assert pylance.dataset(made.uri, version=second.version).to_table()["x"].to_pylist() == [0, 1, 3]
+    fragment = pylance.LanceFragment.create(made.uri, pa.table({"x": [5]}))
+    of_peer = pylance.LanceDataset.commit(made.uri, pylance.LanceOperation.Append([fragment]), number, detached=True)
+    assert lance.dataset(made.uri, version=of_peer.version).to_table()["x"].to_pylist() == [0, 1, 5]
+    assert [v["version"] for v in second.versions()] == [1, 2]
+    with pytest.raises(ValueError, match="is detached"):
+        appended(made, 6, number)
+    with pytest.raises(ValueError, match="is detached"):
+        lance.dataset(made.uri, version=number).delete("x = 1")
+
+
+def test_clean_ups_keep_the_files_of_detached_versions(tmp_path: Path) -> None:
+    made = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "t")
+    number = appended(made, 1, 1, detached=True).version
+    lance.write_dataset(pa.table({"x": [9]}), tmp_path / "t", mode="overwrite")
+    done = lance.dataset(made.uri).cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
+    assert done.old_versions == 1
+    detached = lance.dataset(made.uri, version=number)
+    assert detached.to_table()["x"].to_pylist() == [0, 1]
+    detached.restore()
+    assert (detached.version, detached.to_table()["x"].to_pylist()) == (3, [0, 1])
+    LanceDataset.drop(made.uri)
+    assert not (tmp_path / "t").exists() or not list((tmp_path / "t").rglob("*.manifest"))
+
+
+def test_detached_versions_that_cannot_be(tmp_path: Path) -> None:
+    old = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "v1", enable_v2_manifest_paths=False)
+    with pytest.raises(OSError, match="need manifests of the v2"):
+        appended(old, 1, 1, detached=True)
+    made = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "v2")
+    with pytest.raises(OSError, match="cannot be restored"):
+        LanceDataset.commit(made, LanceOperation.Restore(1), detached=True)
+    begun = LanceOperation.Overwrite(made.schema, [])
+    with pytest.raises(OSError, match="cannot create"):
+        LanceDataset.commit(tmp_path / "none", begun, detached=True)
+    lance.dataset(made.uri).delete("x = 0")
+    removal = LanceOperation.Delete([], [0], "x = 0")
+    with pytest.raises(ConflictError):
+        LanceDataset.commit(made, removal, 1, detached=True)

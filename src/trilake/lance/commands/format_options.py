@@ -16,7 +16,6 @@ _UNSET = (None,)
 _OFF = (None, False)
 #: Supported values of each option, the feature that other values request, and an alternative.
 _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
-    "detached": (_OFF, "a detached version", "every commit makes a version"),
     "base_store_params": (_UNSET, "other options for a base path", "storage_options are those of all base paths"),
     **dict.fromkeys(
         ["namespace_client", "table_id", "namespace_client_managed_versioning"],

@@ -509,7 +509,8 @@ class LanceDataset(ChangedDataset):
         commit_lock: lock for the commit; see :class:`LanceDataset`.
         storage_options: credentials, region and endpoint of the object store.
         later: options of newer pylance releases; raises for unsupported ones.  With ``max_retries=0``, an overwrite
-            raises if the dataset has changed since ``read_version``.
+            raises if the dataset has changed since ``read_version``.  ``detached=True`` creates a version that can only
+            be opened by its number, and may be based on another detached version.
 
         Raises ``ReadVersionMissingError`` without a read version, and ``ConflictError``.
 
@@ -522,6 +523,7 @@ class LanceDataset(ChangedDataset):
         (2, 3)
         """
         format, properties = format_of(later), properties_of(later)
+        detached = flag("detached", later.pop("detached", None) or False)
         strict = later.get("max_retries") == 0 and read_version is not None
         check_format(later, of="commit")
         uuid = operation.uuid if isinstance(operation, Transaction) else None
@@ -559,9 +561,13 @@ class LanceDataset(ChangedDataset):
                 )
 
         scheme: Scheme = "v1" if named is False or first else "v2"
-        manifest = transaction.commit(store, begun, runtime, scheme=scheme, check=check)
+        if detached:
+            manifest = transaction.commit_detached(store, begun, runtime)
+        else:
+            manifest = transaction.commit(store, begun, runtime, scheme=scheme, check=check)
         done = LanceDataset.of(Snapshot(store, manifest, runtime_with(None)), where)
-        after_commit(done.snapshot)
+        if not detached:
+            after_commit(done.snapshot)
         return done
 
     @staticmethod

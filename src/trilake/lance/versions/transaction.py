@@ -37,7 +37,7 @@ from trilake.errors import (
     UnknownOutcomeError,
 )
 from trilake.lance.file import framing
-from trilake.lance.file.errors import CommitConflictError, DatasetExistsError, DatasetNotFoundError
+from trilake.lance.file.errors import CommitConflictError, DatasetExistsError, DatasetNotFoundError, OptionError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.proto import UnknownFieldSet
 from trilake.lance.proto import format_pb2 as pb
@@ -60,6 +60,7 @@ from trilake.lance.versions.manifest import (
     serialise_manifest,
 )
 from trilake.lance.versions.versions import (
+    DETACHED,
     LATEST,
     Listing,
     Scheme,
@@ -379,7 +380,7 @@ def commit(
                 is_guessed = guessed and (listing.latest, listing.key(listing.latest)) == (guessed.version, known)
                 newest = guessed if is_guessed else load(store, listing.latest, listing)
                 newest.check_writable(store.uri)
-                if base is not None:
+                if base is not None and not base.version & DETACHED:
                     _check_same_dataset(store, listing, base, newest)
                 checked = _check_winners(store, listing, transaction, checked, newest, base)
                 if check is not None:
@@ -408,6 +409,41 @@ def commit(
         help="try again when fewer writers commit to this dataset",
         file=store.uri,
     )
+
+
+def commit_detached(store: Store, transaction: Transaction, runtime: Runtime) -> Manifest:
+    """Commit a transaction as a detached version, which only its number finds.
+
+    It is based on the read version if that is detached, and otherwise on the newest version.
+
+    Raises ``InvalidArgumentError`` for a restore, for a new dataset and for manifests of the v1 naming scheme; other
+    errors are those of :func:`commit`.
+    """
+    listing = list_versions(store)
+    if not listing.versions or listing.scheme == "v1" or isinstance(transaction.operation, op.Restore):
+        reason = (
+            "they cannot create a dataset"
+            if not listing.versions
+            else "they need manifests of the v2 naming scheme"
+            if listing.scheme == "v1"
+            else "an old version cannot be restored as one"
+        )
+        raise OptionError(
+            f"detached commits are not supported here: {reason}", help="commit without detached", file=store.uri
+        )
+    read = transaction.read_version
+    newest = load(store, read if read & DETACHED else None, listing)
+    newest.check_writable(store.uri)
+    if not read & DETACHED:
+        _check_winners(store, listing, transaction, read, newest, None)
+    message = serialise(transaction)
+    _put_transaction(store, f"{TRANSACTIONS}/{transaction.file}", message)
+    manifest = apply(newest, transaction.operation, file=transaction.file, now_ns=runtime.clock_ns())
+    while True:
+        number = runtime.new_number() | DETACHED
+        data = serialise_manifest(replace(manifest, version=number, transaction=message))
+        if _locked_put(store, listing.key(number), data, transaction.file, number, runtime):
+            return read_manifest(store, listing.key(number), number)
 
 
 def _manifest_or_none(store: Store, key: str | None, version: int) -> Manifest | None:
@@ -458,6 +494,12 @@ def _check_winners(
     """Check all commits after version ``checked`` for conflicts; return the newest version."""
     if isinstance(mine.operation, op.Overwrite | op.Restore):
         return newest.version
+    if mine.read_version & DETACHED:
+        raise InvalidArgumentError(
+            f"version {mine.read_version} is detached: no regular version can follow it",
+            help="commit the change with detached=True, or restore the version first",
+            file=store.uri,
+        )
     if mine.read_version > newest.version:
         raise InvalidArgumentError(
             f"expected a read version up to {newest.version}, the newest, got {mine.read_version}", file=store.uri

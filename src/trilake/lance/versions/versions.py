@@ -35,6 +35,9 @@ LATEST = "_latest.manifest"
 Scheme = Literal["v1", "v2"]
 _LAST = (1 << 64) - 1
 _NAME = re.compile(r"_versions/([0-9]{1,20})\.manifest\Z")
+#: Numbers with this bit are of detached versions, which do not belong to the line of versions.
+DETACHED = 1 << 63
+_DETACHED_NAME = re.compile(r"_versions/d([0-9]{1,20})\.manifest\Z")
 #: Maximum attempts to read tags or branches while some are being deleted.
 _ATTEMPTS = 5
 _R = TypeVar("_R")
@@ -63,7 +66,7 @@ class Listing:
         return self.versions[-1] if self.versions else 0
 
     def key(self, version: int) -> str:
-        return f"{VERSIONS}/d{version}.manifest" if version >> 63 else manifest_key(version, self.scheme)
+        return f"{VERSIONS}/d{version}.manifest" if version & DETACHED else manifest_key(version, self.scheme)
 
 
 def list_versions(store: Store) -> Listing:
@@ -92,6 +95,11 @@ def list_versions(store: Store) -> Listing:
         )
     scheme: Scheme = "v2" if numbers["v2"] else "v1"
     return Listing(scheme, tuple(sorted(set(numbers[scheme]))))
+
+
+def detached_versions(store: Store) -> list[int]:
+    """List the detached versions of a dataset."""
+    return [int(match[1]) for meta in store.list(VERSIONS) if (match := _DETACHED_NAME.match(meta.key)) is not None]
 
 
 #: Keys of data files and of side files of blobs; writers choose the names.
@@ -126,8 +134,8 @@ def choose_version(store: Store, listing: Listing, version: int | None) -> int:
         )
     if version is None:
         return listing.latest
-    if version >> 63 == 1:
-        return version  # detached: not in the line of versions
+    if DETACHED <= version <= _LAST:
+        return version
     if version not in listing.versions:
         raise DatasetVersionNotFoundError(
             f"the dataset has no version {version}",
