@@ -26,6 +26,7 @@ from trilake.errors import (
     ExpressionError,
     FeatureInUseError,
     InvalidArgumentError,
+    SchemaMismatchError,
     TableExistsError,
     TableNotFoundError,
     UnsupportedProtocolError,
@@ -197,6 +198,25 @@ def test_names_in_the_catalogue(spark: SparkSession, database: str, path: str) -
     assert DeltaTable.createIfNotExists(spark).tableName(name).addColumn("x", "int").execute().toDF().columns == [
         "other"
     ]
+
+
+def test_create_names_the_table_at_its_location(spark: SparkSession, database: str, path: str) -> None:
+    def columns(builder: DeltaTableBuilder, sql: str) -> DeltaTableBuilder:
+        return builder.location(path).addColumn("a", "INT").addColumn("b", "INT", generatedAlwaysAs=sql)
+
+    columns(DeltaTable.create(spark), "a + 1").execute()
+    plain, described, other = f"{database}.plain", f"{database}.described", f"{database}.other"
+    DeltaTable.create(spark).tableName(plain).location(path).execute()
+    columns(DeltaTable.create(spark).tableName(described), "a + 1").execute()
+    assert location_of(spark, plain) == location_of(spark, described)
+    with pytest.raises(SchemaMismatchError, match="column b of the existing table is generated as a"):
+        columns(DeltaTable.create(spark).tableName(other), "a + 2").execute()
+    with pytest.raises(SchemaMismatchError, match="exists with other columns"):
+        DeltaTable.create(spark).tableName(other).location(path).addColumn("c", "INT").execute()
+    assert location_of(spark, other) is None
+    with pytest.raises(TableExistsError, match="already exists"):
+        DeltaTable.create(spark).tableName(plain).location(path).execute()
+    assert log(path).snapshot().version == 0
 
 
 def test_a_name_without_a_place(spark: SparkSession, database: str) -> None:

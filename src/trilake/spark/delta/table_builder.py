@@ -10,7 +10,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from trilake.common.display import PublicNames
-from trilake.delta.commands.write.create import CreateMode, CreateResult, TableDescription, create_table
+from trilake.delta.commands.write.create import (
+    CreateMode,
+    CreateResult,
+    TableDescription,
+    check_same_table,
+    create_table,
+)
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.sql_types import parse_sql_type, without_limits
@@ -199,6 +205,8 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
     def execute(self) -> Opened:
         """Create the table.
 
+        ``create`` with a new name and the location of a table adds the name, if the table is as described.
+
         Raises ``TableExistsError``, ``TableNotFoundError`` (for ``replace``), ``InvalidArgumentError``,
         ``SchemaMismatchError`` or ``ExpressionError`` for an invalid description.
         """
@@ -232,8 +240,13 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
 
     def _run(self, path: str, name: str | None, existing: str | None) -> None:
         log = session_log(self._spark, session_store(self._spark, path, self._options))
-        result = self._make(log, name)
-        if name is not None and (result.created or existing is None):
+        named = name is not None and existing is None
+        if named and self._mode == "create" and self._location is not None and log.exists():
+            check_same_table(log, self._table)
+            created = False
+        else:
+            created = self._make(log, name).created
+        if name is not None and (created or named):
             refresh_name(self._spark, name, path, log, managed=self._table.managed)
 
     def _make(self, log: DeltaLog, name: str | None) -> CreateResult:

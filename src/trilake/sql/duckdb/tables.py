@@ -9,7 +9,7 @@ import pyarrow as pa
 from trilake.common.option_values import stated_version
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.clone import clone, no_versions, snapshot_of_parquet
-from trilake.delta.commands.write.create import create_table
+from trilake.delta.commands.write.create import check_same_table, create_table
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.protocol.sql_types import type_sql
@@ -23,7 +23,6 @@ from trilake.sql.parser.create import Create, parse_create
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.descriptions import (
     check_place,
-    check_same_table,
     create_mode,
     description_like,
     description_of,

@@ -9,9 +9,9 @@ from trilake.delta.commands.write.create import CreateMode, TableDescription
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.protocol.properties import CONSTRAINTS, known_properties, parse_properties
+from trilake.delta.protocol.properties import CONSTRAINTS, known_properties
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.protocol.schema_edit import format_path, spelled
+from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.defaults import CURRENT_DEFAULT
 from trilake.delta.rules.identity import identity_metadata
@@ -135,45 +135,6 @@ def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
             help="write CREATE OR REPLACE",
             file=path,
             condition="TABLE_OR_VIEW_NOT_FOUND",
-        )
-
-
-def check_same_table(log: DeltaLog, table: TableDescription) -> None:
-    """Check that an existing table is as a statement describes it.  Raises ``SchemaMismatchError``."""
-    head = log.head()
-    schema = head.schema
-    if table.schema.fields:
-        expected = [(f.name.lower(), str(f.type), f.nullable) for f in table.schema.fields]
-        if sorted(expected) != sorted((f.name.lower(), str(f.type), f.nullable) for f in schema.fields):
-            raise SchemaMismatchError(
-                "[DELTA_CREATE_TABLE_SCHEME_MISMATCH] the table exists with other columns:"
-                f" {', '.join(f'{f.name} {f.type}' for f in schema.fields)}",
-                help="leave the columns out, or use these",
-                file=log.store.uri,
-            )
-        if [c.lower() for c in table.partition_by] != [c.lower() for c in head.metadata.partition_columns]:
-            raise SchemaMismatchError(
-                "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING] the table exists, partitioned by"
-                f" {', '.join(head.metadata.partition_columns) or 'no column'}",
-                help="leave columns and PARTITIONED BY out, or use these",
-                file=log.store.uri,
-            )
-        clustered = clustering_columns(head)
-        if [spelled(schema, c) for c in table.cluster_by] != clustered:
-            raise SchemaMismatchError(
-                f"the existing table is clustered by {', '.join(format_path(c) for c in clustered) or 'no column'}",
-                help="leave columns and CLUSTER BY out, or use these",
-                file=log.store.uri,
-                condition="DELTA_CREATE_TABLE_WITH_DIFFERENT_CLUSTERING",
-            )
-    properties = dict(parse_properties(table.properties).values)
-    properties.update({CONSTRAINTS + name.lower(): condition for name, condition in table.checks})
-    if properties and properties != dict(head.metadata.configuration):
-        raise SchemaMismatchError(
-            "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY] the table exists with the properties"
-            f" {dict(head.metadata.configuration)}",
-            help="leave TBLPROPERTIES and CHECK out, and change them with ALTER TABLE",
-            file=log.store.uri,
         )
 
 

@@ -30,7 +30,8 @@ from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, check_names, mapped, max_column_id, reuse
 from trilake.delta.protocol.features import check_writable, features_of, upgraded
-from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.properties import CONSTRAINTS, parse_properties
+from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import PathLike, format_path, nested_fields, spelled, strip
 from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_expression, parse_default
@@ -43,7 +44,7 @@ from trilake.delta.scan.generated import (
     generation_expression,
     refuse_of_statement,
 )
-from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError
 
 CreateMode = Literal["create", "create_if_not_exists", "replace", "create_or_replace"]
 #: The field metadata for rules about missing values.
@@ -240,6 +241,60 @@ def create_table(
             raise
         return create_table(log, table, mode=mode, runtime=runtime)  # another writer created it first
     return CreateResult(version, created=True)
+
+
+def check_same_table(log: DeltaLog, table: TableDescription) -> None:
+    """Check that an existing table is as described, to which a new name is given.  Raises ``SchemaMismatchError``."""
+    head = log.head()
+    schema = head.schema
+    if table.schema.fields:
+        expected = [(f.name.lower(), str(f.type), f.nullable) for f in table.schema.fields]
+        if sorted(expected) != sorted((f.name.lower(), str(f.type), f.nullable) for f in schema.fields):
+            raise SchemaMismatchError(
+                "[DELTA_CREATE_TABLE_SCHEME_MISMATCH] the table exists with other columns:"
+                f" {', '.join(f'{f.name} {f.type}' for f in schema.fields)}",
+                help="leave the columns out, or use these",
+                file=log.store.uri,
+            )
+        for f in table.schema.fields:
+            there = schema.field(f.name)
+            if generation_expression(f) != generation_expression(there):
+                raise SchemaMismatchError(
+                    f"[DELTA_CREATE_TABLE_SCHEME_MISMATCH] column {there.name} of the existing table is"
+                    f" {_generated_as(there)}, not {_generated_as(f)}",
+                    help="leave the columns out, or use those of the table",
+                    file=log.store.uri,
+                    column=there.name,
+                )
+        if [c.lower() for c in table.partition_by] != [c.lower() for c in head.metadata.partition_columns]:
+            raise SchemaMismatchError(
+                "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING] the table exists, partitioned by"
+                f" {', '.join(head.metadata.partition_columns) or 'no column'}",
+                help="leave columns and PARTITIONED BY out, or use these",
+                file=log.store.uri,
+            )
+        clustered = clustering_columns(head)
+        if [spelled(schema, c) for c in table.cluster_by] != clustered:
+            raise SchemaMismatchError(
+                f"the existing table is clustered by {', '.join(format_path(c) for c in clustered) or 'no column'}",
+                help="leave columns and CLUSTER BY out, or use these",
+                file=log.store.uri,
+                condition="DELTA_CREATE_TABLE_WITH_DIFFERENT_CLUSTERING",
+            )
+    properties = dict(parse_properties(table.properties).values)
+    properties.update({CONSTRAINTS + name.lower(): condition for name, condition in table.checks})
+    if properties and properties != dict(head.metadata.configuration):
+        raise SchemaMismatchError(
+            "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY] the table exists with the properties"
+            f" {dict(head.metadata.configuration)}",
+            help="leave TBLPROPERTIES and CHECK out, and change them with ALTER TABLE",
+            file=log.store.uri,
+        )
+
+
+def _generated_as(f: StructField) -> str:
+    sql = generation_expression(f)
+    return "not generated" if sql is None else f"generated as {sql}"
 
 
 def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode: CreateMode, runtime: Runtime) -> int:

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from trilake.common.text import quote_parts
 from trilake.delta.commands.maintenance.clone import clone, no_versions, snapshot_of_parquet
-from trilake.delta.commands.write.create import TableDescription, create_table
+from trilake.delta.commands.write.create import TableDescription, check_same_table, create_table
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.features import features_of
@@ -37,7 +37,6 @@ from trilake.spark.session.settings import UTC_ZONES, session_zone
 from trilake.sql.parser.create import Create, parse_create
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
 from trilake.sql.parser.descriptions import (
-    check_same_table,
     create_mode,
     description_like,
     description_of,
