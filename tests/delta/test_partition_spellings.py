@@ -23,8 +23,8 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit.symlink_manifest import FOLDER, generate_manifests
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import State
 from trilake.delta.log.segment import commit_key
+from trilake.delta.log.snapshot import State
 from trilake.delta.protocol.schema import PrimitiveType, from_arrow
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable

@@ -15,7 +15,7 @@ from unittest import mock
 
 import pyarrow as pa
 
-from trilake.delta.log import checkpoint, log, replay
+from trilake.delta.log import checkpoint, log, snapshot
 from trilake.delta.protocol import commits
 from trilake.delta.protocol.actions import ActionBatch
 from trilake.lance.versions import manifest, transaction
@@ -37,7 +37,7 @@ def remembered() -> Iterator[None]:
         mock.patch.object(checkpoint, "_file_pieces", _pieces_once(checkpoint._file_pieces)),
         mock.patch.object(log, "parse_commits", _parsed_once("commits", commits.parse_commits)),
         mock.patch.object(log, "parse_rare", _parsed_once("rare", commits.parse_rare)),
-        mock.patch.object(replay, "_apply_files", _applied_once(replay._apply_files)),
+        mock.patch.object(snapshot, "_apply_files", _applied_once(snapshot._apply_files)),
         mock.patch.object(transaction, "parse_manifest", _manifest_once(manifest.parse_manifest)),
     ]
     with ExitStack() as stack:
@@ -113,15 +113,15 @@ def _parsed_once(name: str, parse: Callable[..., ActionBatch]) -> Callable[..., 
     return of
 
 
-def _applied_once(applied: Callable[..., replay.State]) -> Callable[..., replay.State]:
-    def of(state: replay.State, batch: ActionBatch) -> replay.State:
+def _applied_once(applied: Callable[..., snapshot.State]) -> Callable[..., snapshot.State]:
+    def of(state: snapshot.State, batch: ActionBatch) -> snapshot.State:
         tables = (state.adds, state.removes, batch.add, batch.remove)
         known = ("applied", *map(id, tables))
         if known not in _known:
             made = applied(state, batch)
             _known[known] = tables, (made.adds, made.removes)
         adds, removes = _known[known][1]
-        return replay.State(adds, removes, state.protocol, state.metadata, state.txns, state.domains)
+        return snapshot.State(adds, removes, state.protocol, state.metadata, state.txns, state.domains)
 
     return of
 

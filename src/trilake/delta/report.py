@@ -18,8 +18,7 @@ from trilake.delta.commands.optimize.bins import compaction_bins
 from trilake.delta.commands.optimize.optimize import DELETED_SHARE, OptimizeRequest
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import decoded_paths
-from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.commits import parse_rare
 from trilake.delta.protocol.features import features_of

@@ -18,8 +18,7 @@ from trilake.common.timestamps import TimestampLike, timestamp_ms
 from trilake.delta.engine import Engine
 from trilake.delta.log.descriptions import detail, history, overview, summary
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import decoded_paths
-from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
+from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot, decoded_paths
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema_edit import described_schema
 from trilake.errors import InvalidArgumentError

@@ -23,7 +23,7 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import State, empty_state
+from trilake.delta.log.snapshot import State, empty_state
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine

@@ -17,9 +17,8 @@ from tests.delta.tables import add, lines, log_of, metadata, protocol, remove, r
 from trilake.delta.log import log_compaction
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_compaction import compact_log, json_lines
-from trilake.delta.log.replay import apply, empty_state
 from trilake.delta.log.segment import commit_key, compacted_key
-from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.log.snapshot import Snapshot, apply, empty_state
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError, LogGapError, VersionNotFoundError
 from trilake.expr.terms.engine import query

@@ -15,9 +15,8 @@ from tests.delta.tables import add, lines, log_of, remove
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import NewerFiles, decoded_paths, file_keys
 from trilake.delta.log.segment import commit_key
-from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.log.snapshot import NewerFiles, Snapshot, decoded_paths, file_keys
 from trilake.delta.protocol import commits
 from trilake.delta.protocol.actions import FILE_ACTIONS, no_rows
 from trilake.errors import CorruptLogError, TrilakeError

@@ -15,7 +15,7 @@ import trilake
 from tests.delta.log.sidecar_world import ShuffledJobs
 from tests.delta.tables import add, log_of, metadata, protocol, remove
 from trilake.common.runtime import SYSTEM_RUNTIME
-from trilake.delta.log import checkpoint, replay
+from trilake.delta.log import checkpoint, snapshot
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, commit_key
@@ -37,7 +37,7 @@ def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every checkpoint is a large one, and comes in pieces of three rows."""
     monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", 0)
     monkeypatch.setattr(checkpoint, "_BATCH_ROWS", 3)
-    monkeypatch.setattr(replay, "_MANY", 0)
+    monkeypatch.setattr(snapshot, "_MANY", 0)
 
 
 def _table(name: str) -> str:

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.commit.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
-from trilake.delta.log.replay import file_keys
-from trilake.delta.log.snapshot import Head
+from trilake.delta.log.snapshot import Head, file_keys
 from trilake.delta.protocol.actions import ActionBatch, Metadata
 from trilake.delta.protocol.partitions import PartitionKeys
 from trilake.delta.protocol.property_values import DEFAULT_LEVEL, IsolationLevel

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from trilake.delta.log.replay import State
+from trilake.delta.log.snapshot import State
 from trilake.delta.protocol.actions import Protocol
 from trilake.errors import CorruptLogError, WriteFailedError
 

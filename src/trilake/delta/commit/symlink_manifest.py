@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from trilake.common.display import Displayed
 from trilake.common.progress import track
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import decoded_paths
-from trilake.delta.log.snapshot import Head, Snapshot
+from trilake.delta.log.snapshot import Head, Snapshot, decoded_paths
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.protocol.property_values import is_on

@@ -32,9 +32,8 @@ from trilake.delta.commit.conflicts import ReadAt, ReadSet, Winner, check, check
 from trilake.delta.commit.plan import CommitEvent, CommitPlan
 from trilake.delta.files.place import check_place
 from trilake.delta.log.log import DeltaLog, check_same_table
-from trilake.delta.log.replay import State, apply_rare, empty_state
 from trilake.delta.log.segment import commit_key
-from trilake.delta.log.snapshot import Head, Snapshot
+from trilake.delta.log.snapshot import Head, Snapshot, State, apply_rare, empty_state
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.iceberg import compat_versions, is_uniform

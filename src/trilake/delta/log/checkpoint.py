@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from trilake.delta.log.checkpoint_selection import Selected, Selection, batches, select
 from trilake.delta.log.checkpoint_stats import stats_json
-from trilake.delta.log.replay import State, apply, empty_state, refuse_keys_twice
 from trilake.delta.log.segment import SIDECARS, LogSegment
+from trilake.delta.log.snapshot import State, apply, empty_state, refuse_keys_twice
 from trilake.delta.protocol.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, no_rows
 from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError

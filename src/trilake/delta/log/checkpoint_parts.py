@@ -23,9 +23,8 @@ from trilake.delta.log.checkpoint import FILE_BYTES, checkpoint_pieces
 from trilake.delta.log.checkpoint_stats import StatsParser, parse_partition_values, partition_type
 from trilake.delta.log.live_files import live_files
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.segment import LARGE_FILES, LogSegment
-from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
+from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot, decoded_paths
 from trilake.delta.protocol.actions import ADD, REMOVE, Metadata
 from trilake.errors import InvalidArgumentError, ObjectExistsError, ObjectNotFoundError
 from trilake.expr.terms.engine import Query

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import State, apply_rare, empty_state
 from trilake.delta.log.segment import checksum_key
-from trilake.delta.log.snapshot import Head, Snapshot
+from trilake.delta.log.snapshot import Head, Snapshot, State, apply_rare, empty_state
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
 from trilake.errors import CorruptLogError, ObjectExistsError, ObjectNotFoundError
 from trilake.storage.base import Store

@@ -15,8 +15,7 @@ import pyarrow as pa
 from trilake.delta.log.checkpoint import checkpoint_pieces
 from trilake.delta.log.checkpoint_selection import Selection
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import any_twice, hashes, one_spelling
-from trilake.delta.log.snapshot import PendingSnapshot
+from trilake.delta.log.snapshot import PendingSnapshot, any_twice, hashes, one_spelling
 
 
 class MaybeTwiceError(Exception):

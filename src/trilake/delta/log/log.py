@@ -1,7 +1,7 @@
 """``DeltaLog``: the log of one table, read through a :class:`~trilake.storage.Store`.
 
 The life of a read: ``_last_checkpoint`` (a hint) -> one listing -> :func:`~trilake.delta.log.segment.choose_segment` ->
-checkpoint as Arrow -> commits parsed together -> :func:`~trilake.delta.log.replay.apply`.  Updating an old snapshot
+checkpoint as Arrow -> commits parsed together -> :func:`~trilake.delta.log.snapshot.apply`.  Updating an old snapshot
 starts at its version and replays only new commits.  An append needs no files: it reads only the :class:`Head`, at a
 cost that does not depend on the number of files.
 """
@@ -30,7 +30,6 @@ from trilake.delta.log.commit_times import (
     too_old,
 )
 from trilake.delta.log.last_checkpoint import CheckpointHint
-from trilake.delta.log.replay import NewerFiles, State, apply, apply_rare, refuse_paths_twice, unreconciled
 from trilake.delta.log.segment import (
     LAST_CHECKPOINT,
     LOG,
@@ -46,7 +45,19 @@ from trilake.delta.log.segment import (
     settled_segment,
     sort_listing,
 )
-from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot, check_complete, check_readable_head
+from trilake.delta.log.snapshot import (
+    Head,
+    NewerFiles,
+    PendingSnapshot,
+    Snapshot,
+    State,
+    apply,
+    apply_rare,
+    check_complete,
+    check_readable_head,
+    refuse_paths_twice,
+    unreconciled,
+)
 from trilake.delta.protocol.actions import ActionBatch, Metadata
 from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.errors import (

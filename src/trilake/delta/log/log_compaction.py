@@ -15,8 +15,8 @@ import orjson
 import pyarrow as pa
 
 from trilake.delta.log.log import DeltaLog, check_same_file
-from trilake.delta.log.replay import apply, empty_state
 from trilake.delta.log.segment import compacted_key
+from trilake.delta.log.snapshot import apply, empty_state
 from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch
 from trilake.errors import InvalidArgumentError, ObjectExistsError, VersionNotFoundError
 from trilake.expr.terms.engine import Query
@@ -77,7 +77,7 @@ def json_lines(kind: str, files: pa.Table, query: Query) -> list[str]:
     """File actions of one kind as the lines of a commit; null fields are left out.
 
     >>> from trilake.delta.engine import Engine
-    >>> from trilake.delta.log.replay import empty_state
+    >>> from trilake.delta.log.snapshot import empty_state
     >>> json_lines("add", empty_state().adds, Engine().query)
     []
     """

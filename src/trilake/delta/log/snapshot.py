@@ -1,21 +1,359 @@
-"""A table at one version: without files, with files, or with a checkpoint whose files are read lazily."""
+"""A table at one version, and action reconciliation, which computes it: a pure function over columns.
+
+Protocol: *Action Reconciliation*.  The newest action for each logical file, identified by path and deletion-vector id,
+wins; so do the newest ``protocol`` and ``metaData``, the newest ``txn`` of each application, and the newest
+``domainMetadata`` of each domain.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
+from urllib.parse import unquote
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trilake.delta.engine import Engine
-from trilake.delta.log.replay import NewerFiles, State, apply, empty_state
 from trilake.delta.log.segment import LogSegment
-from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
+from trilake.delta.protocol.actions import (
+    FILE_ACTIONS,
+    ActionBatch,
+    Metadata,
+    Protocol,
+    as_numpy,
+    int64_array,
+    no_rows,
+    string_scalar,
+)
 from trilake.delta.protocol.column_mapping import check_mode
 from trilake.delta.protocol.features import check_mapping_listed, check_readable
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
-from trilake.errors import MissingMetadataError
+from trilake.errors import CorruptLogError, MissingMetadataError
+from trilake.expr.terms.engine import Query
+
+
+@dataclass(frozen=True)
+class State:
+    """The content of a snapshot.
+
+    ``adds`` and ``removes`` have the fields of the actions.  ``removes`` holds the tombstones of the commits after the
+    checkpoint; those in the checkpoint are read on demand.
+    """
+
+    adds: pa.Table
+    removes: pa.Table
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    txns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+_NOTHING, _NUL, _AT = string_scalar(""), string_scalar("\x00"), string_scalar("@")
+#: Above this many keys, compare hashes, which take a tenth of the memory.
+_MANY = 100_000
+_KEY_FIELDS = ["path", "deletionVector"]
+_KEYS = pa.schema([("v", pa.int64()), ("k", pa.string())])
+#: Computes the keys of file actions.
+KeysOf = Callable[[pa.Table], pa.ChunkedArray]
+#: The values of hexadecimal digits; 255 for any other byte.
+_DIGITS = np.full(256, 255, np.uint8)
+_DIGITS[np.frombuffer(b"0123456789abcdefABCDEF", np.uint8)] = [*range(16), *range(10, 16)]
+_ABSOLUTE = r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:)"
+
+
+_NO_ADDS, _NO_REMOVES = (no_rows(pa.schema(list(FILE_ACTIONS[kind]))) for kind in ("add", "remove"))
+
+
+def empty_state() -> State:
+    """The state before version 0."""
+    return State(_NO_ADDS, _NO_REMOVES)
+
+
+def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Decode ``path`` fields of actions: URI-decoded exactly once, ``+`` taken literally.
+
+    Raises ``CorruptLogError`` for a path that is not UTF-8 after decoding.
+    """
+    if not _holds(paths, b"%"):
+        return paths
+    decoded = pa.chunked_array(map(_decoded, paths.chunks), pa.string())
+    try:
+        decoded.validate(full=True)
+    except pa.ArrowInvalid as e:
+        raise CorruptLogError(
+            f"the path of a file cannot be decoded: {e}",
+            help="restore the log from a copy, or read an older version",
+        ) from e
+    return decoded
+
+
+def _decoded(strings: pa.StringArray) -> pa.StringArray:
+    """Strings with ``%XX`` decoded; other percent signs stay."""
+    if not len(strings):
+        return strings
+    _, ends, data = strings.buffers()
+    offsets = np.frombuffer(ends, np.int32)[strings.offset : strings.offset + len(strings) + 1]
+    old = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]].copy()
+    offsets = offsets - offsets[0]
+    begins = np.zeros(len(old) + 1, bool)
+    begins[offsets] = True
+    escapes = np.flatnonzero(old[:-2] == ord("%"))
+    high, low = _DIGITS[old[escapes + 1]], _DIGITS[old[escapes + 2]]
+    whole = ((high | low) < 16) & ~(begins[escapes + 1] | begins[escapes + 2])
+    if not whole.all():
+        escapes, high, low = escapes[whole], high[whole], low[whole]
+    old[escapes] = high << 4 | low
+    keep = np.ones(len(old), bool)
+    keep[escapes + 1] = keep[escapes + 2] = False
+    shorter = offsets - 2 * np.searchsorted(escapes, offsets).astype(np.int32)
+    decoded = pa.StringArray.from_buffers(len(strings), pa.py_buffer(shorter), pa.py_buffer(old[keep]))
+    return pc.if_else(strings.is_valid(), decoded, None) if strings.null_count else decoded
+
+
+def _holds(strings: pa.ChunkedArray, character: bytes) -> bool:
+    """Whether a string contains an ASCII character; bytes under nulls count too."""
+    for chunk in strings.chunks:
+        if len(chunk):
+            _, ends, data = chunk.buffers()
+            at = np.frombuffer(ends, np.int32)[chunk.offset :]
+            if data is not None and (np.frombuffer(data, np.uint8)[at[0] : at[len(chunk)]] == ord(character)).any():
+                return True
+    return False
+
+
+def any_absolute(paths: pa.ChunkedArray) -> bool:
+    """Whether a decoded path is absolute."""
+    if pc.any(pc.starts_with(paths, "/")).as_py():
+        return True
+    return _holds(paths, b":") and bool(pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py())
+
+
+def file_keys(actions: pa.Table) -> pa.ChunkedArray:
+    """The primary key of each file action as one string: canonical path, and the deletion vector's id if any."""
+    path = decoded_paths(actions["path"])
+    if _holds(path, b":") and pc.any(pc.starts_with(path, "file:")).as_py():
+        # file:/x, file:///x and /x are the same file.
+        path = pc.replace_substring_regex(path, r"^file:(?://)?/", "/")
+    dv = actions["deletionVector"]
+    if dv.null_count == len(dv):
+        return path
+    return pc.binary_join_element_wise(path, pc.fill_null(vector_ids(dv), _NOTHING), _NUL)
+
+
+def vector_ids(dv: pa.ChunkedArray) -> pa.ChunkedArray:
+    """``deletionVector.uniqueId``: storage type and path, and ``@offset`` if there is one; null without a vector."""
+    kind, path = pc.struct_field(dv, "storageType"), pc.struct_field(dv, "pathOrInlineDv")
+    offset = pc.struct_field(dv, "offset")
+    suffix = pc.fill_null(pc.binary_join_element_wise(_AT, offset.cast(pa.string()), _NOTHING), _NOTHING)
+    return pc.binary_join_element_wise(kind, path, suffix, _NOTHING)
+
+
+def unreconciled(batch: ActionBatch, versions: Sequence[int]) -> set[int]:
+    """The versions whose actions are not reconciled: two for one file, or two of a kind that allows one."""
+    if not versions:
+        return set()
+    out: set[int] = set()
+    version_array = pa.array(sorted(versions), pa.int64())
+    parts = [t.filter(pc.is_in(t["version"], version_array)) for t in (batch.add, batch.remove)]
+    tables = [pa.table({"v": t["version"], "k": _plain_keys(t)}) for t in parts if t.num_rows]
+    keys = pa.concat_tables([no_rows(_KEYS), *tables])
+    counts = keys.group_by(["v", "k"]).aggregate([([], "count_all")])
+    out |= set(counts.filter(pc.greater(counts["count_all"], 1))["v"].to_pylist())
+    names = {"protocol": None, "metaData": None, "txn": "appId", "domainMetadata": "domain"}
+    rare_keys: set[tuple[int, str, str]] = set()
+    for version, name, data in batch.rare:
+        if version in versions and name in names:
+            field = names[name]
+            key = (version, name, "" if field is None else str(data.get(field)))
+            if key in rare_keys:
+                out.add(version)
+            rare_keys.add(key)
+    return out
+
+
+def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
+    """Raise ``CorruptLogError`` if a file is live twice: with and without a vector, with two vectors, or under two
+    spellings of its path.
+
+    Replay keeps one action per key.  A checkpoint is not replayed; :func:`refuse_keys_twice` checks it.
+    """
+    vectors = adds["deletionVector"]
+    paths = None
+    if vectors.null_count < len(vectors):
+        paths = one_spelling(adds, uri)
+        with_vector = paths.filter(vectors.is_valid())
+        # Only files with a vector can be duplicates, and they are few.
+        suspects = paths.filter(pc.is_in(paths, with_vector.unique()))
+        refuse_twice(suspects, uri, version)
+    if any_absolute(adds["path"]):
+        refuse_twice(paths if paths is not None else one_spelling(adds, uri), uri, version)
+
+
+def refuse_keys_twice(adds: pa.Table, file: str, version: int, query: Query) -> None:
+    """Raise ``CorruptLogError`` if a checkpoint has two ``add`` actions for one file."""
+    keys = file_keys(adds)
+    if len(keys) > _MANY and not any_twice(hashes(keys, query)):
+        return
+    if len(pc.unique(keys)) < len(keys):
+        refuse_twice(decoded_paths(adds["path"]), file, version)
+
+
+def hashes(strings: pa.ChunkedArray, query: Query) -> npt.NDArray[np.uint64]:
+    """A 64-bit hash of each string."""
+    hashed = query("select hash(k) as h from t", t=pa.table({"k": strings}))["h"]
+    return np.concatenate([np.empty(0, np.uint64), *(c.to_numpy() for c in hashed.chunks)])
+
+
+def any_twice(numbers: npt.NDArray[np.uint64]) -> bool:
+    """Whether a number occurs more than once; sorts them in place."""
+    numbers.sort()
+    return bool((numbers[1:] == numbers[:-1]).any())
+
+
+def one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
+    """Decoded paths of files, relative to the table at ``uri`` if they lie below it."""
+    paths = decoded_paths(adds["path"])
+    if any_absolute(paths):
+        paths = pc.replace_substring_regex(paths, r"^file:(?://)?/", "/")
+        root = re.sub(r"^file:(?://)?/", "/", unquote(uri)).rstrip("/") + "/"
+        inside = pc.starts_with(paths, root)
+        paths = pc.if_else(inside, pc.utf8_slice_codeunits(paths, len(root)), paths)
+    return paths
+
+
+def refuse_twice(paths: pa.ChunkedArray, uri: str, version: int) -> None:
+    """Raise ``CorruptLogError`` if a path of a live file occurs twice."""
+    counts = pc.value_counts(paths)
+    twice = np.flatnonzero(as_numpy(counts.field("counts")) > 1)
+    if twice.size:
+        raise twice_error(counts.field("values")[int(twice[0])].as_py(), uri, version)
+
+
+def twice_error(path: str, uri: str, version: int) -> CorruptLogError:
+    """The error for a file that is live twice."""
+    return CorruptLogError(
+        f"a file is in the table twice, so its rows would be read twice: {path!r}",
+        help="restore the log from a copy, or read an older version",
+        file=uri,
+        version=version,
+    )
+
+
+def _plain_keys(actions: pa.Table) -> pa.ChunkedArray:
+    """Keys that are comparable between tables with and without deletion vectors."""
+    keys = file_keys(actions)
+    dv = actions["deletionVector"]
+    return pc.binary_join_element_wise(keys, _NOTHING, _NUL) if dv.null_count == len(dv) else keys
+
+
+def apply(state: State, batch: ActionBatch) -> State:
+    """The state after the actions of ``batch``, which are in log order."""
+    return apply_rare(_apply_files(state, batch), batch)
+
+
+def apply_rare(state: State, batch: ActionBatch) -> State:
+    """The state after the actions of ``batch`` that are not file actions."""
+    return replace(state, **_apply_rare(state, batch)) if batch.rare else state
+
+
+def _apply_files(state: State, batch: ActionBatch) -> State:
+    adds, removes = batch.add, batch.remove
+    if not adds.num_rows and not removes.num_rows:
+        return state
+    vectors = any(map(_has_vectors, (state.adds, state.removes, adds, removes)))
+    keys_of = _plain_keys if vectors else file_keys
+    add_keys, remove_keys = keys_of(adds), keys_of(removes)
+    keys = pa.chunked_array([*add_keys.chunks, *remove_keys.chunks], pa.string())
+    newest_keys, winners = _newest(
+        keys, pa.chunked_array([*adds["order"].chunks, *removes["order"].chunks], pa.int64())
+    )
+    if len(winners) < len(keys):
+        adds, removes = (t.filter(pc.is_in(t["order"], winners)) for t in (adds, removes))
+    new_adds, new_removes = (t.drop_columns(["version", "order"]) for t in (adds, removes))
+    return replace(
+        state,
+        adds=pa.concat_tables([_without(state.adds, newest_keys, keys_of), new_adds]),
+        removes=pa.concat_tables([_without(state.removes, newest_keys, keys_of), new_removes]),
+    )
+
+
+def _newest(keys: pa.ChunkedArray, orders: pa.ChunkedArray) -> tuple[pa.Array, pa.Int64Array]:
+    codes = keys.dictionary_encode()
+    code = np.concatenate([as_numpy(c.indices) for c in codes.chunks])
+    order = np.concatenate([as_numpy(c) for c in orders.chunks])
+    unique = codes.chunk(0).dictionary  # all chunks share it
+    newest = np.full(len(unique), -1, np.int64)
+    np.maximum.at(newest, code, order)
+    return unique, int64_array(newest)
+
+
+def _without(files: pa.Table, keys: pa.Array, keys_of: KeysOf) -> pa.Table:
+    """``files`` without those whose key, by ``keys_of``, is in ``keys``."""
+    if not files.num_rows or not len(keys):
+        return files
+    is_dropped = pc.is_in(keys_of(files), keys)
+    return files.filter(pc.invert(is_dropped)) if pc.any(is_dropped).as_py() else files
+
+
+class NewerFiles:
+    """The files that newer actions refer to; these actions replace older ones."""
+
+    def __init__(self, *newer: pa.Table) -> None:
+        self._newer = [t.select(_KEY_FIELDS) for t in newer]  # sent to Spark tasks
+
+    def without_newer(self, files: pa.Table) -> pa.Table:
+        """``files`` without those that newer actions touch."""
+        if self._vectors or _has_vectors(files):
+            return _without(files, self._plain, _plain_keys)
+        return _without(files, self._paths, file_keys)
+
+    @cached_property
+    def _vectors(self) -> bool:
+        return any(map(_has_vectors, self._newer))
+
+    @cached_property
+    def _plain(self) -> pa.Array:
+        return self._keys(_plain_keys)
+
+    @cached_property
+    def _paths(self) -> pa.Array:
+        return self._keys(file_keys)
+
+    def _keys(self, keys_of: KeysOf) -> pa.Array:
+        return pc.unique(pa.chunked_array([c for t in self._newer for c in keys_of(t).chunks], pa.string()))
+
+
+def _has_vectors(files: pa.Table) -> bool:
+    return bool(files["deletionVector"].null_count < files.num_rows)
+
+
+def _apply_rare(state: State, batch: ActionBatch) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    txns, domains = dict(state.txns), dict(state.domains)
+    for version, name, data in batch.rare:
+        if name == "protocol":
+            out["protocol"] = Protocol.from_json(data, version=version)
+        elif name == "metaData":
+            out["metadata"] = Metadata.from_json(data, version=version)
+        elif name == "txn":
+            txns[str(data.get("appId"))] = data
+        elif name == "domainMetadata":
+            domain = str(data.get("domain"))
+            if data.get("removed"):
+                domains.pop(domain, None)
+            else:
+                domains[domain] = data
+    return out | {"txns": txns, "domains": domains}
+
+
+# --- A version: without files, with files, or with a checkpoint whose files are read lazily ---------------------------
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 
 from trilake.common.timestamps import timestamp_ms
 from trilake.delta.log.log import BEFORE, DeltaLog
-from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.snapshot import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch, Metadata
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.property_values import is_on

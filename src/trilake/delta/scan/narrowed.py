@@ -21,8 +21,16 @@ from trilake.delta.log.checkpoint import Choice, Share, checkpoint_actions, comp
 from trilake.delta.log.checkpoint_selection import Bits, GroupBounds, Leaf, Selection, has_leaf
 from trilake.delta.log.live_files import MaybeTwiceError, live_files
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import NewerFiles, any_twice, empty_state, hashes, one_spelling
-from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
+from trilake.delta.log.snapshot import (
+    Head,
+    NewerFiles,
+    PendingSnapshot,
+    Snapshot,
+    any_twice,
+    empty_state,
+    hashes,
+    one_spelling,
+)
 from trilake.delta.scan.checkpoint_filter import CheckpointFilter
 from trilake.delta.scan.scan import skip_files, stated_rows
 from trilake.delta.scan.statistics import record_counts

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from trilake.delta.log.replay import decoded_paths
-from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.storage import is_absolute
 from trilake.storage.base import Store
 

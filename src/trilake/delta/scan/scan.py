@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from trilake.common.text import columns_help
 from trilake.delta.engine import Engine
-from trilake.delta.log.replay import decoded_paths
-from trilake.delta.log.snapshot import Head, Snapshot
+from trilake.delta.log.snapshot import Head, Snapshot, decoded_paths
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.snapshot import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol, empty_actions
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.features import check_readable

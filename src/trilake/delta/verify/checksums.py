@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.log.checksum import VersionChecksum, differences_of
-from trilake.delta.log.replay import State, apply_rare
+from trilake.delta.log.snapshot import State, apply_rare
 from trilake.delta.protocol.actions import EMPTY_BATCH
 from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.states import action_keys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from trilake.delta.log.replay import apply, empty_state
+from trilake.delta.log.snapshot import apply, empty_state
 from trilake.delta.protocol.commits import parse_commits
 from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.states import differences

@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from trilake.delta.engine import Engine
 from trilake.delta.log.checkpoint import read_checkpoint, read_checkpoint_tombstones
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import State, apply, decoded_paths, empty_state
 from trilake.delta.log.segment import LogListing, LogSegment, choose_segment
-from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.log.snapshot import Snapshot, State, apply, decoded_paths, empty_state
 from trilake.delta.protocol.actions import EMPTY_BATCH, ActionBatch
 from trilake.delta.protocol.commits import parse_commits
 from trilake.errors import TableNotFoundError, TrilakeError, UnsupportedProtocolError, VersionNotFoundError

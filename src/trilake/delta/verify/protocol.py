@@ -9,8 +9,8 @@ from collections.abc import Generator
 import pyarrow.compute as pc
 
 from trilake.delta.log.commit_times import in_commit_timestamps_from
-from trilake.delta.log.replay import one_spelling
 from trilake.delta.log.segment import may_name_sidecars
+from trilake.delta.log.snapshot import one_spelling
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID
 from trilake.delta.protocol.features import REGISTRY, has_feature, required
 from trilake.delta.protocol.schema import StructField

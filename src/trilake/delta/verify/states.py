@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.log.replay import State, decoded_paths, vector_ids
+from trilake.delta.log.snapshot import State, decoded_paths, vector_ids
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.scan.statistics import record_counts

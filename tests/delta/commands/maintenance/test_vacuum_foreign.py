@@ -19,8 +19,8 @@ from trilake.delta.commands.maintenance.vacuum import LAST_VACUUM, vacuum
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.segment import commit_key
+from trilake.delta.log.snapshot import decoded_paths
 from trilake.delta.protocol.deletion_vectors import z85_encode
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine

@@ -27,8 +27,7 @@ from trilake.delta.commands.optimize.run import RewriteRequest, rewrite
 from trilake.delta.commands.rows.row_changes import Runner
 from trilake.delta.log import clustering
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import State
-from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.log.snapshot import Snapshot, State
 from trilake.delta.metadata.schema_changes import MetadataChange
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
 from trilake.delta.protocol.feature import Feature, FeatureRemoval, Numbers, Past, Trace

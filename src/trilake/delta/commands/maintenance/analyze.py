@@ -19,8 +19,7 @@ from trilake.delta.commit.plan import CommitPlan, add_action
 from trilake.delta.commit.transaction import commit
 from trilake.delta.files.file_statistics import RowStatistics, StatisticsPlan
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import decoded_paths
-from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.delta.protocol.column_mapping import physical_schema, to_physical
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.schema import StructType

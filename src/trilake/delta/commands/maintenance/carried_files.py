@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from trilake.delta.commands.maintenance.vacuum_files import vector_files
 from trilake.delta.commands.maintenance.vacuum_listing import list_files
 from trilake.delta.commands.rows.row_changes import Runner
-from trilake.delta.log.replay import decoded_paths, file_keys, vector_ids
+from trilake.delta.log.snapshot import decoded_paths, file_keys, vector_ids
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.identity import identity_columns, updated_schema
 from trilake.delta.scan.read import locate

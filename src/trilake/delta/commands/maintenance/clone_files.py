@@ -25,8 +25,7 @@ from trilake.delta.commands.rows.row_changes import Runner
 from trilake.delta.commit.plan import add_action
 from trilake.delta.files.file_plan import encode_path
 from trilake.delta.files.place import COPY_MARK
-from trilake.delta.log.replay import decoded_paths
-from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor, z85_encode
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.scan.read import locate

@@ -11,7 +11,7 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.snapshot import decoded_paths
 from trilake.delta.protocol.features import check_writable
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.files.place import OWN_NAME
-from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.snapshot import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch
 from trilake.delta.protocol.deletion_vectors import z85_decode
 from trilake.delta.protocol.partitions import hive_directory

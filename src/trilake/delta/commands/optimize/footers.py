@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 
 from trilake.delta.commands.optimize.bins import Numbers, has_vector
 from trilake.delta.commands.rows.row_changes import row_columns
-from trilake.delta.log.replay import decoded_paths
-from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.delta.protocol.column_mapping import max_column_id
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType
 from trilake.delta.protocol.schema_edit import nested_fields

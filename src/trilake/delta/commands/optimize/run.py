@@ -40,8 +40,7 @@ from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.file_statistics import type_at
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import file_keys
-from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.log.snapshot import Snapshot, file_keys
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import MODE
 from trilake.delta.protocol.iceberg import writes_partition_columns

@@ -35,8 +35,7 @@ from trilake.delta.files.place import check_place
 from trilake.delta.files.write_files import TaskWriter, write_files
 from trilake.delta.log.clustering import DOMAIN, clustering_columns
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import empty_state
-from trilake.delta.log.snapshot import Head, Snapshot
+from trilake.delta.log.snapshot import Head, Snapshot, empty_state
 from trilake.delta.metadata.write_schema import (
     check_partitioning,
     check_partitions_given,

@@ -33,9 +33,16 @@ from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.commit_times import in_commit_timestamps_from
 from trilake.delta.log.live_files import MaybeTwiceError
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import NewerFiles, any_absolute, any_twice, decoded_paths, hashes, one_spelling
 from trilake.delta.log.segment import SIDECARS, commit_key
-from trilake.delta.log.snapshot import PendingSnapshot
+from trilake.delta.log.snapshot import (
+    NewerFiles,
+    PendingSnapshot,
+    any_absolute,
+    any_twice,
+    decoded_paths,
+    hashes,
+    one_spelling,
+)
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError
 from trilake.expr.terms.engine import Query
 from trilake.storage.base import Store

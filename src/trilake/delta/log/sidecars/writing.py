@@ -16,10 +16,9 @@ from trilake.delta.log.checkpoint import FILE_BYTES, KEY_FIELDS, Share, checkpoi
 from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, Unexpired, file_schema
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import NewerFiles, one_spelling, refuse_twice, twice_error
 from trilake.delta.log.segment import SIDECARS
 from trilake.delta.log.sidecars.reuse import PathBounds, Reuse, Sidecar, again, is_ours, layout_of
-from trilake.delta.log.snapshot import PendingSnapshot
+from trilake.delta.log.snapshot import NewerFiles, PendingSnapshot, one_spelling, refuse_twice, twice_error
 from trilake.errors import TrilakeError
 from trilake.expr.terms.engine import Query
 from trilake.storage.base import Store

@@ -23,8 +23,7 @@ from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.log.checksum import read_checksum
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import empty_state, file_keys
-from trilake.delta.log.snapshot import PendingSnapshot
+from trilake.delta.log.snapshot import PendingSnapshot, empty_state, file_keys
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema_edit import nested_fields

@@ -55,9 +55,8 @@ from trilake.delta.commands.rows.row_changes import run_here
 from trilake.delta.commit.symlink_manifest import format_path
 from trilake.delta.log.checkpoint import Share, checkpoint_actions, compare, shares
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import NewerFiles
 from trilake.delta.log.segment import LOG
-from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
+from trilake.delta.log.snapshot import NewerFiles, PendingSnapshot, Snapshot
 from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.large_tables import by_jobs
 from trilake.spark.session.runner import map_rows, task_rows
