@@ -11,8 +11,7 @@ from pathlib import Path
 import trilake
 from bench.harness import Benchmark, Contender, data
 from bench.tables.delta import scratch
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit
+from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.storage import open_store

@@ -14,8 +14,7 @@ from tests.simulation.store import SimStore
 from tests.simulation.world import Actor, Outcome, Violation, World
 from trilake.common.runtime import Runtime
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit
+from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.engine import Engine
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key

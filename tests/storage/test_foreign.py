@@ -14,8 +14,7 @@ import pytest
 import trilake
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.maintenance.clone import clone
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit
+from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.schema import from_arrow

@@ -19,7 +19,7 @@ from trilake.storage.base import Store
 from trilake.table.data_files import FileFormat
 from trilake.table.registry import FormatRow
 
-#: A post-commit hook: called with a :class:`~trilake.delta.commit.plan.CommitEvent`; returns the snapshot of the
+#: A post-commit hook: called with a :class:`~trilake.delta.commit.transaction.CommitEvent`; returns the snapshot of the
 #: version if it computed one.
 CommitHook = Callable[[Any], Any]
 

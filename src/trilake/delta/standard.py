@@ -17,7 +17,7 @@ from trilake.table.registry import data_file_rows
 
 if TYPE_CHECKING:
     from trilake.delta.commands.optimize.auto_compact import AutoCompaction
-    from trilake.delta.commit.plan import CommitEvent
+    from trilake.delta.commit.transaction import CommitEvent
     from trilake.delta.log.snapshot import Snapshot
     from trilake.storage.base import Store
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from trilake.delta.commit.plan import add_action, add_actions
+from trilake.delta.commit.transaction import add_action, add_actions
 from trilake.delta.table import ArrowDeltaTable
 
 _VALUES: dict[str, Any] = {

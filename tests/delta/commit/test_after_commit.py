@@ -11,7 +11,7 @@ from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from tests.runtimes import runtime_in_ms
 from trilake.common.runtime import Runtime
 from trilake.delta.commit.after_commit import CHECKSUMS, COMPACTION_INTERVAL, maintain_log
-from trilake.delta.commit.plan import CommitEvent, CommitPlan
+from trilake.delta.commit.transaction import CommitEvent, CommitPlan
 from trilake.delta.log.checkpoint_writer import PART_SIZE
 from trilake.delta.log.checksum import differences, read_checksum
 from trilake.delta.log.log import DeltaLog

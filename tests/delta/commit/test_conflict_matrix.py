@@ -10,8 +10,7 @@ import pytest
 
 from tests.delta.tables import add, log_of, metadata, protocol
 from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet, Winner, check
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol

@@ -20,8 +20,7 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit
+from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import State, empty_state
 from trilake.delta.protocol import in_commit_timestamps

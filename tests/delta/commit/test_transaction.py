@@ -19,8 +19,7 @@ from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WriteResult, write_arrow
 from trilake.delta.commit.conflicts import ReadSet, Winner, check
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit
+from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.commits import parse_commits

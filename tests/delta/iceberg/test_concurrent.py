@@ -12,8 +12,7 @@ import pytest
 
 import trilake
 from tests.fault_store import FaultStore
-from trilake.delta.commit.plan import CommitEvent, CommitPlan
-from trilake.delta.commit.transaction import commit
+from trilake.delta.commit.transaction import CommitEvent, CommitPlan, commit
 from trilake.delta.iceberg import hook
 from trilake.delta.iceberg import sync as syncing
 from trilake.delta.iceberg.avro import File

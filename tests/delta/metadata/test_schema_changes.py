@@ -13,8 +13,7 @@ import pytest
 import trilake
 from tests.delta.commands.alter.alter_case import MAPPED, Case
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit
+from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata import schema_changes as alter

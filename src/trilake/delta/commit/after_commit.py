@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from trilake.common.runtime import Runtime
 from trilake.delta.commit import symlink_manifest
-from trilake.delta.commit.plan import CommitEvent
+from trilake.delta.commit.transaction import CommitEvent
 from trilake.delta.log import checksum
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog

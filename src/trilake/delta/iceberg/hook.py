@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from trilake.common.extras import missing
-from trilake.delta.commit.plan import CommitEvent
+from trilake.delta.commit.transaction import CommitEvent
 
 _log = logging.getLogger("trilake.delta")
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadataV2
 
 from trilake.common.runtime import Runtime
-from trilake.delta.commit.plan import CommitEvent
+from trilake.delta.commit.transaction import CommitEvent
 from trilake.delta.iceberg import avro
 from trilake.delta.iceberg.avro import DamagedFileError
 from trilake.delta.iceberg.data_files import (

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from trilake.common.text import format_time, plain, plural
 from trilake.delta.commands.maintenance.analyze import compute_statistics
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.engine import Engine
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog

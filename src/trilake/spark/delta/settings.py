@@ -27,7 +27,7 @@ from trilake.spark.session.internals import java_session
 from trilake.storage.base import Store
 
 if TYPE_CHECKING:
-    from trilake.delta.commit.plan import CommitEvent
+    from trilake.delta.commit.transaction import CommitEvent
 
 _log = logging.getLogger("trilake.spark")
 

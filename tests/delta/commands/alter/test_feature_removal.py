@@ -19,8 +19,7 @@ from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.alter.feature_removal import history_trace, oldest_version, removable
 from trilake.delta.commands.rows.row_changes import run_here
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit
+from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog

@@ -18,8 +18,7 @@ import trilake
 from tests.delta.commands.optimize.optimize_tables import VECTORS, actions, append, ids, new_uri, opened, small_files
 from trilake.common.progress import progress
 from trilake.delta.commands.optimize.bins import packed
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.errors import CorruptFileError, InvalidArgumentError, MissingFileError, TrilakeError
 from trilake.storage import open_store
 

@@ -14,8 +14,7 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
 from trilake.delta.commands.rows.row_changes import run_here
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.errors import ConcurrentDeleteReadError, ConflictError, CorruptFileError

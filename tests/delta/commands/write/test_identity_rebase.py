@@ -87,8 +87,7 @@ def test_another_change_of_the_metadata_is_still_a_conflict() -> None:
             log = DeltaLog(inner, standard_engine())
             changed = replace(log.snapshot().metadata, configuration={"a": "b"})
             from trilake.delta.commit.conflicts import ReadSet
-            from trilake.delta.commit.plan import CommitPlan
-            from trilake.delta.commit.transaction import commit
+            from trilake.delta.commit.transaction import CommitPlan, commit
 
             commit(log, log.snapshot(), CommitPlan("SET", {}, [], metadata=changed, read=ReadSet()))
 

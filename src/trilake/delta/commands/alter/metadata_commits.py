@@ -21,8 +21,7 @@ from trilake.delta.commands.alter import feature_removal
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit
+from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.metadata import property_changes as alter_properties

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from trilake.common.display import Displayed
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan, add_action
-from trilake.delta.commit.transaction import commit
+from trilake.delta.commit.transaction import CommitPlan, add_action, commit
 from trilake.delta.files.file_statistics import RowStatistics, StatisticsPlan
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, decoded_paths

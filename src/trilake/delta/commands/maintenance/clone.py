@@ -27,9 +27,8 @@ from trilake.delta.commands.maintenance.restore import PROTECTED_BEFORE
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.symlink_manifest import format_path
-from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.engine import Engine
 from trilake.delta.files.place import check_place
 from trilake.delta.log.clustering import DOMAIN

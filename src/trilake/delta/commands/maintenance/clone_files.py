@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from trilake.common.progress import progress
 from trilake.delta.commands.maintenance.vacuum_listing import list_files
 from trilake.delta.commands.rows.row_changes import Runner
-from trilake.delta.commit.plan import add_action
+from trilake.delta.commit.transaction import add_action
 from trilake.delta.files.file_plan import encode_path
 from trilake.delta.files.place import COPY_MARK
 from trilake.delta.log.snapshot import Snapshot, decoded_paths

@@ -32,8 +32,7 @@ from trilake.delta.commands.maintenance.vacuum_files import nested_tables
 from trilake.delta.commands.maintenance.vacuum_listing import list_files
 from trilake.delta.commands.rows.removal import add_with_vector
 from trilake.delta.commands.rows.row_changes import Runner, run_here
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit
+from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import encode_path
 from trilake.delta.files.place import check_place

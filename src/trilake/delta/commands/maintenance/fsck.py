@@ -8,8 +8,7 @@ import pyarrow.compute as pc
 from trilake.delta.commands.maintenance.carried_files import missing_files
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import decoded_paths
 from trilake.delta.protocol.features import check_writable

@@ -25,8 +25,7 @@ from trilake.delta.commands.maintenance.carried_files import (
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan, add_actions
-from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.commit.transaction import CommitPlan, add_actions, commit, remove_action
 from trilake.delta.log.clustering import DOMAIN
 from trilake.delta.log.commit_times import timestamp_string
 from trilake.delta.log.log import DeltaLog

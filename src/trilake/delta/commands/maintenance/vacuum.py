@@ -55,8 +55,7 @@ from trilake.delta.commands.maintenance.vacuum_listing import (
 )
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit
+from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LOG, LogSegment, commit_key
 from trilake.delta.log.snapshot import Head, Snapshot

@@ -19,7 +19,7 @@ from trilake.common.runtime import Runtime
 from trilake.delta.commands.optimize.bins import Numbers, partition_keys, sizes_of
 from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
 from trilake.delta.commands.rows.row_changes import Runner, run_here
-from trilake.delta.commit.plan import CommitEvent
+from trilake.delta.commit.transaction import CommitEvent
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata

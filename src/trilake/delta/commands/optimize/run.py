@@ -35,8 +35,7 @@ from trilake.delta.commands.rows.row_changes import (
 )
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.file_statistics import type_at
 from trilake.delta.log.log import DeltaLog

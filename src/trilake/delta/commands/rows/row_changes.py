@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from trilake.common.runtime import Runtime
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import Committed, commit
+from trilake.delta.commit.transaction import CommitPlan, Committed, commit
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles, not_written
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog

@@ -16,8 +16,7 @@ import pyarrow as pa
 from trilake.common.display import Displayed
 from trilake.common.runtime import Runtime
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import check_provider
 from trilake.delta.files.place import check_place

@@ -17,8 +17,7 @@ from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import check_removable
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet
-from trilake.delta.commit.plan import CommitPlan, add_action
-from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.commit.transaction import CommitPlan, add_action, commit, remove_action
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog

@@ -28,8 +28,7 @@ from trilake.delta.commands.write.overwrite import (
 )
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit
+from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles, check_provider
 from trilake.delta.files.place import check_place
 from trilake.delta.files.write_files import TaskWriter, write_files
