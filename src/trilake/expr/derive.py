@@ -10,7 +10,7 @@ from sqlglot import exp
 from trilake.errors import ExpressionError, FilterError
 from trilake.expr.expression import Expression
 from trilake.expr.forms import Derived, Form
-from trilake.expr.keywords import column_names
+from trilake.expr.sql.dialect import column_names
 from trilake.expr.sql.parse import parse_tree
 from trilake.expr.sql.translate import is_name, plain
 from trilake.expr.terms import bind

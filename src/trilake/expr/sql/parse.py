@@ -21,8 +21,14 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError, TokenError
 
 from trilake.errors import FilterError
-from trilake.expr.keywords import column_names
-from trilake.expr.sql.dialect import IN_BACKQUOTES, mistaken_string, parse, string_for_column, to_spark_sql
+from trilake.expr.sql.dialect import (
+    IN_BACKQUOTES,
+    column_names,
+    mistaken_string,
+    parse,
+    string_for_column,
+    to_spark_sql,
+)
 from trilake.expr.sql.functions import Function
 from trilake.expr.sql.translate import COMPARISONS, Translator, operands, plain
 from trilake.expr.terms import bind

@@ -12,8 +12,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
-from trilake.expr.keywords import column_names
-from trilake.expr.sql.dialect import IN_BACKQUOTES, string_as_name, to_spark_sql
+from trilake.expr.sql.dialect import IN_BACKQUOTES, column_names, string_as_name, to_spark_sql
 from trilake.expr.sql.functions import AGGREGATES, NON_DETERMINISTIC, Function
 from trilake.expr.sql.parse import MAX_LENGTH, is_unicode, parse_tree, shorten, too_deep, with_room
 from trilake.expr.sql.translate import Translator, is_name, plain
