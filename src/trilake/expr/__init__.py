@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trilake.expr.expression import Expression, evaluate_all, parse_expression
     from trilake.expr.filter import Filter, parse_filter
-    from trilake.expr.skip import SkipResult, can_match
-    from trilake.expr.stats import ColumnStats, FileStats
+    from trilake.expr.skip import ColumnStats, FileStats, SkipResult, can_match
     from trilake.expr.terms.predicate import Conjunct
 
 __all__ = [
@@ -29,10 +28,10 @@ __all__ = [
 ]
 
 _HOME = {
-    "ColumnStats": "stats",
+    "ColumnStats": "skip",
     "Conjunct": "terms.predicate",
     "Expression": "expression",
-    "FileStats": "stats",
+    "FileStats": "skip",
     "Filter": "filter",
     "SkipResult": "skip",
     "can_match": "skip",

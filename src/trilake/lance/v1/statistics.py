@@ -21,7 +21,7 @@ import pyarrow.types as pt
 
 from trilake.errors import CorruptFileError
 from trilake.expr.pushdown import successor
-from trilake.expr.stats import ColumnStats
+from trilake.expr.skip import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import types
 from trilake.lance.file.null_masks import Masked
