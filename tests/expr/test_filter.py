@@ -15,7 +15,7 @@ from tests.expr.semantics import ROWS
 from trilake.errors import FilterError
 from trilake.expr import Filter, parse_filter
 from trilake.expr.sql import parse
-from trilake.expr.terms.char_padding import char_field
+from trilake.expr.terms.bind import char_field
 
 
 def parsed(filter: str | pc.Expression, schema: pa.Schema = ROWS.schema) -> Filter:

@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 from trilake.errors import FilterError
 from trilake.expr.terms import bind
 from trilake.expr.terms import datatypes as types
-from trilake.expr.terms.bind import Column
-from trilake.expr.terms.char_padding import without_chars
+from trilake.expr.terms.bind import Column, without_chars
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.literals import Kind, Literal
 from trilake.expr.terms.predicate import (

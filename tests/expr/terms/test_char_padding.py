@@ -12,7 +12,7 @@ import trilake
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import parse_filter
-from trilake.expr.terms.char_padding import CHAR, char_field, compare_padded, compare_value, without_chars
+from trilake.expr.terms.bind import CHAR, char_field, compare_padded, compare_value, without_chars
 from trilake.expr.terms.evaluate import Rows, evaluate
 from trilake.expr.terms.predicate import Opaque
 

@@ -23,7 +23,7 @@ from trilake.delta.protocol.schema import (
     parts,
 )
 from trilake.errors import ConstraintViolatedError, CorruptLogError
-from trilake.expr.terms.char_padding import char_field
+from trilake.expr.terms.bind import char_field
 
 TYPE_STRING = "__CHAR_VARCHAR_TYPE_STRING"
 _LIMITED = re.compile(r"(char|varchar)\((\d+)\)", re.IGNORECASE)

@@ -35,8 +35,7 @@ from trilake.expr.sql.strings import concat, like, lower
 from trilake.expr.terms import bind, casts, engine
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms import duckdb_sql as duck
-from trilake.expr.terms.bind import Column
-from trilake.expr.terms.char_padding import filled_up, padded_sides
+from trilake.expr.terms.bind import Column, filled_up, padded_sides
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.duckdb_sql import Sql, common_type, sides, type_name
 from trilake.expr.terms.literals import Kind, Literal

@@ -25,7 +25,7 @@ from trilake.delta.scan.generated import STATEMENT_WORDS
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import FilterError
 from trilake.expr import Filter, parse_filter
-from trilake.expr.terms.char_padding import char_length
+from trilake.expr.terms.bind import char_length
 from trilake.expr.terms.predicate import Opaque
 from trilake.spark.scan.connect_columns import connect_sql
 from trilake.spark.scan.resolution import column_errors, resolving
