@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, SparkSession
 
 from trilake.delta.commands.rows.change_result import ChangeResult
-from trilake.delta.commands.rows.matching_rows import FoundRows, candidates
+from trilake.delta.commands.rows.row_changes import FoundRows, candidates
 from trilake.delta.commands.write.delete import Deletion, every_row
 from trilake.delta.commit.conflicts import NOTHING_READ
 from trilake.delta.table import ArrowDeltaTable

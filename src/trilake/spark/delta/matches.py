@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from trilake.common.text import quote_name
 from trilake.delta.commands.merge.clauses import Clause
-from trilake.delta.commands.rows.matching_rows import FoundRows
+from trilake.delta.commands.rows.row_changes import FoundRows
 from trilake.delta.commands.write.overwrite import Matches
 from trilake.delta.commands.write.request import ReplaceMatches
 from trilake.delta.log.log import DeltaLog

@@ -18,8 +18,7 @@ from pyspark.sql import types as T
 
 from trilake.common.text import quote_name
 from trilake.delta.commands.rows.change_result import ChangeResult
-from trilake.delta.commands.rows.matching_rows import candidates
-from trilake.delta.commands.rows.row_changes import RowChangeWriter, records_changes, rewrite_plan
+from trilake.delta.commands.rows.row_changes import RowChangeWriter, candidates, records_changes, rewrite_plan
 from trilake.delta.commands.write.assignments import assigned_once, given_columns, targets
 from trilake.delta.commands.write.update import Update, UpdatedPart, new_images, update_rules
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles

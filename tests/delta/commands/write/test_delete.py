@@ -33,7 +33,7 @@ from tests.delta.commands.rows.dml_oracle import (
     assigned,
     matching,
 )
-from trilake.delta.commands.rows import matching_rows
+from trilake.delta.commands.rows import row_changes
 from trilake.delta.commands.write.delete import delete_rows
 from trilake.delta.scan.scan import parse_table_filter
 from trilake.delta.table import ArrowDeltaTable
@@ -129,7 +129,7 @@ def test_a_predicate_is_asked_of_many_rows_at_once(
         1 for i in range(17, 1_000_000, 1000) if i % 7 == 3
     )
     assert (len(asked), sum(asked)) == (2, 1_000_000)
-    monkeypatch.setattr(matching_rows, "_PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr(row_changes, "_PIECE_BYTES", 1 << 20)
     asked.clear()
     _open(uri).delete("v = 4 AND id % 1000 = 18")
     assert len(asked) >= 8

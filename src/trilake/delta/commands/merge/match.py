@@ -22,8 +22,7 @@ from pyroaring import BitMap64
 from trilake.delta.commands.merge.clauses import Side
 from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
 from trilake.delta.commands.merge.scope import Join, Scope
-from trilake.delta.commands.rows.matching_rows import in_large_pieces
-from trilake.delta.commands.rows.row_changes import ChangedFile, changed_files
+from trilake.delta.commands.rows.row_changes import ChangedFile, changed_files, in_large_pieces
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.char_varchar import length_rule
 from trilake.delta.scan.read import RowsOfFiles, pack_size, packs, read_together, row_keys

@@ -52,12 +52,12 @@ from trilake.delta.commands.merge.pruning import (
 )
 from trilake.delta.commands.merge.rows import RowClause, Rows, choose
 from trilake.delta.commands.merge.scope import Scope
-from trilake.delta.commands.rows.matching_rows import as_bitmap
 from trilake.delta.commands.rows.removal import Removal, remove_rows
 from trilake.delta.commands.rows.row_changes import (
     ChangedFile,
     RowChangeWriter,
     RowCounts,
+    as_bitmap,
     changed_files,
     changed_rows_plan,
     check_changeable,

@@ -1,7 +1,7 @@
 """DELETE: remove the rows for which a predicate is true.
 
 Files whose rows all match by partition values or statistics are removed unread; for others see
-:mod:`trilake.delta.commands.rows.matching_rows`.  :class:`Deletion` is the start and the end of the command, so that
+:mod:`trilake.delta.commands.rows.row_changes`.  :class:`Deletion` is the start and the end of the command, so that
 another engine can find the rows in between.
 """
 
@@ -15,9 +15,15 @@ import orjson
 
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.change_result import ChangeResult
-from trilake.delta.commands.rows.matching_rows import FoundRows, find_rows
 from trilake.delta.commands.rows.removal import remove_rows
-from trilake.delta.commands.rows.row_changes import Runner, check_changeable, commit_changes, run_here
+from trilake.delta.commands.rows.row_changes import (
+    FoundRows,
+    Runner,
+    check_changeable,
+    commit_changes,
+    find_rows,
+    run_here,
+)
 from trilake.delta.commit.conflicts import NOTHING_READ, PartitionPredicate, ReadSet
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot

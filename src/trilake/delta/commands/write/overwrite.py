@@ -10,9 +10,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from trilake.common.runtime import Runtime
-from trilake.delta.commands.rows.matching_rows import FoundRows, find_rows, write_inserts
 from trilake.delta.commands.rows.removal import remove_rows
-from trilake.delta.commands.rows.row_changes import Runner
+from trilake.delta.commands.rows.row_changes import FoundRows, Runner, find_rows, write_inserts
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet
 from trilake.delta.commit.transaction import remove_action

@@ -23,16 +23,19 @@ from pyroaring import BitMap64
 from trilake.common.progress import track
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.change_result import ChangeResult
-from trilake.delta.commands.rows.matching_rows import FoundRows, as_bitmap, candidates, matching_rows
 from trilake.delta.commands.rows.removal import remove_rows
 from trilake.delta.commands.rows.row_changes import (
     ChangedFile,
+    FoundRows,
     RowChangeWriter,
     Runner,
+    as_bitmap,
+    candidates,
     changed_files,
     check_changeable,
     commit_changes,
     discard,
+    matching_rows,
     records_changes,
     rewrite_plan,
     run_here,
