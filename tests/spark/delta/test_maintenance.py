@@ -316,6 +316,18 @@ def test_named_parquet_tables_become_delta_tables(spark: SparkSession, tmp_path:
         spark.sql("DROP TABLE IF EXISTS old_parquet")
 
 
+def test_columns_that_only_the_catalogue_has_are_kept(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(2).write.parquet(str(tmp_path / "files"))
+    spark.sql(f"CREATE TABLE wider_parquet (id BIGINT, note STRING) USING parquet LOCATION '{tmp_path}/files'")
+    try:
+        rows = sorted(spark.table("wider_parquet").collect())
+        assert rows[0].note is None
+        table = DeltaTable.convertToDelta(spark, "wider_parquet")
+        assert sorted(table.toDF().collect()) == rows
+    finally:
+        spark.sql("DROP TABLE IF EXISTS wider_parquet")
+
+
 def test_managed_parquet_tables_become_managed_delta_tables(spark: SparkSession) -> None:
     """They were refused: no statement gives a name another format and leaves its files."""
     trilake.register(spark)

@@ -382,3 +382,13 @@ def test_settings_of_files_and_names_on_every_way_in(session: SparkSession, tabl
         files = {r.f.rpartition("/")[2] for r in df.select(F.input_file_name().alias("f")).distinct().collect()}
         paths = {r.f for r in df.select(F.col("_metadata.file_name").alias("f")).distinct().collect()}
         assert files == paths == {f.rpartition("/")[2] for f in df.inputFiles()}, way
+
+
+def test_the_range_of_a_change_feed_alone_has_no_effect(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trilake.write({"id": [1, 2]}, str(tmp_path / "t"))
+    trilake.write({"id": [3]}, str(tmp_path / "t"), mode="append")
+    read = spark.read.format("delta").option("startingVersion", "0").option("endingVersion", "0")
+    assert sorted(r.id for r in read.load(str(tmp_path / "t")).collect()) == [1, 2, 3]
+    assert "startingVersion, endingVersion has no effect without readChangeFeed" in caplog.text

@@ -6,17 +6,19 @@ import logging
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.maintenance.convert import convert_to_delta
 from trilake.delta.commands.maintenance.convert_partitions import given_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
+from trilake.delta.metadata.schema_changes import NewColumn
 from trilake.delta.protocol.schema import StructField
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.maintenance import (
@@ -229,13 +231,24 @@ def _convert_named(
     path = str(about["Location"])
     if fields is None:
         fields = partition_fields_of(spark, quoted(name))
+    columns = spark.table(quoted(name)).schema
     _convert(spark, path, fields, collect_stats, options)
-    head = DeltaLog(session_store(spark, path, options), spark_engine()).head()
+    log = DeltaLog(session_store(spark, path, options), spark_engine())
+    _add_missing(log, columns)
+    head = log.head()
     if managed:
         convert_entry(spark, parts, About.of(head))
     else:
         _rename(spark, name, path, head)
     return path
+
+
+def _add_missing(log: DeltaLog, columns: T.StructType) -> None:
+    """Add the columns of a catalogue entry that no file has."""
+    there = log.head().schema
+    missing = [replace(f, nullable=True, metadata={}) for f in from_spark(columns).fields if there.find(f.name) is None]
+    if missing:
+        Alter(log).add(*map(NewColumn, missing))
 
 
 def partition_fields_of(spark: SparkSession, name: str) -> list[str | StructField]:

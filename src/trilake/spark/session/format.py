@@ -149,6 +149,7 @@ class SparkFormat(ABC):
                 f"{request.buckets} is not supported for {request.format} tables",
                 help=f"leave {request.buckets} out; partitionBy and clusterBy group the rows of a Delta table",
                 file=path,
+                condition="DELTA_OPERATION_NOT_ALLOWED",
             )
         if request.cluster_by and not self.has_clustering:
             raise InvalidArgumentError(

@@ -71,6 +71,8 @@ def parse_create(cursor: Cursor) -> Create | None:
     external = cursor.accept("EXTERNAL")
     if not cursor.accept("TABLE"):
         return None
+    if replace and cursor.is_word("IF", "NOT", "EXISTS"):
+        cursor.fail()
     unless = cursor.accept("IF", "NOT", "EXISTS")
     parts = cursor.name()
     fields: dict[str, object] = {}

@@ -120,7 +120,9 @@ def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
         raise InvalidArgumentError(
             f"the table's name says {path}, and LOCATION says {call.location}",
             help="leave LOCATION out",
-            condition="DELTA_AMBIGUOUS_PATHS_IN_CREATE_TABLE",
+            condition="DELTA_AMBIGUOUS_PATHS_IN_CREATE_TABLE"
+            if call.clone_of is None
+            else "DELTA_CLONE_AMBIGUOUS_TARGET",
         )
     if exists and not call.replace and not call.if_not_exists:
         raise TableExistsError(

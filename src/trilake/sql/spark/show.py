@@ -24,7 +24,7 @@ from trilake.delta.rules.defaults import default_expression
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.scan.generated import generation_expression
 from trilake.delta.scan.scan import matching_partitions, parse_table_filter, read_schema
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.parser.create import property_key
 from trilake.sql.parser.cursor import Cursor
@@ -277,7 +277,9 @@ def _show_columns(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     parts = cursor.name()
     if cursor.accept("IN") or cursor.accept("FROM"):
         database = cursor.name()
-        parts = (*database, parts[-1]) if len(parts) == 1 else parts
+        if len(parts) > 1 and [p.lower() for p in parts[:-1]] != [p.lower() for p in database]:
+            return None  # Spark raises
+        parts = (*database, parts[-1])
     target = resolve(session, parts)
     if not isinstance(target, Target):
         return None
@@ -285,7 +287,18 @@ def _show_columns(session: SqlSession, cursor: Cursor) -> DataFrame | None:
 
 
 def _show_partitions(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame:
-    """List partitions as ``a=1/b=x``.  Raises ``InvalidArgumentError`` for an unpartitioned table."""
+    """List partitions, with a column per partition column."""
+    keys = partitions(session, target, cursor).distinct()
+    schema = to_spark(StructType(keys.fields))
+    values = zip(*(c.to_pylist() for c in keys.columns), strict=True)
+    return rows(session, schema, sorted(values, key=lambda row: [(v is not None, v) for v in row]))
+
+
+def partitions(session: SqlSession, target: Target, cursor: Cursor) -> PartitionKeys:
+    """The partitions of a table's files, or those that a PARTITION clause names.
+
+    Raises ``InvalidArgumentError`` for an unpartitioned table.
+    """
     snapshot = open_delta(session, target).snapshot if target.format == "delta" else None
     names = () if snapshot is None else snapshot.metadata.partition_columns
     if snapshot is None or not names:
@@ -299,12 +312,13 @@ def _show_partitions(session: SqlSession, target: Target, cursor: Cursor) -> Dat
     if dynamic:
         cursor.fail()
     cursor.end()
-    where = parse_table_filter(partition_condition(static, fields, target.path), snapshot)
+    with stating({"NON_PARTITION_COLUMN": "DELTA_SHOW_PARTITION_IN_NON_PARTITIONED_COLUMN"}):
+        condition = partition_condition(static, fields, target.path)
+    where = parse_table_filter(condition, snapshot)
     adds = snapshot.adds
     if where is not None:
         adds = adds.filter(matching_partitions(snapshot, adds, where))
-    folders = PartitionKeys.of(adds["partitionValues"], fields).folders
-    return rows(session, "partition string", [(p,) for p in sorted(folders)])
+    return PartitionKeys.of(adds["partitionValues"], fields)
 
 
 # --- DESCRIBE TABLE EXTENDED ... AS JSON of trilake tables, as in Spark 4 ---------------------------------------------

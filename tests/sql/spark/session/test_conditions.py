@@ -42,6 +42,8 @@ CREATE TABLE {f} (id INT, n INT) USING delta
 INSERT INTO {f} VALUES (1, 2);
 CREATE TABLE {n} (id INT, xs ARRAY<STRUCT<y: INT>>) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name');
 CREATE TEMPORARY VIEW cond_view AS SELECT * FROM {t};
+CREATE OR REPLACE TEMPORARY VIEW spark_view AS SELECT 1 AS a;
+INSERT OVERWRITE DIRECTORY '{dir}/files' USING parquet SELECT 1 AS id;
 """
 
 #: Conditions, and a statement each that is refused with it; ``{t}`` and so on are the tables above.
@@ -257,6 +259,14 @@ _CALLS: dict[str, tuple[str, Callable[[SparkSession, str], Any]]] = {
         "DELTA_MERGE_MISSING_WHEN",
         lambda s, d: DeltaTable.forPath(s, f"{d}/t").alias("t").merge(s.range(1).alias("s"), "t.id = s.id").execute(),
     ),
+    "write: buckets": (
+        "DELTA_OPERATION_NOT_ALLOWED",
+        lambda s, d: s.range(1).write.format("delta").bucketBy(2, "id").saveAsTable("cond_buckets"),
+    ),
+    "vacuum: negative": (
+        "DELTA_VACUUM_RETENTION_PERIOD_NEGATIVE",
+        lambda s, d: DeltaTable.forPath(s, f"{d}/t").vacuum(-2),
+    ),
     "generate: mode": ("DELTA_MODE_NOT_SUPPORTED", lambda s, d: DeltaTable.forPath(s, f"{d}/t").generate("nope")),
     "convert: nothing there": (
         "DELTA_EMPTY_DIRECTORY",
@@ -290,11 +300,11 @@ def _condition(call: Callable[[], Any]) -> str:
 def test_a_refusal_states_the_condition_that_delta_spark_has(spark: SparkSession, tmp_path: Path) -> None:
     trilake.register(spark)
     trilake.install(spark)
-    names = re.findall(r"\{(\w+)\}", _SETUP)
+    names = {*re.findall(r"\{(\w+)\}", _SETUP)} - {"dir"}
     places = {n: f"delta.`{tmp_path}/{n}`" for n in {*names, "new"}}
     wrong = []
     try:
-        for statement in _SETUP.format(**places).split(";\n"):
+        for statement in _SETUP.format(dir=tmp_path, **places).split(";\n"):
             if statement.strip():
                 spark.sql(statement)
         for line in _STATEMENTS.read_text().splitlines():
@@ -308,6 +318,7 @@ def test_a_refusal_states_the_condition_that_delta_spark_has(spark: SparkSession
                 wrong.append(f"{name}\n    {found}, not {condition}")
     finally:
         spark.sql("DROP VIEW IF EXISTS cond_view")
+        spark.sql("DROP VIEW IF EXISTS spark_view")
         trilake.uninstall(spark)
     assert not wrong, "\n".join(wrong)
 

@@ -151,7 +151,11 @@ def retention_hours_ms(hours: Any) -> int | None:
             f"the retention must be a number of hours, got {hours!r}", help="pass one, such as 168"
         )
     if hours < 0:
-        raise InvalidArgumentError("the retention for vacuum can't be less than 0", retention_hours=hours)
+        raise InvalidArgumentError(
+            "the retention for vacuum can't be less than 0",
+            retention_hours=hours,
+            condition="DELTA_VACUUM_RETENTION_PERIOD_NEGATIVE",
+        )
     return round(hours * _HOUR_MS)
 
 
@@ -350,6 +354,7 @@ def _too_short(specified: int, default: int) -> IllegalArgumentError:
         " concurrent writers and readers of older versions may lose their files",
         help=f"keep at least {least} hours; or, if no one else uses the table, pass enforce_retention=False (on Spark"
         " set spark.databricks.delta.retentionDurationCheck.enabled to false)",
+        condition="DELTA_VACUUM_RETENTION_PERIOD_TOO_SHORT",
     )
 
 

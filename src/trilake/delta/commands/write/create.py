@@ -43,11 +43,19 @@ from trilake.delta.scan.generated import (
     generation_expression,
     refuse_of_statement,
 )
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError
+from trilake.errors import (
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TableExistsError,
+    TableNotFoundError,
+    stating,
+)
 
 CreateMode = Literal["create", "create_if_not_exists", "replace", "create_or_replace"]
 #: The field metadata for rules about missing values.
 _RULES = (GENERATION_EXPRESSION, CURRENT_DEFAULT, IDENTITY_START, IDENTITY_STEP, ALLOW_EXPLICIT_INSERT)
+#: The condition of a location with other files.
+NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 MODES: tuple[CreateMode, ...] = ("create", "create_if_not_exists", "replace", "create_or_replace")
 
 
@@ -232,7 +240,8 @@ def create_table(
             condition="TABLE_OR_VIEW_ALREADY_EXISTS",
         )
     if base is None:
-        check_place(log.store, now_ms=runtime.clock_ms())
+        with stating({None: NOT_EMPTY if table.schema.fields else "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_TXN_LOG"}):
+            check_place(log.store, now_ms=runtime.clock_ms())
     try:
         version = _commit(log, base, table, mode, runtime)
     except TableExistsError:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import Runner, records_changes, run_here
-from trilake.delta.commands.write.create import TableDescription, clustering_of, described
+from trilake.delta.commands.write.create import NOT_EMPTY, TableDescription, clustering_of, described
 from trilake.delta.commands.write.overwrite import (
     NOTHING,
     Matches,
@@ -65,6 +65,7 @@ from trilake.errors import (
     SchemaMismatchError,
     TableExistsError,
     TableNotFoundError,
+    stating,
 )
 from trilake.storage.ownership import discard
 from trilake.table.results import WriteResult
@@ -184,7 +185,11 @@ _Described = tuple[Protocol, Metadata, Mapping[str, str | None]]
 
 def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Described:
     """Describe the new table.  Raises what :func:`plan_write` raises."""
-    check_place(log.store, now_ms=runtime.clock_ms())
+    if request.description is None:
+        check_place(log.store, now_ms=runtime.clock_ms())
+    else:
+        with stating({None: NOT_EMPTY}):
+            check_place(log.store, now_ms=runtime.clock_ms())
     if request.description is not None:
         protocol, metadata = described(_of_rows(request.description), None, log.engine, runtime)
     else:

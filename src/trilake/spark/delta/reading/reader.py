@@ -34,7 +34,7 @@ from trilake.delta.scan.changes import (
 )
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError, TableNotFoundError, stating
+from trilake.errors import InvalidArgumentError, TableNotFoundError, masked, stating
 from trilake.spark.delta.read import files_refusal, read_dataframe
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag
@@ -144,12 +144,10 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
             frame, last = change_feed(spark, log, feed_range.start, feed_range.end, options=read_options.store)
         newest = ReadVersion(log, last) if feed_range.end is None else None
     else:
-        lost = [name for name in _RANGE if read_options.get(name) is not None]
-        if lost:
-            raise InvalidArgumentError(
-                f"{', '.join(lost)} can only be used with a change feed",
-                help='add .option("readChangeFeed", "true"), or read one version with versionAsOf',
-                file=store.uri,
+        unused = [name for name in _RANGE if read_options.get(name) is not None]
+        if unused:  # delta-spark ignores them, too
+            _log.warning(
+                "%s has no effect without readChangeFeed: reading the table %s", ", ".join(unused), masked(store.uri)
             )
         if not log.exists():
             missing = TableNotFoundError(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -17,7 +18,7 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError, Unsupporte
 from trilake.spark.live_frames.columns import is_in_cache
 from trilake.spark.live_frames.connect import renew_plans
 from trilake.spark.live_frames.frames import follow_tables_of, following, template_of
-from trilake.spark.session.compat import parse_release
+from trilake.spark.session.compat import error_condition, parse_release
 from trilake.sql.parser.candidates import candidates
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.expressions import names_in
@@ -35,6 +36,8 @@ from trilake.sql.spark.session.targets import Target, View, full_parts, not_foun
 
 #: The table functions for a change data feed.
 CHANGES = ("table_changes", "table_changes_by_path")
+#: Conditions of Spark for values of an inline table that are not constant.
+_NOT_CONSTANT = ("INVALID_INLINE_TABLE", "UNSUPPORTED_SUBQUERY_EXPRESSION_CATEGORY")
 _METADATA = "_metadata"
 
 
@@ -303,7 +306,7 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
     inside = cursor.brackets()
     end = cursor.tokens[cursor.at - 1].end
     sql = cursor.sql[slice(*inside)]
-    values = session.values(sql, args) if sql.strip() else []
+    values = _constants(session, sql, args, name) if sql.strip() else []
     if not 2 <= len(values) <= 3 or not isinstance(values[0], str):
         raise InvalidArgumentError(
             f"{name} takes a table, the first version or time, and optionally the last",
@@ -325,6 +328,20 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
     private = _private(session, out, changes_of(session, target, values[1:]), cursor.sql[token.start : end])
     alias = "" if _alias_follows(cursor) else f" AS {quote_name(name)}"
     return [Edit(token.start, end, private + alias)]
+
+
+def _constants(session: SqlSession, sql: str, args: Args, function: str) -> list[Any]:
+    """The values of a table function's arguments.  Raises ``InvalidArgumentError`` for one that is not constant."""
+    try:
+        return session.values(sql, args, constant=True)
+    except PySparkException as e:
+        if not (error_condition(e) or "").startswith(_NOT_CONSTANT):
+            raise
+        raise InvalidArgumentError(
+            f"the arguments of {function} must be constant, got {sql}",
+            help="pass a version such as 3, or a time such as '2024-05-01 12:30:00'",
+            condition="DELTA_CDC_NON_CONSTANT_ARGUMENT",
+        ) from None
 
 
 def _alias_follows(cursor: Cursor) -> bool:

@@ -96,6 +96,14 @@ def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> T
     return _of_entry(session, parts, entry, depth)
 
 
+def is_spark_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
+    """Whether a name is a view in the catalogue, or one of Spark's temporary views."""
+    if len(parts) == 1 and session.classic and jvm.temp_view(session.catalogues, parts[0]) is not None:
+        return True
+    entry = find_entry(session, parts)
+    return entry is not None and entry.is_view
+
+
 def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, depth: int) -> Target | View | None:
     if not entry.is_view:
         format = format_of_provider(entry.provider)

@@ -55,7 +55,16 @@ from trilake.sql.spark.session.placeholders import with_parameters
 from trilake.sql.spark.session.relations import frame_of_name, names_trilake_table, query
 from trilake.sql.spark.session.results import counts, nothing
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.session.targets import Target, View, find_entry, not_found, path_target, resolve, whole_table_of
+from trilake.sql.spark.session.targets import (
+    Target,
+    View,
+    find_entry,
+    is_spark_view,
+    not_found,
+    path_target,
+    resolve,
+    whole_table_of,
+)
 from trilake.sql.spark.tables.create_place import (
     Place,
     gets_its_name,
@@ -322,7 +331,7 @@ def clone_source(session: SqlSession, call: Create) -> CloneSource:
     """
     assert call.clone_of is not None
     display_name = ".".join(call.clone_of)
-    if isinstance(resolve(session, call.clone_of), View):
+    if isinstance(resolve(session, call.clone_of), View) or is_spark_view(session, call.clone_of):
         raise InvalidArgumentError(
             f"{display_name} is a view, and only tables can be cloned",
             help="name the table",

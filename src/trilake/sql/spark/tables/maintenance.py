@@ -41,7 +41,16 @@ from trilake.sql.spark.session.frames import log_to_change, moment_ms, open_delt
 from trilake.sql.spark.session.relations import query
 from trilake.sql.spark.session.results import nothing, rows
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.session.targets import Target, View, find_entry, not_found, path_target, resolve, whole_table_of
+from trilake.sql.spark.session.targets import (
+    Target,
+    View,
+    find_entry,
+    is_spark_view,
+    not_found,
+    path_target,
+    resolve,
+    whole_table_of,
+)
 from trilake.table.registry import DEFAULT
 
 Statement: TypeAlias = Optimize | Vacuum | History | Detail | Restore | Convert | Generate | Reorg | Fsck
@@ -107,8 +116,7 @@ def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -
 
 def _check_no_view(session: SqlSession, parts: tuple[str, ...], what: str, condition: str) -> None:
     """Raise ``InvalidArgumentError`` for a view."""
-    entry = find_entry(session, parts)
-    if isinstance(resolve(session, parts), View) or (entry is not None and entry.is_view):
+    if isinstance(resolve(session, parts), View) or is_spark_view(session, parts):
         raise InvalidArgumentError(
             f"{what} needs a table, but {'.'.join(parts)} is a view",
             help="name the table of the view",
