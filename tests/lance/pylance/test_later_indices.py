@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+import lance as pylance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -116,9 +118,57 @@ def test_partitions_by_their_size(tmp_path: Path) -> None:
     assert len(ds.centroids(column="v")) == 1
     ds = ds.create_index("v", "IVF_PQ", num_sub_vectors=4, ivf_centroids=values[:5], replace=True)
     assert len(ds.centroids(column="v")) == 5
-    with pytest.raises(InvalidArgumentError, match="train=False"):
-        ds.create_index("v", "IVF_PQ", num_sub_vectors=4, train=False)
     near = {"column": "v", "q": values[7], "k": 1, "ef": 10, "query_parallelism": 2, "approx_mode": "accurate"}
     assert ds.to_table(nearest={**near, "refine_factor": 100, "nprobes": 5})["_distance"].to_pylist() == [0]
     with pytest.raises(TypeError, match="depth"):
         ds.to_table(nearest={**near, "depth": 3})
+
+
+def vectors(rows: int) -> pa.Table:
+    numbers = pa.array(np.random.default_rng(3).random(8 * rows), pa.float32())
+    return pa.table({"id": pa.array(range(rows), pa.int64()), "v": pa.FixedSizeListArray.from_arrays(numbers, 8)})
+
+
+@pytest.mark.parametrize("creator", [lance, pylance])
+@pytest.mark.parametrize("trainer", [lance, pylance])
+@pytest.mark.parametrize(
+    ("kind", "metric", "options"),
+    [("IVF_PQ", "cosine", {"num_sub_vectors": 2}), ("IVF_FLAT", "l2", {}), ("IVF_SQ", "dot", {})],
+)
+def test_untrained_vector_indices(
+    tmp_path: Path, creator: Any, trainer: Any, kind: str, metric: str, options: dict[str, Any]
+) -> None:
+    where, q = tmp_path / "t", [0.5] * 8
+    made = creator.write_dataset(vectors(1000), where)
+    made.create_index("v", kind, name="i", metric=metric, num_partitions=2, train=False, **options)
+    search = {"column": "v", "q": q, "k": 5, "metric": metric}
+    expected = None
+    for one in (lance.dataset(where), pylance.dataset(where)):
+        (index,) = one.describe_indices()
+        assert (index.name, index.index_type, index.num_rows_indexed) == ("i", kind, 0)
+        assert one.stats.index_stats("i")["num_unindexed_rows"] == 1000
+        found = one.to_table(["id"], nearest=search)["id"].to_pylist()
+        assert expected in (None, found)
+        expected = found
+    assert not (where / "_indices").exists()
+    lance.dataset(where).optimize.compact_files()
+    trainer.dataset(where).optimize.optimize_indices()
+    for one in (lance.dataset(where), pylance.dataset(where)):
+        (index,) = one.describe_indices()
+        assert (index.index_type, index.num_rows_indexed) == (kind, 1000)
+        stats = one.stats.index_stats("i")["indices"][0]
+        assert stats.get("metric_type", metric) == metric
+        assert one.to_table(["id"], nearest={**search, "refine_factor": 50})["id"].to_pylist() == expected
+
+
+def test_a_vector_index_of_no_rows_is_untrained(tmp_path: Path) -> None:
+    made = lance.write_dataset(vectors(0), tmp_path / "t").create_index("v", "IVF_FLAT")
+    assert [(i.index_type, i.num_rows_indexed) for i in made.describe_indices()] == [("IVF_FLAT", 0)]
+    made.optimize.optimize_indices()
+    made.insert(vectors(100))
+    made.optimize.optimize_indices(num_indices_to_merge=0)
+    assert made.describe_indices()[0].num_rows_indexed == 100
+    assert made.to_table(nearest={"column": "v", "q": [0.0] * 8, "k": 3}).num_rows == 3
+    legacy = lance.write_dataset(vectors(9), tmp_path / "legacy", data_storage_version="legacy")
+    with pytest.raises(InvalidArgumentError, match="legacy format"):
+        legacy.create_index("v", "IVF_PQ", num_sub_vectors=2, train=False)

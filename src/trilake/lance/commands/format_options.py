@@ -23,7 +23,6 @@ _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
     ),
     "session": (_UNSET, "caches shared by several datasets", "each dataset has its own caches"),
     "read_params": (_UNSET, "other caches", "each dataset has its own caches"),
-    "train": ((None, True), "an index without rows", "a vector index is trained on its rows"),
     **dict.fromkeys(
         ["fragment_ids", "index_uuid", "precomputed_partition_dataset", "precomputed_shuffle_buffers"],
         (_UNSET, "an index of some fragments", "create_index_uncommitted builds it"),

@@ -96,7 +96,7 @@ def _renewed(snapshot: Snapshot, same: list[IndexMetadata], *, retrain: bool) ->
         return None
     vectors = snapshot.indices.vector(index)
     if vectors is None:
-        return scalar_like(snapshot, column, index)
+        return _trained_first(snapshot, column, index)
     if retrain:
         return vector_indices.build(snapshot, _plan_of(column, index.name, vectors))
     return vector_indices.extended(snapshot, column, index, vectors)
@@ -112,9 +112,17 @@ def _part(snapshot: Snapshot, same: list[IndexMetadata]) -> IndexMetadata | None
     rows = of_fragments(snapshot, new)
     vectors = snapshot.indices.vector(same[0])
     if vectors is None:
-        return scalar_like(rows, column, same[0])
+        return _trained_first(rows, column, same[0])
     encoded = vector_indices.encoded(rows, column, vectors.model)
     return vector_indices.write_index(rows, column, same[0].name, vectors.model, encoded)
+
+
+def _trained_first(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexMetadata | None:
+    """Build a scalar index, or train a vector index that has no rows yet; ``None`` if it cannot be built."""
+    if kind_of(snapshot, index).upper() in TRAINED:
+        return scalar_like(snapshot, column, index)
+    plan = vector_indices.plan_of_untrained(snapshot, column, index)
+    return vector_indices.build(snapshot, plan) if plan is not None and snapshot.count() else None
 
 
 def _column(snapshot: Snapshot, index: IndexMetadata) -> str | None:

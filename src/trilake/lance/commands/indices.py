@@ -36,6 +36,7 @@ from trilake.lance.file.types import LISTS
 from trilake.lance.index import bitmap, btree, zonemap
 from trilake.lance.index.bitmap import BitmapIndex
 from trilake.lance.index.btree import BTreeIndex
+from trilake.lance.index.ivf_files import Details
 from trilake.lance.index.ivf_pq import RowIds
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
 from trilake.lance.scan.scan import ScanPlan
@@ -143,6 +144,9 @@ def kind_of(snapshot: Snapshot, index: IndexMetadata) -> str:
         with suppress(CorruptFileError):  # describe a damaged index by its manifest entry
             opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
             kind = kind if opened is None else opened.kind
+    if kind == "Vector" and index.details is not None:
+        details = Details.parse(index.details.value)
+        kind = kind if details is None else details.kind
     return kind or "Unknown"
 
 

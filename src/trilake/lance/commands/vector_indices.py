@@ -177,14 +177,36 @@ def _partitions(snapshot: Snapshot, centroids: Any, target: int | None) -> int:
     return min(max(snapshot.count() // size, 1), 4096)
 
 
-def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan) -> Snapshot:
-    """Build and commit a planned index, and return the new version."""
+def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan, *, train: bool = True) -> Snapshot:
+    """Build and commit a planned index, and return the new version.
+
+    Without ``train``, and if there are no rows, the index has no files: ``optimize_indices`` trains it.
+    """
+    if not train and not is_modern(snapshot):
+        raise UnsupportedIndexError("the legacy format does not support untrained vector indices", help="train it")
 
     def plan(current: Snapshot) -> op.Operation:
         what.check(current)
-        return op.CreateIndex((build(current, what),))
+        has_rows = current.count() > 0 or not is_modern(current)
+        return op.CreateIndex((build(current, what) if train and has_rows else _untrained(current, what),))
 
     return replanned(snapshot, plan)
+
+
+def _untrained(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
+    details = ivf_files.Details(what.metric, what.kind, what.pieces)
+    return _entry(snapshot, UUID(snapshot.runtime.new_id()), what.column, what.name, FrozenBitMap(), details)
+
+
+def plan_of_untrained(snapshot: Snapshot, column: str, index: IndexMetadata) -> VectorIndexPlan | None:
+    """Plan an index that covers no rows like its manifest entry; ``None`` if it is trained, or cannot be built."""
+    if index.details is None or index.details.type_url != VECTOR_DETAILS.type_url or index.fragment_bitmap:
+        return None
+    details = ivf_files.Details.parse(index.details.value)
+    if details is None or details.kind not in VECTOR_KINDS or details.bits != 8:
+        return None
+    kind, metric, pieces = details.kind, details.metric, details.pieces
+    return plan_index(snapshot, column, kind, index.name, metric, replace=True, num_sub_vectors=pieces)
 
 
 def build(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
@@ -326,13 +348,25 @@ def index_entry(
     files: tuple[tuple[str, int], ...],
 ) -> IndexMetadata:
     """Return the manifest entry of an index of all rows."""
-    field = snapshot.view.schema.field(column)
     covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
+    details = ivf_files.Details.of(model) if model.modern else None
+    return _entry(snapshot, uuid, column, name, covered, details, files)
+
+
+def _entry(
+    snapshot: Snapshot,
+    uuid: UUID,
+    column: str,
+    name: str,
+    covered: FrozenBitMap,
+    details: ivf_files.Details | None,
+    files: tuple[tuple[str, int], ...] = (),
+) -> IndexMetadata:
+    field = snapshot.view.schema.field(column)
     entry = IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
-    if not model.modern:
+    if details is None:
         return entry
-    details = replace(VECTOR_DETAILS, value=ivf_files.details(model))
-    return described(snapshot, replace(entry, details=details), files)
+    return described(snapshot, replace(entry, details=replace(VECTOR_DETAILS, value=details.serialized())), files)
 
 
 def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: VectorIndex) -> IndexMetadata:

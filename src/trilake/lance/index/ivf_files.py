@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.index.files import write_file
 from trilake.lance.index.ivf_first import REMAKE, numbers_of
 from trilake.lance.index.ivf_pq import FILE, METRICS, NUMBERS, Codes, Model, RowIds, VectorModel, tensor
-from trilake.lance.proto import DecodeError, index_pb2, varint
+from trilake.lance.proto import DecodeError, UnknownFieldSet, empty_pb2, index_pb2, varint
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
@@ -170,14 +171,47 @@ def _parsed(file: V2File, number: int, kind: Any) -> Any:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def details(model: Model | VectorModel) -> bytes:
-    """Serialize the index details for the manifest: the metric and the kind of codes."""
-    metric = METRICS[model.metric]
-    header = b"\x08" + bytes(varint(metric)) if metric else b""
-    if isinstance(model, Model):
-        pq = b"\x08" + bytes(varint(model.bits)) + b"\x10" + bytes(varint(len(model.words)))
-        return header + b"\x22" + bytes(varint(len(pq))) + pq
-    return header + (b"\x42\x00" if model.bounds is None else b"\x2a\x02\x08\x08")
+@dataclass(frozen=True)
+class Details:
+    """The details of a vector index in the manifest: its metric, its kind, and the codes of an ``IVF_PQ``."""
+
+    metric: str
+    kind: str
+    pieces: int = 1
+    bits: int = 8
+
+    @classmethod
+    def of(cls, model: Model | VectorModel) -> Details:
+        pieces, bits = (len(model.words), model.bits) if isinstance(model, Model) else (1, 8)
+        return cls(model.metric, model.kind, pieces, bits)
+
+    def serialized(self) -> bytes:
+        metric = METRICS[self.metric]
+        header = b"\x08" + bytes(varint(metric)) if metric else b""
+        if self.kind == "IVF_PQ":
+            pq = b"\x08" + bytes(varint(self.bits)) + b"\x10" + bytes(varint(self.pieces))
+            return header + b"\x22" + bytes(varint(len(pq))) + pq
+        return header + (b"\x42\x00" if self.kind == "IVF_FLAT" else b"\x2a\x02\x08\x08")
+
+    @classmethod
+    def parse(cls, value: bytes) -> Details | None:
+        """Parse details; ``None`` for an unknown metric or kind."""
+        try:
+            fields = _fields(value)
+            codes = {"PQ": 4, "SQ": 5, "FLAT": 8}
+            code = next((name for name, number in codes.items() if number in fields), None)
+            pq = _fields(fields.get(4, b""))
+        except DecodeError:
+            return None
+        metric = next((name for name, number in METRICS.items() if number == fields.get(1, 0)), None)
+        if code is None or metric is None:
+            return None
+        return cls(metric, f"IVF_HNSW_{code}" if 3 in fields else f"IVF_{code}", pq.get(2, 1), pq.get(1, 8))
+
+
+def _fields(message: bytes) -> dict[int, Any]:
+    fields: Any = UnknownFieldSet(empty_pb2.Empty.FromString(message))
+    return {field.field_number: field.data for field in fields}
 
 
 def write_index(

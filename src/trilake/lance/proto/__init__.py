@@ -7,11 +7,11 @@ they raise ``MissingDependencyError`` without it.
 from trilake.common.extras import missing
 
 try:
-    from google.protobuf import any_pb2
+    from google.protobuf import any_pb2, empty_pb2
     from google.protobuf.internal.encoder import _VarintBytes as varint  # type: ignore[attr-defined]
     from google.protobuf.message import DecodeError, Message
     from google.protobuf.unknown_fields import UnknownFieldSet
 except ImportError:
     raise missing("google.protobuf", "Lance datasets", "lance") from None
 
-__all__ = ["DecodeError", "Message", "UnknownFieldSet", "any_pb2", "varint"]
+__all__ = ["DecodeError", "Message", "UnknownFieldSet", "any_pb2", "empty_pb2", "varint"]

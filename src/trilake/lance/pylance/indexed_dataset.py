@@ -89,7 +89,7 @@ class IndexedDataset(ArrowDataset):
         accelerator: accepted for compatibility.
         index_cache_size: number of cache entries of the returned dataset.
         more: ``pq_codebook`` and ``seed`` of ``plan_index``; ``metric_type``, an alias of ``metric``; ``num_bits``,
-            which must be 8.
+            which must be 8; ``train=False`` for an index without rows, which ``optimize_indices`` trains.
 
         Raises ``UnsupportedIndexError``, ``UnknownColumnError`` and ``InvalidArgumentError``.
 
@@ -103,6 +103,7 @@ class IndexedDataset(ArrowDataset):
         >>> indexed.to_table(nearest={"column": "v", "q": [0, 1, 2, 3], "k": 3}).num_rows
         3
         """
+        train = more.pop("train", None)
         checked = vector_indices.checked_options(more, metric, accelerator)
         plan = vector_indices.plan_index(
             self.snapshot,
@@ -115,7 +116,7 @@ class IndexedDataset(ArrowDataset):
             ivf_centroids=ivf_centroids,
             **checked,
         )
-        snapshot = vector_indices.create_vector_index(self.snapshot, plan)
+        snapshot = vector_indices.create_vector_index(self.snapshot, plan, train=train is None or flag("train", train))
         self.moved(snapshot)
         indexed = Snapshot(snapshot.store, snapshot.manifest, snapshot.runtime, index_cache_size)
         return self._beside(indexed)
