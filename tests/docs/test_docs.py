@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ NOT_RUN: dict[str, int] = {
     "docs/index.md": 1,
     "docs/report.md": 1,
     "docs/cli.md": 1,
-    "docs/howto/catalogues.md": 1,
+    "docs/howto/catalogs.md": 1,
     "docs/howto/cluster.md": 2,
     "docs/howto/dbt-airflow.md": 1,
     "docs/howto/pipelines.md": 1,
@@ -65,6 +66,15 @@ def test_no_block_hides_from_the_tests() -> None:
     assert not_run == NOT_RUN
     fences = sum(line.lstrip().startswith("```") for page in pages() for line in page.read_text().splitlines())
     assert fences == 2 * len(blocks)
+
+
+def test_modules_that_pages_name_exist() -> None:
+    folders = ("src", "tests", "bench", "scripts", "examples")
+    modules = [path.as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    named = [(page, name) for page in pages() for name in re.findall(r"`([\w/.-]+\.py)`", (ROOT / page).read_text())]
+    missing = [(page, name) for page, name in named if not any(module.endswith(f"/{name}") for module in modules)]
+    assert len(named) > 30
+    assert not missing
 
 
 def test_a_page_that_fails_is_told_with_its_line(tmp_path: Path) -> None:

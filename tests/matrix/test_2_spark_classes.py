@@ -77,7 +77,7 @@ def test_load_others(lake: Lake, name: str) -> None:
 
 @since(3, 5, connect=(4, 0))
 def test_names(lake: Lake) -> None:
-    """`saveAsTable`, `insertInto`, `writeTo`, `spark.table` with names in the catalogue"""
+    """`saveAsTable`, `insertInto`, `writeTo`, `spark.table` with names in the catalog"""
     spark = lake.spark
     lake.simple().write.format("delta").saveAsTable("matrix_saved")
     lake.simple(50, 50).write.insertInto("matrix_saved")

@@ -53,7 +53,7 @@ def test_stream_from(lake: Lake, name: str) -> None:
 @pytest.mark.parametrize("name", ["delta", "lance", "trevni"])
 @since(3, 5, connect=(4, 0))
 def test_to_table(lake: Lake, name: str) -> None:
-    """`df.writeStream.toTable` with names in the catalogue and paths"""
+    """`df.writeStream.toTable` with names in the catalog and paths"""
     for number, target in enumerate((f"matrix_to_{name}", f"{name}.`{lake.path(f'to-{name}')}`")):
         stream = _numbers(lake, f"to-{name}-{number}").writeStream.format(name)  # type: ignore[attr-defined]
         stream = stream.option("checkpointLocation", lake.path(f"cp-to-{name}-{number}")).trigger(availableNow=True)
@@ -65,7 +65,7 @@ def test_to_table(lake: Lake, name: str) -> None:
 @pytest.mark.parametrize("name", ["delta", "lance", "trevni"])
 @since(4, 0)
 def test_stream_table(lake: Lake, name: str) -> None:
-    """`spark.readStream.table` with names in the catalogue and paths"""
+    """`spark.readStream.table` with names in the catalog and paths"""
     for number, source in enumerate((f"matrix_stream_{name}", f"{name}.`{lake.path(f'stream-of-{name}')}`")):
         lake.simple().write.format(name).saveAsTable(source)
         stream = lake.spark.readStream.table(source).where("id > 39").writeStream.format(name)

@@ -24,7 +24,7 @@ if RELEASE < (4, 0):
     if MODE != "connect":  # whose server is of a newer release
         _NAMELESS |= {"truncate-table-path", "err-analysis-exists-already"}  # TRUNCATE and CREATE VIEW of another kind
 if MODE == "connect":
-    _VIEWS = ("UNSUPPORTED_SPARK", "the catalogue of a Connect server takes no text for a permanent view")
+    _VIEWS = ("UNSUPPORTED_SPARK", "the catalog of a Connect server takes no text for a permanent view")
     _LACKING |= dict.fromkeys(("show-tables-schema", "drop-table-external"), _VIEWS)
 
 #: What refuses each case that makes a name, where a client cannot register our formats with its server.

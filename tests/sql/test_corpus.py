@@ -1,7 +1,4 @@
-"""SQL scripts answer as delta-spark's do: the shared corpus, a sixth of it in CI, all of it when soaking.
-
-Over Spark Connect too, when soaking: its server takes longer to start than the sixth of the cases.
-"""
+"""SQL scripts answer as delta-spark does: the shared corpus.  Over Spark Connect too, when soaking."""
 
 from __future__ import annotations
 
