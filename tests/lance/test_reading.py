@@ -125,9 +125,9 @@ def test_row_ids(ds: LanceDataset) -> None:
     assert (((ids >> 32) * 512 + (ids & 0xFFFFFFFF)) == found["id"].to_numpy()).all()
     some = ids[[500, 3, 3, 1200]]
     assert ds._take_rows(some, ["id"])["id"].to_pylist() == found["id"].to_numpy()[[500, 3, 3, 1200]].tolist()
-    with pytest.raises(InvalidArgumentError, match="not there"):
+    with pytest.raises(InvalidArgumentError, match="does not exist"):
         ds._take_rows([0])  # deleted
-    with pytest.raises(InvalidArgumentError, match="not there"):
+    with pytest.raises(InvalidArgumentError, match="does not exist"):
         ds._take_rows([99 << 32])
     filtered = ds.to_table(columns=["name"], filter="id > 1990", with_row_id=True)
     assert ds._take_rows(filtered["_rowid"], ["id"])["id"].to_pylist() == [

@@ -72,13 +72,17 @@ class Blob:
             raise InvalidArgumentError("Blob uri cannot be empty", help="pass None for a null")
         parts = (self.position, self.size)
         if self.uri is None and parts != (None, None):
-            raise InvalidArgumentError("External packed blob must have a uri", help="position and size are of a URI")
+            raise InvalidArgumentError(
+                "External packed blob must have a uri", help="position and size apply only to a URI"
+            )
         if None in parts and parts != (None, None):
             raise InvalidArgumentError("External blob must set both position and size, or neither")
         if self.data is None and self.uri is None:
             raise InvalidArgumentError("Blob must set `data` or `uri`; use None for a null blob")
         if self.size == 0:
-            raise InvalidArgumentError("External blob range size must be greater than zero", help="use Blob.empty()")
+            raise InvalidArgumentError(
+                "External blob range size must be greater than zero", help="use Blob.empty() for an empty blob"
+            )
         if any(part is not None and part < 0 for part in parts):
             raise InvalidArgumentError("External blob position and size must be non-negative")
 

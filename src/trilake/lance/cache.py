@@ -56,7 +56,9 @@ class CachedDataset:
                     yield from batches
             return
         if self._file is not None:
-            raise UnfinishedError("the first pass over the stream has not ended")
+            raise UnfinishedError(
+                "the first pass over the stream has not ended", help="iterate to its end before the next pass"
+            )
         self._file = Path(self._folder.name) / "cache.arrow"
         writer: pa.RecordBatchStreamWriter | None = None
         for batch in self._stream:

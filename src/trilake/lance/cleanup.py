@@ -153,7 +153,7 @@ def cleanup(
     if older_than_ms < 0:  # would delete everything
         raise InvalidArgumentError(
             f"older_than must not be negative, got {older_than_ms / 1000:g} seconds",
-            help="pass datetime.timedelta(days=14)",
+            help="pass an age such as datetime.timedelta(days=14)",
         )
     candidates = _candidates(
         store, older_than_ms, runtime, retain=retain, unverified=delete_unverified, error_if_tagged=error_if_tagged
@@ -233,7 +233,7 @@ def _candidates(
                 continue
             if error_if_tagged:
                 raise TaggedVersionError(
-                    f"version {version} is old, and tagged {tagged[version]!r}",
+                    f"version {version} is old enough to be deleted, but has the tag {tagged[version]!r}",
                     help="delete the tag, or pass error_if_tagged_old_versions=False to keep tagged versions",
                     file=store.uri,
                 )

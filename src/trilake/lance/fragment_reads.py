@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def check_head(options: Mapping[str, Any]) -> None:
     """Raise ``WrongTypeError`` for a limit in addition to the number of rows."""
     if options.get("limit") is not None:
-        raise WrongTypeError("num_rows and limit exclude each other", help="leave limit out")
+        raise WrongTypeError("num_rows and limit cannot be used together", help="leave limit out")
 
 
 class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
@@ -198,7 +198,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         return self.scanner(columns, filter, limit, offset, **more).to_batches()
 
     def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
-        """Read the rows into a pandas frame.
+        """Read the rows into a pandas DataFrame.
 
         ``columns`` and ``more`` are parameters of :meth:`scanner` and of ``pyarrow.Table.to_pandas``.
 

@@ -267,7 +267,7 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
 
     def _places(self) -> range:
         if not self.batch_size:
-            raise InvalidArgumentError("batch_size or total_num_rows is missing", help="pass both")
+            raise InvalidArgumentError("batch_size and total_num_rows are required", help="pass both")
         length = -(-self.total_num_rows // self.world_size)
         return range(self.total_num_rows)[self.rank * length : (self.rank + 1) * length]
 

@@ -291,7 +291,7 @@ def test_merge_columns() -> None:
     assert all(len(f.data_files()) == 2 for f in ds.get_fragments())
     with pytest.raises(InvalidArgumentError, match="already"):
         ds.merge(pa.table({"id": [1], "w": ["x"]}), "id")
-    with pytest.raises(InvalidArgumentError, match="join on"):
+    with pytest.raises(InvalidArgumentError, match="join column"):
         ds.merge(pa.table({"z": [1]}), "z")
 
 

@@ -148,7 +148,7 @@ def test_functions_of_batches(made: LanceDataset) -> None:
 
     with pytest.raises(InvalidArgumentError, match="x int64, expected x int8"):
         made.add_columns(wrong)
-    with pytest.raises(InvalidArgumentError, match="pandas frame"):
+    with pytest.raises(InvalidArgumentError, match="pandas DataFrame"):
         made.add_columns(lance.batch_udf()(lambda batch: 5))
 
 
@@ -182,7 +182,7 @@ def test_an_interrupted_function_goes_on(made: LanceDataset, tmp_path: Path) -> 
     [
         ({"column": "v", "q": [1, 2], "approximate": True}, "unknown search option 'approximate'"),
         ({"column": "v", "q": [1, 2], "depth": 50}, "unknown search option 'depth'"),
-        ({"column": "v"}, "nearest has no 'q'"),
+        ({"column": "v"}, "nearest must have 'q'"),
         ("v", "nearest must be a mapping, got 'v'"),
     ],
 )

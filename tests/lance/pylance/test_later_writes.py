@@ -68,7 +68,7 @@ def test_options_that_are_not_known(made: LanceDataset) -> None:
         lance.write_dataset(ROWS, made.uri, mode="append", max_rows=3)
     with pytest.raises(TypeError, match="write_fragments has no option 'max_bases'"):
         write_fragments(ROWS, made.uri, max_bases=["a"])
-    with pytest.raises(InvalidArgumentError, match="other storage_options"):
+    with pytest.raises(InvalidArgumentError, match="different storage_options"):
         LanceDataset.commit(made, LanceOperation.Append([]), 1, storage_options={"region": "x"})
 
 

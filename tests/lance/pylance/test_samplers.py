@@ -152,7 +152,7 @@ def test_places_need_a_size() -> None:
     ds = lance.write_dataset(pa.table({"a": range(10)}), "memory://samplers-fixed", mode="overwrite")
     sampler = ShardedFixedBatchSampler(1, 2)
     assert [b["a"].to_pylist() for b in sampler(ds, batch_size=4)] == [[4, 5, 6, 7]]
-    with pytest.raises(InvalidArgumentError, match="batch_size or total_num_rows"):
+    with pytest.raises(InvalidArgumentError, match="batch_size and total_num_rows are required"):
         list(sampler)
     with pytest.raises(InvalidArgumentError, match="total_num_rows"):
         ShardedFixedBatchSampler(0, 1, batch_size=1, total_num_rows=-1)

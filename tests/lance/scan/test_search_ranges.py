@@ -116,10 +116,10 @@ def test_probes_go_on_until_enough_rows_are_found() -> None:
 @pytest.mark.parametrize(
     ("search", "message"),
     [
-        ({"distance_range": (1.0,)}, "distance_range is"),
-        ({"distance_range": "ab"}, "distance_range is"),
-        ({"distance_range": (float("nan"), None)}, "expected numbers in distance_range"),
-        ({"distance_range": (None, "1")}, "expected numbers in distance_range"),
+        ({"distance_range": (1.0,)}, "distance_range must be"),
+        ({"distance_range": "ab"}, "distance_range must be"),
+        ({"distance_range": (float("nan"), None)}, "distance_range must contain numbers"),
+        ({"distance_range": (None, "1")}, "distance_range must contain numbers"),
         ({"minimum_nprobes": 3, "maximum_nprobes": 2}, "must not exceed maximum_nprobes, got 3 and 2"),
         ({"maximum_nprobes": 0}, "maximum_nprobes must be"),
         ({"q": np.zeros((2, 7))}, "size 7"),

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, check_fields, write_columns
 from trilake.lance.commands.joins import is_id, matching
@@ -101,7 +102,7 @@ def _conformed(snapshot: Snapshot, new: pa.Table) -> dict[str, pa.Array]:
     unknown = [name for name in new.schema.names if name not in fields]
     if unknown:
         raise UnknownColumnError(
-            f"cannot update the column {unknown[0]!r}: it does not exist", help=f"columns are {', '.join(fields)}"
+            f"column {unknown[0]!r} not found in the dataset", help=columns_help(unknown[0], list(fields))
         )
     values = {}
     for name, column in zip(new.schema.names, new.columns, strict=True):

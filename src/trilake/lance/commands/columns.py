@@ -380,7 +380,7 @@ def _altered(snapshot: Snapshot, fields: dict[int, Field], alteration: Mapping[s
     path = alteration.get("path")
     if unknown or not isinstance(path, str):
         raise InvalidArgumentError(
-            f"an alteration has the keys {sorted(alteration)}",
+            f"invalid alteration with the keys {sorted(alteration)}",
             help="pass a path, and any of name, nullable and data_type",
         )
     field = snapshot.view.schema.field(path)
@@ -392,7 +392,7 @@ def _altered(snapshot: Snapshot, fields: dict[int, Field], alteration: Mapping[s
         raise InvalidArgumentError("the alteration is empty", help="pass name, nullable or data_type", column=path)
     harder = nullable is False and field.nullable
     if harder and (field.id != top.id or snapshot.count(pc.field(top.name).is_null())):
-        raise InvalidArgumentError("the column has or may have nulls", column=path)
+        raise InvalidArgumentError("the column may have nulls, so it must stay nullable", column=path)
     changed = replace(
         field,
         name=field.name if name is None else str(name),

@@ -206,9 +206,9 @@ def _parsed(json_string: str, *keys: str) -> dict[str, Any]:
     try:
         parsed = json.loads(json_string)
     except (ValueError, TypeError) as e:
-        raise InvalidArgumentError(f"invalid JSON of a compaction: {e}") from e
+        raise InvalidArgumentError(f"invalid compaction JSON: {e}") from e
     if not isinstance(parsed, dict) or set(parsed) != set(keys):
-        raise InvalidArgumentError("invalid JSON of a compaction", help=f"the keys must be {', '.join(keys)}")
+        raise InvalidArgumentError("invalid compaction JSON", help=f"the keys must be {', '.join(keys)}")
     version = parsed["read_version"]
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise InvalidArgumentError(f"read_version must be a version number, got {version!r}")

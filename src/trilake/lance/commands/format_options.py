@@ -89,7 +89,7 @@ def _external_blobs(options: dict[str, Any]) -> str:
     if mode == "ingest" and everywhere:
         raise OptionError(
             'allow_external_blob_outside_bases only applies when external_blob_mode="reference"',
-            help="leave it out: blobs are copied",
+            help='leave it out: "ingest" copies blobs',
         )
     return "all" if everywhere else "ingest" if mode == "ingest" else "bases"
 
@@ -125,5 +125,5 @@ def check_format(options: Mapping[str, Any], *, of: str) -> None:
         if not any(value is one or (isinstance(one, str) and value == one) for one in done):
             raise InvalidArgumentError(
                 f"{name}={value!r} is not supported: it requests {others}",
-                help=f"{reason}: leave it out, or pass {done[-1]!r}",
+                help=f"leave it out, or pass {done[-1]!r}: {reason}",
             )

@@ -97,7 +97,7 @@ class WriteOptions:
         for name in ("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file"):
             count(name, getattr(self, name), least=1, other_type=WrongTypeError)
         if self.max_rows_per_group > _MAX_ROWS:
-            raise InvalidArgumentError(f"a row group can have at most {_MAX_ROWS} rows")
+            raise InvalidArgumentError(f"max_rows_per_group must be at most {_MAX_ROWS}, got {self.max_rows_per_group}")
         check_nulls(self.nulls)
 
 

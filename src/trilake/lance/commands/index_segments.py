@@ -199,7 +199,9 @@ def merge(snapshot: Snapshot, segments: Sequence[IndexMetadata]) -> IndexMetadat
     first = segments[0]
     field = snapshot.manifest.schema.by_id(first.fields[0])
     if field is None:
-        raise InvalidArgumentError(f"the column of the segments of {first.name!r} no longer exists", help=_AGAIN)
+        raise InvalidArgumentError(
+            f"the column indexed by the segments of {first.name!r} no longer exists", help=_AGAIN
+        )
     column = snapshot.view.schema.name_of(field)
     rows = of_fragments(snapshot, {id for s in segments for id in s.fragment_bitmap or ()})
     vectors = snapshot.indices.vector(first)
@@ -207,7 +209,8 @@ def merge(snapshot: Snapshot, segments: Sequence[IndexMetadata]) -> IndexMetadat
         return scalar_like(rows, column, first)
     if vectors.kind not in VECTOR_KINDS:
         raise UnsupportedIndexError(
-            f"segments of type {vectors.kind} cannot be merged", help="commit them as they are: all are searched"
+            f"segments of type {vectors.kind} cannot be merged",
+            help="commit the segments without merging them: a search uses all segments",
         )
     return vector_indices.extended(rows, column, first, vectors)
 
@@ -236,7 +239,9 @@ def _segmented(snapshot: Snapshot) -> Snapshot:
 
 def _check(segments: Sequence[IndexMetadata]) -> None:
     if not segments:
-        raise InvalidArgumentError("segments is empty", help="pass what create_index_uncommitted returned")
+        raise InvalidArgumentError(
+            "segments must not be empty", help="pass those that create_index_uncommitted returned"
+        )
     kinds = {(s.fields, None if s.details is None else s.details.type_url) for s in segments}
     if len(kinds) > 1:
         raise InvalidArgumentError("the segments have different columns or kinds", help=_AGAIN)

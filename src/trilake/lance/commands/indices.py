@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyroaring import FrozenBitMap
 
 from trilake.common.arguments import flag
+from trilake.common.text import columns_help
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import (
@@ -65,10 +66,9 @@ def check_name(snapshot: Snapshot, name: str, column: str, *, replace: bool) -> 
         if index.name != name:
             continue
         if field is None:  # dropped or renamed by a concurrent commit
-            names = ", ".join(snapshot.schema.names)
-            raise UnknownColumnError(f"{column} not found in schema", help=f"columns are {names}")
+            raise UnknownColumnError(f"{column} not found in schema", help=columns_help(column, snapshot.schema.names))
         if tuple(index.fields) != ids:
-            raise IndexExistsError(f"the index {name!r} already exists, on another column", help="choose another name")
+            raise IndexExistsError(f"the index {name!r} already exists on another column", help="choose another name")
         if not replace:
             raise IndexExistsError(f"the index {name!r} already exists", help="pass replace=True")
 
@@ -182,7 +182,7 @@ def centroids(snapshot: Snapshot, name: str | None, column: str | None) -> pa.Fi
     Raises ``InvalidArgumentError`` if both are ``None``, and ``UnknownIndexError``.
     """
     if name is None and column is None:
-        raise InvalidArgumentError("no index is named", help="pass index_name or column")
+        raise InvalidArgumentError("index_name or column is required", help="pass one of them")
     field = None if column is None else snapshot.view.schema.find(column)
     of_column = [] if field is None else [i for i in snapshot.manifest.indices if i.fields == (field.id,)]
     for entry in of_column if name is None else [find(snapshot, name)]:
@@ -241,10 +241,10 @@ def scalar_kind(snapshot: Snapshot, index_type: str) -> ScalarKind:
     if built is not None and (built.name == "BTREE" or not snapshot.manifest.storage_version.is_first):
         return built
     if kind in _NOT_BUILT:
-        raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be built", help=_NOT_BUILT[kind])
+        raise UnsupportedIndexError(f"index type {index_type!r} is not supported", help=_NOT_BUILT[kind])
     kinds = "BTREE" if snapshot.manifest.storage_version.is_first else "BTREE, BITMAP, LABEL_LIST and ZONEMAP"
     raise UnsupportedIndexError(
-        f"an index of type {index_type!r} cannot be built", help=f"scalar indices of this dataset are {kinds}"
+        f"index type {index_type!r} is not supported", help=f"scalar index types of this dataset are {kinds}"
     )
 
 
@@ -282,7 +282,7 @@ def checked_column(snapshot: Snapshot, column: str, kind: ScalarKind, name: str 
     Raises ``UnknownColumnError``, and ``WrongTypeError`` if the kind does not support its type.
     """
     if not isinstance(column, str):
-        raise WrongTypeError(f"column must be a name, got {column!r}")
+        raise WrongTypeError(f"column must be a column name, got {column!r}")
     column = snapshot.view.schema.spelled(column)
     _indexable(snapshot, column, kind)
     return column, name or f"{column}_idx"
@@ -354,9 +354,7 @@ def _indexable(snapshot: Snapshot, column: str, index: ScalarKind) -> Field:
     schema = snapshot.view.schema
     field = schema.find(column)
     if field is None:
-        raise UnknownColumnError(
-            f"{column} not found in schema", help=f"columns are {', '.join(snapshot.schema.names)}"
-        )
+        raise UnknownColumnError(f"{column} not found in schema", help=columns_help(column, snapshot.schema.names))
     kind = field.arrow_type
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type

@@ -24,15 +24,15 @@ ReaderLike: TypeAlias = (
 
 
 def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Convert Arrow data, frames, datasets, scanners and iterables of batches to a schema and a stream of batches.
+    """Convert Arrow data, DataFrames, datasets, scanners and iterables of batches to a schema and a stream of batches.
 
     String, binary and list views are converted to the plain types.
 
     Parameters
     ----------
-    data: an Arrow table, batch, reader, dataset or scanner, a pandas frame, anything with the Arrow stream interface,
-        an iterable of record batches, a dictionary of columns, or a list of dictionaries or Pydantic models.
-    schema: schema to convert pandas frames to and cast iterables to; required for iterables.
+    data: an Arrow table, batch, reader, dataset or scanner, a pandas DataFrame, anything with the Arrow stream
+        interface, an iterable of record batches, a dictionary of columns, or a list of dictionaries or Pydantic models.
+    schema: schema to convert pandas DataFrames to and cast iterables to; required for iterables.
 
     Raises ``InvalidArgumentError`` for other inputs, and for an iterable without a schema.
     """
@@ -65,7 +65,7 @@ def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Itera
     else:
         raise WrongTypeError(
             f"Unknown data type {type(data)}",
-            help="pass Arrow data, a frame with the Arrow stream interface, or an iterable of record batches",
+            help="pass Arrow data, a DataFrame with the Arrow stream interface, or an iterable of record batches",
         )
     own_schema, batches = plain(own_schema, batches)
     if schema is None or (

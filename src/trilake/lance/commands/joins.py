@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.columns import Values, add_columns
 from trilake.lance.commands.fragment_writer import NullPolicy
@@ -67,26 +68,24 @@ def matching(
     )
     for name, names in ((left_on, left_schema.names), (right_on, data.schema.names)):
         if name not in names:
-            raise UnknownColumnError(
-                f"the dataset has no column {name!r} to join on", help=f"columns are {', '.join(names)}"
-            )
+            raise UnknownColumnError(f"join column {name!r} not found", help=columns_help(name, names))
     kind = left_schema.field(left_on).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     key_type = data.schema.field(right_on).type
     key_type = key_type.value_type if pa.types.is_dictionary(key_type) else key_type
     if not _of_one_kind(key_type, kind):
         raise RowsDoNotFitError(
-            f"the keys are of type {key_type}, those of the dataset of type {kind}",
+            f"the join keys are of type {key_type}, but those of the dataset are of type {kind}",
             help="cast them, or pass another column as right_on",
             column=right_on,
         )
     try:
         keys = one_array(data.column(right_on).cast(kind))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise RowsDoNotFitError(f"the keys are not of type {kind}: {e}", column=right_on) from e
+        raise RowsDoNotFitError(f"the join keys cannot be cast to {kind}: {e}", column=right_on) from e
     rest = data.drop_columns([right_on]).combine_chunks()
     if not rest.num_columns:
-        raise InvalidArgumentError("the data to merge has no columns except its key")
+        raise InvalidArgumentError("the data to merge has no columns except the key")
 
     def places(values: pa.Array) -> pa.Array:
         return pc.index_in(values.cast(kind) if values.type != kind else values, value_set=keys, skip_nulls=True)

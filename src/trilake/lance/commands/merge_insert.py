@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from trilake.common.arguments import flag
 from trilake.common.display import PublicNames
+from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.expr.terms.engine import query
@@ -247,7 +248,7 @@ def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.
     names, source_names = snapshot.schema.names, source.schema.names
     if len(set(source_names)) < len(source_names) or not set(on) <= set(source_names) <= set(names):
         raise RowsDoNotFitError(
-            f"the source has columns {', '.join(source_names)}, the dataset {', '.join(names)}",
+            f"the source has columns {', '.join(source_names)}, but the dataset has {', '.join(names)}",
             help=f"the source must have columns of the dataset, including the keys ({', '.join(on)})",
         )
     fields = [f for f in snapshot.schema if f.name in source_names]
@@ -298,7 +299,7 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table, *, in_place: b
         matches.fragments.update(np.unique(split(target_ids[targets])[0]).tolist())
         deleted: list[Rows] = []
         if len(targets) and what.fail_matched:
-            raise InvalidArgumentError(f"{len(targets)} rows match: when_matched_fail is set")
+            raise InvalidArgumentError(f"{len(targets)} rows match, and when_matched_fail is set")
         if what.delete_matched:
             deleted.append(np.unique(targets))
         elif what.update and len(targets):
@@ -383,11 +384,12 @@ class MergeInsertBuilder(PublicNames):
         keys = tuple(schema.spelled(str(name)) for name in names)
         unknown = [k for k in keys if k not in dataset.snapshot.schema.names]
         if unknown or not keys:
+            columns = dataset.snapshot.schema.names
             raise InvalidArgumentError(
-                f"the dataset has no column {unknown[0]!r} to match on"
+                f"key column {unknown[0]!r} not found in the dataset"
                 if unknown
                 else "a merge insert needs a key column",
-                help=f"columns are {', '.join(dataset.snapshot.schema.names)}",
+                help=columns_help(unknown[0] if unknown else "", columns),
             )
         self._dataset, self._what = dataset, MergeInsert(keys)
         self._retries = USUAL
@@ -441,7 +443,7 @@ class MergeInsertBuilder(PublicNames):
         current = self._dataset.snapshot.manifest.storage_version
         if StorageVersion.parse(version) != current:
             raise InvalidArgumentError(
-                f"the dataset has files of Lance {current}, got data_storage_version {version}", help="leave it out"
+                f"data_storage_version must be {current}, that of the dataset, got {version}", help="leave it out"
             )
         return self
 
@@ -463,12 +465,15 @@ class MergeInsertBuilder(PublicNames):
         return stats.numbers()
 
     def _checked(self) -> MergeInsert:
-        """Return the actions.  Raises ``InvalidArgumentError`` if there are none, or if they exclude each other."""
+        """Return the actions.  Raises ``InvalidArgumentError`` if there are none, or if they conflict."""
         w = self._what
         if not any((w.update, w.delete_matched, w.fail_matched, w.insert, w.delete_unmatched)):
-            raise InvalidArgumentError("the merge insert has no actions", help="call one of its when_ methods")
+            raise InvalidArgumentError(
+                "the merge insert has no actions",
+                help="call when_matched_update_all, when_not_matched_insert_all or another when_ method",
+            )
         if sum((w.update, w.delete_matched, w.fail_matched)) > 1:
-            raise InvalidArgumentError("updating, deleting and failing on a match exclude each other")
+            raise InvalidArgumentError("only one of update, delete and fail may apply to matched rows")
         return w
 
     def _source(self, data_obj: Any, schema: pa.Schema | None) -> pa.Table:

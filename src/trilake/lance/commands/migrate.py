@@ -33,7 +33,7 @@ def migrate(snapshot: Snapshot, version: StorageVersion = STABLE) -> Snapshot:
     def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         if version < current.manifest.storage_version:
             raise InvalidArgumentError(
-                f"the files of the dataset already have a newer version, Lance {current.manifest.storage_version}",
+                f"the dataset already has files of the newer version {current.manifest.storage_version}",
                 help="write the rows to a new dataset",
                 file=current.store.uri,
             )

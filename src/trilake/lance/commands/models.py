@@ -41,8 +41,8 @@ def table_of(model: Any, rows: Any) -> pa.Table:
     for number, row in enumerate(rows):
         if type(row) is not model:
             raise WrongTypeError(
-                f"data[{number}] must be an instance of {model.__name__} exactly, got {type(row).__name__}",
-                help="instances of subclasses have other columns: write them separately",
+                f"data[{number}] must be a {model.__name__}, got {type(row).__name__}",
+                help="pass instances of the model class itself; subclasses may have other columns",
             )
     return pa.Table.from_pylist([row.model_dump() for row in rows], schema=schema_of(model))
 

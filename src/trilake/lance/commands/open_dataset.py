@@ -28,7 +28,7 @@ def place_of(uri: Any, storage_options: Mapping[str, str] | None) -> tuple[Store
         return open_store(uri, dict(storage_options or {})), os.fspath(uri)
     if storage_options is not None and dict(storage_options) != dict(snapshot.store.options):
         raise InvalidArgumentError(
-            "the dataset is open with other storage_options", help="leave them out, or pass the dataset's URI"
+            "the dataset was opened with different storage_options", help="leave them out, or pass the dataset's URI"
         )
     return snapshot.store, uri.uri
 

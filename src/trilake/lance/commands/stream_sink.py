@@ -139,8 +139,8 @@ def _committed(store: Store, listing: Listing, claimed: Transaction) -> int | No
             return _committed(store, again, claimed)
         raise LanceStreamError(
             f"cannot tell whether the batch was committed: versions {missing[:5]} were cleaned up",
-            help="look for the batch's rows; then restart the query with a new checkpoint, or let it continue"
-            f" by deleting its folder below {FOLDER}",
+            help=f"if the batch's rows are missing, delete the query's folder below {FOLDER} and restart the query,"
+            " which writes them again; otherwise start it with a new checkpoint",
             file=store.uri,
         )
     return None
@@ -181,7 +181,7 @@ def _appended(store: Store, claimed: Transaction, listing: Listing) -> tuple[Man
         claimed.operation.schema, nullability=False
     ):
         raise SchemaMismatchError(
-            "another writer has created the dataset with other columns while the first batch was written",
+            "another writer created the dataset with other columns while the first batch was being written",
             help="write to another path",
             file=store.uri,
         )

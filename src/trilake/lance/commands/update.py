@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.common.display import Displayed
+from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import Expression, evaluate_all
 from trilake.expr.terms.duckdb_sql import Sql
@@ -76,7 +77,7 @@ def bind(schema: pa.Schema, updates: Mapping[str, str]) -> dict[str, Expression]
     for name, sql in updates.items():
         if name not in schema.names:
             raise InvalidArgumentError(
-                f"the dataset has no column {name!r}", help=f"columns are {', '.join(schema.names)}", column=name
+                f"column {name!r} not found in the dataset", help=columns_help(name, schema.names), column=name
             )
         if not isinstance(sql, str):
             raise WrongTypeError(

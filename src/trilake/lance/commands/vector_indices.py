@@ -125,7 +125,7 @@ def plan_index(
     if len(names) != 1:
         raise UnsupportedIndexError(f"an index on {len(names)} columns is not supported", help="index one column")
     if not isinstance(names[0], str):
-        raise WrongTypeError(f"column must be a name, got {names[0]!r}")
+        raise WrongTypeError(f"column must be a column name, got {names[0]!r}")
     names = [snapshot.view.schema.spelled(names[0])]
     column_type = vector_type(snapshot, names[0])
     size = column_type.list_size
@@ -134,8 +134,8 @@ def plan_index(
     kinds = VECTOR_KINDS if is_modern(snapshot) else VECTOR_KINDS[:1]
     if kind not in kinds:
         raise UnsupportedIndexError(
-            f"an index of type {index_type!r} cannot be built",
-            help=f"vector indices of this dataset are {', '.join(kinds)}",
+            f"index type {index_type!r} is not supported",
+            help=f"vector index types of this dataset are {', '.join(kinds)}",
         )
     if kind != "IVF_PQ":
         num_sub_vectors, pq_codebook = 1, None
@@ -430,7 +430,7 @@ def checked_options(options: Mapping[str, Any], metric: str = "L2", accelerator:
         raise WrongTypeError(f"num_bits must be int, got {type(bits)}")
     if bits != 8:
         raise UnsupportedIndexError(
-            f"codes of {bits} bits cannot be built", help="IVF_PQ has num_bits=8; IVF_RQ cannot be built"
+            f"num_bits={bits} is not supported", help="pass num_bits=8 for IVF_PQ; IVF_RQ is not supported"
         )
     other = options.get("metric_type", metric)
     if metric_name(metric) not in ("l2", metric_name(other)):

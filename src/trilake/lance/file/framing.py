@@ -29,7 +29,7 @@ def parse_footer(tail: bytes | memoryview, size: int, *, file: str, damaged: typ
     error of class ``damaged`` if it is not a Lance file, and ``UnsupportedProtocolError`` for later formats.
     """
     if len(tail) < FOOTER.size or size < FOOTER.size + LENGTH.size:
-        raise damaged(f"the file has {size} bytes, too few for its footer", file=file)
+        raise damaged(f"the file has {size} bytes, too few for a footer", file=file)
     position, major, minor, magic = FOOTER.unpack(tail[-FOOTER.size :])
     if magic != MAGIC:
         raise damaged(
@@ -39,12 +39,12 @@ def parse_footer(tail: bytes | memoryview, size: int, *, file: str, damaged: typ
         )
     if major != MAJOR or not 0 <= minor <= NEWEST_MINOR:
         raise UnsupportedProtocolError(
-            f"the file is of version {major}.{minor} of Lance's file format; 0.1 and 0.2 can be read",
-            help='write it with data_storage_version="legacy"',
+            f"Lance file version {major}.{minor} is not supported, expected 0.1 or 0.2",
+            help='write the file again with data_storage_version="legacy"',
             file=file,
         )
     if not 0 <= position <= size - FOOTER.size - LENGTH.size:
-        raise damaged(f"the footer points to byte {position}, the file has {size} bytes", file=file)
+        raise damaged(f"the footer points to byte {position}, but the file has only {size} bytes", file=file)
     return int(position)
 
 
@@ -56,7 +56,7 @@ def message_bytes(source: Source, position: int, name: str, *, damaged: type[Tri
     (length,) = LENGTH.unpack(source.read(position, LENGTH.size))
     if length > end - position:
         raise damaged(
-            f"the {name} at byte {position} claims {length} bytes, the file has {end - position}", file=source.file
+            f"the {name} at byte {position} claims {length} bytes, but only {end - position} are left", file=source.file
         )
     return bytes(source.read(position + LENGTH.size, length).to_pybytes())
 

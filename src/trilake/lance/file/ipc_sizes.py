@@ -98,7 +98,7 @@ def ipc_sizes(data: pa.Buffer) -> IpcSizes:
         raise ValueError("the footer lies outside the file")
     footer = _root(view[len(view) - tail - length : len(view) - tail])
     if len(footer.structs(_FOOTER_DICTIONARIES, _BLOCK)):
-        raise ValueError("it has dictionaries")
+        raise ValueError("dictionaries are not supported")
     rows = expanded = 0
     for block in footer.structs(_FOOTER_BATCHES, _BLOCK).tolist():
         sizes = _batch_sizes(view, offset=block[0], metadata=block[1], body=block[3])

@@ -134,7 +134,7 @@ def _write(data: bytes, at: int, out: list[str], depth: int) -> None:
         _write_part(data, at + 8, entry, out, depth)
         return
     if kind not in (_ARRAY, _OBJECT):
-        raise ValueError(f"a header is {header:#x}")
+        raise ValueError(f"invalid header {header:#x}")
     keys = count if kind == _OBJECT else 0
     if 4 * (count + keys) > len(data) - at:
         raise ValueError(f"a value claims {count} parts in {len(data)} bytes")
@@ -168,7 +168,7 @@ def _write_part(data: bytes, at: int, entry: int, out: list[str], depth: int) ->
     elif kind in (_NULL, _TRUE, _FALSE):
         out.append({_NULL: "null", _TRUE: "true", _FALSE: "false"}[kind])
     else:
-        raise ValueError(f"a part is of kind {kind >> 28}")
+        raise ValueError(f"unknown kind {kind >> 28} of a part")
 
 
 def _string(data: bytes, at: int, size: int) -> str:
@@ -191,7 +191,7 @@ def _number(data: bytes) -> str:
         return str(int.from_bytes(rest, "big", signed=kind == _SIGNED))
     if kind == _FLOAT:
         return _shortest(_FLOAT64.unpack(rest)[0])
-    raise ValueError(f"a number of {len(data)} bytes is of kind {kind >> 4}")
+    raise ValueError(f"invalid number of kind {kind >> 4} in {len(data)} bytes")
 
 
 def _shortest(value: float) -> str:

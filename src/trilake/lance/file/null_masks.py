@@ -130,7 +130,7 @@ def _check(field: Field, array: pa.Array, *, masked: bool) -> None:
         deeper = path != field.name
         raise RowsDoNotFitError(
             f"a null would be lost: Lance does not yet support nulls for type {_pylance_name(array.type)}",
-            help='fill the nulls, or pass nulls="zero" to write what is in their place'
+            help='fill the nulls, or pass nulls="zero" to write zeros or empty values instead'
             + ("" if deeper or masked else ', or create the dataset with nulls="mask" to keep them'),
             column=path,
         )

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.types as pt
 
+from trilake.common.text import columns_help
 from trilake.errors import (
     CorruptLogError,
     InvalidArgumentError,
@@ -373,7 +374,7 @@ class LanceSchema:
         if field is None:
             name = path if isinstance(path, str) else ".".join(path)
             raise UnknownColumnError(
-                f"the schema has no column {name!r}", help=f"the columns are {', '.join(self.names)}", column=name
+                f"column {name!r} not found in the schema", help=columns_help(name, self.names), column=name
             )
         return field
 
@@ -531,7 +532,7 @@ def _tree(serialized: tuple[bytes, ...]) -> tuple[Field, ...]:
         parent = NO_PARENT if message.parent_id == 0 and not zero else message.parent_id
         if message.id < 0 or message.id in messages or parent not in depth:
             raise CorruptLogError(
-                "the fields are not a tree: an id is negative or comes twice, or a parent does not come first",
+                "the fields are not a tree: an id is negative or duplicated, or a field precedes its parent",
                 column=message.name,
                 field_id=message.id,
             )
@@ -546,7 +547,7 @@ def _tree(serialized: tuple[bytes, ...]) -> tuple[Field, ...]:
         children = tuple(build(c, id) for c in below.get(id, ()))
         if not _fits(message.logical_type, children):
             raise CorruptLogError(
-                f"a field of type {message.logical_type!r} has {len(children)} fields below it",
+                f"a field of type {message.logical_type!r} has {len(children)} child fields",
                 column=message.name,
             )
         try:

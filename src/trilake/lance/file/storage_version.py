@@ -29,7 +29,7 @@ class StorageVersion:
         version = _NAMES.get(name) if isinstance(name, str) else None
         if version is None:
             raise InvalidArgumentError(
-                f"data_storage_version is {name!r}", help=f"expected one of {', '.join(map(repr, _NAMES))}"
+                f"{name!r} is not a valid data_storage_version", help=f"use one of {', '.join(map(repr, _NAMES))}"
             )
         return version
 
@@ -61,7 +61,7 @@ class StorageVersion:
             least = _oldest(field, above)
             if least is None or self < least:
                 raise UnsupportedProtocolError(
-                    f"files of Lance {self} cannot hold type {field.logical_type!r}"
+                    f"files of Lance {self} cannot store type {field.logical_type!r}"
                     + (f" in {above[-1].logical_type!r}" if least is None and above else ""),
                     help="cast the column"
                     if least is None

@@ -55,7 +55,7 @@ class View:
     def columns(self, names: Sequence[str] | None) -> LanceSchema:
         """Select columns by name, or all; ``"struct.field"`` is a part of one.  Raises ``InvalidArgumentError``."""
         if isinstance(names, str):
-            raise WrongTypeError(f"columns is {names!r}", help=f"pass a list of names, such as [{names!r}]")
+            raise WrongTypeError(f"columns must be a list of names, got {names!r}", help=f"pass [{names!r}]")
         return self.schema if names is None else self.schema.project(names)
 
     def has_mask(self, name: str) -> bool:
@@ -109,7 +109,7 @@ def _strings(field: Field, array: pa.Array) -> pa.Array:
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
     if field.logical_type in LISTS:
         return with_items(array, lambda items: _strings(field.children[0], items), kind)
-    raise UnsupportedProtocolError(f"JSON in {field.logical_type!r} cannot be read", column=field.name)
+    raise UnsupportedProtocolError(f"JSON in {field.logical_type!r} is not supported", column=field.name)
 
 
 def stored_array(field: Field, array: pa.Array) -> pa.Array:

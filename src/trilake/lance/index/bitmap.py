@@ -131,7 +131,7 @@ def train(
         values = values.dictionary_decode()
     if pt.is_nested(values.type) or pt.is_null(values.type):
         raise InvalidArgumentError(
-            f"values of type {values.type} have no order", help="index a column of single values"
+            f"values of type {values.type} have no order", help="index a column of scalar values"
         )
     encoded = values.dictionary_encode("encode")
     keys = encoded.dictionary

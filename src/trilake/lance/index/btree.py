@@ -340,7 +340,7 @@ def train(store: Store, folder: str, rows: pa.Table, version: StorageVersion = F
         kind = kind.value_type
         table = table.set_column(0, "values", table["values"].cast(kind))
     if pt.is_nested(kind) or pt.is_null(kind):
-        raise InvalidArgumentError(f"values of type {kind} have no order", help="index a column of single values")
+        raise InvalidArgumentError(f"values of type {kind} have no order", help="index a column of scalar values")
     return _train_first(store, folder, table, kind) if version.is_first else _train(store, folder, table, kind, version)
 
 

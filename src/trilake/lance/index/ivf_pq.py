@@ -266,7 +266,7 @@ def kmeans(
     """
     if not len(vectors) or k < 1:
         raise InvalidArgumentError(
-            f"cannot compute {k} centroids of {len(vectors)} vectors", help="both numbers must be at least 1"
+            f"cannot compute {k} centroids from {len(vectors)} vectors", help="both numbers must be at least 1"
         )
     centroids = vectors[rng.choice(len(vectors), k, replace=len(vectors) < k)].astype(np.float32)
     step = sums or partial(kmeans_sums, metric=metric)
@@ -368,7 +368,8 @@ def check(metric: str, dimension: int, pieces: int) -> None:
         raise InvalidArgumentError(f"unknown metric {metric!r}", help=f"metrics are {', '.join(METRICS)}")
     if pieces < 1 or dimension % pieces:
         raise InvalidArgumentError(
-            f"dimension ({dimension}) must be divisible by num_sub_vectors ({pieces})", help="pass a divisor"
+            f"dimension ({dimension}) must be divisible by num_sub_vectors ({pieces})",
+            help="pass a num_sub_vectors that divides the dimension",
         )
 
 

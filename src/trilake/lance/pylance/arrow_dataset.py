@@ -321,7 +321,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         ).to_batches()
 
     def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
-        """Read the rows into a pandas frame.
+        """Read the rows into a pandas DataFrame.
 
         ``columns`` and ``more`` are parameters of :meth:`scanner` and of ``pyarrow.Table.to_pandas``.
 
@@ -538,7 +538,9 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         flag("randomize_order", randomize_order)
         total = self.count_rows()
         if not 0 <= num_rows <= total:
-            raise InvalidArgumentError(f"cannot sample {num_rows} of {total} rows", file=self._uri)
+            raise InvalidArgumentError(
+                f"num_rows must be from 0 to {total}, the number of rows, got {num_rows}", file=self._uri
+            )
         positions = random.sample(range(total), num_rows)
         return self.take(positions if randomize_order else sorted(positions), columns, **more)
 

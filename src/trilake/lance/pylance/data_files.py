@@ -168,7 +168,7 @@ class LanceFileReader:
     def file_statistics(self) -> LanceFileStatistics:
         """Return the number and size of each column's pages.  Raises ``NotInFormatError`` in the legacy format."""
         if not isinstance(self._file, V2File):
-            raise NotInFormatError("files of the legacy format do not store page sizes", help=_MIGRATE)
+            raise NotInFormatError("legacy files do not store page sizes", help=_MIGRATE)
         file, columns = self._file, self.metadata().columns
         return LanceFileStatistics(
             [LanceColumnStatistics(len(c.pages), file.column_bytes(n)) for n, c in enumerate(columns)]
@@ -225,14 +225,14 @@ class LanceFileReader:
         Raises ``InvalidArgumentError`` for an unknown index, and ``NotInFormatError`` for a file of the legacy format.
         """
         if not isinstance(self._file, V2File):
-            raise NotInFormatError("files of the legacy format have no global buffers", help=_MIGRATE)
+            raise NotInFormatError("legacy files have no global buffers", help=_MIGRATE)
         count = len(self._file.container.global_places)
         if not 0 <= index < count:
             raise InvalidArgumentError(f"global buffer {index} does not exist: the file has {count}", help=_BUFFERS)
         return bytes(self._file.container.global_buffer(index).to_pybytes())
 
 
-_MIGRATE = "rewrite it with LanceFileWriter"
+_MIGRATE = "rewrite the file with LanceFileWriter"
 _BUFFERS = "the first added buffer has index 1"
 
 
@@ -258,7 +258,7 @@ def described(snapshot: Snapshot, path: str) -> tuple[DataFile, int]:
     if not isinstance(file, V2File):
         if set(fields) != set(stored_schema.field_ids) or any(schema.by_id(f.id) != f for f in stored_schema.fields):
             raise InvalidArgumentError(
-                "the field ids of a file of the legacy format must be those of the dataset",
+                "the field ids of a legacy file must be those of the dataset",
                 help="write it with the schema of the dataset",
                 file=path,
             )
@@ -383,7 +383,9 @@ class LanceFileWriter:
         """
         self._check_open()
         if self._version.is_first:
-            raise NotInFormatError("files of the legacy format have no global buffers", help="write a newer version")
+            raise NotInFormatError(
+                "legacy files have no global buffers", help="pass a newer version to LanceFileWriter"
+            )
         self._buffers.append(bytes(data))
         return len(self._buffers)
 

@@ -27,7 +27,10 @@ class FragmentSession:
         """Return the rows at the given positions, in the given order.  Raises ``UnknownRowError``."""
         positions, selection = numbers(indices), self.selection
         if len(positions) and (positions.min() < 0 or positions.max() >= self.reader.num_rows):
-            raise UnknownRowError(f"the fragment has {self.reader.num_rows} rows", fragment=self.reader.fragment.id)
+            raise UnknownRowError(
+                f"a row index is out of range: the fragment has {self.reader.num_rows} rows",
+                fragment=self.reader.fragment.id,
+            )
         view = self.snapshot.view
         plan = ScanPlan(view, selection.columns, places=selection.places)
         offsets = self.reader.offsets_of_live(positions)

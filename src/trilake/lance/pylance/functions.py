@@ -61,7 +61,7 @@ def dataset(
     del block_size
     check_format(later, of="dataset")
     if version is not None and asof is not None:
-        raise InvalidArgumentError("version and asof exclude each other", help="pass only one of them")
+        raise InvalidArgumentError("version and asof cannot be used together", help="pass only one of them")
     opened = LanceDataset(
         uri,
         version,

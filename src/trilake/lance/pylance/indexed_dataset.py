@@ -158,9 +158,9 @@ class IndexedDataset(ArrowDataset):
         [('a_idx', 2, 4)]
         """
         if fragment_ids is None:
-            raise InvalidArgumentError("fragment_ids is missing", help="pass the ids of the fragments to index")
+            raise InvalidArgumentError("fragment_ids is required", help="pass the ids of the fragments to index")
         if more.pop("index_uuid", None) is not None:
-            raise InvalidArgumentError("index_uuid is no longer accepted", help="leave it out: trilake chooses the id")
+            raise InvalidArgumentError("index_uuid is no longer supported", help="leave it out: trilake chooses the id")
         kind, rows_per_zone = _kind(index_type, more)
         only = _only(column)
         if kind.upper().startswith("IVF"):

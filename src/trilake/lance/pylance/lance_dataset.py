@@ -556,7 +556,7 @@ class LanceDataset(ChangedDataset):
             if strict and isinstance(resolved, Overwrite) and newest.version != read_version:
                 raise CommitConflictError(
                     f"Commit conflict for version {newest.version}: it was committed since version {read_version}",
-                    help="read the newest version, or pass another max_retries to overwrite it",
+                    help="read the newest version, or pass max_retries above 0 to overwrite it",
                     file=store.uri,
                 )
 

@@ -98,5 +98,5 @@ def _numbers(values: Any) -> npt.NDArray[np.uint64]:
     except pa.ArrowInvalid as e:
         raise InvalidArgumentError(f"row ids must fit uint64: {e}") from e
     if len(np.unique(ids)) < len(ids):
-        raise InvalidArgumentError("Row ids must be unique", help="name each row once")
+        raise InvalidArgumentError("Row ids must be unique", help="pass each row id once")
     return ids

@@ -66,7 +66,7 @@ def checked_search(nearest: Any) -> dict[str, Any]:
             raise WrongTypeError(f"unknown search option {name!r}", help=f"options are {', '.join(_SEARCH)}")
     for name in _SEARCH[:2]:
         if name not in nearest:
-            raise WrongTypeError(f"nearest has no {name!r}", help='pass {"column": ..., "q": ..., "k": ...}')
+            raise WrongTypeError(f"nearest must have {name!r}", help='pass {"column": ..., "q": ..., "k": ...}')
     if nearest.get("query_parallelism") is not None:
         count("query_parallelism", nearest["query_parallelism"], least=-1, other_type=WrongTypeError)
     if nearest.get("approx_mode", "normal") not in ("fast", "normal", "accurate"):

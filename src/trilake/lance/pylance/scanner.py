@@ -276,7 +276,7 @@ class ScannerBuilder:
             joined=selection.projection is not None,  # evaluating an expression takes about 1 ms per batch
         )
         if self._strict_batch_size and self._batch_bytes is not None:
-            raise InvalidArgumentError("strict_batch_size and batch_size_bytes exclude each other")
+            raise InvalidArgumentError("strict_batch_size and batch_size_bytes cannot be used together")
         _check_deleted(plan, alone=nearest is None and not self._order_by)
         readers = self._readers
         if self._fast_search:
@@ -424,7 +424,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         return pa.Table.from_batches(self.to_batches(), schema=self.projected_schema)
 
     def to_pandas(self, *, blob_mode: str = "lazy", **options: Any) -> pandas.DataFrame:
-        """Read all rows into a pandas frame.
+        """Read all rows into a pandas DataFrame.
 
         Parameters
         ----------
@@ -472,7 +472,9 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
     def scan_batches(self) -> Iterator[pa.dataset.TaggedRecordBatch]:
         """Return the batches, each with its fragment."""
         if self._orderings or self._nearest is not None:
-            raise InvalidArgumentError("batches of a search or a sort belong to no fragment", help="use to_batches")
+            raise InvalidArgumentError(
+                "batches of a search or a sort belong to no single fragment", help="use to_batches"
+            )
         plan = replace(self._plan, limit=None, offset=0)
         skip, remaining = self._plan.offset, self._plan.limit
         for reader in self._readers:

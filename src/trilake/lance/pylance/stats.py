@@ -112,7 +112,7 @@ class LanceStats:
             for file in map(reader.file, reader.fragment.files):
                 if not isinstance(file, V2File):
                     raise NotInFormatError(
-                        "files of the legacy format do not store page sizes", help="migrate the dataset: ds.migrate()"
+                        "legacy files do not store page sizes", help="migrate the dataset: ds.migrate()"
                     )
                 for id, number in file.columns.items():
                     if id in sizes:

@@ -133,7 +133,7 @@ class Tags:
 
     def _version(self, reference: Reference, version: int | None) -> tuple[Line, int]:
         if reference is not None and version is not None:
-            raise InvalidArgumentError("reference and version exclude each other", help="pass only one of them")
+            raise InvalidArgumentError("reference and version cannot be used together", help="pass only one of them")
         line, named = self._line.resolve(version if reference is None else reference)
         if named is None:
             named = self._current_version if reference is None else list_versions(line.store).latest

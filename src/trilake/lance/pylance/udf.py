@@ -20,7 +20,7 @@ class BatchUDF:
 
     Parameters
     ----------
-    func: converts a record batch to a record batch or pandas frame with as many rows.
+    func: converts a record batch to a record batch or pandas DataFrame with as many rows.
     output_schema: schema of the results, by default that of the first one.
     checkpoint_file: file to store the result of each batch in, so that an interrupted job can resume.  Results are
         keyed by the content of the batch: delete the file when the function changes.  ``LanceDataset.add_columns``
@@ -80,7 +80,7 @@ class BatchUDF:
         if not isinstance(result, pa.RecordBatch):
             if not hasattr(result, "columns"):  # neither a batch nor a frame
                 raise InvalidArgumentError(
-                    f"the function must return a RecordBatch or a pandas frame, got {type(result).__name__}"
+                    f"the function must return a RecordBatch or a pandas DataFrame, got {type(result).__name__}"
                 )
             result = pa.RecordBatch.from_pandas(result, self.output_schema, preserve_index=False)
         if self.output_schema is not None and not result.schema.equals(self.output_schema):
@@ -94,7 +94,7 @@ class BatchUDF:
 def batch_udf(
     output_schema: pa.Schema | None = None, checkpoint_file: str | os.PathLike[str] | None = None
 ) -> Callable[[Callable[[pa.RecordBatch], Any]], BatchUDF]:
-    """Decorate a function for ``LanceDataset.add_columns`` that returns record batches or pandas frames.
+    """Decorate a function for ``LanceDataset.add_columns`` that returns record batches or pandas DataFrames.
 
     Parameters are those of :class:`BatchUDF`.
 

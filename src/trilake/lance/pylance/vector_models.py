@@ -141,7 +141,7 @@ class IndicesBuilder:
     def __init__(self, dataset: OpenDataset, column: str | Sequence[str]) -> None:
         names = [column] if isinstance(column, str) else list(column)
         if len(names) != 1:
-            raise InvalidArgumentError(f"column has {len(names)} names", help="pass one column")
+            raise InvalidArgumentError(f"column must be one column name, got {len(names)}", help="pass one column")
         self.dataset, self.column = dataset, dataset.snapshot.view.schema.spelled(names[0])
         self.dimension: int = vector_type(dataset.snapshot, self.column).list_size
 
@@ -230,7 +230,8 @@ class IndicesBuilder:
             size = next((size for size in (16, 8) if self.dimension % size == 0), None)
             if size is None:
                 raise InvalidArgumentError(
-                    f"num_subvectors is missing, for vectors of dimension {self.dimension}", help="pass a divisor"
+                    f"num_subvectors is required for vectors of dimension {self.dimension}",
+                    help="pass a divisor of the dimension",
                 )
             return self.dimension // size
         ivf_pq.check("l2", self.dimension, count("num_subvectors", pieces, least=1))
@@ -278,7 +279,9 @@ class VectorIndexReader:
         entry = indices.find(dataset.snapshot, index_name)
         opened: VectorIndex | None = dataset.snapshot.indices.vector(entry)
         if opened is None:
-            raise InvalidArgumentError(f"Index {index_name} is not vector index", help="name an IVF_PQ index")
+            raise InvalidArgumentError(
+                f"Index {index_name} is not vector index", help="pass the name of an IVF_PQ index"
+            )
         self.dataset, self.index_name, self._index = dataset, index_name, opened
 
     def num_partitions(self) -> int:

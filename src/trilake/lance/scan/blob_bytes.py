@@ -63,7 +63,7 @@ def places(place: FilePlace, descriptions: pa.StructArray) -> list[BlobPlace | N
     store, key, bases = place
     if not pa.types.is_struct(descriptions.type):
         raise WrongTypeError(
-            "files of Lance format 1 have no blob columns",
+            "legacy files have no blob columns",
             help="read the column itself, or migrate the dataset to 2.1 or newer",
             file=f"{store.uri}/{key}",
         )
@@ -89,7 +89,7 @@ def _place(store: Store, key: str, bases: Bases, one: dict[str, Any] | None) -> 
             target = open_store(folder, dict(store.options))
         return BlobPlace(target, name, position, None if whole else size)
     raise UnsupportedProtocolError(
-        f"a blob is of kind {kind}", help="it was written by a newer version of Lance", file=f"{store.uri}/{key}"
+        f"unknown blob kind {kind}", help="read it with the library that wrote it", file=f"{store.uri}/{key}"
     )
 
 
@@ -148,7 +148,7 @@ def _ranges(store: Store, key: str, ranges: Sequence[tuple[int, int]]) -> list[p
     for (start, length), buffer in zip(ranges, data, strict=True):
         if buffer.size != length:
             raise CorruptFileError(
-                f"a blob is at bytes {start} to {start + length}, after the end of its file", file=f"{store.uri}/{key}"
+                f"a blob is at bytes {start} to {start + length}, beyond the end of its file", file=f"{store.uri}/{key}"
             )
     return data
 

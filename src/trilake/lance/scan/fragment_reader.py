@@ -170,7 +170,7 @@ class FragmentReader:
         expected = self.fragment.physical_rows
         if expected and file.num_rows != expected:
             raise CorruptFileError(
-                f"the data file has {file.num_rows} rows and its fragment {expected}",
+                f"the data file has {file.num_rows} rows, but its fragment has {expected}",
                 file=file.file,
                 fragment=self.fragment.id,
             )
@@ -421,7 +421,7 @@ def _combined(pieces: Sequence[pa.RecordBatch], arrow: pa.Schema, rows: int) -> 
     absent = [f.name for f, a in zip(arrow, arrays) if a.null_count and not f.nullable]
     if absent:
         raise CorruptFileError(
-            "a fragment has no file with a non-nullable column", help="read the other columns", column=absent[0]
+            "a fragment has no data file with this non-nullable column", help="read the other columns", column=absent[0]
         )
     return pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
@@ -431,7 +431,7 @@ def _joined(columns: Sequence[pa.Array], one: pa.Field, rows: int) -> pa.Array:
         width = fixed_width(one.type)
         if rows * width > MAX_NULL_BYTES:
             raise CorruptFileError(
-                f"{rows} nulls of {width} bytes each are too many for a column that no file has",
+                f"no data file has this column, and {rows} nulls of {width} bytes each are too many to create",
                 help="read the other columns, or write the column",
                 column=one.name,
             )

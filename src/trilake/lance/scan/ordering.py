@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from trilake.common.arguments import flag
+from trilake.common.text import columns_help
 from trilake.lance.file.errors import UnknownColumnError, WrongTypeError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import LanceSchema
@@ -55,7 +56,7 @@ def orderings_of(order_by: Any) -> Orderings:
     if order_by is None:
         return ()
     if isinstance(order_by, str) or not isinstance(order_by, Iterable):
-        raise WrongTypeError(f"order_by is {order_by!r}", help="pass a list of names or of ColumnOrdering")
+        raise WrongTypeError(f"order_by must be a list of names or of ColumnOrdering, got {order_by!r}")
     return tuple(_ordering(one) for one in order_by)
 
 
@@ -64,7 +65,7 @@ def _ordering(one: Any) -> ColumnOrdering:
         return ColumnOrdering(one)
     name = getattr(one, "column_name", None)
     if not isinstance(name, str):
-        raise WrongTypeError(f"order_by has {one!r}", help="pass a list of names or of ColumnOrdering")
+        raise WrongTypeError(f"order_by must be a list of names or of ColumnOrdering, but contains {one!r}")
     return ColumnOrdering(name, flag("ascending", one.ascending), flag("nulls_first", one.nulls_first))
 
 
@@ -101,7 +102,7 @@ def ordered_found(snapshot: Snapshot, rows: pa.Table, orderings: Orderings) -> p
 def _columns(snapshot: Snapshot, names: list[str]) -> LanceSchema:
     for name in names:
         if snapshot.view.schema.find(name) is None:
-            raise UnknownColumnError(f"{name} not found in schema", help=f"there are {snapshot.schema.names}")
+            raise UnknownColumnError(f"{name} not found in schema", help=columns_help(name, snapshot.schema.names))
     return snapshot.view.columns(list(dict.fromkeys(names))) if names else LanceSchema(())
 
 
@@ -135,7 +136,9 @@ def _key(rows: pa.Table, name: str) -> pa.ChunkedArray:
     column = pa.chunked_array(chunks, chunks[0].type if chunks else column.type)
     kind = column.type
     if pt.is_nested(kind):
-        raise WrongTypeError(f"rows cannot be ordered by {name}, which is of type {kind}", help="name a field in it")
+        raise WrongTypeError(
+            f"rows cannot be ordered by {name}, which is of type {kind}", help="name one of its fields"
+        )
     if pt.is_dictionary(kind):
         return column.cast(kind.value_type)
     return column.cast(pa.float32()) if pt.is_float16(kind) else column

@@ -187,7 +187,9 @@ class Selection:
         places = [ROW_ID] * with_row_id + [ROW_ADDRESS] * with_row_address
         conflicts = [name for name in places if name not in computed]
         if conflicts and conflicts != [ROW_ID]:
-            raise InvalidArgumentError(f"the dataset has a column {conflicts[-1]!r}", help="leave with_row_address out")
+            raise InvalidArgumentError(
+                f"the dataset already has a column {conflicts[-1]!r}", help="leave with_row_address out"
+            )
         behind = {f.name: f for f in scores[-1:] if scored} | {n: pa.field(n, PLACE_TYPE) for n in places}
         if isinstance(columns, Mapping):
             schema = pa.schema([*view.arrow, *computed.values()], view.arrow.metadata)

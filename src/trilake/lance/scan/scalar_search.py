@@ -221,7 +221,7 @@ def _check_count(index: ScalarIndex, entry: IndexMetadata, manifest: Manifest) -
     live = sum(f.physical_rows for f in covered) - sum(deleted)
     if index.num_rows is not None and index.num_rows < live:
         raise CorruptFileError(
-            f"index {entry.name!r} has {index.num_rows} rows of {live} that it must have",
+            f"index {entry.name!r} has {index.num_rows} of the {live} rows of its fragments",
             help=REMAKE,
             version=manifest.version,
         )
@@ -380,7 +380,7 @@ def candidates(query: IndexQuery | None, locate: Callable[[RowIds], RowIds], num
     if not query.certain and len(ids) > max(_MANY, num_rows // _PART):
         return None
     if len(ids) and (ids[1:] == ids[:-1]).any():
-        raise CorruptFileError(f"an index names a row twice for {query.description}", help=REMAKE)
+        raise CorruptFileError(f"an index returns a row twice for {query.description}", help=REMAKE)
     of, offsets = split(locate(ids))
     edges = np.flatnonzero(np.diff(of)) + 1
     parts = zip(of[np.concatenate(([0], edges))].tolist(), np.split(offsets, edges)) if len(of) else ()

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyroaring import FrozenBitMap
 
 from trilake.common.arguments import count, flag
+from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.lance.file.errors import UnknownColumnError, UnsupportedIndexError, WrongTypeError
@@ -157,7 +158,7 @@ def _metric_of(metric: str | None, kind: pa.DataType, vectors: Floats, column: s
     if kind != pa.uint8():
         return name
     if ((vectors < 0) | (vectors > 255) | (vectors != np.floor(vectors))).any():
-        raise InvalidArgumentError("the query vector has numbers that are not bytes", help="pass 0 to 255")
+        raise InvalidArgumentError("the query vector must have integers from 0 to 255")
     return "hamming"
 
 
@@ -166,7 +167,8 @@ def _distance_range(bounds: Any) -> DistanceRange:
         return (None, None)
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
         raise InvalidArgumentError(
-            f"distance_range is {bounds!r}", help="pass the least distance and its upper bound, such as (0.0, 1.5)"
+            f"distance_range must be a pair of distances, got {bounds!r}",
+            help="pass the lower bound and the exclusive upper bound, such as (0.0, 1.5)",
         )
     low, high = (None if bound is None else _number(bound) for bound in bounds)
     return low, high
@@ -174,7 +176,7 @@ def _distance_range(bounds: Any) -> DistanceRange:
 
 def _number(bound: Any) -> float:
     if isinstance(bound, bool | str) or not hasattr(bound, "__float__") or np.isnan(float(bound)):
-        raise InvalidArgumentError(f"expected numbers in distance_range, got {bound!r}", help="pass numbers, or None")
+        raise InvalidArgumentError(f"distance_range must contain numbers, got {bound!r}", help="pass numbers, or None")
     with np.errstate(over="ignore"):
         return float(np.float32(bound))  # distances are float32
 
@@ -186,12 +188,12 @@ def vector_type(snapshot: Snapshot, column: str, *, bytes_too: bool = False) -> 
     """
     field = snapshot.view.schema.find(column)
     if field is None:
-        raise UnknownColumnError(f"{column} not found in schema", help=f"there are {snapshot.schema.names}")
+        raise UnknownColumnError(f"{column} not found in schema", help=columns_help(column, snapshot.schema.names))
     kind = field.arrow_type
     is_list = pa.types.is_fixed_size_list(kind) and kind.list_size
     if not is_list or not (pa.types.is_floating(kind.value_type) or (bytes_too and kind.value_type == pa.uint8())):
         raise WrongTypeError(
-            f"the column must be a vector, and is of type {kind}",
+            f"the column must be of vectors, got {kind}",
             help="vectors are fixed-size lists of floating point numbers",
             column=column,
         )

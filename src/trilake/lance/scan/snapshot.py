@@ -189,9 +189,7 @@ class Snapshot:
         total = int(self.rank_offsets[-1])
         bad = ranks[(ranks < 0) | (ranks >= total)]
         if len(bad):
-            raise UnknownRowError(
-                f"row {bad[0]} is beyond the dataset", help=f"it has {total} rows", file=self.store.uri
-            )
+            raise UnknownRowError(f"row {bad[0]} is out of range: the dataset has {total} rows", file=self.store.uri)
         fragments = np.searchsorted(self.rank_offsets, ranks, "right") - 1
         rows = np.empty(len(ranks), np.uint64)
         for i in np.unique(fragments).tolist():
@@ -216,7 +214,7 @@ class Snapshot:
         def rows_of(fragment_id: int, chosen: npt.NDArray[np.bool_] | slice) -> pa.RecordBatch:
             reader, rows = self._by_id.get(fragment_id), offsets[chosen]
             if reader is None or not reader.is_live(rows).all():
-                raise UnknownRowError("a row id names a row that is not there", file=self.store.uri)
+                raise UnknownRowError("a row id does not exist in this version", file=self.store.uri)
             return scan.finish(plan, reader, scan.one_batch(reader.take(rows, stored)), rows)
 
         fragments = np.unique(of).tolist()
@@ -276,14 +274,14 @@ class Snapshot:
         above = self.view.schema.above(field)
         if not field.is_blob or any(f.logical_type != "struct" for f in above):
             raise WrongTypeError(
-                f"{column!r} is not a blob column, but of {(*above, field)[0].arrow_type}", column=column
+                f"{column!r} is not a blob column: its type is {(*above, field)[0].arrow_type}", column=column
             )
         of, offsets = split(addresses)
         places: list[BlobPlace | None] = [None] * len(addresses)
         for fragment_id in np.unique(of).tolist():
             reader, rows = self._by_id.get(fragment_id), np.flatnonzero(of == fragment_id)
             if reader is None or not reader.is_live(offsets[rows]).all():
-                raise UnknownRowError("a row id names a row that is not there", file=self.store.uri)
+                raise UnknownRowError("a row id does not exist in this version", file=self.store.uri)
             for row, place in zip(rows.tolist(), reader.blobs(offsets[rows], field), strict=True):
                 places[row] = place
         return places
@@ -332,7 +330,7 @@ class Snapshot:
             last = int((ids[of == number] & np.uint64(0xFFFFFFFF)).max())
             if number > self.manifest.max_fragment_id or (reader is not None and last >= reader.physical_rows):
                 raise CorruptFileError(
-                    f"an index names row {last} of fragment {number}, which does not exist",
+                    f"an index refers to row {last} of fragment {number}, which does not exist",
                     help="build the index again: pass replace=True",
                     file=self.store.uri,
                     version=self.version,
@@ -361,7 +359,7 @@ class Snapshot:
         for index in manifest.indices:
             store, folder = self.bases.index_folder(index)
             if not index.is_note and next(iter(store.list(folder)), None) is None:
-                raise MissingFileError(f"the files of index {index.name!r} are not there", file=f"{store.uri}/{folder}")
+                raise MissingFileError(f"the files of index {index.name!r} are missing", file=f"{store.uri}/{folder}")
 
     def validate_fragment(self, reader: FragmentReader) -> None:
         """Check one fragment; see :meth:`validate`."""
@@ -371,11 +369,9 @@ class Snapshot:
             raise CorruptLogError("two data files of a fragment have the same field", file=uri, fragment=fragment.id)
         offsets = [reader.file(entry).batch_offsets for entry in fragment.files]
         if any(not np.array_equal(o, offsets[0]) for o in offsets):
-            raise CorruptLogError(
-                "the data files of a fragment are cut into different batches", file=uri, fragment=fragment.id
-            )
+            raise CorruptLogError("the data files of a fragment have different batches", file=uri, fragment=fragment.id)
         if len(reader.deleted_set) > reader.physical_rows:
-            raise CorruptLogError("more rows are deleted than there are", file=uri, fragment=fragment.id)
+            raise CorruptLogError("a fragment has more deleted rows than rows", file=uri, fragment=fragment.id)
 
     def commit(self, operation: Operation, read_version: int | None = None) -> Snapshot:
         """Commit an operation that was made for ``read_version``, by default this version; return the new snapshot."""

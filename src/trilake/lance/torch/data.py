@@ -109,11 +109,13 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
             raise InvalidArgumentError(f"shard_granularity must be fragment or batch, got {shard_granularity!r}")
         if sampler is not None and (rank is not None or shard_granularity is not None):
             raise InvalidArgumentError(
-                "sampler excludes rank and shard_granularity", help="leave rank and shards to it"
+                "sampler cannot be used together with rank or shard_granularity",
+                help="leave rank and shard_granularity out: the sampler has its own",
             )
         if self.samples and (filter is not None or with_row_id or rank is not None or sampler is not None):
             raise InvalidArgumentError(
-                "samples excludes filter, with_row_id, rank and sampler", help="leave samples out"
+                "samples cannot be used together with filter, with_row_id, rank or sampler",
+                help="leave samples out",
             )
 
     @property

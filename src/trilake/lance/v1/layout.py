@@ -93,7 +93,7 @@ def layout(logical_type: str) -> Layout:
 
 def _unsupported(logical_type: str) -> UnsupportedProtocolError:
     return UnsupportedProtocolError(
-        f"files of Lance {FIRST} cannot hold type {logical_type!r}",
+        f"files of Lance {FIRST} cannot store type {logical_type!r}",
         help="the manifest does not fit its data files, or is damaged",
         logical_type=logical_type,
     )

@@ -54,7 +54,7 @@ class Container:
         self.source = source
         size = source.size
         if size < FOOTER.size:
-            raise self.fail(f"the file has {size} bytes, too few for its footer")
+            raise self.fail(f"the file has {size} bytes, too few for a footer")
         tail = source.read(size - FOOTER.size, FOOTER.size).to_pybytes()
         columns, tables, globals_at, globals_, count, major, minor, magic = FOOTER.unpack(tail)
         if magic != framing.MAGIC:
@@ -64,8 +64,8 @@ class Container:
             )
         if (major, minor) not in VERSIONS:
             raise UnsupportedProtocolError(
-                f"the file is of version {major}.{minor} of Lance's file format; 2.0, 2.1 and 2.2 can be read",
-                help='write it with data_storage_version="2.2"',
+                f"Lance file version {major}.{minor} is not supported, expected 2.0, 2.1 or 2.2",
+                help='write the file again with data_storage_version="2.2"',
                 file=source.file,
             )
         self.version: tuple[int, int] = VERSIONS[major, minor]
@@ -124,7 +124,7 @@ class Container:
             for position, size in zip(positions, sizes, strict=True):
                 if position + size > self.source.size:
                     raise self.fail(
-                        f"a page is at bytes {position} to {position + size}, outside of the file's {self.source.size}",
+                        f"a page ends at byte {position + size}, but the file has only {self.source.size} bytes",
                         column=number,
                     )
             encoding = self._encoding(page.encoding, number)
@@ -155,7 +155,7 @@ class Container:
     def _unsupported(self, what: str, number: int) -> TrilakeError:
         return UnsupportedProtocolError(
             f"{what} is not supported",
-            help="the file was written by a draft of Lance's file format; write it again with a release of Lance",
+            help="a prerelease of Lance wrote the file: write it again with a stable release",
             file=self.source.file,
             column=number,
         )

@@ -79,7 +79,7 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
         """Return the values at some positions; with ``allow_fill``, -1 means null."""
         places = np.asarray(indices, np.int64)
         if fill_value is not None:
-            raise InvalidArgumentError("missing numbers can only be null")
+            raise InvalidArgumentError(f"fill_value must be None, got {fill_value!r}")
         if not allow_fill:
             places = np.where(places < 0, places + len(self), places)
         return PandasBFloat16Array(self.data.take(pa.array(places, mask=places < 0)))

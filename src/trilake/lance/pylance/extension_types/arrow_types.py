@@ -120,7 +120,7 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
     def to_numpy(self, zero_copy_only: bool = False, **more: Any) -> npt.NDArray[Any]:
         """Convert to a numpy array with the type of ml_dtypes.  Raises ``InvalidArgumentError`` for nulls."""
         if self.null_count:
-            raise InvalidArgumentError("nulls cannot be numbers of numpy", help="fill them first")
+            raise InvalidArgumentError("numpy arrays of bfloat16 cannot have nulls", help="fill the nulls first")
         bfloat16 = load("ml_dtypes", "16-bit floats of numpy").bfloat16
         data = self.storage.buffers()[1]
         return np.frombuffer(data, bfloat16, len(self), 2 * self.offset)
@@ -129,7 +129,7 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
     def from_numpy(cls, array: npt.NDArray[Any]) -> BFloat16Array:
         """Convert from a numpy array with the type of ml_dtypes.  Raises ``InvalidArgumentError`` for other types."""
         if array.dtype.name != "bfloat16":
-            raise InvalidArgumentError(f"the array is of {array.dtype}, not of bfloat16")
+            raise InvalidArgumentError(f"expected a numpy array of bfloat16, got {array.dtype}")
         storage = pa.Array.from_buffers(pa.binary(2), len(array), [None, pa.py_buffer(array.tobytes())])
         converted: BFloat16Array = pa.ExtensionArray.from_storage(BFloat16Type(), storage)
         return converted

@@ -68,7 +68,7 @@ class FixedShapeImageTensorType(pa.ExtensionType):  # type: ignore[misc]
 
     def __init__(self, arrow_type: pa.DataType, shape: Sequence[int]) -> None:
         if not len(shape):
-            raise InvalidArgumentError("a tensor has a shape of at least one number")
+            raise InvalidArgumentError("the shape of a tensor must have at least one dimension")
         self.arrow_type, self.shape = arrow_type, tuple(int(n) for n in shape)
         super().__init__(pa.list_(arrow_type, int(np.prod(self.shape))), "lance.arrow.fixed_shape_image_tensor")
 
