@@ -246,7 +246,7 @@ def test_ids_of_fragments_end() -> None:
         1, schema, (Fragment((1 << 32) - 1, (DataFile("x", (0,)),), None, 1),), max_fragment_id=(1 << 32) - 1
     )
     for operation in (op.ReserveFragments(1), op.Append((Fragment(0, (DataFile("y", (0,)),), None, 1),))):
-        with pytest.raises(InvalidArgumentError, match="no fragment IDs are left"):
+        with pytest.raises(InvalidArgumentError, match="no fragment ids are left"):
             effects.apply(last, operation, file="f", now_ns=0)
 
 

@@ -210,7 +210,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     unknown = sorted(name for name, option in named.items() if option is None)
     if unknown:
         raise UnknownOptionError(
-            f"{', '.join(map(repr, unknown))} is not an option of a Lance write",
+            f"{', '.join(map(repr, unknown))} is not a Lance write option",
             help=f"options are {', '.join(OPTIONS)}",
         )
     by_name = {named[name]: value for name, value in options.items()}

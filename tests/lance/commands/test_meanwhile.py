@@ -159,7 +159,7 @@ def test_a_tag_behind_a_clean_ups_last_look_is_refused(how: str) -> None:
     refused = []
 
     def tag() -> None:
-        with pytest.raises(ConflictError, match="version 1 is being removed"):
+        with pytest.raises(ConflictError, match="a clean-up is deleting version 1"):
             getattr(ours.tags, how)("late", 1)
         refused.append(how)
 
@@ -178,7 +178,7 @@ def test_a_restore_behind_a_clean_ups_last_look_is_refused() -> None:
     ours = old_and_new("late-restore")
 
     def restore() -> None:
-        with pytest.raises(ConflictError, match="version 1 is being removed"):
+        with pytest.raises(ConflictError, match="a clean-up is deleting version 1"):
             lance.dataset(ours.uri, 1).restore()
 
     with between("restore", restore):

@@ -89,7 +89,7 @@ def test_references_must_be_base_paths(tmp_path: Path, made: LanceDataset) -> No
     before = files(tmp_path)
     for options, message in (
         ({"target_bases": ["warm"]}, "base 'warm' was not found"),
-        ({"target_bases": ["hot"], "target_all_bases": True}, "exclude each other"),
+        ({"target_bases": ["hot"], "target_all_bases": True}, "cannot be used together"),
         ({"target_bases": "hot"}, "must be a list of strings, got 'hot'"),
         ({"initial_bases": [DatasetBasePath("/x")]}, "Cannot register new bases in Append mode"),
     ):

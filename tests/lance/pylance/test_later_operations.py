@@ -152,7 +152,7 @@ def test_tags_name_versions_in_each_way() -> None:
     for reference in (("dev", 1), "nothing", 7):
         with pytest.raises(ValueError, match="no"):
             ds.tags.create("more", reference)
-    with pytest.raises(InvalidArgumentError, match="exclude each other"):
+    with pytest.raises(InvalidArgumentError, match="cannot be used together"):
         ds.tags.create("more", 1, version=1)
 
 

@@ -204,7 +204,7 @@ def test_batches_have_so_many_bytes_at_most(made: LanceDataset) -> None:
     assert sizes(batch_size_bytes=1 << 20) == sizes()
     assert sizes(batch_size_bytes=16, order_by=["id"]) == [2] * 4
     assert made.get_fragments()[0].to_table(batch_size_bytes=9).num_rows == 3
-    with pytest.raises(InvalidArgumentError, match="exclude each other"):
+    with pytest.raises(InvalidArgumentError, match="cannot be used together"):
         sizes(batch_size_bytes=8, strict_batch_size=True)
     with pytest.raises(InvalidArgumentError, match="batch_size_bytes"):
         sizes(batch_size_bytes=0)

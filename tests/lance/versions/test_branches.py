@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from trilake import lance
-from trilake.errors import CorruptLogError
+from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.lance import LanceDataset
 from trilake.lance.versions.branches import BRANCHES, branch_points
 
@@ -83,3 +83,12 @@ def test_nothing_goes_where_the_version_of_a_branch_is_not_there() -> None:
     made.snapshot.store.put(f"{BRANCHES}/c.json", orjson.dumps(OF_TWO))
     with pytest.raises(CorruptLogError, match="version 2, which is missing"):
         cleaned(made)
+
+
+def test_a_branch_with_a_child_branch_is_not_deleted() -> None:
+    made = lance.write_dataset(pa.table({"a": [1]}), "memory://branches-child", mode="overwrite")
+    made.create_branch("parent").create_branch("child")
+    with pytest.raises(
+        InvalidArgumentError, match=r"the branch 'parent' has the child branch 'child'.*delete 'child' first"
+    ):
+        made.branches.delete("parent")

@@ -92,7 +92,7 @@ def test_what_the_manifest_says_is_checked() -> None:
     found = fragment(BitMap([1, 10]), store)
     assert found.deletion_file is not None
     wrong = DeletionFile(0, 2, 9, 3)
-    with pytest.raises(DeletionVectorError, match="has 2 rows, the manifest states 3"):
+    with pytest.raises(DeletionVectorError, match="has 2 rows, but the manifest states 3"):
         deletions.read(Bases(store), Fragment(3, (), wrong, 100))
     with pytest.raises(DeletionVectorError, match="row 10 of a fragment with 10 rows"):
         deletions.read(Bases(store), Fragment(3, (), found.deletion_file, 10))

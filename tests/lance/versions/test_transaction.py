@@ -99,7 +99,7 @@ def test_beginnings() -> None:
         begun(store, create=True)
     begun(store)
     assert list_versions(store).versions == (1, 2)
-    with pytest.raises(InvalidArgumentError, match="up to 2, the newest, got 9"):
+    with pytest.raises(InvalidArgumentError, match="must be at most 2, the newest version, got 9"):
         commit(store, 9, op.Append(()))
 
 

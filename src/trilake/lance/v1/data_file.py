@@ -195,7 +195,7 @@ class V1File(DataFileReader):
         total = self._bounds[batch + 1] - self._bounds[batch]
         start, stop, step = (rows or slice(None)).indices(total)
         if step != 1:
-            raise InvalidArgumentError(f"expected rows with step 1, got {step}", file=self.file)
+            raise InvalidArgumentError(f"expected a slice with step 1, got {step}", file=self.file)
         count = max(stop - start, 0)
         schema = self._projection(columns)
         for field in schema.fields:
@@ -282,7 +282,7 @@ def _batch_offsets(metadata: format_pb2.Metadata, source: Source) -> Int64s:
         return np.zeros(1, np.int64)
     steps = np.diff(offsets)
     if offsets[0] != 0 or (steps < 0).any():
-        raise CorruptFileError("expected batch offsets that begin with 0 and rise", file=source.file)
+        raise CorruptFileError("expected batch offsets that start at 0 and increase", file=source.file)
     if offsets[-1] > MAX_UNBACKED + 8 * source.size:
         raise CorruptFileError(f"{source.size} bytes are too few for {offsets[-1]} rows", file=source.file)
     return offsets
@@ -294,7 +294,7 @@ def _page_table(source: Source, position: int, ids: Sequence[int], schema: Lance
     size = PageTable.size(first, last, batches)
     if first < 0 or size > source.size:
         raise CorruptFileError(
-            f"a page table for fields {first} to {last} in {batches} batches is not in the file", file=source.file
+            f"the page table for fields {first} to {last} in {batches} batches lies outside the file", file=source.file
         )
     table = PageTable.parse(source.read(position, size), first, last, batches)
     if not first:

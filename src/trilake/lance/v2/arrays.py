@@ -115,7 +115,7 @@ def _read_ends(page: Page, rows: Rows) -> PlacedJob[tuple[Int64s, Int64s, npt.ND
     lists = page.encoding.list
     begin, end, valid = yield from _Tree(page, pa.uint64()).ends(lists.offsets, rows, lists.null_offset_adjustment)
     if len(end) and int(end.max()) > lists.num_items:
-        raise DamagedPage(f"a list ends at item {end.max()} of {lists.num_items}")
+        raise DamagedPage(f"a list ends at item {end.max()}, but its page has {lists.num_items} items")
     return begin, end - begin, valid
 
 
@@ -292,7 +292,7 @@ class _Tree:
         if typed:  # an entry may be null
             if present is not None and not present.all():
                 if len(numbers) and int(numbers.max()) >= count:
-                    raise DamagedPage(f"an index of a dictionary is {numbers.max()}, of {count} entries")
+                    raise DamagedPage(f"dictionary index {numbers.max()} is out of range for {count} entries")
                 valid = present[numbers] if valid is None else valid & present[numbers]
             return Indexed(indices, items), valid
         # Indices count from 1; 0 is null.

@@ -131,7 +131,7 @@ def _item(data: Bytes, arrow: pa.DataType) -> Values:
     if not 0 <= offsets[0] <= offsets[1] <= len(content):
         raise DamagedPage("the offsets of a constant point outside it")
     if not types.is_variable(arrow) and not pt.is_dictionary(arrow):
-        raise DamagedPage(f"strings or bytes cannot be {arrow}")
+        raise DamagedPage(f"strings or bytes cannot be read as {arrow}")
     return Variable(offsets, content)
 
 
@@ -225,6 +225,6 @@ class BlobPage:
         levels = np.where(size == 0, position >> 16, 0)
         if levels.any():
             if int(levels.max()) > self._layers.max_level:
-                raise DamagedPage(f"a definition level is {levels.max()}, of {self._layers.max_level}")
+                raise DamagedPage(f"definition level {levels.max()} exceeds the maximum of {self._layers.max_level}")
             return Part(values, None, levels.astype(np.uint16), self._layers)
         return Part(values, None, None, self._layers)

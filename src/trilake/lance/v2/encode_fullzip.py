@@ -167,7 +167,7 @@ def packed(leaf: Leaf, options: Options, minor: int) -> Page:
         return _fixed(leaf, np.hstack(rows), [8 * row.shape[1] for row in rows], options, minor)
     if minor < 2:
         field = next(field for field, child in children if not _is_plain(child.type))
-        raise _unsupported(field, f"type {field.type}", 'write it with data_storage_version="2.2" or newer')
+        raise _unsupported(field, f"type {field.type}", 'write the data with data_storage_version="2.2" or newer')
     return _variable(leaf, children)
 
 

@@ -39,8 +39,8 @@ def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int,
     if pt.is_struct(kind) and not (field.is_packed or field.is_blob):
         if array.null_count:
             raise UnsupportedProtocolError(
-                f"version 2.0 has no null structs, got {array.null_count}",
-                help='write it with data_storage_version="2.1" or newer, or fill the nulls',
+                f"version 2.0 does not support null structs, got {array.null_count} nulls",
+                help='write the data with data_storage_version="2.1" or newer, or fill the nulls',
                 column=field.name,
             )
         yield column, _page(pb.ArrayEncoding(struct=pb.SimpleStruct()), [], len(array))
@@ -162,9 +162,9 @@ def _dictionary(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncodin
         null = int(numbers[0]) if len(numbers) else len(items)
         if null > np.iinfo(array.type.index_type.to_pandas_dtype()).max:
             raise UnsupportedProtocolError(
-                f"version 2.0 cannot store nulls with {len(items)} values of a dictionary with "
+                f"version 2.0 stores null as a dictionary value, but the {len(items)} values already use all "
                 f"{array.type.index_type} indices",
-                help='cast the indices to a wider type, or write it with data_storage_version="2.1" or newer',
+                help='cast the indices to a wider type, or write the data with data_storage_version="2.1" or newer',
             )
         if not len(numbers):
             items = pa.concat_arrays([items, pa.nulls(1, items.type)])
@@ -179,15 +179,15 @@ def _packed(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
     """Encode a packed struct row by row; a null blob is the empty range at position 1."""
     if array.null_count and not field.is_blob:
         raise UnsupportedProtocolError(
-            f"version 2.0 has no null structs, got {array.null_count}",
-            help='write it with data_storage_version="2.1" or newer, or fill the nulls',
+            f"version 2.0 does not support null structs, got {array.null_count} nulls",
+            help='write the data with data_storage_version="2.1" or newer, or fill the nulls',
             column=field.name,
         )
     rows, inner = [], []
     for child in map(storage_array, array.flatten()):
         if child.null_count and not field.is_blob:
             raise UnsupportedProtocolError(
-                f"a packed struct cannot contain nulls, got {child.null_count}",
+                f"a packed struct cannot contain nulls, got {child.null_count} nulls",
                 help="fill the nulls, or do not pack the struct",
                 column=field.name,
             )
@@ -199,7 +199,7 @@ def _packed(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
         if pt.is_nested(items.type) or pt.is_boolean(items.type) or not _has_width(items.type):
             raise UnsupportedProtocolError(
                 f"a packed struct cannot contain type {child.type} in version 2.0",
-                help='write it with data_storage_version="2.2" or newer, or do not pack the struct',
+                help='write the data with data_storage_version="2.2" or newer, or do not pack the struct',
                 column=field.name,
             )
         data, bits = fixed_bytes(items)

@@ -21,7 +21,7 @@ from trilake.lance.v2.values import Bytes, DamagedPage, Flat, Indexed, Unsupport
 
 #: Chunks of at most this many bytes are read with the page's metadata: another request would take longer.
 _SMALL = 1 << 17
-_WRONG_INDEX = "the repetition index does not fit to the repetition levels"
+_WRONG_INDEX = "the repetition index does not match the repetition levels"
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def _widest(part: Part) -> Part:
         return part._replace(layers=layers)
     table = part.layers.to_widest()
     if len(part.definition) and int(part.definition.max()) >= len(table):
-        raise DamagedPage(f"a definition level is {part.definition.max()}, of {len(table) - 1}")
+        raise DamagedPage(f"definition level {part.definition.max()} exceeds the maximum of {len(table) - 1}")
     return part._replace(definition=table[part.definition], layers=layers)
 
 
@@ -192,7 +192,7 @@ class _State(NamedTuple):
         """Return the state above an item layer of ``count`` slots, and the validity of the layer."""
         kind = self.kind()
         if kind not in ITEMS:
-            raise DamagedPage("a page has a list, its column a struct")
+            raise DamagedPage("a page has a list where its column has a struct")
         validity: pa.Buffer | None = None
         if kind == NULLABLE_ITEM and self.definition is not None:
             levels = self.definition
@@ -247,7 +247,7 @@ def _vectors(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _Sta
 
 def _lists(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _State]:
     if state.kind() in ITEMS or state.rep is None:
-        raise DamagedPage("a page has a struct, its column a list")
+        raise DamagedPage("a page has a struct where its column has a list")
     rep = state.rep
     new = state.base + state.layers.levels(state.layer)
     most = new + state.layers.visible_from(state.layer + 1)

@@ -98,12 +98,12 @@ class Flat(Values):
 
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
         if not types.is_flat(arrow):
-            raise DamagedPage(f"values of {self.bits} bits cannot be {arrow}")
+            raise DamagedPage(f"values of {self.bits} bits cannot be read as {arrow}")
         if arrow.bit_width == 1 and self.bits == 8:  # full-zip pages store a boolean as a byte
             bits = np.packbits(self.data[: self.count] != 0, bitorder="little")
             return pa.Array.from_buffers(arrow, self.count, [validity, pa.py_buffer(bits)])
         if arrow.bit_width != self.bits:
-            raise DamagedPage(f"values of {self.bits} bits cannot be {arrow}, which has {arrow.bit_width}")
+            raise DamagedPage(f"values of {self.bits} bits cannot be read as {arrow}, which has {arrow.bit_width} bits")
         if self.bits == 1:
             return pa.Array.from_buffers(arrow, self.count, [validity, self.bitmap()])
         buffer = pa.py_buffer(self.data)
@@ -133,7 +133,7 @@ class Variable(Values):
 
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
         if not types.is_variable(arrow):
-            raise DamagedPage(f"strings or bytes cannot be {arrow}")
+            raise DamagedPage(f"strings or bytes cannot be read as {arrow}")
         offsets = self.offsets
         large = types.is_large(arrow)
         if large != (offsets.dtype.itemsize == 8):
@@ -170,7 +170,7 @@ class FixedLists(Values):
 
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
         if not pt.is_fixed_size_list(arrow) or arrow.list_size != self.size:
-            raise DamagedPage(f"lists of {self.size} items cannot be {arrow}")
+            raise DamagedPage(f"lists of {self.size} items cannot be read as {arrow}")
         items = self.items.arrow(arrow.value_type, None if self.valid is None else self.valid.bitmap())
         return pa.Array.from_buffers(arrow, self.count, [validity], children=[items])
 
@@ -194,7 +194,7 @@ class Rows(Values):
 
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
         if not pt.is_struct(arrow) or arrow.num_fields != len(self.widths):
-            raise DamagedPage(f"structs of {len(self.widths)} fields cannot be {arrow}")
+            raise DamagedPage(f"structs of {len(self.widths)} fields cannot be read as {arrow}")
         rows = self.data.data[: self.count * (self.data.bits // 8)].reshape(self.count, -1)
         children = []
         at = 0
@@ -220,7 +220,7 @@ class Structs(Values):
 
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
         if not pt.is_struct(arrow) or arrow.num_fields != len(self.children):
-            raise DamagedPage(f"structs of {len(self.children)} fields cannot be {arrow}")
+            raise DamagedPage(f"structs of {len(self.children)} fields cannot be read as {arrow}")
         children = [
             fixed(c.data, c.count, f.type).arrow(f.type) if isinstance(c, Flat) and c.bits != 1 else c.arrow(f.type)
             for c, f in zip(self.children, arrow, strict=True)
@@ -248,7 +248,7 @@ class Indexed(Values):
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
         entries = self.indices.typed()
         if len(entries) and int(entries.max()) >= self.items.count:
-            raise DamagedPage(f"an index of a dictionary is {entries.max()}, of {self.items.count} entries")
+            raise DamagedPage(f"dictionary index {entries.max()} is out of range for {self.items.count} entries")
         if pt.is_dictionary(arrow):
             index = self.indices.arrow(arrow.index_type, validity)
             return pa.DictionaryArray.from_arrays(index, self.items.arrow(arrow.value_type))
@@ -303,7 +303,7 @@ def fixed(data: Bytes, count: int, arrow: pa.DataType) -> Values:
     try:
         bits = arrow.bit_width
     except ValueError:
-        raise DamagedPage(f"packed values cannot be {arrow}") from None
+        raise DamagedPage(f"packed values cannot be read as {arrow}") from None
     if bits * count > 8 * len(data):
         raise DamagedPage(f"{len(data)} bytes are too few for {count} values of {arrow}")
     return Flat(data, bits, count)

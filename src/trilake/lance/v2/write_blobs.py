@@ -53,8 +53,8 @@ class BlobWriter:
             return pa.StructArray.from_arrays(children, fields=fields, mask=missing)
         if self._minor < 2 or not (pt.is_list(array.type) or pt.is_large_list(array.type)):
             raise UnsupportedProtocolError(
-                f"version 2.{self._minor} has no blobs in {array.type}",
-                help='write it with data_storage_version="2.2", as lists or structs',
+                f"version 2.{self._minor} does not support blobs in {array.type}",
+                help='use lists or structs, and data_storage_version="2.2"',
                 column=field.name,
             )
         first = array.offsets[0].as_py()
@@ -86,8 +86,8 @@ class BlobWriter:
             parts = dict(zip((f.name for f in array.type), array.flatten(), strict=True))
             if "data" not in parts:
                 raise InvalidArgumentError(
-                    f"expected a field 'data' in a blob, got {array.type}",
-                    help="use bytes, or lance.blob.v2",
+                    f"expected a blob struct with the field 'data', got {array.type}",
+                    help="pass bytes, or an array of lance.blob_array",
                     column=field.name,
                 )
             uris = parts.get("uri")

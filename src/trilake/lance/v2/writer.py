@@ -80,7 +80,7 @@ def shred(array: pa.Array, field: Field, levels: Levels, rows: int, minor: int) 
     if field.is_column:
         if pt.is_struct(kind) and not kind.num_fields and array.null_count:
             raise UnsupportedProtocolError(
-                f"version 2.{minor} has no nulls in structs without fields, got {array.null_count}",
+                f"version 2.{minor} does not support nulls in structs without fields, got {array.null_count} nulls",
                 help="add a field to the struct, or fill the nulls",
                 column=field.name,
             )
@@ -139,7 +139,7 @@ class V2Writer(DataFileWriter):
     ) -> None:
         if version not in VERSIONS:
             raise InvalidArgumentError(
-                f"expected one of {', '.join(map(str, VERSIONS))} as the version of a data file, got {version!r}",
+                f"the version of a data file must be one of {', '.join(map(str, VERSIONS))}, got {version!r}",
                 file=key,
             )
         self._schema = schema

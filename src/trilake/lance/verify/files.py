@@ -28,7 +28,7 @@ def present(table: LanceContext) -> Generator[Finding, None, int]:
     """Every data file exists."""
     for one in table.files:
         if one.size is None:
-            yield _finding(table, "file-missing", "a data file that the version names is not there", one)
+            yield _finding(table, "file-missing", "a data file of the version is missing", one)
     return len(table.files)
 
 
@@ -36,7 +36,7 @@ def sized(table: LanceContext) -> Generator[Finding, None, int]:
     """Every data file has the size stated in the manifest, if any."""
     for one in table.files:
         if one.size is not None and one.entry.size_bytes and one.size != one.entry.size_bytes:
-            message = f"the file has {one.size:,} bytes, the manifest says {one.entry.size_bytes:,}"
+            message = f"the file has {one.size:,} bytes, but the manifest states {one.entry.size_bytes:,}"
             yield _finding(table, "file-size", message, one)
     return len(table.files)
 
@@ -61,13 +61,13 @@ def rows(table: LanceContext) -> Generator[Finding, None, int]:
             continue
         expected = one.fragment.physical_rows
         if expected and one.file.num_rows != expected:
-            message = f"the data file has {one.file.num_rows:,} rows, its fragment {expected:,}"
+            message = f"the data file has {one.file.num_rows:,} rows, but its fragment has {expected:,}"
             yield _finding(table, "fragment-rows", message, one)
         other = first.setdefault(one.fragment.id, one)
         if not isinstance(one.file, V1File) or not isinstance(other.file, V1File):
             continue  # files of 2.x have no batches
         if not np.array_equal(other.file.batch_offsets, one.file.batch_offsets):
-            yield _finding(table, "fragment-rows", f"it is cut into other batches than {other.entry.key}", one)
+            yield _finding(table, "fragment-rows", f"the data file has other batches than {other.entry.key}", one)
     return len(table.files)
 
 
@@ -119,7 +119,7 @@ def deletions_counted(table: LanceContext) -> Generator[Finding, None, int]:
     """Every deletion file has the row count stated in the manifest, if any."""
     for one in _deleted(table):
         if one.error is None and one.stated and one.count != one.stated:
-            message = f"the deletion file has {one.count:,} rows, the manifest says {one.stated:,}"
+            message = f"the deletion file has {one.count:,} rows, but the manifest states {one.stated:,}"
             yield _deletion(table, "count", message, one.key)
     return len(_deleted(table))
 
@@ -128,7 +128,7 @@ def deletions_inside(table: LanceContext) -> Generator[Finding, None, int]:
     """Every deletion file has only rows that exist in its fragment."""
     for one in _deleted(table):
         if one.rows and one.last >= one.rows:
-            message = f"it deletes row {one.last:,} of a fragment with {one.rows:,} rows"
+            message = f"the deletion file has row {one.last:,}, but its fragment has only {one.rows:,} rows"
             yield _deletion(table, "position", message, one.key)
     return len(_deleted(table))
 

@@ -23,7 +23,7 @@ from trilake.table.findings import Finding, unreadable
 
 #: The repair step that drops an index.
 DROP = "lance.drop-index"
-_HELP = "build the index again, or take it out of the dataset (trilake.repair): rows do not depend on it"
+_HELP = "build the index again, or drop it with trilake.repair: no rows are lost"
 
 
 def _finding(table: LanceContext, code: str, message: str, entry: IndexMetadata) -> Finding:
@@ -46,11 +46,11 @@ def entries(table: LanceContext) -> Generator[Finding, None, int]:
         lost = [n for n in entry.fields if n not in field_ids]
         if lost or not (entry.fields or entry.is_note):
             yield _finding(
-                table, "entry-wrong", f"it is an index of the fields {list(entry.fields)}, which do not exist", entry
+                table, "entry-wrong", f"it indexes the fields {list(entry.fields)}, which do not exist", entry
             )
         if entry.fragment_bitmap and max(entry.fragment_bitmap) > manifest.max_fragment_id:
             yield _finding(
-                table, "entry-wrong", f"it covers fragment {max(entry.fragment_bitmap)}, which was never", entry
+                table, "entry-wrong", f"it covers fragment {max(entry.fragment_bitmap)}, which never existed", entry
             )
     return len(manifest.indices)
 
@@ -60,7 +60,7 @@ def present(table: LanceContext) -> Generator[Finding, None, int]:
     for entry in table.manifest.indices:
         store, folder = table.snapshot.bases.index_folder(entry)
         if not entry.is_note and next(iter(store.list(folder)), None) is None:
-            yield _finding(table, "missing", "its files are not there", entry)
+            yield _finding(table, "missing", "its files are missing", entry)
     return len(table.manifest.indices)
 
 
@@ -127,7 +127,7 @@ def _ids_differ(table: LanceContext, entry: IndexMetadata, ids: npt.NDArray[np.u
     except TrilakeError as e:
         return e.message
     twice = len(ids) - len(np.unique(ids))
-    return f"{twice:,} rows are in it twice" if twice else None
+    return f"{twice:,} rows occur more than once" if twice else None
 
 
 def _as_stored(values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -154,8 +154,8 @@ def _values_differ(table: LanceContext, entry: IndexMetadata, index: pa.Table, *
         rows = rows.filter(values.is_valid())
         entries = entries.filter(pa.array(np.isin(entries["row_ids"].to_numpy(), rows[place].to_numpy())))
     if len(entries) != len(rows):
-        return f"it has {len(entries):,} of the rows of its fragments, which are {len(rows):,}"
+        return f"it has {len(entries):,} rows, but its fragments have {len(rows):,}"
     stored = [v if has_nulls else _as_stored(v) for v in (entries["values"], rows[name])]
     sum_of_index = checksum(pa.table({"v": stored[0], "i": entries["row_ids"]}))
     sum_of_rows = checksum(pa.table({"v": stored[1], "i": rows[place]}))
-    return None if sum_of_index == sum_of_rows else "its values are not those of the rows"
+    return None if sum_of_index == sum_of_rows else "its values differ from those of the rows"

@@ -41,7 +41,7 @@ def latest(table: LanceContext) -> Generator[Finding, None, int]:
         yield Finding(
             "lance.latest-differs",
             f"{LATEST} is not a copy of the manifest of version {newest}",
-            "copy it again (trilake.repair): old readers take it for the newest version",
+            "copy it again with trilake.repair: old readers read it as the newest version",
             severity="warning",
             file=LATEST,
             version=newest,
@@ -61,8 +61,8 @@ def tags(table: LanceContext) -> Generator[Finding, None, int]:
         if tag.version not in table.listing.versions:
             yield Finding(
                 "lance.tag-wrong",
-                f"the tag {name!r} names version {tag.version}, which is not there",
-                "move the tag to a version that is there, or delete it",
+                f"the tag {name!r} refers to version {tag.version}, which does not exist",
+                "move the tag to an existing version, or delete it",
                 file=f"{TAGS}/{name}.json",
                 version=tag.version,
             )
@@ -100,13 +100,15 @@ def fragments(table: LanceContext) -> Generator[Finding, None, int]:
     for path, count in places.items():
         if count > 1:
             yield _fragment(
-                table, f"the data file is named {count} times: its rows would be read as often", f"data/{path}"
+                table,
+                f"the manifest lists the data file {count} times, so its rows would be read {count} times",
+                f"data/{path}",
             )
     for fragment in manifest.fragments:
         deleted = fragment.deletion_file.num_deleted_rows if fragment.deletion_file is not None else 0
         if fragment.physical_rows and deleted > fragment.physical_rows:
             yield _fragment(
-                table, f"fragment {fragment.id} has {fragment.physical_rows} rows, and {deleted} of them deleted", None
+                table, f"fragment {fragment.id} has {fragment.physical_rows} rows, but {deleted} deleted rows", None
             )
         if not fragment.files:
             yield _fragment(table, f"fragment {fragment.id} has no data file", None)

@@ -29,7 +29,7 @@ def copy_latest(store: Store, runtime: Runtime, findings: Sequence[Finding]) -> 
 
 
 def drop_indices(store: Store, runtime: Runtime, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Drop broken indices in a new version; rows do not depend on them."""
+    """Drop broken indices in a new version; no rows are lost."""
     names = tuple(dict.fromkeys(str(f.details["index"]) for f in findings))
     files = tuple(dict.fromkeys(f.file for f in findings if f.file is not None))
 
@@ -38,7 +38,7 @@ def drop_indices(store: Store, runtime: Runtime, findings: Sequence[Finding]) ->
         removed = tuple(i for i in manifest.indices if f"_indices/{i.uuid}" in files)
         return commit(store, begin(manifest.version, op.CreateIndex((), removed), runtime), runtime).version
 
-    message = f"take the indices {', '.join(names)} out of the dataset; rows do not depend on them"
+    message = f"drop the indices {', '.join(names)}; no rows are lost"
     codes = tuple(dict.fromkeys(f.code for f in findings))
     return [PlannedStep(RepairStep(DROP, message, codes, files), apply)]
 

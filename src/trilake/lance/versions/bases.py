@@ -70,7 +70,7 @@ def targets(
     if all_bases is None:
         return tuple(_referenced(store, bases, one) for one in references) or (None,)
     if references:
-        raise OptionError("target_all_bases and target_bases exclude each other", help="pass only one of them")
+        raise OptionError("target_all_bases and target_bases cannot be used together", help="pass only one of them")
     ids = sorted(base.id for base in bases)
     if not ids and not all_bases:
         raise OptionError(

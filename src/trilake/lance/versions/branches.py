@@ -106,9 +106,9 @@ def _parse(root: Store, key: str, data: bytes) -> Branch:
     try:
         content = orjson.loads(data)
     except orjson.JSONDecodeError as e:
-        raise CorruptLogError(f"the branch is not JSON: {e}", file=file) from e
+        raise CorruptLogError(f"the branch file is not JSON: {e}", file=file) from e
     if not isinstance(content, dict):
-        raise CorruptLogError("the branch is not a JSON object", file=file)
+        raise CorruptLogError("the branch file is not a JSON object", file=file)
     name = unquote(key.rpartition("/")[2].removesuffix(".json"))
     parent = content.get("parentBranch")
     identifier = _identifier(content.get("identifier"))
@@ -200,7 +200,9 @@ def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, br
     Raises ``TableExistsError`` if ``target`` has a dataset.
     """
     if list_versions(target).versions:
-        raise DatasetExistsError("a Lance dataset already exists here", file=target.uri)
+        raise DatasetExistsError(
+            "a Lance dataset already exists here", help="choose another location or name", file=target.uri
+        )
     scheme: Scheme = list_versions(store).scheme
     path = store.uri.removeprefix("file://") if store.uri.startswith("file:///") else store.uri
     operation = op.Clone(path, source.version, source.branch, branch)
@@ -213,7 +215,9 @@ def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, br
     try:
         target.put_if_absent(manifest_key(manifest.version, scheme), serialise_manifest(manifest))
     except ObjectExistsError as e:
-        raise DatasetExistsError("a Lance dataset already exists here", file=target.uri) from e
+        raise DatasetExistsError(
+            "a Lance dataset already exists here", help="choose another location or name", file=target.uri
+        ) from e
     return manifest
 
 
@@ -224,7 +228,7 @@ def create_branch(root: Store, name: str, source: Manifest, runtime: Runtime) ->
     """
     key, branches = _key(name), read_branches(root)
     if name in branches:
-        raise InvalidArgumentError(f"the branch {name!r} exists already", help="choose another name", file=root.uri)
+        raise InvalidArgumentError(f"the branch {name!r} already exists", help="choose another name", file=root.uri)
     store = branch_store(root, source.branch)
     manifest = clone(source, store, branch_store(root, name), runtime, branch=name)
     way = () if source.branch is None else branches[source.branch].identifier
@@ -239,7 +243,9 @@ def create_branch(root: Store, name: str, source: Manifest, runtime: Runtime) ->
     try:
         root.put_if_absent(key, orjson.dumps(content, option=orjson.OPT_INDENT_2))
     except ObjectExistsError as e:
-        raise InvalidArgumentError(f"the branch {name!r} exists already", file=root.uri) from e
+        raise InvalidArgumentError(
+            f"the branch {name!r} already exists", help="choose another name", file=root.uri
+        ) from e
     return manifest
 
 
@@ -255,14 +261,14 @@ def branch_of(root: Store, name: str) -> Branch:
 def delete_branch(root: Store, name: str) -> None:
     """Delete a branch and its files.
 
-    Raises ``VersionNotFoundError`` if it does not exist, and ``InvalidArgumentError`` if other branches come from it.
+    Raises ``VersionNotFoundError`` if it does not exist, and ``InvalidArgumentError`` if it has child branches.
     """
     branch_of(root, name)
     others = branch_points(root, name)
     if others:
         raise InvalidArgumentError(
-            f"the branch {min(others.values())!r} comes from {name!r}",
-            help="delete {min(others.values())!r} first",
+            f"the branch {name!r} has the child branch {min(others.values())!r}",
+            help=f"delete {min(others.values())!r} first",
             file=root.uri,
         )
     root.delete([_key(name)])

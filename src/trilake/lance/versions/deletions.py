@@ -74,7 +74,7 @@ def decode(kind: int, data: pa.Buffer, *, rows: int, file: str) -> BitMap:
         raise DeletionVectorError(f"unknown deletion file type {kind}", file=file)
     if deleted and deleted.max() >= rows:
         raise DeletionVectorError(
-            f"the deletion file names row {deleted.max()} of a fragment with {rows} rows", file=file
+            f"the deletion file has row {deleted.max()}, but its fragment has only {rows} rows", file=file
         )
     return deleted
 
@@ -84,7 +84,8 @@ def _decode_arrow(data: pa.Buffer, rows: int, file: str) -> BitMap:
         sizes = ipc_sizes(data)
         if sizes.rows > rows or sizes.bytes > _WIDTH * rows + _SLACK:
             raise DeletionVectorError(
-                f"the deletion file states {sizes.rows} rows in {sizes.bytes} bytes; its fragment has {rows}", file=file
+                f"the deletion file states {sizes.rows} rows in {sizes.bytes} bytes, but its fragment has {rows} rows",
+                file=file,
             )
         table = pa.ipc.open_file(data).read_all()
         if table.num_columns != 1:
@@ -108,7 +109,7 @@ def _decode_arrow(data: pa.Buffer, rows: int, file: str) -> BitMap:
         raise DeletionVectorError("the deletion file contains a negative row", file=file)
     deleted = BitMap(np.ascontiguousarray(offsets, np.uint32))
     if len(deleted) != len(offsets):
-        raise DeletionVectorError("the deletion file names a row twice", file=file)
+        raise DeletionVectorError("the deletion file contains a row twice", file=file)
     return deleted
 
 
@@ -130,7 +131,7 @@ def read(bases: Bases, fragment: Fragment, rows: int | None = None) -> BitMap:
     deleted = decode(entry.file_type, data, rows=limit, file=f"{store.uri}/{key}")
     if entry.num_deleted_rows and len(deleted) != entry.num_deleted_rows:
         raise DeletionVectorError(
-            f"the deletion file has {len(deleted)} rows, the manifest states {entry.num_deleted_rows}",
+            f"the deletion file has {len(deleted)} rows, but the manifest states {entry.num_deleted_rows}",
             file=f"{store.uri}/{key}",
         )
     return deleted

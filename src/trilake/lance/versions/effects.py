@@ -48,7 +48,9 @@ def apply(
     if isinstance(operation, op.Overwrite):
         base = _overwritten(newest, operation)
     elif newest is None:
-        raise InvalidArgumentError("the first operation of a dataset must be an Overwrite", help="commit that first")
+        raise InvalidArgumentError(
+            "the first operation of a dataset must be an Overwrite", help="commit an Overwrite first"
+        )
     elif isinstance(operation, op.Restore):
         assert old is not None
         # Ids are never reused, not even after a restore: index files may have them.
@@ -64,7 +66,7 @@ def apply(
         base = _changed(newest, operation)
     if base.max_fragment_id > MAX_FRAGMENT_ID:
         raise InvalidArgumentError(
-            f"no fragment IDs are left: the next would be {base.max_fragment_id}",
+            f"no fragment ids are left: the next would be {base.max_fragment_id}",
             help="write the rows into a new dataset",
             version=base.version,
         )

@@ -111,7 +111,7 @@ class DeletionFile:
 
     def __post_init__(self) -> None:
         if self.file_type not in _KINDS.values():
-            raise InvalidArgumentError(f"file_type is {self.file_type!r}", help='expected "array" or "bitmap"')
+            raise InvalidArgumentError(f'file_type must be "array" or "bitmap", got {self.file_type!r}')
         self.num_deleted_rows = int(self.num_deleted_rows or 0)
 
     def path(self, fragment_id: int, base_path: str | None = None) -> str:

@@ -360,7 +360,7 @@ def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
     if message.physical_rows >= MAX_ROWS or message.deletion_file.num_deleted_rows >= MAX_ROWS:
         raise CorruptLogError(
             f"fragment {message.id} states {message.physical_rows} rows, "
-            f"{message.deletion_file.num_deleted_rows} of them deleted; a data file has less than 2^31",
+            f"{message.deletion_file.num_deleted_rows} of them deleted, but a data file has fewer than 2^31",
             file=file or None,
         )
     files = tuple(

@@ -120,7 +120,7 @@ def _values(segment: pb.U64Segment, most: int, file: str) -> Ids:
             return _decode(segment.sorted_array, file)
         case "array":
             return _decode(segment.array, file)
-    raise CorruptLogError("a segment of row IDs has an unknown kind", file=file)
+    raise CorruptLogError("a segment of row ids has an unknown kind", file=file)
 
 
 def _length(segment: pb.U64Segment, file: str) -> int:
@@ -146,7 +146,7 @@ _TYPES: dict[str, str] = {"u16": "<u2", "u32": "<u4", "u64": "<u8"}
 def _decode(array: pb.EncodedU64Array, file: str) -> Ids:
     kind = array.WhichOneof("array")
     if kind is None:
-        raise CorruptLogError("an array of row IDs has an unknown kind", file=file)
+        raise CorruptLogError("an array of row ids has an unknown kind", file=file)
     offsets: Any = getattr(array, kind)
     data, base = (offsets.values, 0) if kind == "u64" else (offsets.offsets, offsets.base)
     dtype = np.dtype(_TYPES[kind])

@@ -155,7 +155,7 @@ class LanceStream:
         newest = listing.latest if self.until is None else min(self.until, listing.latest)
         if place.version > newest + 1:
             raise LanceStreamError(
-                f"the checkpoint has read version {place.version - 1}, the newest version is {newest}",
+                f"the checkpoint has read version {place.version - 1}, but the newest version is {newest}",
                 help="the dataset was recreated, or restored from a backup: use a new checkpoint",
                 file=self.store.uri,
             )

@@ -375,7 +375,10 @@ def commit(
             if listing.versions:
                 if create:
                     raise DatasetExistsError(
-                        "a Lance dataset already exists here", file=store.uri, version=listing.latest
+                        "a Lance dataset already exists here",
+                        help='pass mode="append" or mode="overwrite" to write into it',
+                        file=store.uri,
+                        version=listing.latest,
                     )
                 is_guessed = guessed and (listing.latest, listing.key(listing.latest)) == (guessed.version, known)
                 newest = guessed if is_guessed else load(store, listing.latest, listing)
@@ -388,7 +391,9 @@ def commit(
             elif base is not None:
                 raise _replaced(store, base, "was dropped", "write it again")
             elif not isinstance(transaction.operation, op.Overwrite):
-                raise DatasetNotFoundError("not a Lance dataset: there is no manifest in _versions", file=store.uri)
+                raise DatasetNotFoundError(
+                    "not a Lance dataset: there is no manifest in _versions", help="check the path", file=store.uri
+                )
             else:
                 check_place(store)
             old = None if back is None else load(store, back, listing)
@@ -502,7 +507,8 @@ def _check_winners(
         )
     if mine.read_version > newest.version:
         raise InvalidArgumentError(
-            f"expected a read version up to {newest.version}, the newest, got {mine.read_version}", file=store.uri
+            f"read_version must be at most {newest.version}, the newest version, got {mine.read_version}",
+            file=store.uri,
         )
     help = "read the newest version and repeat the change"
     for version in range(checked + 1, newest.version + 1):
@@ -519,7 +525,9 @@ def _check_winners(
                 "the transaction of another commit was cleaned up", help=help, version=version
             ) from e
         if other is None:
-            raise CommitConflictError("another commit has no transaction", help=help, file=store.uri, version=version)
+            raise CommitConflictError(
+                "another commit has no transaction to check", help=help, file=store.uri, version=version
+            )
         if base is None and any(map(op.changes_nullability, (mine.operation, other.operation))):
             base = _manifest_or_none(store, listing.key(mine.read_version), mine.read_version)
         reason = op.conflict(mine.operation, other.operation, None if base is None else base.schema)

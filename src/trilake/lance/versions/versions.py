@@ -174,7 +174,8 @@ class Tag:
 def _tag_key(name: str) -> str:
     if _TAG.match(name) is None or name.endswith((".", ".lock")) or ".." in name:
         raise InvalidArgumentError(
-            f"{name!r} is not a valid tag name", help="use letters, digits, '.', '-' and '_', beginning with one"
+            f"{name!r} is not a valid tag name",
+            help="use letters, digits, '.', '-' and '_', beginning with a letter or digit",
         )
     return f"{TAGS}/{name}.json"
 
@@ -184,10 +185,10 @@ def _parse_tag(store: Store, key: str, data: bytes) -> Tag:
     content = _parse_json(store, key, data)
     version = content.get("version") if isinstance(content, dict) else None
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise CorruptLogError(f"the tag names version {version!r}", file=f"{store.uri}/{key}")
+        raise CorruptLogError(f"the tag refers to the invalid version {version!r}", file=f"{store.uri}/{key}")
     branch = content.get("branch")
     if branch is not None and not isinstance(branch, str):
-        raise CorruptLogError(f"the tag names branch {branch!r}", file=f"{store.uri}/{key}")
+        raise CorruptLogError(f"the tag refers to the invalid branch {branch!r}", file=f"{store.uri}/{key}")
     size = content.get("manifestSize")
     created, updated = (t if isinstance(t := content.get(k), str) else None for k in ("createdAt", "updatedAt"))
     return Tag(name, version, size if isinstance(size, int) else None, created, updated, string_map(content), branch)
@@ -203,7 +204,7 @@ def _parse_json(store: Store, key: str, data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as e:
-        raise CorruptLogError(f"the tag is not JSON: {e}", file=f"{store.uri}/{key}") from e
+        raise CorruptLogError(f"the tag file is not JSON: {e}", file=f"{store.uri}/{key}") from e
 
 
 def read_references(store: Store, folder: str, parse: Callable[[Store, str, bytes], _R]) -> list[_R]:
