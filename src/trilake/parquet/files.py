@@ -258,7 +258,7 @@ def _checked(footer: _Bytes) -> Footer:
     except (IndexError, ValueError, OverflowError) as e:  # a name that is not UTF-8 is a ValueError
         raise pa.ArrowInvalid(f"the footer is damaged ({e})") from e
     if len(groups) != footer.metadata.num_row_groups:
-        raise pa.ArrowInvalid("the footer has two numbers of row groups")
+        raise pa.ArrowInvalid("the footer states two different numbers of row groups")
     return tuple(_checked_group(g, leaves, footer.size, number) for number, g in enumerate(groups))
 
 
@@ -304,10 +304,10 @@ def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
     number = meta.get(1)
     kind = TYPES[number] if isinstance(number, int) and 0 <= number < len(TYPES) else "unknown"
     if kind != leaf.physical_type:
-        raise pa.ArrowInvalid(f"column {path} is {leaf.physical_type} in the schema, and {kind} in a row group")
+        raise pa.ArrowInvalid(f"column {path} is {leaf.physical_type} in the schema, but {kind} in a row group")
     names = meta.get(3)
     if not isinstance(names, list) or b".".join(n for n in names if isinstance(n, bytes)) != path.encode():
-        raise pa.ArrowInvalid(f"column {path} has another name in a row group")
+        raise pa.ArrowInvalid(f"column {path} has a different name in a row group")
     _check_sizes(meta.get(16), leaf)
     values, compressed_size, plain = meta.get(5), meta.get(7), meta.get(6)
     if not isinstance(plain, int) or plain < 0:
@@ -323,7 +323,7 @@ def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
             bound = statistics.get(key)
             # Zero bytes mean that the bound is missing.
             if bound and not (isinstance(bound, bytes) and leaf.width in (None, len(bound))):
-                raise pa.ArrowInvalid(f"column {path} has the bound {bound!r:.80}, {kind} takes {leaf.width} bytes")
+                raise pa.ArrowInvalid(f"column {path} has the bound {bound!r:.80}, but {kind} has {leaf.width} bytes")
         nulls = statistics.get(3)
         if nulls is not None and not (isinstance(nulls, int) and 0 <= nulls <= values):
             raise pa.ArrowInvalid(f"column {path} states {nulls} nulls among {values} values")
@@ -342,9 +342,9 @@ def _check_sizes(sizes: Any, leaf: Leaf) -> None:
     for key, level in zip((2, 3), leaf.levels, strict=True):
         histogram = sizes.get(key)
         if histogram and not (isinstance(histogram, list) and len(histogram) == level + 1):
-            raise pa.ArrowInvalid(f"column {leaf.path} has a histogram with other levels")
+            raise pa.ArrowInvalid(f"column {leaf.path} has a level histogram of the wrong size")
     if 1 in sizes and leaf.physical_type != "BYTE_ARRAY":
-        raise pa.ArrowInvalid(f"column {leaf.path} has an impossible size of strings")
+        raise pa.ArrowInvalid(f"column {leaf.path} states a size of strings, but is not BYTE_ARRAY")
 
 
 class ThriftReader:
@@ -380,14 +380,14 @@ class ThriftReader:
                     break
                 shift += 7
                 if shift > 63:
-                    raise ValueError("a number of more than 64 bits")
+                    raise ValueError("a number has more than 64 bits")
         return at, value
 
     def _count(self, at: int) -> tuple[int, int]:
         """The position after a number of bytes or elements, and the number."""
         at, count = self.varint(at)
         if count > len(self.data) - at:  # an element has at least one byte
-            raise ValueError("a string or list extends past the footer")
+            raise ValueError("a string or list extends past the end of the footer")
         return at, count
 
     def list_head(self, at: int) -> tuple[int, int, int]:
@@ -401,7 +401,7 @@ class ThriftReader:
     def struct(self, at: int, requested: Mapping[int, Any], depth: int, *, last: int = 0) -> tuple[int, dict[int, Any]]:
         """The position after a struct, and its ``requested`` fields; ``at`` is after the field ``last``."""
         if depth > _MAX_DEPTH:
-            raise ValueError("nested too deeply")
+            raise ValueError("the footer is nested too deeply")
         out: dict[int, Any] = {}
         data = self.data
         while True:
@@ -493,7 +493,7 @@ class ThriftReader:
             return at + count
         if kind == _STRUCT:
             if depth > _MAX_DEPTH:
-                raise ValueError("nested too deeply")
+                raise ValueError("the footer is nested too deeply")
             while True:
                 head = data[at]
                 at += 1

@@ -98,7 +98,7 @@ def _of_system(name: str) -> _Zone:
     try:
         zone = zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as e:
-        raise ValueError(f"the time zone {name!r} of its timestamps is unknown") from e
+        raise ValueError(f"the file has the unknown time zone {name!r}") from e
     months = [dt.datetime(2020, month, 1, tzinfo=zone).utcoffset() for month in range(1, 13)]
     mean = dt.datetime(1582, 1, 1, tzinfo=zone).utcoffset()
     seconds = [int(offset.total_seconds()) for offset in (*months, mean) if offset is not None]

@@ -162,7 +162,7 @@ def _columns(elements: Sequence[Struct]) -> Iterator[tuple[bytes, Column]]:
         raise ValueError("the schema has elements without a parent")
     for name, column in columns.items():
         if column is None:
-            raise NotSpliceable(f"the file has two columns of the name {name!r}")
+            raise NotSpliceable(f"the file has two columns named {name!r}")
         yield name, column
 
 
@@ -220,14 +220,14 @@ class SpliceWriter:
         group = len(self._groups)
         parts = Parts(pa.BufferReader(new))
         if parts.rows != self._old.rows[group : group + 1]:
-            raise NotSpliceable("the new columns have other row groups")
+            raise NotSpliceable("the new columns have different row groups")
         chunks, replaced = parts.chunks(0), dict[int, _Chunk]()
         with damage():
             for name, column in parts.columns.items():
                 old = self._old.columns.get(name)
                 alike = old is not None and same_values(old.element, column.element)
                 if old is None or old.leaf is None or column.leaf is None or not alike:
-                    raise NotSpliceable(f"the values of column {name!r} are stored otherwise in the old file")
+                    raise NotSpliceable(f"the values of column {name!r} are stored differently in the old file")
                 replaced[old.leaf] = chunks[column.leaf]
         self._copy(group, replaced, memoryview(new))
 
@@ -277,7 +277,7 @@ def check_pages(chunk: memoryview, values: int) -> None:
         at, head = walk.struct(at, _PAGE, 0)
         kind, compressed_size = head.get(1), head.get(3)
         if not isinstance(compressed_size, int) or not 0 <= compressed_size <= size - at:
-            raise ValueError("a page extends past its column")
+            raise ValueError("a page extends past the end of its column chunk")
         checksum = head.get(4)
         if checksum is not None and crc32(chunk[at : at + compressed_size]) != checksum & 0xFFFFFFFF:
             raise ValueError("a page does not match its checksum")
@@ -291,4 +291,4 @@ def check_pages(chunk: memoryview, values: int) -> None:
             raise ValueError("a page has an unknown type, or a dictionary is not the first page")
         at += compressed_size
     if total_values != values:
-        raise ValueError(f"the pages have {total_values} values, the footer states {values}")
+        raise ValueError(f"the pages have {total_values} values, but the footer states {values}")

@@ -118,13 +118,13 @@ class Names:
     def of(cls, metadata: pa.Array, column: str) -> Names:
         data, starts, ends = bytes_of(metadata)
         if (starts == ends).any() or ((data[starts] & 15) != 1).any():
-            raise _corrupt("a variant has metadata of another version than 1", column)
+            raise _corrupt("a variant has metadata of a version other than 1", column)
         width = (data[starts] >> 6).astype(np.int64) + 1
         counts = _unsigned(data, starts + 1, width, ends, column)
         offsets = starts + 1 + width
         base = offsets + (counts + 1) * width
         if (base > ends).any():
-            raise _corrupt("the metadata of a variant ends in its list of names", column)
+            raise _corrupt("the metadata of a variant ends within its list of names", column)
         owner, index = _expanded(counts)
         at = offsets[owner] + index * width[owner]
         low = base[owner] + _unsigned(data, at, width[owner], ends[owner], column)
@@ -233,7 +233,7 @@ def fields_of(value: pa.Array, rows: Numbers, names: Names, keys: Numbers, colum
     offsets_at = ids_at + counts * id_size
     base = offsets_at + (counts + 1) * offset_size
     if (base > ends).any():
-        raise _corrupt("an object of a variant ends in its list of fields", column)
+        raise _corrupt("an object of a variant ends within its list of fields", column)
     size = _unsigned(data, offsets_at + counts * offset_size, offset_size, ends, column)
     owner, index = _expanded(counts)
     last = ends[owner]

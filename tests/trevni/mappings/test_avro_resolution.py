@@ -83,10 +83,10 @@ def test_present_fields_are_read(
         (["null", "int"], [1], ["null", "string"], None, "branch"),
         (["null", S], [{"x": 1}], ["null", {**S, "name": "S2"}], None, "branch"),
         (["null", E, "int"], ["A", 1], "int", 0, "branch"),
-        (INTS, [[1]], "int", 7, "type array, the schema asks for int"),
-        (INTS, [[1]], {"type": "map", "values": "int"}, {}, "asks for map"),
-        ("long", [1], ["null", "int"], None, "type long, the schema asks for null or int"),
-        ("int", [1], E, "A", "asks for E"),
+        (INTS, [[1]], "int", 7, "type array, but the schema expects int"),
+        (INTS, [[1]], {"type": "map", "values": "int"}, {}, "schema expects map"),
+        ("long", [1], ["null", "int"], None, "type long, but the schema expects null or int"),
+        ("int", [1], E, "A", "schema expects E"),
         (E, ["C"], enum("A", "B"), "A", "'C' is not a symbol"),
         ("bytes", [b"\xff"], "string", "", "not a UTF-8 string"),
         (F, [b"ab"], {**F, "size": 3}, "zzz", "2 bytes"),
@@ -119,7 +119,7 @@ def test_files_without_a_schema() -> None:
     others = struct(("b", ["null", "int"], None), ("c", {"type": "array", "items": S}, []), name="R")
     assert list(read_avro(plain, others)) == [{"b": None, "c": []}] * 2
     for wanted, default in (("int", 0), (["null", "string"], None), (S, {"x": 0}), (INTS, [])):
-        with pytest.raises(SchemaMismatchError, match=r"has 'a/int' where the schema asks for 'a"):
+        with pytest.raises(SchemaMismatchError, match=r"has 'a/int' where the schema has 'a"):
             read(plain, wanted, default)
     assert read(written("int", [1, 2], plain=True), "double", 0) == [1.0, 2.0]
     assert read(written("bytes", [b"x"], plain=True), "string", "") == ["x"]

@@ -173,7 +173,7 @@ def test_too_many_values_for_indices(tmp_path: object) -> None:
     narrow = pa.dictionary(pa.int8(), pa.string())
     file = written(pa.table({"c": pa.chunked_array([p.cast(narrow) for p in part])}))
     assert file.read(rows=range(100)).column("c").to_pylist() == part[0].to_pylist()
-    with pytest.raises(SchemaMismatchError, match="int8 has no room for 200"):
+    with pytest.raises(SchemaMismatchError, match="int8 is too small for 200 values"):
         file.read()
 
 
@@ -220,5 +220,5 @@ def test_union_slot_without_a_branch_raises(lengths: list[int]) -> None:
     sink = io.BytesIO()
     with TrevniWriter(sink, None, columns=file.columns, metadata=file.metadata) as writer:
         writer.write_columns(3, [a, mask, b])
-    with pytest.raises(CorruptFileError, match=re.escape("one value, of one of its branches")):
+    with pytest.raises(CorruptFileError, match="exactly one branch"):
         TrevniFile(sink.getvalue()).read()

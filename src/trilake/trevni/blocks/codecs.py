@@ -68,7 +68,7 @@ def snappy_size(data: Payload) -> int:
 def _unsnap(data: Payload, size: int) -> pa.Buffer:
     stated = snappy_size(data)
     if stated != size:
-        raise _Damaged(f"the snappy block states {stated} bytes, its descriptor {size}")
+        raise _Damaged(f"the snappy block states {stated} bytes, but its descriptor states {size}")
     if size == 0:
         return pa.py_buffer(b"")
     try:
@@ -168,7 +168,7 @@ def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload
     stored = data.nbytes
     if codec == "null":
         if stored != size:
-            raise place.fail(f"the uncompressed block has {stored} bytes, its descriptor states {size}")
+            raise place.fail(f"the uncompressed block has {stored} bytes, but its descriptor states {size}")
         return data
     if codec not in _DECOMPRESS:
         raise UnsupportedProtocolError(
@@ -184,7 +184,7 @@ def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload
     actual = memoryview(raw).nbytes
     if actual != size:
         more = "more than " if actual > size else ""
-        raise place.fail(f"the block holds {more}{min(actual, size)} bytes, its descriptor states {size}")
+        raise place.fail(f"the block holds {more}{min(actual, size)} bytes, but its descriptor states {size}")
     return raw
 
 

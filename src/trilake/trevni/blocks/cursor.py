@@ -41,7 +41,7 @@ class Cursor:
 
     def take(self, size: int, what: str) -> memoryview:
         if size > self.remaining:
-            raise self.fail(f"{what} needs {size} bytes, the file has {self.remaining} more")
+            raise self.fail(f"{what} needs {size} bytes, but the file has only {self.remaining} more")
         if self.position + size > len(self._data):
             raise NeedMoreBytes
         self.position += size
@@ -73,7 +73,7 @@ class Cursor:
         start = self.position
         size = self.varint(f"the length of {what}")
         if size < 0:
-            raise self.fail(f"the length of {what} is {size}", start)
+            raise self.fail(f"the length of {what} is negative: {size}", start)
         return bytes(self.take(size, what))
 
     def string(self, what: str) -> str:

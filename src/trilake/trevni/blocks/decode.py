@@ -75,7 +75,7 @@ class Budget:
         """Count elements decoded from ``raw_bytes``.  Raises ``CorruptFileError`` if the budget is exceeded."""
         self.elements -= max(0, elements - 8 * raw_bytes)
         if self.limited and self.elements < 0:
-            raise place.fail(f"{raw_bytes} bytes claim {elements} elements", TRUST_HELP)
+            raise place.fail(f"the column claims to have {elements} elements in {raw_bytes} bytes", TRUST_HELP)
 
     def inflate(self, stored: int, raw: int, place: Place) -> None:
         """Count bytes of decompressed blocks.  Raises ``CorruptFileError`` at ``place`` if the budget is exceeded."""

@@ -56,7 +56,7 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
     """
     cursor = Cursor(data, file=file, limit=file_size)
     if file_size < 4:
-        raise cursor.fail(f"this is not a Trevni file: it has {file_size} bytes")
+        raise cursor.fail(f"this is not a Trevni file: it has only {file_size} bytes")
     magic = bytes(cursor.take(4, "the magic number"))
     if magic[:3] != MAGIC:
         raise cursor.fail(f"this is not a Trevni file: it starts with {magic!r} instead of {MAGIC!r}", 0)
@@ -66,7 +66,7 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
         )
     row_count = cursor.fixed64("the row count")
     if row_count < 0:
-        raise cursor.fail(f"the row count is {row_count}", 4)
+        raise cursor.fail(f"the row count is negative: {row_count}", 4)
     count = cursor.fixed32("the column count")
     # A column takes at least one byte of metadata and eight bytes for its start.
     if not 0 <= count <= cursor.remaining // 9:
@@ -83,7 +83,7 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
         column = _parse_column(cursor, number, columns, by_name, file_codec, file_checksum, at)
         depths.append(0 if column.parent is None else depths[column.parent] + 1)
         if depths[-1] > MAX_DEPTH:
-            raise cursor.fail(f"column {column.label!r} is nested in more than {MAX_DEPTH} others", at)
+            raise cursor.fail(f"column {column.label!r} is nested more than {MAX_DEPTH} levels deep", at)
         columns.append(column)
         if column.name is not None:
             by_name[column.name] = number
@@ -245,7 +245,7 @@ def parse_blocks(
         )
     if row_starts[-1] != row_count:
         raise CorruptFileError(
-            f"the blocks of the column have {row_starts[-1]} rows, the file has {row_count}",
+            f"the blocks of the column have {row_starts[-1]} rows, but the file has {row_count}",
             file=file,
             column=column.label,
             offset=start,

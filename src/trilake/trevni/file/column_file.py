@@ -167,7 +167,7 @@ class ColumnFile:
                 if descriptor.name == column:
                     return descriptor.number
         raise InvalidArgumentError(
-            f"the file has no column {column!r}",
+            f"column {column!r} not found in the file",
             help="it has " + (", ".join(c.label for c in self._header.columns[:50]) or "none"),
             file=self.uri,
         )
@@ -254,7 +254,7 @@ class ColumnFile:
         most = _MAX_FREE_ROWS + 8 * 1032 * self._source.size
         if not self._trusted and self.row_count > most:
             raise CorruptFileError(
-                f"{self._source.size} bytes claim {self.row_count} rows",
+                f"a file of {self._source.size} bytes claims to have {self.row_count} rows",
                 help="for a file that you trust, open it with trusted=True",
                 file=self.uri,
                 offset=4,
@@ -336,7 +336,7 @@ class ColumnFile:
             i = int(np.argmax(wrong))
             what = "lengths" if column.array else f"values of type {type_.value}"
             place = self.where(column.number).at(first + i, int(table.offsets[first + i]))
-            raise place.fail(f"{slots[i]} {what} cannot take {sizes[i]} bytes")
+            raise place.fail(f"a block of {slots[i]} {what} cannot have {sizes[i]} bytes")
         stored = table.stored_sizes[first : first + len(slots)]
         inflated = np.where((sizes > _LARGE) & (sizes > _MAX_RATIO * stored), sizes, 0)
         if not self._trusted and inflated.sum() > _MAX_INFLATED:
@@ -344,5 +344,8 @@ class ColumnFile:
             raise (
                 self.where(column.number)
                 .at(first + i, int(table.offsets[first + i]))
-                .fail(f"the block states that {stored[i]} bytes of {column.codec} hold {sizes[i]} bytes", TRUST_HELP)
+                .fail(
+                    f"the block claims that {stored[i]} bytes decompress to {sizes[i]} bytes with {column.codec}",
+                    TRUST_HELP,
+                )
             )

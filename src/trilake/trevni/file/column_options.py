@@ -116,8 +116,8 @@ class SchemaColumns(ColumnBuilder):
         unknown = [name for name in self._options if name not in self._names and not name.endswith("?")]
         if unknown:
             raise InvalidArgumentError(
-                f"options of {', '.join(map(repr, unknown))}, but the file has no such column",
-                help=f"its columns are {', '.join(sorted(self._names))}",
+                f"columns with options not found in the file: {', '.join(map(repr, unknown))}",
+                help=f"the columns are {', '.join(sorted(self._names))}",
             )
 
 
@@ -146,7 +146,7 @@ def check_depth(name: str, parent: PhysicalColumn | None) -> None:
     while above is not None:
         depth, above = depth + 1, above.parent
     if depth > MAX_DEPTH:
-        raise InvalidArgumentError(f"a column is nested in more than {MAX_DEPTH} others", column=name)
+        raise InvalidArgumentError(f"the column is nested more than {MAX_DEPTH} levels deep", column=name)
 
 
 def user_metadata(metadata: Mapping[Any, Any]) -> dict[str, bytes]:

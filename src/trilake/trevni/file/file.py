@@ -89,7 +89,7 @@ class TrevniFile(ColumnFile):
         unknown = [name for name in columns if name not in by_name]
         if unknown:
             raise InvalidArgumentError(
-                f"the file has no field {', '.join(map(repr, unknown))}",
+                f"fields not found in the file: {', '.join(map(repr, unknown))}",
                 help="the fields are " + (", ".join(list(by_name)[:50]) or "none"),
                 file=self.uri,
             )
@@ -186,7 +186,7 @@ class TrevniFile(ColumnFile):
             return convert(values, field.type)
         except (pa.ArrowException, ValueError, OverflowError) as e:
             raise CorruptFileError(
-                f"the values are not those of the type {field.type}: {e}", file=self.uri, column=field.name
+                f"the values do not match the type {field.type}: {e}", file=self.uri, column=field.name
             ) from e
 
     def pieces(self, nodes: Sequence[Node], start: int, stop: int, size: int = 1 << 30) -> Iterator[tuple[int, int]]:
@@ -253,7 +253,7 @@ class TrevniFile(ColumnFile):
             ) from e
         if any(a > b for a, b in pairwise(firsts)):
             raise InvalidArgumentError(
-                f"column {descriptor.label!r} is not in order, so seek cannot work", file=self.uri
+                f"column {descriptor.label!r} is not sorted, so it does not support seek", file=self.uri
             )
         if block == 0:
             return 0
@@ -263,7 +263,7 @@ class TrevniFile(ColumnFile):
         for row, one in enumerate(keys, start):
             if row == start and one != firsts[block - 1]:
                 raise CorruptFileError(
-                    "the first value differs from that of the block descriptor",
+                    "the first value differs from the one in the block descriptor",
                     file=self.uri,
                     column=descriptor.label,
                     block=block - 1,
@@ -288,11 +288,11 @@ class TrevniFile(ColumnFile):
             rows = range(*rows.indices(count))
         if isinstance(rows, range) and rows.step == 1:
             if len(rows) and not 0 <= rows.start <= rows.stop <= count:
-                raise InvalidArgumentError(f"the rows {rows} are not all in the file's {count}", file=self.uri)
+                raise InvalidArgumentError(f"rows {rows} are out of range: the file has {count} rows", file=self.uri)
             return [(rows.start, rows.stop)] if len(rows) else [(0, 0)], None
         numbers = np.asarray(rows, dtype=np.int64).reshape(-1)
         if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < count:
-            raise InvalidArgumentError(f"a row number is not in 0 to {count - 1}", file=self.uri)
+            raise InvalidArgumentError(f"row numbers must be from 0 to {count - 1}", file=self.uri)
         if not numbers.size:
             return [(0, 0)], numbers
         sorted_rows = np.unique(numbers)

@@ -234,7 +234,7 @@ class AvroRecords(Sheet):
             return Symbols(stored["symbols"], target, stream.name)
         if kind == "fixed" and target["size"] != stored["size"]:
             raise SchemaMismatchError(
-                f"the values have {stored['size']} bytes, the schema asks for {target['size']}",
+                f"the values have {stored['size']} bytes, but the schema expects {target['size']}",
                 file=self._uri,
                 column=stream.name,
             )
@@ -308,7 +308,7 @@ class AvroRecords(Sheet):
             requested = self._schema.resolve(schema)
             names = [self._schema.full_name(one) for one in (requested if union else [requested])]
             raise SchemaMismatchError(
-                f"the file has values of type {self._stored.full_name(stored)}, the schema asks for "
+                f"the file has values of type {self._stored.full_name(stored)}, but the schema expects "
                 + (" or ".join(names) or "none"),
                 file=self._uri,
                 column=path,
@@ -337,7 +337,7 @@ class AvroRecords(Sheet):
 
 
 def _recursive(name: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"the schema is recursive: {name} contains itself; it cannot become columns")
+    return InvalidArgumentError(f"recursive schemas cannot be stored as columns: {name} contains itself")
 
 
 def _field_path(path: str | None, name: str) -> str:
@@ -400,8 +400,8 @@ class _NotNull(Shape):
         value = self._inner.read()
         if value is None:
             raise SchemaMismatchError(
-                "a value is null, which the requested schema does not allow",
-                help="read it with a union with null",
+                "a value is null, but the requested schema does not allow null",
+                help="read the column with a union that has null",
                 column=self._where,
             )
         return value
@@ -464,7 +464,7 @@ class _PresentPart:
         other = next((column for column in self._columns if column == path or column.startswith(marks)), None)
         if other is not None:
             raise SchemaMismatchError(
-                f"the file has {other!r} where the schema asks for {names[0]!r}", file=self._file.uri, column=other
+                f"the file has {other!r} where the schema has {names[0]!r}", file=self._file.uri, column=other
             )
         return True
 

@@ -80,7 +80,7 @@ class AvroFile:
     def _read_header(self) -> int:
         size, length = self._source.size, _HEADER
         if self._read(0, min(4, size)) != _MAGIC:
-            raise self._fail("this is not an Avro data file: it does not start with 'Obj' and 1", 0)
+            raise self._fail("this is not an Avro data file: it does not start with the bytes 'Obj\\x01'", 0)
         while True:
             cursor = Cursor(self._read(4, length), file=self.uri, base=4, limit=size - 4)
             try:
@@ -273,4 +273,4 @@ def _write(sink: Any, schema: AvroSchema, records: _Counted, codec: str, metadat
     try:
         fastavro.writer(sink, schema.root, records, codec=codec, metadata=metadata)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as e:
-        raise SchemaMismatchError(f"a record does not have the Avro schema: {e!r}", file=file) from e
+        raise SchemaMismatchError(f"a record does not match the Avro schema: {e!r}", file=file) from e

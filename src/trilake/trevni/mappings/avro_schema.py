@@ -50,7 +50,7 @@ class AvroSchema:
         ) as e:
             raise InvalidArgumentError(f"invalid Avro schema: {e}") from e
         except RecursionError as e:
-            raise InvalidArgumentError("the Avro schema nests too deeply") from e
+            raise InvalidArgumentError("the Avro schema is nested too deeply") from e
 
     def with_root(self, root: Any) -> AvroSchema:
         """Return a schema with another root and the same named types."""

@@ -175,7 +175,9 @@ class Symbols:
 
     def __call__(self, code: int) -> str:
         if not 0 <= code < len(self._symbols):
-            raise CorruptFileError(f"{code} is not a symbol of an enum of {len(self._symbols)}", column=self._column)
+            raise CorruptFileError(
+                f"symbol number {code} is out of range for an enum of {len(self._symbols)} symbols", column=self._column
+            )
         symbol = self._symbols[code]
         if symbol is None:
             raise SchemaMismatchError(
@@ -201,7 +203,7 @@ def logical_reader(schema: Any, **where: str | None) -> Callable[[Any], Any] | N
             kind = schema["logicalType"]
             raise CorruptFileError(
                 f"a value cannot be read as a {kind}: {value!r:.100} ({e!r})",
-                help=f"read the stored value, with a schema without the logical type {kind}",
+                help=f"read the stored value: use a schema without the logical type {kind}",
                 **where,
             ) from e
 

@@ -198,10 +198,10 @@ class _Messages(Sheet):
     ) -> _Fields:
         if descriptor.full_name in seen:
             raise InvalidArgumentError(
-                f"the message is recursive: {descriptor.full_name} contains itself; it cannot become columns"
+                f"recursive messages cannot be stored as columns: {descriptor.full_name} contains itself"
             )
         if descriptor.is_extendable and descriptor.file.pool.FindAllExtensions(descriptor):
-            raise InvalidArgumentError(f"{descriptor.full_name} has extensions, which have no column")
+            raise InvalidArgumentError(f"{descriptor.full_name} has extensions, which cannot be stored as columns")
         seen = (*seen, descriptor.full_name)
         fields: list[_Field | _Map] = []
         for field in descriptor.fields:
@@ -228,7 +228,7 @@ class _Messages(Sheet):
 
     def _field(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> _Field | _Map:
         if field.type == _F.TYPE_GROUP:
-            raise InvalidArgumentError(f"{field.full_name} is a group, which cannot become columns")
+            raise InvalidArgumentError(f"{field.full_name} is a group, which cannot be stored as columns")
         if _is_map(field):
             return self._map(field, f"{name}>", parent, seen)
         repeated = _is_repeated(field)

@@ -78,14 +78,18 @@ class Sheet:
     def _bind(self, stream: Stream, file: TrevniFile) -> int:
         number = self._by_name.get(stream.name)
         if number is None:
-            raise SchemaMismatchError("the file has no such column", file=file.uri, column=stream.name)
+            raise SchemaMismatchError(
+                f"column {stream.name!r} of the schema not found in the file", file=file.uri, column=stream.name
+            )
         column = file.header.columns[number]
         if column.parent != (None if stream.parent is None else self._numbers[stream.parent]):
-            raise SchemaMismatchError("the column has another parent", file=file.uri, column=stream.name)
+            raise SchemaMismatchError(
+                "the column has different parents in the file and the schema", file=file.uri, column=stream.name
+            )
         if column.array != stream.array or not _readable(column.type, stream.type):
             kind = f"{'array of ' if column.array else ''}{column.type.value}"
             raise SchemaMismatchError(
-                f"the column is {kind}, the schema asks for {'array of ' if stream.array else ''}{stream.type.value}",
+                f"the column is {kind}, but the schema has {'array of ' if stream.array else ''}{stream.type.value}",
                 file=file.uri,
                 column=stream.name,
             )
@@ -115,7 +119,7 @@ class Sheet:
                     except (KeyError, AttributeError, TypeError, ValueError) as e:
                         if isinstance(e, SchemaMismatchError | InvalidArgumentError):
                             raise
-                        raise SchemaMismatchError(f"record {row} does not have the schema: {e!r}") from e
+                        raise SchemaMismatchError(f"record {row} does not match the schema: {e!r}") from e
                     row += 1
                 writer.write_columns(len(part), [stream.drain() for stream in self.streams])
         return writer.rows
@@ -204,7 +208,9 @@ class Repeated(Shape):
 
     def write(self, value: Any) -> None:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-            raise SchemaMismatchError(f"a {type(value).__name__} is not a sequence of values", column=self._stream.name)
+            raise SchemaMismatchError(
+                f"expected a sequence of values, got {type(value).__name__}", column=self._stream.name
+            )
         items = list(value)
         self._stream.lengths.append(len(items))
         for item in items:
@@ -225,7 +231,7 @@ class Pairs(Shape):
 
     def write(self, value: Any) -> None:
         if not isinstance(value, Mapping):
-            raise SchemaMismatchError(f"a {type(value).__name__} is not a map", column=self._stream.name)
+            raise SchemaMismatchError(f"expected a map, got {type(value).__name__}", column=self._stream.name)
         self._stream.lengths.append(len(value))
         self._stream.values.extend([None] * len(value))
         for key, item in value.items():
@@ -301,7 +307,9 @@ class Choice(Shape):
                 value = branch.inner.read()
         for stream in self._foreign:
             if stream.next_length():
-                raise SchemaMismatchError("a value belongs to a branch outside the requested union", column=stream.name)
+                raise SchemaMismatchError(
+                    "a value belongs to a branch that the requested union lacks", column=stream.name
+                )
         if count > 1 or (count == 0 and not self._nothing):
             raise CorruptFileError(f"expected a value of one branch, got {count}", column=self._where)
         return value

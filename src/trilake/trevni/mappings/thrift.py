@@ -76,7 +76,7 @@ class _Structs(Sheet):
     ) -> tuple[Any, Shape]:
         if struct in seen:
             raise InvalidArgumentError(
-                f"the struct is recursive: {struct.__name__} contains itself; it cannot become columns"
+                f"recursive structs cannot be stored as columns: {struct.__name__} contains itself"
             )
         fields: list[tuple[str, Shape]] = []
         descriptions = []

@@ -226,7 +226,7 @@ def max_rows(type_: pa.DataType) -> int:
 
 
 def _too_many(count: int, what: pa.DataType, type_: pa.DataType) -> SchemaMismatchError:
-    return SchemaMismatchError(f"{what} has no room for {count} in {type_}", help="read fewer rows at a time")
+    return SchemaMismatchError(f"{what} is too small for {count} values in {type_}", help="read fewer rows at a time")
 
 
 def _to_dictionary(array: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -271,7 +271,7 @@ def _to_union(array: pa.Array, type_: pa.DataType) -> pa.Array:
     lengths = lengths.reshape(len(lists), count)
     there = np.asarray(array.is_valid())
     if (lengths.sum(axis=0) != there).any() or (lengths > 1).any() or (count and not lists):
-        raise ValueError("a union must have one value, of one of its branches")
+        raise ValueError("a union value must belong to exactly one branch")
     branch = lengths.argmax(axis=0) if lists else np.empty(0, np.int64)
     codes = pa.py_buffer(np.array(type_.type_codes, np.int8)[branch])
     places = np.where(lengths == 1, lengths.cumsum(axis=1) - 1, -1)

@@ -101,7 +101,7 @@ def schema_nodes(schema: pa.Schema, header: Header, file: str) -> list[Node]:
     try:
         nodes = [walk.node(field, None) for field in schema]
         if walk.next != len(header.columns):
-            raise _Mismatch(f"column {header.columns[walk.next].label!r} belongs to no field")
+            raise _Mismatch(f"column {header.columns[walk.next].label!r} has no field")
     except _Mismatch as e:
         raise CorruptFileError(f"the Arrow schema in the file does not match its columns: {e}", file=file) from None
     return nodes
@@ -156,7 +156,7 @@ class _SchemaMatcher:
             return Node("leaf", field, column.number)
         column = self._take(field, parent)
         if not column.array:
-            raise _Mismatch(f"column {column.label!r} is not an array, and field {field.name!r} is {field.type}")
+            raise _Mismatch(f"column {column.label!r} is not an array, but field {field.name!r} is {field.type}")
         return Node("list", field, column.number, (self._element(element_field(type_), column),))
 
     def _element(self, field: pa.Field, column: ColumnDescriptor) -> Node:
@@ -164,7 +164,7 @@ class _SchemaMatcher:
         if leaf is None:
             return self.node(field, column.number)
         if column.type.arrow != leaf.arrow:
-            raise _Mismatch(f"column {column.label!r} is {column.type.value}, its elements are {field.type}")
+            raise _Mismatch(f"column {column.label!r} is {column.type.value}, but its elements are {field.type}")
         values = Node("leaf", field, column.number)
         if self._is_presence(column.number, self._number()):
             return Node("masked", field, self._take(field, column.number).number, (values,))
@@ -212,7 +212,9 @@ class Assembler:
                 assert node.column is not None
                 values = self._cuts[node.column].values
                 if len(values) != slots:
-                    raise self._fail(node.column, f"the column has {len(values)} values, its parent {slots} elements")
+                    raise self._fail(
+                        node.column, f"the column has {len(values)} values, but its parent has {slots} elements"
+                    )
                 return _placed(values, type_, places)
             case "struct":
                 return self._struct(node, type_, slots, places)

@@ -120,12 +120,12 @@ def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
     """Check that a folder has only Trevni files, by name or first bytes, before writing to it.
 
     All files in a folder belong to the table, so a write must not mix its rows with other files, nor replace them.
-    Raises ``ForeignFilesError``, and ``StorageError`` if the staging folder is a link.
+    Raises ``ForeignFilesError``, and ``StorageError`` if the staging folder is a symbolic link.
     """
     if store.passes_link(f"{STAGING}/x"):
         raise StorageError(
-            f"the folder {STAGING} is a link: its files may belong to another table",
-            help="replace the link by a folder",
+            f"the folder {STAGING} is a symbolic link: its files may belong to another table",
+            help="replace the symbolic link with a folder",
             file=store.uri,
         )
     if not files:

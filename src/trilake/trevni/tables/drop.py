@@ -26,7 +26,9 @@ def table_files(store: Store) -> TableFiles:
     if place.uri != store.uri:
         if [f"{place.uri}/{file.key}" for file in files] != [store.uri]:
             raise ForeignFilesError(
-                "a pattern is not a table", help="drop the folder, or files one by one", file=store.uri
+                "a glob pattern cannot be dropped as a table",
+                help="drop the folder, or delete the files one by one",
+                file=store.uri,
             )
         return TableFiles(place, as_files(place.head(file.key) for file in files), keep_root=True)
     objects = list(store.list())

@@ -215,7 +215,7 @@ def visible(store: Store, prefix: str = "") -> list[ObjectMeta]:
                 return [m for m in objects if m.key not in hidden]
         before = of_jobs
     raise StorageError(
-        f"{_TRIES} listings of the folder were all different: files change faster than they can be listed",
+        f"{_TRIES} listings of the folder differ: files change faster than they can be listed",
         help="retry when fewer jobs write, or use a table with a log",
         file=store.uri,
     )

@@ -110,7 +110,7 @@ class RowGroupWriter:
         if missing or len(set(partition_by)) < len(partition_by):
             raise InvalidArgumentError(f"partition_by {list(partition_by)} must name different columns of the data")
         if len(partition_by) == len(schema) and partition_by:
-            raise InvalidArgumentError("a table needs a column besides its partition columns")
+            raise InvalidArgumentError("a table needs at least one column that is not a partition column")
         self._store, self._write_id, self._task = store, write_id, task
         self._partition_by = list(partition_by)
         self._schema = schema
@@ -317,9 +317,9 @@ def _folder_names(name: str, values: pa.Array) -> pa.Array:
     try:
         strings = encoded.dictionary.cast(pa.string()).to_pylist()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise InvalidArgumentError(f"a column of {values.type} cannot name folders", column=name) from e
+        raise InvalidArgumentError(f"a column of type {values.type} cannot be a partition column", column=name) from e
     except UnicodeDecodeError as e:
-        raise SchemaMismatchError(f"a string that is not UTF-8 cannot name a folder: {e}", column=name) from e
+        raise SchemaMismatchError(f"a partition value is not valid UTF-8: {e}", column=name) from e
     _check_years(name, encoded.dictionary)
     key = quote(name, safe="")
     # Like Hive, treat an empty string as null.
@@ -334,7 +334,7 @@ def _check_years(name: str, values: pa.Array) -> None:
         seconds = values.cast(pa.timestamp("s", getattr(kind, "tz", None)), safe=False).cast(pa.int64())
         if pc.any(pc.greater_equal(pc.abs_checked(seconds), _FAR)).as_py():
             raise SchemaMismatchError(
-                "a folder cannot be named after a time more than 30,000 years from 1970",
+                "a partition value is more than 30,000 years from 1970",
                 help="partition by another column, or write the times as strings",
                 column=name,
             )

@@ -126,8 +126,8 @@ class TrevniStream:
             return
         if self.fail_on_data_loss:
             raise TrevniStreamError(
-                f"the folder has {len(older)} files older than the stream's window, and {start.older} were read: files"
-                " arrived late or were removed",
+                f"the folder has {len(older)} files older than the stream's window, but the stream read {start.older}:"
+                " files arrived late or were removed",
                 help="set failOnDataLoss=false to continue without late files, or start with a new checkpoint",
                 file=self.store.uri,
             )

@@ -128,7 +128,7 @@ class TrevniTable(Table):
         if twice:
             raise SchemaMismatchError(
                 f"the file has duplicate column names {', '.join(map(repr, twice))}",
-                help="read the file with TrevniFile, by column number, or pass a schema, which reads the last "
+                help="read the file by column number with TrevniFile, or pass a schema to read the last "
                 "column of each name",
                 file=f"{self._store.uri}/{self._files[0].key}",
             )

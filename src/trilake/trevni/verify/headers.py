@@ -33,7 +33,7 @@ def folders(table: TrevniContext) -> Generator[Finding, None, int]:
             yield Finding(
                 "trevni.partition-folders-differ",
                 f"expected partition folders of {', '.join(usual) or 'no column'}, got {', '.join(columns) or 'none'}",
-                "move the file into folders of the same columns: its rows have nulls there",
+                "move the file into folders of the same partition columns: readers see nulls in those it lacks",
                 file=file.key,
             )
     return len(names)
@@ -97,7 +97,7 @@ def same_columns(table: TrevniContext) -> Generator[Finding, None, int]:
             ) or sorted(f.name for f in schema if f.type != first[1].field(f.name).type)
             yield Finding(
                 "trevni.schema-differs",
-                f"the file has other columns than {first[0]}: {', '.join(other)[:300]}",
+                f"the file and {first[0]} have different columns: {', '.join(other)[:300]}",
                 "readers see nulls in columns that a file lacks; write the files again with one schema",
                 severity="warning",
                 file=one.key,

@@ -9,7 +9,9 @@ from trilake.trevni.verify import blocks, headers
 from trilake.trevni.verify.context import TrevniContext
 
 CHECKS: tuple[Check[TrevniContext], ...] = (
-    Check("trevni.partition-folders-differ", "files are in folders of the same columns", "log", headers.folders),
+    Check(
+        "trevni.partition-folders-differ", "files are in folders of the same partition columns", "log", headers.folders
+    ),
     Check("trevni.header-unreadable", "every file has a header that can be read", "files", headers.readable),
     Check("trevni.parent-wrong", "parents are earlier array columns", "files", headers.parents),
     Check("trevni.descriptor-wrong", "block descriptors fit the file and its rows", "files", headers.descriptors),
