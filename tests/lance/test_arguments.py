@@ -220,7 +220,10 @@ def test_what_contradicts_or_says_nothing_is_refused(uri: Path, made: LanceDatas
         ("limit", lambda: made.head(3, limit=1)),
         ("limit", lambda: made.get_fragments()[0].head(3, limit=1)),
         ("version and asof", lambda: lance.dataset(uri, version=1, asof="2020-01-01")),
-        ("other storage_options", lambda: lance.write_dataset(TABLE, made, mode="append", storage_options={"a": "1"})),
+        (
+            "different storage_options",
+            lambda: lance.write_dataset(TABLE, made, mode="append", storage_options={"a": "1"}),
+        ),
         ("read_columns does not apply", lambda: made.add_columns({"b": "a"}, read_columns=["a"])),
         ("reader_schema does not apply", lambda: made.add_columns({"b": "a"}, reader_schema=pa.schema([]))),
         ("batch_size does not apply", lambda: made.add_columns(pa.field("b", pa.string()), batch_size=1)),

@@ -105,7 +105,7 @@ def test_columns_and_parts_of_structs(ds: LanceDataset) -> None:
     assert ds.to_table(columns=[], order_by=["id"], limit=3).num_rows == len(ds.take([0, 1, 2], columns=[])) == 3
     assert ds.to_table(columns=[], limit=2, with_row_id=True).column_names == ["_rowid"]
     assert ds.to_table(columns=["kind", "id"]).schema.names == ["kind", "id"]
-    with pytest.raises(InvalidArgumentError, match="no column 'nope'"):
+    with pytest.raises(InvalidArgumentError, match="column 'nope' not found"):
         ds.to_table(columns=["nope"])
 
 

@@ -264,7 +264,7 @@ def test_merge_inserts_that_are_refused() -> None:
         ds.merge_insert("id").when_matched_fail().when_not_matched_insert_all().execute(MERGE)
     with pytest.raises(InvalidArgumentError, match="has no actions"):
         ds.merge_insert("id").execute(MERGE)
-    with pytest.raises(InvalidArgumentError, match="no column 'nope'"):
+    with pytest.raises(InvalidArgumentError, match="key column 'nope' not found"):
         ds.merge_insert("nope")
     with pytest.raises(SchemaMismatchError):
         ds.merge_insert("id").when_not_matched_insert_all().execute(MERGE.drop_columns(["id"]))

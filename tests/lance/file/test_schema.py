@@ -108,7 +108,7 @@ def test_projection_keeps_ids_and_follows_the_order_asked_for() -> None:
     assert cut.field("s.y.z").id == schema.field("s.y.z").id
     assert str(cut.field("l").arrow_type) == "list<item: struct<q: int8>>"
     assert schema.project_ids([f.id for f in cut.walk()]).field_ids == tuple(sorted(cut.field_ids))
-    with pytest.raises(InvalidArgumentError, match="has no column"):
+    with pytest.raises(InvalidArgumentError, match="not found"):
         schema.project(["s.nothing"])
 
 

@@ -267,7 +267,11 @@ def test_metadata_of_fields(tmp_path: Path) -> None:
     assert ds.schema.field("a").metadata == {b"unit": b"km"}
     assert ds.schema.field("t").type == tensor
     assert ds.to_table().equals(rows)
-    for wrong, message in (({"b": {"k": "v"}}, "no column 'b'"), ({"a": {"k": 1}}, "strings"), ({"a": 1}, "metadata")):
+    for wrong, message in (
+        ({"b": {"k": "v"}}, "column 'b' not found"),
+        ({"a": {"k": 1}}, "strings"),
+        ({"a": 1}, "metadata"),
+    ):
         with pytest.raises(InvalidArgumentError, match=message):
             ds.update_field_metadata(wrong)
 

@@ -154,7 +154,12 @@ def test_rows_come_in_the_order_of_columns(made: LanceDataset) -> None:
     assert "SortExec: expr=[score ASC NULLS LAST]" in scanner.explain_plan()
     with pytest.raises(InvalidArgumentError, match="no single fragment"):
         next(scanner.scan_batches())
-    for order, message in ((["nothing"], "nothing"), (["part"], "a field"), ("id", "list"), ([5], "ColumnOrdering")):
+    for order, message in (
+        (["nothing"], "nothing"),
+        (["part"], "one of its fields"),
+        ("id", "list"),
+        ([5], "ColumnOrdering"),
+    ):
         with pytest.raises((InvalidArgumentError, TypeError), match=message):
             made.to_table(order_by=order)
 

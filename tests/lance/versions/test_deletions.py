@@ -94,7 +94,7 @@ def test_what_the_manifest_says_is_checked() -> None:
     wrong = DeletionFile(0, 2, 9, 3)
     with pytest.raises(DeletionVectorError, match="has 2 rows, but the manifest states 3"):
         deletions.read(Bases(store), Fragment(3, (), wrong, 100))
-    with pytest.raises(DeletionVectorError, match="row 10 of a fragment with 10 rows"):
+    with pytest.raises(DeletionVectorError, match="row 10, but its fragment has only 10 rows"):
         deletions.read(Bases(store), Fragment(3, (), found.deletion_file, 10))
     with pytest.raises(MissingFileError):
         deletions.read(Bases(store), Fragment(4, (), found.deletion_file, 100))

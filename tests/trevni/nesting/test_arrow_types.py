@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import io
-import re
 import uuid
 from collections.abc import Callable
 
