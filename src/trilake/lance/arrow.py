@@ -71,5 +71,5 @@ with suppress(ImportError):  # pandas is optional
 
 def __getattr__(name: str) -> Any:
     if name in ("PandasBFloat16Array", "PandasBFloat16Type"):
-        return getattr(_pandas or load("trilake.lance.pylance.extension_types.arrow_pandas", "columns of pandas"), name)
+        return getattr(_pandas or load("trilake.lance.pylance.extension_types.arrow_pandas", "pandas columns"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -402,7 +402,7 @@ def test_file_of_a_failed_write_may_appear_later(sweep: bool) -> None:
     append(store, 1)
     plan, files = staged(store, "append")
     store.on = True
-    with pytest.raises(WriteFailedError, match="nothing was changed for readers"):
+    with pytest.raises(WriteFailedError, match="readers see no change"):
         finish_table_write(store, plan, files)
     if sweep:
         append(store, 2)

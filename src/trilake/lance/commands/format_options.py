@@ -16,16 +16,16 @@ _UNSET = (None,)
 _OFF = (None, False)
 #: Supported values of each option, the feature that other values request, and an alternative.
 _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
-    "base_store_params": (_UNSET, "other options for a base path", "storage_options are those of all base paths"),
+    "base_store_params": (_UNSET, "other options for a base path", "storage_options apply to all base paths"),
     **dict.fromkeys(
         ["namespace_client", "table_id", "namespace_client_managed_versioning"],
-        (_OFF, "a dataset by its name in a catalog", "pass its path or URI"),
+        (_OFF, "a dataset by its name in a catalog", "a dataset is opened by its path or URI"),
     ),
     "session": (_UNSET, "caches shared by several datasets", "each dataset has its own caches"),
     "read_params": (_UNSET, "other caches", "each dataset has its own caches"),
     **dict.fromkeys(
         ["fragment_ids", "index_uuid", "precomputed_partition_dataset", "precomputed_shuffle_buffers"],
-        (_UNSET, "an index of some fragments", "create_index_uncommitted builds it"),
+        (_UNSET, "an index of some fragments", "create_index_uncommitted indexes some fragments"),
     ),
     **dict.fromkeys(
         ["streaming_sample_rate", "streaming_coreset_rate", "streaming_refine_passes", "ivf_centroids_file"],
@@ -35,7 +35,7 @@ _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
     "compaction_mode": (
         (None, "reencode", "try_binary_copy"),
         "binary copies of files",
-        "row groups are written again",
+        "a compaction encodes the rows again",
     ),
     "versions": (_UNSET, "a clean-up of selected versions", "select them with older_than or retain_versions"),
     "progress_callback": (_UNSET, "progress reports of an index", "indices are built without progress reports"),
@@ -125,5 +125,5 @@ def check_format(options: Mapping[str, Any], *, of: str) -> None:
         if not any(value is one or (isinstance(one, str) and value == one) for one in done):
             raise InvalidArgumentError(
                 f"{name}={value!r} is not supported: it requests {others}",
-                help=f"leave it out, or pass {done[-1]!r}: {reason}",
+                help=f"leave it out, or pass {done[-1]!r}; {reason}",
             )

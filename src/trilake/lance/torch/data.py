@@ -21,8 +21,8 @@ from trilake.lance.sampler import FullScanSampler, Sampler, ShardedBatchSampler,
 from trilake.lance.scan.tensors import batch_to_numpy
 from trilake.table.table import FilterLike
 
-_torch: Any = load("torch", "datasets of torch")
-_data: Any = load("torch.utils.data", "datasets of torch")
+_torch: Any = load("torch", "PyTorch datasets")
+_data: Any = load("torch.utils.data", "PyTorch datasets")
 _SHARDED = {"fragment": ShardedFragmentSampler, "batch": ShardedBatchSampler}
 
 

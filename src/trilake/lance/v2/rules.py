@@ -75,14 +75,14 @@ def _mini_block(container: Container, page: Page, layout: pb.MiniBlockLayout) ->
         yield f"a mini-block page has {len(page.buffers)} buffers, expected {expected}"
         return
     if not layout.layers:
-        yield "the page does not say its layers"
+        yield "the page does not state its layers"
     if lists != layout.HasField("rep_compression"):
         yield f"a page {'with' if lists else 'without'} lists has {'no ' if lists else ''}repetition levels"
     if any(layer in _LEVELS for layer in layout.layers) and not layout.HasField("def_compression"):
         yield "a page with nullable layers has no definition levels"
     large = container.version >= (2, 2)
     if layout.has_large_chunk != large:
-        yield f"sizes of chunks have {32 if layout.has_large_chunk else 16} bits, expected {32 if large else 16}"
+        yield f"the sizes of chunks have {32 if layout.has_large_chunk else 16} bits, expected {32 if large else 16}"
     width = 4 if layout.has_large_chunk else 2
     words = np.frombuffer(container.source.read(*page.buffers[0]), np.uint8)
     if not len(words) or len(words) % width:
@@ -93,20 +93,20 @@ def _mini_block(container: Container, page: Page, layout: pb.MiniBlockLayout) ->
     if (exponents[:-1] == 0).any():
         yield f"chunk {int(np.argmin(exponents[:-1]))} is not the last and has 1 value, expected 2 or more"
     if sizes.sum() != page.buffers[1][1]:
-        yield f"the chunks have {sizes.sum()} bytes, their buffer {page.buffers[1][1]}"
+        yield f"the chunks have {sizes.sum()} bytes, but their buffer has {page.buffers[1][1]}"
     if not large and sizes.max() > MAX_CHUNK:
         yield f"chunk {int(sizes.argmax())} has {sizes.max()} bytes, expected at most {MAX_CHUNK}"
     before = int((1 << exponents[:-1]).sum())
     if before >= layout.num_items:
-        yield f"the chunks before the last have {before} values, all have {layout.num_items}"
+        yield f"the chunks before the last have {before} values, but all chunks have {layout.num_items}"
     if lists and not layout.repetition_index_depth:
-        yield "a page with lists has no index of rows"
+        yield "a page with lists has no repetition index"
     elif lists:
         index = np.frombuffer(container.source.read(*page.buffers[-1]), "<u8")
         if len(index) != 2 * len(words):
-            yield f"the index of rows has {len(index)} numbers, expected {2 * len(words)}"
+            yield f"the repetition index has {len(index)} numbers, expected {2 * len(words)}"
         elif index[::2].sum() != page.length:
-            yield f"the index of rows counts {index[::2].sum()} rows, the page has {page.length}"
+            yield f"the repetition index counts {index[::2].sum()} rows, but the page has {page.length}"
     elif not layout.HasField("def_compression") and layout.num_items != page.length:
         yield f"the page has {layout.num_items} values and a length of {page.length}"
 
@@ -119,7 +119,7 @@ def _full_zip(page: Page, layout: pb.FullZipLayout) -> Iterator[str]:
         yield f"a full-zip page has {len(page.buffers)} buffers, expected {expected}"
         return
     if not layout.layers:
-        yield "the page does not say its layers"
+        yield "the page does not state its layers"
     if layout.num_visible_items > layout.num_items:
         yield f"the page has {layout.num_visible_items} values for {layout.num_items} levels"
     bits = layout.bits_rep + layout.bits_def
@@ -129,6 +129,6 @@ def _full_zip(page: Page, layout: pb.FullZipLayout) -> Iterator[str]:
         if page.buffers[0][1] != size:
             yield f"the values have {page.buffers[0][1]} bytes, expected {size}"
     if expected == 2 and (page.length == 0 or page.buffers[1][1] % (page.length + 1)):
-        yield f"the index of rows has {page.buffers[1][1]} bytes, no multiple of {page.length + 1} rows"
+        yield f"the repetition index has {page.buffers[1][1]} bytes, expected a multiple of {page.length + 1}"
     if not lists and layout.num_items != page.length:
         yield f"the page has {layout.num_items} values and a length of {page.length}"

@@ -68,7 +68,7 @@ def notices(store: Store, folder: str) -> list[Notice]:
         except ObjectNotFoundError:
             continue
         except (ValueError, TypeError, KeyError) as e:
-            _log.warning("%s/%s cannot be read, and counts for every version: %r", store.uri, meta.key, e)
+            _log.warning("%s/%s cannot be read, so it applies to all versions: %r", store.uri, meta.key, e)
         current.append(Notice(meta.key, versions, meta.modified_ms))
     return current
 

@@ -43,7 +43,7 @@ MAX_FRAGMENT_ID = (1 << 32) - 1
 FEATURES = {
     1: "deletion files",
     2: "stable row ids",
-    4: "the second file format",
+    4: "the 2.x file format",
     8: "table configuration",
     16: "several base paths",
     32: "no transaction files",

@@ -39,8 +39,8 @@ class LanceStreamGapError(LanceStreamError, DatasetVersionNotFoundError):
 
     code = "STREAM_DATA_LOSS"
     default_help = (
-        "rows were missed; start from scratch with a new checkpoint, or set failOnDataLoss=false to go on with what is"
-        " left, and clean old versions up later"
+        "rows were missed: start with a new checkpoint, or set failOnDataLoss=false to continue with the versions that"
+        " are left; keep old versions longer than the stream needs to read them"
     )
 
 
@@ -206,7 +206,9 @@ class LanceStream:
         version = place.version
         if version not in listing.versions:
             error = LanceStreamGapError(
-                f"the stream goes on with version {version}, which was cleaned up", file=self.store.uri, version=version
+                f"the stream must continue with version {version}, which was cleaned up",
+                file=self.store.uri,
+                version=version,
             )
             if self.options.fail_on_data_loss:
                 raise error

@@ -516,7 +516,7 @@ def _check_winners(
             # Also versions that were not listed: a listing may miss versions that are added during it.
             winner = newest if version == newest.version else read_manifest(store, listing.key(version), version)
         except ObjectNotFoundError as e:
-            message = "a commit to check was cleaned up"
+            message = "a commit to check for conflicts was cleaned up"
             raise CommitConflictError(message, help=help, file=store.uri, version=version) from e
         try:
             other = of_manifest(store, winner)
@@ -526,7 +526,7 @@ def _check_winners(
             ) from e
         if other is None:
             raise CommitConflictError(
-                "another commit has no transaction to check", help=help, file=store.uri, version=version
+                "another commit has no transaction to check for conflicts", help=help, file=store.uri, version=version
             )
         if base is None and any(map(op.changes_nullability, (mine.operation, other.operation))):
             base = _manifest_or_none(store, listing.key(mine.read_version), mine.read_version)
@@ -578,4 +578,4 @@ def _copy_latest(store: Store, data: bytes, version: int) -> None:
         store.put(LATEST, data)
     except (TrilakeError, pa.ArrowException, OSError) as e:
         # The commit is complete; readers must not trust the copy.
-        _log.warning("version %d of %s is committed, but not copied: %s", version, store.uri, e)
+        _log.warning("version %d of %s is committed, but _latest.manifest is not updated: %s", version, store.uri, e)

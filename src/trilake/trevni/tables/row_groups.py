@@ -284,7 +284,7 @@ def _roll_back(store: Store, job: str, plan: jobs.Plan, *, under_way: bool = Fal
 
 
 def _failed(store: Store, message: str) -> WriteFailedError:
-    help = f"nothing was changed for readers; staged files are below {STAGING}"
+    help = f"readers see no change; the staged files are below {STAGING}"
     return WriteFailedError(message, help=help, file=store.uri)
 
 

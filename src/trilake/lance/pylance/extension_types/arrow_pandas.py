@@ -16,7 +16,7 @@ from trilake.lance.pylance.extension_types.arrow_types import BFloat16, BFloat16
 try:
     from pandas.api.extensions import ExtensionArray, ExtensionDtype, register_extension_dtype
 except ImportError:
-    raise missing("pandas", "columns of pandas") from None
+    raise missing("pandas", "pandas columns") from None
 
 
 @register_extension_dtype

@@ -94,7 +94,7 @@ class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
 
         Raises ``MissingDependencyError`` without pandas.
         """
-        return load("pandas", "columns of pandas").api.types.pandas_dtype("lance.bfloat16")
+        return load("pandas", "pandas columns").api.types.pandas_dtype("lance.bfloat16")
 
 
 class BFloat16Scalar(pa.ExtensionScalar):  # type: ignore[misc]
@@ -121,7 +121,7 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
         """Convert to a numpy array with the type of ml_dtypes.  Raises ``InvalidArgumentError`` for nulls."""
         if self.null_count:
             raise InvalidArgumentError("numpy arrays of bfloat16 cannot have nulls", help="fill the nulls first")
-        bfloat16 = load("ml_dtypes", "16-bit floats of numpy").bfloat16
+        bfloat16 = load("ml_dtypes", "numpy arrays of bfloat16").bfloat16
         data = self.storage.buffers()[1]
         return np.frombuffer(data, bfloat16, len(self), 2 * self.offset)
 
