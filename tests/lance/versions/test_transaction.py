@@ -132,7 +132,7 @@ def test_commits_that_cannot_be_checked_are_conflicts() -> None:
     with pytest.raises(ConflictError, match="has no transaction"):
         commit(store, 2, op.Append(()))
     store.put(manifest_key(5), serialise_manifest(Manifest(5, SCHEMA, made.fragments)))
-    with pytest.raises(ConflictError, match="a commit to check was cleaned up"):
+    with pytest.raises(ConflictError, match="a commit to check for conflicts was cleaned up"):
         commit(store, 3, op.Append(()))
     assert commit(store, 3, op.Overwrite((), SCHEMA)).version == 6
 
