@@ -158,7 +158,7 @@ def test_run_lengths_of_more_rows_than_there_are() -> None:
     store, entry = MemoryStore(), DeletionFile(BITMAP, 1, 1)
     store.put(entry.key(0), data)
     before = peak()
-    with pytest.raises(DeletionVectorError, match="of a fragment with 1000 rows"):
+    with pytest.raises(DeletionVectorError, match="its fragment has only 1000 rows"):
         deletions.read(Bases(store), Fragment(0, (), entry, 1000))
     assert peak() - before < 64 * MIB
 
@@ -337,7 +337,7 @@ def test_an_index_with_fewer_rows_than_live(tmp_path: Path) -> None:
     fewer = pa.table({"values": pa.array(range(99)), "row_ids": pa.array(range(99), pa.uint64())})
     shutil.rmtree(folder)
     train(store, f"_indices/{folder.name}", fewer)
-    with pytest.raises(CorruptFileError, match="has 99 rows of 100"):
+    with pytest.raises(CorruptFileError, match="has 99 of the 100 rows"):
         lance.dataset(uri).to_table(filter="a = 99")
 
 

@@ -125,7 +125,7 @@ def test_cleanup() -> None:
     assert ds.version == 4
     assert ds.cleanup_old_versions().old_versions == 0
     ds.tags.create("keep", 1)
-    with pytest.raises(OSError, match="tagged 'keep'"):
+    with pytest.raises(OSError, match="has the tag 'keep'"):
         ds.cleanup_old_versions(dt.timedelta(0))
     done = ds.cleanup_old_versions(dt.timedelta(0), error_if_tagged_old_versions=False)
     assert (done.old_versions, [v["version"] for v in ds.versions()]) == (2, [1, 4])

@@ -210,7 +210,7 @@ def test_pages_of_another_version_are_refused(tmp_path: Path) -> None:
         data = file.read_bytes()
         store = MemoryStore("memory://drafts")
         store.put("f", data[:-8] + number[0].to_bytes(2, "little") + number[1].to_bytes(2, "little") + b"LANC")
-        with pytest.raises(UnsupportedProtocolError, match="draft"):
+        with pytest.raises(UnsupportedProtocolError, match="prerelease"):
             V2File.open(store, "f").read_rows(0, 2)
 
 

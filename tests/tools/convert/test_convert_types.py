@@ -112,7 +112,7 @@ def test_lance_2_2_keeps_maps_and_nulls_of_structs(tmp_path: Path) -> None:
         done = trilake.convert(source, tmp_path / nulls, format="lance", options=options)
         assert (done.verified, done.checksum) == (True, checksum(rows))
         assert trilake.open(tmp_path / nulls).schema.names == ["n", "s", "m", "r"]
-    with pytest.raises(SchemaMismatchError, match=r"Lance 2\.1 cannot hold.*map.*column: m.*2\.2"):
+    with pytest.raises(SchemaMismatchError, match=r"Lance 2\.1 cannot store.*map.*column: m.*2\.2"):
         trilake.convert(source, tmp_path / "old", format="lance", options={"dataStorageVersion": "2.1"})
     with pytest.raises(InvalidArgumentError, match=r"'3' is not a valid data_storage_version"):
         trilake.convert(source, tmp_path / "old", format="lance", options={"dataStorageVersion": "3"})
