@@ -85,9 +85,9 @@ def test_history_shows_times_that_open_their_versions() -> None:
 
 def test_two_formats_do_not_mix(tmp_path: Path) -> None:
     trilake.write(ROWS, tmp_path / "l", format="lance")
-    with pytest.raises(TableExistsError, match="the location has a Lance dataset"):
+    with pytest.raises(TableExistsError, match="the location contains a Lance dataset"):
         trilake.write(ROWS, tmp_path / "l", mode="append")
-    with pytest.raises(TableExistsError, match="the location has a Lance dataset"):
+    with pytest.raises(TableExistsError, match="the location contains a Lance dataset"):
         trilake.create(tmp_path / "l", {"n": "bigint"})
     trilake.write(ROWS, tmp_path / "d")
     with pytest.raises(TableExistsError, match="already a Delta table"):

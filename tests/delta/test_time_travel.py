@@ -51,7 +51,7 @@ def test_any_time_can_be_shown(ms: int) -> None:
 
 def test_before_the_first_commit_and_after_the_last() -> None:
     log = _log([100_000, 200_000])
-    with pytest.raises(VersionNotFoundError, match="oldest commit in the log is version 0") as e:
+    with pytest.raises(VersionNotFoundError, match="oldest commit is version 0") as e:
         log.version_at(99_999)
     assert timestamp_string(100_000) in str(e.value)
     with pytest.raises(VersionNotFoundError, match="newest commit is version 1"):

@@ -1,7 +1,7 @@
 """Delta tables as source and target of conversions.
 
-Column metadata, such as comments, becomes Arrow field metadata.  Delta has fewer types than Arrow; the original type is
-kept in the column's metadata, so that a vector is restored when it leaves the table.
+Column metadata, such as comments, becomes Arrow field metadata.  Delta has fewer types than Arrow, so the
+original type is kept in the column's metadata: a vector (a fixed-size list) is a vector again when converted back.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Engine:
             raise InvalidArgumentError(
                 "the log was opened without an engine that commits: checkpoints, compaction and manifests would be"
                 " left out",
-                help="pass the engine that trilake.delta.standard.standard_engine() makes",
+                help="pass the engine that trilake.delta.standard.standard_engine() returns",
                 file=uri,
             )
         return self.hooks

@@ -359,7 +359,7 @@ class ArrowDeltaTable(Table):
 
         if not set:
             raise InvalidArgumentError(
-                "there are no values to set", help='pass values by column, such as {"n": "n + 1"}'
+                "no values to set were given", help='pass values by column, such as {"n": "n + 1"}'
             )
         snapshot = self.log.update(self.snapshot)
         filter = parse_table_filter(where, snapshot)
@@ -471,11 +471,11 @@ class ArrowDeltaTable(Table):
 
         Parameters
         ----------
-        source: an Arrow table, reader or dataset, or a frame with the Arrow stream interface.  It is read once.
+        source: an Arrow table, reader or dataset, or a DataFrame with the Arrow stream interface.  It is read once.
         on: the join condition as Spark SQL, such as ``"target.id = source.id"``.
         source_alias, target_alias: the names of both tables in expressions.
         round_times: whether to truncate nanosecond times of the source to microseconds; otherwise times that do not fit
-            are refused.
+            are rejected.
 
         Returns a builder; :meth:`~trilake.delta.commands.merge.builder.MergeBuilder.execute` runs the merge.  Raises
         ``InvalidArgumentError`` for a condition that is not a string.
@@ -511,10 +511,10 @@ class ArrowDeltaTable(Table):
         retention_hours: how long to keep removed files; by default ``delta.deletedFileRetentionDuration`` (a week).
         dry_run: list what would be deleted, and change nothing; ``False`` deletes.
         lite: take the files from the log, without listing the folder.
-        enforce_retention: refuse a retention below the table's.
+        enforce_retention: reject a retention below the table's.
         keep_versions: older versions to keep readable as well.
 
-        Raises ``InvalidArgumentError`` for a refused retention, ``VersionNotFoundError`` for a version to keep that is
+        Raises ``InvalidArgumentError`` for a rejected retention, ``VersionNotFoundError`` for a version to keep that is
         not in the log; see :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
 
         >>> import trilake

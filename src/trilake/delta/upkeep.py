@@ -1,4 +1,4 @@
-"""Delta tables for the command line, see :class:`trilake.table.upkeep.Upkeep`."""
+"""Delta tables for the command line; see :class:`trilake.table.upkeep.Upkeep`."""
 
 from __future__ import annotations
 

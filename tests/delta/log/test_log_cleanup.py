@@ -255,7 +255,7 @@ def test_a_commit_that_hides_its_time_stops_the_cleanup() -> None:
     conf = {"delta.enableInCommitTimestamps": "true"}
     world = _daily(20, checkpoints=[10], **conf)
     before = world.names
-    with pytest.raises(TrilakeError, match="does not state its time"):
+    with pytest.raises(TrilakeError, match="has no inCommitTimestamp"):
         cleanup_log(world.log, world.runtime, retention_ms=3 * DAY_MS)
     assert world.names == before
 

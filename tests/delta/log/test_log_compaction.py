@@ -138,7 +138,7 @@ def test_commits_that_change_nothing_need_no_file() -> None:
 
 @pytest.mark.parametrize(("start", "end"), [(1, 1), (2, 1), (-1, 1)])
 def test_ranges_that_are_none(start: int, end: int) -> None:
-    with pytest.raises(InvalidArgumentError, match="two versions or more"):
+    with pytest.raises(InvalidArgumentError, match="at least two versions"):
         compact_log(log_of([add("a")], [add("b")], [add("c")]), start, end)
 
 

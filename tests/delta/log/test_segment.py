@@ -166,7 +166,7 @@ def test_first_commits_missing_without_a_checkpoint() -> None:
         choose_segment(_listing(*_commits(3, 4), _part(3, 1, 2)), uri="x")
     assert e.value.condition == "DELTA_TRUNCATED_TRANSACTION_LOG"
     assert e.value.context["file"] == f"x/{commit_key(0)}"
-    with pytest.raises(LogGapError, match="not contiguous: 4 missing, the first is 0") as e:
+    with pytest.raises(LogGapError, match="not contiguous: 4 missing, beginning with version 0") as e:
         choose_segment(_listing(*_commits(3, 5)), uri="x")
     assert e.value.condition == "DELTA_VERSIONS_NOT_CONTIGUOUS"
 

@@ -103,7 +103,7 @@ def test_types_widen_where_the_table_lets_them(path: str) -> None:
 def test_not_null_is_lifted_and_not_set(tmp_path: Path) -> None:
     path = str(tmp_path / "n")
     trilake.sql(f"CREATE TABLE delta.`{path}` (a INT NOT NULL, b INT) USING delta")
-    with pytest.raises(InvalidArgumentError, match="column b may be null"):
+    with pytest.raises(InvalidArgumentError, match="column b is nullable"):
         _replace(path, "a INT, b INT NOT NULL")
     _replace(path, "a INT NOT NULL, b INT")
     assert [f.nullable for f in _fields(path)] == [False, True]

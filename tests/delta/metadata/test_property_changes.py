@@ -75,10 +75,10 @@ def test_manifests_of_each_commit_exclude_what_their_readers_do_not_know(other: 
     for first, second in ((other, manifests), (manifests, other)):
         t = Case()
         t.alter.set_properties(first)
-        with pytest.raises(InvalidArgumentError, match="exclude each other"):
+        with pytest.raises(InvalidArgumentError, match="cannot be used together"):
             t.alter.set_properties(second)
         assert t.head.version == 1
-    with pytest.raises(InvalidArgumentError, match="exclude each other"):
+    with pytest.raises(InvalidArgumentError, match="cannot be used together"):
         Case(properties={**other, **manifests})
 
 

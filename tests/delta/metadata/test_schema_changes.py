@@ -77,9 +77,9 @@ def test_added_columns_read_as_null_and_take_values(properties: Mapping[str, str
         ({"ID": "int"}, {}, "column id already exists"),
         ({"s.Y": "int"}, {}, "column s.y already exists"),
         ({"nothing.a": "int"}, {}, "no column nothing"),
-        ({"l.a": "int"}, {}, "go on with element"),
+        ({"l.a": "int"}, {}, "continue the path with element"),
         ({"id.a": "int"}, {}, "integer, which has no fields"),
-        ({"a": "int"}, {"after": "b"}, "no column b to follow"),
+        ({"a": "int"}, {"after": "b"}, "no column b, after which"),
         ({"a": "int"}, {"after": "id", "first": True}, "not both"),
         ({"a": "integr"}, {}, "integr"),
         ({"a b": "int"}, {}, "delta.columnMapping.mode"),
@@ -170,11 +170,11 @@ def test_columns_that_cannot_be_dropped() -> None:
     t = Case(properties=MAPPED)
     t.alter.add_constraint("c", "id > 0 and s.x < 9 or S.Y = 'id' or s is null")
     for path, says in [
-        (("p",), "partitioned by it"),
+        (("p",), "partitioned by this column"),
         (("id",), "CHECK constraint c"),
         (("s",), "CHECK constraint c"),
         (("s.y",), "CHECK constraint c"),
-        (("l.element.e",), "has no sibling columns"),
+        (("l.element.e",), "is the only column"),
         (("l.element",), "not a column"),
         (("x",), "the columns are id, s, l, m, p"),
         ((), "no columns"),
@@ -184,7 +184,7 @@ def test_columns_that_cannot_be_dropped() -> None:
         assert says in str(caught.value)
     t.alter.drop_columns("m", "l")
     t.alter.drop_constraint("C")
-    with pytest.raises(InvalidArgumentError, match="only partition columns would be left"):
+    with pytest.raises(InvalidArgumentError, match="only partition columns left"):
         t.alter.drop_columns("id", "s")
     with pytest.raises(InvalidArgumentError, match="column id already exists"):
         t.alter.rename_column("s", "ID")
@@ -400,7 +400,7 @@ def test_clustering_columns_follow_their_names() -> None:
     t.alter.rename_column("id", "number")
     assert clustering_columns(t.head) == [("number",), ("s", "x")]
     for path in ("number", "s", "s.x"):
-        with pytest.raises(InvalidArgumentError, match="clustered by it"):
+        with pytest.raises(InvalidArgumentError, match="clustered by this column"):
             t.alter.drop_columns(path)
     with pytest.raises(InvalidArgumentError, match="cannot be clustered"):
         t.alter.cluster_by("l")

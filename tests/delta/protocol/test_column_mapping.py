@@ -245,5 +245,5 @@ def test_some_of_the_columns_and_columns_of_others() -> None:
 def test_rows_of_another_shape_are_refused() -> None:
     schema, _ = assign(SCHEMA, mode="name", new_id=fresh_id)
     for wrong in (pa.table({"s": [{"y": "a", "x": 1}]}), pa.table({"s": [1]}), pa.table({"l": [[1]]})):
-        with pytest.raises(InvalidArgumentError, match="where the table has struct"):
+        with pytest.raises(InvalidArgumentError, match="but the table has struct"):
             to_physical(wrong, schema, "name")

@@ -259,7 +259,9 @@ def test_a_count_does_not_trust_a_vector_of_more_rows_than_the_file_has(cardinal
     table = table_of(
         pa.table({"a": [0, 1, 2, 3]}), pa.table({"a": [4, 5]}), fields=[*fields, {"stats": '{"numRecords":2}'}]
     )
-    with pytest.raises(DeletionVectorError, match=f"it deletes 2 rows, its cardinality in the log is {cardinality}"):
+    with pytest.raises(
+        DeletionVectorError, match=f"it deletes 2 rows, but its cardinality in the log is {cardinality}"
+    ):
         table.count()
 
 

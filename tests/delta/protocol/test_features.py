@@ -230,8 +230,8 @@ def test_versions_that_are_none(versions: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     ("name", "reads", "help"),
     [
-        ("catalogManaged", False, "connected to that catalogue"),
-        ("catalogOwned-preview", False, "connected to that catalogue"),
+        ("catalogManaged", False, "connected to that catalog"),
+        ("catalogOwned-preview", False, "connected to that catalog"),
         ("redirectReaderWriter-preview", False, "its property delta.redirectReaderWriter-preview names"),
         ("redirectWriterOnly-preview", True, "its property delta.redirectWriterOnly-preview names"),
         ("collations-preview", False, "a newer trilake"),

@@ -293,7 +293,7 @@ def test_a_refused_property_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("rows", "properties", "on", "reason"),
     [
-        (pa.table({"p": ["x"], "id": [1]}), {}, {**V1, **NAMED}, "hold no partition columns"),
+        (pa.table({"p": ["x"], "id": [1]}), {}, {**V1, **NAMED}, "do not contain partition columns"),
         (NESTED.select(["id", "l"]), {}, {**V2, **NAMED}, "no field ids inside arrays"),
         (NESTED.select(["id", "t"]), {}, {**V3, **NAMED}, "INT96"),
     ],

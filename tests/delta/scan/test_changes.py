@@ -171,7 +171,7 @@ def test_columns_types_and_times() -> None:
 def test_ranges_that_are_none() -> None:
     log = _log([add("f0")])
     for start, end in ((-1, None), (1, 0)):
-        with pytest.raises(InvalidArgumentError, match="not a range"):
+        with pytest.raises(InvalidArgumentError, match="not a valid range"):
             _changes(log, start, end)
     for start, end in ((2, None), (2, 3)):
         with pytest.raises(InvalidArgumentError, match="version 2: the newest version is 1"):
@@ -196,7 +196,7 @@ def test_times_tell_a_range_as_spark_says() -> None:
     assert versions("1970-01-01", between) == [1]
     assert versions(between, between) == [], "no commit is between two"
     for start, end in ((at[2], at[1]), (between, at[1] + (at[2] - at[1]) / 4)):
-        with pytest.raises(InvalidArgumentError, match="not a range"):
+        with pytest.raises(InvalidArgumentError, match="not a valid range"):
             versions(start, end)
     outside: list[tuple[Any, Any]] = [("2200-01-01", None), (0, "2200-01-01"), (0, "1969-01-01")]
     for first, last in outside:

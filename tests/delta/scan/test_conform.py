@@ -238,7 +238,7 @@ def _as(value: Any, type_: str) -> Any:
     ],
 )
 def test_a_file_of_another_type_is_refused_by_column(stored: pa.Array, target: DataType) -> None:
-    with pytest.raises(CorruptFileError, match="data file holds") as e:
+    with pytest.raises(CorruptFileError, match="in the data file") as e:
         _conform(stored, target)
     assert e.value.context["column"] == "c"
 

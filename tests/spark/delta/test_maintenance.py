@@ -201,7 +201,7 @@ def test_clones(spark: SparkSession, tmp_path: Path) -> None:
     assert numbers(deep.toDF()) == [1]
     with pytest.raises(TableExistsError):
         table.clone(str(tmp_path / "deep"))
-    with pytest.raises(AnalysisException, match="no version is as new as 2999-01-01"):
+    with pytest.raises(AnalysisException, match=r"2999-01-01.* is after the newest version"):
         table.cloneAtTimestamp("2999-01-01", str(tmp_path / "deep"), replace=True)
     newest = table.history(1).select(F.col("timestamp").cast("string")).collect()[0][0]
     later = table.cloneAtTimestamp(newest, str(tmp_path / "deep"), replace=True)

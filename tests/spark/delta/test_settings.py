@@ -166,7 +166,9 @@ def test_a_session_that_writes_what_replace_where_does_not_match(
             replaced("p = 'a'", ("b", 9))
         assert _rows(path) == [("b", 3), ("b", 9)]
         with _set(session, **{"replaceWhere.dataColumns.enabled": "false"}):
-            with pytest.raises(AnalysisException, match="names n, and the table is partitioned by p"):
+            with pytest.raises(
+                AnalysisException, match="replaceWhere uses n, but this session only allows partition columns"
+            ):
                 replaced("n = 3", ("b", 3))
             replaced("p = 'b'", ("b", 4))
         assert _rows(path) == [("b", 4)]

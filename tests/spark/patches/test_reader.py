@@ -186,7 +186,7 @@ def test_the_change_feed_of_files_of_other_partition_columns(session: SparkSessi
 def test_a_change_feed_between_two_commits_is_empty(session: SparkSession, grown: str) -> None:
     between = {"startingTimestamp": "2023-11-14 23:13:21+00:00", "endingTimestamp": "2023-11-14 23:13:22+00:00"}
     assert _feed(session, grown, **between) == []
-    with pytest.raises(InvalidArgumentError, match="not a range"):
+    with pytest.raises(InvalidArgumentError, match="not a valid range"):
         _feed(
             session, grown, startingTimestamp=between["endingTimestamp"], endingTimestamp=between["startingTimestamp"]
         )
@@ -211,7 +211,7 @@ def test_a_change_feed_after_the_newest_commit(session: SparkSession, grown: str
     late = {"startingTimestamp": "2050-01-01"}
     until = {"startingVersion": 2, "endingTimestamp": "2050-01-01"}
     for options in (late, until):
-        with pytest.raises(VersionNotFoundError, match="no version is as new as 2050"):
+        with pytest.raises(VersionNotFoundError, match=r"2050.* is after the newest version"):
             _feed(session, grown, **options)
     with pytest.raises(InvalidArgumentError, match="version 9: the newest version is 3"):
         _feed(session, grown, startingVersion=9)

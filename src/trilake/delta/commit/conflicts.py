@@ -1,4 +1,4 @@
-"""Conflict checking: may this transaction still commit after another one won?  A pure function.
+"""Conflict checking: may this transaction still commit although another one committed first?  A pure function.
 
 The checks run in the order of delta-spark: protocol, metadata, domain metadata, application ids, files added where this
 transaction read, deleted files that it read, deleted files that it also deletes; then vacuums of files that it

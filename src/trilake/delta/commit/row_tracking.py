@@ -41,7 +41,7 @@ def high_water_mark(state: State) -> int:
     except (KeyError, TypeError, ValueError) as e:
         raise CorruptLogError(
             f"the metadata domain {DOMAIN} has no {_MARK}",
-            help="row ids cannot be assigned without it; restore the log from a copy",
+            help="row ids cannot be assigned without it; restore the log from a backup",
         ) from e
 
 
@@ -79,7 +79,7 @@ def _records(add: Mapping[str, Any]) -> int:
         return int(orjson.loads(add["stats"])["numRecords"])
     except (KeyError, TypeError, ValueError) as e:
         raise WriteFailedError(
-            "a file without a number of records cannot be added to a table with row tracking",
+            "a file without numRecords cannot be added to a table with row tracking",
             help="add numRecords to the statistics of its add action",
             file=str(add.get("path")),
             condition="DELTA_ROW_ID_ASSIGNMENT_WITHOUT_STATS",

@@ -55,7 +55,7 @@ def check_mode(mode: object) -> None:
     """Raise ``InvalidArgumentError`` unless ``mode`` is ``symlink_format_manifest``, in any case."""
     if not isinstance(mode, str) or mode.lower() != MODE:
         raise InvalidArgumentError(
-            f"mode {mode!r} is not supported", help=f"supported modes are: {MODE}", condition="DELTA_MODE_NOT_SUPPORTED"
+            f"mode {mode!r} is not supported", help=f"pass {MODE!r}", condition="DELTA_MODE_NOT_SUPPORTED"
         )
 
 
@@ -169,14 +169,15 @@ def _check_readable_by_others(snapshot: Snapshot) -> None:
     if snapshot.adds["deletionVector"].null_count < snapshot.adds.num_rows:
         raise InvalidArgumentError(
             "manifests cannot be generated for a table with deletion vectors: other engines would read deleted rows",
-            help="rewrite the files that have some (optimize with purge, REORG TABLE ... APPLY (PURGE)) and turn"
-            " delta.enableDeletionVectors off",
+            help="set delta.enableDeletionVectors to false, then rewrite the files that have deletion vectors"
+            " (optimize with purge, REORG TABLE ... APPLY (PURGE))",
             file=snapshot.uri,
             condition="DELTA_UNSUPPORTED_GENERATE_WITH_DELETION_VECTORS",
         )
     if snapshot.metadata.column_mapping_mode != "none":
         raise InvalidArgumentError(
-            "manifests cannot be generated for a table with column mapping: other engines would miss its columns",
+            "manifests cannot be generated for a table with column mapping: other engines would not find its columns",
+            help="set delta.columnMapping.mode to 'none' first, which rewrites the files",
             file=snapshot.uri,
             condition="DELTA_UNSUPPORTED_MANIFEST_GENERATION_WITH_COLUMN_MAPPING",
         )
@@ -215,7 +216,7 @@ def _bring(store: Store, manifests: Mapping[str, pa.Array], stale: Sequence[str]
     if linked:
         raise StorageError(
             f"the folder {linked[0]} is a symbolic link, or inside one: its manifests may belong to another table",
-            help="replace the link by a folder",
+            help="replace the symbolic link with a folder",
             file=store.uri,
         )
     for folder, lines in track(manifests.items(), "manifests", len(manifests), unit="partitions"):

@@ -205,7 +205,7 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
         if attempt > 3:
             runtime.sleep(min(0.01 * attempt, 0.5))
     raise ConcurrentWriteError(
-        f"{MAX_ATTEMPTS} attempts lost against other writers",
+        f"the commit failed {MAX_ATTEMPTS} times because other writers committed first",
         help="try again when fewer writers commit to this table",
         file=log.store.uri,
         version=previous.version,
@@ -308,8 +308,8 @@ def _try_put(log: DeltaLog, version: int, data: bytes, token: str) -> bool:
             # nothing.
             absent = isinstance(unread, ObjectNotFoundError)
             raise UnknownOutcomeError(
-                f"the reply to the commit of version {version} was lost and the commit "
-                + ("is not there (yet)" if absent else f"cannot be looked up: {unread.message}"),
+                f"the response to the commit of version {version} was lost, and the commit file "
+                + ("does not exist (yet)" if absent else f"cannot be read: {unread.message}"),
                 file=f"{log.store.uri}/{key}",
                 version=version,
             ) from e

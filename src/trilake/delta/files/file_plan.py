@@ -47,7 +47,7 @@ def parse_compression(value: str) -> str:
     """
     codec = COMPRESSIONS.get(value.lower())
     if codec is None:
-        raise InvalidArgumentError(f"compression is {value!r}", help=f"it is one of {', '.join(sorted(COMPRESSIONS))}")
+        raise InvalidArgumentError(f"compression must be one of {', '.join(sorted(COMPRESSIONS))}, got {value!r}")
     return codec
 
 
@@ -194,7 +194,7 @@ def check_provider(engine: Engine, provider: str, schema: StructType, uri: str) 
 def not_written(engine: Engine, provider: str, uri: str) -> InvalidArgumentError:
     """The error for a table with files in a format that cannot be written."""
     return InvalidArgumentError(
-        f"the table's files are {provider!r}, and no such files are written",
+        f"the format of the table's files, {provider!r}, is not supported for writing",
         help=f"supported formats are {', '.join(sorted(engine.written))}",
         file=uri or None,
     )

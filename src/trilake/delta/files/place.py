@@ -34,8 +34,8 @@ def check_place(store: Store, *, now_ms: int | None = None, referenced: Containe
     """
     if any(meta.key.endswith(".manifest") for meta in store.list("_versions")):
         raise TableExistsError(
-            "the location has a Lance dataset",
-            help='write format="lance", or to another location',
+            "the location contains a Lance dataset",
+            help='pass format="lance", or write to another location',
             file=store.uri,
         )
     check_not_below(store)

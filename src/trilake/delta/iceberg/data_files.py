@@ -144,8 +144,8 @@ def data_files(actions: Sequence[FileAction], to: Layout, location: str) -> list
     """
     if any(a.has_vector for a in actions):
         raise InvalidArgumentError(
-            "a file has a deletion vector, which Iceberg v2 metadata cannot hold",
-            help="turn delta.enableDeletionVectors off and purge the table (REORG TABLE ... APPLY (PURGE))",
+            "a file has a deletion vector, which Iceberg v2 does not support",
+            help="set delta.enableDeletionVectors to false, then purge the table (REORG TABLE ... APPLY (PURGE))",
         )
     return [_data_file(a, values, to, location) for a, values in zip(actions, partitions(actions, to), strict=True)]
 
@@ -161,7 +161,10 @@ def _data_file(action: FileAction, values: tuple[Any, ...], to: Layout, location
     stats = _statistics(action.stats or "{}", exact=to.exact)
     count = stats.get("numRecords") if isinstance(stats, dict) else None
     if type(count) is not int:
-        raise InvalidArgumentError(f"the statistics of {path!r} have no numRecords", help="compute statistics")
+        raise InvalidArgumentError(
+            f"the statistics of {path!r} have no numRecords",
+            help="recompute the statistics (ANALYZE TABLE ... COMPUTE DELTA STATISTICS)",
+        )
     nulls: list[dict[str, Any]] = []
     lower: list[dict[str, Any]] = []
     upper: list[dict[str, Any]] = []

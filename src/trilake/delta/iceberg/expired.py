@@ -1,7 +1,7 @@
 """Delete old metadata files, and the manifests and manifest lists that only they reference.
 
-The remaining metadata files stay complete.  Each snapshot has the manifests of the previous one, except some, plus new
-ones: so if an expired snapshot shares a manifest with any remaining one, it shares it with the oldest of these.
+The remaining metadata files stay complete.  A snapshot keeps some manifests of the previous snapshot and adds new ones.
+So a manifest that an expired snapshot shares with any remaining snapshot is also in the oldest remaining one.
 """
 
 from __future__ import annotations

@@ -55,14 +55,16 @@ def iceberg_type(type_: DataType, field: StructField) -> types.PrimitiveType:
     if name.startswith("decimal(") and pa.types.is_decimal(type_.arrow):
         return types.DecimalType(type_.arrow.precision, type_.arrow.scale)
     if name not in _PRIMITIVES:
-        raise SchemaMismatchError(f"column {field.name!r} has type {name}, which Iceberg v2 lacks", column=field.name)
+        raise SchemaMismatchError(
+            f"column {field.name!r} has type {name}, which Iceberg v2 does not support", column=field.name
+        )
     return _PRIMITIVES[name]
 
 
 def _id(field: StructField) -> int:
     if field.column_id is None:
         raise SchemaMismatchError(
-            f"column {field.name!r} has no field id", help="turn column mapping on", column=field.name
+            f"column {field.name!r} has no field id", help="enable column mapping", column=field.name
         )
     return field.column_id
 
@@ -98,7 +100,7 @@ def _nested_id(field: StructField, path: str) -> int:
     if path not in ids:
         raise SchemaMismatchError(
             f"column {field.name!r} has no field id for {path}",
-            help="turn icebergCompatV2 on, which gives parts of arrays and maps their ids",
+            help="enable icebergCompatV2, which adds field ids inside arrays and maps",
             column=field.name,
         )
     return ids[path]

@@ -187,7 +187,7 @@ class IcebergSource:
             plain, inside = _plain(root).rstrip("/") + "/", _plain(path)
             if inside.startswith(plain):
                 return inside.removeprefix(plain)
-        raise self._refused(f"a table with a file elsewhere, {path},")
+        raise self._refused(f"a table with a file outside its folder, {path},")
 
     def _partition_string(self, column: types.NestedField, value: Any) -> str | None:
         if value == "":
@@ -234,7 +234,7 @@ class IcebergSource:
         except DAMAGE as e:
             raise unreadable(e, file=self._uri(file.key)) from e
         if footer.num_rows != file.rows:
-            message = f"the file has {footer.num_rows} rows, the Iceberg manifest says {file.rows}"
+            message = f"the file has {footer.num_rows} rows, but the Iceberg manifest says {file.rows}"
             raise CorruptFileError(message, file=self._uri(file.key))
         if any(b"PARQUET:field_id" not in (f.metadata or {}) for f in fields):
             raise self._refused(f"a file whose columns have no field ids, {file.key},")
@@ -259,7 +259,7 @@ def iceberg_source(store: Store) -> IcebergSource | None:
     if len(candidates) > 1:
         raise InvalidArgumentError(
             f"the Iceberg table has several newest metadata files: {', '.join(sorted(candidates))}",
-            help="delete those that no catalogue names",
+            help="delete those that no catalog references",
             file=store.uri,
         )
     return IcebergSource(store, candidates[0], bytes(store.read(candidates[0])))
@@ -301,7 +301,9 @@ def _type(source: types.IcebergType, column: str) -> DataType:
         return PrimitiveType(f"decimal({source.precision},{source.scale})")
     name = _NAMES.get(type(source))
     if name is None:
-        raise SchemaMismatchError(f"column {column!r} has the Iceberg type {source}, which Delta lacks", column=column)
+        raise SchemaMismatchError(
+            f"column {column!r} has the Iceberg type {source}, which Delta does not support", column=column
+        )
     return PrimitiveType(name)
 
 

@@ -1,8 +1,8 @@
 """Update the Iceberg metadata of a Delta table: one snapshot for each version since the last converted one.
 
-The cost depends on the files of these commits: manifests without removed files are reused, and this process keeps the
-last state that it wrote, so that it need not parse it again while it is the newest.  A metadata file is written only if
-absent, so one of two writers wins and the other starts again from the winner's state.
+The cost depends on the files of these commits: manifests without removed files are reused, and this process caches the
+last state that it wrote, so that it does not parse its own metadata.  A metadata file is written only if it does not
+exist, so one of two writers wins and the other starts again from the winner's state.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def sync(
     domains = head.domains if isinstance(head, CommitEvent) else head.state.domains
     if not is_uniform(head.metadata.configuration):
         raise InvalidArgumentError(
-            "the table has no Iceberg metadata", help=f"set {UNIFORM} to 'iceberg'", file=log.store.uri
+            "Iceberg metadata is not enabled for this table", help=f"set {UNIFORM} to 'iceberg'", file=log.store.uri
         )
     before = _LAST.pop(log.store.uri, None)
     if before is not None and (rebuild or not before.is_newest(log)):
@@ -129,7 +129,7 @@ def sync(
             return head.version
         before = None
     raise ConcurrentWriteError(
-        f"other writers converted the table first, {_ATTEMPTS} times", help="try again", file=log.store.uri
+        f"other writers updated the Iceberg metadata first, {_ATTEMPTS} times", help="try again", file=log.store.uri
     )
 
 

@@ -206,7 +206,7 @@ def compare(store: Store, segment: LogSegment, count: int, size: int | None, rar
     if differences:
         raise CorruptLogError(
             f"the checkpoint does not match its hint: {'; '.join(differences)[:500]}",
-            help="restore the checkpoint from a copy, or remove the hint or checksum if it is wrong",
+            help="restore the checkpoint from a backup, or remove the hint or checksum if it is wrong",
             file=f"{store.uri}/{segment.checkpoint_files[0].key}",
             version=segment.checkpoint_version,
         )
@@ -275,7 +275,7 @@ def checkpoint_actions(store: Store, segment: LogSegment) -> list[tuple[str, Any
 def _sidecar_key(path: str, version: int) -> str:
     name = unquote(path).rpartition("/")[2]
     if not name:
-        raise CorruptLogError("checkpoint names a sidecar without a path", version=version)
+        raise CorruptLogError("the checkpoint names a sidecar without a path", version=version)
     return f"{SIDECARS}/{name}"
 
 
@@ -306,7 +306,7 @@ def _file_pieces(
             return
         with store.open_input(key) as source:
             if isinstance(size, int) and size > 0 and size != source.size():
-                raise ValueError(f"it has {source.size()} bytes, the checkpoint says {size}")
+                raise ValueError(f"it has {source.size()} bytes, but the checkpoint says {size}")
             file = open_parquet(source)
             footer = checked_footer(source, file)
             _check_columns(set(file.schema_arrow.names))
@@ -315,8 +315,8 @@ def _file_pieces(
                 yield from _read_actions(source, file, footer, query, kind, choice, only, share)
     except ObjectNotFoundError as e:
         raise CorruptLogError(
-            "checkpoint file is missing",
-            help="restore the file from a copy",
+            "a checkpoint file is missing",
+            help="restore the file from a backup",
             file=f"{store.uri}/{key}",
             version=version,
         ) from e
@@ -326,7 +326,7 @@ def _file_pieces(
             raise
         raise CorruptLogError(
             f"the checkpoint cannot be read: {e}",
-            help="restore the file from a copy, or restore the commits before it, which are then read instead",
+            help="restore the file from a backup, or restore all commits before it",
             file=f"{store.uri}/{key}",
             version=version,
         ) from e

@@ -207,7 +207,7 @@ class CheckpointFile:
             if self.absent:
                 with suppress(ObjectNotFoundError):
                     self.store.head(self.key)
-                    raise ObjectExistsError("a checkpoint of this version is there", file=self.key)
+                    raise ObjectExistsError("a checkpoint of this version already exists", file=self.key)
             self._out = self.store.open_output(self.key)
             self._sink = pa.PythonFile(self._out, mode="w")
         self._writer = _writer(self._sink, self.schema)

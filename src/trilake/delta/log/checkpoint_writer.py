@@ -146,7 +146,8 @@ def _part_size(head: Head, part_size: int | None, default: int) -> int:
         return default
     if not re.fullmatch(r"[1-9]\d{0,17}", value):
         raise InvalidArgumentError(
-            f"{PART_SIZE} must be a number of actions above 0, got {value!r}", help="set it to a number such as 1000000"
+            f"{PART_SIZE} must be a number of actions above 0, got {value!r}",
+            help="set the property to a number such as 1000000",
         )
     return int(value)
 
@@ -276,7 +277,7 @@ def _write_v2(
     extension = (version.properties.text(TOP_LEVEL_FORMAT) or "parquet").lower()
     if extension not in ("parquet", "json"):
         raise InvalidArgumentError(
-            f"the table property {TOP_LEVEL_FORMAT} is {extension!r}", help="set it to parquet or json"
+            f"the table property {TOP_LEVEL_FORMAT} must be parquet or json, got {extension!r}",
         )
     columns, store = FileColumns.of(version), log.store
     if isinstance(version, PendingSnapshot) and not replace:

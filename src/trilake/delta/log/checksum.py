@@ -82,8 +82,8 @@ class VersionChecksum:
             )
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as e:
             raise CorruptLogError(
-                f"version checksum file is damaged ({type(e).__name__}: {e})",
-                help="remove the file: no reader needs it",
+                f"the version checksum file is damaged ({type(e).__name__}: {e})",
+                help="delete the file: no reader needs it",
                 file=checksum_key(version),
                 version=version,
             ) from e
@@ -238,7 +238,9 @@ def differences_of(checksum: VersionChecksum, state: State, totals: Mapping[str,
         pairs.append(("setTransactions", _versions(checksum.txns), _versions(state.txns)))
     if checksum.domains is not None:
         pairs.append(("domainMetadata", _configurations(checksum.domains), _configurations(state.domains)))
-    return [f"{name} is {_short(there)}, the log gives {_short(here)}" for name, there, here in pairs if there != here]
+    return [
+        f"{name} is {_short(there)}, but the log gives {_short(here)}" for name, there, here in pairs if there != here
+    ]
 
 
 def _plain(protocol: Protocol) -> Any:
@@ -272,8 +274,8 @@ def validate(log: DeltaLog, snapshot: Snapshot) -> None:
     differing = differences(checksum, snapshot) if checksum is not None else ()
     if differing:
         raise CorruptLogError(
-            f"the version is not what its checksum file says: {'; '.join(differing)}",
-            help="restore the log from a copy; if the table is known to be right, remove the checksum file",
+            f"the version differs from its checksum file: {'; '.join(differing)}",
+            help="restore the log from a backup; if the table is known to be correct, delete the checksum file",
             file=f"{log.store.uri}/{checksum_key(snapshot.version)}",
             version=snapshot.version,
         )

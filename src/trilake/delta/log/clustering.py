@@ -78,13 +78,14 @@ def chosen_clustering(metadata: Metadata, columns: Sequence[PathLike]) -> str:
     """
     if metadata.partition_columns and columns:
         raise InvalidArgumentError(
-            "a table is partitioned or clustered, not both",
-            help="leave out one of the two",
+            "a table can be partitioned or clustered, but not both",
+            help="leave out the partition columns or the clustering columns",
             condition="DELTA_CLUSTER_BY_WITH_PARTITIONED_BY",
         )
     if len(columns) > MOST_COLUMNS:
         raise InvalidArgumentError(
-            f"a table is clustered by at most {MOST_COLUMNS} columns", condition="DELTA_CLUSTER_BY_INVALID_NUM_COLUMNS"
+            f"a table can be clustered by at most {MOST_COLUMNS} columns",
+            condition="DELTA_CLUSTER_BY_INVALID_NUM_COLUMNS",
         )
     domain = clustering_domain(metadata.schema, columns)
     check_clustering_statistics(metadata, columns)

@@ -110,7 +110,7 @@ def in_commit_timestamps_from(metadata: Metadata) -> int | None:
         return int(value)
     except ValueError as e:
         raise CorruptLogError(
-            f"the table property delta.inCommitTimestampEnablementVersion is {value!r}, which is not a version",
+            f"the table property delta.inCommitTimestampEnablementVersion is {value!r}, which is not a valid version",
             help="open the table by version",
         ) from e
 
@@ -138,7 +138,7 @@ def timestamp_string(ms: int) -> str:
 def too_new(timestamp_ms: int, newest: int, newest_ms: int, uri: str) -> VersionNotFoundError:
     """The error for a time after the newest commit."""
     return VersionNotFoundError(
-        f"no version is as new as {timestamp_string(timestamp_ms)}",
+        f"the timestamp {timestamp_string(timestamp_ms)} is after the newest version",
         help=f"the newest commit is version {newest} of {timestamp_string(newest_ms)}",
         file=uri,
         condition="DELTA_TIMESTAMP_GREATER_THAN_COMMIT",
@@ -148,8 +148,8 @@ def too_new(timestamp_ms: int, newest: int, newest_ms: int, uri: str) -> Version
 def too_old(timestamp_ms: int, oldest: int, oldest_ms: int, uri: str) -> VersionNotFoundError:
     """The error for a time before the oldest commit."""
     return VersionNotFoundError(
-        f"there is no version as old as {timestamp_string(timestamp_ms)}",
-        help=f"the oldest commit in the log is version {oldest} of {timestamp_string(oldest_ms)}",
+        f"the timestamp {timestamp_string(timestamp_ms)} is before the oldest commit in the log",
+        help=f"the oldest commit is version {oldest} of {timestamp_string(oldest_ms)}",
         file=uri,
         condition="DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
     )

@@ -79,7 +79,8 @@ class CheckpointHint:
         out = []
         if self.sidecars is not None and self.sidecars != set(sidecars):
             out.append(
-                f"{len(self.sidecars)} sidecars, of which {len(self.sidecars - set(sidecars))} are not named there"
+                f"{len(self.sidecars)} sidecars, of which the checkpoint does not name"
+                f" {len(self.sidecars - set(sidecars))}"
             )
         if self.num_add_files is not None and self.num_add_files != num_add_files:
             out.append(f"numOfAddFiles {self.num_add_files}, not {num_add_files}")

@@ -318,8 +318,9 @@ class DeltaLog:
                 data = self.read_files(keys)
             except VersionNotFoundError as e:
                 raise CorruptLogError(
-                    f"the log compaction file is not reconciled, and commits from version {first} to {last} are gone",
-                    help="restore the commits from a copy, or read a version before them",
+                    f"the log compaction file is not reconciled, and commits from version {first} to {last} are"
+                    " missing",
+                    help="restore the commits from a backup, or read a version before them",
                     file=f"{self.store.uri}/{file.key}",
                     version=last,
                 ) from e
@@ -433,7 +434,7 @@ class DeltaLog:
         commits = sorted(listing.commits.items())
         if not commits:
             raise VersionNotFoundError(
-                "the log holds a checkpoint and no commit, so no time of a version is known",
+                "the log has a checkpoint but no commit, so the times of versions are unknown",
                 help="open the newest version, without a timestamp",
                 file=self.store.uri,
                 condition="DELTA_NO_COMMITS_FOUND",
@@ -522,12 +523,14 @@ def check_same_table(log: DeltaLog, base: Head) -> None:
     try:
         there = log.head()
     except TableNotFoundError as e:
-        raise _gone(base, "was dropped while this command was using it", "make it again, and repeat the write") from e
+        raise _gone(
+            base, "was dropped while this command was using it", "create the table again, then repeat the write"
+        ) from e
     if there.metadata.id != base.metadata.id or there.version < base.version:
         raise _gone(
             base,
-            f"was replaced by another one while this command was using it: its id was {base.metadata.id},"
-            f" and that of the table there is {there.metadata.id}",
+            "was replaced by another table while this command was using it: expected the table id"
+            f" {base.metadata.id}, got {there.metadata.id}",
             "read the table again and repeat the write",
         )
 

@@ -186,7 +186,7 @@ def _time(log: DeltaLog, head: Head, version: int, file: ObjectMeta) -> int:
     time = log.commit_info(version).get(FIELD)
     if not isinstance(time, int):
         raise CorruptLogError(
-            "the commit does not state its time, although the table's commits must",
+            "the commit has no inCommitTimestamp, although the table has in-commit timestamps",
             file=f"{log.store.uri}/{file.key}",
             version=version,
         )

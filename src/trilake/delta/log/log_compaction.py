@@ -33,7 +33,7 @@ def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
     """
     if not 0 <= start < end:
         raise InvalidArgumentError(
-            f"a log compaction covers two versions or more, not {start} to {end}", help="pass start < end"
+            f"a log compaction must cover at least two versions, got {start} to {end}", help="pass start < end"
         )
     commits = log.commits(start, end)
     if len(commits) != end - start + 1:

@@ -290,7 +290,7 @@ def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int
     count = target - start + 1 - len(present)
     behind = min((v for v, _ in listing.checkpoints if v > target), default=None)
     raise LogGapError(
-        f"the versions in the log are not contiguous: {count} missing, the first is {first_missing}",
+        f"the versions in the log are not contiguous: {count} missing, beginning with version {first_missing}",
         help="restore the missing commit files, or read a version before the gap"
         + ("" if behind is None else f", or version {behind} or later, which a checkpoint covers"),
         file=f"{uri}/{commit_key(first_missing)}",

@@ -89,7 +89,7 @@ def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
     except pa.ArrowInvalid as e:
         raise CorruptLogError(
             f"the path of a file cannot be decoded: {e}",
-            help="restore the log from a copy, or read an older version",
+            help="restore the log from a backup, or read an older version",
         ) from e
     return decoded
 
@@ -239,8 +239,8 @@ def refuse_twice(paths: pa.ChunkedArray, uri: str, version: int) -> None:
 def twice_error(path: str, uri: str, version: int) -> CorruptLogError:
     """The error for a file that is live twice."""
     return CorruptLogError(
-        f"a file is in the table twice, so its rows would be read twice: {path!r}",
-        help="restore the log from a copy, or read an older version",
+        f"the version lists a file twice, so its rows would be read twice: {path!r}",
+        help="restore the log from a backup, or read an older version",
         file=uri,
         version=version,
     )
@@ -429,8 +429,8 @@ def check_complete(head: Head) -> None:
     lacking = [n for n, a in (("metaData", state.metadata), ("protocol", state.protocol)) if a is None]
     if lacking:
         raise MissingMetadataError(
-            f"the log holds no {' and no '.join(lacking)} action (metadata or protocol missing)",
-            help="the log's first commit or its checkpoint was damaged; restore it from a copy",
+            f"the log has no {' and no '.join(lacking)} action",
+            help="the first commit or the checkpoint is damaged: restore it from a backup",
             file=head.uri,
             version=head.version,
         )

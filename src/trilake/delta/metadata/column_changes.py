@@ -189,7 +189,7 @@ def change_columns(
         conditions = tuple(c for step in result for c in step.conditions)
         steps.append(replace(result[-1], parameters=whole, conditions=conditions))
     if not steps:
-        raise InvalidArgumentError("no column is given to be changed")
+        raise InvalidArgumentError("no columns to change were given")
     if len(steps) == 1:
         return steps[0]
     logged = [{**d.parameters, "column": orjson.loads(d.parameters["column"])} for d in steps]
@@ -225,9 +225,7 @@ def _steps(
     if change.position is not None:
         out.append(steps.move_column(*state(), change.path, change.position))
     if not out:
-        raise InvalidArgumentError(
-            "nothing of the column is to be changed", help="say its type, its comment or its place"
-        )
+        raise InvalidArgumentError("no change to the column was given", help="pass a type, a comment or a position")
     return out
 
 
@@ -342,8 +340,8 @@ def _compare(old: DataType, new: DataType, path: Path, differences: _Differences
 def _check_nullable(there: StructField, target: StructField, path: Path) -> None:
     if there.nullable and not target.nullable:
         raise InvalidArgumentError(
-            f"column {format_path(path)} may be null, and REPLACE COLUMNS does not look whether it is",
-            help="leave NOT NULL out, and set it with ALTER COLUMN ... SET NOT NULL",
+            f"column {format_path(path)} is nullable, and REPLACE COLUMNS does not check its rows for nulls",
+            help="leave out NOT NULL, then set it with ALTER COLUMN ... SET NOT NULL",
             column=format_path(path),
             condition=_REFUSED,
         )

@@ -30,8 +30,8 @@ def new_field(name: str, kind: TypeLike) -> StructField:
     if not isinstance(kind, DataType):
         type_name = kind.__name__ if isinstance(kind, type) else type(kind).__name__
         raise InvalidArgumentError(
-            f"the type of column {name} is given as {type_name}",
-            help="types are Spark's, such as 'bigint' or 'array<string>', or pyarrow's",
+            f"the type of column {name} must be a Spark SQL type or a pyarrow type, got {type_name}",
+            help="pass a type such as 'bigint', 'array<string>' or pa.int64()",
             column=name,
         )
     return StructField(name, kind)
@@ -75,5 +75,5 @@ def new_columns(columns: ColumnsLike) -> list[NewColumn]:
         elif isinstance(f, StructField):
             out.append(NewColumn(f))
         else:
-            raise InvalidArgumentError(f"{f!r} is not a field", help="give pyarrow fields, or types by name")
+            raise InvalidArgumentError(f"{f!r} is not a field", help="pass pyarrow fields, or types by name")
     return out

@@ -88,7 +88,7 @@ def unset_properties(
     if missing and not if_exists:
         raise InvalidArgumentError(
             f"table properties {', '.join(missing)} are not set",
-            help="leave them out, or say if_exists",
+            help="leave them out, or use IF EXISTS (if_exists=True)",
             condition="DELTA_UNSET_NON_EXISTENT_PROPERTY",
         )
     remaining = {k: v for k, v in metadata.configuration.items() if k not in unset}
@@ -132,9 +132,9 @@ def _check_manifests(metadata: Metadata) -> None:
     vectors = is_on(metadata.configuration, deletion_vectors.KEY)
     other = deletion_vectors.KEY if vectors else "delta.columnMapping.mode"
     raise InvalidArgumentError(
-        f"{symlink_manifest.ENABLED} and {other} exclude each other: readers of manifests know nothing of"
+        f"{symlink_manifest.ENABLED} and {other} cannot be used together: readers of manifests do not support"
         f" {'deletion vectors' if vectors else 'column mapping'}",
-        help="turn one of them off",
+        help="turn off one of them",
         condition="DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED."
         "PERSISTENT_DELETION_VECTORS_WITH_INCREMENTAL_MANIFEST_GENERATION"
         if vectors
@@ -171,8 +171,8 @@ def cluster_by(
     """
     if metadata.partition_columns and columns:
         raise InvalidArgumentError(
-            "a table is partitioned or clustered, not both",
-            help=f"it is partitioned by {', '.join(metadata.partition_columns)}",
+            "a table can be partitioned or clustered, but not both",
+            help=f"the table is partitioned by {', '.join(metadata.partition_columns)}",
             condition="DELTA_ALTER_TABLE_CLUSTER_BY_ON_PARTITIONED_TABLE_NOT_ALLOWED",
         )
     try:
@@ -206,7 +206,7 @@ def add_constraint(
     if key in metadata.configuration:
         raise InvalidArgumentError(
             f"constraint {name} already exists: {metadata.configuration[key]}",
-            help="drop it first, or choose another name",
+            help="drop that constraint first, or choose another name",
             constraint=name,
             condition="DELTA_CONSTRAINT_ALREADY_EXISTS",
         )
@@ -237,7 +237,7 @@ def drop_constraint(protocol: Protocol, metadata: Metadata, name: str, *, if_exi
 
 def _constraint_key(name: str) -> str:
     if not name.strip():
-        raise InvalidArgumentError("a constraint's name is not empty")
+        raise InvalidArgumentError("a constraint name must not be empty")
     return PREFIX + name.lower()
 
 

@@ -160,7 +160,7 @@ def add_columns(
     computed, since existing rows have no value for it; ``SchemaMismatchError`` for an unknown parent or sibling.
     """
     if not columns:
-        raise InvalidArgumentError("no columns are given to be added")
+        raise InvalidArgumentError("no columns to add were given")
     schema, log = metadata.schema, []
     for c in columns:
         new = _clean(c.field)
@@ -192,21 +192,21 @@ def _clean(f: StructField) -> StructField:
 def _check_addable(f: StructField, path: Path) -> None:
     wrong = condition = None
     if not f.nullable:
-        wrong, help = "must not be null", "add it nullable, fill it, and set it NOT NULL then"
+        wrong, help = "must not be null", "add it as nullable, fill it, then set it NOT NULL"
         condition = "DELTA_OPERATION_NOT_ALLOWED"
     elif (required := next((n for n in nested_fields(f.type) if not n.nullable), None)) is not None:
-        wrong, help = f"has a field {required.name} that must not be null", "leave NOT NULL out of the type"
+        wrong, help = f"has a field {required.name} that must not be null", "leave out NOT NULL in the type"
         condition = "DELTA_OPERATION_NOT_ALLOWED"
     elif CURRENT_DEFAULT in f.metadata:
-        wrong, help = "has a default", "add the column first and set its default then: it holds for new rows"
+        wrong, help = "has a default", "add the column first, then set its default, which applies to new rows"
         condition = "WRONG_COLUMN_DEFAULTS_FOR_DELTA_ALTER_TABLE_ADD_COLUMN_NOT_SUPPORTED"
     elif GENERATED in f.metadata or IDENTITY in f.metadata:
         wrong, help = "is computed", "such columns can only be added when a table is created"
     elif str(f.type) == "void":
-        wrong, help = "has no type", "give it one"
+        wrong, help = "has no type", "declare a type"
     if wrong is not None:
         raise InvalidArgumentError(
-            f"column {format_path(path)} {wrong}, and rows that are there have no value for it",
+            f"column {format_path(path)} {wrong}, but existing rows have no value for it",
             help=help,
             column=format_path(path),
             condition=condition,
@@ -243,7 +243,7 @@ def rename_column(protocol: Protocol, metadata: Metadata, path: PathLike, new_na
 
 def _new_name(name: str) -> str:
     if not name.strip():
-        raise InvalidArgumentError("a column's name is not empty")
+        raise InvalidArgumentError("a column name must not be empty")
     return name
 
 
@@ -256,7 +256,7 @@ def drop_columns(
     mapping, for partition and clustering columns, for the last column, and if rules use a column.
     """
     if not paths:
-        raise InvalidArgumentError("no columns are given to be dropped")
+        raise InvalidArgumentError("no columns to drop were given")
     check_can_rename(metadata, "drop")
     schema, configuration = metadata.schema, metadata.configuration
     dropped_paths = [spelled(schema, p) for p in paths]
@@ -267,7 +267,7 @@ def drop_columns(
             role = "clustered"
         if role:
             raise InvalidArgumentError(
-                f"cannot drop column {format_path(names)}: the table is {role} by it",
+                f"cannot drop column {format_path(names)}: the table is {role} by this column",
                 column=format_path(names),
                 condition=f"DELTA_UNSUPPORTED_DROP_{'PARTITION' if role == 'partitioned' else 'CLUSTERING'}_COLUMN",
             )
@@ -280,8 +280,8 @@ def drop_columns(
         configuration = _stats_columns(configuration, names, None)
     if metadata.partition_columns and len(schema.fields) == len(metadata.partition_columns):
         raise InvalidArgumentError(
-            "only partition columns would be left",
-            help="keep one other column",
+            "the table would have only partition columns left",
+            help="keep at least one other column",
             condition="DELTA_NON_PARTITION_COLUMN_ABSENT",
         )
     parameters = {"columns": _json([format_path(n) for n in dropped_paths])}
@@ -368,8 +368,8 @@ def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> Meta
     for i in range(1, len(names)):
         if not isinstance(type_at(metadata.schema, names[:i]), StructType):
             raise InvalidArgumentError(
-                f"column {format_path(names)} lies inside an array or map and cannot be set NOT NULL",
-                help="such columns can only be NOT NULL from the creation of the table",
+                f"column {format_path(names)} is inside an array or map and cannot be set NOT NULL",
+                help="declare the column NOT NULL when you create the table",
                 column=format_path(names),
                 condition="DELTA_NESTED_NOT_NULL_CONSTRAINT",
             )
@@ -401,7 +401,7 @@ def set_default(
     f = field_at(metadata.schema, names)
     if GENERATED in f.metadata or IDENTITY in f.metadata:
         raise InvalidArgumentError(
-            f"column {format_path(names)} is computed and has no default",
+            f"column {format_path(names)} is a generated or identity column and cannot have a default",
             column=format_path(names),
             condition="DELTA_IDENTITY_COLUMNS_ALTER_COLUMN_NOT_SUPPORTED"
             if IDENTITY in f.metadata
@@ -409,8 +409,8 @@ def set_default(
         )
     if is_spatial(str(f.type)):
         raise InvalidArgumentError(
-            f"column {format_path(names)} is {f.type}, and such a column has no default",
-            help="give its values where rows are written",
+            f"column {format_path(names)} has type {f.type}, which cannot have a default",
+            help="write its values explicitly",
             column=format_path(names),
             condition="DELTA_OPERATION_NOT_SUPPORTED_FOR_DATATYPES",
         )
@@ -439,7 +439,7 @@ def _top_level(metadata: Metadata, column: PathLike) -> Path:
     names = spelled(metadata.schema, column)
     if names[1:]:
         raise InvalidArgumentError(
-            f"{format_path(names)} is nested; only top-level columns have defaults", column=format_path(names)
+            f"{format_path(names)} is nested; only top-level columns can have defaults", column=format_path(names)
         )
     return names
 
@@ -484,8 +484,8 @@ def check_free_of_rules(metadata: Metadata, path: Path, what: str) -> None:
     rules = dependents(metadata, path)
     if rules:
         raise InvalidArgumentError(
-            f"cannot {what} column {format_path(path)}: {'; '.join(rules)} depends on it",
-            help="drop what depends on the column first",
+            f"cannot {what} column {format_path(path)}: it is used by {'; '.join(rules)}",
+            help="drop these first",
             column=format_path(path),
             condition=_condition(rules[0], what),
         )

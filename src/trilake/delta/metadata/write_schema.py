@@ -26,9 +26,9 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 def no_place_for_rows(uri: str | None = None) -> SchemaMismatchError:
     """The error for a write to a table without columns that cannot get new ones."""
     return SchemaMismatchError(
-        "the table has no columns, so that it can hold no rows",
-        help='let it take those of the rows with option("mergeSchema", "true") (schema_mode="merge" in trilake.write),'
-        " or add columns first",
+        "the table has no columns, so no rows can be written",
+        help='add the columns of the rows with option("mergeSchema", "true") (schema_mode="merge" in'
+        " trilake.write), or add columns first",
         file=uri,
         condition="DELTA_EMPTY_DATA",
     )
@@ -100,7 +100,7 @@ def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, u
         return
     if [c.lower() for c in partition_by] != [c.lower() for c in metadata.partition_columns]:
         raise SchemaMismatchError(
-            f"the table is partitioned by {_listed(metadata.partition_columns)}, but the write by"
+            f"the table is partitioned by {_listed(metadata.partition_columns)}, but the write is partitioned by"
             f" {_listed(partition_by)}",
             help="leave partition_by out, or use the table's partition columns",
             file=uri,
@@ -121,8 +121,8 @@ def check_partitions_given(rules: RowRules, metadata: Metadata, uri: str) -> Non
     missing = [c for c in metadata.partition_columns if c not in rules.present and c not in computed]
     if missing:
         raise SchemaMismatchError(
-            f"the rows have no partition column {', '.join(missing)}",
-            help="write the column too; null is a partition as well",
+            f"the rows lack partition columns: {', '.join(missing)}",
+            help="add these columns to the rows; nulls are allowed",
             file=uri,
             condition="DELTA_PARTITION_COLUMN_NOT_FOUND",
         )
@@ -134,7 +134,7 @@ def check_properties(properties: Mapping[str, str] | None, metadata: Metadata, u
         current = metadata.configuration.get(key)
         if current != value:
             raise InvalidArgumentError(
-                f"the write has {key}={value}, the table has {'no such property' if current is None else current}",
+                f"the write has {key}={value}, but the table has {'no such property' if current is None else current}",
                 help="properties are set when a table is created; change them with trilake.alter",
                 file=uri,
             )
@@ -165,7 +165,7 @@ def clustered(
         current = [format_path(p) for p in clustering_columns(base)]
         if [c.lower() for c in current] != [c.lower() for c in columns]:
             raise SchemaMismatchError(
-                f"the table is clustered by {current}, but the write by {list(columns)}",
+                f"the table is clustered by {current}, but the write is clustered by {list(columns)}",
                 help="leave clusterBy out, or change the table's columns with trilake.alter(...).cluster_by",
                 file=base.uri,
                 condition="DELTA_CLUSTERING_COLUMNS_MISMATCH",

@@ -100,7 +100,7 @@ class Protocol:
                 None if writer is None else _names(writer, "writerFeatures"),
             )
         except (KeyError, TypeError, ValueError) as e:
-            raise CorruptLogError(f"protocol action is incomplete ({e})", version=version) from e
+            raise CorruptLogError(f"the protocol action is incomplete ({e})", version=version) from e
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {
@@ -164,7 +164,7 @@ class Metadata:
                 created_time=data.get("createdTime"),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise CorruptLogError(f"metaData action is incomplete ({e})", version=version) from e
+            raise CorruptLogError(f"the metaData action is incomplete ({e})", version=version) from e
         schema = metadata._parsed_schema(version)
         # In the metadata's spelling, which the partition values of files use.
         missing = [c for c in metadata.partition_columns if c not in schema.names]
@@ -195,13 +195,13 @@ def _setting(value: Any) -> str:
 def _schema_string(value: Any) -> str:
     """Refuse an empty ``schemaString``, which would hide all columns."""
     if not value or not isinstance(value, str):
-        raise TypeError(f"schemaString is {value!r:.80}")
+        raise TypeError(f"schemaString must be a string, got {value!r:.80}")
     return value
 
 
 def _protocol_version(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"{value!r:.80} is not a version of the protocol")
+        raise TypeError(f"{value!r:.80} is not a valid protocol version")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Map Arrow's leaf types to Delta types, and refuse extension types whose meaning would be lost.
+"""Map Arrow's leaf types to Delta types, and reject extension types whose meaning would be lost.
 
 Most extension types can be read as their storage types: JSON as strings, tensors as lists of numbers.  But a pandas
 period, a count of months since 1970, would become a plain number.
@@ -67,7 +67,7 @@ def primitive_name(t: pa.DataType, path: str) -> str:
         if check(t):
             return name
     raise SchemaMismatchError(
-        f"Delta has no type for Arrow's {t}",
+        f"Delta does not support the Arrow type {t}",
         help="cast the column before writing, e.g. to long or string",
         column=path,
         condition=_CONDITION,
@@ -83,7 +83,7 @@ def is_variant(field: pa.Field, path: str) -> bool:
     name = _extension(field)
     if name in _MEANINGS:
         raise SchemaMismatchError(
-            f"{_shown(field.type, name)} has no Delta type, and its storage values have another meaning",
+            f"{_shown(field.type, name)} has no Delta type, and its storage values would be misread without it",
             help=_MEANINGS[name],
             column=path,
             condition=_CONDITION,
@@ -94,8 +94,8 @@ def is_variant(field: pa.Field, path: str) -> bool:
     if pa.types.is_struct(kind) and {f.name for f in kind} == {"value", "metadata"}:
         return True
     raise SchemaMismatchError(
-        f"the variants are stored as {kind}: their parts are columns (shredded)",
-        help="pass structs of value and metadata",
+        f"shredded variants are not supported: {kind}",
+        help="pass structs with the fields value and metadata",
         column=path,
         condition=_CONDITION,
     )

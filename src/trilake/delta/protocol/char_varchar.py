@@ -2,7 +2,7 @@
 
 Spark stores the type's name under ``__CHAR_VARCHAR_TYPE_STRING`` of the top-level field, for nested values too
 (``array<char(3)>``).  On write, a shorter ``char`` is padded with spaces; a longer string loses trailing spaces, and is
-refused if it is still too long.  Lengths are in characters.
+rejected if it is still too long.  Lengths are in characters.
 """
 
 from __future__ import annotations

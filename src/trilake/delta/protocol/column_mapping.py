@@ -50,7 +50,7 @@ def parse_mode(value: str) -> str:
     """
     mode = value.strip().lower()
     if mode not in MODES:
-        raise InvalidArgumentError(f"{MODE} is {value!r}", help=f"modes are {', '.join(MODES)}")
+        raise InvalidArgumentError(f"{MODE} must be one of {', '.join(MODES)}, got {value!r}")
     return mode
 
 
@@ -174,7 +174,8 @@ def _check_unique(schema: StructType) -> None:
             if first != path:
                 raise CorruptLogError(
                     f"columns {first} and {path} both have {what}",
-                    help="the schema's column mapping is damaged: these columns share a physical name or id",
+                    help="the column mapping in the schema is damaged: read an older version, or restore the log"
+                    " from a backup",
                     column=path,
                 )
 
@@ -233,9 +234,9 @@ def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str])
         return mapped(after, new_id=new_id)
     if (old, new) != ("none", "name"):
         hint = {
-            "none": "set the property by trilake.alter(...) or ALTER TABLE, which write files again",
-            "id": "mode 'id' can be chosen only when a table is created, since its files must hold field ids",
-            "name": "the mode of a mapped table stays as it is",
+            "none": "set the property with trilake.alter(...) or ALTER TABLE, which rewrite the files",
+            "id": "mode 'id' can be chosen only when a table is created, since its files must have field ids",
+            "name": "leave the mode unchanged",
         }
         raise InvalidArgumentError(
             f"{MODE} cannot be changed from {old!r} to {new!r}",
@@ -254,7 +255,7 @@ def check_can_rename(metadata: Metadata, what: Literal["rename", "drop"]) -> Non
     """
     if metadata.column_mapping_mode == "none":
         raise InvalidArgumentError(
-            f"a table without column mapping cannot {what} a column: its files use this name",
+            f"cannot {what} a column without column mapping: the files use its name",
             help=_ENABLE,
             condition=f"DELTA_UNSUPPORTED_{what.upper()}_COLUMN",
         )
@@ -361,7 +362,7 @@ def _physical_type(arrow: pa.DataType, t: DataType, inside: _Inside, path: str, 
     elif not isinstance(t, StructType | ArrayType | MapType):
         return arrow
     raise InvalidArgumentError(
-        f"rows hold {arrow} where the table has {t}",
-        help="bring the rows to the table's schema first",
+        f"the rows have type {arrow}, but the table has {t}",
+        help="convert the rows to the table's schema first",
         column=inside.column.name + path.removeprefix(inside.column.physical_name),
     )

@@ -61,8 +61,8 @@ def _texts(commits: Sequence[tuple[int, str, pa.Buffer]]) -> list[bytes]:
         raw = bytes(data)
         if not raw.strip():
             raise CorruptLogError(
-                "commit file is empty",
-                help=f"a writer died before its data was on disk; {_damaged_help(version)}",
+                "the commit file is empty",
+                help=f"the writer died before its data was on disk; {_damaged_help(version)}",
                 file=name,
                 version=version,
             )
@@ -72,7 +72,7 @@ def _texts(commits: Sequence[tuple[int, str, pa.Buffer]]) -> list[bytes]:
 
 def _corrupt(version: int, name: str, why: str) -> CorruptLogError:
     return CorruptLogError(
-        f"commit file is not newline-delimited JSON: {why}",
+        f"the commit file is not newline-delimited JSON: {why}",
         help=_damaged_help(version),
         file=name,
         version=version,
@@ -81,10 +81,10 @@ def _corrupt(version: int, name: str, why: str) -> CorruptLogError:
 
 def _damaged_help(version: int) -> str:
     if version == 0:
-        return "restore the file from a copy"
+        return "restore the file from a backup"
     return (
         f"restore the file from a backup, or read version {version - 1}; if this is the newest version,"
-        " trilake.repair shows what it had, and drops it with accept_loss"
+        " trilake.repair shows what can be read of it, and drops it with accept_loss"
     )
 
 
@@ -172,7 +172,7 @@ def _first_wrong(
             break
     return CorruptLogError(
         f"the {kind} action does not follow the protocol: {error}",
-        help="restore the file from a copy, or read an older version",
+        help="restore the file from a backup, or read an older version",
         file=files[at],
         version=versions[at],
     )
@@ -181,8 +181,8 @@ def _first_wrong(
 def _object(value: Any, kind: str, version: int, name: str) -> Any:
     if not isinstance(value, dict):
         raise CorruptLogError(
-            f"the {kind} action is not an object",
-            help="restore the file from a copy, or read an older version",
+            f"the {kind} action is not a JSON object",
+            help="restore the file from a backup, or read an older version",
             file=name,
             version=version,
         )
@@ -246,7 +246,7 @@ def _parse_many(names: list[tuple[int, str]], contents: list[bytes], query: Quer
     structs = _transformed(lines, query)
     if structs is None:
         version, name = names[int(owner[_first_broken(lines, query)])]
-        raise _corrupt(version, name, "a line is not JSON object")
+        raise _corrupt(version, name, "a line is not a JSON object")
     odd = np.flatnonzero(_suspects(structs, lines, any(b'"deletionVector"' in t for t in contents))).tolist()
     if odd:
         _parse_few([names[int(owner[i])] for i in odd], [lines[i].as_py().encode() for i in odd])

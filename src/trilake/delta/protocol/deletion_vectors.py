@@ -122,7 +122,8 @@ class DeletionVectorDescriptor:
         bitmap = self.stored(store)
         if len(bitmap) != self.cardinality:
             raise self._error(
-                f"it deletes {len(bitmap)} rows, its cardinality in the log is {self.cardinality}", self._place(store)
+                f"it deletes {len(bitmap)} rows, but its cardinality in the log is {self.cardinality}",
+                self._place(store),
             )
         if rows is not None:
             self.check_fits(bitmap, rows)
@@ -137,7 +138,7 @@ class DeletionVectorDescriptor:
         """Raise ``DeletionVectorError`` if the bitmap deletes a row beyond the ``rows`` rows of a data file."""
         if len(bitmap) and bitmap.max() >= rows:
             raise self._error(
-                f"cardinality {len(bitmap)}, it deletes row {bitmap.max()} of a file with {rows} rows", file
+                f"it deletes {len(bitmap)} rows, among them row {bitmap.max()} of a file with {rows} rows", file
             )
 
     def stored(self, store: Store) -> BitMap64:
@@ -182,17 +183,17 @@ class DeletionVectorDescriptor:
             parts = store.read_ranges(key, [(0, 1), (start, self.size_in_bytes + 8)])
             version, frame = (bytes(part) for part in parts)
             if len(frame) < self.size_in_bytes + 8:
-                raise self._error(f"file of {store.head(key).size} bytes ends before the vector does", where)
+                raise self._error(f"its file of {store.head(key).size} bytes ends before the vector does", where)
         except ObjectNotFoundError as e:
             raise MissingFileError("a deletion vector file is missing", file=where) from e
         if version[0] != _FORMAT_VERSION:
-            raise self._error(f"file format version {version[0]}, not {_FORMAT_VERSION}", where)
+            raise self._error(f"expected file format version {_FORMAT_VERSION}, got {version[0]}", where)
         frame_size, checksum = struct.unpack(">i", frame[:4])[0], struct.unpack(">I", frame[-4:])[0]
         data = frame[4:-4]
         if frame_size != self.size_in_bytes:
-            raise self._error(f"file says {frame_size} bytes, the log {self.size_in_bytes}", where)
+            raise self._error(f"its file says {frame_size} bytes, but the log says {self.size_in_bytes}", where)
         if zlib.crc32(data) != checksum:
-            raise self._error("CRC does not match", where)
+            raise self._error("the CRC does not match", where)
         return self._bitmap(data, where)
 
     def _bitmap(self, data: bytes, where: str | None) -> BitMap64:
@@ -201,12 +202,12 @@ class DeletionVectorDescriptor:
             raise self._error("wrong magic number", where)
         # Every bucket holds at least one row and takes at least 12 bytes: a larger count is wrong.
         if struct.unpack("<Q", data[4:12])[0] > len(data) // 12:
-            raise self._error("bucket count exceeds the data", where)
+            raise self._error("the bucket count exceeds the data", where)
         try:
             bitmap = BitMap64.deserialize(data[4:])
             len(bitmap)  # fails for some damaged bitmaps
         except Exception as e:  # pyroaring raises bare exceptions for damaged input
-            raise self._error(f"bitmap is damaged ({e})", where) from e
+            raise self._error(f"the bitmap is damaged ({e})", where) from e
         return bitmap
 
 

@@ -90,7 +90,7 @@ REGISTRY: Mapping[str, Feature] = {
 def _check_version(kind: str, needed: int, highest: int, *, uri: str, version: int) -> None:
     if not 1 <= needed <= highest:
         raise UnsupportedProtocolError(
-            f"the table needs Delta {kind} version {needed}; up to {highest} are supported",
+            f"the table needs Delta {kind} version {needed}, but trilake supports versions up to {highest}",
             help="use a newer trilake, or read an older version of the table",
             file=uri,
             version=version,
@@ -131,8 +131,8 @@ def check_mapping_listed(protocol: Protocol, metadata: Metadata, *, uri: str, ve
     if has_feature(protocol, column_mapping.FEATURE.name):
         return
     raise UnsupportedProtocolError(
-        "the table has the property delta.columnMapping.mode, and its protocol does not list columnMapping:"
-        " its files may use either column names",
+        "the table has the property delta.columnMapping.mode, but its protocol does not list columnMapping: its"
+        " files may use logical or physical column names",
         help="read it with the engine that wrote it, and write the rows into a new table",
         file=uri,
         version=version,
@@ -158,7 +158,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version:
             lacking.append(name)
     if lacking:
         raise UnsupportedProtocolError(
-            f"the table uses the writer features {', '.join(lacking)}, which this version cannot write",
+            f"the table uses the writer features {', '.join(lacking)}, which trilake does not support for writing",
             help=_needs(lacking, "write it with the engine that enabled the features, or drop them"),
             file=uri,
             version=version,
@@ -291,8 +291,8 @@ def upgrade_protocol(protocol: Protocol, reader: int, writer: int) -> Protocol:
     """
     if reader not in range(1, MAX_READER + 1) or writer not in range(1, MAX_WRITER + 1):
         raise InvalidArgumentError(
-            f"there is no protocol with reader version {reader!r:.40} and writer version {writer!r:.40}",
-            help=f"readers go up to {MAX_READER}, writers to {MAX_WRITER}",
+            f"reader version {reader!r:.40} and writer version {writer!r:.40} are not a valid protocol",
+            help=f"reader versions go up to {MAX_READER}, writer versions up to {MAX_WRITER}",
         )
     reader, writer = max(reader, protocol.min_reader_version), max(writer, protocol.min_writer_version)
     if reader == 3 and writer < 7:
@@ -329,7 +329,7 @@ def add_feature(protocol: Protocol, name: str) -> Protocol:
     row = feature(name)
     if not row.writes or not row.reads:
         raise UnsupportedProtocolError(
-            f"table feature {row.name} cannot be added, because trilake could not write the table then",
+            f"table feature {row.name} cannot be added, because trilake could not write to the table afterwards",
             help="add it with an engine that supports it",
         )
     lacking = [n for n in with_needs([row.name]) if not has_feature(protocol, n)]

@@ -1,7 +1,7 @@
 """Partition columns: which types they may have, and their values as strings in the log.
 
-Protocol: *Partition Value Serialization*.  An empty string and null are both null, for every type; a timestamp
-without a zone is in UTC, not in the session time zone.
+Protocol: *Partition Value Serialization*.  An empty string and null are both null, for every type.  A
+``timestamp`` value without a time zone is in UTC, not in the session time zone.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def parse_values(strings: pa.ChunkedArray, field: StructField) -> pa.ChunkedArra
     except (pa.ArrowException, ValueError, OverflowError) as e:
         raise CorruptLogError(
             f"a partition value is not of type {field.type}: {e}",
-            help="the add action's partitionValues are wrong; rewrite those files with the engine that wrote them",
+            help="partitionValues of the add action are wrong; rewrite the files with the engine that wrote them",
             column=field.name,
         ) from e
     return pa.chunked_array([typed_values.take(encoded.indices)], field.type.arrow)
@@ -197,7 +197,7 @@ def _dates(strings: pa.Array) -> pa.Array:
 
 def _known(value: int | None, string: str) -> int:
     if value is None:
-        raise ValueError(f"{string!r:.80} cannot be read as one")
+        raise ValueError(f"cannot parse {string!r:.80}")
     return value
 
 

@@ -1,7 +1,7 @@
 """Table properties: every ``delta.`` key with its default, valid values and effects.
 
-Protocol: *Metadata* (``configuration``), and the properties of other chapters.  Unknown ``delta.`` keys are refused,
-since a typing error would otherwise have no effect; other keys belong to users.  Three kinds of keys are not stored:
+Protocol: *Metadata* (``configuration``), and the properties of other chapters.  Unknown ``delta.`` keys are rejected,
+since a misspelled one would silently have no effect; other keys belong to users.  Three kinds of keys are not stored:
 ``delta.feature.<name>`` adds a table feature, and ``delta.minReaderVersion`` and ``delta.minWriterVersion`` upgrade the
 protocol.
 """
@@ -159,7 +159,9 @@ class TableProperties:
         try:
             return parse(self.text(key) or "")
         except InvalidArgumentError as e:
-            raise InvalidArgumentError(f"the table property {key}: {e.message}", help=e.help, property=key) from None
+            raise InvalidArgumentError(
+                f"the table property {key} is invalid: {e.message}", help=e.help, property=key
+            ) from None
 
 
 def is_reserved(key: str) -> bool:
@@ -197,7 +199,7 @@ def canonical(key: str) -> str:
     suggestion = f"did you mean {' or '.join(by_lower[c] for c in close)}? " if close else ""
     raise UnknownOptionError(
         f"table property {key!r} is unknown",
-        help=f"{suggestion}{'Names' if close else 'names'} without the prefix {PREFIX} can be chosen freely",
+        help=f"{suggestion}{'Names' if close else 'names'} without the prefix {PREFIX} are free to use",
         property=key,
         condition="DELTA_UNKNOWN_CONFIGURATION",
     )
@@ -219,8 +221,7 @@ def check_value(name: str, value: object) -> str:
         return row.check(string)
     except WrongValueError as e:
         raise InvalidArgumentError(
-            f"table property {row.name} cannot be {string!r}",
-            help=f"it must be {e}",
+            f"table property {row.name} must be {e}, got {string!r}",
             property=row.name,
             condition=_CONDITIONS.get(row.name) or ("DELTA_INVALID_INTERVAL" if row.check is duration else None),
         ) from None
@@ -257,8 +258,8 @@ def parse_properties(properties: Mapping[str, object]) -> ParsedProperties:
 def _check_settable(key: str) -> None:
     if key.startswith(CONSTRAINTS):
         raise InvalidArgumentError(
-            f"{key} is a CHECK constraint, which existing rows must satisfy",
-            help="add it as a constraint (add_constraint, ALTER TABLE ... ADD CONSTRAINT)",
+            f"{key} cannot be set: it is a CHECK constraint, which existing rows must satisfy",
+            help="add the constraint with ALTER TABLE ... ADD CONSTRAINT (add_constraint)",
             property=key,
             condition="DELTA_ADD_CONSTRAINTS",
         )
@@ -275,8 +276,7 @@ def _check_settable(key: str) -> None:
 def _feature(key: str, value: str) -> str:
     if value.lower() not in ("supported", "enabled"):
         raise InvalidArgumentError(
-            f"table property {key} cannot be {value!r}",
-            help="it is supported",
+            f"table property {key} must be 'supported', got {value!r}",
             property=key,
             condition="DELTA_UNSUPPORTED_FEATURE_STATUS",
         )

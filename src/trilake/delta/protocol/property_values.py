@@ -127,7 +127,7 @@ def text(value: str) -> str:
 def other_formats(value: str) -> str:
     """Accept ``iceberg``, the only other format whose metadata is written, or an empty value."""
     if value.strip().lower() not in ("", "iceberg"):
-        raise WrongValueError("iceberg, or empty: metadata of other table formats is not written here")
+        raise WrongValueError("iceberg or empty (trilake writes no metadata of other table formats)")
     return value.strip().lower()
 
 

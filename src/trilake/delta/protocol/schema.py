@@ -262,7 +262,7 @@ class StructType:
         f = self.find(name)
         if f is None:
             raise SchemaMismatchError(
-                f"no column {name!r}", help=f"the columns are {', '.join(self.names)}", column=name
+                f"the table has no column {name!r}", help=f"the columns are {', '.join(self.names)}", column=name
             )
         return f
 
@@ -405,19 +405,19 @@ def _parsed(json_string: str) -> DataType:
 
 def _name(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.80} is not a name of a column")
+        raise TypeError(f"{value!r:.80} is not a column name")
     return value
 
 
 def _metadata(value: Any) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
-        raise TypeError(f"{value!r:.80} is not metadata of a column")
+        raise TypeError(f"{value!r:.80} is not valid column metadata")
     return dict(value or {})
 
 
 def _parse_type(node: Any, depth: int) -> DataType:
     if depth > MAX_DEPTH:
-        raise CorruptLogError(f"schema nested deeper than {MAX_DEPTH} levels")
+        raise CorruptLogError(f"the schema is nested deeper than {MAX_DEPTH} levels")
     if isinstance(node, str):
         return parse_primitive(node)
     kind = node["type"]
@@ -473,19 +473,19 @@ def parse_primitive(name: str) -> PrimitiveType:
         return PrimitiveType(spatial)
     if spatial is not None:
         raise UnsupportedProtocolError(
-            f"the values of a column have one reference system, and {spatial!r} leaves it to each value",
-            help="name the reference system, e.g. geometry(OGC:CRS84) or, in SQL, geometry(4326)",
+            f"all values of a column must have the same reference system, but {spatial!r} allows any",
+            help="declare the reference system, e.g. geometry(OGC:CRS84) or, in SQL, geometry(4326)",
             condition="DELTA_GEOSPATIAL_SRID_NOT_SUPPORTED",
         )
     if name.lower().startswith("interval"):
         raise UnsupportedProtocolError(
-            f"Delta has no type for intervals, and {name[:80]!r} is one",
-            help="store a number of units (bigint), or the two ends of the interval",
+            f"Delta does not support interval types: {name[:80]!r}",
+            help="store a number of units (bigint), or the start and end of the interval",
             condition="DELTA_UNSUPPORTED_DATA_TYPES",
         )
     raise UnsupportedProtocolError(
-        f"unknown data type {name[:80]!r}",
-        help="a newer trilake may read this table",
+        f"data type {name[:80]!r} is unknown",
+        help="upgrade trilake: a newer version may support this type",
         condition="DELTA_UNSUPPORTED_DATA_TYPES",
     )
 
@@ -498,7 +498,7 @@ def check_distinct(names: Sequence[str]) -> None:
         if other is not None:
             same = f"two columns are named {name!r}"
             raise SchemaMismatchError(
-                same if other == name else f"columns {other!r} and {name!r} differ only by case",
+                same if other == name else f"columns {other!r} and {name!r} differ only in case",
                 help="rename one of them: column names are case-insensitive in a Delta table",
                 column=name,
                 condition="DELTA_DUPLICATE_COLUMNS_FOUND",
@@ -538,8 +538,8 @@ def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
     if ty.is_struct(t):
         if not t.num_fields:
             raise SchemaMismatchError(
-                "a struct without fields cannot be stored: Parquet files have no place for it",
-                help="leave the column out, or give the struct a field",
+                "a struct without fields cannot be stored in Parquet files",
+                help="leave the column out, or add a field to the struct",
                 column=path,
                 condition="DELTA_UNSUPPORTED_DATA_TYPES",
             )

@@ -157,9 +157,9 @@ def _nothing_there(schema_path: Sequence[str], name: str, t: DataType) -> Schema
         if schema_path:
             hint = f"the columns in {format_path(tuple(schema_path))} are {', '.join(t.names)}"
     elif _parts(t):
-        hint = f"{format_path(tuple(schema_path))} is {t}: go on with {' or '.join(_parts(t))}"
+        hint = f"{format_path(tuple(schema_path))} is of type {t}: continue the path with {' or '.join(_parts(t))}"
     else:
-        hint = f"{format_path(tuple(schema_path))} is {t}, which has no parts"
+        hint = f"{format_path(tuple(schema_path))} is of type {t}, which has no fields"
     return SchemaMismatchError(f"the table has no column {whole}", help=hint, column=whole, condition="FIELD_NOT_FOUND")
 
 
@@ -235,8 +235,8 @@ def _edit_siblings(
     def on_struct(t: DataType) -> DataType:
         if not isinstance(t, StructType):
             raise InvalidArgumentError(
-                f"{format_path(parent)} is {t}, which has no fields",
-                help=f"go on with {' or '.join(_parts(t))}" if _parts(t) else None,
+                f"{format_path(parent)} is of type {t}, which has no fields",
+                help=f"continue the path with {' or '.join(_parts(t))}" if _parts(t) else None,
                 column=format_path(parent),
                 condition="INVALID_FIELD_NAME",
             )
@@ -258,8 +258,8 @@ def _insert(fields: list[StructField], field: StructField, position: Position | 
         other = StructType(tuple(fields)).find(position.after)
         if other is None:
             raise SchemaMismatchError(
-                f"no column {format_path((*parent, position.after))} to follow",
-                help=f"its neighbours are {', '.join(f.name for f in fields)}",
+                f"the table has no column {format_path((*parent, position.after))}, after which to place the column",
+                help=f"the columns are {', '.join(f.name for f in fields)}",
                 column=position.after,
                 condition="FIELD_NOT_FOUND",
             )
@@ -310,8 +310,8 @@ def drop_field(schema: StructType, path: PathLike) -> StructType:
         remaining = [f for f in fields if f.name != names[-1]]
         if not remaining:
             raise InvalidArgumentError(
-                f"{format_path(names)} has no sibling columns",
-                help="a table, like a struct, needs at least one column",
+                f"{format_path(names)} cannot be dropped: it is the only column of the table or struct",
+                help="add another column first",
                 column=format_path(names),
                 condition="DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA",
             )

@@ -51,8 +51,8 @@ def check_collation(name: str, column: str | None = None) -> None:
     """
     if name.upper() != BY_BYTES:
         raise InvalidArgumentError(
-            f"strings are compared by their bytes, not by the collation {name}",
-            help="cast the column with COLLATE UTF8_BINARY, or leave the collation out; comparisons can name it",
+            f"collation {name} is not supported for columns: strings are compared by their bytes ({BY_BYTES})",
+            help="cast the column with COLLATE UTF8_BINARY, or leave out the collation; comparisons can still use it",
             column=column,
             condition="DELTA_UNSUPPORTED_DATA_TYPES",
         )

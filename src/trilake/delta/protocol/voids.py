@@ -74,7 +74,7 @@ def _untyped(type_: DataType, path: str) -> tuple[str, DataType] | None:
 def no_typed_column(schema: StructType) -> SchemaMismatchError:
     """The error for a schema whose columns are all void."""
     return SchemaMismatchError(
-        "files cannot store columns of type void, and there are no others: "
+        "the table would have no columns except those of type void, which files cannot store: "
         + ", ".join(f"{f.name} {f.type}" for f in schema.fields),
         help="cast a column of nulls to another type, such as string, before writing",
         condition="DELTA_EMPTY_DATA",
@@ -84,8 +84,8 @@ def no_typed_column(schema: StructType) -> SchemaMismatchError:
 def no_type(path: str, type_: DataType) -> SchemaMismatchError:
     """The error for values of an array, map or struct of only void."""
     return SchemaMismatchError(
-        f"column {path} is {type_}: its elements have no type, and cannot be stored",
-        help="give it one before writing, e.g. CAST(array() AS ARRAY<STRING>), or leave the column out",
+        f"column {path} has type {type_}: its elements have no type and cannot be stored",
+        help="cast the column before writing, e.g. CAST(array() AS ARRAY<STRING>), or leave it out",
         column=path,
         condition="DELTA_COMPLEX_TYPE_COLUMN_CONTAINS_NULL_TYPE",
     )

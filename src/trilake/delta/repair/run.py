@@ -53,8 +53,9 @@ def _remove(store: Store, keys: Sequence[str], *, names: str = _REMOVED) -> None
     deletable = own_keys(store, keys, names, what="repair")
     if set(deletable) != set(keys):
         raise StorageError(
-            f"{len(set(keys) - set(deletable))} files do not belong to the table, or are behind a link: they are kept",
-            help="put a folder in the place of the link",
+            f"{plural(len(set(keys) - set(deletable)), 'file')} not deleted: not part of the table, or behind a"
+            " symbolic link",
+            help="replace the symbolic link with a folder",
             file=store.uri,
         )
     store.delete(deletable)
@@ -74,7 +75,7 @@ def drop_torn(store: Store, engine: Engine, findings: Sequence[Finding]) -> list
     def apply() -> None:
         now = _fresh(store, engine)
         if torn_commits(now) != torn or [bytes(data) for data in store.read_many(files)] != planned:
-            raise NotCheckedError("the log has changed since it was looked at", file=store.uri)
+            raise NotCheckedError("the log has changed since the repair was planned", file=store.uri)
         run = engine.runtime.new_hex_id()
         for key, data in zip(files, planned, strict=True):
             store.put_if_absent(f"{_TORN}/{key.rpartition('/')[2].removesuffix('.json')}.{run}.json", data)
@@ -126,7 +127,7 @@ def drop_compactions(store: Store, engine: Engine, findings: Sequence[Finding]) 
         now = compactions.same_as_commits(_fresh(store, engine))
         _remove(store, [f for f in _files(f for f in now if f.repair == compactions.DROP) if f in files])
 
-    message = "remove log compaction files that are false; their commits, which are all there, say what they should"
+    message = "delete log compaction files that differ from their commits, which are all present"
     return [PlannedStep(RepairStep(compactions.DROP, message, ("delta.compaction-differs",), files), apply)]
 
 
@@ -137,7 +138,7 @@ def drop_checksums(store: Store, engine: Engine, findings: Sequence[Finding]) ->
     def apply() -> None:
         _remove(store, [f for f in _files(checksums.true(_fresh(store, engine))) if f in files])
 
-    message = "remove version checksum files that are false; no reader needs one"
+    message = "delete version checksum files that differ from the log; no reader needs them"
     return [PlannedStep(RepairStep(checksums.DROP, message, ("delta.checksum-differs",), files), apply)]
 
 
@@ -156,7 +157,7 @@ def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding
         def apply(version: int = version, old: tuple[str, ...] = files) -> None:
             _rewrite(_fresh(store, engine), version, old)
 
-        message = f"write the checkpoint of version {version} again from its commits, and the hint at the newest one"
+        message = f"rewrite the checkpoint of version {version} from its commits, and the hint at the newest checkpoint"
         out.append(PlannedStep(RepairStep(checkpoints.REWRITE, message, codes, files), apply))
     hints = [f for f in findings if f.file == LAST_CHECKPOINT]
     if hints and context.has_commits(0, context.version):
@@ -165,7 +166,7 @@ def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding
             again = _fresh(store, engine)
             _rewrite(again, again.version, ())
 
-        message = f"write a checkpoint of version {context.version} from its commits, and the hint at it"
+        message = f"write a checkpoint of version {context.version} from its commits, and the hint at this checkpoint"
         codes = tuple(dict.fromkeys(f.code for f in hints))
         out.append(PlannedStep(RepairStep(checkpoints.REWRITE, message, codes, (LAST_CHECKPOINT,)), newest))
     return out
@@ -186,7 +187,7 @@ def _rewrite(table: DeltaContext, version: int, old: Sequence[str]) -> None:
         # Readers would still use an old checkpoint under another name.
         _remove(table.store, [k for k in old if k not in new and k != checkpoint_key(version)])
         return
-    raise NotCheckedError(f"version {version} cannot be made up from its commits", file=table.store.uri)
+    raise NotCheckedError(f"version {version} cannot be reconstructed from its commits", file=table.store.uri)
 
 
 # --- Repair steps that commit a new version: recompute statistics, remove references to missing files (FSCK) ----------
@@ -265,7 +266,7 @@ def _drop(
     whole = " (all that the table has)" if paths and len(paths) == snapshot.adds.num_rows else ""
     verb = "is" if lost == 1 else "are"
     what = plural(len(paths), "missing file" if code == DROP_MISSING else "damaged file")
-    message = f"take {what} out of the table{whole}: {number} {verb} lost for good"
+    message = f"remove {what} from the table{whole}: {number} {verb} lost permanently"
 
     def apply() -> int:
         now = log.snapshot()
@@ -294,7 +295,7 @@ def recompute_statistics(store: Store, engine: Engine, findings: Sequence[Findin
     def apply() -> int:
         return compute_statistics(log, paths=paths).version
 
-    message = f"compute the statistics of {len(paths):,} files again from their rows, as a commit that changes no row"
+    message = f"recompute the statistics of {plural(len(paths), 'file')} from the rows, in a commit that changes no row"
     codes = tuple(dict.fromkeys(f.code for f in findings))
     return [PlannedStep(RepairStep(RECOMPUTE, message, codes, paths), apply)]
 

@@ -113,7 +113,7 @@ def parse_check(kind: str, name: str, sql: str, schema: StructType, now: dt.date
         ) from e
     if not pa.types.is_boolean(condition.type) and not pa.types.is_null(condition.type):
         raise ExpressionError(
-            f"{kind} {name} ({shorten_string(sql, 300)}) is of type {condition.type}",
+            f"{kind} {name} ({shorten_string(sql, 300)}) must be boolean, but is of type {condition.type}",
             condition="DELTA_NON_BOOLEAN_CHECK_CONSTRAINT",
         )
     return Check(kind, name, sql, condition, _by_kernels(sql, arrow, now))

@@ -60,8 +60,8 @@ def check_defaults_allowed(statement: str, schema: StructType, features: Collect
     with_default = [f.name for f in schema.fields if CURRENT_DEFAULT in f.metadata]
     if with_default and _FEATURE not in features:
         raise InvalidArgumentError(
-            f"{statement} gives column {with_default[0]} a DEFAULT, and the table does not have the feature {_FEATURE}",
-            help=f"set the table property 'delta.feature.{_FEATURE}' = 'supported' first, or with CREATE TABLE",
+            f"{statement} gives column {with_default[0]} a DEFAULT, but the table does not have the feature {_FEATURE}",
+            help=f"set the table property 'delta.feature.{_FEATURE}' = 'supported' first, or in CREATE TABLE",
             column=with_default[0],
             condition="WRONG_COLUMN_DEFAULTS_FOR_DELTA_FEATURE_NOT_ENABLED",
         )

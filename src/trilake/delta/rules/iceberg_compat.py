@@ -65,7 +65,7 @@ def check_compatible(before: Metadata | None, after: Metadata, protocol: Protoco
     versions = compat_versions(after.configuration)
     if len(versions) > 1:
         raise InvalidArgumentError(
-            f"icebergCompatV{versions[0]} and icebergCompatV{versions[1]} exclude each other, and both are on",
+            f"icebergCompatV{versions[0]} and icebergCompatV{versions[1]} cannot both be enabled",
             help=f"set {' or '.join(ENABLED[v] for v in versions)} to false",
             condition=f"{_CONDITION}.VERSION_MUTUAL_EXCLUSIVE",
         )
@@ -90,13 +90,13 @@ def check_files(metadata: Metadata, adds: Iterable[Mapping[str, Any]]) -> None:
             if not isinstance(record_count, Mapping) or type(record_count.get("numRecords")) is not int:
                 raise _violated(
                     version,
-                    f"numRecords in the statistics of every file, and {add['path']!r} has none",
-                    "let trilake write the rows, or compute statistics first",
+                    f"numRecords in the statistics of every file, but {add['path']!r} has none",
+                    "write the rows with trilake, or compute statistics (ANALYZE TABLE ... COMPUTE DELTA STATISTICS)",
                 )
             if version < 3 and add.get("deletionVector") is not None:
                 raise _violated(
                     version,
-                    f"files without deletion vectors, and {add['path']!r} has one",
+                    f"files without deletion vectors, but {add['path']!r} has one",
                     "purge them first (REORG TABLE ... APPLY (PURGE))",
                     "DELETION_VECTORS_NOT_PURGED",
                 )
@@ -142,13 +142,15 @@ def _has_no_vectors(change: Change) -> None:
     else:
         return
     rule = "DELETION_VECTORS_SHOULD_BE_DISABLED"
-    raise _violated(version, f"a table without deletion vectors, and {what}", help, rule)
+    raise _violated(version, f"a table without deletion vectors, but {what}", help, rule)
 
 
 def _is_parquet(change: Change) -> None:
     version, _, after, _ = change
     if after.provider.lower() != "parquet":
-        raise _violated(version, f"Parquet files, and the table's are {after.provider}", "use a table of Parquet files")
+        raise _violated(
+            version, f"Parquet files, but the table's files are {after.provider}", "use a table with Parquet files"
+        )
 
 
 def _types(t: DataType, path: str) -> Iterator[tuple[str, DataType]]:
@@ -173,7 +175,7 @@ def _has_allowed_types(change: Change) -> None:
             if not _allowed(version, t):
                 raise _violated(
                     version,
-                    f"columns of types that Iceberg has, and {path} is {t}",
+                    f"columns of types that Iceberg supports, but column {path} has type {t}",
                     "leave the column out, or use icebergCompatV2, which allows arrays and maps"
                     if isinstance(t, ArrayType | MapType)
                     else "cast or leave out the column",
@@ -187,8 +189,8 @@ def _keeps_partitions(change: Change) -> None:
     if before is not None and before.partition_columns and before.partition_columns != after.partition_columns:
         raise _violated(
             version,
-            f"the partition columns that the table has: expected {', '.join(before.partition_columns)},"
-            f" got {', '.join(after.partition_columns) or 'none'}",
+            f"unchanged partition columns: expected {', '.join(before.partition_columns)}, got"
+            f" {', '.join(after.partition_columns) or 'none'}",
             f"partition by the same columns, or set {ENABLED[version]} to false first",
             "REPLACE_TABLE_CHANGE_PARTITION_NAMES",
         )
@@ -204,7 +206,7 @@ def _widens_as_iceberg(change: Change) -> None:
             if not _iceberg_widens(old, new):
                 raise _violated(
                     version,
-                    f"changes of type that Iceberg has, and {'.'.join(path)} was changed from {old} to {new}",
+                    f"type changes that Iceberg supports, but column {'.'.join(path)} was changed from {old} to {new}",
                     "copy the rows into a new table",
                     "UNSUPPORTED_TYPE_WIDENING",
                     column=".".join(path),
@@ -232,8 +234,8 @@ def _has_literal_defaults(change: Change) -> None:
         if sql is not None and not _is_literal(sql):
             raise _violated(
                 version,
-                f"defaults that are literals, and that of column {f.name} is {sql}",
-                "give it a literal, or drop the default",
+                f"defaults that are literals, but the default of column {f.name} is {sql}",
+                "use a literal, or drop the default",
                 column=f.name,
             )
 
@@ -272,12 +274,12 @@ def files_to_rewrite(version: int, metadata: Metadata) -> str | None:
     >>> files_to_rewrite(2, Metadata("t", '{"type":"struct","fields":[]}'))
     """
     if version == 1:
-        return "hold no partition columns" if metadata.partition_columns else None
+        return "do not contain partition columns" if metadata.partition_columns else None
     kinds = [t for f in metadata.schema.fields for _, t in _types(f.type, f.name)]
     if any(isinstance(t, ArrayType | MapType) for t in kinds):
         return "have no field ids inside arrays and maps"
     times = any(isinstance(t, PrimitiveType) and t.name.startswith("timestamp") for t in kinds)
-    return "may hold timestamps as INT96" if times else None
+    return "may contain INT96 timestamps" if times else None
 
 
 def unfit_files(version: int, adds: pa.Table) -> tuple[Mask, Mask]:
@@ -297,8 +299,8 @@ def check_old_files(version: int, metadata: Metadata, adds: pa.Table) -> None:
     if number and reason is not None:
         raise _violated(
             version,
-            f"files that are written for it, and {number} of {adds.num_rows} {reason}",
-            "rewrite them while turning it on:"
-            f" REORG TABLE ... APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = {version}))",
+            f"files written with this feature, but {number} of {adds.num_rows} {reason}",
+            "rewrite them while enabling the feature: REORG TABLE ... APPLY (UPGRADE UNIFORM"
+            f" (ICEBERG_COMPAT_VERSION = {version}))",
             "CHANGE_VERSION_NEED_REWRITE",
         )

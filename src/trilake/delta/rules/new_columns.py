@@ -83,12 +83,13 @@ def check_change_columns(before: Metadata | None, after: Metadata) -> None:
         return
     if before is not None and is_on(before.configuration, _ENABLED):
         raise InvalidArgumentError(
-            f"the table has a change data feed, whose columns have the names {', '.join(conflicts)}",
-            help="give the columns other names, or set delta.enableChangeDataFeed to false first",
+            f"the column names {', '.join(conflicts)} are reserved in a table with a change data feed",
+            help="rename these columns, or set delta.enableChangeDataFeed to false first",
             condition="RESERVED_CDC_COLUMNS_ON_WRITE",
         )
     raise InvalidArgumentError(
-        f"a table with columns {', '.join(conflicts)} cannot have a change data feed, which has columns of these names",
-        help="rename those columns, or leave delta.enableChangeDataFeed off",
+        "the change data feed cannot be enabled, because the table has columns with reserved names:"
+        f" {', '.join(conflicts)}",
+        help="rename these columns first",
         condition="DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS",
     )

@@ -156,7 +156,7 @@ class RowRules:
             raise UnsupportedExpressionError(
                 "only Spark can write to this table, which has expressions that the embedded engine cannot evaluate: "
                 + "; ".join(f"{e.what} ({e.sql[:200]})" for e in needs_spark),
-                help="write it from Spark, or rewrite those expressions",
+                help="write from Spark, or change these expressions",
                 file=uri,
             )
         rules = {f.name: rule for f in schema.fields if (rule := length_rule(f)) is not None}
@@ -319,7 +319,7 @@ class RowPipeline:
         if missing:
             raise SchemaMismatchError(
                 f"a batch lacks the columns {', '.join(sorted(missing))}, which the schema of the rows has",
-                help=f"the batch has {', '.join(batch.schema.names)}",
+                help=f"the columns of the batch are {', '.join(batch.schema.names)}",
             )
         for name, value in self.rules.defaults.items():
             if name not in columns:
@@ -483,6 +483,6 @@ def refuse_foreign_calls(sql: str, what: str) -> None:
     match = _CALL.search(sql)
     if match is not None:
         raise ExpressionError(
-            f"the {what} calls {match[1].lower()}, which runs Java code; rules of a table must not",
-            help="drop the rule before you write, and write only if you trust the table's author",
+            f"the {what} calls {match[1].lower()}, which runs Java code: this is not allowed in the rules of a table",
+            help="drop the rule first; write to this table only if you trust its author",
         )

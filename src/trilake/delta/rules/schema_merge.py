@@ -1,7 +1,7 @@
 """Schema evolution: the table's schema after rows of another schema are written.
 
 ``mergeSchema`` adds columns, including nested ones, and widens types if the table allows it; ``overwriteSchema``
-replaces the table's schema by that of the rows.  All functions are pure.
+replaces the table's schema with that of the rows.  All functions are pure.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _merge(table: DataType, rows: DataType, rules: _Rules, path: str, problems: 
     flat = isinstance(table, PrimitiveType) and isinstance(rows, PrimitiveType)
     if (rules.converted and flat) or _fits(rows, table):
         return table
-    problems.append(f"column {path.rstrip('.')} is {rows}, the table has {table}")
+    problems.append(f"column {path.rstrip('.')} is {rows}, but the table has {table}")
     return table
 
 
@@ -178,7 +178,7 @@ def overwritten_metadata(
     if missing and partition_columns is None:
         raise SchemaMismatchError(
             f"the new schema lacks the partition columns {', '.join(missing)}. Table: {metadata.schema}. Rows: {rows}",
-            help="write those columns too, or name new partition columns with the write",
+            help="add those columns to the rows, or pass new partition columns",
             file=uri,
             condition="DELTA_PARTITION_COLUMN_NOT_FOUND",
         )

@@ -1,7 +1,7 @@
 """Schema enforcement: convert incoming rows to rows of the table.
 
 Columns match by name, ignoring case, in any order.  Conversions never lose values: narrower numbers become wider ones,
-and out-of-range values are refused.
+and out-of-range values are rejected.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MISSING = " must not be null and is missing"
 _WORDS = {
     "DELTA_METADATA_MISMATCH": "A schema mismatch detected when writing to the Delta table",
     "DELTA_MISSING_NOT_NULL_COLUMN_VALUE": "A schema mismatch detected when writing to the Delta table",
-    "DELTA_FAILED_TO_MERGE_FIELDS": "Failed to merge fields of the rows and of the Delta table",
+    "DELTA_FAILED_TO_MERGE_FIELDS": "Failed to merge fields of the rows with those of the Delta table",
 }
 _NUMBERS = {"byte", "short", "integer", "long", "float", "double"}
 
@@ -109,9 +109,9 @@ def _check_whole(source: DataType, target: DataType, path: str) -> None:
     if len(source.fields) < len(target.fields):
         lacking = [f.name for f in target.fields if source.find(f.name) is None]
         raise SchemaMismatchError(
-            f"the struct for column {path} has {len(source.fields)} fields ({', '.join(source.names)}), the column has"
-            f" {len(target.fields)} ({', '.join(target.names)})",
-            help=f"give {', '.join(lacking)}, as NULL where it has no value, or use schema evolution",
+            f"the struct for column {path} has {len(source.fields)} fields ({', '.join(source.names)}), but the"
+            f" column has {len(target.fields)} ({', '.join(target.names)})",
+            help=f"provide {', '.join(lacking)} (NULL if there is no value), or use schema evolution",
             column=path,
             condition="DELTA_INSERT_COLUMN_ARITY_MISMATCH",
         )
@@ -167,7 +167,7 @@ def _type_problems(source: DataType, target: DataType, path: str) -> list[str]:
         return [problem for name, a, b in inside for problem in _type_problems(a, b, f"{path}.{name}")]
     if isinstance(source, PrimitiveType) and isinstance(target, PrimitiveType) and _storable(source.name, target.name):
         return []
-    return [f"column {path} is {source}, the table has {target}"]
+    return [f"column {path} is {source}, but the table has {target}"]
 
 
 def _storable(source: str, target: str) -> bool:
@@ -265,8 +265,8 @@ def _wkb(array: pa.Array, target: DataType, path: str) -> pa.Array:
     first = pc.binary_slice(array, 0, 1) if binary else array
     if array.null_count < len(array) and not (binary and set(pc.unique(first).to_pylist()) <= {b"\0", b"\1", None}):
         raise SchemaMismatchError(
-            f"column {path} is {target}, and its values ({array.type}) are not WKB",
-            help="give each value as well-known binary (WKB), e.g. with shapely.to_wkb or DuckDB's ST_AsWKB",
+            f"column {path} is {target}, but its values ({array.type}) are not WKB",
+            help="write each value as well-known binary (WKB), e.g. with shapely.to_wkb or DuckDB's ST_AsWKB",
             column=path,
         )
     return array.cast(target.arrow)
@@ -288,7 +288,7 @@ def check_fields(source: pa.DataType, target: DataType, path: str, *, fill: bool
     if problem is not None:
         raise SchemaMismatchError(
             problem,
-            help="give each field of the column by its name, as NULL where it has no value; or use schema evolution",
+            help="provide every field of the column by name (NULL if there is no value), or use schema evolution",
             column=path,
         )
 

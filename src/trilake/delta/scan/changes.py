@@ -92,7 +92,7 @@ def plan_changes(
         oldest = log.commits(most=1)
         raise VersionNotFoundError(
             f"the log no longer has all commits of versions {start} to {end}",
-            help=f"the oldest commit is version {oldest[0][0] if oldest else 'none'}",
+            help=f"the oldest commit is version {oldest[0][0]}" if oldest else "the log has no commits",
             file=log.store.uri,
             version=start,
             condition="DELTA_VERSION_NOT_FOUND",
@@ -117,7 +117,7 @@ def _check_range(log: DeltaLog, start: int, end: int | None, latest: int) -> Non
         help = f"start at version {latest} or earlier"
     elif start < 0 or (end is not None and end < start):
         problem, help = (
-            f"versions {start} to {latest if end is None else end} are not a range",
+            f"versions {start} to {latest if end is None else end} are not a valid range",
             "pass 0 <= start <= end",
         )
     else:
@@ -129,8 +129,8 @@ def _check_enabled(log: DeltaLog, metadata: Mapping[int, Metadata], start: int, 
     for version, m in sorted(metadata.items()):
         if not is_on(m.configuration, _ENABLED):
             raise ChangeFeedError(
-                f"the change data feed was not recorded for versions {start} to {end}: it was disabled at"
-                f" version {version}",
+                f"the change data feed is not available for versions {start} to {end}: it was disabled at version"
+                f" {version}",
                 help=f"set the table property {_ENABLED}=true before the changes you want to read, or start later",
                 file=log.store.uri,
                 version=version,

@@ -2,7 +2,7 @@
 
 Protocol: *Checkpoint Format* (``stats_parsed``, ``partitionValues_parsed``), *Per-file Statistics*.  No JSON is parsed.
 A row group is judged like one large file: its bounds are the least ``minValues`` and the greatest ``maxValues``, if
-every file of the group has them.  In doubt the group, or the file, is kept:
+every file of the group has them.  When in doubt, the group or file is kept:
 
 * bounds of floating point columns, which exclude NaN in Parquet, are ignored for groups;
 * a null partition value may be an invalid string, which only reading the file reports;

@@ -88,8 +88,8 @@ def conform_array(array: pa.Array, source: pa.Field, target: DataType, resolver:
 def _mismatch(array: pa.Array, target: DataType, path: str, why: object = "") -> CorruptFileError:
     detail = f" ({why})" if why else ""
     return CorruptFileError(
-        f"the data file holds {array.type} where the table has {target}{detail}",
-        help="the file was not written for this table's schema",
+        f"the column is {array.type} in the data file, but {target} in the table{detail}",
+        help="the file does not match the table's schema: restore the file from a backup, or read an older version",
         column=path,
     )
 

@@ -43,8 +43,8 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
     batches = _batches(store, key, plan, threads)
     if batches is None:
         raise UnsupportedProtocolError(
-            f"the table's files are {plan.provider!r}",
-            help=f"readable are {', '.join(sorted({*OTHER_FORMATS, *plan.engine.written}))}",
+            f"data files of format {plan.provider!r} are not supported",
+            help=f"supported formats are {', '.join(sorted({*OTHER_FORMATS, *plan.engine.written}))}",
             file=plan.uri,
             version=plan.version,
         )
@@ -70,7 +70,7 @@ def _batches(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatch
     if format is not None:
         if plan.mode == "id" and not format.has_field_ids:
             raise UnsupportedProtocolError(
-                f"columns are mapped by id, and {format.name} files have no column ids",
+                f"column mapping by id is not supported for {format.name} files, which have no field ids",
                 file=plan.uri,
                 version=plan.version,
             )
@@ -109,7 +109,7 @@ def parquet_batches(
     counts = [file.metadata.row_group(g).num_rows for g in everything]
     starts = np.concatenate([[0], np.cumsum(counts)])
     if starts[-1] != file.metadata.num_rows:
-        raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, the file has {file.metadata.num_rows}")
+        raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, but the file has {file.metadata.num_rows}")
     if not indexes:
         for g in groups:
             yield int(starts[g]), no_columns(counts[g])
@@ -148,8 +148,8 @@ def refuse_two_of_one_name(requested: Sequence[str], schema: pa.Schema) -> None:
     twice = sorted({n for n, count in Counter(schema.names).items() if count > 1}.intersection(requested))
     if twice:
         raise CorruptFileError(
-            f"the data file has more than one column of the name {twice[0]!r}",
-            help="write the file again with one column of each name",
+            f"the data file has several columns named {twice[0]!r}",
+            help="rewrite the file with unique column names",
             column=twice[0],
         )
 

@@ -94,9 +94,9 @@ class GeneratedColumn:
         columns = None if self.expression is None else {self.name, *self.expression.columns}
         right = describe_row({"the expression": computed[at].as_py()})
         raise ConstraintViolatedError(
-            f"generated column {self.name} must be {self.sql}, but differs in a row with"
+            f"generated column {self.name} must be {self.sql}, but it differs in a row with"
             f" {describe_row(row, columns)}: {right}",
-            help="omit the column, and it is computed; nothing was committed",
+            help="leave out the column to have it computed; nothing was committed",
             constraint=f"{self.name} <=> {self.sql}",
             column=self.name,
             condition="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
@@ -138,7 +138,7 @@ def parse_generated(field: StructField, sql: str, schema: StructType, now: dt.da
     if depends:
         raise ExpressionError(
             f"the generated column {field.name} reads the generated column {', '.join(depends)}",
-            help="write the expression of that column instead of its name",
+            help="use the expression of that column instead of its name",
             column=field.name,
             condition="DELTA_INVALID_GENERATED_COLUMN_REFERENCES",
         )

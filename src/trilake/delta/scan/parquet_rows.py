@@ -146,7 +146,7 @@ def _batches(
         counts = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
         starts = np.concatenate([[0], np.cumsum(counts)])
         if starts[-1] != metadata.num_rows:
-            raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, the file has {metadata.num_rows}")
+            raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, but the file has {metadata.num_rows}")
         groups = (
             range(len(counts)) if positions is None else np.flatnonzero(np.diff(np.searchsorted(positions, starts)))
         )

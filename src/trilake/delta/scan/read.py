@@ -57,7 +57,7 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
     except InvalidArgumentError as e:
         raise CorruptLogError(
             f"the log names {path!r:.200}, which is not a valid path of a file: {e.message}",
-            help="restore the log from a copy, or read an older version",
+            help="restore the log from a backup, or read an older version",
             file=store.uri,
         ) from e
     return (store if root is None else open_sibling(store, root)), key

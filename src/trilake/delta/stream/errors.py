@@ -22,8 +22,8 @@ class StreamSchemaChangedError(StreamError):
 
     code = "STREAM_SCHEMA_CHANGED"
     default_help = (
-        "all rows before the change were delivered; start the query again, with its load() called again, on the same"
-        " checkpoint"
+        "restart the stream: call load() again and start the query with the same checkpoint; all rows before the"
+        " change were delivered"
     )
 
 
@@ -31,7 +31,7 @@ class StreamSchemaIncompatibleError(StreamError):
     """Files yet to be read do not fit the source's current columns."""
 
     code = "STREAM_SCHEMA_INCOMPATIBLE"
-    default_help = "start a query from scratch, with a new checkpoint"
+    default_help = "start a new query with a new checkpoint"
 
 
 class StreamRowsChangedError(StreamError):

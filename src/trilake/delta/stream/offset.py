@@ -66,20 +66,21 @@ class StreamOffset:
             offset = StreamOffset(str(data["reservoirId"]), version, index, snapshot is True, start)
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise StreamOffsetError(
-                f"the checkpoint's offset {str(data)[:200]} is not one of a Delta table",
+                f"the checkpoint's offset {str(data)[:200]} is not an offset of a Delta table",
                 help="use the checkpoint of a query that reads this table, or a new one",
                 condition="DELTA_INVALID_SOURCE_OFFSET_FORMAT",
             ) from e
         if source is None or not 1 <= source <= _NEWEST_SOURCE or version < 0:
             newer = source is not None and source > _NEWEST_SOURCE
             raise StreamOffsetError(
-                f"the checkpoint's offset has sourceVersion {source} and reservoirVersion {version}",
-                help=f"supported are offsets of source versions 1 to {_NEWEST_SOURCE}",
+                f"the checkpoint's offset has an unsupported version: sourceVersion {source}, reservoirVersion"
+                f" {version}",
+                help=f"supported source versions are 1 to {_NEWEST_SOURCE}; use a new checkpoint",
                 condition="DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION" if newer else "DELTA_INVALID_SOURCE_VERSION",
             )
         if index < 0:
             if index != BASE_INDEX and index not in _OTHER_BASES:
-                raise StreamOffsetError(f"the checkpoint's offset has the index {index}")
+                raise StreamOffsetError(f"the checkpoint's offset has the invalid index {index}")
             offset = replace(offset, index=BASE_INDEX)
         return offset
 

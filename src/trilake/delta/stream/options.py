@@ -85,7 +85,7 @@ class StreamOptions:
         """
         if "startingVersion" in values and "startingTimestamp" in values:
             raise InvalidArgumentError(
-                "options startingVersion and startingTimestamp exclude each other",
+                "options startingVersion and startingTimestamp cannot both be set",
                 help="pass one of them",
                 condition="DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET",
             )

@@ -70,7 +70,7 @@ class Reading:
         if self.columns is None:
             new = [f.name for f in other.schema.fields if self.metadata.schema.find(f.name) is None]
             if new:
-                return f"column {', '.join(new)} was added"
+                return f"column {new[0]} was added" if len(new) == 1 else f"columns {', '.join(new)} were added"
         return self._partitioning(other)
 
     def _unreadable(self, other: Metadata) -> str | None:
@@ -80,9 +80,9 @@ class Reading:
     def _partitioning(self, other: Metadata) -> str | None:
         if _physical(self.metadata) != _physical(other):
             before, after = self.metadata.partition_columns, other.partition_columns
-            return f"the table is partitioned by {list(before)} in one and by {list(after)} in the other"
+            return f"the table is partitioned by {list(before)} in one version and by {list(after)} in another"
         if self.metadata.provider.lower() != other.provider.lower():
-            return f"data files are {self.metadata.provider} in one and {other.provider} in the other"
+            return f"data files are {self.metadata.provider} in one version and {other.provider} in another"
         return None
 
 
@@ -104,7 +104,7 @@ def _fits_struct(old: Sequence[StructField], new: Sequence[StructField], *, wide
         by_this_name, same = by_name.get(f.name.lower()), by_physical.get(f.physical_name)
         if same is None:
             if by_this_name is not None:
-                return f"column {f.name} is not the same one"
+                return f"column {f.name} is a different column of the same name"
             continue  # the older files lack this column: it reads as null
         problem = _fits(same.type, f.type, widen=widen)
         if problem is not None:

@@ -7,7 +7,7 @@ the batch's number::
     plan --> files --> txn there already? done, without a commit
                    --> commit with txn --> Spark records the batch
                            |
-                       another process was faster: its conflict check refuses this commit, which counts as success
+                       another process was faster: the conflict check rejects this commit, which counts as success
 
 Vacuum removes the files of attempts that failed.
 """

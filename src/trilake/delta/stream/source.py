@@ -2,7 +2,7 @@
 
 The steps of a micro-batch::
 
-    start --> files of the initial snapshot, if it is still among them
+    start --> the initial snapshot's remaining files, if any
           --> commits after it, as units (:mod:`trilake.delta.stream.tail`)
           --> as many as the limit admits --> end      (latest)
     start, end --> the files between them --> tasks    (batch)
@@ -132,7 +132,7 @@ class DeltaStream:
             oldest = self.log.commits(most=1)
             raise VersionNotFoundError(
                 f"the stream cannot start at version {version}, whose commit was cleaned up",
-                help=f"the oldest commit is version {oldest[0][0] if oldest else 'none'}",
+                help=f"the oldest commit is version {oldest[0][0]}" if oldest else "the log has no commits",
                 file=self.uri,
                 version=version,
                 condition="DELTA_VERSION_NOT_FOUND",
@@ -332,9 +332,9 @@ class DeltaStream:
                 adds = self.log.snapshot(version).adds
             except VersionNotFoundError as e:
                 raise StreamDataLossError(
-                    f"the stream has not read all rows of version {version} yet, and the log no longer says which"
-                    " those are",
-                    help="start a query from scratch with a new checkpoint, and keep the log longer"
+                    f"the stream has not read all rows of version {version} yet, but that version can no longer be"
+                    " reconstructed from the log",
+                    help="start a new query with a new checkpoint, and keep the log longer"
                     " (delta.logRetentionDuration)",
                     file=self.uri,
                     version=version,
@@ -389,14 +389,14 @@ class DeltaStream:
     def _lost(self, version: int, what: str) -> None:
         """Handle lost commits.  Raises ``StreamDataLossError`` unless the stream may continue without them."""
         error = StreamDataLossError(
-            f"the stream continues at version {version}, which the log no longer has: {what}",
+            f"the stream must continue at version {version}, which is no longer in the log: {what}",
             file=self.uri,
             version=version,
             condition="DELTA_MISSING_FILES_UNEXPECTED_VERSION",
         )
         if self.options.fail_on_data_loss:
             raise error
-        _log.warning("rows are missed, as failOnDataLoss=false allows: %s", error)
+        _log.warning("rows were missed; the stream continues because failOnDataLoss=false: %s", error)
 
     def _has_commit(self, version: int) -> bool:
         try:
@@ -410,8 +410,9 @@ class DeltaStream:
     def _check_id(self, offset: StreamOffset) -> None:
         if offset.reservoir_id != self.table_id:
             raise StreamOffsetError(
-                f"the checkpoint is of a table with the id {offset.reservoir_id}, this one's id is {self.table_id}",
-                help="the table was recreated, or the checkpoint belongs to another one: use a new checkpoint",
+                f"the checkpoint belongs to the table with id {offset.reservoir_id}, but this table has id"
+                f" {self.table_id}",
+                help="the table was recreated, or the checkpoint belongs to another table: use a new checkpoint",
                 file=self.uri,
                 condition="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
             )
@@ -419,7 +420,7 @@ class DeltaStream:
     def _same_table(self, head: Head) -> None:
         if head.metadata.id != self.table_id:
             raise StreamSchemaChangedError(
-                "the table was replaced by another one since the stream was declared",
+                "the table was replaced by another table after load()",
                 help="call load() again",
                 file=self.uri,
                 version=head.version,
@@ -446,8 +447,8 @@ class DeltaStream:
         self._same_table(head)
         if version > head.version:
             raise StreamOffsetError(
-                f"the checkpoint has read version {version} of the table, whose newest version is {head.version}",
-                help="the table was recreated or restored from a copy: use a new checkpoint",
+                f"the checkpoint is at version {version}, but the newest version of the table is {head.version}",
+                help="the table was recreated or restored from a backup: use a new checkpoint",
                 file=self.uri,
                 version=version,
             )

@@ -153,8 +153,8 @@ def excluded_paths(paths: pa.ChunkedArray, exclude: str) -> pa.ChunkedArray:
         return pc.match_substring_regex(paths, exclude)
     except pa.ArrowInvalid as e:
         raise InvalidArgumentError(
-            f"option excludeRegex is {exclude!r}: {e}",
-            help="write a regular expression without look-around and back references",
+            f"option excludeRegex is not a valid regular expression: {exclude!r}: {e}",
+            help="use a regular expression without look-around and back references",
             condition="DELTA_REGEX_OPT_SYNTAX_ERROR",
         ) from e
 
@@ -243,9 +243,9 @@ def _rows_changed(
         (
             version,
             StreamRowsChangedError(
-                f"{what} in the source (for example in {example}), but a stream of new rows cannot show that",
-                help=f"{name}, ignoreChanges=true delivers replaced files again whole, readChangeFeed=true says what"
-                " changed; restart with one of these options, or from scratch with a new checkpoint",
+                f"{what} in the source (for example in {example}), but this stream only delivers new rows",
+                help=f"{name}, ignoreChanges=true delivers all rows of rewritten files again, readChangeFeed=true"
+                " delivers the changes; restart with one of these options, or start with a new checkpoint",
                 file=uri,
                 version=version,
                 condition=condition,

@@ -28,7 +28,7 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
             yield Finding(
                 failure.code,
                 failure.message,
-                "rewrite it (trilake.repair), or restore it from a copy if its commits are missing",
+                "rewrite it (trilake.repair), or restore it from a backup if its commits are missing",
                 file=str(e.context.get("file") or files[0].key).removeprefix(f"{table.store.uri}/"),
                 version=version,
                 repair=REWRITE,
@@ -70,8 +70,8 @@ def complete(table: DeltaContext) -> Generator[Finding, None, int]:
         if len(parts) != total:
             yield Finding(
                 "delta.checkpoint-incomplete",
-                f"the checkpoint has {len(parts):,} of its {total:,} parts; readers pass it over",
-                "no action is needed: log cleanup deletes it; its writer died or is still running",
+                f"the checkpoint has {len(parts):,} of its {total:,} parts; readers ignore it",
+                "no action is needed: its writer died or is still running, and log cleanup deletes it",
                 severity="warning",
                 file=f"{LOG}/{version:020d}.checkpoint.*.{total:010d}.parquet",
                 version=version,
@@ -89,7 +89,7 @@ def hint(table: DeltaContext) -> Generator[Finding, None, int]:
     wrong: list[str] = []
     version = None
     if hint_content is None:
-        wrong.append("it is not JSON object with a version, or its checksum is wrong")
+        wrong.append("it is not a JSON object with a version, or its checksum is wrong")
     else:
         version = hint_content.version
         files = dict(table.everything.checkpoints).get(version)

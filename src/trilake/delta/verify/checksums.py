@@ -20,7 +20,7 @@ from trilake.table.findings import Finding
 
 #: The repair step that removes a checksum file.
 DROP = "delta.drop-checksum"
-_HELP = "remove the file: no reader needs it (trilake.repair)"
+_HELP = "delete the file: no reader needs it (trilake.repair)"
 _TOTALS = ("numFiles", "tableSizeBytes", "numDeletionVectorsOpt", "numDeletedRecordsOpt")
 
 

@@ -13,7 +13,7 @@ from trilake.table.findings import Finding, unreadable
 
 #: The repair step that removes a compaction file.
 DROP = "delta.drop-compaction"
-_HELP = "remove the file, as its commits have the same actions (trilake.repair)"
+_HELP = "delete the file (trilake.repair): its commits have all actions"
 
 
 def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:

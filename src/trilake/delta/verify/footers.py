@@ -26,7 +26,8 @@ DROP_MISSING, DROP_DAMAGED = "delta.drop-missing-files", "delta.drop-damaged-fil
 RECOMPUTE = "delta.recompute-statistics"
 #: Help for a damaged file.
 DAMAGED_HELP = (
-    "restore the file from a copy; or remove it from the table, which loses its rows (trilake.repair with accept_loss)"
+    "restore the file from a backup; or remove the file from the table, which loses its rows (trilake.repair with"
+    " accept_loss)"
 )
 
 
@@ -87,7 +88,7 @@ def present(table: DeltaContext) -> Generator[Finding, None, int]:
         yield Finding(
             "delta.file-missing",
             "a data file of the version is missing, so its rows cannot be read",
-            "restore the file from a copy; or remove it from the table, which loses its rows"
+            "restore the file from a backup; or remove the file from the table, which loses its rows"
             " (trilake.repair with accept_loss)",
             file=path,
             version=table.version,
@@ -112,8 +113,8 @@ def sized(table: DeltaContext) -> Generator[Finding, None, int]:
     for path, stated_size, size, is_damaged in rows:
         yield Finding(
             "delta.file-size",
-            f"the file has {size:,} bytes, the log says {stated_size:,}: it was cut off or replaced",
-            DAMAGED_HELP if is_damaged else "restore the file from a copy",
+            f"the file has {size:,} bytes, but the log says {stated_size:,}: the file was truncated or replaced",
+            DAMAGED_HELP if is_damaged else "restore the file from a backup",
             file=path,
             version=table.version,
             repair=DROP_DAMAGED if is_damaged else None,
@@ -129,7 +130,7 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
         yield Finding(
             failure.code,
             failure.message,
-            DAMAGED_HELP if stored.damaged else "restore the file from a copy",
+            DAMAGED_HELP if stored.damaged else "restore the file from a backup",
             file=table.adds["file"][number].as_py(),
             version=table.version,
             repair=DROP_DAMAGED if stored.damaged else None,
@@ -148,8 +149,8 @@ def counted(table: DeltaContext) -> Generator[Finding, None, int]:
     for number in wrong.tolist():
         yield Finding(
             "delta.statistics-num-records",
-            f"the statistics state {counts[number].as_py():,} rows, the file has {true[number].as_py():,}",
-            "recompute the statistics (trilake.repair), which counts and data skipping use",
+            f"the statistics state {counts[number].as_py():,} rows, but the file has {true[number].as_py():,}",
+            "recompute the statistics (trilake.repair): counts and data skipping use them",
             file=table.adds["file"][number].as_py(),
             version=table.version,
             repair=RECOMPUTE,

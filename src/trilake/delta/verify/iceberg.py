@@ -12,8 +12,8 @@ from trilake.delta.verify.context import DeltaContext
 from trilake.errors import MissingDependencyError, TrilakeError
 from trilake.table.findings import Finding, NotCheckedError
 
-_SYNC = "bring it up to date (trilake.sync_iceberg); a warning of trilake's log says why a commit could not"
-_REBUILD = "write it again from the log (trilake.sync_iceberg with rebuild=True)"
+_SYNC = "update it with trilake.sync_iceberg; the log messages of trilake say why a commit failed to update it"
+_REBUILD = "rewrite it from the log (trilake.sync_iceberg with rebuild=True)"
 
 
 def current(table: DeltaContext) -> Generator[Finding, None, int]:
@@ -24,14 +24,14 @@ def current(table: DeltaContext) -> Generator[Finding, None, int]:
     newest = newest_metadata(table.store)
     message, help = "", _SYNC
     if not newest.number:
-        message = "the table has no Iceberg metadata, which its properties enable"
+        message = "the table has no Iceberg metadata, although its properties enable it"
     elif not newest.content:
         message, help = "the newest Iceberg metadata is not a JSON object", _REBUILD
     elif not newest.is_of(metadata.id, metadata_location(table.store)):
-        message = f"the newest Iceberg metadata is of another table, or of {newest.content.get('location')}"
+        message = f"the newest Iceberg metadata belongs to another table, or to {newest.content.get('location')}"
     elif newest.version < table.version:
         converted = f"of version {newest.version}" if newest.version >= 0 else "of no version of the table"
-        message = f"the newest Iceberg metadata is {converted}, while the table has version {table.version}"
+        message = f"the newest Iceberg metadata is {converted}, but the table has version {table.version}"
     if message:
         file = metadata_key(newest.number) if newest.number else None
         yield Finding("delta.iceberg-behind", message, severity="warning", help=help, file=file, version=table.version)
@@ -64,10 +64,10 @@ def same_files(table: DeltaContext) -> Generator[Finding, None, int]:
             yield _differs(table, "the Iceberg snapshot lacks the file", file)
         elif iceberg_file != rows:
             yield _differs(
-                table, f"the Iceberg snapshot says that the file has {iceberg_file} rows, the log {rows}", file
+                table, f"the Iceberg snapshot says that the file has {iceberg_file} rows, but the log says {rows}", file
             )
     for file in there:
-        yield _differs(table, "the Iceberg snapshot has a file that the version lacks", file)
+        yield _differs(table, "the Iceberg snapshot has a file that is not in the version", file)
     return table.file_count
 
 

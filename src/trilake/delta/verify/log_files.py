@@ -30,11 +30,11 @@ def no_gap(table: DeltaContext) -> Generator[Finding, None, int]:
             + (
                 ""
                 if readable is None
-                else f"; versions {readable} to {table.version} can be read, from the checkpoint of version {readable},"
-                f" versions {before + 1} to {readable - 1} cannot"
+                else f"; versions {readable} to {table.version} can be read from the checkpoint of version"
+                f" {readable}, but versions {before + 1} to {readable - 1} cannot be read"
             ),
-            "restore the missing commit files from a copy"
-            + ("" if readable is None else "; without them the newest version is whole, and its log is not"),
+            "restore the missing commit files from a backup"
+            + ("" if readable is None else "; the newest version can be read without them"),
             severity="error" if readable is None else "warning",
             file=commit_key(before + 1),
             version=before + 1,
@@ -98,6 +98,6 @@ def version_readable(table: DeltaContext) -> Generator[Finding, None, int]:
 
 def _torn_help(torn: Sequence[int]) -> str:
     return (
-        f"restore the file from a copy; version {torn[0] - 1} can be read; or drop newer versions"
-        " (trilake.repair with accept_loss)"
+        f"restore the file from a backup; version {torn[0] - 1} can be read; or drop newer versions (trilake.repair"
+        " with accept_loss)"
     )

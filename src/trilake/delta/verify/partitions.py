@@ -16,7 +16,7 @@ from trilake.delta.verify.context import DeltaContext
 from trilake.errors import CorruptLogError
 from trilake.table.findings import Finding
 
-_HELP = "remove the files from the table, and write their rows again with the right values"
+_HELP = "remove the files from the table, and write their rows again with correct values"
 
 
 def _fields(table: DeltaContext) -> list[StructField]:
@@ -92,8 +92,8 @@ def paths(table: DeltaContext) -> Generator[Finding, None, int]:
             for path in files.filter(hit).to_pylist():
                 yield Finding(
                     "delta.partition-path-differs",
-                    f"the file's folder says {f.name}={pair['folder']:.100}, the log says {pair['value']!r:.100}",
-                    "readers use the value in the log; check the rows to see which is right",
+                    f"the file's folder says {f.name}={pair['folder']:.100}, but the log says {pair['value']!r:.100}",
+                    "readers use the value in the log; check the rows to see which value is correct",
                     severity="warning",
                     file=path,
                     version=table.version,

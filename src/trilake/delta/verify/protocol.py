@@ -24,7 +24,7 @@ def lists_features(table: DeltaContext) -> Generator[Finding, None, int]:
     """The protocol has every feature that the table uses, and lists reader features for readers."""
     snapshot = table.snapshot
     protocol, state = snapshot.protocol, snapshot.state
-    reasons = dict.fromkeys(required(snapshot.metadata), "its metadata asks for it")
+    reasons = dict.fromkeys(required(snapshot.metadata), "its metadata requires it")
     if state.adds["deletionVector"].null_count < state.adds.num_rows:
         reasons["deletionVectors"] = "files have deletion vectors"
     if state.adds["baseRowId"].null_count < state.adds.num_rows:
@@ -33,18 +33,18 @@ def lists_features(table: DeltaContext) -> Generator[Finding, None, int]:
         reasons["domainMetadata"] = "it has metadata domains"
     newest = snapshot.segment.checkpoint_files
     if newest and may_name_sidecars(newest[0].key) and len(newest[0].key.split(".")) > 3:
-        reasons["v2Checkpoint"] = "its newest checkpoint is of version 2"
+        reasons["v2Checkpoint"] = "its newest checkpoint is a v2 checkpoint"
     for name, why in reasons.items():
         if not has_feature(protocol, name):
-            yield _lacking(table, f"the protocol does not have the feature {name}, and {why}", name)
+            yield _lacking(table, f"the protocol does not have the feature {name}, but {why}", name)
     feature_names = set(protocol.writer_features or ())
     for name in sorted(feature_names):
         row = REGISTRY.get(name)
         of_readers = row is not None and row.reader == 3 and protocol.min_reader_version >= 3
         if of_readers and name not in set(protocol.reader_features or ()):
-            yield _lacking(table, f"the feature {name} is listed for writers and not for readers", name)
+            yield _lacking(table, f"the feature {name} is listed for writers, but not for readers", name)
     for name in sorted(set(protocol.reader_features or ()) - feature_names):
-        yield _lacking(table, f"the feature {name} is listed for readers and not for writers", name)
+        yield _lacking(table, f"the feature {name} is listed for readers, but not for writers", name)
     return max(1, len(reasons))
 
 
@@ -79,7 +79,7 @@ def column_mapping(table: DeltaContext) -> Generator[Finding, None, int]:
     string = metadata.configuration.get(MAX_COLUMN_ID, "")
     top = max(ids, default=0)
     if not re.fullmatch("[0-9]{1,18}", string) or int(string) < top:
-        yield _mapping(table, f"{MAX_COLUMN_ID} is {string or 'not set'}, and a column has the id {top}", None)
+        yield _mapping(table, f"{MAX_COLUMN_ID} is {string or 'not set'}, but a column has the id {top}", None)
     return len(fields)
 
 
@@ -91,7 +91,7 @@ def _mapping(table: DeltaContext, message: str, column: str | None) -> Finding:
     return Finding(
         "delta.column-mapping-wrong",
         message,
-        "restore the version before, or copy the rows into a new table: which file column is meant is in doubt",
+        "restore an older version, or copy the rows into a new table: columns of files cannot be mapped reliably",
         version=table.version,
         column=column,
     )
@@ -117,12 +117,12 @@ def in_commit_times(table: DeltaContext) -> Generator[Finding, None, int]:
         if not isinstance(time, int):
             wrong = "the commit has no inCommitTimestamp"
         elif before is not None and time <= before:
-            wrong = f"the commit's inCommitTimestamp {time} is not after {before} of the commit before it"
+            wrong = f"the commit's inCommitTimestamp {time} is not after {before}, that of the commit before it"
         if wrong is not None:
             yield Finding(
                 "delta.in-commit-timestamp-wrong",
                 wrong,
-                "open the table by version, not by time; restore the commit from a copy",
+                "open the table by version, not by time; restore the commit from a backup",
                 file=table.listing.commits[version].key,
                 version=version,
             )
@@ -138,8 +138,8 @@ def once(table: DeltaContext) -> Generator[Finding, None, int]:
     for path in twice:
         yield Finding(
             "delta.file-twice",
-            "a data file is in the version more than once, so its rows would be duplicated",
-            "restore the log from a copy, or an older version of the table",
+            "the version lists a data file more than once, so its rows would be duplicated",
+            "restore the log from a backup, or an older version of the table",
             file=path.as_py(),
             version=table.version,
         )

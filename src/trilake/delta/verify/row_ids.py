@@ -14,7 +14,7 @@ from trilake.delta.verify.context import DeltaContext
 from trilake.errors import TrilakeError
 from trilake.table.findings import Finding
 
-_MARK_HELP = "correct it before writing rows: ids would be assigned twice"
+_MARK_HELP = "correct it before writing rows; otherwise ids would be assigned twice"
 
 
 def present(table: DeltaContext) -> Generator[Finding, None, int]:
@@ -24,14 +24,14 @@ def present(table: DeltaContext) -> Generator[Finding, None, int]:
         return 0
     lacking = pc.or_(pc.is_null(adds["baseRowId"]), pc.is_null(adds["defaultRowCommitVersion"]))
     for path in adds["file"].filter(lacking).to_pylist():
-        yield _finding(table, "row-ids-missing", "the file has no row ids", "write its rows again (OPTIMIZE)", path)
+        yield _finding(table, "row-ids-missing", "the file has no row ids", "rewrite the file (OPTIMIZE)", path)
     ahead = adds.filter(pc.greater(pc.fill_null(adds["defaultRowCommitVersion"], 0), table.version))
     for path in ahead["file"].to_pylist():
         yield _finding(
             table,
             "row-ids-missing",
             "the file's rows have a future version",
-            "write its rows again (OPTIMIZE)",
+            "rewrite the file (OPTIMIZE)",
             path,
         )
     return table.file_count
@@ -54,8 +54,8 @@ def unique(table: DeltaContext) -> Generator[Finding, None, int]:
         yield _finding(
             table,
             "row-ids-overlap",
-            f"the file's row ids from {int(first[number])} on belong to another file already",
-            "write its rows again (OPTIMIZE)",
+            f"the file's row ids from {int(first[number])} on already belong to another file",
+            "rewrite the file (OPTIMIZE)",
             with_ids["file"][number].as_py(),
         )
     return int(with_ids.num_rows)
@@ -78,7 +78,7 @@ def mark_ahead(table: DeltaContext) -> Generator[Finding, None, int]:
         yield _finding(
             table,
             "row-id-mark-behind",
-            f"the high-water mark of row ids is {mark}, a row has the id {top}",
+            f"the high-water mark of row ids is {mark}, but a row has the id {top}",
             _MARK_HELP,
             None,
         )
@@ -109,8 +109,9 @@ def _behind(
         return  # nothing was ever generated: all values were given
     yield Finding(
         "delta.identity-mark-behind",
-        f"the high-water mark of identity column {name!r} is {mark}, a row has {reached}",
-        "ALTER TABLE ... ALTER COLUMN ... SYNC IDENTITY, before rows are written: values would be given a second time",
+        f"the high-water mark of identity column {name!r} is {mark}, but a row has the value {reached}",
+        "run ALTER TABLE ... ALTER COLUMN ... SYNC IDENTITY before writing rows; otherwise values would be"
+        " generated twice",
         severity="warning" if explicit else "error",
         version=table.version,
         column=name,

@@ -223,7 +223,7 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
         yield Finding(
             failure.code,
             failure.message,
-            DAMAGED_HELP if damaged else failure.help or "restore the file from a copy",
+            DAMAGED_HELP if damaged else failure.help or "restore the file from a backup",
             file=table.adds["file"][number].as_py(),
             version=table.version,
             column=failure.column,

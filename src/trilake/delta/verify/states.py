@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.text import plural
 from trilake.delta.log.snapshot import State, decoded_paths, vector_ids
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
@@ -36,7 +37,7 @@ def differences(stated: State, true: State, query: Query, *, whole: bool) -> lis
     out = _files(stated.adds, true.adds, true.metadata, query)
     if whole:
         lost = _others(stated.removes, true.removes)
-        out += [f"{len(lost)} tombstones without a commit, such as {_some(lost)}"] if len(lost) else []
+        out += [f"tombstones that no commit has ({len(lost)}), such as {_some(lost)}"] if len(lost) else []
     else:
         out += _keys(stated.removes, true.removes, "tombstones")
     if _protocol(stated) != _protocol(true):
@@ -66,7 +67,7 @@ def _named(
         for k in stated_values.keys() | true_values.keys()
         if stated_values.get(k) != true_values.get(k) or (k in stated_values) != (k in true_values)
     )
-    return [f"other {what}: {', '.join(wrong[:_SHOWN])}"] if wrong else []
+    return [f"different {what}: {', '.join(wrong[:_SHOWN])}"] if wrong else []
 
 
 def _others(a: pa.Table, b: pa.Table) -> pa.ChunkedArray:
@@ -89,7 +90,7 @@ def _keys(stated: pa.Table, true: pa.Table, what: str) -> list[str]:
 def _files(stated: pa.Table, true: pa.Table, metadata: Metadata | None, query: Query) -> list[str]:
     out = _keys(stated, true, "files")
     if stated.num_rows != len(pc.unique(action_keys(stated))):
-        out.append("it has files twice")
+        out.append("it lists files twice")
     # Both states of the same files, row by row.
     at = pc.index_in(action_keys(stated), pc.unique(action_keys(true)))
     both = pc.is_valid(at)
@@ -110,7 +111,7 @@ def _unequal(a: pa.ChunkedArray, b: pa.ChunkedArray, name: str) -> list[str]:
     same = pc.fill_null(pc.equal(a, b), False)
     same = pc.or_(same, pc.and_(pc.is_null(a), pc.is_null(b)))
     wrong = len(same) - int(pc.sum(same).as_py() or 0)
-    return [f"another {name} of {wrong:,} files"] if wrong else []
+    return [f"{name} differs in {plural(wrong, 'file')}"] if wrong else []
 
 
 def _other_partitions(stated: pa.Table, true: pa.Table, metadata: Metadata) -> list[str]:
@@ -121,4 +122,4 @@ def _other_partitions(stated: pa.Table, true: pa.Table, metadata: Metadata) -> l
     except CorruptLogError:
         return []  # another check reports it
     wrong = int((codes[: stated.num_rows] != codes[stated.num_rows :]).sum())
-    return [f"another partitionValues of {wrong:,} files"] if wrong else []
+    return [f"partitionValues differ in {plural(wrong, 'file')}"] if wrong else []

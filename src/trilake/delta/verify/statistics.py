@@ -18,7 +18,7 @@ from trilake.expr import ColumnStats
 from trilake.table.findings import Finding
 
 Mask = npt.NDArray[np.bool_]
-_HELP = "let the statistics be computed again (trilake.repair): a filter may skip the file though it has matching rows"
+_HELP = "recompute the statistics (trilake.repair): a filter may skip the file although it has matching rows"
 
 
 def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
@@ -32,7 +32,7 @@ def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
         t=pa.table({"s": stats}),
     )["ok"]
     for path in adds["file"].filter(pc.and_(json_strings, pc.invert(valid))).to_pylist():
-        yield _finding(table, "statistics-malformed", "the statistics are not JSON object", path, None)
+        yield _finding(table, "statistics-malformed", "the statistics are not a JSON object", path, None)
     counts = record_counts(adds, table.engine.query)
     vectors = pc.is_valid(pc.struct_field(adds["deletionVector"], "storageType"))
     unknown = pc.and_(pc.is_null(counts), vectors)
@@ -40,7 +40,7 @@ def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
         yield _finding(
             table,
             "statistics-malformed",
-            "the file has a deletion vector, and statistics without numRecords",
+            "the file has a deletion vector, but its statistics have no numRecords",
             path,
             None,
         )
@@ -84,7 +84,7 @@ def bounds(table: DeltaContext) -> Generator[Finding, None, int]:
                 yield _finding(
                     table,
                     "statistics-bounds",
-                    f"the {side} value is {true!r:.100}, the statistics state {bound_value!r:.100}",
+                    f"the {side} value is {true!r:.100}, but the statistics state {bound_value!r:.100}",
                     adds["file"][number].as_py(),
                     ".".join(path),
                 )
@@ -118,7 +118,7 @@ def nulls(table: DeltaContext) -> Generator[Finding, None, int]:
             yield _finding(
                 table,
                 "statistics-nulls",
-                f"{actual[number].as_py():,} values are null, the statistics state {null_counts[number].as_py():,}",
+                f"{actual[number].as_py():,} values are null, but the statistics state {null_counts[number].as_py():,}",
                 adds["file"][number].as_py(),
                 ".".join(path),
             )

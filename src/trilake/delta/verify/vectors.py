@@ -17,7 +17,10 @@ from trilake.errors import TrilakeError
 from trilake.storage.base import Store
 from trilake.table.findings import Finding, unreadable
 
-_HELP = "restore the vector's file, or a version of the table without it: reading on would lose or revive rows"
+_HELP = (
+    "restore the file of the deletion vector, or a version of the table without it: otherwise reads would miss rows"
+    " or return deleted ones"
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def counted(table: DeltaContext) -> Generator[Finding, None, int]:
         if vector.error is None and vector.count != vector.stated:
             yield Finding(
                 "delta.deletion-vector-cardinality",
-                f"the deletion vector deletes {vector.count:,} rows, the log says {vector.stated:,}",
+                f"the deletion vector deletes {vector.count:,} rows, but the log says {vector.stated:,}",
                 _HELP,
                 file=vector.file,
                 version=table.version,

@@ -82,6 +82,10 @@ def test_columns_without_statistics_are_refused(tmp_path: Path) -> None:
     trilake.write(_rows(), tmp_path, partition_by="p", properties={"delta.dataSkippingStatsColumns": "n"})
     snapshot = _table(tmp_path).snapshot
     check_columns(snapshot, [("N",), ("p",)])
-    for path, said in ((("s", "x"), "keeps no statistics"), (("s",), "keeps no"), (("nope",), "no column nope")):
+    for path, said in (
+        (("s", "x"), "no statistics are collected"),
+        (("s",), "keeps no"),
+        (("nope",), "no column nope"),
+    ):
         with pytest.raises(InvalidArgumentError, match=said):
             check_columns(snapshot, [path])

@@ -57,7 +57,7 @@ def test_a_list_that_is_not_whole_is_an_error() -> None:
         convert_to_delta(store, standard_engine())
     for text in (b"v2\n", b"v1\n{", b'v1\n["a"]', b'v1\n{"size":1}'):
         store.put("_spark_metadata/1", text)
-        with pytest.raises(CorruptFileError, match="list of files of a streaming sink"):
+        with pytest.raises(CorruptFileError, match="file list of the streaming sink"):
             convert_to_delta(store, standard_engine())
 
 

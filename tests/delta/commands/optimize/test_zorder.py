@@ -288,7 +288,7 @@ def test_nested_columns_and_columns_with_odd_names() -> None:
         (["P"], "P is a partition column"),
         (["x", "nope"], "Z-Ordering column nope does not exist in data schema"),
         (["x.y"], "Z-Ordering column x.y does not exist in data schema"),
-        (["list"], "Z-Ordering column list has no order"),
+        (["list"], "Z-Ordering column list cannot be sorted"),
         (["x", "X"], "given twice"),
         (["x", "late"], r"Z-Ordering on \[late\] would be ineffective"),
     ],

@@ -65,7 +65,7 @@ def test_a_rewrite() -> None:
     assert found["domainMetadata"] == [{"domain": "my.domain", "configuration": "{}", "removed": False}]
     assert Transaction(store).read_transaction("app") == 3
     assert Transaction(store).read_transaction("other") is None
-    with pytest.raises(InvalidArgumentError, match="committed already"):
+    with pytest.raises(InvalidArgumentError, match="already been committed"):
         tx.commit("AGAIN")
 
 
@@ -157,10 +157,10 @@ def test_files_are_added_as_they_were_read() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("path", 1, "path of an add action is a int"),
-        ("size", "1", "size of an add action is a str"),
-        ("modificationTime", 1.5, "modificationTime of an add action is a float"),
-        ("dataChange", 1, "dataChange of an add action is a int"),
+        ("path", 1, "path of an add action must be str, got int"),
+        ("size", "1", "size of an add action must be int, got str"),
+        ("modificationTime", 1.5, "modificationTime of an add action must be int, got float"),
+        ("dataChange", 1, "dataChange of an add action must be bool, got int"),
         ("partitionValues", {}, "partitionValues of x are {}"),
         ("partitionValues", {"p": "x", "q": "y"}, "partition column: p"),
         ("partitionValues", {"p": 1}, "give a string or None"),

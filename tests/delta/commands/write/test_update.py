@@ -177,7 +177,7 @@ def test_values_are_stored_as_the_column_s_type(tmp_path: Path, column: str, val
         ({"nope": "1"}, SchemaMismatchError, "no column nope"),
         ({"o.nope": "1"}, SchemaMismatchError, "nope"),
         ({"o": "1"}, ExpressionError, None),
-        ({"l.element": "1"}, InvalidArgumentError, "array or a map"),
+        ({"l.element": "1"}, InvalidArgumentError, "array or map"),
         ({"o": "NULL", "o.a": "1"}, InvalidArgumentError, "conflict from these SET columns"),
         ({"b": "1", "B": "2"}, InvalidArgumentError, "conflict from these SET columns"),
         ({"b": "rand()"}, ExpressionError, "not deterministic"),

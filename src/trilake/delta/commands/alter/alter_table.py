@@ -1,4 +1,4 @@
-"""``Alter``: changes to a table's columns, properties, constraints and protocol, each one commit."""
+"""``Alter``: change a table's columns, properties, constraints and protocol, one commit per change."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Alter(FeatureDrops):
     log: the table's log.
     runtime: clock, ids and waiting.
     run: runs the rewriting of files that use a dropped feature.
-    find_violation: evaluates conditions that DuckDB cannot, for example with Spark; without it they are refused.
+    find_violation: evaluates conditions that DuckDB cannot, for example with Spark; without it they are rejected.
     zoned: whether that session's time zone differs from UTC: it then evaluates all that may depend on the time zone.
-    judge_default: refuses invalid column defaults that only Spark can parse.
+    judge_default: rejects invalid column defaults that only Spark can parse.
     commits_always: whether a change without effect is committed, too, as in delta-spark's SQL.
     defaults_by_feature: whether a default requires that the table already has the feature ``allowColumnDefaults``.
 
@@ -145,7 +145,11 @@ class Alter(FeatureDrops):
         """
         new_fields = new_columns(columns)
         if any(c.parent for c in new_fields):
-            raise InvalidArgumentError("columns are replaced as a whole", help="give the type of the whole column")
+            raise InvalidArgumentError(
+                "only whole columns can be replaced, got the nested column"
+                f" {next(c.field.name for c in new_fields if c.parent)!r}",
+                help="give the type of the whole column",
+            )
         fields = [c.field for c in new_fields]
 
         def change(h: Head) -> MetadataChange:
@@ -173,7 +177,7 @@ class Alter(FeatureDrops):
         """
         position = _position(first, after)
         if position is None:
-            raise InvalidArgumentError("say first=True, or after which column")
+            raise InvalidArgumentError("the new position is missing", help="pass first=True, or after='column'")
         return self.change_columns(ColumnChange(path, position=position))
 
     def change_columns(self, *changes: ColumnChange) -> int:

@@ -1,10 +1,10 @@
-"""Dropping table features: what must be gone before a table can do without a feature.
+"""Drop a table feature: which traces of it must be removed first.
 
 Protocol: *Table Features*.  A writer feature can be dropped as soon as nothing in the newest version uses it.  A reader
 feature must also be gone from the readable history, since readers without it would replay those commits wrongly::
 
-    disable it (properties) --> traces in the newest version? rewrite those files, or refuse and say what to do
-      --> traces in older versions? refuse until they are cleaned up --> protocol without the feature
+    disable it (properties) --> traces in the newest version? rewrite those files, or raise and say what to do
+      --> traces in older versions? raise until they are cleaned up --> protocol without the feature
 
 Each feature's :class:`~trilake.delta.protocol.feature.FeatureRemoval` says how to disable it, what its traces are, and
 which files to rewrite.
@@ -93,7 +93,7 @@ def removable(protocol: Protocol, name: str, *, truncate_history: bool = False) 
     if row.name not in there:
         raise InvalidArgumentError(
             f"the table does not have the feature {row.name}",
-            help=f"it has {', '.join(sorted(there)) or 'none'}",
+            help=f"the table's features are {', '.join(sorted(there)) or 'none'}",
             condition="DELTA_FEATURE_DROP_FEATURE_NOT_PRESENT",
         )
     if row.removal is None:
@@ -104,13 +104,14 @@ def removable(protocol: Protocol, name: str, *, truncate_history: bool = False) 
         )
     if truncate_history and not row.of_readers:
         raise InvalidArgumentError(
-            f"the feature {row.name} is dropped without truncating the history: readers need not know it",
-            help="leave truncate_history (TRUNCATE HISTORY) out",
+            f"TRUNCATE HISTORY is not supported for {row.name}: it is not a reader feature, so older versions stay"
+            " readable",
+            help="leave out TRUNCATE HISTORY (truncate_history)",
             condition="DELTA_FEATURE_DROP_HISTORY_TRUNCATION_NOT_ALLOWED",
         )
     needed_by = dependents(protocol, row.name)
     if needed_by:
-        what, first = f"{', '.join(needed_by)} needs it", "drop those features first"
+        what, first = f"it is required by {', '.join(needed_by)}", "drop those features first"
         raise in_use(row.name, Trace(what, first, condition="DELTA_FEATURE_DROP_DEPENDENT_FEATURE"))
     return row, row.removal
 
@@ -186,7 +187,7 @@ def history_trace(log: DeltaLog, removal: FeatureRemoval, *, changed: bool = Fal
     ):
         return None
     return Trace(
-        f"it is turned off, but versions from {oldest} on, which can still be read, need it",
+        f"it is disabled now, but readable older versions, from {oldest} on, still use it",
         "once those versions are older than a day, drop the feature again with truncate_history; or wait until log"
         " cleanup has removed them (delta.logRetentionDuration) and drop it again",
         condition=f"DELTA_FEATURE_DROP_{'WAIT_FOR_RETENTION_PERIOD' if changed else 'HISTORICAL_VERSIONS_EXIST'}",

@@ -144,8 +144,8 @@ class MetadataCommits(PublicNames):
         if check.condition is None:
             if self.find_violation is None:
                 raise UnsupportedExpressionError(
-                    f"only Spark can evaluate {what} on the rows that are there",
-                    help="make this change through Spark",
+                    f"only Spark can evaluate {what} on the existing rows",
+                    help="make this change with Spark",
                 )
             row = self.find_violation(snapshot, condition.sql)
             if row is not None:
@@ -192,8 +192,9 @@ class MetadataCommits(PublicNames):
         snapshot = self._snapshot()
         if not row_tracking.supported(snapshot.protocol):
             raise ProtocolChangedError(
-                f"someone dropped the feature {row_tracking.FEATURE} while row tracking was turned on",
-                help="agree on one of the two and repeat it",
+                f"another writer dropped the feature {row_tracking.FEATURE} while this command was enabling row"
+                " tracking",
+                help="repeat the command if row tracking is still wanted",
                 uri=snapshot.uri,
                 version=snapshot.version,
             )

@@ -98,11 +98,11 @@ def check_columns(snapshot: Snapshot, columns: Sequence[tuple[str, ...]]) -> Non
         name = ".".join(path)
         if has is None and not any(k[: len(path)] == tuple(p.lower() for p in path) for k in has_statistics):
             raise InvalidArgumentError(
-                f"the table has no column {name}", file=snapshot.uri, column=name, condition="COLUMN_NOT_FOUND"
+                f"the table has no column {name!r}", file=snapshot.uri, column=name, condition="COLUMN_NOT_FOUND"
             )
         raise InvalidArgumentError(
-            f"the table keeps no statistics of column {name}",
-            help="list the columns to collect statistics for in the property delta.dataSkippingStatsColumns",
+            f"no statistics are collected for column {name}",
+            help="add the column to the table property delta.dataSkippingStatsColumns",
             file=snapshot.uri,
             column=name,
         )

@@ -94,7 +94,7 @@ def clone(
     replace_target: replace the rows and schema of an existing table; its history stays.
     properties: table properties that add to or override the source's.
     parquet: the folder of Parquet files that the source was converted from, if it is not a Delta table.
-    name: the source's catalogue name, for the history.
+    name: the source's catalog name, for the history.
     runtime: clock and ids.
     run: runs the copying.
 
@@ -181,8 +181,8 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
         return None
     if not replace_target:
         raise TableExistsError(
-            "a Delta table already exists there",
-            help="pass replace=True to clone over it; its history stays",
+            "a Delta table already exists at this location",
+            help="pass replace=True to replace the table; its history is kept",
             file=into.store.uri,
             version=base.version,
             condition="DELTA_UNSUPPORTED_NON_EMPTY_CLONE",
@@ -224,9 +224,9 @@ def cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedPrope
     for other in (source, *([base] if base is not None else [])):
         if other.column_mapping_mode != metadata.column_mapping_mode:
             raise InvalidArgumentError(
-                f"column mapping cannot change from {other.column_mapping_mode} to {metadata.column_mapping_mode} by a"
-                " clone",
-                help="change it separately, or clone to another location",
+                f"a clone cannot change the column mapping mode from {other.column_mapping_mode} to"
+                f" {metadata.column_mapping_mode}",
+                help="change the mode separately, or clone to another location",
                 condition="DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
             )
     return prepared(source, metadata, new_id=runtime.new_id)

@@ -1,8 +1,8 @@
 """The files of a clone: referenced (shallow) or copied (deep).
 
-A repeated deep clone copies only new files.  A file stays if the target has it with the same path (ignoring the suffix
-that a clone adds), size, time, statistics and vector.  Copies have unique names, so concurrent clones neither overwrite
-nor delete each other's files.
+A repeated deep clone copies only new files.  A file is not copied again if the target has one with the same path
+(ignoring the suffix that a clone adds), size, modification time, statistics and deletion vector.  Copies have unique
+names, so concurrent clones neither overwrite nor delete each other's files.
 """
 
 from __future__ import annotations
@@ -217,13 +217,13 @@ def copy_file(source: Store, target: Store, copy: Copy) -> None:
                 copied += piece.size
             if copy.size is not None and copied != copy.size:
                 raise CorruptFileError(
-                    f"the file has {copied} bytes, the log says {copy.size}",
+                    f"the file has {copied} bytes, but the log says {copy.size}",
                     help="restore the file, or clone a version without it",
                     file=f"{store.uri}/{key}",
                 )
     except ObjectNotFoundError as e:
         raise MissingFileError(
-            "a file of the table to be cloned is missing", file=f"{store.uri}/{key}", path=copy.source
+            "a file of the source table is missing", file=f"{store.uri}/{key}", path=copy.source
         ) from e
 
 

@@ -1,13 +1,13 @@
 """CONVERT TO DELTA: turn a folder of Parquet files into a table in place, without rewriting files.
 
-The life of a conversion::
+The steps of a conversion::
 
     a log exists: nothing to do
     list files, without hidden ones and those that a streaming sink did not commit
       --> partition columns from folder names --> read footers, in parallel
       --> one schema over all --> one commit that names every file
 
-Files that others write into the folder during the conversion may or may not become part of the table: stop them first.
+Stop all writers first: files written during the conversion may or may not become part of the table.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ def committed_files(store: Store, keys: Collection[str]) -> frozenset[str] | Non
     first = max(newest, 0)
     if [n for n, _ in batches_to_read] != list(range(first, first + len(batches_to_read))):
         raise CorruptFileError(
-            f"the list of a streaming sink's files has a gap: {', '.join(str(n) for n, _ in batches_to_read)[:200]}",
-            help=f"restore {MANIFEST}, or delete it if every file below the folder counts",
+            "the file list of the streaming sink has a gap: it has only the batches"
+            f" {', '.join(str(n) for n, _ in batches_to_read)[:200]}",
+            help=f"restore {MANIFEST}, or delete it if every file in the folder belongs to the table",
             file=store.uri,
         )
     paths: list[str] = []
@@ -101,13 +102,13 @@ def _paths(store: Store, key: str) -> list[str]:
     lines = store.read(key).to_pybytes().split(b"\n")
     try:
         if lines[0] != b"v1":
-            raise ValueError(f"its version is {lines[0][:20]!r}")
+            raise ValueError(f"unknown version {lines[0][:20]!r}")
         entries = [orjson.loads(line) for line in lines[1:] if line]
         return [unquote(urlsplit(e["path"]).path) for e in entries if e.get("action", "add") == "add"]
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise CorruptFileError(
-            f"expected the list of files of a streaming sink: {e}",
-            help=f"restore it, or delete {MANIFEST} if every file below the folder counts",
+            f"the file list of the streaming sink cannot be read: {e}",
+            help=f"restore it, or delete {MANIFEST} if every file in the folder belongs to the table",
             file=f"{store.uri}/{key}",
         ) from e
 
@@ -124,8 +125,8 @@ def _as_keys(store: Store, paths: Sequence[str], keys: Collection[str]) -> froze
     missing = min(keys_below - there, default=None)
     if missing is not None:
         raise MissingFileError(
-            f"a streaming sink's list names the file {missing!r}, which is not below the folder",
-            help=f"restore the file, or delete {MANIFEST} if every file below the folder counts",
+            f"the file list of the streaming sink names {missing!r}, which is not in the folder",
+            help=f"restore the file, or delete {MANIFEST} if every file in the folder belongs to the table",
             file=f"{store.uri}/{MANIFEST}",
         )
     return keys_below
@@ -219,7 +220,10 @@ def convert_to_delta(
     source = _iceberg(store, source_format)
     if source is not None:
         if partition_by:
-            raise InvalidArgumentError("an Iceberg table has its own partitions", help="leave partition_by out")
+            raise InvalidArgumentError(
+                "partition columns cannot be given for an Iceberg table, which defines them itself",
+                help="leave partition_by out",
+            )
         plan, rows = conversion_plan(source, into, properties or {}, runtime, collect_stats=collect_stats)
         return _committed(log, plan, rows, runtime)
     files = _data_files(store, by_manifest=by_manifest)
@@ -243,7 +247,8 @@ def convert_to_delta(
     )
     if metadata.column_mapping_mode != "none":
         raise InvalidArgumentError(
-            f"the files' columns have no ids, as column mapping by {metadata.column_mapping_mode} needs",
+            f"the columns in the files have no field ids, which column mapping by {metadata.column_mapping_mode}"
+            " requires",
             help="convert without delta.columnMapping.mode and set it on the table afterwards",
             condition="DELTA_CONVERSION_UNSUPPORTED_COLUMN_MAPPING",
         )
@@ -280,18 +285,22 @@ def _committed(log: DeltaLog, plan: CommitPlan, rows: int, runtime: Runtime) -> 
 def _iceberg(store: Store, source_format: Literal["parquet", "iceberg"] | None) -> IcebergSource | None:
     keys = [m.key for m in store.list("metadata") if m.key.endswith(".metadata.json")]
     if not keys and source_format == "iceberg":
-        raise TableNotFoundError("there is no Iceberg metadata in metadata/", file=store.uri)
+        raise TableNotFoundError(
+            "this is not an Iceberg table: metadata/ has no Iceberg metadata", help="check the path", file=store.uri
+        )
     if not keys:
         return None
     if source_format == "parquet":
         raise InvalidArgumentError(
             "the folder is an Iceberg table: its live files cannot be distinguished from removed ones",
-            help="convert it as one: CONVERT TO DELTA iceberg.`/path/to/table`",
+            help="convert the Iceberg table: CONVERT TO DELTA iceberg.`/path/to/table`",
             file=store.uri,
         )
     source = load("trilake.delta.iceberg.source", "Iceberg tables").iceberg_source(store)
     if source is None:
-        raise CorruptFileError("the names of the Iceberg metadata have no version", file=f"{store.uri}/{keys[0]}")
+        raise CorruptFileError(
+            "the names of the Iceberg metadata files have no version number", file=f"{store.uri}/{keys[0]}"
+        )
     return cast("IcebergSource", source)
 
 
@@ -311,7 +320,7 @@ def _data_files(store: Store, *, by_manifest: bool) -> pa.Table:
     inside = nested_tables(listing["path"])
     if inside:
         raise InvalidArgumentError(
-            f"the folder {inside[0]!r} is a Delta table, or one of another format: its live files cannot be"
+            f"the folder {inside[0]!r} is a Delta table, or a table of another format: its live files cannot be"
             " distinguished from removed ones",
             help="move the table out, or convert the other folders separately",
             file=store.uri,

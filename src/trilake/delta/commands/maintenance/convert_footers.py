@@ -398,7 +398,7 @@ def _merge(a: DataType, b: DataType, path: str, file: str) -> DataType:
     if isinstance(a, PrimitiveType) and a.name == "void":
         return b
     raise SchemaMismatchError(
-        f"the files cannot become one table: column {path.rstrip('.')} is {a} in some and {b} in this one",
+        f"the schemas of the files do not match: column {path.rstrip('.')} is {a} in other files and {b} in this one",
         help="rewrite the files with one type, or convert them separately",
         column=path.rstrip("."),
         file=file,

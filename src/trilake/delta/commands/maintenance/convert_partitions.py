@@ -120,7 +120,7 @@ def _one_set_of_names(parsed: Mapping[str, list[tuple[str, str]]], uri: str | No
         raise _conflict(f"{list(a)} in {x!r} and {list(b)} in {y!r}", uri)
     names = list(next(iter(first_folders), ()))
     if len({n.lower() for n in names}) < len(names):
-        raise _conflict(f"a column of {names} is there twice", uri)
+        raise _conflict(f"the columns {names} are not unique", uri)
     return names
 
 
@@ -206,7 +206,7 @@ def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | N
     except (CorruptLogError, pa.ArrowInvalid) as e:
         message = e.message if isinstance(e, CorruptLogError) else str(e)
         raise InvalidArgumentError(
-            f"a folder's value cannot be cast to the type {field.type} of its partition column: {message}",
+            f"a value in a folder name cannot be cast to {field.type}, the type of its partition column: {message}",
             help="declare another type, such as string",
             column=field.name,
             file=uri,
@@ -262,6 +262,7 @@ def given_columns(
     listed = [c for c in value if isinstance(c, str | StructField)] if isinstance(value, list | tuple) else []
     if not isinstance(value, list | tuple) or len(listed) != len(value):
         raise InvalidArgumentError(
-            f"partition columns are given as {value!r:.80}", help="give names, or types by name, in order"
+            f"partition columns must be a list of names, or types by name, got {value!r:.80}",
+            help="pass them in the order of the folders, such as ['year', 'month'] or {'year': 'int'}",
         )
     return listed

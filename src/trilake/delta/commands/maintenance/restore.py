@@ -2,7 +2,7 @@
 
 Files in both versions stay; files only in the older one are added again, files only in the newest one are removed.
 Some things never go back: the protocol keeps its features, identity columns and row ids continue from their high-water
-marks, and column ids are not reused.  If row tracking was dropped since, the ids of the older version return.
+marks, and column ids are not reused.  If row tracking has been dropped since, rows get their older ids back.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def restore(
     if target == base.version:
         raise InvalidArgumentError(
             f"version {target} is the newest one: there is nothing to restore",
-            help=f"the version to restore should be less than {base.version}",
+            help=f"pass a version less than {base.version}",
             file=base.uri,
         )
     with stating({"DELTA_VERSION_NOT_FOUND": "DELTA_CANNOT_RESTORE_TABLE_VERSION"}):
@@ -186,7 +186,7 @@ def _check_present(log: DeltaLog, added: pa.Table, version: int, run: Runner) ->
         return
     more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
     raise MissingFileError(
-        f"version {version} cannot be restored, {len(absent)} of its files were deleted:"
+        f"version {version} cannot be restored because files are missing ({len(absent)}):"
         f" {', '.join(absent[:_NAMED])}{more}",
         help="restore the files from a backup, or restore a newer version; to restore the remaining rows, ignore"
         " missing files (ignore_missing=True, on Spark spark.sql.files.ignoreMissingFiles)",

@@ -5,14 +5,14 @@ The steps of a vacuum::
     check retention --> compare clocks --> list files (or, lite, take them from the log)
       --> read the newest version, after the listing
       --> choose garbage (:mod:`trilake.delta.commands.maintenance.vacuum_files`)
-      --> keep of these what belongs to the table (:mod:`trilake.storage.ownership`) --> commit VACUUM START
+      --> drop files that are not the table's (:mod:`trilake.storage.ownership`) --> commit VACUUM START
       --> spare files committed since --> delete files --> remove empty folders --> commit VACUUM END
 
 These files stay: files of the newest version and of versions to keep; files in tombstones within the retention; every
 file, including change files, in a commit within the retention; deletion vectors of all of these; files younger than the
-retention; hidden files; unreferenced files older than the table, which may belong to others; everything behind a link
-or in another table.  So each version that was current within the retention stays readable, and a process that dies at
-any point leaves a sound table.
+retention; hidden files; unreferenced files older than the table, which it may not have written; everything behind a
+symbolic link or in another table.  So each version that was current within the retention stays readable, and a process
+that dies at any point leaves an intact table.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class VacuumResult(Displayed):
     def _facts(self) -> list[tuple[str, object]]:
         what: list[tuple[str, object]] = [("version", self.version)] if self.version is not None else []
         what += [("files", self.files.num_rows), ("size", self.size), ("folders", len(self.folders))]
-        return [*what, ("which", self.files), ("left alone, of others", self.foreign)]
+        return [*what, ("which", self.files), ("foreign files, kept", self.foreign)]
 
     @property
     def paths(self) -> list[str]:
@@ -148,7 +148,7 @@ def retention_hours_ms(hours: Any) -> int | None:
         return None
     if not isinstance(hours, int | float) or isinstance(hours, bool) or not abs(hours) < _MOST_HOURS:
         raise InvalidArgumentError(
-            f"the retention must be a number of hours, got {hours!r}", help="pass one, such as 168"
+            f"the retention must be a number of hours, got {hours!r}", help="pass a number such as 168"
         )
     if hours < 0:
         raise InvalidArgumentError(
@@ -321,8 +321,8 @@ def recorded(
 def warn_of_foreign(log: DeltaLog, count: int, path: str) -> None:
     """Log a warning that foreign files stay, with ``path`` as an example."""
     _log.warning(
-        "%s has %d files that are not in its log and are older than the table, or of another format,"
-        " such as %s: they are kept; remove them by hand if they are not needed",
+        "%s has %d files that are not in its log, and are older than the table or of another format, such as %s:"
+        " these files are kept; remove them by hand if they are not needed",
         masked(log.store.uri),
         count,
         path,

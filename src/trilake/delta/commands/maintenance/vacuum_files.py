@@ -1,6 +1,6 @@
 """Which files vacuum may delete: pure functions over columns.
 
-A file is deleted only if it certainly is in the table's folder, is not hidden, is older than the retention, and nothing
+A file is deleted only if it is certainly in the table's folder, is not hidden, is older than the retention, and nothing
 that must stay readable references it.  Paths that cannot be compared with a listing (absolute paths, odd spellings,
 damaged vectors) protect every file that they might mean.
 """

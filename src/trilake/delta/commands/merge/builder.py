@@ -42,10 +42,12 @@ def check_merge_condition(on: object, columns: Sequence[str], source: str, targe
     if names and plain and (not isinstance(on, str) or on.strip("` ").lower() in lower):
         condition = " AND ".join(f"{target}.{n.strip()} = {source}.{n.strip()}" for n in map(str, names))
         raise InvalidArgumentError(
-            f"the condition of a merge is SQL, got {on!r:.80}", help=f"write on={condition!r}", column=str(names[0])
+            f"the merge condition must be a SQL expression, got {on!r:.80}",
+            help=f"write on={condition!r}",
+            column=str(names[0]),
         )
     if not isinstance(on, str):
-        raise InvalidArgumentError(f"the condition of a merge must be a string of SQL, got a {type(on).__name__}")
+        raise InvalidArgumentError(f"the merge condition must be a string of SQL, got {type(on).__name__}")
 
 
 @checked_methods
@@ -178,7 +180,7 @@ class MergeBuilder(PublicNames):
         excluded: Sequence[str] | None = None,
     ) -> MergeBuilder:
         if condition is not None and not isinstance(condition, str):
-            raise InvalidArgumentError(f"predicate is a {type(condition).__name__}, not SQL")
+            raise InvalidArgumentError(f"predicate must be a string of SQL, got {type(condition).__name__}")
         if isinstance(excluded, str):
             raise InvalidArgumentError(
                 "except_cols must be a list of strings, got a string", help="pass a list of column names"
@@ -193,12 +195,12 @@ class MergeBuilder(PublicNames):
 
 def _values(updates: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(updates, Mapping):
-        raise InvalidArgumentError(f"expected a mapping of columns to SQL, got a {type(updates).__name__}")
+        raise InvalidArgumentError(f"expected a mapping of columns to SQL, got {type(updates).__name__}")
     pairs: list[tuple[object, object]] = list(updates.items())
     wrong = [k for k, v in pairs if not isinstance(k, str) or not isinstance(v, str)]
     if wrong:
         raise InvalidArgumentError(
-            f"the value of {wrong[0]!r} is a {type(dict(pairs)[wrong[0]]).__name__}, not SQL",
+            f"the value of {wrong[0]!r} must be a string of SQL, got {type(dict(pairs)[wrong[0]]).__name__}",
             help='write literals as SQL: "\'text\'", "1"',
         )
     return dict(updates)

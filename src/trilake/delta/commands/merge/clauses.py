@@ -1,7 +1,7 @@
 """The clauses of a MERGE, their effect on each column, and schema evolution.  Pure functions.
 
-Expressions are SQL strings without Spark, and strings or columns with Spark.  This module does not inspect them; it
-resolves names of columns, stars and nested fields for both.
+Expressions are SQL strings or, with Spark, also Columns.  This module does not look inside them; it resolves the names
+of assigned columns, ``*``, and nested fields.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _star(clause: Clause[E], field: StructField, source: StructType, rest: Value
             return rest
         raise SchemaMismatchError(
             f"cannot resolve {field.name} in {clause.action.upper()} * clause given columns {', '.join(source.names)}",
-            help="name the columns to assign, or use schema evolution, which leaves out what the source lacks",
+            help="assign columns one by one, or use schema evolution, which skips columns that the source lacks",
             column=field.name,
             condition="DELTA_MERGE_UNRESOLVED_EXPRESSION",
         )
@@ -297,7 +297,7 @@ def _check_whole(target: StructField, source: StructField, path: str) -> None:
         g = source.type.find(f.name)
         if g is None:
             raise SchemaMismatchError(
-                f"the source's column {path} has no field {f.name}, the table's has",
+                f"the source's column {path} has no field {f.name}, unlike the table's",
                 help="assign the nested fields one by one, or use schema evolution",
                 column=f"{path}.{f.name}",
                 condition="DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
@@ -347,7 +347,7 @@ def _spelled(path: Path, table: StructType, clause: Clause[Any]) -> Path:
     for part in path:
         if here is None:
             raise InvalidArgumentError(
-                f"{format_path(tuple(out))} is not a struct, so its part {part} cannot be assigned in {clause}",
+                f"{format_path(tuple(out))} is not a struct, so its field {part} cannot be assigned in {clause}",
                 help="assign the whole column",
                 column=format_path(path),
                 condition="INVALID_EXTRACT_BASE_FIELD_TYPE",
@@ -439,9 +439,9 @@ class VisibleColumns:
         calls = {"target": 'DeltaTable.alias("target")', "source": 'the source\'s alias("source")'}
         lacking = [calls[side] for side in self.visible if self.aliases[side] is None]
         if lacking:
-            help = f"name the table{'s' if len(lacking) > 1 else ''} with {' and '.join(lacking)}, then {help}"
+            help = f"set an alias with {' and '.join(lacking)}, then {help}"
         if len({n.lower() for n in names.values()}) == 1:
-            help = "give the tables different aliases, and write one of them before the name"
+            help = "give the tables different aliases, and qualify the name with one of them"
         both = " and ".join(self._shown(side) for side in self.visible)
         return ExpressionError(
             f"the reference to {name} is ambiguous: {both} both have it",

@@ -43,7 +43,8 @@ class Scope:
         """The scope of both tables.  Raises ``InvalidArgumentError`` if they have the same alias."""
         if aliases["target"].lower() == aliases["source"].lower():
             raise InvalidArgumentError(
-                f"target and source have the same alias {aliases['target']!r}", help="give them different ones"
+                f"target and source have the same alias {aliases['target']!r}",
+                help="give the two tables different aliases",
             )
         names = VisibleColumns({"target": target.names, "source": source.names}, aliases)
         return cls({"target": target, "source": source}, aliases, now, names)
@@ -245,7 +246,7 @@ def _without_table(node: exp.Expression) -> exp.Expression:
 
 def _check_text(sql: str, what: str) -> None:
     if not isinstance(sql, str):
-        raise InvalidArgumentError(f"{what} is a {type(sql).__name__}, not SQL")
+        raise InvalidArgumentError(f"{what} must be a string of SQL, got {type(sql).__name__}")
 
 
 def _parsed(sql: str) -> exp.Expression:

@@ -92,9 +92,11 @@ class OptimizeRequest:
         for name in ("target_size", "min_file_size", "min_cube_size", "target_cube_size", "memory"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int | np.integer) or value < 1):
-                raise InvalidArgumentError(f"{name} is {value!r:.80}", help="it is a number of bytes from 1 on")
+                raise InvalidArgumentError(
+                    f"{name} must be a whole number of bytes above 0, got {value!r:.80}",
+                )
         if not 0 <= self.deleted_share <= 1:
-            raise InvalidArgumentError(f"deleted_share is {self.deleted_share}", help="it is between 0 and 1")
+            raise InvalidArgumentError(f"deleted_share must be between 0 and 1, got {self.deleted_share}")
 
     def limit(self, metadata: Metadata) -> int:
         """The target size of a new file."""
@@ -239,8 +241,8 @@ def _considered(snapshot: Snapshot, request: OptimizeRequest) -> Numbers:
         )
     if request.full and not (clustered and clustering_columns(snapshot)):
         raise InvalidArgumentError(
-            "OPTIMIZE FULL is for tables with clustering columns",
-            help="leave full out",
+            "OPTIMIZE FULL is only supported for tables with clustering columns",
+            help="leave out FULL (full=True)",
             file=snapshot.uri,
             condition="DELTA_OPTIMIZE_FULL_NOT_SUPPORTED",
         )
@@ -386,7 +388,9 @@ def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics
             )
         path, type_ = tuple(f.name for f in fields), fields[-1].type
         if not is_orderable(type_.arrow):
-            raise InvalidArgumentError(f"Z-Ordering column {column} has no order: it is {type_}", column=column)
+            raise InvalidArgumentError(
+                f"Z-Ordering column {column} cannot be sorted: its type is {type_}", column=column
+            )
         if path in paths:
             raise InvalidArgumentError(f"Z-Ordering column {column} is given twice", column=column)
         paths.append(path)
@@ -396,8 +400,8 @@ def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics
         raise InvalidArgumentError(
             f"Z-Ordering on [{', '.join(without)}] would be ineffective: no statistics are collected for these columns",
             help="raise delta.dataSkippingNumIndexedCols or name the columns in delta.dataSkippingStatsColumns; or"
-            " switch this check off: check_statistics=False, on Spark"
-            " spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled=false",
+            " disable this check with check_statistics=False (on Spark,"
+            " spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled=false)",
             columns=", ".join(without),
             condition="DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS",
         )

@@ -1,7 +1,7 @@
 """The actions that remove rows from a table.
 
-These are deletion vectors if the table has them, otherwise copies of the remaining rows of files; files without
-remaining rows are just removed.
+If the table has deletion vectors, they mark the rows as deleted.  Otherwise, the remaining rows of each file are copied
+into a new file.  A file without remaining rows is just removed.
 
 Protocol: *Deletion Vectors*, *Add CDC File*.
 """

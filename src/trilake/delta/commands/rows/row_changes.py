@@ -108,7 +108,7 @@ def check_removable(metadata: Metadata, operation: str, uri: str) -> None:
     """Raise ``InvalidArgumentError`` if the table is append-only."""
     if is_on(metadata.configuration, "delta.appendOnly"):
         raise InvalidArgumentError(
-            f"the table is configured to only allow appends (delta.appendOnly=true), which excludes {operation}",
+            f"the table is configured to only allow appends (delta.appendOnly=true), so {operation} is not possible",
             help="set delta.appendOnly=false to change or remove rows",
             file=uri,
             condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",

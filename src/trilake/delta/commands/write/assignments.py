@@ -59,7 +59,7 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
         for part in range(1, len(path)):
             if not isinstance(type_at(schema, path[:part]), StructType):
                 raise InvalidArgumentError(
-                    f"{name} is inside an array or a map, of which no part can be assigned alone",
+                    f"{name} is inside an array or map, which can only be assigned as a whole",
                     help=f"assign {format_path(path[:part])} as a whole",
                     column=name,
                     file=uri,
@@ -185,8 +185,9 @@ def _check_reference_system(value: Expression, target: Target, schema: StructTyp
     for field in filter(None, map(schema.find, sorted(value.columns))):
         if is_spatial(str(field.type)) and field.type != target.type:
             raise SchemaMismatchError(
-                f"column {target.name} is {target.type}, and column {field.name} of its value is {field.type}",
-                help="transform the coordinates, and give the values themselves",
+                f"column {target.name} has type {target.type}, but its new value uses column {field.name} of type"
+                f" {field.type}",
+                help="transform the coordinates, and write the results as values",
                 column=target.name,
             )
 

@@ -77,7 +77,7 @@ class TableDescription:
     data_format: str | None = None
     #: CHECK constraints, as names and conditions.
     checks: tuple[tuple[str, str], ...] = ()
-    #: Whether a catalogue manages the table's files; only for the history.
+    #: Whether a catalog manages the table's files; only for the history.
     managed: bool = False
 
 
@@ -107,8 +107,8 @@ def _steps(identity: object) -> dict[str, tuple[int, int]]:
         numbers = [n for n in pair if type(n) is int] if isinstance(pair, tuple | list) and len(pair) == 2 else []
         if not isinstance(name, str) or len(numbers) != 2:
             raise InvalidArgumentError(
-                f"an identity column is given as {name!r:.80} with {pair!r:.80}",
-                help="give names, or the first value and the step by name, such as {'id': (1, 1)}",
+                f"identity must be column names, or start and step by column name, got {name!r:.80} with {pair!r:.80}",
+                help="pass for example {'id': (1, 1)}",
             )
         steps[name] = numbers[0], numbers[1]
     return steps
@@ -158,8 +158,8 @@ def with_rules(
                 )
             if column.name in rules:
                 raise InvalidArgumentError(
-                    f"column {column.name!r} has two rules",
-                    help="it is generated, an identity or has a default",
+                    f"column {column.name!r} has more than one rule for missing values",
+                    help="make it a generated column, an identity column or a column with a default",
                     column=column.name,
                 )
             rules[column.name] = metadata
@@ -182,7 +182,7 @@ def _noted_identity(name: str, rules: Mapping[str, str]) -> dict[str, Any]:
         start, step = (int(rules.get(k, "1")) for k in (IDENTITY_START, IDENTITY_STEP))
     except ValueError as e:
         raise InvalidArgumentError(
-            f"the identity column {name!r} has no whole numbers as start and step: {dict(rules)}", column=name
+            f"start and step of identity column {name!r} must be whole numbers, got {dict(rules)}", column=name
         ) from e
     return identity_metadata(start, step, explicit=rules.get(ALLOW_EXPLICIT_INSERT, "false").lower() == "true")
 
@@ -196,7 +196,7 @@ def create_table(
     ----------
     log: the log of the new table.
     table: its description.
-    mode: ``create`` refuses an existing table, ``create_if_not_exists`` keeps it, ``replace`` requires one and replaces
+    mode: ``create`` rejects an existing table, ``create_if_not_exists`` keeps it, ``replace`` requires one and replaces
         its rows and schema, ``create_or_replace`` does either.
     runtime: clock and ids.
 
@@ -225,7 +225,7 @@ def create_table(
     if base is None and mode == "replace":
         raise TableNotFoundError(
             "there is no table to replace",
-            help="create it, or say create_or_replace",
+            help="create the table, or use create_or_replace",
             file=log.store.uri,
             condition="TABLE_OR_VIEW_NOT_FOUND",
         )
@@ -233,7 +233,7 @@ def create_table(
         return CreateResult(base.version, created=False)
     if base is not None and mode == "create":
         raise TableExistsError(
-            "a Delta table already exists there",
+            "a Delta table already exists at this location",
             help="use create_if_not_exists to keep it, or create_or_replace",
             file=log.store.uri,
             version=base.version,
@@ -413,8 +413,8 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
     for f in schema.fields:
         if IDENTITY_START in f.metadata and str(f.type) != "long":
             raise InvalidArgumentError(
-                f"column {f.name!r} is of type {f.type}, and only bigint columns can be identity columns",
-                help="give it the type bigint",
+                f"column {f.name!r} is of type {f.type}, but an identity column must be bigint",
+                help="use the type bigint",
                 column=f.name,
                 condition="DELTA_IDENTITY_COLUMNS_UNSUPPORTED_DATA_TYPE",
             )
@@ -424,7 +424,8 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
         kinds = [generation_expression(f) is not None, f.name in identities, default is not None]
         if sum(kinds) > 1:
             raise InvalidArgumentError(
-                f"column {f.name} is more than one of generated, identity and default column",
+                f"column {f.name} can be only one of these: a generated column, an identity column, a column with a"
+                " default",
                 column=f.name,
                 condition="DELTA_IDENTITY_COLUMNS_WITH_GENERATED_EXPRESSION"
                 if default is None

@@ -1,8 +1,8 @@
 """DELETE: remove the rows for which a predicate is true.
 
-Files whose rows all match by partition values or statistics are removed unread; for others see
-:mod:`trilake.delta.commands.rows.row_changes`.  :class:`Deletion` is the start and the end of the command, so that
-another engine can find the rows in between.
+Files whose rows all match by partition values or statistics are removed without being read; for others see
+:mod:`trilake.delta.commands.rows.row_changes`.  :class:`Deletion` starts and finishes the command, so that another
+engine can find the rows in between.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ class OptimisticTransaction:
         the first two cases nothing is committed, and files that :meth:`write` created are left for vacuum.
         """
         if self._done:
-            raise InvalidArgumentError("the transaction was committed already", help="begin a new one")
+            raise InvalidArgumentError("the transaction has already been committed", help="start a new transaction")
         base = self.snapshot
         check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
         if any(_changes_data(a) for a in self._actions if "remove" in a):
@@ -235,18 +235,18 @@ class OptimisticTransaction:
 def _check_add(fields: Mapping[str, Any], metadata: Metadata) -> None:
     missing = _FIELDS.keys() - fields.keys()
     if missing:
-        raise InvalidArgumentError(f"an add action needs {', '.join(sorted(missing))}")
+        raise InvalidArgumentError(f"an add action must have {', '.join(sorted(missing))}")
     wrong = next((name for name, kind in _FIELDS.items() if type(fields[name]) is not kind), None)
     if wrong is not None:
         raise InvalidArgumentError(
-            f"{wrong} of an add action is a {type(fields[wrong]).__name__}, not a {_FIELDS[wrong].__name__}"
+            f"{wrong} of an add action must be {_FIELDS[wrong].__name__}, got {type(fields[wrong]).__name__}"
         )
     columns = [metadata.schema.field(c).physical_name for c in metadata.partition_columns]
     values = fields["partitionValues"]
     if values.keys() != set(columns) or not all(v is None or isinstance(v, str) for v in values.values()):
         raise InvalidArgumentError(
-            f"partitionValues of {fields['path']} are {values}",
-            help=f"give a string or None for each partition column: {', '.join(columns) or 'there is none'}",
+            f"partitionValues of {fields['path']} do not match the partition columns: {values}",
+            help=f"give a string or None for each partition column: {', '.join(columns) or 'the table has none'}",
         )
 
 

@@ -131,7 +131,7 @@ def check_dynamic_alone(request: WriteRequest, uri: str | None = None) -> None:
         )
     if request.schema_mode == "overwrite":
         raise InvalidArgumentError(
-            "a schema is overwritten together with all rows, and partition_overwrite='dynamic' keeps some",
+            "schema_mode='overwrite' replaces all rows, but partition_overwrite='dynamic' keeps some",
             help="use schema_mode='merge' to add columns",
             file=uri,
             condition="DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE",
@@ -150,9 +150,9 @@ def settled_overwrite(base: Head, request: WriteRequest, uri: str) -> WriteReque
         return request
     if request.schema_mode == "overwrite":
         raise InvalidArgumentError(
-            "overwriteSchema replaces all rows, and the session's spark.sql.sources.partitionOverwriteMode says that"
-            " an overwrite replaces partitions",
-            help='say option("partitionOverwriteMode", "static") with the write',
+            "overwriteSchema replaces all rows, but spark.sql.sources.partitionOverwriteMode=dynamic of this"
+            " session keeps some partitions",
+            help='add option("partitionOverwriteMode", "static") to the write',
             file=uri,
             condition="DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE",
         )
@@ -169,9 +169,9 @@ def required_of_rows(request: WriteRequest, metadata: Metadata) -> Filter | None
     of_data = [] if where is None else sorted(where.columns - set(metadata.partition_columns))
     if of_data and not request.replace_where_data:
         raise InvalidArgumentError(
-            f"replaceWhere names {', '.join(of_data)}, and the table is partitioned by"
-            f" {', '.join(metadata.partition_columns) or 'nothing'}: the session only allows partition columns",
-            help="unset spark.databricks.delta.replaceWhere.dataColumns.enabled, or name partition columns",
+            f"replaceWhere uses {', '.join(of_data)}, but this session only allows partition columns"
+            f" ({', '.join(metadata.partition_columns) or 'none'})",
+            help="unset spark.databricks.delta.replaceWhere.dataColumns.enabled, or use partition columns only",
             condition="DELTA_NON_PARTITION_COLUMN_REFERENCE",
         )
     if where is None or not request.replace_where_checked:

@@ -67,7 +67,7 @@ class WriteRequest:
     files_metric: str = "numFiles"
     #: The operation parameters of the commit; by default mode, partitioning and predicate.
     parameters: Mapping[str, Any] | None = None
-    #: Whether a catalogue manages the table's files, for a write that creates or replaces a table by name.  The commit
+    #: Whether a catalog manages the table's files, for a write that creates or replaces a table by name.  The commit
     #: then describes the table, unless ``parameters`` does.
     managed: bool | None = None
     #: Whether this is an overwrite by ``saveAsTable``, which the commit records.
@@ -137,7 +137,7 @@ class WriteRequest:
         if self.compression is not None:
             if provider != "parquet":
                 raise InvalidArgumentError(
-                    f"compression applies to Parquet files, and the table's files are {provider}",
+                    f"compression applies to Parquet files, but the table's files are {provider}",
                     help="leave compression out",
                 )
             limits["compression"] = parse_compression(self.compression)

@@ -1,10 +1,11 @@
-"""UPDATE of a file without decoding unchanged columns, whose column chunks are copied.
+"""UPDATE a file without decoding unchanged columns: their column chunks are copied.
 
 A rewrite of a file spends most of its time on columns that ``SET`` does not assign.  Here, only assigned columns are
-read and encoded, and those read that expressions, constraints and the change feed need.  The rows keep their order.
+encoded, and only columns that expressions, constraints and the change data feed need are decoded.  The rows keep their
+order.
 
 :meth:`Splicing.of` checks for which commands the result equals that of a full rewrite, and :meth:`Splicing.update` for
-which files.  For others, and after any error, the rows are rewritten, which reports the error.
+which files.  In all other cases, and after any error, all columns are rewritten; that rewrite reports the error.
 """
 
 from __future__ import annotations

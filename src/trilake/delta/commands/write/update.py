@@ -1,10 +1,10 @@
 """UPDATE: give new values to the rows for which a condition is true.
 
-Of matching rows all columns are read, of others only those of the condition.  With deletion vectors, new rows go into
-new files; otherwise files are rewritten.  New rows pass the table's rules and keep their row ids; if the change feed is
-on, both images go into change files.
+All columns of matching rows are read; of other rows, only those of the condition.  With deletion vectors, new rows go
+into new files; otherwise files are rewritten.  New rows are checked against the table's rules and keep their row ids.
+If the change data feed is on, the rows before and after the update go into change files.
 
-:class:`Update` is the start and the end of the command, so that another engine can compute the rows in between.
+:class:`Update` starts and finishes the command, so that another engine can compute the rows in between.
 """
 
 from __future__ import annotations

@@ -138,7 +138,10 @@ def plan_write(
     else:
         if request.mode == "error":
             raise TableExistsError(
-                "a Delta table already exists there", file=uri, version=base.version, condition="DELTA_PATH_EXISTS"
+                "a Delta table already exists at this location",
+                file=uri,
+                version=base.version,
+                condition="DELTA_PATH_EXISTS",
             )
         if request.mode == "ignore" or _is_repeated(base, request):
             files = FilePlan(base.schema, base.metadata.partition_columns, runtime.new_id(), log.engine.for_tasks())
@@ -240,7 +243,7 @@ def _offering_another_schema(request: WriteRequest) -> Iterator[None]:
         if not request.replaces or partly or request.schema_mode == "overwrite":
             raise
         offered = (
-            'or let the table take columns and partitioning of the rows with option("overwriteSchema", "true")'
+            'or replace the columns and partitioning of the table with option("overwriteSchema", "true")'
             ' (schema_mode="overwrite" in trilake.write)'
         )
         raise type(e)(e.message, help=f"{e.help}; {offered}" if e.help else offered[3:], **e.context) from None
@@ -259,7 +262,7 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
     metadata, provider = base.metadata, base.metadata.provider.lower()
     if request.data_format is not None and request.data_format.lower() != provider:
         raise InvalidArgumentError(
-            f"the table's files are {provider}, the write has {request.data_format!r}",
+            f"the table's files are {provider}, but data_format is {request.data_format!r}",
             help="leave data_format out: it is set when a table is created",
             file=uri,
         )
@@ -272,8 +275,8 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
     recorded = isinstance(base, Snapshot) and request.replace_where is not None and records_changes(base)
     if recorded and not request.data_change:
         raise InvalidArgumentError(
-            "rows that replace_where takes are recorded as changes, and the write says that there are none",
-            help="leave dataChange out, or overwrite whole partitions",
+            "rows that replace_where removes are recorded as changes, but dataChange=false says that there are none",
+            help="leave out dataChange, or overwrite whole partitions",
             file=uri,
         )
 
@@ -345,7 +348,7 @@ def on_new_table(log: DeltaLog, plan: WritePlan, runtime: Runtime | None = None)
     if not (current.nothing or plan.files.makes_the_files_of(current.files)):
         raise MetadataChangedError(
             "another writer has just created the table with different columns, partitions or properties",
-            help="repeat the write, which then follows the new table",
+            help="repeat the write with the columns of the new table",
             file=log.store.uri,
         )
     return replace(current, files=plan.files)
@@ -375,8 +378,8 @@ def _replaced(
     assert isinstance(base, Snapshot)
     if request.replace_matches is not None and matches is None:
         raise MetadataChangedError(
-            "another writer has just created the table, and the rows to replace in it are not known",
-            help="repeat the write, which then looks for them",
+            "another writer has just created the table, so this write does not know which of its rows to replace",
+            help="repeat the write",
             file=log.store.uri,
         )
     where = parse_table_filter(request.replace_where, base) if request.replace_where is not None else None

@@ -13,7 +13,7 @@ with those in every sidecar that may hold them.
 **A reused sidecar is old**, so log cleanup keeps it only while a checkpoint names it.  The older checkpoint must
 outlast the writing of the new one: the commit after it must be a day younger than the log's retention.
 :func:`base_outlasts` checks that before and after files are written; :func:`is_there` checks once the new checkpoint
-exists that the older one still does.  In doubt, all sidecars are rewritten.
+exists that the older one still does.  When in doubt, all sidecars are rewritten.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ def _in_use(table: Inspection) -> Trace | None:
         return None
     return Trace(
         f"versions before {before} are in the log, from {oldest} on",
-        "let log cleanup remove them first",
+        "wait until log cleanup has removed them",
         condition="DELTA_FEATURE_DROP_CHECKPOINT_PROTECTION_WAIT_FOR_RETENTION_PERIOD",
     )
 

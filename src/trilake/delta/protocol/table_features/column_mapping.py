@@ -28,7 +28,9 @@ def _in_use(table: Inspection) -> Trace | None:
         return Trace(f"columns have names that need it: {', '.join(map(repr, odd))}", "rename these columns first")
     if not other and not table.may_hold_dropped_columns():
         return None
-    what = f"files know these columns by other names: {', '.join(other)}" if other else "files may hold dropped columns"
+    what = "files may contain dropped columns"
+    if other:
+        what = f"files use other names for these columns: {', '.join(other)}"
     if is_on(table.metadata.configuration, "delta.enableChangeDataFeed"):
         # A change feed of older versions needs names that only these versions have.
         return Trace(what, "turn the change data feed off first (delta.enableChangeDataFeed=false)")

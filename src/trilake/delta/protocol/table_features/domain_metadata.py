@@ -7,7 +7,7 @@ from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, 
 
 def _in_use(table: Inspection) -> Trace | None:
     names = sorted(d for d, v in table.domains.items() if not v.get("removed"))
-    help = "remove them with the engine that they belong to"
+    help = "remove them with the engine that wrote them"
     return Trace(f"the table has the metadata domains {', '.join(names)}", help) if names else None
 
 

@@ -17,7 +17,7 @@ def _active(metadata: Metadata) -> bool:
 
 def _in_use(table: Inspection) -> Trace | None:
     names = [f.name for f in table.metadata.schema.fields if _has_spatial(f.type)]
-    what = f"columns hold geometries or geographies: {', '.join(names)}"
+    what = f"columns contain geometries or geographies: {', '.join(names)}"
     condition = "DELTA_CANNOT_DROP_GEOSPATIAL_FEATURE"
     return Trace(what, "drop those columns first", condition=condition) if names else None
 

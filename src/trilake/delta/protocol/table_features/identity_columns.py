@@ -14,7 +14,7 @@ FEATURE = Feature(
     removal=FeatureRemoval(
         in_use=columns_in_use(
             lambda m: f"{PREFIX}start" in m or f"{PREFIX}step" in m,
-            "columns are identities",
+            "columns are identity columns",
             "drop these columns first",
         )
     ),

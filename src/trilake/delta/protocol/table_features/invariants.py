@@ -13,7 +13,10 @@ FEATURE = Feature(
     active=has_column_key(KEY),
     removal=FeatureRemoval(
         in_use=columns_in_use(
-            lambda m: KEY in m, "columns have rules", "set these columns nullable first", nullable=False
+            lambda m: KEY in m,
+            "columns have rules",
+            "make NOT NULL columns nullable first (ALTER COLUMN ... DROP NOT NULL), and drop columns with invariants",
+            nullable=False,
         )
     ),
 )

@@ -1,4 +1,4 @@
-"""Table feature ``timestampNtz``: timestamps without a zone."""
+"""Table feature ``timestampNtz``: timestamps without a time zone."""
 
 from __future__ import annotations
 

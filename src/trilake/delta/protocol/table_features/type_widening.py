@@ -30,7 +30,7 @@ def _in_use(table: Inspection) -> Trace | None:
     if not has_type_changes(table.metadata.schema) or not table.adds.num_rows:
         return None
     if table.metadata.provider.lower() != "parquet":
-        return Trace("older files may hold narrower types", "copy the rows into a new table")
+        return Trace("older files may have narrower types", "copy the rows into a new table")
     number = len(_narrow_files(table))
     return Trace(f"{number} files hold narrower types than their columns have now", rewrite=True) if number else None
 

@@ -1,4 +1,4 @@
-"""Unsupported table features, and what such a table needs."""
+"""Unsupported table features, and what to do with a table that has one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from trilake.delta.protocol.feature import Feature
 
 
 def _catalog_managed(name: str) -> Feature:
-    """A catalogue holds the newest commits of such a table; the file system may lack them."""
+    """A catalog holds the newest commits of such a table; the file system may lack them."""
     return Feature(
         name,
         3,
@@ -15,8 +15,8 @@ def _catalog_managed(name: str) -> Feature:
         writes=False,
         needs=("inCommitTimestamp", "vacuumProtocolCheck"),
         removal=None,
-        help="a catalogue manages its commits: use an engine that is connected to that catalogue, or have it copy the"
-        " rows into a table without the feature",
+        help="a catalog manages the table's commits: use an engine that is connected to that catalog, or use that"
+        " engine to copy the rows into a table without the feature",
     )
 
 

@@ -19,7 +19,7 @@ def _wants_v2(metadata: Metadata) -> bool:
 def _in_use(table: Inspection) -> Trace | None:
     """Readers without the feature cannot find v2 checkpoints by name."""
     names = [key for key in table.checkpoint_keys() if _NAME.search(key)]
-    help = "let log cleanup remove them: drop the feature again later, with truncate_history"
+    help = "drop the feature again with truncate_history once log cleanup has removed them"
     return Trace(f"{len(names)} checkpoints of version 2 are in the log", help) if names else None
 
 
