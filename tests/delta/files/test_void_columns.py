@@ -71,14 +71,14 @@ def test_a_new_column_of_values_without_type_is_refused(kind: str, request: pyte
     uri = f"memory://{request.node.name}"
     type_, value = UNTYPED[kind]
     data = pa.table({"i": [1], "x": pa.array([value], type_)})
-    with pytest.raises(SchemaMismatchError, match="column x is ") as refused:
+    with pytest.raises(SchemaMismatchError, match="column x has type ") as refused:
         trilake.write(data, uri)
     assert refused.value.context["column"] == "x"
     nested = pa.table({"i": [1], "s": pa.array([{"a": 1, "x": value}], pa.struct([("a", pa.int64()), ("x", type_)]))})
-    with pytest.raises(SchemaMismatchError, match=r"column s\.x is "):
+    with pytest.raises(SchemaMismatchError, match=r"column s\.x has type "):
         trilake.write(nested, uri)
     trilake.write({"i": [1]}, uri)
-    with pytest.raises(SchemaMismatchError, match="column x is "):
+    with pytest.raises(SchemaMismatchError, match="column x has type "):
         trilake.write(data, uri, mode="append", schema_mode="merge")
 
 
@@ -92,9 +92,9 @@ def test_values_without_type_never_become_nulls(kind: str) -> None:
     assert rows(table.to_arrow()) == first.to_pylist()
     uri = table.uri
     trilake.write(pa.table({"i": [2], "x": pa.nulls(1, type_), "s": pa.nulls(1, outer)}), uri, mode="append")
-    with pytest.raises(SchemaMismatchError, match="column x is "):
+    with pytest.raises(SchemaMismatchError, match="column x has type "):
         trilake.write(first, uri, mode="append")
-    with pytest.raises(SchemaMismatchError, match=r"column s\.x is "):
+    with pytest.raises(SchemaMismatchError, match=r"column s\.x has type "):
         trilake.write(first.drop_columns("x"), uri, mode="append")
     assert trilake.open(uri).to_arrow().num_rows == 2
 

@@ -154,7 +154,7 @@ def test_what_the_writer_before_left_out_stays_unknown() -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"numFiles": 3}, "numFiles is 3, the log gives 1"),
+        ({"numFiles": 3}, "numFiles is 3, but the log gives 1"),
         ({"tableSizeBytes": 0}, "tableSizeBytes"),
         ({"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, "protocol"),
         ({"metadata": {**metadata()["metaData"], "id": "other"}}, "metadata"),

@@ -50,7 +50,7 @@ def test_a_list_that_is_not_whole_is_an_error() -> None:
     store = folder("a.parquet", "b.parquet")
     _put(store, "0", "a.parquet")
     _put(store, "2", "b.parquet")
-    with pytest.raises(CorruptFileError, match="a gap: 0, 2"):
+    with pytest.raises(CorruptFileError, match=r"a gap.*batches 0, 2"):
         convert_to_delta(store, standard_engine())
     _put(store, "1", "c.parquet")
     with pytest.raises(MissingFileError, match=r"'c\.parquet'"):

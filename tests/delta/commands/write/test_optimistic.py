@@ -161,7 +161,7 @@ def test_files_are_added_as_they_were_read() -> None:
         ("size", "1", "size of an add action must be int, got str"),
         ("modificationTime", 1.5, "modificationTime of an add action must be int, got float"),
         ("dataChange", 1, "dataChange of an add action must be bool, got int"),
-        ("partitionValues", {}, "partitionValues of x are {}"),
+        ("partitionValues", {}, "partitionValues of x do not match the partition columns: {}"),
         ("partitionValues", {"p": "x", "q": "y"}, "partition column: p"),
         ("partitionValues", {"p": 1}, "give a string or None"),
     ],
