@@ -128,7 +128,7 @@ def test_what_cannot_be_dropped() -> None:
     for name, error, says in [
         ("clustering", InvalidArgumentError, "does not have"),
         ("magic", UnsupportedProtocolError, "unknown"),
-        ("domainMetadata", FeatureInUseError, "rowTracking needs it"),
+        ("domainMetadata", FeatureInUseError, "required by rowTracking"),
     ]:
         with pytest.raises(error, match=says):
             t.alter.drop_feature(name)

@@ -187,7 +187,7 @@ def history_trace(log: DeltaLog, removal: FeatureRemoval, *, changed: bool = Fal
     ):
         return None
     return Trace(
-        f"it is disabled now, but readable older versions, from {oldest} on, still use it",
+        f"it is disabled now, but readable versions from {oldest} on still use it",
         "once those versions are older than a day, drop the feature again with truncate_history; or wait until log"
         " cleanup has removed them (delta.logRetentionDuration) and drop it again",
         condition=f"DELTA_FEATURE_DROP_{'WAIT_FOR_RETENTION_PERIOD' if changed else 'HISTORICAL_VERSIONS_EXIST'}",
