@@ -201,7 +201,7 @@ def test_other_names_of_the_options_of_an_index(indexed: LanceDataset) -> None:
     assert found.stats.index_stats("other")["metric_type"] == "cosine"
     for more, kind in (
         ({"metric": "dot", "metric_type": "cosine"}, ValueError),
-        ({"num_bits": 4}, NotImplementedError),
+        ({"num_bits": 5}, NotImplementedError),
         ({"num_bits": "8"}, TypeError),
         ({"metric_type": "hamming"}, ValueError),
     ):

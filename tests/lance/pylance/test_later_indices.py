@@ -133,7 +133,12 @@ def vectors(rows: int) -> pa.Table:
 @pytest.mark.parametrize("trainer", [lance, pylance])
 @pytest.mark.parametrize(
     ("kind", "metric", "options"),
-    [("IVF_PQ", "cosine", {"num_sub_vectors": 2}), ("IVF_FLAT", "l2", {}), ("IVF_SQ", "dot", {})],
+    [
+        ("IVF_PQ", "cosine", {"num_sub_vectors": 2}),
+        ("IVF_PQ", "l2", {"num_sub_vectors": 4, "num_bits": 4}),
+        ("IVF_FLAT", "l2", {}),
+        ("IVF_SQ", "dot", {}),
+    ],
 )
 def test_untrained_vector_indices(
     tmp_path: Path, creator: Any, trainer: Any, kind: str, metric: str, options: dict[str, Any]
@@ -172,3 +177,33 @@ def test_a_vector_index_of_no_rows_is_untrained(tmp_path: Path) -> None:
     legacy = lance.write_dataset(vectors(9), tmp_path / "legacy", data_storage_version="legacy")
     with pytest.raises(InvalidArgumentError, match="legacy format"):
         legacy.create_index("v", "IVF_PQ", num_sub_vectors=2, train=False)
+
+
+@pytest.mark.parametrize(("metric", "pieces"), [("l2", 4), ("cosine", 2), ("dot", 8)])
+def test_product_quantization_with_four_bits(tmp_path: Path, metric: str, pieces: int) -> None:
+    where = tmp_path / "t"
+    made = lance.write_dataset(vectors(1000), where)
+    made.create_index("v", "IVF_PQ", metric=metric, num_partitions=2, num_sub_vectors=pieces, num_bits=4, seed=1)
+    q = np.random.default_rng(5).random(8).tolist()
+    exact = {"column": "v", "q": q, "k": 10, "metric": metric}
+    expected = made.to_table(["id"], nearest={**exact, "use_index": False})["id"].to_pylist()
+
+    def check() -> None:
+        peer = pylance.dataset(where)
+        for one in (made, peer):
+            sub = one.stats.index_stats("v_idx")["indices"][0]["sub_index"]
+            assert (sub["nbits"], sub["num_sub_vectors"], sub["index_type"]) == (4, pieces, "PQ")
+            refined = {**exact, "nprobes": 2, "refine_factor": 50}
+            assert one.to_table(["id"], nearest=refined)["id"].to_pylist() == expected
+        coarse = {**exact, "k": 1000, "nprobes": 2}
+        ours, theirs = (one.to_table(["id"], nearest=coarse).sort_by("id") for one in (made, peer))
+        assert ours["id"].to_pylist() == theirs["id"].to_pylist()
+        # pylance rounds the distances to codes of 4 bits for its tables.
+        assert np.corrcoef(ours["_distance"], theirs["_distance"])[0, 1] > 0.99
+
+    check()
+    made.insert(vectors(1000).slice(0, 0))
+    made.optimize.optimize_indices(retrain=True)
+    check()
+    with pytest.raises(InvalidArgumentError, match="must be even"):
+        made.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=1, num_bits=4, name="odd")

@@ -157,6 +157,7 @@ def _plan_of(column: str, name: str, index: VectorIndex) -> VectorIndexPlan:
         replace=True,
         kind=model.kind,
         numbers=model.numbers,
+        bits=model.bits if isinstance(model, Model) else 8,
     )
 
 

@@ -54,6 +54,7 @@ class VectorIndexPlan:
     seed: random seed.
     kind: ``IVF_PQ``, ``IVF_FLAT`` or ``IVF_SQ``.
     numbers: numpy type code of the column's values.
+    bits: bits per code of an ``IVF_PQ``, 8 or 4.
     """
 
     column: str
@@ -68,6 +69,7 @@ class VectorIndexPlan:
     seed: int = 0
     kind: str = "IVF_PQ"
     numbers: str = "f4"
+    bits: int = 8
 
     def check(self, snapshot: Snapshot) -> None:
         """Raise ``IndexExistsError`` if an index of that name exists and must not be replaced."""
@@ -103,6 +105,7 @@ def plan_index(
     pq_codebook: Any = None,
     target_partition_size: int | None = None,
     seed: int = 0,
+    num_bits: int = 8,
 ) -> VectorIndexPlan:
     """Validate the parameters of a vector index.
 
@@ -117,6 +120,7 @@ def plan_index(
     ivf_centroids: array of shape (partitions, dimension), or a column of vectors; trained by default.
     pq_codebook: array of shape (sub-vectors, 256, dimension of a sub-vector); trained by default.
     seed: random seed, for reproducible indices.
+    num_bits: bits per code of an ``IVF_PQ``; 4 in datasets of 2.x with an even number of sub-vectors.
 
     Vectors with NaN or infinity are not indexed.  Raises ``InvalidArgumentError`` and its subclasses
     ``UnknownColumnError``, ``WrongTypeError``, ``UnsupportedIndexError`` and ``IndexExistsError``.
@@ -138,7 +142,7 @@ def plan_index(
             help=f"vector index types of this dataset are {', '.join(kinds)}",
         )
     if kind != "IVF_PQ":
-        num_sub_vectors, pq_codebook = 1, None
+        num_sub_vectors, pq_codebook, num_bits = 1, None, 8
     if num_sub_vectors is None:
         raise InvalidArgumentError("num_sub_vectors is required for IVF_PQ", help="pass a divisor of the dimension")
     if num_partitions is None:
@@ -151,8 +155,15 @@ def plan_index(
     if num_partitions < 1:
         raise InvalidArgumentError(f"num_partitions must be positive, got {num_partitions}")
     ivf_pq.check(distance, size, num_sub_vectors)
+    if num_bits != 8 and not (num_bits == 4 and is_modern(snapshot)):
+        raise UnsupportedIndexError(
+            f"num_bits={num_bits} is not supported",
+            help="pass num_bits=8 for IVF_PQ, in datasets of 2.x also 4; IVF_RQ is not supported",
+        )
+    if num_bits == 4 and num_sub_vectors % 2:
+        raise InvalidArgumentError(f"num_sub_vectors must be even for codes of 4 bits, got {num_sub_vectors}")
     centroids = None if ivf_centroids is None else _centroids(ivf_centroids, num_partitions, size)
-    words = None if pq_codebook is None else _words(pq_codebook, num_sub_vectors, size)
+    words = None if pq_codebook is None else _words(pq_codebook, num_sub_vectors, size, 1 << num_bits)
     return VectorIndexPlan(
         names[0],
         name or f"{names[0]}_idx",
@@ -166,6 +177,7 @@ def plan_index(
         seed,
         kind,
         f"f{column_type.value_type.bit_width // 8}",
+        num_bits,
     )
 
 
@@ -194,7 +206,7 @@ def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan, *, train: boo
 
 
 def _untrained(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
-    details = ivf_files.Details(what.metric, what.kind, what.pieces)
+    details = ivf_files.Details(what.metric, what.kind, what.pieces, what.bits)
     return _entry(snapshot, UUID(snapshot.runtime.new_id()), what.column, what.name, FrozenBitMap(), details)
 
 
@@ -203,10 +215,10 @@ def plan_of_untrained(snapshot: Snapshot, column: str, index: IndexMetadata) -> 
     if index.details is None or index.details.type_url != VECTOR_DETAILS.type_url or index.fragment_bitmap:
         return None
     details = ivf_files.Details.parse(index.details.value)
-    if details is None or details.kind not in VECTOR_KINDS or details.bits != 8:
+    if details is None or details.kind not in VECTOR_KINDS or details.bits not in (4, 8):
         return None
-    kind, metric, pieces = details.kind, details.metric, details.pieces
-    return plan_index(snapshot, column, kind, index.name, metric, replace=True, num_sub_vectors=pieces)
+    kind, metric, pieces, bits = details.kind, details.metric, details.pieces, details.bits
+    return plan_index(snapshot, column, kind, index.name, metric, replace=True, num_sub_vectors=pieces, num_bits=bits)
 
 
 def build(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
@@ -235,7 +247,8 @@ def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *,
         low, high = float(numbers.min()), float(numbers.max())
         return replace(model, bounds=(low, high if high > low else low + 1))
     if what.centroids is None and what.words is None:
-        trained = ivf_pq.train(vectors, what.partitions, what.pieces, rng, metric=what.metric, modern=modern)
+        parts, pieces, bits = what.partitions, what.pieces, what.bits
+        trained = ivf_pq.train(vectors, parts, pieces, rng, metric=what.metric, modern=modern, bits=bits)
         return replace(trained, numbers=what.numbers)
     centroids = what.centroids
     if centroids is None:
@@ -243,7 +256,7 @@ def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *,
     words = what.words
     if words is None:
         residuals = ivf_pq.sample_residuals(vectors, centroids, what.metric, modern=modern)
-        words = ivf_pq.train_words(residuals, what.pieces, rng)
+        words = ivf_pq.train_words(residuals, what.pieces, rng, bits=what.bits)
     return ivf_pq.Model(what.metric, centroids, words, modern, what.numbers)
 
 
@@ -399,11 +412,11 @@ def _centroids(values: Any, partitions: int, size: int) -> Floats:
     return centroids
 
 
-def _words(values: Any, pieces: int, size: int) -> Floats:
+def _words(values: Any, pieces: int, size: int, count: int) -> Floats:
     if isinstance(values, pa.FixedShapeTensorArray):
         values = values.to_numpy_ndarray()
-    shape = (pieces, ivf_pq.WORDS, size // pieces)
-    if isinstance(values, pa.FixedSizeListArray) and values.type.list_size * len(values) == size * ivf_pq.WORDS:
+    shape = (pieces, count, size // pieces)
+    if isinstance(values, pa.FixedSizeListArray) and values.type.list_size * len(values) == size * count:
         values = values.flatten().to_numpy(zero_copy_only=False).reshape(shape)
     words: Floats = np.asarray(values)
     if words.dtype != np.float32:
@@ -416,8 +429,8 @@ def _words(values: Any, pieces: int, size: int) -> Floats:
 def checked_options(options: Mapping[str, Any], metric: str = "L2", accelerator: Any = None) -> dict[str, Any]:
     """Validate the other options of an index, and drop those without effect.
 
-    ``metric_type`` is an alias of ``metric``; ``num_bits`` must be 8.  Raises ``InvalidArgumentError`` for an unknown
-    option or accelerator and for two metrics, and ``UnsupportedIndexError`` for OPQ and other code sizes.
+    ``metric_type`` is an alias of ``metric``.  Raises ``InvalidArgumentError`` for an unknown option or accelerator
+    and for two metrics, ``WrongTypeError`` for other types of ``num_bits``, and ``UnsupportedIndexError`` for OPQ.
     """
     if isinstance(accelerator, str) and not re.fullmatch(r"cpu|mps|cuda(:\d+)?", accelerator):
         raise InvalidArgumentError(
@@ -428,15 +441,11 @@ def checked_options(options: Mapping[str, Any], metric: str = "L2", accelerator:
     bits = options.get("num_bits", 8)
     if isinstance(bits, bool) or not isinstance(bits, int | np.integer):
         raise WrongTypeError(f"num_bits must be int, got {type(bits)}")
-    if bits != 8:
-        raise UnsupportedIndexError(
-            f"num_bits={bits} is not supported", help="pass num_bits=8 for IVF_PQ; IVF_RQ is not supported"
-        )
     other = options.get("metric_type", metric)
     if metric_name(metric) not in ("l2", metric_name(other)):
         raise InvalidArgumentError(f"metric is {metric!r}, but metric_type is {other!r}", help="pass metric alone")
-    supported = {"seed", "pq_codebook", "target_partition_size"}
-    ignored = {"num_bits", "metric_type", "use_opq", "max_opq_iterations", "max_iterations", "sample_rate", "max_iters"}
+    supported = {"seed", "pq_codebook", "target_partition_size", "num_bits"}
+    ignored = {"metric_type", "use_opq", "max_opq_iterations", "max_iterations", "sample_rate", "max_iters"}
     ignored |= {"shuffle_partition_batches", "shuffle_partition_concurrency", "one_pass_ivfpq", "filter_nan"}
     ignored |= {"skip_transpose", "index_file_version", "storage_options"}
     check_format({n: v for n, v in options.items() if n not in supported | ignored}, of="an index")

@@ -288,6 +288,7 @@ def train(
     metric: str = "l2",
     iterations: int = 20,
     modern: bool = False,
+    bits: int = 8,
 ) -> Model:
     """Train centroids and codebook on a sample.
 
@@ -297,7 +298,7 @@ def train(
     partitions: number of centroids, typically the square root of the number of rows.
     pieces: number of sub-vectors; must divide the dimension.
     rng: random generator.
-    modern: see :class:`Model`.
+    modern, bits: see :class:`Model`.
 
     Raises ``InvalidArgumentError``.
     """
@@ -305,7 +306,7 @@ def train(
     sample = sample[np.isfinite(sample).all(axis=1)].astype(np.float32, copy=False)
     centroids = train_centroids(sample, partitions, rng, metric=metric, iterations=iterations, modern=modern)
     residuals = sample_residuals(sample, centroids, metric, modern=modern)
-    return Model(metric, centroids, train_words(residuals, pieces, rng, iterations=iterations), modern)
+    return Model(metric, centroids, train_words(residuals, pieces, rng, iterations=iterations, bits=bits), modern)
 
 
 def train_centroids(
@@ -343,23 +344,25 @@ def sample_residuals(vectors: Floats, centroids: Floats, metric: str, *, modern:
     return model.residuals(vectors, assign(vectors, centroids, model.partition_metric))
 
 
-def train_words(residuals: Floats, pieces: int, rng: np.random.Generator, *, iterations: int = 20) -> Floats:
-    """Train the codebook on residuals of a sample; one thread per sub-vector."""
+def train_words(
+    residuals: Floats, pieces: int, rng: np.random.Generator, *, iterations: int = 20, bits: int = 8
+) -> Floats:
+    """Train the codebook for codes of ``bits`` bits on residuals of a sample; one thread per sub-vector."""
     chances = rng.spawn(pieces)
 
     def train(piece: int) -> Floats:
-        return piece_words(residuals, pieces, piece, chances[piece], iterations=iterations)
+        return piece_words(residuals, pieces, piece, chances[piece], iterations=iterations, bits=bits)
 
     with ThreadPoolExecutor(min(pieces, os.cpu_count() or 1), thread_name_prefix="lance") as pool:
         return np.stack(list(pool.map(train, range(pieces))))
 
 
 def piece_words(
-    residuals: Floats, pieces: int, piece: int, rng: np.random.Generator, *, iterations: int = 20
+    residuals: Floats, pieces: int, piece: int, rng: np.random.Generator, *, iterations: int = 20, bits: int = 8
 ) -> Floats:
     """Train the codebook of one sub-vector.  Raises ``InvalidArgumentError`` without vectors."""
     vectors = np.ascontiguousarray(residuals.reshape(len(residuals), pieces, -1)[:, piece])
-    return kmeans(vectors, WORDS, rng, iterations=iterations)
+    return kmeans(vectors, 1 << bits, rng, iterations=iterations)
 
 
 def check(metric: str, dimension: int, pieces: int) -> None:

@@ -88,8 +88,8 @@ class IndexedDataset(ArrowDataset):
         metric: ``"L2"``, ``"cosine"`` or ``"dot"``.
         accelerator: accepted for compatibility.
         index_cache_size: number of cache entries of the returned dataset.
-        more: ``pq_codebook`` and ``seed`` of ``plan_index``; ``metric_type``, an alias of ``metric``; ``num_bits``,
-            which must be 8; ``train=False`` for an index without rows, which ``optimize_indices`` trains.
+        more: ``pq_codebook``, ``seed`` and ``num_bits`` of ``plan_index``; ``metric_type``, an alias of ``metric``;
+            ``train=False`` for an index without rows, which ``optimize_indices`` trains.
 
         Raises ``UnsupportedIndexError``, ``UnknownColumnError`` and ``InvalidArgumentError``.
 

@@ -173,7 +173,7 @@ def _with_updates(newest: Manifest, following: Manifest, operation: op.Operation
         past = fragment.last_updated
         if fragment.id in offsets and (past is None or isinstance(past, bytes)):
             unchanged = np.ones(len(versions), np.bool_)
-            unchanged[BitMap.deserialize(offsets[fragment.id])] = False
+            unchanged[np.array(BitMap.deserialize(offsets[fragment.id]), np.int64)] = False
             versions[unchanged] = 1 if past is None else parse_versions(past, len(versions), file="")[unchanged]
         return replace(fragment, last_updated=serialise_versions(versions)) if len(versions) else fragment
 
