@@ -48,6 +48,9 @@ def test_properties_and_the_features_they_need() -> None:
     [
         ({"delta.columnMapping.mode": "id"}, "only when a table is created"),
         ({"delta.dataSkippingStatsColumns": "id,what"}, "no column what"),
+        ({"delta.dataSkippingStatsColumns": "id,p"}, "p, which is a partition column"),
+        ({"delta.dataSkippingStatsColumns": "m"}, "m, which has the type map"),
+        ({"delta.dataSkippingStatsColumns": "s,s.x"}, "x, which is named twice"),
         ({"delta.enableIcebergCompatV2": "true"}, "icebergCompatV2"),
         ({"delta.feature.catalogManaged": "supported"}, "catalogManaged"),
         ({"delta.minReaderVersion": "3"}, "writer version 7"),

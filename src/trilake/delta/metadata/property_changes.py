@@ -21,7 +21,8 @@ from trilake.delta.protocol.features import add_feature as with_feature
 from trilake.delta.protocol.features import has_feature, required, upgrade_protocol, upgraded
 from trilake.delta.protocol.properties import FEATURE, parse_keys, parse_properties
 from trilake.delta.protocol.property_values import column_list, is_on
-from trilake.delta.protocol.schema_edit import Path, PathLike, format_path, spelled
+from trilake.delta.protocol.schema import ArrayType, MapType
+from trilake.delta.protocol.schema_edit import Path, PathLike, format_path, spelled, type_at
 from trilake.delta.protocol.table_features import deletion_vectors
 from trilake.delta.rules.constraints import PREFIX, parse_check
 from trilake.delta.rules.iceberg_compat import with_needs
@@ -31,6 +32,8 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
 #: Properties with the names of the row tracking columns in files, and the prefix of these names.
 ROW_ID_COLUMNS = {row_tracking.ID_COLUMN: "_row-id-col-", row_tracking.VERSION_COLUMN: "_row-commit-version-col-"}
 _COMMENT = "comment"
+#: Types whose columns have no bounds in the log.
+_WITHOUT_BOUNDS = ("binary", "boolean", "variant", "void")
 #: Shown among the properties of a clustered table, and not stored.
 CLUSTERING_COLUMNS = "clusteringColumns"
 
@@ -104,7 +107,7 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
     Raises ``InvalidArgumentError`` for properties that do not fit the schema or the table's files.
     """
     after = with_needs(before, after)
-    _check_stats_columns(after)
+    _check_stats_columns(before, after)
     check_change_columns(before, after)
     if before is None or not _manifests_fail(before):
         _check_manifests(after)
@@ -114,9 +117,31 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
     return after if before is None else change_mode(before, after, new_id=new_id)
 
 
-def _check_stats_columns(metadata: Metadata) -> None:
-    for path in column_list(metadata.configuration.get(STATS_COLUMNS, "")):
-        spelled(metadata.schema, path)
+def _check_stats_columns(before: Metadata | None, after: Metadata) -> None:
+    """Raise ``SchemaMismatchError`` or ``InvalidArgumentError`` for columns that cannot have statistics."""
+    value = after.configuration.get(STATS_COLUMNS, "")
+    paths = [spelled(after.schema, path) for path in column_list(value)]
+    if before is not None and before.configuration.get(STATS_COLUMNS) == value:
+        return
+    seen: set[Path] = set()
+    for path in paths:
+        type_ = type_at(after.schema, path)
+        leaves = {leaf for leaf, _ in after.schema.leaves() if leaf[: len(path)] == path} or {path}
+        wrong = condition = None
+        if path[0] in after.partition_columns:
+            wrong, condition = "is a partition column", "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_PARTITIONED_COLUMN"
+        elif not path[1:] and (isinstance(type_, ArrayType | MapType) or str(type_) in _WITHOUT_BOUNDS):
+            wrong, condition = f"has the type {type_}", "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_TYPE"
+        elif leaves & seen:
+            wrong, condition = "is named twice", "DELTA_DUPLICATE_DATA_SKIPPING_COLUMNS"
+        if wrong is not None:
+            raise InvalidArgumentError(
+                f"{STATS_COLUMNS} names column {format_path(path)}, which {wrong}",
+                help="name columns with bounds: numbers, strings, dates or times, each once",
+                column=format_path(path),
+                condition=condition,
+            )
+        seen |= leaves
 
 
 def _manifests_fail(metadata: Metadata) -> bool:

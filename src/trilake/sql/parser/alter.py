@@ -13,7 +13,7 @@ from trilake.delta.metadata.schema_changes import NewColumn
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position, parse_path, spelled, type_at
 from trilake.errors import InvalidArgumentError
-from trilake.sql.parser.create import key_values, parse_column, parse_type, property_key
+from trilake.sql.parser.create import check_clustering_feature, key_values, parse_column, parse_type, property_key
 from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.descriptions import field_of
 from trilake.sql.parser.expressions import split_names
@@ -154,7 +154,9 @@ def _replace_columns(alter: Alter, cursor: Cursor) -> _Change:
 
 
 def _set_properties(alter: Alter, cursor: Cursor) -> _Change:
-    return partial(alter.set_properties, dict(key_values(cursor)))
+    properties = dict(key_values(cursor))
+    check_clustering_feature(properties, "DELTA_ALTER_TABLE_SET_CLUSTERING_TABLE_FEATURE_NOT_ALLOWED")
+    return partial(alter.set_properties, properties)
 
 
 def _unset_properties(alter: Alter, cursor: Cursor) -> _Change:

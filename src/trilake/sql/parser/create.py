@@ -339,6 +339,21 @@ def key_values(cursor: Cursor) -> dict[str, str]:
     return out
 
 
+#: The property that enables clustering, which CLUSTER BY does.
+CLUSTERING_FEATURE = "delta.feature.clustering"
+
+
+def check_clustering_feature(properties: Mapping[str, str], condition: str) -> None:
+    """Raise ``InvalidArgumentError`` if properties enable clustering without columns."""
+    if any(key.lower() == CLUSTERING_FEATURE for key in properties):
+        raise InvalidArgumentError(
+            f"the property {CLUSTERING_FEATURE} cannot be set",
+            help="name the clustering columns with CLUSTER BY",
+            property=CLUSTERING_FEATURE,
+            condition=condition,
+        )
+
+
 def property_key(cursor: Cursor) -> str:
     """Parse a property's name: a string, or parts with dots."""
     token = cursor.token

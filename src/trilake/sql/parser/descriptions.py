@@ -23,7 +23,7 @@ from trilake.errors import (
     TableNotFoundError,
     UnknownOptionError,
 )
-from trilake.sql.parser.create import Column, Create
+from trilake.sql.parser.create import Column, Create, check_clustering_feature
 from trilake.storage import open_store
 
 
@@ -92,6 +92,8 @@ def with_options(call: Create, format: str) -> Create:
 
 def description_of(call: Create, schema: StructType) -> TableDescription:
     """Describe the new table, with these columns."""
+    if not call.cluster_by:
+        check_clustering_feature(call.properties, "DELTA_CREATE_TABLE_SET_CLUSTERING_TABLE_FEATURE_NOT_ALLOWED")
     fields = list(schema.fields)
     fields += [field_of(c) for c in call.partition_columns if schema.find(c.name) is None]
     return TableDescription(

@@ -26,7 +26,7 @@ from trilake.delta.scan.generated import generation_expression
 from trilake.delta.scan.scan import matching_partitions, parse_table_filter, read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
 from trilake.spark.session.schemas import to_spark
-from trilake.sql.parser.create import property_key
+from trilake.sql.parser.create import CLUSTERING_FEATURE, property_key
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.insert import partition_clause, partition_condition
 from trilake.sql.spark.session.frames import frame_of, head_of, open_delta
@@ -103,7 +103,13 @@ def _uri(path: str) -> str:
 
 def _stated(head: Head) -> Mapping[str, str]:
     """Properties that a statement may set."""
-    hidden = ("delta.constraints.", "delta.columnMapping.maxColumnId", "delta.rowTracking.", CLUSTERING_COLUMNS)
+    hidden = (
+        "delta.constraints.",
+        "delta.columnMapping.maxColumnId",
+        "delta.rowTracking.",
+        CLUSTERING_COLUMNS,
+        CLUSTERING_FEATURE,
+    )
     return {k: v for k, v in table_properties(head).items() if not k.startswith(hidden)}
 
 

@@ -82,13 +82,17 @@ def trace_in(log: DeltaLog, snapshot: Snapshot, row: Feature) -> Trace | None:
     return None if row.removal is None else row.removal.in_use(SnapshotInspection(log, snapshot))
 
 
+_UNKNOWN = "UNSUPPORTED_CLIENT_FEATURE"
+
+
 def removable(protocol: Protocol, name: str, *, truncate_history: bool = False) -> tuple[Feature, FeatureRemoval]:
     """The feature, and how to remove it.
 
     Raises ``InvalidArgumentError`` if the table does not have it or cannot lose it, or if ``truncate_history`` is set
     for a writer feature, and ``FeatureInUseError`` if another feature needs it.
     """
-    row = feature(name, condition="DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE")
+    is_property = name.lower().startswith("delta.")
+    row = feature(name, condition=f"DELTA_FEATURE_DROP_{'FEATURE_IS_DELTA_PROPERTY' if is_property else _UNKNOWN}")
     there = features_of(protocol)
     if row.name not in there:
         raise InvalidArgumentError(
