@@ -272,6 +272,11 @@ class LanceFragment(ReadFragment):
         >>> done.to_table().to_pydict()
         {'a': [1, 2], 'b': [2, 4]}
         """
+        if getattr(value_func, "checkpoint_file", None) is not None:
+            raise InvalidArgumentError(
+                "A checkpoint file cannot be used with LanceFragment.merge_columns",
+                help="call LanceDataset.add_columns, or store the results yourself",
+            )
         options = {"columns": columns, "reader_schema": reader_schema, "batch_size": batch_size}
         if isinstance(value_func, Mapping):
             commands.check_use(options, ("batch_size",), "expressions")

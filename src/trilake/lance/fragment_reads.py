@@ -105,7 +105,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         >>> len(fragment.data_files())
         1
         """
-        return self.metadata.data_files()
+        return self.metadata.files
 
     def deletion_file(self) -> str | None:
         """Return the path of the deletion file relative to the dataset, or ``None``.

@@ -83,7 +83,7 @@ class FileSystemFragmentWriteProgress(FragmentWriteProgress):
         ]
         metadata = [path[: -len(self.PROGRESS_EXT)] + ".json" for path in markers]
         begun = [FragmentMetadata.from_json(self._fs.open_input_stream(path).read().decode()) for path in metadata]
-        cleanup_partial_writes(dataset_uri, [(str(f.path), "") for b in begun for f in b.data_files()])
+        cleanup_partial_writes(dataset_uri, [(str(f.path), "") for b in begun for f in b.files])
         for path in (*markers, *metadata):
             self._fs.delete_file(path)
         return len(markers)

@@ -79,6 +79,8 @@ def test_fragments_are_scanned_as_they_say(made: LanceDataset) -> None:
         assert batch.schema.names == ["id"]
         return pa.record_batch([pa.array([2 * i for i in batch["id"].to_pylist()], pa.int64())], ["twice"])
 
+    with pytest.raises(ValueError, match="A checkpoint file cannot be used"):
+        ds.get_fragments()[0].merge_columns(lance.batch_udf(checkpoint_file="results.sqlite")(twice), ["id"])
     merged = [f.merge_columns(twice, ["id"]) for f in ds.get_fragments()]
     done = LanceDataset.commit(made.uri, LanceOperation.Merge([m for m, _ in merged], merged[0][1]), ds.version)
     assert done.to_table(["twice"])["twice"].to_pylist() == [2 * i for i in range(8) if i != 1]

@@ -288,3 +288,25 @@ def test_options_of_upkeep(made: LanceDataset) -> None:
     assert made.cleanup_old_versions(retain_versions=1, delete_rate_limit=9).old_versions == 2
     with pytest.raises(InvalidArgumentError, match="versions="):
         made.cleanup_old_versions(versions=[1])
+
+
+def test_deprecated_names(tmp_path: Path) -> None:
+    rows = pa.table({"a": [1]})
+    made = lance.write_dataset(rows, tmp_path / "t")
+    fragment = made.get_fragments()[0].metadata
+    uses = {
+        "data_storage_version": [
+            lambda: lance.write_dataset(rows, tmp_path / "w", use_legacy_format=False),
+            lambda: lance.write_fragments(rows, tmp_path / "f", use_legacy_format=False),
+            lambda: lance.LanceFragment.create(tmp_path / "c", rows, use_legacy_format=False),
+        ],
+        "LanceSchema": [lambda: LanceOperation.Merge([fragment], made.schema)],
+        "FragmentMetadata.files": [fragment.data_files],
+        "DataFile.fields": [fragment.files[0].field_ids],
+    }
+    for instead, calls in uses.items():
+        for call in calls:
+            with pytest.warns(DeprecationWarning, match=instead) as found:
+                call()
+            assert [Path(one.filename).name for one in found] == [Path(__file__).name]
+    LanceOperation.Merge([fragment], made.lance_schema)

@@ -22,6 +22,14 @@ def three_fragments(tmp_path: Path) -> LanceDataset:
     return made
 
 
+def test_rows_are_taken_with_an_id_column_several_times(tmp_path: Path) -> None:
+    rows = pa.table({"a": range(4)})
+    made, peer = lance.write_dataset(rows, tmp_path), pylance.dataset(tmp_path)
+    for columns in (["_rowid", "_rowid"], ["_rowid", "a", "_rowid"], ["a", "_rowaddr", "a"], ["_rowaddr", "_rowaddr"]):
+        assert made.take([2, 1], columns).equals(peer.take([2, 1], columns))
+        assert made._take_rows([2], columns).equals(peer._take_rows([2], columns))
+
+
 def test_row_offsets_of_scans_and_takes_equal_pylances(three_fragments: LanceDataset) -> None:
     theirs = pylance.dataset(three_fragments.uri)
     for options in ({}, {"filter": "a > 5"}, {"limit": 3, "offset": 4}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,6 +58,8 @@ def format_of(options: dict[str, Any]) -> dict[str, Any]:
     Raises ``InvalidArgumentError`` for invalid values and ``WrongTypeError`` for invalid types.
     """
     version, legacy = options.pop("data_storage_version", None), options.pop("use_legacy_format", None)
+    if legacy is not None:
+        warnings.warn("use data_storage_version instead of use_legacy_format", DeprecationWarning, stacklevel=4)
     if legacy is not None and version is None:
         version = "legacy" if flag("use_legacy_format", legacy) else "stable"
     names, stable = (options.pop(n, None) for n in ("enable_v2_manifest_paths", "enable_stable_row_ids"))

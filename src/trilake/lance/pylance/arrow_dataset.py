@@ -24,6 +24,7 @@ from trilake.lance.fragment_reads import check_head
 from trilake.lance.pylance.scan_options import OF_ROWS, check_names, scan_options
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
 from trilake.lance.scan.blob_bytes import BlobFile, read_parts
+from trilake.lance.scan.fragment_reader import PLACES
 from trilake.lance.scan.ordering import ColumnOrdering
 from trilake.lance.scan.projection import ColumnsLike, Selection
 from trilake.lance.scan.skipping import candidate_groups
@@ -398,7 +399,8 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         """
         selection = self._selection(columns, more)
         ranks = input_rows.numbers(indices)
-        return selection.show(self.snapshot.take(ranks, selection.columns, places=selection.places))
+        rows = selection.show(self.snapshot.take(ranks, selection.columns, places=selection.places))
+        return _with_repeated_ids(rows, columns)
 
     def _selection(self, columns: ColumnsLike | None, options: Mapping[str, Any]) -> Selection:
         check_names(options, OF_ROWS)
@@ -410,7 +412,8 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     ) -> pa.Table:
         selection = self._selection(columns, more)
         ids = input_rows.numbers(row_ids, np.uint64)
-        return selection.show(self.snapshot.take_rows(ids, selection.columns, places=selection.places))
+        rows = selection.show(self.snapshot.take_rows(ids, selection.columns, places=selection.places))
+        return _with_repeated_ids(rows, columns)
 
     def take_blobs(
         self,
@@ -644,3 +647,13 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         """
         right = right_dataset.to_table() if isinstance(right_dataset, pa.dataset.Dataset) else right_dataset
         return pa.dataset.dataset(self.to_table().join_asof(right, on, by, tolerance, **more))
+
+
+def _with_repeated_ids(rows: pa.Table, columns: ColumnsLike | None) -> pa.Table:
+    """Repeat the id columns that are selected several times, as pylance does."""
+    if columns is None or isinstance(columns, str | Mapping) or len(set(columns)) == len(columns):
+        return rows
+    if not set(columns) <= set(rows.schema.names):  # names in other cases
+        return rows
+    names = [name for i, name in enumerate(columns) if name in PLACES or name not in columns[:i]]
+    return rows.select([*names, *(name for name in rows.schema.names if name not in names)])

@@ -7,6 +7,7 @@ them as one of these operations, see :meth:`trilake.lance.pylance.lance_dataset.
 from __future__ import annotations
 
 import datetime as dt
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -204,6 +205,8 @@ class LanceOperation(metaclass=_Operations):
 
         def __post_init__(self) -> None:
             _entries(self.fragments)
+            if isinstance(self.schema, pa.Schema):
+                warnings.warn("pass a LanceSchema to Merge, not a pyarrow.Schema", DeprecationWarning, stacklevel=3)
 
         def resolve(self, base: Manifest | None) -> op.Operation:
             if base is None:
@@ -447,7 +450,7 @@ def from_stored(operation: op.Operation) -> LanceOperation.BaseOperation | None:
                 list(removed), of(updated), of(new), list(modified), updated_fragment_offsets=dict(offsets) or None
             )
         case op.Merge(all_, schema):
-            return LanceOperation.Merge(of(all_), View(schema).arrow)
+            return LanceOperation.Merge(of(all_), LanceSchema(View(schema).schema))
         case op.Project(schema):
             return LanceOperation.Project(LanceSchema(schema))
         case op.Restore(version):

@@ -57,7 +57,8 @@ class DataFile:
         self.fields, self.column_indices = list(map(int, self.fields)), list(map(int, self.column_indices or ()))
 
     def field_ids(self) -> list[int]:
-        """The ids of its fields, like ``fields``."""
+        """Deprecated alias of ``fields``."""
+        warnings.warn("use DataFile.fields instead of field_ids()", DeprecationWarning, stacklevel=2)
         return self.fields
 
     @classmethod
@@ -312,7 +313,8 @@ class FragmentMetadata:
         self._set(files=tuple(f.entry for f in files))
 
     def data_files(self) -> list[DataFile]:
-        """The data files, like :attr:`files`."""
+        """Deprecated alias of :attr:`files`."""
+        warnings.warn("use FragmentMetadata.files instead of data_files()", DeprecationWarning, stacklevel=2)
         return self.files
 
     @property
