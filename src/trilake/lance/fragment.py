@@ -236,7 +236,7 @@ class LanceFragment(ReadFragment):
         >>> from trilake.lance import write_dataset
         >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-add-columns")
         >>> fragment = made.get_fragments()[0]
-        >>> len(fragment.add_columns({"b": "a * 2"}).data_files())
+        >>> len(fragment.add_columns({"b": "a * 2"}).files)
         2
         """
         return self.merge_columns(value_func, columns, batch_size, reader_schema, nulls=nulls)[0]
@@ -346,7 +346,7 @@ class LanceFragment(ReadFragment):
         >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-merge")
         >>> fragment = made.get_fragments()[0]
         >>> changed, schema = fragment.merge(pa.table({"a": [1, 2, 3], "n": [10, 20, 30]}), "a")
-        >>> len(changed.data_files())
+        >>> len(changed.files)
         2
         """
         values, new = joins.join_values(self._ds.snapshot, table(data_obj, schema), left_on, right_on)
