@@ -248,7 +248,7 @@ def test_a_lost_reply_of_a_commit_that_did_not_land() -> None:
     inner = begun()
     error = UnknownOutcomeError("lost")
     store = FaultStore(inner, [Fault("put_if_absent", "_versions/*", error=error)])
-    with pytest.raises(UnknownOutcomeError, match="not there"):
+    with pytest.raises(UnknownOutcomeError, match="does not exist"):
         commit(store, 1, op.Append((fragment("y"),)))
 
 

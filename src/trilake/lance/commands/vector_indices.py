@@ -195,7 +195,9 @@ def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan, *, train: boo
     Without ``train``, and if there are no rows, the index has no files: ``optimize_indices`` trains it.
     """
     if not train and not is_modern(snapshot):
-        raise UnsupportedIndexError("the legacy format does not support untrained vector indices", help="train it")
+        raise UnsupportedIndexError(
+            "the legacy format does not support untrained vector indices", help="leave out train=False"
+        )
 
     def plan(current: Snapshot) -> op.Operation:
         what.check(current)

@@ -566,8 +566,8 @@ def _try_put(store: Store, key: str, data: bytes, transaction_file: str, version
         except StorageError as unread:
             absent = isinstance(unread, ObjectNotFoundError)
             raise UnknownOutcomeError(
-                f"the reply to the commit of version {version} was lost and the manifest "
-                + ("is not there (yet)" if absent else f"cannot be looked up: {unread.message}"),
+                f"the reply to the commit of version {version} was lost, and the manifest "
+                + ("does not exist (yet)" if absent else f"cannot be looked up: {unread.message}"),
                 file=f"{store.uri}/{key}",
                 version=version,
             ) from e

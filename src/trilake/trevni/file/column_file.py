@@ -168,7 +168,7 @@ class ColumnFile:
                     return descriptor.number
         raise InvalidArgumentError(
             f"column {column!r} not found in the file",
-            help="it has " + (", ".join(c.label for c in self._header.columns[:50]) or "none"),
+            help="the columns are " + (", ".join(c.label for c in self._header.columns[:50]) or "none"),
             file=self.uri,
         )
 
