@@ -42,7 +42,7 @@ def open_data_file(
         return V1File.open(store, key, schema, field_ids)
     if version not in READABLE:
         raise UnsupportedProtocolError(
-            f"file version {version} is not supported, expected one of {', '.join(map(str, READABLE))}",
+            f"file version {version} is not supported, expected one of {', '.join(map(str, WRITABLE))}",
             file=f"{store.uri}/{key}",
         )
     return V2File.open(store, key, schema, field_ids, column_indices)

@@ -299,7 +299,7 @@ class Manifest:
         unknown = sorted(v for v in {*versions, self.storage_version} if v not in READABLE)
         if unknown:
             raise UnsupportedProtocolError(
-                f"the dataset has files of Lance {unknown[0]}; expected one of {', '.join(map(str, READABLE))}",
+                f"the dataset has files of Lance {unknown[0]}; expected one of {', '.join(map(str, WRITABLE))}",
                 help="use the library that wrote it",
                 file=file,
                 version=self.version,
