@@ -22,7 +22,7 @@ from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import check_can_rename, check_names, mapped
 from trilake.delta.protocol.features import upgraded
 from trilake.delta.protocol.property_values import column_list
-from trilake.delta.protocol.schema import ArrayType, DataType, StructField, StructType, is_spatial
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, is_spatial
 from trilake.delta.protocol.schema_edit import (
     Path,
     PathLike,
@@ -353,7 +353,10 @@ def set_nullable(protocol: Protocol, metadata: Metadata, path: PathLike) -> Meta
 
 def _with_nulls(t: DataType) -> DataType:
     """The array or map whose elements or values may be null."""
-    return replace(t, contains_null=True) if isinstance(t, ArrayType) else replace(t, value_contains_null=True)
+    if isinstance(t, ArrayType):
+        return replace(t, contains_null=True)
+    assert isinstance(t, MapType)
+    return replace(t, value_contains_null=True)
 
 
 def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> MetadataChange:

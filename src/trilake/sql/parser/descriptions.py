@@ -138,7 +138,7 @@ def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
             "there is no table to replace",
             help="write CREATE OR REPLACE",
             file=path,
-            condition="TABLE_OR_VIEW_NOT_FOUND",
+            condition="TABLE_OR_VIEW_NOT_FOUND" if call.clone_of is None else "DELTA_CANNOT_REPLACE_MISSING_TABLE",
         )
 
 

@@ -43,6 +43,7 @@ INSERT INTO {f} VALUES (1, 2);
 CREATE TABLE {n} (id INT, xs ARRAY<STRUCT<y: INT>>) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name');
 CREATE TEMPORARY VIEW cond_view AS SELECT * FROM {t};
 CREATE OR REPLACE TEMPORARY VIEW spark_view AS SELECT 1 AS a;
+CREATE TABLE cond_named (id INT) USING delta LOCATION '{dir}/named';
 INSERT OVERWRITE DIRECTORY '{dir}/files' USING parquet SELECT 1 AS id;
 """
 
@@ -319,6 +320,7 @@ def test_a_refusal_states_the_condition_that_delta_spark_has(spark: SparkSession
     finally:
         spark.sql("DROP VIEW IF EXISTS cond_view")
         spark.sql("DROP VIEW IF EXISTS spark_view")
+        spark.sql("DROP TABLE IF EXISTS cond_named")
         trilake.uninstall(spark)
     assert not wrong, "\n".join(wrong)
 

@@ -126,6 +126,7 @@ def restore(
             f"version {target} is the newest one: there is nothing to restore",
             help=f"pass a version less than {base.version}",
             file=base.uri,
+            condition="DELTA_CANNOT_RESTORE_TIMESTAMP_GREATER" if version is None else None,
         )
     with stating({"DELTA_VERSION_NOT_FOUND": "DELTA_CANNOT_RESTORE_TABLE_VERSION"}):
         old = cached if cached is not None and cached.version == target else log.snapshot(target)

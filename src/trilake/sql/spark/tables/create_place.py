@@ -182,15 +182,14 @@ def name_first(session: SqlSession, place: Place, about: About) -> Iterator[None
         raise
 
 
-def no_columns(place: Place) -> NoReturn:
-    """Raise ``SchemaMismatchError`` for a new table without columns."""
+def no_columns(place: Place, *, exists: bool = False) -> NoReturn:
+    """Raise ``SchemaMismatchError`` for a table without columns that is new, or replaces one that ``exists``."""
+    new = "INVALID_MANAGED_TABLE_SYNTAX_NO_SCHEMA" if place.managed else "CREATE_EXTERNAL_TABLE_WITHOUT_SCHEMA"
     raise SchemaMismatchError(
         "a new table needs at least one column",
-        help="list the columns, or write LOCATION with the path of an existing table",
+        help="list the columns" if exists else "list the columns, or write LOCATION with the path of an existing table",
         file=place.path,
-        condition="DELTA_INVALID_MANAGED_TABLE_SYNTAX_NO_SCHEMA"
-        if place.managed
-        else "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_SCHEMA",
+        condition=f"DELTA_{'SCHEMA_NOT_PROVIDED' if exists else new}",
     )
 
 

@@ -110,7 +110,7 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
         if there and not replaced and (new_name or (place.parts is None and not table.schema.fields)):
             check_same_table(log, description_of(call, schema))
         elif not table.schema.fields and call.replace:
-            no_columns(place)
+            no_columns(place, exists=there)
         else:
             _judge_checks(session, table, log)
             judge_generated(session.spark, table.schema)
