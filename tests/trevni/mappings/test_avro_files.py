@@ -193,7 +193,7 @@ def test_reference_files_round_trip(path: Path) -> None:
         (lambda b: b + zigzag(1 << 40) + zigzag(0) + b[-16:], "damaged"),
         (lambda b: b + zigzag(0) + zigzag(1 << 40), "a block claims"),
         (lambda b: b + zigzag(0) + zigzag(3) + b"abc" + b[-16:], "left after"),
-        (lambda b: b"Obj\x01" + zigzag(-5) + zigzag(-1) + zigzag(-7), "a key of the metadata is -7"),
+        (lambda b: b"Obj\x01" + zigzag(-5) + zigzag(-1) + zigzag(-7), "a key of the metadata is negative: -7"),
     ],
 )
 def test_damaged_files(damage: Any, message: str) -> None:
