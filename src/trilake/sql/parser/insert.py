@@ -59,7 +59,8 @@ def _parse_insert(cursor: Cursor) -> Insert:
         cursor.accept("INTO")
     else:
         cursor.expect("INTO")
-    cursor.accept("TABLE")
+    if not _is_named_table(cursor):
+        cursor.accept("TABLE")
     parts = cursor.name()
     static, dynamic = partition_clause(cursor)
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
@@ -78,6 +79,13 @@ def _parse_insert(cursor: Cursor) -> Insert:
     return Insert(
         parts, overwrite, static, tuple(dynamic), if_not_exists, by_name, columns, where, evolve, rest, markers
     )
+
+
+def _is_named_table(cursor: Cursor) -> bool:
+    """Whether the word TABLE that follows is the name of the table, as in ``INSERT INTO table VALUES (1)``."""
+    after, behind = (Cursor(cursor.sql, cursor.tokens, cursor.at + n) for n in (1, 2))
+    named = after.token is not None and after.token.is_name
+    return not named or (after.is_any("BY", "PARTITION", "REPLACE", *QUERY_WORDS) and not behind.is_any(*QUERY_WORDS))
 
 
 def partition_clause(cursor: Cursor) -> tuple[dict[str, str], list[str]]:
