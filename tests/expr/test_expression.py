@@ -106,6 +106,15 @@ def test_what_only_spark_can_do_says_so(text: str) -> None:
     assert "filter" not in str(raised.value)
 
 
+@pytest.mark.parametrize("function", ["timestampdiff", "TIMESTAMPADD", "dateadd", "datediff", "date_add", "date_diff"])
+def test_units_of_time_are_not_columns(function: str) -> None:
+    with pytest.raises(UnsupportedExpressionError, match="only Spark can"):
+        parse_expression(f"{function}(MONTH, n, ts)", ROWS.schema)
+    for wrong in (f"{function}(MONTH, nope, ts)", f"{function}(nope, ts)", f"abs({function}(MONTH, n, nope))"):
+        with pytest.raises(ExpressionError, match="no column 'nope'"):
+            parse_expression(wrong, ROWS.schema)
+
+
 def test_case_may_matter() -> None:
     with pytest.raises(ExpressionError):
         parse_expression("N", ROWS.schema, case_sensitive=True)

@@ -61,6 +61,10 @@ def _makes_instant(node: exp.Expression) -> bool:
     return node.name.lower() in _INSTANTS
 
 
+#: Functions that take a unit of time before two values.
+_WITH_UNITS = ("timestampadd", "timestampdiff", "dateadd", "datediff", "date_add", "date_diff")
+
+
 def translate_scalar(
     source: str,
     schema: pa.Schema,
@@ -123,9 +127,22 @@ def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> Non
         inside = isinstance(name_node.parent, exp.Dot) and name_node.parent.this is name_node
         if inside or not is_name(name_node) or name_node.find_ancestor(exp.Lambda) is not None:
             continue
+        if _is_unit(name_node):
+            continue
         try:
             bind.resolve(tuple(p.name for p in name_node.parts), schema, case_sensitive=case_sensitive)
         except FilterError as error:
             raise ExpressionError(
                 error.message, help=error.help, expression=to_spark_sql(plain(root)), condition=error.condition
             ) from error
+
+
+def _is_unit(node: exp.Expression) -> bool:
+    """Whether a name is the unit of time in a call such as ``timestampdiff(MONTH, a, b)``."""
+    call = node.parent
+    return (
+        isinstance(call, exp.Anonymous)
+        and call.name.lower() in _WITH_UNITS
+        and len(call.expressions) == 3
+        and call.expressions[0] is node
+    )
