@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
@@ -147,6 +147,14 @@ def test_generated_columns_are_judged_before_rows_come(
         builder.addColumn("n", "int", generatedAlwaysAs=text).execute()
     assert found.value.condition == condition
     assert not DeltaTable.isDeltaTable(spark, path)
+
+
+def test_checks_as_properties(spark: SparkSession, path: str) -> None:
+    builder = DeltaTable.create(spark).location(path).addColumn("a", "INT")
+    table = builder.property("delta.constraints.positive", "a > 0").execute()
+    with pytest.raises(ConstraintViolatedError, match="a = 0"):
+        trilake.write({"a": [0]}, path, mode="append")
+    assert table.detail().collect()[0].properties == {"delta.constraints.positive": "a > 0"}
 
 
 def test_a_generated_column_that_only_spark_computes(spark: SparkSession, path: str) -> None:
@@ -303,6 +311,9 @@ def test_conditions_that_only_spark_can_evaluate(spark: SparkSession, path: str)
     with pytest.raises(ConstraintViolatedError, match="id = 2"):
         alter.add_constraint("c", "sha2(CAST(id AS STRING), 256) <> sha2('2', 256)")
     assert alter.add_constraint("c", "length(sha2(CAST(id AS STRING), 256)) = 64 -- all") == 1
+    with pytest.raises(ParseException, match="at or near end of input") as e:
+        alter.add_constraint("d", "id <")
+    assert "coalesce" not in str(e.value), "it shows what the user wrote"
 
 
 @pytest.mark.parametrize("seed", range(3))

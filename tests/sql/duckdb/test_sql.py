@@ -183,6 +183,19 @@ def test_default_stands_for_the_default(tmp_path: Path) -> None:
     assert run(f"SELECT DISTINCT k FROM {name}") == [{"k": "K"}]
 
 
+def test_a_new_table_may_state_its_checks_as_properties(tmp_path: Path) -> None:
+    name, like = f"delta.`{tmp_path}/checked`", f"delta.`{tmp_path}/like`"
+    properties = "'delta.constraints.Positive' = 'n > 0', 'k' = 'v'"
+    run(f"CREATE TABLE {name} (n BIGINT) TBLPROPERTIES ({properties})")
+    run(f"CREATE TABLE {like} LIKE {name} TBLPROPERTIES ('delta.constraints.low' = 'n < 9')")
+    for table, wrong in ((name, 0), (like, 0), (like, 9)):
+        with pytest.raises(ConstraintViolatedError, match=f"n = {wrong}"):
+            run(f"INSERT INTO {table} VALUES ({wrong})")
+    with pytest.raises(InvalidArgumentError) as refused:
+        run(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.constraints.other' = 'n > 1')")
+    assert refused.value.condition == "DELTA_ADD_CONSTRAINTS"
+
+
 def test_rows_change_with_every_clause_of_a_merge(t: str) -> None:
     assert run(f"UPDATE {t} AS x SET x.note = concat(note, '!') WHERE x.id < 3") == [{"num_affected_rows": 2}]
     assert run(f"DELETE FROM {t} WHERE {t}.id = 2") == [{"num_affected_rows": 1}]

@@ -16,6 +16,7 @@ from trilake.delta.commands.write.create import (
     TableDescription,
     check_same_table,
     create_table,
+    stated_checks,
 )
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
@@ -242,7 +243,8 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         log = session_log(self._spark, session_store(self._spark, path, self._options))
         named = name is not None and existing is None
         if named and self._mode == "create" and self._location is not None and log.exists():
-            check_same_table(log, self._table)
+            own, checks = stated_checks(self._table.properties)
+            check_same_table(log, replace(self._table, properties=own, checks=checks))
             created = False
         else:
             created = self._make(log, name).created
@@ -251,10 +253,12 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
 
     def _make(self, log: DeltaLog, name: str | None) -> CreateResult:
         try:
-            properties = {**default_properties(self._spark), **self._table.properties}
+            own, checks = stated_checks(self._table.properties)
+            properties = {**default_properties(self._spark), **own}
             judge_generated(self._spark, self._table.schema)
             judge_defaults(self._spark, self._table.schema)
-            return create_table(log, replace(self._table, name=name, properties=properties), mode=self._mode)
+            table = replace(self._table, name=name, properties=properties, checks=checks)
+            return create_table(log, table, mode=self._mode)
         except TableExistsError as e:
             if name is None:
                 raise

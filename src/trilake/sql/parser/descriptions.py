@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trilake.common.spark_options import has_no_effect, warn_ignored
-from trilake.delta.commands.write.create import CreateMode, TableDescription
+from trilake.delta.commands.write.create import CreateMode, TableDescription, stated_checks
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.protocol.properties import CONSTRAINTS, known_properties
+from trilake.delta.protocol.properties import known_properties
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.protocol.sql_types import parse_sql_type
@@ -96,13 +96,14 @@ def description_of(call: Create, schema: StructType) -> TableDescription:
         check_clustering_feature(call.properties, "DELTA_CREATE_TABLE_SET_CLUSTERING_TABLE_FEATURE_NOT_ALLOWED")
     fields = list(schema.fields)
     fields += [field_of(c) for c in call.partition_columns if schema.find(c.name) is None]
+    properties, checks = stated_checks(call.properties)
     return TableDescription(
         StructType(tuple(fields)),
         call.partition_by,
-        dict(call.properties),
+        properties,
         call.comment,
         tuple(call.cluster_by),
-        checks=call.checks,
+        checks=(*call.checks, *checks),
     )
 
 
@@ -178,12 +179,12 @@ def description_like(source: DeltaLog, call: Create) -> TableDescription:
     configuration, specs = head.metadata.configuration, known_properties()
     # Properties that the library sets belong to one table only.
     properties = {k: v for k, v in configuration.items() if k not in specs or specs[k].set_by is None}
-    checks = {k: v for k, v in properties.items() if k.startswith(CONSTRAINTS)}
+    properties, checks = stated_checks({**properties, **call.properties})
     return TableDescription(
         head.schema,
         tuple(head.metadata.partition_columns),
-        {**{k: v for k, v in properties.items() if k not in checks}, **call.properties},
+        properties,
         call.comment if call.comment is not None else head.metadata.description,
         cluster_by=tuple(clustering_columns(head)),
-        checks=tuple((k.removeprefix(CONSTRAINTS), v) for k, v in checks.items()),
+        checks=checks,
     )

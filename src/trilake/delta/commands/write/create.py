@@ -81,6 +81,17 @@ class TableDescription:
     managed: bool = False
 
 
+def stated_checks(properties: Mapping[str, str]) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
+    """The properties of a new table without its CHECK constraints, and these: ``delta.constraints.NAME`` states one.
+
+    >>> stated_checks({"delta.constraints.positive": "id > 0", "owner": "me"})
+    ({'owner': 'me'}, (('positive', 'id > 0'),))
+    """
+    names = {key: key[len(CONSTRAINTS) :] for key in properties if key.lower().startswith(CONSTRAINTS)}
+    rest = {key: value for key, value in properties.items() if key not in names}
+    return rest, tuple((name, properties[key]) for key, name in names.items())
+
+
 @dataclass(frozen=True)
 class CreateResult(Displayed):
     """The resulting version, and whether it is new."""
