@@ -175,7 +175,15 @@ def expected_columns(
                 column=name,
                 condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
             )
-        if field.name in out or field.name in static:
+        if field.name in static:
+            raise InvalidArgumentError(
+                f"partition column {name} has a value and is named in the column list, too",
+                help="leave it out of the column list",
+                column=name,
+                file=path,
+                condition="STATIC_PARTITION_COLUMN_IN_INSERT_COLUMN_LIST",
+            )
+        if field.name in out:
             raise InvalidArgumentError(
                 f"column {name} is named twice", column=name, file=path, condition="COLUMN_ALREADY_EXISTS"
             )

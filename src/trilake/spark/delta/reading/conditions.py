@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from trilake.delta.commands.alter.metadata_commits import FindViolation
 from trilake.delta.log.snapshot import Snapshot
@@ -22,7 +23,8 @@ def violation_finder(spark: SparkSession, path: str, options: Mapping[str, str])
 
     def find(snapshot: Snapshot, condition: str) -> Mapping[str, Any] | None:
         table = ArrowDeltaTable(open_store(path, dict(options)), snapshot.engine, version=snapshot.version)
-        rows = read_dataframe(spark, table, options=options).where(f"NOT coalesce(({condition}\n), false)").take(1)
+        violated = ~F.coalesce(F.expr(condition), F.lit(False))
+        rows = read_dataframe(spark, table, options=options).where(violated).take(1)
         return rows[0].asDict(recursive=True) if rows else None
 
     return find
