@@ -118,7 +118,7 @@ class InvalidArgumentError(TrilakeError, ValueError):
 
 
 class IllegalArgumentError(InvalidArgumentError):
-    """An argument that Java refuses as an illegal one in delta-spark, without a condition."""
+    """An argument that delta-spark rejects with Java's ``IllegalArgumentException``, without a condition."""
 
 
 class UnknownOptionError(InvalidArgumentError):
@@ -143,7 +143,7 @@ class UnsupportedExpressionError(ExpressionError):
     """A SQL expression that only Spark can evaluate: the embedded engine has no exact counterpart."""
 
     code = "UNSUPPORTED_EXPRESSION"
-    default_help = "do this from Spark, which computes the expression itself, or rewrite the expression"
+    default_help = "use Spark, which evaluates the expression itself, or rewrite the expression"
 
 
 # --- what is installed -----------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class MissingDependencyError(TrilakeError, ImportError):
 
     @classmethod
     def of(cls, package: str, extra: str, what: str) -> MissingDependencyError:
-        """The error for ``what``, in the plural, that needs a package of one of our extras."""
+        """The error for ``what``, in the plural, that needs a package of one of trilake's extras."""
         return cls(f"{what} need {package}, which is not installed", help=f'pip install "trilake[{extra}]"')
 
 
@@ -207,7 +207,7 @@ class UnknownOutcomeError(StorageError):
     """The reply to a write was lost: the write may have succeeded.  Delete nothing because of it."""
 
     code = "UNKNOWN_OUTCOME"
-    default_help = "look at the table's history before trying again: the write may have landed"
+    default_help = "check the table's history before trying again: the write may have succeeded"
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def test_an_empty_text_in_quotes_is_no_null(tmp_path: Path) -> None:
         ("a\n1\n", ["--from", "csv", "--type", "a=nonsense"], 2, "nonsense"),
         ("a\n1\n", ["--from", "csv", "--delimiter", ";;"], 2, "--delimiter must be one ASCII character"),
         ("a\n1\n", ["--from", "csv", "--delimiter", ""], 2, "--delimiter must be one ASCII character"),
-        ("a\n1\n", ["--from", "csv", "--type", "b=int"], 2, "--type names an unknown column 'b'"),
+        ("a\n1\n", ["--from", "csv", "--type", "b=int"], 2, "--type: column 'b' not found"),
     ],
 )
 def test_rows_that_cannot_be_read_write_nothing(

@@ -53,7 +53,7 @@ def test_query_takes_relations_in_subqueries_and_leaves_its_own_names_alone(delt
 @pytest.mark.parametrize(
     ("sql", "code", "words"),
     [
-        ("SELECT * FROM nope", 3, "there is no table 'nope'"),
+        ("SELECT * FROM nope", 3, "table 'nope' cannot be found"),
         ("SELEC 1", 3, "syntax error"),
         ("SELECT 1; SELECT 2", 2, "expected one SELECT"),
         ("COPY (SELECT 1) TO 'x.csv'", 2, "expected one SELECT, got COPY"),

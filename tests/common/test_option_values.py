@@ -50,5 +50,5 @@ def test_starting_versions_are_read_alike_and_other_texts_are_typed_errors(forma
 @pytest.mark.parametrize("value", ["0_0", "1.5", 1.5, True, None, "", "٣"])
 def test_a_version_is_a_whole_number(value: object) -> None:
     """``VERSION AS OF '1_0'`` was version 10, and ``VERSION AS OF 0.5`` of a clone version 0."""
-    with pytest.raises(InvalidArgumentError, match="is not a version"):
+    with pytest.raises(InvalidArgumentError, match="is not a valid version"):
         stated_version(value)

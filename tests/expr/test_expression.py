@@ -73,9 +73,9 @@ def test_what_is_read() -> None:
     [
         ("sum(n)", "aggregate"),
         ("n + rand()", "not deterministic"),
-        ("nope + 1", "no column 'nope'"),
-        ("st.nope", "no column 'nope'"),
-        ("hash(nope)", "no column 'nope'"),
+        ("nope + 1", "column 'nope' not found"),
+        ("st.nope", "field 'nope' not found in column 'st'"),
+        ("hash(nope)", "column 'nope' not found"),
         ("row_number() OVER (ORDER BY n)", "window|aggregate"),
         ("(SELECT 1)", "subquery"),
         ("", "empty"),

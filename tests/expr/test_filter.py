@@ -75,7 +75,7 @@ def test_batches_and_tables_give_the_same(text: str) -> None:
 
 def test_rows_need_no_more_than_the_columns_of_the_filter() -> None:
     assert parsed("i32 > 1 OR upper(s) = 'A'").mask(ROWS.select(["s", "i32"])).to_pylist().count(True) == 8
-    with pytest.raises(FilterError, match="no column 's'"):
+    with pytest.raises(FilterError, match="column 's' not found"):
         parsed("s = 'a'").mask(ROWS.select(["i32"]))
 
 
@@ -276,7 +276,7 @@ def test_names_that_differ_in_case_only() -> None:
 
 def test_case_sensitive_names() -> None:
     assert parse_filter("i32 = 1", ROWS.schema, case_sensitive=True) is not None
-    with pytest.raises(FilterError, match="no column 'I32'"):
+    with pytest.raises(FilterError, match="column 'I32' not found"):
         parse_filter("I32 = 1", ROWS.schema, case_sensitive=True)
 
 
@@ -286,8 +286,8 @@ def test_case_sensitive_names() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("i33 > 1", r"no column 'i33'.*line: 1, position: \d.*did you mean 'i32'"),
-        ("st.zz = 1", "column 'st' has no column 'zz'.*columns are a, s, in"),
+        ("i33 > 1", r"column 'i33' not found.*line: 1, position: \d.*did you mean 'i32'"),
+        ("st.zz = 1", "field 'zz' not found in column 'st'.*columns are a, s, in"),
         ("i32.x = 1", "i32.*has no field 'x'"),
         ("i32", "got i32 of type int"),
         ("i32 + 1", "must be boolean"),
@@ -327,9 +327,9 @@ def test_case_sensitive_names() -> None:
         ("CAST(arr AS STRING) = '[1]'", "to string"),
         ("CAST(i64 AS DECIMAL(i8, 2)) = 1", "not a type of Spark"),
         ("f64 = .0.3D", "not a number"),
-        ("dec DIV 2 = 1", "DIV in a filter needs"),
+        ("dec DIV 2 = 1", "DIV needs integers in a filter, got decimal"),
         ("big / big = 1", "division of decimal"),
-        ("d - d > 1", "arithmetic with a value of type date"),
+        ("d - d > 1", "arithmetic with values of type date"),
         ("s = '" + "\ud800" + "'", "Unicode"),
         ("i32 < " + "9" * 200, "200 digits"),
         ("SELECT 1", "subquery"),

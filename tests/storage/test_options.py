@@ -131,7 +131,7 @@ def test_a_log_may_name_files_elsewhere_on_its_own_kind_of_store() -> None:
 
 
 def test_a_permission_is_true_or_false() -> None:
-    with pytest.raises(InvalidArgumentError, match="not true or false"):
+    with pytest.raises(InvalidArgumentError, match="expected true or false"):
         open_sibling(open_store("memory://t", {"allow_other_stores": "perhaps"}), "file:///")
     assert is_storage_option("allow_foreign_files")
 

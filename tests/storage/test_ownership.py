@@ -52,7 +52,7 @@ def test_folders_behind_links_are_foreign(tmp_path: Path) -> None:
     (tmp_path / "t" / "link").symlink_to(tmp_path / "other", target_is_directory=True)
     assert own_keys(store, ["a/x", "link/b/x"], r".*", what="test") == ["a/x"]
     check_own(store, ["a/x"], what="test")
-    with pytest.raises(StorageError, match="behind a link"):
+    with pytest.raises(StorageError, match="behind a symbolic link"):
         check_own(store, ["a/x", "link/b/x"], what="test")
 
 

@@ -77,8 +77,8 @@ def test_object_uris(text: str, uri: str, root: str, path: str) -> None:
     ("text", "says"),
     [
         ("", "empty"),
-        ("hdfs://host/x", "the scheme 'hdfs' is unknown"),
-        ("dbfs:/x", "the scheme 'dbfs' is unknown"),
+        ("hdfs://host/x", "unknown scheme 'hdfs'"),
+        ("dbfs:/x", "unknown scheme 'dbfs'"),
         ("file://data/t", "three slashes: file:///data/t"),
         ("s3://", "does not name a bucket"),
         ("s3:/b/x", "does not name a bucket"),

@@ -91,7 +91,7 @@ def test_drop_refuses_a_log_behind_a_link(tmp_path: Path) -> None:
     place = _table(tmp_path / "t")
     shutil.move(place / "_delta_log", tmp_path / "log")
     (place / "_delta_log").symlink_to(tmp_path / "log")
-    with pytest.raises(StorageError, match="behind a link"):
+    with pytest.raises(StorageError, match="behind a symbolic link"):
         trilake.drop(place)
     assert trilake.open(place).count() == 4
 

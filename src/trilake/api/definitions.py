@@ -211,7 +211,7 @@ def sync_iceberg(
 
     log = DeltaLog(open_store(uri, dict(storage_options or {})), standard_engine())
     if not log.exists():
-        raise TableNotFoundError("no Delta table found", file=log.store.uri)
+        raise TableNotFoundError("no Delta table found", help="check the path", file=log.store.uri)
     return sync(log, rebuild=rebuild)
 
 

@@ -40,7 +40,7 @@ def register(spark: SparkSession) -> list[str]:
 def unregister(spark: SparkSession) -> None:
     """Undo :func:`register`: restore Spark's readers and writers, once all registered sessions have called it.
 
-    Frames stay at the version that they show.
+    DataFrames stay at the version that they show.
 
     Parameters
     ----------

@@ -45,8 +45,8 @@ def write(
     Parameters
     ----------
     data: a Spark DataFrame; an Arrow table, record batch, reader, dataset or scanner, or an iterable of record
-        batches; a pandas frame, a polars frame or lazy frame, a duckdb relation, or any object with the Arrow stream
-        or array interface; a dict of columns, or a list of dicts.
+        batches; a pandas DataFrame, a polars DataFrame or LazyFrame, a DuckDB relation, or any object with the
+        Arrow stream or array interface; a dict of columns, or a list of dicts.
     uri: a path, a URI such as ``file:``, ``s3://``, ``abfss://`` or ``gs://``, or ``memory://name``.
     mode: for an existing table, ``"error"`` (the default) raises, ``"ignore"`` does nothing, ``"append"`` adds the
         rows, and ``"overwrite"`` replaces its rows.
@@ -78,7 +78,7 @@ def write(
     max_records_per_file: maximum rows per data file.
     compression: of the Parquet files: ``"snappy"`` (the default), ``"zstd"``, ``"gzip"``, ``"lz4"``, ``"brotli"`` or
         ``"none"``.
-    round_times: round nanoseconds down to microseconds, the precision of Delta tables; ``False`` refuses times that
+    round_times: round nanoseconds down to microseconds, the precision of Delta tables; ``False`` rejects times that
         would be rounded.  Lance and Trevni keep nanoseconds.
 
     Returns the committed version (``None`` for Trevni), and the numbers of added and removed rows and files.  A write

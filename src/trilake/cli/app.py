@@ -30,7 +30,7 @@ LOOK, READ, CHANGE, KEEP = "Inspect a table", "Read rows", "Write rows", "Mainta
 
 
 class Command(TyperCommand):
-    """A command that refuses a repeated option that takes one value."""
+    """A command that rejects a repeated option that takes one value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line; see the same method of click."""

@@ -60,7 +60,8 @@ def diff(
 
     if to is None and before is None:
         raise InvalidArgumentError(
-            "diff needs a version or another table", help="write trilake diff URI 3, or pass --to with the other table"
+            "diff needs a version or another table",
+            help="pass a version, as in `trilake diff URI 3`, or the other table with --to",
         )
     if to is not None and format is not None:
         raise InvalidArgumentError("--format cannot be used with --to", help="leave --format out")

@@ -38,8 +38,8 @@ def run_query(
         if name is None:
             raise QueryError(first_line(e)) from e
         raise QueryError(
-            f"there is no table {name!r}",
-            help="name a table by its path in quotes, FROM '/data/t', or pass --table NAME=PATH",
+            f"table {name!r} cannot be found",
+            help="name a table by its path in quotes, as in FROM '/data/t', or pass --table NAME=PATH",
         ) from e
     return schema, _results(batches)
 

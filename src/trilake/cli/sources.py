@@ -114,7 +114,7 @@ def _all(
         if sorted(file_schema.names) != sorted(schema.names):
             raise SchemaMismatchError(
                 f"expected columns {', '.join(schema.names)} as in the first file, got {', '.join(file_schema.names)}",
-                help="write files with different columns one by one",
+                help="write files with different columns in separate commands",
                 file=place,
             )
         for batch in _refusals(batches, place):
@@ -189,7 +189,7 @@ def _check_use(format: InputFormat, reading: Reading, place: str) -> None:
         useless.append("--type")
     if useless:
         raise InvalidArgumentError(
-            f"{useless[0]} does not apply to {format}",
+            f"{useless[0]} cannot be used with {format}",
             help="leave it out, or pass the format with --from",
             file=_name(place),
         )
@@ -258,7 +258,7 @@ def _spooled(source: Any) -> Any:
 def _csv(source: Any, head: bytes, reading: Reading, delimiter: str) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     if reading.delimiter is not None and len(reading.delimiter.encode()) != 1:
         raise InvalidArgumentError(
-            f"--delimiter must be one ASCII character, got {reading.delimiter!r}", help="for a tab write $'\\t'"
+            f"--delimiter must be one ASCII character, got {reading.delimiter!r}", help="for a tab, pass $'\\t'"
         )
     read = pyarrow.csv.ReadOptions(autogenerate_column_names=not reading.header)
     parse = pyarrow.csv.ParseOptions(delimiter=reading.delimiter or delimiter, newlines_in_values=True)
@@ -273,7 +273,7 @@ def _csv(source: Any, head: bytes, reading: Reading, delimiter: str) -> tuple[pa
     names = reader.schema.names
     for name in reading.required:
         if name not in names:
-            raise InvalidArgumentError(f"--type names an unknown column {name!r}", help=columns_help(name, names))
+            raise InvalidArgumentError(f"--type: column {name!r} not found in the file", help=columns_help(name, names))
     return _without_null_types(reader.schema, reader)
 
 

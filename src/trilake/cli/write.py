@@ -127,7 +127,7 @@ def _check_stdin(places: list[str]) -> None:
         raise InvalidArgumentError("standard input can only be read once", help="pass - once")
     if STDIN in places and sys.stdin is not None and sys.stdin.isatty():
         raise InvalidArgumentError(
-            "no rows on standard input, which is a terminal",
+            "expected rows on standard input, but it is a terminal",
             help="pass files, or pipe rows into the command; to type rows, run cat | trilake write ...",
         )
 
@@ -203,9 +203,11 @@ def convert(
         output(json).facts({"source": source, "format": _ICEBERG, "source_version": iceberg_version})
         return
     if mode is Mode.ignore:
-        raise InvalidArgumentError("convert does not support the mode ignore", help="pass error, append or overwrite")
+        raise InvalidArgumentError("convert does not support --mode ignore", help="pass error, append or overwrite")
     if no_partitions and partition_by:
-        raise InvalidArgumentError("--no-partitions cannot be used with --partition-by", help="pass one of them")
+        raise InvalidArgumentError(
+            "--no-partitions and --partition-by cannot be used together", help="pass one of them"
+        )
     session = None
     if spark:
         from trilake.cli.spark_jobs import session_here

@@ -60,7 +60,7 @@ def _strings(name: str, value: Any) -> Any:
         wrong = [s for s in strings if not isinstance(s, str)]
         if not wrong:
             return strings
-        raise InvalidArgumentError(f"{name} must be a list of strings, got {described(wrong[0])} in it")
+        raise InvalidArgumentError(f"{name} must be a list of strings, but contains {described(wrong[0])}")
     raise InvalidArgumentError(f"{name} must be a list of strings, got {described(value)}")
 
 

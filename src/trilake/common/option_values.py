@@ -62,8 +62,8 @@ def stated_version(value: object) -> int:
     if isinstance(value, str) and (number := whole_number(value)) is not None:
         return number
     raise InvalidArgumentError(
-        f"{value!s:.80} is not a version",
-        help="a version is a whole number",
+        f"{value!s:.80} is not a valid version",
+        help="pass a whole number",
         condition="DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE",
     )
 

@@ -55,7 +55,8 @@ def _since_epoch(value: TimestampLike, parts: int) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not _FIRST_MS <= value * 1000 <= _LAST_MS:  # excludes NaN, too
             raise InvalidArgumentError(
-                f"{value!r} seconds since the epoch are outside the years 1 to 9999", help="pass seconds, not ms"
+                f"{value!r} seconds since the epoch are outside the years 1 to 9999",
+                help="pass seconds, not milliseconds",
             )
         return round(Decimal(str(value)) * parts)
     if isinstance(value, str):
@@ -68,11 +69,12 @@ def _since_epoch(value: TimestampLike, parts: int) -> int:
             value = dt.datetime.fromisoformat(string)
         except ValueError as e:
             raise InvalidArgumentError(
-                f"{value!r} is not a timestamp", help="write it like 2024-05-01T12:30:00 or 2024-05-01T12:30:00+02:00"
+                f"{value!r} is not a valid timestamp",
+                help="write it like 2024-05-01T12:30:00 or 2024-05-01T12:30:00+02:00",
             ) from e
     if not isinstance(value, dt.datetime) or value != value:  # pandas' NaT does not equal itself
         raise InvalidArgumentError(
-            f"expected a timestamp, got a {type(value).__name__}",
+            f"expected a timestamp, got {type(value).__name__}",
             help="pass an ISO 8601 string, a datetime, or seconds since the epoch",
         )
     if value.tzinfo is None:

@@ -58,7 +58,9 @@ def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
         message = str(error).splitlines()[0]
         missing = re.match(r"No match for FieldRef\.Name\((.*?)\) in ", message)
         raise FilterError(
-            f"the table has no column {missing[1]!r}" if missing else f"Arrow cannot evaluate the filter: {message}",
+            f"column {missing[1]!r} not found in the table"
+            if missing
+            else f"Arrow cannot evaluate the filter: {message}",
             help=f"the columns are {', '.join(table.schema.names)}; in pyarrow expressions their case matters",
             filter=str(expression),
         ) from error
@@ -168,7 +170,7 @@ def _node(steps: list[tuple[str, str]], i: int, batch: pa.RecordBatch) -> tuple[
         arg, i = _node(steps, i, batch)
         args.append(arg)
     if steps[i][1] != value:
-        raise ValueError("overlapping calls")
+        raise ValueError(f"the end of {value} does not match its start")
     built = _build(value, [a.expression for a in args], options)
     return _Node(built, call=value, args=tuple(args), options=options), i + 1
 

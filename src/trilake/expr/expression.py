@@ -65,7 +65,7 @@ class Expression:
         more columns.
         """
         if len(self.paths) != 1:
-            raise ExpressionError(f"{self.source} must read one column, reads {len(self.paths)}")
+            raise ExpressionError(f"{self.source} must reference exactly one column, but references {len(self.paths)}")
         rows = Rows(len(values), lambda path: types.normalise(pa.chunked_array([values])))
         result = _without_engine(self, rows)
         if result is None:

@@ -60,7 +60,7 @@ def check_key(key: str) -> str:
         return key
     raise InvalidArgumentError(
         f"{key!r} is not a valid key",
-        help="a key is a relative path below the store's root, without empty parts, '.' and '..'",
+        help="a key is a relative path below the store's root, without empty parts, '.' or '..'",
     )
 
 
@@ -217,7 +217,7 @@ class Store(ABC):
         return None
 
     def passes_link(self, key: str) -> bool:
-        """Whether a folder between the root and the last part of ``key`` is a link; only file systems have links."""
+        """Whether a folder between the root and the last part of ``key`` is a symbolic link (on file systems only)."""
         return False
 
     def like(self, other: Store) -> Store:

@@ -177,7 +177,7 @@ class LocalGroup(LandingGroup):
         self._one_by_one = False
 
     def prepare(self, folder: str, passes_link: Callable[[], bool]) -> bool:
-        """Create the folder of a file; return whether its path has a link.  Raises ``OSError``."""
+        """Create the folder of a file; return whether its path has a symbolic link.  Raises ``OSError``."""
         linked = self._prepared.get(folder)
         if linked is None:
             self.folders.make(folder)

@@ -60,8 +60,8 @@ _WALK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 class LocalStore(Store):
     """The folder ``root``, an absolute path; it is created with the first write.
 
-    Links are followed, also in listings, but nothing is deleted or replaced behind a link to a folder.  Empty folders
-    stay.
+    Symbolic links are followed, also in listings, but nothing is deleted or replaced behind one to a folder.  Empty
+    folders stay.
     """
 
     #: Concurrent syncs share the disk's work.
@@ -261,7 +261,7 @@ class LocalStore(Store):
                 os.close(fd)
 
     def _open_folder(self, folder: str) -> int:
-        """Open a folder below the root step by step, without following links, even concurrent ones."""
+        """Open a folder below the root step by step, without following symbolic links, even concurrent ones."""
         fd = os.open(self._root, _WALK)
         try:
             for part in folder.split("/") if folder else ():
@@ -301,7 +301,7 @@ def _first_after(names: Sequence[str], folder: str, after: str) -> int:
 
 
 def _size(fd: int, path: str) -> int:
-    """The size of an open file in bytes; refuses pipes and devices."""
+    """The size of an open file in bytes; rejects pipes and devices."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise ObjectNotFoundError("expected a file, got a folder or a special file", file=path)

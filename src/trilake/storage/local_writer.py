@@ -254,7 +254,7 @@ class GroupWriter(LocalWriter):
 
 
 def passes_link(root: str, key: str) -> bool:
-    """Whether a folder between the root and the last part of a key is a link."""
+    """Whether a folder between the root and the last part of a key is a symbolic link."""
     at = key.find("/")
     while at >= 0:
         if os.path.islink(root + key[:at]):
@@ -264,10 +264,10 @@ def passes_link(root: str, key: str) -> bool:
 
 
 def behind_link(action: str, path: str) -> StorageError:
-    """The error for an operation that is not allowed behind a link."""
+    """The error for an operation that is not allowed behind a symbolic link."""
     return StorageError(
-        f"a file behind a link to a folder is not {action}, as it may belong to another table",
-        help="replace the link by a folder, or change the file by hand",
+        f"a file behind a symbolic link to a folder is not {action}, because it may belong to another table",
+        help="replace the symbolic link with a folder, or change the file by hand",
         file=path,
     )
 
@@ -313,7 +313,7 @@ def storage_error(error: OSError, action: str, path: str, *, writing: bool = Fal
     if isinstance(error, MISSING) and not writing:
         return ObjectNotFoundError("no such file", file=path)
     if code == errno.EISDIR and not writing:
-        return ObjectNotFoundError("this is a folder, not an object", file=path)
+        return ObjectNotFoundError("expected a file, got a folder", file=path)
     help = None
     if code in (errno.EACCES, errno.EPERM):
         help = "check the owner and permissions of the file and its folder"

@@ -455,7 +455,7 @@ def _requests(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether the store clearly refused or never received a request, for a transient reason."""
+    """Whether the store clearly rejected or never received a request, for a transient reason."""
     message = str(error)
     return "status code: 429" in message or any(reason.search(message) for reason in (_REFUSED, _NEVER_SENT))
 

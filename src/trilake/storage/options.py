@@ -299,14 +299,14 @@ def store_config(scheme: str, options: Mapping[str, str], bucket: str = "") -> S
         string = string.lower() if string in ("True", "False") else string
         if key == "aws_s3_locking_provider":
             raise InvalidArgumentError(
-                "writers that lock through an external provider do not see conditional writes, and this library does"
-                " nothing else: both could commit the same version",
+                "an external locking provider is not supported: trilake commits by conditional writes, so it and a"
+                " writer that uses locks could commit the same version",
                 help="leave the option out, and use conditional writes in all writers of the table",
                 option=name,
             )
         if not is_storage_option(key):
             raise UnknownOptionError(
-                f"storage option {name!r} is unknown", help="see trilake.storage.options for the names", option=name
+                f"unknown storage option {name!r}", help="see trilake.storage.options for the names", option=name
             )
         if key in _PERMISSIONS:
             _boolean(name, string)
@@ -332,7 +332,7 @@ def store_config(scheme: str, options: Mapping[str, str], bucket: str = "") -> S
 
 def _boolean(option: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"{value!r} is not true or false", option=option)
+        raise InvalidArgumentError(f"expected true or false, got {value!r}", option=option)
     return value.lower() == "true"
 
 
@@ -343,15 +343,13 @@ def _duration(option: str, value: str) -> timedelta:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value.lower())
     unit = None if match is None else _UNITS.get(match[2], _UNITS.get(match[2].removesuffix("s")))
     if match is None or unit is None:
-        raise InvalidArgumentError(
-            f"{value!r} is not a duration", help='write a number and a unit: "30s", "500ms"', option=option
-        )
+        raise InvalidArgumentError(f"expected a duration, such as '30s' or '500ms', got {value!r}", option=option)
     return timedelta(seconds=float(match[1]) * unit)
 
 
 def _integer(option: str, value: str) -> int:
     if not re.fullmatch(r"\d{1,9}", value):
-        raise InvalidArgumentError(f"{value!r} is not a whole number", option=option)
+        raise InvalidArgumentError(f"expected a whole number, got {value!r}", option=option)
     return int(value)
 
 
@@ -411,7 +409,7 @@ def profile_options(
     if not keys and name is not None and any(word in settings for word in _ELSEWHERE):
         setting = next(word for word in _ELSEWHERE if word in settings)
         raise InvalidArgumentError(
-            f"AWS profile {name!r} gets its keys by {setting}, which is not supported",
+            f"AWS profile {name!r} gets its keys from {setting}, which is not supported",
             help=f"run `aws configure export-credentials --profile {name} --format env` and set what it prints",
         )
     return {**out, **keys}

@@ -51,7 +51,7 @@ def tables_of(keys: Iterable[str]) -> frozenset[str]:
 
 @dataclass
 class Territory:
-    """Checks which folders below the root belong to the table: not behind a link, not in another table.
+    """Checks which folders below the root belong to the table: not behind a symbolic link, not in another table.
 
     ``tables`` are all tables of a listing, if there is one; otherwise each folder is checked.
     """
@@ -103,7 +103,7 @@ def own_keys(store: Store, keys: Iterable[str], names: str | re.Pattern[str], *,
     if len(deletable) < len(all_keys):
         rest = sorted(set(all_keys) - set(deletable))
         _log.warning(
-            "%s of %r keeps %d files with other names, behind links or in other tables: %s",
+            "%s of %r keeps %d files with other names, behind symbolic links or in other tables: %s",
             what,
             store,
             len(rest),
@@ -117,8 +117,8 @@ def check_own(store: Store, keys: Sequence[str], *, what: str) -> None:
     foreign = Territory(store).foreign(k.rpartition("/")[0] for k in keys)
     if foreign:
         raise StorageError(
-            f"{what} would change files that are behind a link or in another table, below {foreign[0]!r}",
-            help="replace the link by a folder, or move the other table away",
+            f"{what} would change files that are behind a symbolic link or in another table, below {foreign[0]!r}",
+            help="replace the symbolic link with a folder, or move the other table away",
             file=store.uri,
         )
 
@@ -159,8 +159,8 @@ def agreed_time(store: Store, now_ms: int) -> int:
     time_of_store = store_time(store)
     if now_ms - time_of_store > CLOCK_TOLERANCE_MS:
         raise ClockError(
-            f"this machine's clock is {(now_ms - time_of_store) / 1000:,.0f} seconds ahead of the store's, so that"
-            " files of active writers look old enough to be deleted",
+            f"this machine's clock is {(now_ms - time_of_store) / 1000:,.0f} seconds ahead of the store's, so files"
+            " of active writers look old enough to be deleted",
             help="set the clock of this machine or of the store, then try again; nothing was deleted",
             file=store.uri,
             here_ms=now_ms,
@@ -170,7 +170,7 @@ def agreed_time(store: Store, now_ms: int) -> int:
 
 
 def old_temporaries(store: Store, prefix: str, before_ms: int) -> list[ObjectMeta]:
-    """Temporary files below a folder that are older than a time, except behind links and in other tables."""
+    """Temporary files below a folder that are older than a time, except behind symbolic links and in other tables."""
     expression = re.compile(rf"(?:.*/)?{TEMPORARY}")
     by_key = {m.key: m for m in store.unfinished(prefix)}
     if store.local_path("x") is None:  # elsewhere listings show such names

@@ -110,7 +110,7 @@ def move(store: Store, source: str, target: str) -> None:
     """Move a file to another key; in object stores it is copied and ``source`` stays.
 
     The content of ``source`` must be synced; :func:`sync_names` syncs the new name.  Raises ``StorageError``, also for
-    a target behind a link.
+    a target behind a symbolic link.
     """
     from_path, to_path = store.local_path(source), store.local_path(target)
     if from_path is None or to_path is None:
@@ -124,7 +124,11 @@ def move(store: Store, source: str, target: str) -> None:
                 copied += sink.write(part)
         return
     if os.path.lexists(to_path) and store.passes_link(target):
-        raise StorageError("cannot replace a file behind a link", help="replace the link by a folder", file=to_path)
+        raise StorageError(
+            "cannot replace a file behind a symbolic link to a folder",
+            help="replace the symbolic link with a folder",
+            file=to_path,
+        )
     try:
         make_folder(os.path.dirname(to_path))
         os.rename(from_path, to_path)
@@ -140,14 +144,14 @@ def sync_names(store: Store, keys: Iterable[str]) -> None:
 
 
 def remove_folder(store: Store, folder: str) -> None:
-    """Remove a folder of staged files on a file system; never a link or anything behind one."""
+    """Remove a folder of staged files on a file system; never a symbolic link or anything behind one."""
     path = store.local_path(folder)
     if path is not None and not store.passes_link(f"{folder}/x"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_empty_folder(store: Store, folder: str) -> None:
-    """Remove an empty folder on a file system; never a link or anything behind one."""
+    """Remove an empty folder on a file system; never a symbolic link or anything behind one."""
     path = store.local_path(folder)
     if path is not None and not store.passes_link(f"{folder}/x"):
         with suppress(OSError):  # not empty, or already deleted

@@ -157,7 +157,7 @@ def _parse_uri(string: str, match: re.Match[str], *, decoded: bool) -> Location:
     scheme = SCHEMES.get(match[1].lower())
     if scheme is None:
         raise InvalidArgumentError(
-            f"the scheme {match[1]!r} is unknown",
+            f"unknown scheme {match[1]!r}",
             help=f"use one of {', '.join(SCHEMES)}, or a local path (./{match[1]}:/… if that is its name)",
             uri=string,
         )
@@ -176,8 +176,8 @@ def _parse_uri(string: str, match: re.Match[str], *, decoded: bool) -> Location:
     if scheme == "file":
         if authority not in ("", "localhost"):
             raise InvalidArgumentError(
-                f"a file URI must not name a host, got {authority!r}",
-                help=f"a local path has three slashes: file:///{authority}/{rest}",
+                f"a file URI must not contain a host, got {authority!r}",
+                help=f"write a local path with three slashes: file:///{authority}/{rest}",
                 uri=string,
             )
         return _file_location("/" + path)

@@ -169,8 +169,8 @@ def check_each_column(schema: pa.Schema, name: str, begin: Callable[[pa.Schema],
 def refused(name: str, column: str, why: str) -> SchemaMismatchError:
     """The error for a column that a format does not support."""
     return SchemaMismatchError(
-        f"{name} does not support a column: {why}",
-        help="select other columns with columns=[…], or cast it first",
+        f"{name} does not support the column: {why}",
+        help="leave it out with columns=[…], or cast it first",
         column=column,
     )
 
@@ -205,7 +205,7 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
                 f"a value of {array.type} does not fit {one.type}: {e}", help="cast the column", column=one.name
             ) from e
         if not one.nullable and arrays[-1].null_count:
-            raise SchemaMismatchError("the column has nulls, and its schema allows none", column=one.name)
+            raise SchemaMismatchError("the column has nulls, but the schema does not allow them", column=one.name)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -233,7 +233,7 @@ def check_columns(columns: list[str] | None, schema: pa.Schema, uri: str) -> lis
     unknown = [c for c in columns if c.lower() not in by_name]
     if unknown or not columns:
         raise InvalidArgumentError(
-            f"unknown column {', '.join(map(repr, unknown))}" if unknown else "columns is empty",
+            f"unknown column {', '.join(map(repr, unknown))}" if unknown else "columns must not be empty",
             help=f"the columns are {', '.join(schema.names)}",
             file=uri,
         )

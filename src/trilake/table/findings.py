@@ -35,7 +35,7 @@ def as_depth(depth: str) -> Depth:
     'files'
     """
     if depth not in DEPTHS:
-        raise InvalidArgumentError(f"depth={depth!r:.80} is unknown", help=f"depths are {', '.join(DEPTHS)}")
+        raise InvalidArgumentError(f"unknown depth {depth!r:.80}", help=f"use one of {', '.join(DEPTHS)}")
     return depth
 
 

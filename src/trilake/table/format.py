@@ -38,8 +38,8 @@ def parse_mode(mode: str) -> Mode:
     save_mode = _MODES.get(mode.lower())
     if save_mode is None:
         raise InvalidArgumentError(
-            f"mode {mode!r} is unknown",
-            help=f"modes are {', '.join(sorted(set(_MODES.values())))}",
+            f"unknown mode {mode!r}",
+            help=f"use one of {', '.join(sorted(set(_MODES.values())))}",
             condition="INVALID_SAVE_MODE",
         )
     return save_mode
@@ -91,7 +91,7 @@ class Format(ABC):
 
     def plan_repair(self, store: Store, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
         """The steps of one kind for some findings."""
-        raise InvalidArgumentError(f"{self.name} tables have no step {code}", file=store.uri)
+        raise InvalidArgumentError(f"{self.name} tables have no repair step {code}", file=store.uri)
 
     @abstractmethod
     def report_facts(self, table: Table) -> Facts:
@@ -121,7 +121,7 @@ class Format(ABC):
         """Raise ``InvalidArgumentError`` for arguments that need a log."""
         if write.log_only:
             raise InvalidArgumentError(
-                f"{', '.join(write.log_only)} needs a table with a log, and {self.name} tables have none",
+                f"{', '.join(write.log_only)} needs a table with a log, but {self.name} tables have none",
                 format=self.name,
                 help='leave it out, or write format="delta"',
             )

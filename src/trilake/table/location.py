@@ -132,7 +132,7 @@ def _explanation(store: Store, thorough: bool) -> tuple[str, str] | None:
         return None
     keys = [meta.key for meta in islice(store.list(), _FILES)]
     if any(key.endswith(".parquet") and not key.startswith(("_", ".")) for key in keys):
-        help = f"convert it with trilake.convert_to_delta({root or store.uri!r}), CONVERT TO DELTA on Spark"
+        help = f"convert it with trilake.convert_to_delta({root or store.uri!r}), or CONVERT TO DELTA on Spark"
         return "expected a table, got a folder of Parquet files", help
     return None
 

@@ -100,7 +100,7 @@ def row_named(name: str) -> FormatRow:
     """The registry entry of a format.  Raises ``InvalidArgumentError``."""
     row = next((row for row in rows() if row.name == name.lower()), None)
     if row is None:
-        raise InvalidArgumentError(f"format {name!r} is unknown", help=f"formats are {', '.join(names())}")
+        raise InvalidArgumentError(f"unknown format {name!r}", help=f"use one of {', '.join(names())}")
     return row
 
 

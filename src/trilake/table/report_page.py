@@ -67,7 +67,7 @@ class Report:
         except OSError as e:
             raise InvalidArgumentError(
                 f"the report cannot be written: {e.strerror or e}",
-                help="pass a path in an existing folder",
+                help="pass the path of a writable file in an existing folder",
                 file=fspath(path),
             ) from e
         return place

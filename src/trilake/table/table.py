@@ -397,7 +397,7 @@ class Table(ABC):
         unknown = [c for c in columns if c.lower() not in by_name]
         if unknown:
             raise InvalidArgumentError(
-                f"the table has no column {', '.join(map(repr, unknown))}",
+                f"column {', '.join(map(repr, unknown))} not found in the table",
                 help=columns_help(unknown[0], self.schema.names),
                 file=self.uri,
                 condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",

@@ -135,7 +135,7 @@ def not_for(table: Table, what: str, help: str) -> InvalidArgumentError:
 
 
 def refuse(table: Table, options: dict[str, Any]) -> None:
-    """Refuse options that have no effect for the format; keys are their command line names."""
+    """Reject options that have no effect for the format; keys are their command line names."""
     for name, value in options.items():
         if value:
             raise not_for(table, name, "leave it out")

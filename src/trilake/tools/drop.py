@@ -23,9 +23,9 @@ def drop(
 ) -> DropResult:
     """Delete a table with all its versions.  This cannot be undone.
 
-    Only files of the table are deleted: those that it refers to and those that its writers left.  Files behind a link,
-    in another table inside the folder, and of other programs stay, and so does a folder with such files.  Dropping a
-    shallow clone keeps the files of its source; dropping the source breaks its clones.  Stop writers first.
+    Only files of the table are deleted: those that it refers to and those that its writers left.  Files behind a
+    symbolic link, in another table inside the folder, and of other programs stay, and so does a folder with such files.
+    Dropping a shallow clone keeps the files of its source; dropping the source breaks its clones.  Stop writers first.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def drop(
     try:
         adapter = find_format(store, format)
         if not adapter.tells_by_opening and below_table(store) is not None:
-            raise TableNotFoundError("this folder belongs to a table above it", file=store.uri)
+            raise TableNotFoundError("this folder is part of a table in a parent folder", file=store.uri)
         files = adapter.table_files(store)
     except TableNotFoundError as e:
         raise explained(e, store) from None

@@ -51,13 +51,15 @@ def verify(
     if sample is not None and (type(sample) is not int or sample < 1):
         raise InvalidArgumentError(f"sample must be a whole number of 1 or more, got {sample!r:.80}")
     if sample is not None and deep != "rows":
-        raise InvalidArgumentError(f"sample needs depth='rows', got depth={depth!r}", help="leave sample out")
+        raise InvalidArgumentError(
+            f"sample needs depth='rows', got depth={depth!r}", help="pass depth='rows', or leave sample out"
+        )
     if type(limit) is not int or limit < 0:
         raise InvalidArgumentError(f"limit must be a whole number of 0 or more, got {limit!r:.80}")
     if isinstance(uri_or_table, Table):
         if version is not None or format is not None or storage_options is not None:
             raise InvalidArgumentError(
-                "version, format and storage_options apply to a location, and the table is open", help="leave them out"
+                "version, format and storage_options apply to a location, but the table is open", help="leave them out"
             )
         table = uri_or_table
         adapter = format_named(table.format)

@@ -80,7 +80,7 @@ def test_only_spark_can_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "match"), [("nope > 1", "no column 'nope'"), ("a + 1", "is of type"), ("sum(a) > 1", "aggregate")]
+    ("text", "match"), [("nope > 1", "column 'nope' not found"), ("a + 1", "is of type"), ("sum(a) > 1", "aggregate")]
 )
 def test_conditions_that_fit_no_table(text: str, match: str) -> None:
     with pytest.raises(ExpressionError, match=match):

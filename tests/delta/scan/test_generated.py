@@ -45,7 +45,7 @@ def test_what_only_spark_can_compute_is_said() -> None:
 @pytest.mark.parametrize(
     ("columns", "match"),
     [
-        ({"g": "integer=nope + 1"}, "generated column g .* no column 'nope'"),
+        ({"g": "integer=nope + 1"}, "generated column g .* column 'nope' not found"),
         ({"n": "long", "g": "integer=upper('a')"}, "cannot be stored as int"),
         ({"n": "long", "f": "long=n + 1", "g": "long=f + 1"}, "g reads the generated column f"),
         ({"g": "long=g + 1"}, "g reads the generated column g"),

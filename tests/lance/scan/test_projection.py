@@ -98,9 +98,9 @@ def test_a_column_of_the_datasets_may_have_any_name() -> None:
     ("columns", "kind", "message"),
     [
         ({}, InvalidArgumentError, "at least one column"),
-        ({"y": "nope + 1"}, ExpressionError, "no column 'nope'"),
+        ({"y": "nope + 1"}, ExpressionError, "column 'nope' not found"),
         ({"y": "sum(x)"}, ExpressionError, "aggregate"),
-        ({"y": "_distance"}, ExpressionError, "no column '_distance'"),
+        ({"y": "_distance"}, ExpressionError, "column '_distance' not found"),
         ({"y": "10 / (id - 1)"}, ExpressionError, "zero"),
         ({"y": "x ++"}, TrilakeError, "parsed"),
         ({"y": 3}, TypeError, "got 3"),

@@ -294,7 +294,7 @@ def test_a_file_that_spark_passes_over_is_an_error_of_ours(
 ) -> None:
     frame = spark.read.format("delta").load(path)
     monkeypatch.setattr("trilake.spark.scan.refusal.unreadable", lambda paths, version: paths[0].as_py())
-    with pytest.raises(NativeScanError, match="Spark does not read files of this name"):
+    with pytest.raises(NativeScanError, match="Spark does not read files with such a name"):
         frame.where("id = 7").collect()
 
 

@@ -160,5 +160,5 @@ def test_an_append_replaces_nothing_and_says_so(sql: SparkSession, tmp_path: Pat
     students(tmp_path)
     with pytest.raises(TrilakeError, match="replaceOn needs mode overwrite, got append"):
         frame(sql, ("x", "US")).write.format("delta").mode("append").option("replaceOn", "true").save(str(tmp_path))
-    with pytest.raises(TrilakeError, match="make a new one"):
+    with pytest.raises(TrilakeError, match="create a new table"):
         frame(sql, ("x", "US")).writeTo("replaced_new").using("delta").option("replaceOn", "true").create()

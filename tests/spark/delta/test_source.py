@@ -95,7 +95,7 @@ def test_change_feed(session: SparkSession, table: str) -> None:
     ("options", "says"),
     [
         ({"versionasoff": "1"}, "UNKNOWN_OPTION"),
-        ({"versionAsOf": "1", "timestampAsOf": "2020-01-01"}, "cannot both be set"),
+        ({"versionAsOf": "1", "timestampAsOf": "2020-01-01"}, "cannot be used together"),
         ({"versionAsOf": "99"}, "VERSION_NOT_FOUND"),
         ({"versionAsOf": "one"}, "whole number"),
         ({"readChangeFeed": "true"}, "needs a start"),

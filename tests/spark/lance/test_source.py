@@ -79,7 +79,7 @@ def test_options_columns_and_partitions(uri: str) -> None:
     for bad in ({"version": "9"}, {"version": "1", "tag": "old"}, {"nope": "1"}, {"batchSize": "0"}):
         with pytest.raises(trilake.TrilakeError):
             read(uri, "id long", **bad)
-    with pytest.raises(trilake.TrilakeError, match="no column 'z'"):
+    with pytest.raises(trilake.TrilakeError, match="column 'z' not found"):
         read(uri, "z long")
     for text in ("v:0", ":3", "v:x"):
         with pytest.raises(trilake.TrilakeError):

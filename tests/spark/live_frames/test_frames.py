@@ -153,7 +153,7 @@ def test_a_frame_that_cannot_be_renewed_raises(
     append(table, 3)
     with monkeypatch.context() as patch:
         patch.setattr(frames, "filled", lambda *_: session.no_such_name)
-        with pytest.raises(UnsupportedSparkError, match="cannot update a frame"):
+        with pytest.raises(UnsupportedSparkError, match="cannot update a DataFrame"):
             frame.count()
     assert ids(frame) == [1, 2, 3]
 

@@ -72,7 +72,7 @@ def test_a_spark_without_what_this_needs_pins_frames(
         patch.setattr(frames, "template", missing)
         patch.setattr(frames, "_probed", {})
         frame = session.read.format("delta").load(table)
-        assert "frames stay at the version they were read at" in caplog.text
+        assert "DataFrames keep the version of their first read" in caplog.text
     made = frame.where("id > 0")
     append(table, 3)
     assert (frame.count(), made.count()) == (2, 2)

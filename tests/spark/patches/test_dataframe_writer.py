@@ -123,7 +123,7 @@ def test_insert_into_makes_new_columns_where_the_schema_evolves(session: SparkSe
     wide = session.createDataFrame([(2, "x")], "v int, w string")
     try:
         session.createDataFrame([(1,)], "a int").write.format("delta").saveAsTable("writer_evolves")
-        with pytest.raises(TrilakeError, match="1 columns, the data 2"):
+        with pytest.raises(TrilakeError, match="1 column, but the data has 2"):
             wide.write.insertInto("writer_evolves")
         with pytest.raises(TrilakeError, match="together with partitionBy"):
             wide.select("v").write.partitionBy("v").insertInto("writer_evolves")

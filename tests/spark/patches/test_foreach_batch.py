@@ -17,13 +17,22 @@ _T, _ON = "memory://foreach", "t.id = s.id"
     [
         ("merge_schema must be True or False", lambda f: f.append(_T, merge_schema="false")),
         ("update_all must be True or False", lambda f: f.merge(_T, _ON, update_all="false")),
-        ("merge_schema exclude", lambda f: f.overwrite(_T, merge_schema=True, overwrite_schema=True)),
-        ("replace_where exclude", lambda f: f.overwrite(_T, replace_where="a = 1", overwrite_schema=True)),
-        ("replace_where exclude", lambda f: f.overwrite(_T, replace_where="a = 1", dynamic_partitions=True)),
-        ("overwrite_schema exclude", lambda f: f.overwrite(_T, dynamic_partitions=True, overwrite_schema=True)),
-        ("update exclude", lambda f: f.merge(_T, _ON, update_all=True, update={"a": "s.a"})),
-        ("update names no column", lambda f: f.merge(_T, _ON, update={}, insert_all=True)),
-        ("insert names no column", lambda f: f.merge(_T, _ON, insert={}, update_all=True)),
+        ("merge_schema cannot be used together", lambda f: f.overwrite(_T, merge_schema=True, overwrite_schema=True)),
+        (
+            "replace_where cannot be used together",
+            lambda f: f.overwrite(_T, replace_where="a = 1", overwrite_schema=True),
+        ),
+        (
+            "replace_where cannot be used together",
+            lambda f: f.overwrite(_T, replace_where="a = 1", dynamic_partitions=True),
+        ),
+        (
+            "overwrite_schema cannot be used together",
+            lambda f: f.overwrite(_T, dynamic_partitions=True, overwrite_schema=True),
+        ),
+        ("update cannot be used together", lambda f: f.merge(_T, _ON, update_all=True, update={"a": "s.a"})),
+        ("update must not be empty", lambda f: f.merge(_T, _ON, update={}, insert_all=True)),
+        ("insert must not be empty", lambda f: f.merge(_T, _ON, insert={}, update_all=True)),
         ("has no clauses", lambda f: f.merge(_T, _ON)),
     ],
 )

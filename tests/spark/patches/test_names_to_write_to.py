@@ -29,7 +29,7 @@ def test_tables_of_the_catalogue(session: SparkSession) -> None:
         assert session.table("writer_t").count() == DeltaTable.forName(session, "writer_t").toDF().count() == 6
         df.selectExpr("key as other", "value + 1").write.mode("overwrite").insertInto("writer_t")
         assert session.table("writer_t").orderBy("key").collect() == [("a", 2), ("b", 3)]
-        with pytest.raises(AnalysisException, match="2 columns, the data 1"):
+        with pytest.raises(AnalysisException, match="2 columns, but the data has 1"):
             df.select("key").write.insertInto("writer_t")
         again = df.selectExpr("key k").write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         again.saveAsTable("writer_t")

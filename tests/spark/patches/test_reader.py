@@ -99,7 +99,7 @@ def test_a_given_schema_chooses_and_casts(session: SparkSession, table: str) -> 
     df = session.read.schema("S string, id int").format("delta").load(table)
     assert df.schema.simpleString() == "struct<S:string,id:int>"
     assert df.where("id = 12").collect()[0].S == "new"
-    with pytest.raises(AnalysisException, match="has no column 'zz'"):
+    with pytest.raises(AnalysisException, match="column 'zz' of the schema not found"):
         session.read.format("delta").load(table, schema="zz int")
 
 

@@ -68,7 +68,7 @@ def test_what_is_overwritten_is_said_once(session: SparkSession) -> None:
     """The option lost against the condition, without a word."""
     df = two_rows(session)
     df.writeTo(_NAME).using("delta").create()
-    with pytest.raises(AnalysisException, match="exclude each other") as found:
+    with pytest.raises(AnalysisException, match="cannot be used together") as found:
         df.writeTo(_NAME).option("replacewhere", "key = 'b'").overwrite(F.col("key") == "a")
     assert found.value.getCondition() == "DELTA_REPLACE_WHERE_IN_OVERWRITE"
     assert found.value.getSqlState() == "42613"

@@ -54,11 +54,11 @@ def test_a_change_feed_is_not_chosen_by_the_option_filter(session: SparkSession,
 @pytest.mark.parametrize("format", FORMATS)
 def test_two_paths_are_refused(session: SparkSession, tmp_path: Path, format: str) -> None:
     first, second = _made(tmp_path, format), _made(tmp_path, format, "u", rows=1)
-    with pytest.raises(InvalidArgumentError, match="the option path says"):
+    with pytest.raises(InvalidArgumentError, match=r"the option path is .*, but the call names"):
         session.read.format(format).option("path", first).load(second)
-    with pytest.raises(InvalidArgumentError, match="the option path says"):
+    with pytest.raises(InvalidArgumentError, match=r"the option path is .*, but the call names"):
         two_rows(session).write.format(format).mode("append").option("Path", first).save(second)
-    with pytest.raises(InvalidArgumentError, match="the option path says"):
+    with pytest.raises(InvalidArgumentError, match=r"the option path is .*, but the call names"):
         session.readStream.format(format).option("path", first).load(second)
     assert session.read.format(format).option("path", f"file://{second}").load(second).count() == 1
 
@@ -84,7 +84,7 @@ def test_a_name_and_the_path_of_another_table_are_refused(session: SparkSession,
 
 def test_numbers_have_digits_alone(session: SparkSession, tmp_path: Path) -> None:
     path = _made(tmp_path, "delta")
-    with pytest.raises(InvalidArgumentError, match="it must be a whole number"):
+    with pytest.raises(InvalidArgumentError, match="must be a whole number, got"):
         session.read.format("delta").option("versionAsOf", "0_0").load(path)
-    with pytest.raises(InvalidArgumentError, match="it must be a whole number"):
+    with pytest.raises(InvalidArgumentError, match="must be a whole number, got"):
         two_rows(session).write.format("delta").mode("append").option("maxRecordsPerFile", "1_0").save(path)

@@ -70,7 +70,7 @@ def test_a_key_holds_its_parts_and_is_near_the_time(parts: dict[str, list[int]],
 
 
 def test_a_key_that_is_too_wide_is_refused() -> None:
-    with pytest.raises(NativeScanError, match="too many to number"):
+    with pytest.raises(NativeScanError, match="too many files with partition values and deletion vectors"):
         FileKey({"a": np.array([2**27]), "b": np.array([2**27])}).packed(1)
 
 
@@ -108,7 +108,7 @@ def test_odd_names_are_read(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["_metadata.parquet", "x:y.parquet"])
 def test_names_that_spark_does_not_read_are_refused(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    with pytest.raises(NativeScanError, match=rf"does not read files of this name.*{name}"):
+    with pytest.raises(NativeScanError, match=rf"does not read files with such a name.*{name}"):
         native_frame(spark, listed(tmp_path, [write(tmp_path / name)]))
 
 

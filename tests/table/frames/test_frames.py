@@ -148,7 +148,7 @@ def test_a_dataset_goes_into_a_union_with_others(table: Any) -> None:
     other = dataset.filter(pc.field("n") < 2).replace_schema(wide)
     assert other.schema == wide
     assert other.to_table().sort_by("n").to_pylist() == [{"s": f"s{n}", "n": n, "x": None} for n in (0, 1)]
-    with pytest.raises(InvalidArgumentError, match="the column s is string and cannot be int64"):
+    with pytest.raises(InvalidArgumentError, match="column s of type string cannot be cast to int64"):
         dataset.replace_schema(pa.schema([("s", pa.int64())]))
 
 

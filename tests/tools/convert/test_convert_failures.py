@@ -43,7 +43,7 @@ def test_rows_that_read_back_as_others_are_never_seen(
     options = {"nulls": "mask"} if end == "lance" else None
     with monkeypatch.context() as patch:
         patch.setattr(target, "read_back", wrong)
-        with pytest.raises(ChecksumMismatchError, match="in column n; it is unchanged"):
+        with pytest.raises(ChecksumMismatchError, match="in column n; the target is unchanged"):
             trilake.convert(source, tmp_path / "to", format=end, options=options)
     left = [p for p in (tmp_path / "to").rglob("*") if p.is_file()]
     assert all("_staged" in p.parts for p in left)
@@ -203,7 +203,7 @@ def test_an_overwrite_of_parquet_files_removes_none_behind_a_link_or_in_another_
         trilake.write(ROWS, str(folder / "inner"))
         kept = folder / "inner"
     before = sorted(p.name for p in (*kept.iterdir(), *folder.iterdir()))
-    with pytest.raises(StorageError, match="behind a link or in another table"):
+    with pytest.raises(StorageError, match="behind a symbolic link or in another table"):
         trilake.convert(source, folder, format="parquet", mode="overwrite")
     assert sorted(p.name for p in (*kept.iterdir(), *folder.iterdir())) == before
 

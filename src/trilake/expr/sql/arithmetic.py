@@ -45,10 +45,16 @@ def arithmetic(typed: Typed, operator: type[exp.Expression], left: Sql, right: S
         return Sql(f"({left.code} {OPERATORS[operator]} CAST({right.code} AS INTEGER))", "DATE")
     for side in (left, right):
         if not side.is_number and side.family != "void":
-            raise FilterError(f"arithmetic with a value of type {side.spark_type}", help="cast it to a number")
+            raise FilterError(
+                f"arithmetic with values of type {side.spark_type} is not supported in a filter",
+                help="cast it to a number",
+            )
     families = {left.family, right.family}
     if operator is exp.IntDiv and families - {"integer", "void"}:
-        raise FilterError("DIV in a filter needs integers", help="use /")
+        raise FilterError(
+            f"DIV needs integers in a filter, got {left.spark_type} and {right.spark_type}",
+            help="use /, or cast to bigint",
+        )
     if operator is exp.IntDiv or (operator is exp.Div and "decimal" not in families):
         target = "BIGINT" if operator is exp.IntDiv else "DOUBLE"
         left, right = cast(left, target), cast(right, target)
@@ -93,7 +99,9 @@ def positive_modulo(typed: Typed, left: Sql, right: Sql) -> Sql:
     """``pmod``: the remainder with the sign of the divisor."""
     rest = arithmetic(typed, exp.Mod, left, right)
     if rest.family != "integer":
-        raise FilterError("pmod in a filter needs integers", help="use %")
+        raise FilterError(
+            f"pmod needs integers in a filter, got {left.spark_type} and {right.spark_type}", help="use %"
+        )
     n = cast(right, rest.type).code
     return typed(f"(CASE WHEN {rest.code} < 0 THEN ({rest.code} + {n}) % {n} ELSE {rest.code} END)")
 

@@ -53,7 +53,9 @@ def extract(field: str, call: Call, index: int) -> Sql:
     """``extract(field FROM source)``."""
     template = _FIELDS.get(field.lower())
     if template is None:
-        raise FilterError(f"filters cannot extract the field {field!r}", help=f"fields are {', '.join(_FIELDS)}")
+        raise FilterError(
+            f"cannot extract the field {field!r} in a filter", help=f"supported fields are {', '.join(_FIELDS)}"
+        )
     sql = template.format(t=call.timestamp(index)) if "{t}" in template else template.format(d=call.date(index))
     return counted(sql)
 
@@ -63,7 +65,7 @@ def truncate(call: Call, unit: int, value: int, target: str) -> Sql:
     name = str(call.constant(unit)).lower()
     days = ("year", "quarter", "month", "week")
     if name not in _UNITS or (target == "DATE" and _UNITS[name] not in days):
-        raise FilterError(f"filters cannot truncate to {name!r}", help=f"units are {', '.join(_UNITS)}")
+        raise FilterError(f"cannot truncate to {name!r} in a filter", help=f"supported units are {', '.join(_UNITS)}")
     source = call.timestamp(value) if target == "TIMESTAMP" else call.date(value)
     return Sql(f"CAST(date_trunc('{_UNITS[name]}', {source}) AS {target})", target)
 
@@ -75,10 +77,10 @@ def _parts(pattern: str, letters: dict[str, str] | dict[str, int]) -> Iterator[t
             yield (match[1].replace("''", "'") or "'"), False
         elif match[2] is not None:
             if part not in letters:
-                raise FilterError(f"filters cannot use {part!r} in a date pattern", help=f"use {' '.join(letters)}")
+                raise FilterError(f"date patterns in a filter cannot contain {part!r}", help=f"use {' '.join(letters)}")
             yield part, True
         elif part in "'[]{}#":
-            raise FilterError(f"filters cannot use {part!r} in a date pattern")
+            raise FilterError(f"date patterns in a filter cannot contain {part!r}")
         else:
             yield part, False
 

@@ -230,7 +230,7 @@ def parse(sql: str, names: frozenset[str] = frozenset()) -> exp.Expression:
 
 
 def _check_structs(sql: str) -> None:
-    """Refuse deeply nested calls of ``struct`` before parsing."""
+    """Reject deeply nested calls of ``struct`` before parsing."""
     stack: list[bool] = []
     before = None
     for token in SparkFilter().tokenize(sql):
@@ -249,7 +249,7 @@ def _check_structs(sql: str) -> None:
 
 
 def _check_depth(root: exp.Expression, sql: str) -> None:
-    """Refuse expressions that are nested too deeply for the engine.
+    """Reject expressions that are nested too deeply for the engine.
 
     A chain of AND, OR or || counts as one level.
     """

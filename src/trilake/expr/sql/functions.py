@@ -136,7 +136,7 @@ def _pad(name: str) -> Handler:
     def handle(call: Call) -> Sql:
         pad = call.constant(2) if len(call.args) > 2 else " "
         if not isinstance(pad, str) or not pad:
-            raise FilterError(f"{call.name} needs a string to pad with")
+            raise FilterError(f"argument 3 of {call.name} must be a non-empty string")
         return Sql(f"{name}({call.string(0)}, CAST({_limited(call)} AS INTEGER), {single_quoted(pad)})", "VARCHAR")
 
     return handle
@@ -192,7 +192,7 @@ def _alike(call: Call) -> tuple[str, str]:
     array, value = call.family(0, "array"), call.args[1]
     element = Sql("", call.args[0].type.rsplit("[", 1)[0])
     if value.family == "void":
-        raise FilterError(f"argument 2 of {call.name} is null")
+        raise FilterError(f"argument 2 of {call.name} must not be null")
     wider = common_type([element, value], f"the arguments of {call.name}")
     if {element.type, value.type} <= set(_WIDENING):
         wider = max(element.type, value.type, key=_WIDENING.index)
@@ -262,7 +262,7 @@ def _concat_ws(call: Call) -> Sql:
     """Skips null parts."""
     call.string(0)
     if any(a.family in ("array", "map", "struct", "binary") for a in call.args):
-        raise FilterError(f"{call.name} supports only strings here")
+        raise FilterError(f"{call.name} supports only strings in a filter")
     return Sql(f"concat_ws({', '.join(cast(a, 'VARCHAR').code for a in call.args)})", "VARCHAR")
 
 
@@ -276,21 +276,21 @@ def _split(call: Call) -> Sql:
 def _split_part(call: Call) -> Sql:
     part = call.constant(2)
     if not part or not isinstance(part, int) or not call.constant(1):
-        raise FilterError(f"{call.name} needs a separator and a number that is not 0")
+        raise FilterError(f"{call.name} needs a non-empty separator and a number other than 0")
     return Sql(f"split_part({call.string(0)}, {call.string(1)}, {part})", "VARCHAR")
 
 
 def _regexp_extract(call: Call) -> Sql:
     group = call.constant(2) if len(call.args) > 2 else 1
     if not isinstance(group, int) or not 0 <= group <= 9:
-        raise FilterError(f"{call.name} needs the number of a group from 0 to 9")
+        raise FilterError(f"{call.name} needs a group number from 0 to 9")
     return Sql(f"regexp_extract({call.string(0)}, {single_quoted(to_re2(str(call.constant(1))))}, {group})", "VARCHAR")
 
 
 def _translate(call: Call) -> Sql:
     source, target = str(call.constant(1)), str(call.constant(2))
     if len(set(source)) < len(source):
-        raise FilterError(f"{call.name} has a character twice")
+        raise FilterError(f"argument 2 of {call.name} must not contain a character twice")
     return Sql(f"translate({call.string(0)}, {single_quoted(source)}, {single_quoted(target)})", "VARCHAR")
 
 
@@ -318,7 +318,7 @@ def _hex(c: Call) -> Sql:
 
 def _sha2(call: Call) -> Sql:
     if call.constant(1) not in (0, 256):
-        raise FilterError("filters compute sha2 of 256 bits only")
+        raise FilterError("sha2 in a filter supports only 256 bits")
     return Sql(f"sha256({call.family(0, 'string', 'binary')})", "VARCHAR")
 
 

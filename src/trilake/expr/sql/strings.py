@@ -44,7 +44,7 @@ def substring(x: str, position: str, length: str | None) -> str:
 
 
 def like(sql: str, pattern: str, escape: str) -> str:
-    """``x LIKE pattern``.  Raises :class:`FilterError` for a pattern that Spark refuses."""
+    """``x LIKE pattern``.  Raises :class:`FilterError` for a pattern that Spark rejects."""
     out: list[str] = []
     i = 0
     while i < len(pattern):

@@ -169,7 +169,7 @@ class Translator:
     def bound_type(self, sql: str) -> str:
         """DuckDB's type of an expression over the columns read so far.
 
-        Raises :class:`FilterError` if DuckDB refuses it.
+        Raises :class:`FilterError` if DuckDB rejects it.
         """
         if sql not in self._types:
             columns = ", ".join(f"CAST(NULL AS {c.type}) AS {c.code}" for c in self._read.values())

@@ -254,7 +254,7 @@ def _field(name: str, fields: list[pa.Field], case_sensitive: bool, *, parent: s
             condition="AMBIGUOUS_REFERENCE",
         )
     raise FilterError(
-        f"{owner} no column {name!r}",
+        f"field {name!r} not found in column {parent!r}" if parent else f"column {name!r} not found in the table",
         help=columns_help(name, [f.name for f in fields]),
         column=name,
         **where,

@@ -278,7 +278,7 @@ def order_key(value: Sql) -> str:
     'list_transform(a, lambda "k#0": struct_pack(there := "k#0" IS NOT NULL, part := "k#0"))'
     """
     if not value.has_order:
-        raise FilterError(f"values of type {value.spark_type} have no order")
+        raise FilterError(f"values of type {value.spark_type} cannot be ordered")
     if value.family not in ("array", "struct"):
         return value.code
     if value.family == "array" or value.code.startswith('"'):
@@ -296,7 +296,7 @@ def sides(operator: str, left: Sql, right: Sql) -> tuple[str, str]:
 def _key(sql: str, kind: str, depth: int) -> str:
     family = Sql("", kind).family
     if family == "map":
-        raise FilterError("values that contain maps have no order")
+        raise FilterError("values that contain maps cannot be ordered")
     if family == "array":
         element = f'"k#{depth}"'
         return f"list_transform({sql}, lambda {element}: {_marked(element, parts_of(kind)[0], depth + 1)})"

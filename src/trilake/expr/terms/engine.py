@@ -38,7 +38,7 @@ class Query(Protocol):
 
 
 class QueryError(TrilakeError):
-    """DuckDB refused a query or failed on a value; the cause is DuckDB's exception."""
+    """DuckDB rejected a query or failed on a value; the cause is DuckDB's exception."""
 
     code = "QUERY"
 

@@ -62,8 +62,8 @@ def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
     index = table.schema.get_all_field_indices(path[0])
     if len(index) != 1:
         raise FilterError(
-            f"the rows have {len(index) or 'no'} column {path[0]!r}",
-            help=f"they have {', '.join(table.schema.names)}",
+            f"column {path[0]!r} {f'occurs {len(index)} times' if index else 'not found'} in the rows",
+            help=f"the columns are {', '.join(table.schema.names)}",
             column=path[0],
         )
     values = table.column(index[0])

@@ -80,7 +80,7 @@ class CloneCall:
 def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], call: CloneCall) -> str:
     """Clone a table and return the location of the target.
 
-    ``target`` is a path, ``delta.`/path```, or a name in the catalogue, which is created if it does not exist.
+    ``target`` is a path, ``delta.`/path```, or a name in the catalog, which is created if it does not exist.
     """
     path, name, managed = clone_place(spark, call.target)
     version = call.version
@@ -111,7 +111,7 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
 
 
 def clone_place(spark: SparkSession, target: str) -> tuple[str, str | None, bool | None]:
-    """The path of a target, its name in the catalogue (if any), and whether that is managed (``None`` if it is new)."""
+    """The path of a target, its name in the catalog (if any), and whether that is managed (``None`` if it is new)."""
     by_path = _BY_PATH.fullmatch(target.strip())
     if by_path is not None and by_path[1].lower() == "delta":
         return by_path[2].replace("``", "`"), None, None
@@ -133,7 +133,7 @@ def convert_table(
     collect_stats: bool = True,
     options: Mapping[str, str] | None = None,
 ) -> str:
-    """Convert ``parquet.`/path```, ``iceberg.`/path```, or a Parquet table in the catalogue, and return its location.
+    """Convert ``parquet.`/path```, ``iceberg.`/path```, or a Parquet table in the catalog, and return its location.
 
     Raises ``InvalidArgumentError`` for anything else, and what
     :func:`trilake.delta.commands.maintenance.convert.convert_to_delta` raises.
@@ -208,7 +208,7 @@ def _convert_named(
     parts_of(name)  # raises for a string that is not a name
     if not spark.catalog.tableExists(quoted(name)):
         raise InvalidArgumentError(
-            f"the catalogue has no table {name}",
+            f"table {name} cannot be found in the catalog",
             help="write parquet.`/path/to/table`",
             condition="TABLE_OR_VIEW_NOT_FOUND",
         )
@@ -225,7 +225,7 @@ def _convert_named(
     managed, parts = kind != "EXTERNAL", parts_of(name)
     if managed and not has_catalog(spark, parts):
         raise InvalidArgumentError(
-            f"{name} is a managed table, and the format of its catalogue entry cannot be changed",
+            f"{name} is a managed table, and the format of its catalog entry cannot be changed",
             help=f"convert its files in place with parquet.`{about.get('Location')}`",
         )
     path = str(about["Location"])
@@ -252,7 +252,7 @@ def _add_missing(log: DeltaLog, columns: T.StructType) -> None:
 
 
 def partition_fields_of(spark: SparkSession, name: str) -> list[str | StructField]:
-    """The partition columns of a catalogue table, given its quoted name."""
+    """The partition columns of a catalog table, given its quoted name."""
     inside = {c.name for c in spark.catalog.listColumns(name) if c.isPartition}
     schema = spark.table(name).schema
     return list(from_spark(T.StructType([f for f in schema.fields if f.name in inside])).fields)

@@ -29,7 +29,7 @@ def delete_rows(
 ) -> ChangeResult:
     """Delete the rows of an open table for which ``condition`` is true; all rows without a condition.
 
-    ``frames`` has the frames whose columns the condition may name.
+    ``frames`` has the DataFrames whose columns the condition may name.
     """
     skipped = ChangeResult("DELETE", table.version, {"numDeletedRows": 0}, committed=False)
     columns = frames or FrameColumns()

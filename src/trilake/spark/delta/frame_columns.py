@@ -35,7 +35,7 @@ _CUT = " more fields"
 
 
 class FrameColumns:
-    """The columns of frames that ``toDF()`` returned, by expression ID."""
+    """The columns of DataFrames that ``toDF()`` returned, by expression ID."""
 
     def __init__(self) -> None:
         self._frames: deque[dict[int, str]] = deque(maxlen=_FRAMES)
@@ -44,7 +44,7 @@ class FrameColumns:
         self._spark: SparkSession
 
     def note(self, frame: DataFrame) -> None:
-        """Remember the columns of a frame."""
+        """Remember the columns of a DataFrame."""
         plan = plan_id(frame)
         if plan is not None:
             self._plans.append(plan)
@@ -74,13 +74,13 @@ class FrameColumns:
         return {n: name for n, name in columns.items() if n in numbers}
 
     def added(self, frame: DataFrame, expressions: Iterable[object], *, joined: DataFrame | None = None) -> DataFrame:
-        """Add the columns of remembered frames that expressions name.
+        """Add the columns of remembered DataFrames that expressions name.
 
         Parameters
         ----------
         frame: the table's columns, by name.
         expressions: conditions and values; SQL strings and ``None`` name no such columns.
-        joined: a frame that is joined to this one and keeps its own columns.
+        joined: a DataFrame that is joined to this one and keeps its own columns.
 
         Leaves out columns that are not in Spark's plans, so that Spark raises its own error.
         """
@@ -99,8 +99,8 @@ class FrameColumns:
             return frame
 
     def shared(self, expressions: Iterable[object], joined: DataFrame) -> str | None:
-        """A column that is ambiguous because ``joined`` is derived from the same remembered frame; ``None`` if there is
-        none.
+        """A column that is ambiguous because ``joined`` is derived from the same remembered DataFrame; ``None`` if
+        there is none.
         """
         columns = [e for e in expressions if not isinstance(e, str)]
         named = self.columns_in(columns).keys()
@@ -118,7 +118,7 @@ _classes: dict[type, type] = {}
 
 
 def _noting_aliases(frame: type) -> type:
-    """A subclass of a Connect frame that also notes its aliases: each has its own plan ID, and the same columns."""
+    """A subclass of a Connect DataFrame that also notes its aliases: each has its own plan ID, and the same columns."""
     if frame in _classes.values():
         return frame
     original: Callable[[Any, str], Any] = frame.alias  # type: ignore[attr-defined]  # every class of frames has it
@@ -133,7 +133,7 @@ def _noting_aliases(frame: type) -> type:
 
 
 def _numbers(frame: DataFrame) -> dict[int, str]:
-    """A frame's columns by expression ID; empty on Spark Connect."""
+    """A DataFrame's columns by expression ID; empty on Spark Connect."""
     try:
         output = str(query_execution(frame).analyzed().output().mkString(_BETWEEN))
     except Py4JError:  # for example on Spark Connect

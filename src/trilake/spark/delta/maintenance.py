@@ -134,7 +134,7 @@ def detail_schema() -> T.StructType:
 
 
 def detail_frame(spark: SparkSession, table: ArrowDeltaTable, name: str | None = None) -> DataFrame:
-    """A row about the table with delta-spark's columns and its ``name`` in the catalogue; the location is in Hadoop's
+    """A row about the table with delta-spark's columns and its ``name`` in the catalog; the location is in Hadoop's
     form.
     """
     row = detail(table.log, table.snapshot)

@@ -78,14 +78,14 @@ def _check_columns(columns: Sequence[str], rows: DataFrame, snapshot: Snapshot, 
         for side, names in sides.items():
             if column.lower() not in places[side]:
                 raise InvalidArgumentError(
-                    f"replaceUsing names the column {column!r}, which the {side} does not have",
+                    f"replaceUsing: column {column!r} not found in the {side}",
                     help=f"the columns are {', '.join(names)}",
                     condition="UNRESOLVED_INSERT_REPLACE_USING_COLUMN",
                 )
         if not by_name and len({at[column.lower()] for at in places.values()}) > 1:
             raise InvalidArgumentError(
-                f"insertInto matches columns by position, and {column!r} of replaceUsing has different positions in the"
-                " table and in the DataFrame",
+                f"insertInto matches columns by position, but column {column!r} of replaceUsing has different positions"
+                " in the table and in the DataFrame",
                 help="select the table's columns in its order",
                 condition="INSERT_REPLACE_USING_DISALLOW_MISALIGNED_COLUMNS",
             )

@@ -54,7 +54,7 @@ _OWN_FORMS = ("variant", "void")
 
 @dataclass(frozen=True)
 class BatchRows:
-    """The rows of a batch as a frame; ``here`` has them as Arrow, if this process read them and the query has no
+    """The rows of a batch as a DataFrame; ``here`` has them as Arrow, if this process read them and the query has no
     steps.
     """
 
@@ -63,7 +63,7 @@ class BatchRows:
 
     @cached_property
     def frame(self) -> DataFrame:
-        """The rows as a frame."""
+        """The rows as a DataFrame."""
         return self.make()
 
 
@@ -162,7 +162,7 @@ def _native_or_none(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any] | 
 def _native(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any]:
     """The batch's rows, the number of rows of its source, and Spark's counter for these."""
     if is_connect(df.sparkSession):
-        raise _NotNativelyReadable("Spark Connect does not show plans")
+        raise _NotNativelyReadable("Spark Connect does not give access to plans")
     execution = _execution(df)
     steps, source = _source(execution.logical())
     reader = _reader(df, source)
@@ -170,7 +170,7 @@ def _native(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any]:
     batch = reader.stream.batch(source.start, source.end)
     tasks = [t for t in batch.tasks if isinstance(t, FileTask)]
     if len(tasks) != len(batch.tasks) or any(t.selected is not None for t in tasks):
-        raise _NotNativelyReadable("changes are read, not files")
+        raise _NotNativelyReadable("the stream reads a change feed")
     if tasks and small and sum(t.size for t in tasks) < SMALL:
         table = few_rows(reader, source.schema, tasks, batch.plan)
         if table is not None:
@@ -217,7 +217,7 @@ def _execution(df: DataFrame) -> Any:
     execution, plan = query.lastExecution(), query_execution(df).logical()
     # A frame derived from the batch has another plan, or at least other rows.
     if plan.nodeName() != "LogicalRDD" or plan.rdd().id() != execution.toRdd().id():
-        raise _NotNativelyReadable("the frame is not the batch itself")
+        raise _NotNativelyReadable("the DataFrame is not the batch itself")
     return execution
 
 
@@ -258,13 +258,13 @@ def _counter(execution: Any, leaf: Any) -> Any:
             metric = scan.metrics().get("numOutputRows")
             if metric.isDefined():
                 return metric.get()
-    raise _NotNativelyReadable("Spark has no counter for its rows")
+    raise _NotNativelyReadable("Spark does not count the rows of the source")
 
 
 def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame) -> DataFrame:
     """The steps over other rows with the same columns."""
     if [(f.name, f.dataType) for f in frame.schema] != [(f.name, f.dataType) for f in source.schema]:
-        raise _NotNativelyReadable("the stream's schema declares other types")
+        raise _NotNativelyReadable("the stream's schema has other types than the table")
     spark, analyzed = df.sparkSession, query_execution(frame).analyzed()
     pairs = zip(items_of(analyzed.output()), items_of(source.leaf.output()), strict=True)
     plan = renumbered(spark, analyzed, pairs)

@@ -110,7 +110,7 @@ def addressed_rows(
     ----------
     files: positions in ``table.snapshot.adds``; all by default.
     columns: the columns that the caller uses, in any order; all by default.  Only needed if Spark cannot scan the files
-        itself; the frame may have more columns.
+        itself; the DataFrame may have more columns.
     row_ids: add the columns with the IDs of moved rows, if the table tracks its rows.
     """
     snapshot = table.snapshot

@@ -49,7 +49,7 @@ class SessionTable:
                 " trilake.open(path)",
             )
         self._spark, self._path, self._alias = spark, path, alias
-        #: The table's name in the catalogue, which may qualify its columns if there is no alias.
+        #: The table's name in the catalog, which may qualify its columns if there is no alias.
         self._name: str | None = None
         self._options = session_options(spark, path, options)
         #: The frames that :meth:`toDF` returned; conditions and values may name their columns.
@@ -107,7 +107,7 @@ class SessionTable:
     def toDF(self) -> DataFrame:
         """The newest version as a DataFrame, read by Spark's own scan if possible.
 
-        The frame, and frames derived from it, always show the newest version.
+        The DataFrame, and DataFrames derived from it, always show the newest version.
 
         >>> import trilake
         >>> _ = trilake.write(spark.range(3), "lake/to-df", mode="overwrite")
@@ -129,7 +129,7 @@ class SessionTable:
         return note_version(aliased, ReadVersion.of(table))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The newest version as a pandas frame.
+        """The newest version as a pandas DataFrame.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2]}, "lake/to-pandas", mode="overwrite")

@@ -43,10 +43,11 @@ def session_transaction(spark: SparkSession) -> Transaction | None:
     except ValueError:
         number = -1
     if not app_id or not 0 <= number < 1 << 63:
-        wrong, value = (APP_ID, app_id) if not app_id else (VERSION, version)
+        wrong, value, expected = (
+            (VERSION, version, "an integer of 0 or more") if app_id else (APP_ID, app_id, "a non-empty string")
+        )
         raise InvalidArgumentError(
-            f"{wrong} is {value!r}",
-            help="the application must be a non-empty string, the version an integer of at least 0",
+            f"{wrong} must be {expected}, got {value!r}",
             setting=wrong,
             condition="DELTA_ILLEGAL_OPTION",
         )

@@ -92,13 +92,13 @@ SETTINGS: tuple[Setting, ...] = (
         ("updateAndMergeCastingFollowsAnsiEnabledFlag", "UPDATE and MERGE cast as the session's ANSI mode says"),
         (
             "changeDataFeed.timestampOutOfRange.enabled",
-            "a change feed, and a stream, may begin or end after the newest commit",
+            "a change feed or a stream may start or end after the newest commit",
         ),
         ("commitInfo.userMetadata", "a string that is stored in every commit"),
         ("convert.useMetadataLog", "false: a conversion also takes files that a streaming sink did not commit"),
-        ("lastCommitVersionInSession", "set after each commit of the session to its version"),
+        ("lastCommitVersionInSession", "set to the new version after each commit of the session"),
         ("properties.defaults.", "properties of new tables"),
-        ("write.txnAppId", "an application id: INSERT, DELETE, UPDATE and MERGE happen once for each of its versions"),
+        ("write.txnAppId", "an application ID: INSERT, DELETE, UPDATE and MERGE run once for each of its versions"),
         ("write.txnVersion", "the version of that application"),
         ("write.txnVersion.autoReset.enabled", "the session unsets the version after a change"),
         ("replaceWhere.constraintCheck.enabled", "false: also write rows that do not match replaceWhere"),
@@ -111,10 +111,10 @@ SETTINGS: tuple[Setting, ...] = (
         ("autoCompact.", "compact files after a commit"),
     ),
     *_harmless("a check of delta-spark's SQL", "alterLocation.", "alterTable."),
-    *_harmless("unknown properties are always refused", "allowArbitraryProperties.enabled"),
+    *_harmless("unknown properties are always rejected", "allowArbitraryProperties.enabled"),
     *_harmless("how delta-spark finds tables", "catalog."),
     *_harmless("checks of delta-spark, and the columns of a feed with column mapping", "changeDataFeed."),
-    *_harmless("a frame whose columns are missing is always refused", "checkLatestSchemaOnRead"),
+    *_harmless("a DataFrame whose columns are missing always raises", "checkLatestSchemaOnRead"),
     *_harmless("parts of checkpoints", "checkpoint.", "checkpointV2."),
     *_harmless("how fast clones copy", "clone."),
     *_harmless("checks of delta-spark", "columnMapping.", "typeWidening.", "variant."),
@@ -123,17 +123,17 @@ SETTINGS: tuple[Setting, ...] = (
     *_harmless("commits are always validated", "commitValidation.enabled"),
     *_harmless("DROP CONSTRAINT of a missing constraint", "constraints."),
     *_harmless("how delta-spark lists the files of a conversion", "convert."),
-    *_harmless("how rows to be deleted are found", "delete."),
-    *_harmless("how vectors are read and packed", "deletionVectors."),
+    *_harmless("how the rows to delete are found", "delete."),
+    *_harmless("how deletion vectors are read and packed", "deletionVectors."),
     *_harmless("how delta-spark reaches its store", "fileSystem.", "logStore."),
     *_harmless("a command of Databricks", "fsck."),
-    *_harmless("how filters become filters of partitions", "generatedColumn."),
+    *_harmless("how filters become partition filters", "generatedColumn."),
     *_harmless("metrics of commits are always written", "history."),
     *_harmless("identity columns always work", "identityColumn.enabled"),
     *_harmless("how fast conversions run", "import."),
     *_harmless("names that delta-spark once allowed", "legacy."),
-    *_harmless("options of the store are always taken from the frame", "loadFileSystemConfigsFromDataFrameOptions"),
-    *_harmless("how often a commit is tried", "maxCommitAttempts"),
+    *_harmless("storage options are always taken from the write", "loadFileSystemConfigsFromDataFrameOptions"),
+    *_harmless("how many times a commit is tried", "maxCommitAttempts"),
     *_harmless("how delta-spark keeps its state", "maxSnapshotLineageLength", "snapshotCache.", "snapshotPartitions"),
     *_harmless("how merges run", "merge."),
     *_harmless("a switch of Databricks", "preview.enabled"),
@@ -143,10 +143,10 @@ SETTINGS: tuple[Setting, ...] = (
     *_harmless("checks of delta-spark's state", "state."),
     *_harmless("the state is always validated", "stateReconstructionValidation.enabled"),
     *_harmless("which statistics are collected, and whether files are skipped by them", "stats."),
-    *_harmless("cases in which a stream does not stop; trilake stops", "streaming."),
+    *_harmless("cases in which a stream would not stop; trilake stops", "streaming."),
     *_harmless("checks of delta-spark's SQL", "tempViews."),
     *_harmless("how delta-spark resolves timestamps", "timeTravel."),
-    *_harmless("how rows to be updated are found", "update."),
+    *_harmless("how the rows to update are found", "update."),
     *_harmless("how fast VACUUM runs", "vacuum."),
     *_harmless("checksums of versions follow the property trilake.checksums", "writeChecksumFile.enabled"),
     Setting(
@@ -210,7 +210,7 @@ def _below_prefix(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
-    """Refuse settings that would change what is stored.
+    """Reject settings that would change what is stored.
 
     Raises ``InvalidArgumentError``.  Logs a warning, once, for each name that is not listed.
     """
@@ -219,7 +219,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
         if setting is None:
             if name not in _warned:
                 _warned.add(name)
-                _log.warning("the setting %s is unknown, and has no effect", name)
+                _log.warning("unknown setting %s has no effect", name)
         elif setting.effect == "refused" and value.lower() != setting.unless:
             raise InvalidArgumentError(
                 f"the session's {name} is {value!r} ({setting.meaning}), which trilake does not support",

@@ -147,10 +147,10 @@ class DeltaDataSource(DataSource):
 
 
 def _check_place(options: Mapping[str, str]) -> None:
-    """Raise ``InvalidArgumentError`` for a table in the catalogue, whose path Spark does not pass."""
+    """Raise ``InvalidArgumentError`` for a table in the catalog, whose path Spark does not pass."""
     if not options.get("path"):
         raise InvalidArgumentError(
-            "Spark does not pass the location of a catalogue table to its data source",
+            "Spark does not pass the location of a catalog table to a Python data source",
             help="call trilake.install(spark) to use names in SQL, except in bodies of SQL functions; or use"
             " spark.table(name) and df.write.insertInto",
         )

@@ -32,17 +32,17 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
     partition_by, mode = options.get("partitionBy"), (options.get("partitionOverwriteMode") or "static").lower()
     if mode not in ("static", "dynamic"):
         raise InvalidArgumentError(
-            f"partitionOverwriteMode is {mode!r}", help="it must be static or dynamic", condition="DELTA_ILLEGAL_OPTION"
+            f"partitionOverwriteMode must be static or dynamic, got {mode!r}", condition="DELTA_ILLEGAL_OPTION"
         )
     if not overwrite and options.get("replaceWhere") is not None:
         raise InvalidArgumentError(
             "replaceWhere needs mode overwrite, got append",
-            help="write mode('overwrite'), or leave replaceWhere out",
+            help="use .mode('overwrite'), or leave replaceWhere out",
         )
     app_id, version, isolation = options.get("txnAppId"), options.integer("txnVersion"), options.get("isolationLevel")
     if (app_id is None) != (version is None):
         raise InvalidArgumentError(
-            "txnAppId and txnVersion belong together",
+            "txnAppId and txnVersion can only be used together",
             help="pass both or neither",
             condition="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
         )
@@ -77,14 +77,14 @@ def _replace_matches(options: Options, overwrite: bool) -> ReplaceMatches | None
     if not chosen:
         if options.get("targetAlias") is not None:
             raise InvalidArgumentError(
-                "targetAlias names the table in the condition of replaceOn, and there is none",
+                "targetAlias can only be used with replaceOn",
                 help="leave targetAlias out",
                 condition="DELTA_ILLEGAL_OPTION",
             )
         return None
     if not overwrite:
         raise InvalidArgumentError(
-            f"{chosen[0]} needs mode overwrite, got append", help=f"write mode('overwrite'), or leave {chosen[0]} out"
+            f"{chosen[0]} needs mode overwrite, got append", help=f"use .mode('overwrite'), or leave {chosen[0]} out"
         )
     for other, excluded, condition in (
         (chosen[-1], len(chosen) > 1, "DELTA_INCOMPATIBLE_DATAFRAME_OPTIONS"),
@@ -103,7 +103,7 @@ def _replace_matches(options: Options, overwrite: bool) -> ReplaceMatches | None
     ):
         if excluded:
             raise InvalidArgumentError(
-                f"{chosen[0]} and {other} exclude each other", help=f"leave {other} out", condition=condition
+                f"{chosen[0]} and {other} cannot be used together", help=f"leave {other} out", condition=condition
             )
     on, using = options.get("replaceOn"), options.get("replaceUsing")
     if using is None:
@@ -149,4 +149,4 @@ class DeltaWriter(DataSourceArrowWriter):
         # hide the one that says why the job failed.
         job = self.plan.files.job_id
         leftover = files_of_job(self._log(), job)
-        _log.warning("write job %s failed and leaves %d files: %s", job, len(leftover), leftover[:5])
+        _log.warning("write job %s failed and left %d files: %s", job, len(leftover), leftover[:5])

@@ -54,7 +54,7 @@ class DeltaTable(SessionTable):
     def forName(
         cls, sparkSession: SparkSession, tableOrViewName: str, hadoopConf: Mapping[str, str] | None = None
     ) -> DeltaTable:
-        """The table with a name in Spark's catalogue, or at ``delta.`/path```.
+        """The table with a name in Spark's catalog, or at ``delta.`/path```.
 
         ``sparkSession`` is the session, ``tableOrViewName`` the name, ``hadoopConf`` has options of the store.  Raises
         ``TableNotFoundError`` if there is none, ``InvalidArgumentError`` for a view and for tables of other formats.

@@ -70,7 +70,7 @@ class IdentityGenerator:
 class DeltaTableBuilder(PublicNames, Generic[Opened]):
     """Describes a table and creates it; returned by :meth:`DeltaTable.create` and similar methods.
 
-    A table has a location, a name in Spark's catalogue, or both.  :meth:`execute` creates it in one commit.
+    A table has a location, a name in Spark's catalog, or both.  :meth:`execute` creates it in one commit.
 
     >>> import trilake
     >>> made = (
@@ -85,7 +85,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
     >>> made.toDF().columns, trilake.open("lake/events").metadata.partition_columns
     (['at', 'day'], ('day',))
 
-    With a name in Spark's catalogue, a schema, and clustering columns:
+    With a name in Spark's catalog, a schema, and clustering columns:
 
     >>> made = (
     ...     trilake.DeltaTable.createOrReplace(spark)
@@ -113,7 +113,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         self._table = TableDescription(StructType(()))
 
     def tableName(self, identifier: str) -> Self:
-        """Set the name in Spark's catalogue: ``identifier`` is ``table``, ``database.table`` or ``delta.`/path```."""
+        """Set the name in Spark's catalog: ``identifier`` is ``table``, ``database.table`` or ``delta.`/path```."""
         self._name = _string("Identifier", identifier)
         return self
 
@@ -279,7 +279,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         differs = existing is not None and self._location is not None and not same_place(existing, self._location)
         if differs and self._name is not None and table_at(self._name) is not None:
             raise InvalidArgumentError(
-                f"the table's name says {existing}, and its location {self._location}",
+                f"the table's name refers to {existing}, but its location is {self._location}",
                 help="leave one of the two out",
                 condition="DELTA_CREATE_TABLE_IDENTIFIER_LOCATION_MISMATCH",
             )

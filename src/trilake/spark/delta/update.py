@@ -64,7 +64,7 @@ def update_rows(
 ) -> ChangeResult:
     """Update the rows of an open table for which ``condition`` is true; all rows without a condition.
 
-    ``frames`` has the frames whose columns condition and values may name.
+    ``frames`` has the DataFrames whose columns condition and values may name.
 
     Raises ``FilterError`` and ``ExpressionError`` for expressions that Spark cannot resolve, and ``WriteFailedError``,
     with nothing committed, if the job fails.

@@ -56,7 +56,7 @@ def read_dataframe(
 
 
 def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
-    """The frame of ``spark.read.format("lance").options(...).schema(...).load(path)``.
+    """The DataFrame of ``spark.read.format("lance").options(...).schema(...).load(path)``.
 
     It shows the newest version unless the options name another one.  ``schema`` has the columns to read, as a type or a
     DDL string.
@@ -90,7 +90,7 @@ def write_dataframe(
     store = session_options(df.sparkSession, uri, store)
     target = open_store(uri, store)
     if mode not in _MODES:
-        raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
+        raise InvalidArgumentError(f"unknown mode {mode!r}", help="use append, error, ignore or overwrite")
     if mode == "ignore" and list_versions(target).versions:
         return None, []
     try:

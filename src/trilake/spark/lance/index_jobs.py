@@ -95,7 +95,7 @@ def create_index(
     )
     if what.kind != "IVF_PQ":
         raise UnsupportedIndexError(
-            f"Spark builds only IVF_PQ indices, got {what.kind}", help="use LanceDataset.create_index"
+            f"Spark jobs can build only IVF_PQ indices, got {what.kind}", help="use LanceDataset.create_index"
         )
 
     def plan(current: Snapshot) -> op.Operation:

@@ -110,11 +110,11 @@ def _check(snapshot: Snapshot, source: DataFrame, clauses: MergeInsert, keys: Se
         raise InvalidArgumentError(problem, help=f"columns are {', '.join(names)}")
     if sorted(source.columns) != sorted(names):
         raise SchemaMismatchError(
-            f"the source has the columns {', '.join(source.columns)}, the dataset {', '.join(names)}",
+            f"the source has the columns {', '.join(source.columns)}, but the dataset has {', '.join(names)}",
             help="give the source all columns of the dataset",
         )
     if sum((clauses.update, clauses.delete_matched, clauses.fail_matched)) > 1:
-        raise InvalidArgumentError("when_matched clauses exclude each other: update, delete or fail")
+        raise InvalidArgumentError("only one of the when_matched clauses (update, delete, fail) can be used")
     if not any(
         (clauses.update, clauses.delete_matched, clauses.fail_matched, clauses.insert, clauses.delete_unmatched)
     ):
@@ -170,7 +170,7 @@ def _mark_rows(
     if clauses.fail_matched:
         count = pairs.where("matched").count()
         if count:
-            raise InvalidArgumentError(f"{count} rows match, but the merge fails on matched rows")
+            raise InvalidArgumentError(f"the merge must fail on matched rows, and found {count}")
     place, must_differ = Place.of(snapshot), clauses.update
 
     def work(batches: Iterator[pa.RecordBatch], _: int) -> list[ChangedFragment] | str | None:

@@ -114,7 +114,8 @@ def as_lists(vectors: pa.StructArray) -> pa.ListArray:
     sizes[~valid] = 0
     if len(sizes) and (sizes.min() < 0 or int(sizes.sum()) > _MOST):
         raise CorruptFileError(
-            f"the vectors of a batch have {int(sizes.sum())} dimensions in total", help="read smaller batches"
+            f"the vectors of a batch have {int(sizes.sum())} elements in total, more than {_MOST}",
+            help="read smaller batches",
         )
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     numbers = np.zeros(int(offsets[-1]))

@@ -118,7 +118,10 @@ def stored_names(schema: LanceSchema, names: Sequence[str], uri: str) -> list[st
     for name in names:
         if name.lower() not in by_lower:
             raise SchemaMismatchError(
-                f"the dataset has no column {name!r}", help=f"it has {', '.join(schema.names)}", file=uri, column=name
+                f"column {name!r} not found in the dataset",
+                help=f"the columns are {', '.join(schema.names)}",
+                file=uri,
+                column=name,
             )
     return [name if name in schema.names else by_lower[name.lower()] for name in names]
 

@@ -33,7 +33,7 @@ class Vectors:
     def of(cls, sizes: str | None = None, kind: str | None = None) -> Vectors:
         """Parse the options ``vectors`` and ``vectorType``.  Raises ``InvalidArgumentError``."""
         if kind is not None and kind not in _KINDS:
-            raise InvalidArgumentError(f"option vectorType is {kind!r}", help="it must be float or double")
+            raise InvalidArgumentError(f"option vectorType must be float or double, got {kind!r}")
         return cls(vector_sizes(sizes), kind)
 
     def and_ml(self, ml: Mapping[str, int | None], schema: pa.Schema) -> Vectors:
@@ -93,7 +93,7 @@ class Vectors:
 
     def _unknown(self, name: str) -> SchemaMismatchError:
         return SchemaMismatchError(
-            "the size of the vectors is unknown, because no row has one",
+            "the size of the vectors is unknown, because no row has a vector",
             help=f'pass the option vectors, as "{name}:128"',
             column=name,
         )
@@ -112,7 +112,7 @@ def vector_sizes(value: str | None) -> dict[str, int | None]:
             if not colon:
                 name, size = size, ""
             if not name or (colon and (not size.strip().isdigit() or int(size) < 1)):
-                raise InvalidArgumentError(f"option vectors is {value!r}", help='write it as "column:size, …"')
+                raise InvalidArgumentError(f"option vectors must be like 'column:size, …', got {value!r}")
             sizes[name.strip()] = int(size) if colon else None
     return sizes
 
@@ -122,7 +122,7 @@ def with_vectors(schema: pa.Schema, vectors: Vectors, sizes: Mapping[str, int]) 
     for name, stated in vectors.sizes.items():
         size = stated if stated is not None else sizes[name]
         if size < 1:
-            raise SchemaMismatchError("vectors must have at least one number, got 0", column=name)
+            raise SchemaMismatchError("vectors must have at least one element, got 0", column=name)
         i = schema.get_field_index(name)
         is_ml = name in vectors.ml
         kind = _KINDS[vectors.kind or ("double" if is_ml else "float")]

@@ -15,13 +15,13 @@ _CACHED_ATTRIBUTES, _CACHED_ATTRIBUTES_35 = ("rdd", "schema"), ("_lazy_rdd", "_s
 
 
 def is_in_cache(frame: DataFrame) -> bool:
-    """Whether Spark's cache holds the rows of this frame."""
+    """Whether Spark's cache holds the rows of this DataFrame."""
     level = frame.storageLevel
     return bool(level.useMemory or level.useDisk)
 
 
 def drop_cached_attributes(frame: DataFrame) -> None:
-    """Drop the cached RDD and schema of a frame whose plan has changed."""
+    """Drop the cached RDD and schema of a DataFrame whose plan has changed."""
     for name in _CACHED_ATTRIBUTES:
         vars(frame).pop(name, None)
     for name in _CACHED_ATTRIBUTES_35:
@@ -35,9 +35,13 @@ def check_columns(old: T.StructType, new: T.StructType, snapshot: ReadVersion) -
     for f in old.fields:
         new_type = types.get(f.name)
         if new_type is None or not has_all_of(f.dataType, new_type):
-            is_now = None if new_type is None else f"is {new_type.simpleString()} now, not {f.dataType.simpleString()},"
+            change = (
+                "was dropped"
+                if new_type is None
+                else f"has changed from {f.dataType.simpleString()} to {new_type.simpleString()}"
+            )
             error = SchemaMismatchError(
-                f"the column {f.name!r} of the table {is_now or 'is gone'} since this frame was read",
+                f"column {f.name!r} of the table {change} since this DataFrame was read",
                 help="read the table again",
                 file=snapshot.table.store.uri,
                 version=snapshot.version,
@@ -62,7 +66,7 @@ def has_all_of(old: T.DataType, new: T.DataType) -> bool:
 
 
 def in_types_of(schema: T.StructType, frame: DataFrame) -> DataFrame:
-    """The frame with its structs cast to the types of ``schema``, if they differ."""
+    """The DataFrame with its structs cast to the types of ``schema``, if they differ."""
     types = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
     if all(types[f.name] == f.dataType.simpleString() for f in schema.fields):
         return frame

@@ -33,12 +33,12 @@ _views: ContextVar[Mapping[int, Any]] = ContextVar("_views", default=MappingProx
 
 
 def unchanging(frame: DataFrame) -> DataFrame:
-    """The same frame with a copy of its plan, which never changes."""
+    """The same DataFrame with a copy of its plan, which never changes."""
     return frame_of_plan(copy.copy(connect_plan(frame)), frame.sparkSession)
 
 
 def let_follow(frame: DataFrame, source: Source) -> None:
-    """Make the plan of a frame, and every plan derived from it, send the newest rows of a table."""
+    """Make the plan of a DataFrame, and every plan derived from it, send the newest rows of a table."""
     first, lock, plan = source.first, threading.RLock(), connect_plan(frame)
     current, rows = first, first.frame
 
@@ -75,19 +75,19 @@ def can_follow(spark: SparkSession) -> bool:
 
 
 def caching_call(frame: DataFrame, persist: Callable[[], _Any]) -> Callable[[], _Any] | None:
-    """A function that caches a frame if the frame follows tables, otherwise ``None``."""
+    """A function that caches a DataFrame if the DataFrame follows tables, otherwise ``None``."""
     return (lambda: _cache(frame, persist)) if follows(frame) else None
 
 
 def _cache(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
-    """Cache the newest rows of a frame on the server, and send the same plan while they are cached.
+    """Cache the newest rows of a DataFrame on the server, and send the same plan while they are cached.
 
     That plan reads views.  The server recognizes cached rows by the relation objects in their plan, but keeps only the
     relations of the last five reads; a view keeps its own.
 
     Parameters
     ----------
-    frame: derived from frames that follow tables, inside a :func:`bypass` block.
+    frame: derived from DataFrames that follow tables, inside a :func:`bypass` block.
     persist: caches the rows; its result is returned.
     """
     renew_plans(frame)
@@ -103,7 +103,7 @@ def _cache(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
 
 
 def _cache_as_views(frame: DataFrame, parts: list[Any], persist: Callable[[], _Any]) -> _Any:
-    """Like :func:`_cache`, with views in place of these parts of the frame's plan."""
+    """Like :func:`_cache`, with views in place of these parts of the DataFrame's plan."""
     spark, plan = frame.sparkSession, connect_plan(frame)
     build, names, views = plan.plan, list[str](), dict[int, Any]()
     for part in parts:
@@ -143,7 +143,7 @@ def _cache_as_views(frame: DataFrame, parts: list[Any], persist: Callable[[], _A
 
 
 def renew_plans(origin: Any) -> None:
-    """Update the plans in a Connect frame (or plan), except cached ones."""
+    """Update the plans in a Connect DataFrame (or plan), except cached ones."""
     for plan in _plans(origin, is_whole=_is_cached):
         renew = getattr(plan, _RENEW, None)
         if renew is not None:
@@ -151,7 +151,7 @@ def renew_plans(origin: Any) -> None:
 
 
 def follows(origin: Any) -> bool:
-    """Whether a Connect frame (or plan) is derived from one that follows a table."""
+    """Whether a Connect DataFrame (or plan) is derived from one that follows a table."""
     return any(hasattr(plan, _RENEW) for plan in _plans(origin))
 
 
@@ -160,7 +160,7 @@ def _is_cached(plan: Any) -> bool:
 
 
 def _plans(origin: Any, is_whole: Callable[[Any], bool] = lambda plan: False) -> Iterator[Any]:
-    """The plans in a Connect frame (or plan), each once; does not descend into plans for which ``is_whole`` is true."""
+    """The plans in a Connect DataFrame (or plan), each once, except those inside plans that are ``is_whole``."""
     plan = connect_plan(origin)
     waiting, seen = [origin if plan is None else plan], set[int]()
     while waiting:

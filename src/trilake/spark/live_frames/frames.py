@@ -55,7 +55,7 @@ _probed: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
 def follow(spark: SparkSession) -> bool:
-    """Whether frames that are read now should follow their tables, and this Spark supports that.
+    """Whether DataFrames that are read now should follow their tables, and this Spark supports that.
 
     Raises ``InvalidArgumentError`` for an invalid value of the setting.
     """
@@ -76,7 +76,7 @@ def _can_follow(spark: SparkSession) -> bool:
             if not (connect.can_follow(spark) if is_connect(spark) else _fills(spark)):
                 raise RuntimeError("a filled plan differs from its source")
     except Exception as e:  # noqa: BLE001 - on any surprise frames are Spark's own
-        say_once("frames stay at the version they were read at", e)
+        say_once("DataFrames keep the version of their first read", e)
         return False
     return True
 
@@ -111,15 +111,15 @@ _CACHE = ("storageLevel", "unpersist")
 
 @dataclass(eq=False)
 class _Live:
-    """The tables that a frame or a group follows.
+    """The tables that a DataFrame or a group follows.
 
     Parameters
     ----------
     sources: the tables, by slot number.
-    reads: for each table, the version that the frame shows.
-    template: Spark's frame with slots; ``None`` for a read from which no frame has been derived yet.
-    whole: the slot of the table if the frame shows exactly all its rows.
-    filled: whether Spark's frame is filled with ``reads``; otherwise it is the template.
+    reads: for each table, the version that the DataFrame shows.
+    template: Spark's DataFrame with slots; ``None`` for a read from which no DataFrame has been derived yet.
+    whole: the slot of the table if the DataFrame shows exactly all its rows.
+    filled: whether Spark's DataFrame is filled with ``reads``; otherwise it is the template.
     leaves: the slots of the template, set on first use.
     """
 
@@ -140,15 +140,15 @@ _still = threading.local()
 
 
 def following(read: Callable[[], DataFrame], finish: Callable[[DataFrame], DataFrame] = lambda f: f) -> DataFrame:
-    """Call ``read`` and return its frame, which from then on always shows the newest version.
+    """Call ``read`` and return its DataFrame, which from then on always shows the newest version.
 
-    The frame does not follow if ``read`` noted no version (time travel), or if the session pins its frames
+    The DataFrame does not follow if ``read`` noted no version (time travel), or if the session pins its DataFrames
     (:mod:`~trilake.spark.live_frames.frames`).
 
     Parameters
     ----------
     read: reads the table; called again for each newer version.
-    finish: applied to each frame that ``read`` returns.
+    finish: applied to each DataFrame that ``read`` returns.
     """
 
     def once() -> tuple[DataFrame, Read | None]:
@@ -173,17 +173,17 @@ def following(read: Callable[[], DataFrame], finish: Callable[[DataFrame], DataF
 
 
 def follows(frame: Any) -> bool:
-    """Whether this is a frame that shows the newest version of a table."""
+    """Whether this is a DataFrame that shows the newest version of a table."""
     return is_live(frame) or connect.follows(frame)
 
 
 def is_live(value: Any) -> bool:
-    """Whether this is a classic frame that follows tables, or a group of such a frame."""
+    """Whether this is a classic DataFrame that follows tables, or a group of such a DataFrame."""
     return _live_of(value) is not None
 
 
 def make(method: Callable[..., _Any], *args: Any, **kwargs: Any) -> _Any:
-    """Call a method that builds a result from frames; the result follows the same tables."""
+    """Call a method that builds a result from DataFrames; the result follows the same tables."""
     templates = {k: template_of(v) for k, v in kwargs.items()}
     result = method(*map(template_of, args), **templates)
     for origin in args:
@@ -195,7 +195,8 @@ def make(method: Callable[..., _Any], *args: Any, **kwargs: Any) -> _Any:
 def follow_tables_of(result: _Any, *origins: Any) -> _Any:
     """Make a result built from templates follow the tables of ``origins``; returns the result.
 
-    Only classic frames, groups and lists of them need this: a Connect frame contains the plans from which it is built.
+    Only classic DataFrames, groups and lists of them need this: a Connect DataFrame contains the plans from which it is
+    built.
     """
     lives = [live for o in origins if (live := _live_of(o)) is not None]
     if lives:
@@ -204,7 +205,7 @@ def follow_tables_of(result: _Any, *origins: Any) -> _Any:
 
 
 def template_of(value: Any) -> Any:
-    """The template of a frame that follows tables; any other value unchanged."""
+    """The template of a DataFrame that follows tables; any other value unchanged."""
     live = _live_of(value)
     if live is None or not isinstance(value, DataFrame):
         return value
@@ -219,9 +220,9 @@ def template_of(value: Any) -> Any:
 
 
 def pinned(frame: Any) -> Any:
-    """A copy of a frame that stays at the current version; any other value unchanged.
+    """A copy of a DataFrame that stays at the current version; any other value unchanged.
 
-    A Connect frame (or plan) is updated in place, and does not change while a command runs.
+    A Connect DataFrame (or plan) is updated in place, and does not change while a command runs.
     """
     if _live_of(frame) is not None:
         return java_frame(frame.sparkSession, _java(frame))
@@ -231,7 +232,7 @@ def pinned(frame: Any) -> Any:
 
 
 def pin_all() -> None:
-    """Turn all frames of this process that follow tables into Spark's own again."""
+    """Turn all DataFrames of this process that follow tables into Spark's own again."""
     for frame in list(_frames):
         with bypass(), suppress(TrilakeError):  # if it cannot be filled, using it raises
             _java(frame)
@@ -241,7 +242,7 @@ def pin_all() -> None:
 
 
 def makers(cls: type) -> list[str]:
-    """The methods of a frame or group class that build frames, groups or columns without reading rows."""
+    """The methods of a DataFrame or group class that build DataFrames, groups or columns without reading rows."""
     return [name for name in dir(cls) if _makes(cls, name)]
 
 
@@ -292,7 +293,7 @@ def _follow(result: Any, lives: list[_Live]) -> None:
 
 
 def _newest(lives: Iterable[_Live]) -> dict[int, Read]:
-    """One version per table, even if several frames are combined."""
+    """One version per table, even if several DataFrames are combined."""
     out: dict[int, Read] = {}
     for live in lives:
         for number, read in live.reads.items():
@@ -387,7 +388,7 @@ def _raising(frame: DataFrame) -> Iterator[None]:
         yield
     except (Py4JError, AttributeError) as e:
         raise UnsupportedSparkError(
-            f"Spark {frame.sparkSession.version} cannot update a frame to the newest version of its tables: {e}",
+            f"Spark {frame.sparkSession.version} cannot update a DataFrame to the newest version of its tables: {e}",
             help="read the tables again, or set spark.trilake.frames to pinned",
         ) from e
 
@@ -396,7 +397,7 @@ def _raising(frame: DataFrame) -> Iterator[None]:
 
 
 def _class_of(base: type) -> type:
-    """A subclass of Spark's class of frames or groups, for those that follow tables."""
+    """A subclass of Spark's class of DataFrames or groups, for those that follow tables."""
     if base in _classes.values():
         return base
     subclass = _classes.get(base)
@@ -460,7 +461,7 @@ def _set_plan(frame: Any, plan: Any) -> None:
 
 
 def _in_place_of(frame: Any, protocol: Any) -> Any:
-    """Pickle as Spark's own frame, so that Spark raises its own error for a UDF that captures a frame."""
+    """Pickle as Spark's own DataFrame, so that Spark raises its own error for a UDF that captures a DataFrame."""
     return _itself, (java_frame(frame.sparkSession, vars(frame)[_PLAN]),)
 
 

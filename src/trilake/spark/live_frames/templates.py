@@ -91,7 +91,7 @@ def slots(frame: DataFrame, width: Callable[[int], int]) -> list[Slot]:
 
 
 def filled(frame: DataFrame, leaves: list[Slot], read: Callable[[int], tuple[DataFrame, DataFrame]]) -> Any:
-    """The JVM frame of a template with its slots filled.
+    """The JVM DataFrame of a template with its slots filled.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def filled(frame: DataFrame, leaves: list[Slot], read: Callable[[int], tuple[Dat
 
 
 def has_cached_rows(spark: SparkSession) -> bool:
-    """Whether Spark's cache has rows of any frame."""
+    """Whether Spark's cache has rows of any DataFrame."""
     return not java_session(spark).sharedState().cacheManager().isEmpty()
 
 
@@ -125,7 +125,7 @@ def is_same_plan(one: DataFrame, other: DataFrame) -> bool:
 
 
 def read_outside_of_cache(frame: DataFrame, reads: list[DataFrame]) -> list[bool]:
-    """For each read from which a frame is built, whether Spark really reads it instead of using its cache."""
+    """For each read from which a DataFrame is built, whether Spark really reads it instead of using its cache."""
     if not has_cached_rows(frame.sparkSession) or frame.isStreaming:
         return [True] * len(reads)
     # The frame keeps the cached rows of its first use, so ask about a new frame with the same plan.
@@ -189,7 +189,7 @@ class _NoFiles(JavaObject):
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
         """Raise, since a slot has no rows."""
-        raise UnsupportedSparkError("the template of a frame cannot be run", help="use the frame itself")
+        raise UnsupportedSparkError("the template of a DataFrame cannot be executed", help="use the DataFrame itself")
 
     def inputFiles(self) -> Any:
         """Raise, since a slot has no files."""

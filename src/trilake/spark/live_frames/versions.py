@@ -38,7 +38,7 @@ class Versions(Protocol):
 
 @dataclass(frozen=True)
 class ReadVersion:
-    """The version of a table that a frame shows, and the newest file of its log, if known."""
+    """The version of a table that a DataFrame shows, and the newest file of its log, if known."""
 
     table: Versions
     version: int
@@ -51,7 +51,7 @@ class ReadVersion:
 
 
 def note_version(frame: DataFrame, snapshot: ReadVersion) -> DataFrame:
-    """Note that a frame shows this version, the newest of its table; returns the frame."""
+    """Note that a DataFrame shows this version, the newest of its table; returns the DataFrame."""
     frame.__dict__[_NOTED] = snapshot
     return frame
 
@@ -64,7 +64,7 @@ def noted_version(frame: DataFrame) -> ReadVersion | None:
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """A read: the version, a way to count its rows, and Spark's own frame."""
+    """A read: the version, a way to count its rows, and Spark's own DataFrame."""
 
     snapshot: ReadVersion
     count: RowCount | None
@@ -125,7 +125,7 @@ class Source:
             behind = snapshot.table.has_newer(snapshot.version, snapshot.file)
         except OSError as e:
             uri = snapshot.table.store.uri
-            raise StorageError(f"cannot look for a newer version of the table: {e}", file=uri) from e
+            raise StorageError(f"cannot check for a newer version of the table: {e}", file=uri) from e
         self.checked_ms = now_ms
         return behind
 

@@ -76,7 +76,7 @@ def table_of(record: Record) -> str:
 
 
 def session_of(record: Record) -> SparkSession:
-    """The session of the frame to write."""
+    """The session of the DataFrame to write."""
     return frame_of(record).sparkSession
 
 

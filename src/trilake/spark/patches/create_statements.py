@@ -77,7 +77,7 @@ def _create_table(
     def rows() -> Any:
         return FORMATS[format].load(spark, str(location), {})
 
-    return _action(spark, call, "Spark's catalogue", rows)
+    return _action(spark, call, "Spark's catalog", rows)
 
 
 def _action(spark: SparkSession, call: _Create, who: str, result: Callable[[], Any]) -> Action | None:
@@ -85,7 +85,7 @@ def _action(spark: SparkSession, call: _Create, who: str, result: Callable[[], A
     if find_entry(spark, list(call.parts)) is not None:
         return None  # Spark raises its own error
     if not _is_table(spark, call):
-        return lambda: with_spark_errors(lambda: _refuse(call, f"{who} creates only the catalogue entry"))
+        return lambda: with_spark_errors(lambda: _refuse(call, f"{who} would create only a catalog entry"))
     if not call.alone:
         return None  # Spark makes an entry with the given columns; reads show the table's
 
@@ -149,7 +149,7 @@ def _name(spark: SparkSession, call: _Create) -> None:
 def _refuse(call: _Create, why: str) -> None:
     name, format = ".".join(call.parts), call.format
     raise InvalidArgumentError(
-        f"{why}: {name} would have no {format} table",
-        help="call trilake.install(spark), so that CREATE TABLE and spark.catalog.createTable create both; or write"
+        f"{why}, but no {format} table: {name}",
+        help="call trilake.install(spark), so that CREATE TABLE and spark.catalog.createTable create both, or write"
         f' df.write.format("{format}").saveAsTable("{name}")',
     )

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from trilake.common.text import plural
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.schema import StructType, from_arrow
@@ -145,7 +146,7 @@ def check_one_place(place: Any, options: Mapping[str, str]) -> None:
         return
     if parse_location(option).uri != parse_location(fspath(place)).uri:
         raise InvalidArgumentError(
-            f"the option path says {option}, and the call says {fspath(place)}", help="leave one of them out"
+            f"the option path is {option}, but the call names {fspath(place)}", help="leave one of them out"
         )
 
 
@@ -176,7 +177,7 @@ def with_spark_errors(write: Callable[[], R]) -> R:
 
 
 def trilake_table(spark: SparkSession, name: str) -> NamedTable | None:
-    """The trilake table with a name in the catalogue; ``None`` if there is none."""
+    """The trilake table with a name in the catalog; ``None`` if there is none."""
     try:
         return find_table(spark, name)
     except InvalidArgumentError:
@@ -207,7 +208,7 @@ def is_there(format: str, store: Store) -> bool:
 
 
 def delta_location(spark: SparkSession, name: str) -> str | None:
-    """The location of a Delta table in the catalogue; ``None`` if there is none."""
+    """The location of a Delta table in the catalog; ``None`` if there is none."""
     table = trilake_table(spark, name)
     return None if table is None or table.format != "delta" else table.location
 
@@ -239,18 +240,18 @@ def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str
     must_be_of(path_table, name, format)
     if path is not None:
         raise InvalidArgumentError(
-            f"{name} is a path, and the option path names another", help="leave the option out", file=path
+            f"{name} is a path, but the option path names another one", help="leave the option out", file=path
         )
     yield path_table.location
 
 
 def table_columns(schema: T.StructType, format: str) -> StructType:
-    """The columns of a catalogue table for rows with this schema."""
+    """The columns of a catalog table for rows with this schema."""
     return from_spark(spark_format_named(format.removeprefix("trilake-")).table_columns(schema))
 
 
 def save_as_table(request: SaveRequest, name: str) -> None:
-    """Write to a table in the catalogue, or at a path, in the request's mode."""
+    """Write to a table in the catalog, or at a path, in the request's mode."""
     format = request.format.removeprefix("trilake-")
     existing = existing_table(request.df.sparkSession, name, request.options)
     if existing is not None:
@@ -289,8 +290,8 @@ def must_be_of(table: NamedTable, name: str, format: str) -> None:
     """Raise ``InvalidArgumentError`` if the table has another format."""
     if table.format != format:
         raise InvalidArgumentError(
-            f"{name} is a {table.format} table, and the write says {format}",
-            help=f"write the format {table.format}, or drop the table first",
+            f"cannot write format {format} to {name}, which is a {table.format} table",
+            help=f'use .format("{table.format}"), or drop the table first',
             file=table.location,
         )
 
@@ -310,7 +311,7 @@ def must_be_at(table: NamedTable, name: str, path: str | None) -> None:
 def save_named(request: SaveRequest, name: str, place: str, *, managed: bool) -> None:
     """Write to the table with a name, and update its columns in the catalogue.
 
-    ``managed`` says whether the catalogue manages the table's files.
+    ``managed`` says whether the catalog manages the table's files.
     """
     options = {k: v for k, v in request.options.items() if k.lower() != "path"}
     FORMATS[request.format].save(replace(request, options=options), place)
@@ -329,7 +330,7 @@ def rename(
 ) -> None:
     """Update the table's columns in the catalogue.
 
-    ``options`` are the options of the write; ``managed`` says whether the catalogue managed the files before the write.
+    ``options`` are the options of the write; ``managed`` says whether the catalog managed the files before the write.
     """
     if table_at(name) is None:
         log = DeltaLog(session_store(spark, place, store_options(options)), spark_engine())
@@ -349,7 +350,9 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     table = find_table(spark, name)
     if table is None:
         raise TableNotFoundError(
-            f"the catalogue has no table {name}", help="create it with saveAsTable", condition="TABLE_OR_VIEW_NOT_FOUND"
+            f"table {name} cannot be found in the catalog",
+            help="create it with saveAsTable",
+            condition="TABLE_OR_VIEW_NOT_FOUND",
         )
     must_be_at(table, name, record_option(request.options, "path"))
     evolve = widen = False
@@ -369,7 +372,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
         names += request.df.columns[len(names) :]  # new columns of the table
     if len(names) != len(request.df.columns):
         raise InvalidArgumentError(
-            f"{name} has {len(schema.names)} columns, the data {len(request.df.columns)}",
+            f"{name} has {plural(len(schema.names), 'column')}, but the data has {len(request.df.columns)}",
             help="insertInto matches columns by position: select the table's columns in its order",
             condition="DELTA_INSERT_COLUMN_ARITY_MISMATCH"
             if len(request.df.columns) < len(schema.names)

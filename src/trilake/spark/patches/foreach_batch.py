@@ -297,7 +297,7 @@ class foreach_batch:
         _exclude("insert_all and insert", insert_all and insert is not None)
         for name, chosen in (("update", update), ("insert", insert)):
             if chosen is not None and not chosen:
-                raise InvalidArgumentError(f"{name} names no column", help=f"leave it out, or pass {name}_all=True")
+                raise InvalidArgumentError(f"{name} must not be empty", help=f"leave it out, or pass {name}_all=True")
         if not (update_all or insert_all or update or insert or delete is not None or build):
             raise InvalidArgumentError(
                 "the merge has no clauses", help="pass update_all=True, insert_all=True, or other clauses"
@@ -324,7 +324,7 @@ class foreach_batch:
 
 def _exclude(names: str, both: bool) -> None:
     if both:
-        raise InvalidArgumentError(f"{names} exclude each other", help="pass one of them")
+        raise InvalidArgumentError(f"{names} cannot be used together", help="pass one of them")
 
 
 def _fields(

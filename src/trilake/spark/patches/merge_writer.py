@@ -34,7 +34,7 @@ def _merge_into(original: Any, df: DataFrame, table: str, condition: Column) -> 
 
 
 class MergeIntoTable:
-    """A merge into a catalogue table, with the methods of Spark's ``MergeIntoWriter``.
+    """A merge into a catalog table, with the methods of Spark's ``MergeIntoWriter``.
 
     The last part of the table's name qualifies its columns: ``target.id`` for ``db.target``.
     """
@@ -44,7 +44,7 @@ class MergeIntoTable:
 
     @classmethod
     def begin(cls, df: DataFrame, table: str, place: str, condition: Column) -> MergeIntoTable:
-        """Start the merge of a frame into the table at ``place``.
+        """Start the merge of a DataFrame into the table at ``place``.
 
         Raises ``TypeError`` for a condition that is not a column.
         """
@@ -87,7 +87,7 @@ class _When:
 
 class _Matched(_When):
     def updateAll(self) -> MergeIntoTable:
-        """Update all columns from the frame's columns of the same names."""
+        """Update all columns from the DataFrame's columns of the same names."""
         return self._writer._continued(self._builder.whenMatchedUpdateAll(self._condition))
 
     def update(self, assignments: Mapping[str, Column]) -> MergeIntoTable:
@@ -110,7 +110,8 @@ class _NotMatchedBySource(_When):
     def updateAll(self) -> MergeIntoTable:
         """Raise ``InvalidArgumentError``: there is no source row with values."""
         raise InvalidArgumentError(
-            "updateAll needs a source row, and whenNotMatchedBySource has none", help="name the values with update"
+            "updateAll is not supported in whenNotMatchedBySource, which has no source row",
+            help="use update with a value for each column",
         )
 
     def update(self, assignments: Mapping[str, Column]) -> MergeIntoTable:

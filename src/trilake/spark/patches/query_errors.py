@@ -129,7 +129,7 @@ def other_type(message: str) -> SchemaMismatchError | None:
     column, expected, stored = (match[name] or match[f"{name}_3"] for name in ("column", "expected", "stored"))
     return SchemaMismatchError(
         f"Spark cannot read {stored} in a data file as {expected}",
-        help="read it without Spark, by trilake.open, which converts what fits, and write the rows again",
+        help="read the table with trilake.open, which converts values that fit, and write the rows again",
         file=file,
         column=column,
     )

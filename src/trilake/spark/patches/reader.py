@@ -76,7 +76,7 @@ def _follow_table(
     schema: Any,
     names: Sequence[str] = (),
 ) -> DataFrame:
-    """The frame of a read, which follows its table; ``names`` are the parts of the table's name in the catalogue."""
+    """The DataFrame of a read, which follows its table; ``names``: the parts of its name in the catalog."""
     others = {k: v for k, v in options.items() if k.lower() != "path"}
     frame = following(
         lambda: format.load(spark, place, session_options(spark, place, others), schema),
@@ -86,9 +86,9 @@ def _follow_table(
 
 
 def _make(original: Any, frame: DataFrame, *args: Any, **kwargs: Any) -> Action | None:
-    """Make frames derived from several frames follow their tables.
+    """Make DataFrames derived from several DataFrames follow their tables.
 
-    A frame that follows does this itself, except as an argument of another frame, or in
+    A DataFrame that follows does this itself, except as an argument of another DataFrame, or in
     ``reduce(DataFrame.union, frames)``, which calls the method of Spark's class.
     """
     if not any(map(is_live, (frame, *args, *kwargs.values()))):
@@ -110,7 +110,7 @@ def _one_path(path: Any, option: str | None) -> str:
     if len(paths) > 1:
         raise InvalidArgumentError(
             f"a read takes one path, got {', '.join(map(str, paths))}",
-            help="read each table and union() the frames; use where() for parts of one table",
+            help="read each table and union() the DataFrames; use where() for parts of one table",
         )
     if not paths or not fspath(paths[0]):
         raise IllegalArgumentError("a path is required", help='write .load("/path/to/table")')
@@ -151,9 +151,9 @@ def _table_of(spark: SparkSession, name: str) -> tuple[NamedTable | None, list[s
 
 
 def with_table_name(spark: SparkSession, frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """A frame of a catalogue table whose columns can be qualified with the table's name: ``sales.id``.
+    """A DataFrame of a catalog table whose columns can be qualified with the table's name: ``sales.id``.
 
-    ``names`` are the parts of the full name; without them, and on Connect, the frame is returned unchanged.
+    ``names`` are the parts of the full name; without them, and on Connect, the DataFrame is returned unchanged.
     """
     if not names or is_connect(spark):
         return frame

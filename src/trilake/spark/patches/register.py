@@ -38,15 +38,15 @@ _sessions: WeakSet[SparkSession] = WeakSet()
 def register(spark: SparkSession) -> list[str]:
     """Register trilake's data sources, each with the format's name and with ``trilake-<name>``.
 
-    It also adds to ``df.write`` what Spark refuses for Python data sources
+    It also adds to ``df.write`` what Spark rejects for Python data sources
     (:mod:`trilake.spark.patches.dataframe_writer`): ``df.write.format("delta").save(path)`` in all four modes,
     ``partitionBy``, ``saveAsTable`` and ``insertInto``.
 
     Streams of these formats support ``partitionBy``, ``toTable`` and ``readStream.table``
     (:mod:`trilake.spark.patches.stream_writer`).
 
-    ``spark.read.format("delta").load(path)``, ``spark.read.table(name)`` and ``spark.table(name)`` return frames over
-    Spark's own scan if possible (:mod:`trilake.spark.patches.reader`).
+    ``spark.read.format("delta").load(path)``, ``spark.read.table(name)`` and ``spark.table(name)`` return DataFrames
+    over Spark's own scan if possible (:mod:`trilake.spark.patches.reader`).
 
     If delta-spark's jar owns the name ``delta``, that name is not registered and a warning is logged.  Sessions from
     ``spark.newSession()`` are registered, too.

@@ -114,7 +114,8 @@ def _request(
 ) -> _Request:
     if record.cluster_by is not None:
         raise InvalidArgumentError(
-            "clusterBy is not supported for streams", help="create the table with trilake.create(..., cluster_by=[...])"
+            "clusterBy is not supported for streams",
+            help="create the table with trilake.create(..., cluster_by=[...]) before the stream starts",
         )
     return _Request(
         frame_of(record),
@@ -212,7 +213,7 @@ def _start_query(request: _Request, place: Any, *, batches: bool) -> Any:
 
 
 def _check_zone(request: _Request, place: Any) -> None:
-    """Refuse a stream whose sink would compute values that depend on the session's time zone.
+    """Reject a stream whose sink would compute values that depend on the session's time zone.
 
     The sink runs in a process with the time zone UTC.  Raises ``UnsupportedExpressionError``.
     """
@@ -374,7 +375,7 @@ def _load_stream(
 ) -> Action:
     """A stream from a trilake format, whose planning process gets the session's settings.
 
-    Unsupported features are refused here, since an error of that process would arrive as one of Spark's.
+    Unsupported features are rejected here, since an error of that process would arrive as one of Spark's.
     """
     spark = record.constructor_args[0]
     place = path or record_option(options, "path")

@@ -56,7 +56,8 @@ def write_stream(
     user_metadata: a string to store in each commit.
     storage_options: credentials, region and endpoint of an object store.
 
-    Raises ``InvalidArgumentError`` for a frame that is not a stream, and ``UnsupportedSparkError`` on Spark Connect.
+    Raises ``InvalidArgumentError`` for a DataFrame that is not a stream, and ``UnsupportedSparkError`` on Spark
+    Connect.
 
     >>> import trilake
     >>> _ = trilake.write(spark.range(3), "lake/raw", mode="overwrite")
@@ -79,7 +80,7 @@ def write_stream(
             help="update rows with trilake.foreach_batch.merge",
         )
     if available_now and processing_time is not None:
-        raise InvalidArgumentError("available_now and processing_time exclude each other", help="pass one of them")
+        raise InvalidArgumentError("available_now and processing_time cannot be used together", help="pass one of them")
     how: dict[str, Any] = {
         "partition_by": partition_by,
         "merge_schema": merge_schema,

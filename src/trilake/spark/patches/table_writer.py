@@ -104,7 +104,8 @@ def _refuse_matches(request: _Request) -> None:
     for option in ("replaceOn", "replaceUsing"):
         if record_option(request.record.options, option) is not None:
             raise InvalidArgumentError(
-                f"{option} replaces some rows of a table, and create(), replace() and createOrReplace() make a new one",
+                f"{option} replaces some rows of a table, but create(), replace() and createOrReplace() create"
+                " a new table",
                 help=f"leave {option} out, or write with df.write.mode('overwrite')",
                 condition="DELTA_DFV2_CREATE_REPLACE_INCOMPATIBLE_REPLACE_ON_OR_USING",
             )
@@ -176,7 +177,7 @@ def _overwrite(request: _Request, condition: Any) -> None:
     location = _delta_alone(request, "overwrite(condition)")
     if record_option(request.record.options, "replaceWhere") is not None:
         raise InvalidArgumentError(
-            "the option replaceWhere and the condition of overwrite() exclude each other",
+            "the option replaceWhere and the condition of overwrite() cannot be used together",
             help="leave one of them out",
             file=location,
             condition="DELTA_REPLACE_WHERE_IN_OVERWRITE",
@@ -189,7 +190,7 @@ def _overwrite(request: _Request, condition: Any) -> None:
         where = read.sql  # the write converts it to UTC, or refuses it
     if where is None:
         raise InvalidArgumentError(
-            f"rows to be replaced cannot be chosen by {condition}", help="use comparisons of columns with values"
+            f"overwrite() does not support the condition {condition}", help="use comparisons of columns with values"
         )
     with quoted_plainly(request.df.sparkSession):  # the parsed condition has the default quoting
         _save(request, location, "overwrite", replaceWhere=where)

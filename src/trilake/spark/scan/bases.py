@@ -65,12 +65,12 @@ def cached_value(spark: SparkSession, key: bytes) -> Any:
 
 
 def cache_value(spark: SparkSession, key: bytes, value: object, size: int) -> None:
-    """Cache a value derived from a frame for the next use of the same files.
+    """Cache a value derived from a DataFrame for the next use of the same files.
 
     Parameters
     ----------
     key: a digest of everything the value depends on.
-    size: bytes of the frame's manifest.
+    size: bytes of the DataFrame's manifest.
     """
     _bases.put((id(spark), key), _CachedBase(weakref.ref(spark), value, size))
 
@@ -94,7 +94,7 @@ def base_frame(
     options: the options of the read, which decide whether Spark infers columns.
     keep: use the cache.
 
-    Frames that share a scan have the same expression IDs: rename every column before use.
+    DataFrames that share a scan have the same expression IDs: rename every column before use.
     """
     key: tuple[object, ...] = ()
     if keep:

@@ -21,7 +21,7 @@ def char_columns(schema: StructType) -> dict[str, Length]:
 
 
 def with_padding(df: DataFrame, columns: Mapping[str, Length]) -> DataFrame:
-    """The frame with these columns padded.
+    """The DataFrame with these columns padded.
 
     The columns keep their metadata, so that Spark also pads the strings with which they are compared.
     """

@@ -120,7 +120,7 @@ def read_condition(
 ) -> Condition:
     """Read a condition on the columns of a table with this ``schema``, optionally qualified with ``alias``.
 
-    ``extend`` adds the other columns that the condition names to a frame of the table.  Set ``settled`` if the
+    ``extend`` adds the other columns that the condition names to a DataFrame of the table.  Set ``settled`` if the
     condition is certainly deterministic.
 
     Raises ``FilterError`` if the condition is not deterministic, such as ``rand() > 0.5``, or cannot be resolved.  Over
@@ -144,7 +144,7 @@ def read_condition(
         display = condition if isinstance(condition, str) else column_sql(column) or str(column)
         raise FilterError(
             f"a condition must be deterministic, got {display}",
-            help="compute it into a column first, and use the column",
+            help="compute it in a column first, and use that column",
             condition=_NON_DETERMINISTIC,
         )
     if isinstance(condition, str) and alias is None and reads_quotes_plainly(spark):
@@ -169,7 +169,7 @@ def plain_text(spark: SparkSession, source: str, schema: StructType) -> str:
             sql = built_in_sql(query_execution(frame).analyzed().condition)
     if sql is None:
         raise FilterError(
-            f"cannot rewrite for this session's settings of strings and names: {source}",
+            f"cannot rewrite {source}: the session's settings for strings or quoted names are not supported",
             help="unset spark.sql.ansi.doubleQuotedIdentifiers and spark.sql.parser.escapedStringLiterals",
         )
     return sql
@@ -221,7 +221,7 @@ def _depends_on_zone(filter: Filter) -> bool:
 def _without_rows(
     spark: SparkSession, column: Column, schema: StructType, alias: str | None, extend: Extend | None
 ) -> DataFrame:
-    """An empty frame with all columns that a condition on a table can name."""
+    """An empty DataFrame with all columns that a condition on a table can name."""
     frame = empty_frame(spark, schema)
     aliased: DataFrame = frame if alias is None else frame.alias(alias)
     return aliased if extend is None else extend(aliased, [column])
@@ -249,12 +249,12 @@ def built_in_sql(expression: Callable[[], Any]) -> str | None:
 
 
 def empty_frame(spark: SparkSession, schema: StructType):  # type: ignore[no-untyped-def]  # DataFrame of either kind
-    """An empty frame with the columns of a table, against which names are resolved."""
+    """An empty DataFrame with the columns of a table, against which names are resolved."""
     return no_rows(spark, to_spark(read_schema(schema)))
 
 
 def no_rows(spark: SparkSession, schema: T.StructType):  # type: ignore[no-untyped-def]  # as above
-    """An empty frame with this schema."""
+    """An empty DataFrame with this schema."""
     if is_connect(spark):
         return spark.createDataFrame([], schema)
     from pyspark.sql import DataFrame  # classic: 1 ms with its Java frame, 30 ms with createDataFrame

@@ -49,14 +49,14 @@ def connect_sql(spark: SparkSession, column: Column) -> str | None:
 
 
 def column_plans(spark: SparkSession, column: Column) -> set[int]:
-    """The plan IDs of the frames whose columns a Connect column names."""
+    """The plan IDs of the DataFrames whose columns a Connect column names."""
     session: Any = spark
     unsent: Any = column
     return set(_plan_ids(unsent.to_plan(session.client)))
 
 
 def frame_plans(frame: DataFrame) -> set[int]:
-    """The plan IDs of a Connect frame and of all frames from which it is derived; empty for a classic frame."""
+    """The plan IDs of a Connect DataFrame and of all those from which it is derived; empty for a classic DataFrame."""
     session: Any = frame.sparkSession
     plan = connect_plan(frame)
     return set() if plan is None else set(_plan_ids(plan.to_proto(session.client)))

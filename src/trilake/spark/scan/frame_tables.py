@@ -20,7 +20,7 @@ _lock = threading.Lock()
 
 
 def note_root(uri: str) -> None:
-    """Remember that a frame reads files of this table."""
+    """Remember that a DataFrame reads files of this table."""
     with _lock:
         _roots.add(_plain(hadoop_uri(uri)).rstrip("/") + "/")
 
@@ -66,13 +66,13 @@ class WholeTable:
 
 
 def note_whole_table(frame: DataFrame, format: str, path: str) -> DataFrame:
-    """Note that a frame shows all rows and columns of a table; returns the frame."""
+    """Note that a DataFrame shows all rows and columns of a table; returns the DataFrame."""
     frame.__dict__[_ATTRIBUTE] = WholeTable(format, path)
     return frame
 
 
 def whole_table(frame: DataFrame) -> WholeTable | None:
-    """The table that a frame shows; ``None`` for any other frame, including derived ones."""
+    """The table that a DataFrame shows; ``None`` for any other DataFrame, including derived ones."""
     table = getattr(frame, "__dict__", {}).get(_ATTRIBUTE)
     return table if isinstance(table, WholeTable) else None
 
@@ -82,11 +82,11 @@ _TABLE_ATTRIBUTE = "_trilake_row_count"
 
 @dataclass(frozen=True)
 class RowCount:
-    """How to count the rows of a frame.
+    """How to count the rows of a DataFrame.
 
     Parameters
     ----------
-    stored: the rows of the frame, including deleted ones; ``None`` if counting them is no faster.
+    stored: the rows of the DataFrame, including deleted ones; ``None`` if counting them is no faster.
     deleted: the number of deleted rows.
     stated: the count in the log, if it has one.
     """
@@ -96,7 +96,7 @@ class RowCount:
     stated: Callable[[], int | None] | None = None
 
     def count(self) -> int | None:
-        """The number of rows, from the log or a query that reads no column; ``None`` if only the frame can count
+        """The number of rows, from the log or a query that reads no column; ``None`` if only the DataFrame can count
         them.
         """
         rows = None if self.stated is None else self.stated()
@@ -106,13 +106,13 @@ class RowCount:
 
 
 def note_row_count(frame: DataFrame, count: RowCount | None) -> DataFrame:
-    """Attach a row count to a frame; returns the frame."""
+    """Attach a row count to a DataFrame; returns the DataFrame."""
     if count is not None:
         frame.__dict__[_TABLE_ATTRIBUTE] = count
     return frame
 
 
 def row_count(frame: DataFrame) -> RowCount | None:
-    """The row count attached to a frame, if any."""
+    """The row count attached to a DataFrame, if any."""
     count = getattr(frame, "__dict__", {}).get(_TABLE_ATTRIBUTE)
     return count if isinstance(count, RowCount) else None

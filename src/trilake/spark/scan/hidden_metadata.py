@@ -95,7 +95,7 @@ def metadata_term(rows: TrackedRows) -> str:
 
 
 def metadata_of_no_rows() -> str:
-    """SQL for ``_metadata`` over a frame without rows."""
+    """SQL for ``_metadata`` over a DataFrame without rows."""
     ids = ("row_id", "row_commit_version", "base_row_id", "default_row_commit_version")
     fields = _FIELDS | dict.fromkeys(ids, "BIGINT")
     return "CAST(NULL AS STRUCT<" + ", ".join(f"{name}: {type_}" for name, type_ in fields.items()) + ">)"

@@ -29,7 +29,7 @@ from trilake.spark.session.internals import file_relation, frame_with_files, jav
 
 __all__ = ["LateList", "LateTable", "late_scan"]
 
-_HELP = "read the table with trilake.read(spark, path, filter=...), which lists its files before, or by trilake.open"
+_HELP = "read the table with trilake.read(spark, path, filter=...), which lists its files first, or with trilake.open"
 #: The approximate memory of a cached scan; the index limits its lists itself.
 _SIZE = 1 << 16
 

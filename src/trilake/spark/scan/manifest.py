@@ -74,9 +74,7 @@ class FileKey:
         for name, values in self.parts.items():
             bits = self._bits(name)
             if shift + bits > _KEY_BITS:
-                raise NativeScanError(
-                    f"{count} files with partition values and deletion vectors are too many to number"
-                )
+                raise NativeScanError(f"too many files with partition values and deletion vectors: {count}")
             out |= values << shift
             shift += bits
         # Rows see the time in microseconds: choose it so that its bits are the key, without a division.

@@ -47,7 +47,7 @@ def native_refusal(uri: str, provider: str, *, vectors: bool = False, spark: Spa
     if provider not in _PROVIDERS:
         return f"Spark has no scan for {provider} files"
     if vectors and provider != "parquet":
-        return f"Spark numbers the rows of Parquet files only, and deletion vectors name rows of {provider} files"
+        return f"deletion vectors need row numbers, which Spark does not provide for {provider} files"
     if spark is None:
         return None
     return _settings_refusal(spark, provider) or _reach_refusal(spark, uri)
@@ -60,17 +60,19 @@ def check_files(spark: SparkSession, provider: str, paths: pa.ChunkedArray, *, v
         raise NativeScanError(reason)
     unread = unreadable(paths, spark.version)
     if unread is not None:
-        raise NativeScanError("Spark does not read files of this name", file=unread)
+        raise NativeScanError("Spark does not read files with such a name", file=unread)
     if len(paths.unique()) < len(paths):
-        raise NativeScanError("the log lists a file twice, and Spark would read it once")
+        raise NativeScanError("the log lists a file twice, but Spark would read it once")
     if provider == "parquet" and len(paths) <= _MOST_FOOTERS:
         untyped = first_untyped(p for p in paths.to_pylist() if p.startswith("/"))
         if untyped is not None:
-            raise NativeScanError("a file has a column of type void, which Spark reads as integers", file=untyped)
+            raise NativeScanError(
+                "a file has a column without a type (void), which Spark would read as integers", file=untyped
+            )
 
 
 def check_types(schema: T.StructType) -> None:
-    """Refuse columns whose values files cannot store, such as arrays of void.
+    """Reject columns whose values files cannot store, such as arrays of void.
 
     Raises :class:`NativeScanError`.
     """
@@ -132,7 +134,7 @@ def _hidden_folders(spark: SparkSession) -> str | None:
         try:
             spark.read.text(Path(folder, "seen").as_uri()).schema  # noqa: B018 - asks the server
         except AnalysisException:
-            return "the Connect server does not see this machine's files"
+            return "the Spark Connect server cannot read this machine's files"
     return None
 
 

@@ -67,7 +67,8 @@ def resolving(
     ----------
     explain: makes the error for an unresolved name.
     kind: the class of all other errors, such as type errors.
-    of_table: whether the frame in the block lacks the hidden columns of file scans; if so, ignores errors about them.
+    of_table: whether the DataFrame in the block lacks the hidden columns of file scans; if so, ignores errors about
+        them.
 
     Syntax errors stay Spark's, since they are short and show the position.
     """
@@ -79,7 +80,7 @@ def resolving(
     except AnalysisException as e:
         if isinstance(e, TrilakeError):
             raise
-        _log.debug("Spark's analysis refused an expression", exc_info=e)
+        _log.debug("Spark's analysis rejected an expression", exc_info=e)
         name = unresolved_name(e)
         if of_table and name is not None and _HIDDEN in name.parts[:2]:
             return
@@ -97,7 +98,9 @@ def column_errors(
         if len(parts) > 1 and parts[0].lower() == (alias or "").lower():
             parts = parts[1:]
         name = ".".join(parts)
-        what = f"several columns are named {name!r}" if unresolved.ambiguous else f"the table has no column {name!r}"
+        what = (
+            f"several columns are named {name!r}" if unresolved.ambiguous else f"column {name!r} not found in the table"
+        )
         return kind(what, help=f"the columns are {', '.join(columns[:_MOST_NAMES])}", column=name)
 
     return explain

@@ -33,9 +33,9 @@ def check_row_values(frame: DataFrame, values: Sequence[Column]) -> None:
         if not (error_condition(e) or "").startswith(_REFUSALS):
             raise
         error = ExpressionError(
-            "a new value is unsupported here: it contains aggregate, window or generator functions. Invalid"
+            "a new value must be computed from a single row, without aggregate, window or generator functions. Invalid"
             f" expressions: {analysis_message(e)}",
-            help="compute the value in a query of its own, and merge its rows into the table",
+            help="compute the value in a separate query, and merge its rows into the table",
             condition="UNSUPPORTED_EXPR_FOR_OPERATOR",
         )
         raise analysed_error(error, e) from None

@@ -111,11 +111,11 @@ class NativeFiles:
 
 @dataclass(frozen=True)
 class NativeScan:
-    """Spark's scan of a list of files, from which any number of frames can be made.
+    """Spark's scan of a list of files, from which any number of DataFrames can be made.
 
     Parameters
     ----------
-    rows: a frame with the rows to read and at least the scan's columns.
+    rows: a DataFrame with the rows to read and at least the scan's columns.
     columns, sources: the columns, as SQL strings if possible, and their types, by the names in
         ``NativeFiles.output``.
     address: SQL for a row's file and position, if the scan has them.
@@ -372,7 +372,7 @@ def scan_name(name: str, *, id_mode: bool) -> str:
 
 
 def _output(term: str | Column | None, source: T.StructField | None, target: T.StructField) -> str | Column:
-    """A column of the result, with a new expression ID, so that two frames over the same scan can be joined."""
+    """A column of the result, with a new expression ID, so that two DataFrames over the same scan can be joined."""
     type_ = all_nullable(target.dataType)
     if term is None or source is None:
         return _aliased("NULL", target, type_)
@@ -407,7 +407,7 @@ def _hiding(df: DataFrame, terms: Sequence[str | Column], metadata: str) -> Data
     try:
         return hidden_column(df.sparkSession, out)
     except Py4JError as e:
-        say_once(f"{METADATA} has no ids of rows", e)
+        say_once(f"{METADATA} has no row IDs", e)
         return _select(df, terms)
 
 
@@ -429,7 +429,7 @@ def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None 
 def with_place(df: DataFrame, number: str | None) -> tuple[DataFrame, str, str]:
     """A scan, and the terms for the modification time of a row's file and the row's position (``number``, if given).
 
-    Spark refuses :data:`ROW_INDEX` together with ``_metadata.row_index``, which a query may name.  So only scans
+    Spark rejects :data:`ROW_INDEX` together with ``_metadata.row_index``, which a query may name.  So only scans
     with addresses use it, whose columns users' queries cannot name.
     """
     if has_metadata(df):

@@ -195,7 +195,7 @@ def _with_nan(footer: pq.FileMetaData, schema: pa.Schema) -> frozenset[tuple[str
 
 
 def _check_nulls(path: str, footer: pq.FileMetaData, plan: FilePlan) -> None:
-    """Refuse a null in a non-nullable column, by the footer or, if that is unclear, by the rows."""
+    """Reject a null in a non-nullable column, by the footer or, if that is unclear, by the rows."""
     at = {p: i for i, p in enumerate(leaf_paths(plan.file_schema))}
     groups = [footer.row_group(g) for g in range(footer.num_row_groups)]
     suspects = [f for f in plan.stored.fields if not f.nullable and not _certain(f, at, groups)]
@@ -224,10 +224,10 @@ _MOST_BYTES = 16 << 20
 
 
 def rows_on_driver(df: DataFrame) -> pa.Table | None:
-    """The rows of a small frame whose data is on the driver; ``None`` for any other frame.
+    """The rows of a small DataFrame whose data is on the driver; ``None`` for any other DataFrame.
 
-    Such a frame is made from pandas or Arrow data or ``VALUES``, followed by filters and projections.  A Python task
-    takes 50 to 100 ms before its first row; this takes a quarter of that.
+    Such a DataFrame is made from pandas or Arrow data or ``VALUES``, followed by filters and projections.  A Python
+    task takes 50 to 100 ms before its first row; this takes a quarter of that.
 
     Raises Spark's errors if the rows cannot be computed.
     """

@@ -40,7 +40,8 @@ def check_pyspark() -> None:
     installed = tuple(int(part) for part in pyspark.__version__.split(".")[:2] if part.isdigit())
     if installed < OLDEST:
         raise UnsupportedSparkError(
-            f"PySpark {pyspark.__version__} is too old", help='pip install "pyspark>=3.5", best of the newest 4.x'
+            f"trilake needs PySpark 3.5 or newer, got {pyspark.__version__}",
+            help='pip install "pyspark>=3.5", preferably the newest 4.x',
         )
 
 
@@ -68,8 +69,8 @@ def _check_workers(spark: SparkSession, context: Any) -> None:
     if not master.startswith("local") or master.startswith("local-cluster"):
         if chosen is None:
             _log.warning(
-                "tasks on %s run the python3 that their machines find; they need Python %d.%d with trilake installed:"
-                " let the environment variable PYSPARK_PYTHON or the setting spark.pyspark.python name it before the"
+                "tasks on %s run the first python3 on their PATH; they need Python %d.%d with trilake installed: set"
+                " the environment variable PYSPARK_PYTHON or the setting spark.pyspark.python to its path before the"
                 " session starts",
                 master,
                 *sys.version_info[:2],
@@ -82,7 +83,7 @@ def _check_workers(spark: SparkSession, context: Any) -> None:
     if problem is not None:
         raise UnsupportedSparkError(
             f"the session's tasks run {chosen}, which {problem}",
-            help=f"leave {_VARIABLE} and spark.pyspark.python unset, or let them name {sys.executable}",
+            help=f"unset {_VARIABLE} and spark.pyspark.python, or set them to {sys.executable}",
         )
     if not os.environ.get(_VARIABLE):
         # PySpark uses the setting only with spark-submit; otherwise it would run python3.
@@ -112,7 +113,7 @@ def _problem(executable: str) -> str | None:
         return f"cannot be run: {e}"
     current = "{}.{}".format(*sys.version_info[:2])
     if result.stdout.strip() != current:
-        return f"is Python {result.stdout.strip() or 'of an unknown version'}, and this process runs {current}"
+        return f"is Python {result.stdout.strip() or 'of an unknown version'}, but this process runs {current}"
     if result.returncode:
         lines = result.stderr.strip().splitlines()
         return f"cannot import trilake: {lines[-1] if lines else 'no reason given'}"

@@ -86,7 +86,7 @@ def all_settings(spark: SparkSession) -> dict[str, str]:
 
 
 def frame_of_plan(plan: object, spark: SparkSession) -> DataFrame:
-    """The frame of a Connect plan."""
+    """The DataFrame of a Connect plan."""
     from pyspark.sql.connect import dataframe
 
     frame_class: Any = dataframe.DataFrame
@@ -95,7 +95,7 @@ def frame_of_plan(plan: object, spark: SparkSession) -> DataFrame:
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None = None) -> DataFrame:
-    """Arrow data as a frame, with the columns of ``schema`` if given.
+    """Arrow data as a DataFrame, with the columns of ``schema`` if given.
 
     Without ``schema``, timestamps without a time zone stay ``TIMESTAMP_NTZ``; Spark would make them instants.
     """
@@ -140,7 +140,7 @@ def _classic_frame(spark: Any, rows: pa.Table, schema: T.StructType) -> DataFram
 
 
 def to_arrow(df: DataFrame) -> pa.Table:
-    """The rows of a frame as Arrow."""
+    """The rows of a DataFrame as Arrow."""
     with without_echo():
         return _to_arrow(with_arrow_types(df))
 
@@ -205,7 +205,7 @@ def without_echo() -> Iterator[None]:
 
 
 def dataset_of(spark: SparkSession, plan: Any) -> DataFrame:
-    """The frame of a JVM logical plan; classic sessions only."""
+    """The DataFrame of a JVM logical plan; classic sessions only."""
     session: Any = spark
     package = session._jvm.org.apache.spark.sql
     dataset = package.classic.Dataset if RELEASE >= (4, 0) else package.Dataset
@@ -240,7 +240,7 @@ def try_cast(column: Column, target: T.DataType) -> Column:
     if RELEASE >= (4, 0):
         return column.try_cast(target)
     error = UnsupportedSparkError(
-        f"over Spark Connect, Spark {pyspark.__version__} cannot say whether a value fits {target.simpleString()}",
+        f"over Spark Connect, Spark {pyspark.__version__} cannot check whether a value fits {target.simpleString()}",
         help="cast the values yourself, set spark.sql.ansi.enabled to true, or use a classic session or PySpark 4",
     )
     return _cast(column, target, "TRY", error)
@@ -252,7 +252,7 @@ def legacy_cast(column: Column, target: T.DataType) -> Column:
     Raises ``UnsupportedSparkError`` on Spark Connect, which always casts in the session's mode.
     """
     error = UnsupportedSparkError(
-        "over Spark Connect, values are not cast as without ANSI mode in a session that has it",
+        "over Spark Connect, casts without ANSI mode are not supported in a session with ANSI mode",
         help="set spark.sql.ansi.enabled to false, or spark.sql.storeAssignmentPolicy to ANSI",
     )
     return _cast(column, target, "LEGACY", error)

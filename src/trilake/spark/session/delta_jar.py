@@ -53,7 +53,7 @@ def drop_missing_catalog(spark: SparkSession) -> None:
             f"the setting {_CATALOG} names the class {name}, which is not on Spark's class path",
             help=f"remove the setting {_CATALOG} and start the session again: trilake needs no catalog of its own",
         )
-    _log.warning("%s is removed from this session: its class %s is not on Spark's class path", _CATALOG, name)
+    _log.warning("removed the setting %s from this session: its class %s is not on Spark's class path", _CATALOG, name)
 
 
 def _loads(spark: SparkSession, name: str) -> bool:

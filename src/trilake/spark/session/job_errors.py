@@ -144,7 +144,7 @@ def job_error_of(
     cleanup: how to remove files that the job left behind; empty if there are none.
     file: the table.
 
-    If a task refused rows, its error is returned instead.  If the job was interrupted, as by ``query.stop()``, the
+    If a task rejected rows, its error is returned instead.  If the job was interrupted, as by ``query.stop()``, the
     error has a note by which Spark ends the query as stopped, not as failed.
     """
     _log.info("a job of Spark failed", exc_info=cause)
@@ -161,7 +161,7 @@ def job_error_of(
 
 
 def _certain(cause: BaseException) -> bool:
-    """Whether the same job would fail again: Spark or a UDF refused the rows."""
+    """Whether the same job would fail again: Spark or a UDF rejected the rows."""
     message = str(cause)
     if _TRACEBACK in message:
         return True

@@ -28,9 +28,7 @@ def by_jobs(spark: SparkSession, store: Store, files: int) -> bool:
     """
     value = str(spark.conf.get(LARGE_FILES, str(DEFAULT_LARGE_FILES)))
     if not value.isdecimal():
-        raise InvalidArgumentError(
-            f"{LARGE_FILES} is {value!r}", help="it must be a number of files", setting=LARGE_FILES
-        )
+        raise InvalidArgumentError(f"{LARGE_FILES} must be a number of files, got {value!r}", setting=LARGE_FILES)
     # Executors cannot see this process's memory.
     return files > int(value) and not store.uri.startswith("memory:")
 

@@ -38,7 +38,7 @@ def flag(spark: SparkSession, name: str) -> bool | None:
     if value is None:
         return None
     if value.lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"{_PREFIX}{name} is {value!r}", help="it must be true or false")
+        raise InvalidArgumentError(f"{_PREFIX}{name} must be true or false, got {value!r}")
     return value.lower() == "true"
 
 
@@ -48,7 +48,7 @@ def integer(spark: SparkSession, name: str, default: int) -> int:
     try:
         return default if value is None else int(value)
     except ValueError as e:
-        raise InvalidArgumentError(f"{_PREFIX}{name} is {value!r}", help="it must be a whole number") from e
+        raise InvalidArgumentError(f"{_PREFIX}{name} must be a whole number, got {value!r}") from e
 
 
 def share(spark: SparkSession, name: str, default: float) -> float:
@@ -59,7 +59,7 @@ def share(spark: SparkSession, name: str, default: float) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number <= 1:
-        raise InvalidArgumentError(f"{_PREFIX}{name} is {value!r}", help="it must be a number between 0 and 1")
+        raise InvalidArgumentError(f"{_PREFIX}{name} must be a number between 0 and 1, got {value!r}")
     return number
 
 

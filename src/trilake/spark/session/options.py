@@ -81,14 +81,14 @@ class Options:
             return None
         number = whole_number(value)
         if number is None:
-            raise InvalidArgumentError(f"option {name} is {value!r:.80}", help="it must be a whole number")
+            raise InvalidArgumentError(f"option {name} must be a whole number, got {value!r:.80}")
         return number
 
     def positive(self, name: str, unit: str) -> int | None:
         """A positive number of ``unit``; raises ``InvalidArgumentError`` for other values."""
         number = self.integer(name)
         if number is not None and number < 1:
-            raise InvalidArgumentError(f"option {name} is {number}", help=f"it must be a number of {unit} above 0")
+            raise InvalidArgumentError(f"option {name} must be a number of {unit} greater than 0, got {number}")
         return number
 
     def one_of(self, *names: str, condition: str | None = None) -> None:
@@ -96,7 +96,7 @@ class Options:
         stated = [n for n in names if n in self.values]
         if len(stated) > 1:
             raise InvalidArgumentError(
-                f"options {' and '.join(stated)} exclude each other", help="pass one of them", condition=condition
+                f"options {' and '.join(stated)} cannot be used together", help="pass one of them", condition=condition
             )
 
 
@@ -153,7 +153,7 @@ def change_range(
     if options.get("filter") is not None:
         raise InvalidArgumentError(
             "the option filter is not supported for a change feed",
-            help="use where() on the frame: its conditions skip files too",
+            help="use where() on the DataFrame: its conditions skip files, too",
             file=log.store.uri,
         )
     options.one_of("startingVersion", "startingTimestamp", condition="DELTA_MULTIPLE_CDC_BOUNDARY")
@@ -172,7 +172,7 @@ def change_range(
         end = log.version_at(last, reached=not beyond)
     if start is None:
         raise InvalidArgumentError(
-            "a change feed needs a start",
+            "a change feed needs a starting version or timestamp",
             help="pass startingVersion or startingTimestamp",
             condition="DELTA_NO_START_FOR_CDC_READ",
         )
@@ -195,7 +195,7 @@ def checkpoint_of(options: Options) -> str:
     place = options.get("checkpointLocation")
     if not place:
         raise InvalidArgumentError(
-            "the sink needs the option checkpointLocation; it cannot see the session's setting",
+            "the sink needs the option checkpointLocation, because it cannot read the session's setting",
             help='write .option("checkpointLocation", "/path/to/checkpoint")',
         )
     return place

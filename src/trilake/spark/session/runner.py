@@ -59,7 +59,7 @@ class _Outcome:
 
 
 def with_a_column(df: DataFrame) -> DataFrame:
-    """The frame or, if it has no columns, a frame with the column :data:`NO_COLUMN`.
+    """The DataFrame or, if it has no columns, a DataFrame with the column :data:`NO_COLUMN`.
 
     Arrow loses the number of rows without columns.
     """

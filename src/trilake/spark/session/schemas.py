@@ -156,7 +156,7 @@ def _loads(t: UserDefinedType) -> bool:
 
 
 def _limited(f: StructField, metadata: Mapping[str, Any]) -> StructField:
-    """The column with the length of the frame's column, unless their types differ."""
+    """The column with the length of the DataFrame's column, unless their types differ."""
     limit = str(metadata.get(TYPE_STRING, ""))
     if not limit:
         return f
@@ -180,13 +180,13 @@ def _no_column_of(kind: T.UserDefinedType, path: str) -> SchemaMismatchError:
         f"column {path} has the user-defined type {name}, which this format does not support",
         help=f'make it an array: df.withColumn("{path}", pyspark.ml.functions.vector_to_array("{path}"))'
         if is_vector
-        else "write its parts as arrays, structs or columns of their own",
+        else "write its parts as arrays, structs or separate columns",
         column=path,
     )
 
 
 def _clean(t: DataType) -> DataType:
-    """Remove column metadata of another table's protocol; collations stay, so that callers can refuse them."""
+    """Remove column metadata of another table's protocol; collations stay, so that callers can reject them."""
     match t:
         case StructType(fields):
             return StructType(tuple(_clean_field(f) for f in fields))

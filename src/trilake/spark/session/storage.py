@@ -46,7 +46,7 @@ def session_store(spark: SparkSession, uri: str | os.PathLike[str], options: Map
 
 
 def check_shared(uri: str | os.PathLike[str]) -> None:
-    """Refuse a location that Spark's tasks, which run in other processes, cannot see.
+    """Reject a location that Spark's tasks, which run in other processes, cannot see.
 
     Raises ``InvalidArgumentError`` for a table in memory.
     """

@@ -116,7 +116,7 @@ def from_trevni(
     codec = _codec(properties, "deflate")
     if codec not in WRITE_CODECS:
         raise InvalidArgumentError(
-            f"Avro files are not written with codec {codec!r}", help=f"use one of {WRITE_CODECS}"
+            f"unknown codec {codec!r} for Avro files", help=f"use one of {', '.join(WRITE_CODECS)}"
         )
 
     def convert(one: tuple[Store, str], other: tuple[Store, str]) -> int:
@@ -149,14 +149,14 @@ def _convert(
 ) -> TableWrite:
     """Convert each file in a separate task; afterwards, the driver moves all files into place at once."""
     if mode not in ("error", "append", "overwrite"):
-        raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, overwrite")
+        raise InvalidArgumentError(f"unknown mode {mode!r}", help="use append, error or overwrite")
     try:
         origin, files = find_files(source, options)
     except TableNotFoundError as e:
-        raise TableNotFoundError("there are no files to convert here", help="check the path", file=source) from e
+        raise TableNotFoundError("no files to convert found", help="check the path", file=source) from e
     store = open_store(target, options)
     if mode == "error" and list_files(store):
-        raise TableExistsError("there are files already", file=target)
+        raise TableExistsError("the target already contains files", file=target)
     job, uri = new_write_id(), origin.uri
 
     def run(task: tuple[int, DataFile]) -> StagedFile:

@@ -46,7 +46,7 @@ def read_dataframe(
 
 
 def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
-    """The frame of ``spark.read.format("trevni").options(...).schema(...).load(path)``.
+    """The DataFrame of ``spark.read.format("trevni").options(...).schema(...).load(path)``.
 
     ``schema`` has the columns to read, as a type or a DDL string.
     """

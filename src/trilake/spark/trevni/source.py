@@ -90,7 +90,9 @@ class TrevniDataSource(DataSource):
         path = table_path(self.options)
         if not schema.fields:
             raise SchemaMismatchError(
-                "Spark passes no rows without columns to a data source", help="select at least one column", file=path
+                "Spark does not pass rows without columns to a data source",
+                help="select at least one column",
+                file=path,
             )
         plan = plan_table_write(
             open_store(path, options.store),

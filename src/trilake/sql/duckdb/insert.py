@@ -69,7 +69,7 @@ def _into(context: Context, place: Place, insert: Insert) -> int:
     """Rows for a Lance dataset or Trevni files."""
     if insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists:
         raise InvalidArgumentError(
-            f"INSERT into {place.shown} does not support PARTITION, REPLACE WHERE and IF NOT EXISTS",
+            f"INSERT into {place.shown} does not support PARTITION, REPLACE WHERE or IF NOT EXISTS",
             help="leave them out",
             file=place.path,
         )
@@ -82,7 +82,7 @@ def _into(context: Context, place: Place, insert: Insert) -> int:
     extra = [n for n in rows.column_names if n not in schema.names]
     if extra:
         raise SchemaMismatchError(
-            f"the table has no column {extra[0]!r}",
+            f"column {extra[0]!r} not found in the table",
             help=columns_help(extra[0], schema.names),
             column=extra[0],
         )
@@ -123,8 +123,8 @@ def _rows_of(
                 check_structs_whole(row_schema, schema)
     elif rows.num_columns != len(expected):
         raise SchemaMismatchError(
-            f"INSERT into {place.shown} expects {plural(len(expected), 'column')} ({', '.join(expected)}), the query"
-            f" has {rows.num_columns}",
+            f"INSERT into {place.shown} expects {plural(len(expected), 'column')} ({', '.join(expected)}), but the"
+            f" query has {rows.num_columns}",
             help="select a value for each column, or list the columns after the table's name, or write BY NAME",
             file=place.path,
         )
@@ -137,7 +137,7 @@ def _rows_of(
 
 
 def _delta_schema(rows: pa.Table) -> StructType | None:
-    """The rows' schema; ``None`` with a type that Delta lacks, which the cast or the write refuses."""
+    """The rows' schema; ``None`` with a type that Delta lacks, which the cast or the write rejects."""
     try:
         return from_arrow(rows.schema)
     except TrilakeError:
@@ -170,8 +170,9 @@ def _with_names_of(source: pa.DataType, target: pa.DataType, path: str) -> pa.Da
     if is_.is_struct(source) and is_.is_struct(target):
         if source.num_fields != target.num_fields:
             raise SchemaMismatchError(
-                f"the struct for column {path} has {source.num_fields} fields ({', '.join(f.name for f in source)}),"
-                f" the column has {target.num_fields} ({', '.join(f.name for f in target)})",
+                f"the struct for column {path} has {plural(source.num_fields, 'field')}"
+                f" ({', '.join(f.name for f in source)}), but the column has"
+                f" {target.num_fields} ({', '.join(f.name for f in target)})",
                 help="select a value for each field, or write BY NAME",
                 column=path,
             )

@@ -76,7 +76,7 @@ _tables = SnapshotCache()
 
 @dataclass(frozen=True)
 class Context:
-    """A statement's environment: storage options, frames by name, and values of parameters."""
+    """A statement's environment: storage options, DataFrames by name, and values of parameters."""
 
     options: Mapping[str, str] = field(default_factory=dict)
     frames: Mapping[str, Any] = field(default_factory=dict)
@@ -142,11 +142,11 @@ class Place:
         """
         if self.format != "delta":
             raise InvalidArgumentError(
-                f"{what} needs a Delta table, {self.shown} is a {self.format} table", file=self.path
+                f"{what} needs a Delta table, but {self.shown} is a {self.format} table", file=self.path
             )
         if self.at is not None:
             raise InvalidArgumentError(
-                f"{what} needs the newest version, {self.shown} is an older one", help="leave the version out"
+                f"{what} needs the newest version, but {self.shown} names a version", help="leave the version out"
             )
         return ArrowDeltaTable(context.store(self.path), standard_engine())
 
@@ -194,7 +194,7 @@ def relation_of(context: Context, parts: tuple[str, ...], *, quoted: bool = Fals
 def unknown_name(name: str) -> TableNotFoundError:
     """The error for a name without a path."""
     return TableNotFoundError(
-        f"cannot find the table {name}: without Spark there is no catalogue",
-        help=f"name a table by its path, such as delta.{name} or '/lake/orders'; pass a frame or table of this"
-        " process by keyword: trilake.sql(text, orders=frame)",
+        f"table {name} cannot be found: without Spark there is no catalog",
+        help="name a table by its path, such as delta.`/lake/orders` or '/lake/orders', or pass a DataFrame or an open"
+        " table by keyword: trilake.sql('SELECT * FROM orders', orders=df)",
     )

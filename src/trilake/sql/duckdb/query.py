@@ -145,7 +145,7 @@ def _changes(context: Context, arguments: str) -> pa.Table:
     place = relation_of(context, ("delta", values[0]))
     opened = place and place.open(context)
     if not isinstance(opened, ArrowDeltaTable):
-        raise TableNotFoundError("only Delta tables record changes", help="check the path", file=values[0])
+        raise TableNotFoundError("only Delta tables have a change feed", help="check the path", file=values[0])
     return opened.changes(*values[1:])
 
 

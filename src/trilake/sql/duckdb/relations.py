@@ -193,7 +193,7 @@ class _Reader:
         position = node["query_location"]
         if position >= len(self.bytes):
             raise InvalidArgumentError(
-                "a version is not supported here",
+                "time travel is not supported for this table reference",
                 help="write the version after the path, as in '/path@v3', or read the table in a SELECT",
             )
         start = len(self.bytes[:position].decode())

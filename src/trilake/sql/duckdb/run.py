@@ -121,7 +121,7 @@ def _convert(context: Context, statement: Convert) -> pa.Table:
         len(parts) == 2 and parts[0].lower() not in ("parquet", "iceberg") and format_of_provider(parts[0]) is None
     ):
         raise InvalidArgumentError(
-            f"{'.'.join(parts)} cannot be converted without Spark", help="name a folder: parquet.`/path`"
+            f"without Spark, CONVERT TO DELTA needs a path, got {'.'.join(parts)}", help="write parquet.`/path`"
         )
     convert.convert_to_delta(
         open_store(path, dict(context.options)),
@@ -150,7 +150,7 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
         REPAIR``.
     args: values of the parameters ``?``, ``:name`` and ``$name``.
     storage_options: credentials, region and endpoint of an object store.
-    frames: relations by name: open tables, Arrow data, pandas or polars frames.
+    frames: relations by name: open tables, Arrow data, pandas or polars DataFrames.
 
     DuckDB reads only the columns and files that a query needs; times are in UTC.  Conditions and values of ``DELETE``,
     ``UPDATE`` and ``MERGE``, and constraints, are Spark SQL.
@@ -228,7 +228,7 @@ def _drop(context: Context, sql: str) -> pa.Table:
     if find_format(context.store(place.path), place.format).detect(context.store(place.path)):
         raise InvalidArgumentError(
             f"a table named by path cannot be dropped: {place.path}",
-            help="delete its rows with DELETE FROM, or delete its folder",
+            help="delete it with trilake.drop, or its rows with DELETE FROM",
         )
     if not unless:
         raise TableNotFoundError("no table found", help="check the path, or write IF EXISTS", file=place.path)

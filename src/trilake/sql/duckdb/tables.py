@@ -50,7 +50,7 @@ def run_create(context: Context, sql: str) -> pa.Table:
     call = _parse(context, sql)
     if call is None:
         raise InvalidArgumentError(
-            f"without Spark there is no catalogue for this statement: {sql.strip()[:200]}",
+            f"without Spark there is no catalog, which this statement needs: {sql.strip()[:200]}",
             help="name the table by path: CREATE TABLE delta.`/path`",
         )
     place = place_of(context, call.parts, new=True)
@@ -87,7 +87,8 @@ def _create_delta(context: Context, call: Create, place: Place, *, there: bool) 
     if call.query is not None:
         if call.columns:
             raise InvalidArgumentError(
-                "CREATE TABLE AS SELECT takes no list of columns", help="leave it out: the columns are the query's"
+                "CREATE TABLE AS SELECT does not accept a list of columns",
+                help="leave it out: the columns are the query's",
             )
         rows = rows_to_write(context, call.query)
         schema = from_arrow(rows.schema)
@@ -113,7 +114,7 @@ def _create_other(context: Context, call: Create, place: Place) -> pa.Table:
     """A Lance dataset, or Trevni files."""
     if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
         raise InvalidArgumentError(
-            f"a {place.format} table has no constraints, defaults, generated columns or clustering",
+            f"{place.format} tables do not support constraints, defaults, generated columns or clustering",
             help="leave them out",
         )
     if call.query is not None:

@@ -42,7 +42,7 @@ def _refuse(alter: Alter, cursor: Cursor) -> NoReturn:
     begin = cursor.tokens[: cursor.at + 5]
     raise InvalidArgumentError(
         f"this form of ALTER TABLE is not supported for Delta tables: {cursor.sql.strip()}",
-        help="leave it out: partitions follow from the rows"
+        help="leave it out: partitions are created when rows are written"
         if any(t.upper in ("PARTITION", "PARTITIONS") for t in begin)
         else "you can alter columns, properties, constraints, features, clustering, name and location",
     )

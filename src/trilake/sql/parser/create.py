@@ -313,7 +313,7 @@ def _partitions(cursor: Cursor, fields: dict[str, object]) -> None:
         elif piece.is_symbol("(", ahead=1):
             raise InvalidArgumentError(
                 f"a table must be partitioned by columns, got the expression {piece.sql.strip()}",
-                help="add a generated column, and name that",
+                help="add a generated column, and partition by it",
                 condition="DELTA_OPERATION_NOT_ALLOWED",
             )
         else:

@@ -75,7 +75,7 @@ def with_options(call: Create, format: str) -> Create:
     path = next((v for k, v in call.options.items() if k.lower() == "path"), None)
     if path is not None and call.location is not None and path != call.location:
         raise InvalidArgumentError(
-            f"LOCATION is {call.location}, and the option path is {path}", help="leave one of them out"
+            f"LOCATION is {call.location}, but the option path is {path}", help="leave one of them out"
         )
     ignored = [k for k, v in call.options.items() if has_no_effect(k, v)]
     warn_ignored(ignored)
@@ -121,7 +121,7 @@ def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
     """
     if call.location is not None and open_store(call.location).uri != open_store(path).uri:
         raise InvalidArgumentError(
-            f"the table's name says {path}, and LOCATION says {call.location}",
+            f"the table's name refers to {path}, but LOCATION is {call.location}",
             help="leave LOCATION out",
             condition="DELTA_AMBIGUOUS_PATHS_IN_CREATE_TABLE"
             if call.clone_of is None

@@ -169,8 +169,8 @@ def expected_columns(
         field = schema.find(name)
         if field is None:
             raise SchemaMismatchError(
-                f"{display_name} has no column {name}",
-                help=f"its columns are {', '.join(schema.names)}",
+                f"column {name} not found in {display_name}",
+                help=f"the columns are {', '.join(schema.names)}",
                 file=path,
                 column=name,
                 condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",

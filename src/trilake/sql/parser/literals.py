@@ -84,7 +84,7 @@ def literal(value: Any, other: Callable[[Any], str] | None = None) -> str:
         return f"map({', '.join(literal(x, other) for pair in value.items() for x in pair)})"
     if other is not None:
         return other(value)
-    raise InvalidArgumentError(f"a {type(value).__name__} cannot be a parameter")
+    raise InvalidArgumentError(f"values of type {type(value).__name__} are not supported as parameters")
 
 
 def _scale(value: decimal.Decimal) -> int:

@@ -120,7 +120,8 @@ def by_column(
     tokens = tokenize(sql)
     if has_query(sql) or any(t.text == "->" for t in tokens):
         raise InvalidArgumentError(
-            f"{sql} is on a view that renames columns, and has column aliases", help="change the table"
+            f"subqueries and lambda functions are not supported on a view that renames columns: {sql}",
+            help="change the table itself",
         )
     edits = []
     for at, parts, behind in names_in(sql, tokens):
@@ -142,8 +143,8 @@ def by_column(
             edits.append(Edit(token.start, token.end, front + quote_name(column)))
         elif name in columns:
             raise SchemaMismatchError(
-                f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] the view has no column {token.name}",
-                help=f"its columns are {', '.join(view_columns)}",
+                f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] column {token.name} not found in the view",
+                help=f"the columns are {', '.join(view_columns)}",
                 column=token.name,
             )
     return Edited.of(sql, edits).sql
@@ -153,7 +154,7 @@ def _front_of(beside: Beside, name: str, column: str | None) -> str:
     """The qualifier of another relation's column.  Raises ``InvalidArgumentError`` for an ambiguous name."""
     if column is not None or beside.front is None:
         raise InvalidArgumentError(
-            f"{name} may be a column of the view or of the source",
+            f"{name} is ambiguous: the view and the source have a column of this name",
             help="qualify it: view.column or source.column",
             column=name,
             condition="AMBIGUOUS_REFERENCE",

@@ -53,7 +53,7 @@ class Token(NamedTuple):
 
 
 def tokenize(sql: str) -> list[Token]:
-    """Split SQL into tokens; an unclosed string or comment becomes symbols, which Spark's parser refuses.
+    """Split SQL into tokens; an unclosed string or comment becomes symbols, which Spark's parser rejects.
 
     >>> [t.text for t in tokenize("SELECT 'a -- b' /* c */ FROM `x``y`.z -- end")]
     ['SELECT', "'a -- b'", 'FROM', '`x``y`', '.', 'z']

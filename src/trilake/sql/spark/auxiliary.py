@@ -84,7 +84,7 @@ def _analyze(session: SqlSession, sql: str) -> DataFrame | None:
 
 
 def _refresh(session: SqlSession, cursor: Cursor) -> DataFrame | None:
-    """Bring the catalogue's entry up to date."""
+    """Bring the catalog's entry up to date."""
     cursor.accept("TABLE")
     target = _target(session, cursor)
     if target is None:
@@ -132,12 +132,12 @@ def _drop(session: SqlSession, cursor: Cursor) -> DataFrame | None:
         )
     if target is not None and target.entry is None and unless:
         # As with delta-spark, where scripts say this before they delete a folder.
-        _log.warning("DROP TABLE IF EXISTS drops names only: the files at %s stay", target.path)
+        _log.warning("DROP TABLE IF EXISTS only drops names; the files at %s are kept", target.path)
         return nothing(session)
     if target is not None and target.entry is None:
         raise InvalidArgumentError(
             f"a table named by path cannot be dropped: {target.path}",
-            help="delete its rows with DELETE FROM, or delete its folder",
+            help="delete it with trilake.drop, or its rows with DELETE FROM",
         )
     if target is not None:
         uncache(session, target)

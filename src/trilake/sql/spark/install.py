@@ -236,7 +236,7 @@ _CATALOG = {name: _in_session(method) for name, method in METHODS.items()}
 
 
 def _view_maker(*, is_global: bool) -> Decide:
-    """Patch for a method of frames that creates a temporary view."""
+    """Patch for a method of DataFrames that creates a temporary view."""
 
     def decide(original: Any, frame: DataFrame, name: Any) -> Action | None:
         session = installed(frame.sparkSession)
@@ -251,7 +251,7 @@ def _alias(original: Any, frame: DataFrame, alias: str) -> Action | None:
 
 
 def _with_expressions(original: Any, frame: DataFrame, *expressions: Any, **kwargs: Any) -> Action | None:
-    """Patch for a method of frames that takes SQL expressions."""
+    """Patch for a method of DataFrames that takes SQL expressions."""
     expressions = (*expressions, *kwargs.values())
     if not any(isinstance(t, str | list) for t in expressions):
         return None

@@ -233,7 +233,7 @@ def _describe_column(session: SqlSession, target: Target, path: tuple[str, ...])
     field = next((f for f in frame.schema.fields if f.name.lower() == path[0].lower()), None)
     if field is None or len(path) > 1:
         raise SchemaMismatchError(
-            f"[UNRESOLVED_COLUMN] {target.shown} has no column {'.'.join(path)}",
+            f"[UNRESOLVED_COLUMN] column {'.'.join(path)} not found in {target.shown}",
             help=columns_help(path[0], frame.columns),
             column=".".join(path),
         )

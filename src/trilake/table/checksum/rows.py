@@ -171,7 +171,9 @@ def _of_fixed(array: pa.Array, path: str) -> Hashes:
     if kind == pa.month_day_nano_interval():
         words = _filled_words(array, 2)
         return _chained(words, "interval")
-    raise InvalidArgumentError(f"values of type {kind} have no checksum", help="leave the column out", column=path)
+    raise InvalidArgumentError(
+        f"checksums do not support values of type {kind}", help="leave the column out", column=path
+    )
 
 
 def _of_time(array: pa.Array, storage: pa.DataType, kind: str) -> Hashes:

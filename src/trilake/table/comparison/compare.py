@@ -53,7 +53,9 @@ def compare(
     if not hasattr(after, "to_batches"):
         raise InvalidArgumentError(f"other must be an open table, got {after!r:.80}", help="open it with trilake.open")
     if columns is not None and not tuple(columns):
-        raise InvalidArgumentError("columns is empty", help="leave it out, or pass rows=False to compare no rows")
+        raise InvalidArgumentError(
+            "columns must not be empty", help="leave it out, or pass rows=False to compare no rows"
+        )
     if not rows and (key is not None or columns is not None):
         raise InvalidArgumentError("key and columns have no effect with rows=False", help="leave them out")
     keys = () if key is None else (key,) if isinstance(key, str) else tuple(key)
@@ -146,8 +148,8 @@ def _rows(
     unknown = [c for c in dict.fromkeys([*key, *selection]) if c not in set(shared)]
     if unknown:
         raise InvalidArgumentError(
-            f"the two tables do not share the column {', '.join(map(repr, unknown))}",
-            help=f"both have {', '.join(shared)}",
+            f"column {', '.join(map(repr, unknown))} is not in both tables",
+            help=f"the common columns are {', '.join(shared) or 'none'}",
         )
     return compare_rows(
         lambda: before.to_batches(selection, filter), lambda: after.to_batches(selection, filter), selection, key, limit

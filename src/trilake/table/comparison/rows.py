@@ -91,8 +91,9 @@ def _refuse_equal_keys(db: duckdb.DuckDBPyConnection, key: Sequence[str]) -> Non
         twice = _number(db, f"select count(*) from (select k from {side} group by k having count(*) > 1)")
         if twice:
             raise InvalidArgumentError(
-                f"{', '.join(key)} is not a key of the table {side}: {twice:,} of its values are in several rows",
-                help="name more columns, or compare whole rows by leaving the key out",
+                f"the key {', '.join(key)} is not unique in the table {side}: {twice:,} of its values occur several"
+                " times",
+                help="add columns to the key, or compare whole rows by leaving the key out",
             )
 
 

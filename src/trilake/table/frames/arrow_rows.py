@@ -68,7 +68,7 @@ def checked(
 def _refused(cause: Exception, column: str | None = None) -> SchemaMismatchError:
     what = cause.args[0] if len(cause.args) == 2 else cause  # for a frame the second argument is the column's name
     if lengths := re.fullmatch(r"Column \d+ named (.*) expected length (\d+) but got length (\d+)", str(what)):
-        what = f"column {lengths[1]} has {plural(int(lengths[3]), 'value')}, and others have {int(lengths[2]):,}"
+        what = f"column {lengths[1]} has {plural(int(lengths[3]), 'value')}, but others have {int(lengths[2]):,}"
     return SchemaMismatchError(f"Arrow cannot convert the values: {what}", help=_VALUE_HELP, column=column)
 
 
@@ -128,7 +128,7 @@ def _changed(column: str, what: str, remedy: str) -> SchemaMismatchError:
 
 
 _HELP = (
-    "pass a Spark DataFrame, Arrow data, a pandas or polars frame, a duckdb relation, a dict of columns, a list of"
+    "pass a Spark DataFrame, Arrow data, a pandas or polars DataFrame, a DuckDB relation, a dict of columns, a list of"
     " dicts, or anything with the Arrow stream or array interface"
 )
 
@@ -222,7 +222,7 @@ def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa
     if first is None and isinstance(data, list | tuple):
         raise InvalidArgumentError(
             f"{refusal} an empty list, which has no columns",
-            help="pass an empty Arrow table or frame, which has columns",
+            help="pass an empty Arrow table or DataFrame, which has columns",
         )
     items = "" if first is None else f" of {type(first).__name__}s"
     raise InvalidArgumentError(f"{refusal} a {type(data).__name__}{items}", help=_HELP)

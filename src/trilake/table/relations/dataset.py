@@ -150,7 +150,8 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
                 columns.append(rows[field.name].cast(field.type) if has else pa.nulls(rows.num_rows, field.type))
             except pa.ArrowException as e:
                 raise InvalidArgumentError(
-                    f"the column {field.name} is {self.schema.field(field.name).type} and cannot be {field.type}: {e}",
+                    f"column {field.name} of type {self.schema.field(field.name).type} cannot be cast to {field.type}:"
+                    f" {e}",
                     help="select and cast columns in the scan instead",
                     column=field.name,
                 ) from e

@@ -92,7 +92,7 @@ class ParquetFolder:
         """Find the files at a location.  Raises ``TableNotFoundError`` without any."""
         place, files = find(store)
         if not files:
-            raise TableNotFoundError("there are no Parquet files here", help="check the path", file=store.uri)
+            raise TableNotFoundError("no Parquet files found", help="check the path", file=store.uri)
         if len({tuple(name for name, _ in f.partition) for f in files}) > 1:
             raise SchemaMismatchError(
                 "files have different partition folders", help="convert the folders one by one", file=store.uri
@@ -199,7 +199,7 @@ class ParquetOptions:
             field = fields.get(name.lower())
             if field is None:
                 raise UnknownOptionError(
-                    f"{name!r} is not an option of a Parquet write",
+                    f"unknown option {name!r} for Parquet files",
                     help="options are compression, maxRowsPerGroup and maxRowsPerFile",
                 )
             if field != "compression" and (not str(value).isdecimal() or int(value) < 1):
@@ -208,7 +208,7 @@ class ParquetOptions:
         codec = values.get("compression", "snappy").lower()
         if codec not in ("none", "uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli"):
             raise InvalidArgumentError(
-                f"compression {codec!r} is unknown", help="pass none, snappy, gzip, zstd, lz4 or brotli"
+                f"unknown compression {codec!r}", help="use none, snappy, gzip, zstd, lz4 or brotli"
             )
         return cls(**{**values, "compression": "none" if codec == "uncompressed" else codec})
 
@@ -328,7 +328,7 @@ def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequenc
     """Move staged files to their final keys, delete the ``old`` ones, and write ``_SUCCESS``.
 
     Raises ``WriteFailedError`` if a file cannot be moved, after removing the moved ones, and ``StorageError`` if an old
-    file lies behind a link or in another table, before any change.
+    file lies behind a symbolic link or in another table, before any change.
     """
     check_own(store, old, what="the overwrite")
     store.delete([SUCCESS])
@@ -347,7 +347,7 @@ def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequenc
             again = f"if {moved[-1]} appears later, remove it, as it would duplicate rows; then {again}"
         raise WriteFailedError(
             f"a file could not be moved to its final name: {e}",
-            help=f"{again}; earlier files are complete, but {SUCCESS} was deleted",
+            help=f"{again}; the folder's earlier files are unchanged, except {SUCCESS}, which was deleted",
             file=f"{store.uri}/{moved[-1]}",
         ) from e
     store.delete(old)

@@ -158,12 +158,12 @@ def convert(
     [2, 3]
     """
     if format.lower() not in names():
-        raise InvalidArgumentError(f"format {format!r} is unknown", help=f"formats are {', '.join(names())}")
+        raise InvalidArgumentError(f"unknown format {format!r}", help=f"use one of {', '.join(names())}")
     source_store = _store(spark, source, storage_options)
     target_store = _store(spark, target, storage_options if target_storage_options is None else target_storage_options)
     if source_store.uri == target_store.uri:
         raise InvalidArgumentError(
-            "source and target are the same location", help="convert to another one", file=source_store.uri
+            "source and target are the same location", help="pass another target", file=source_store.uri
         )
     rows = open_source(
         source_store,
@@ -323,7 +323,8 @@ def _commit(target: Target, outcomes: Sequence[Outcome], source: Source, uri: st
         _discard(target, outcomes)
         which = f", in column {', '.join(columns)}" if columns else ""
         raise ChecksumMismatchError(
-            f"the target would differ from the source: checksum {back} instead of {read}{which}; it is unchanged",
+            f"the target would differ from the source: checksum {back} instead of {read}{which}; the target is"
+            " unchanged",
             help="leave the column out or cast it; pass partition_by=[] if values of string partition columns read back"
             " as numbers or null",
             file=uri,
@@ -353,19 +354,19 @@ def begin(store: Store, source: Source, request: TargetRequest) -> Target:
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``InvalidArgumentError`` and ``UnsupportedProtocolError``.
     """
     if request.mode not in ("error", "append", "overwrite"):
-        raise InvalidArgumentError(f"mode {request.mode!r} is unknown", help="modes are append, error, overwrite")
+        raise InvalidArgumentError(f"unknown mode {request.mode!r}", help="use append, error or overwrite")
     if request.data_format is not None and request.format != DEFAULT:
         raise InvalidArgumentError(f"data_format needs format='delta', got {request.format!r}", help="leave it out")
     unknown = [c for c in request.partition_by or () if c not in source.schema.names]
     if unknown:
         raise InvalidArgumentError(
-            f"partition_by names {', '.join(map(repr, unknown))}, which is not a column of the rows",
+            f"partition_by: column {', '.join(map(repr, unknown))} not found in the rows",
             help=f"the columns are {', '.join(source.schema.names)}",
         )
     current = format_at(store)
     if current is not None and current != request.format:
         raise TableExistsError(
-            f"the target has {current} files",
+            f"the target already contains {current} files",
             help="convert to another location; if a failed write left the files, remove them",
             file=store.uri,
         )
@@ -423,7 +424,7 @@ class ParquetTarget:
 def parquet_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> ParquetTarget:
     """The target at a location.  Raises what :func:`begin` raises."""
     if exists and request.mode == "error":
-        raise TableExistsError("the target has Parquet files", file=store.uri)
+        raise TableExistsError("the target already contains Parquet files", file=store.uri)
     schema = for_parquet(source.schema)
     partition_by = kept_partitions(source, request, exists)
     old: list[str] = []
@@ -431,7 +432,7 @@ def parquet_target(store: Store, source: Source, request: TargetRequest, exists:
         folder = parquet.ParquetFolder.open(store)
         if folder.store.uri != store.uri:
             raise TableExistsError(
-                "the target must be a folder, but there is a file", help="choose another location", file=store.uri
+                "the target must be a folder, got a file", help="choose another location", file=store.uri
             )
         if request.mode == "append":
             partition_by, schema = _appended(folder, partition_by, schema)

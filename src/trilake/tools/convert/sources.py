@@ -46,7 +46,7 @@ def open_source(
             "no table, dataset or folder of a known format found", help="check the path", file=store.uri
         )
     if name not in registry.names():
-        raise InvalidArgumentError(f"format {format!r} is unknown", help=f"formats are {', '.join(names())}")
+        raise InvalidArgumentError(f"unknown format {format!r}", help=f"use one of {', '.join(names())}")
     table = registry.format_named(name).open(store, version, timestamp)
     return _cut(registry.format_named(name).source(table, selected, filter), distributed)
 

@@ -205,7 +205,7 @@ def column(kind: PrimitiveType = LONG, **metadata: Any) -> StructType:
         (replace(PLAIN, properties={"delta.dataSkippingStatsColumns": "x"}), "no column x"),
         (TableDescription(column(delta__generationExpression="c + 1")), "generated column b"),
         (TableDescription(column(delta__generationExpression="a", CURRENT_DEFAULT="1")), "can be only one of"),
-        (TableDescription(column(CURRENT_DEFAULT="a")), "no column 'a'"),
+        (TableDescription(column(CURRENT_DEFAULT="a")), "column 'a' not found"),
         (TableDescription(column(**identity_metadata()), partition_by=("b",)), "partitioned by its identity"),
     ],
 )

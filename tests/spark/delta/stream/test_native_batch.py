@@ -120,7 +120,7 @@ def test_what_comes_through_the_source(spark: SparkSession, tmp_path: Path, ways
         "feed": (
             stream(spark, tmp_path / "in", readChangeFeed="true").selectExpr("id", "_change_type AS kind"),
             "append",
-            "changes are read",
+            "the stream reads a change feed",
         ),
     }
     for name, (df, mode, reason) in cases.items():
@@ -162,7 +162,7 @@ def test_a_frame_that_the_user_made_of_the_batch(spark: SparkSession, tmp_path: 
     assert ids(tmp_path / "kept") == [0, 1]
     assert ids(tmp_path / "other") == [77]
     assert ids(tmp_path / "cached") == list(range(6))
-    assert ways[:3] == ["the frame is not the batch itself"] * 3
+    assert ways[:3] == ["the DataFrame is not the batch itself"] * 3
 
 
 def test_a_merge_reads_the_batch_natively(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:

@@ -179,7 +179,7 @@ def test_by_name_a_struct_brings_every_field(sql: SparkSession, tmp_path: Path) 
         in_duckdb = f"BY NAME SELECT 1 AS a, {{{packed}}} AS s"
         for run, rows in ((sql.sql, by_name), (trilake.sql, in_duckdb)):
             for verb in ("INTO", "OVERWRITE"):
-                with pytest.raises(SchemaMismatchError, match="the column has 2") as e:
+                with pytest.raises(SchemaMismatchError, match="but the column has 2") as e:
                     run(f"INSERT {verb} {table} {rows}")
                 assert e.value.condition == "DELTA_INSERT_COLUMN_ARITY_MISMATCH"
         sql.sql(f"INSERT WITH SCHEMA EVOLUTION INTO {table} {by_name}")

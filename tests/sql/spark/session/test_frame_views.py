@@ -124,7 +124,7 @@ def test_the_view_of_another_frame_shows_its_rows(sql: SparkSession, tmp_path: P
         frame.createOrReplaceTempView("v")
         sql.sql("INSERT INTO seen VALUES (3, 'c')")
         assert rows(sql.sql("SELECT * FROM v")) == [(1, "a"), (2, "b"), *([] if frame is versioned else [(3, "c")])]
-        with pytest.raises(InvalidArgumentError, match="view of a frame") as caught:
+        with pytest.raises(InvalidArgumentError, match="view of a DataFrame") as caught:
             sql.sql("DELETE FROM v WHERE id = 1")
         assert isinstance(caught.value, AnalysisException)
         sql.sql("DELETE FROM seen WHERE id = 3")

@@ -263,7 +263,7 @@ def test_the_name_of_parquet_files_is_told_where_it_cannot_come_back(
     with pytest.raises(RuntimeError, match="taken"):
         trilake.DeltaTable.convertToDelta(session, "raced")
     assert ids(session) == [7]
-    aside = re.findall(r"is now called `(raced_\w+)`", caplog.text)
+    aside = re.findall(r"is now named `(raced_\w+)`", caplog.text)
     assert [row.id for row in session.table(aside[0]).collect()] == [1]
     session.sql(f"DROP TABLE {aside[0]}")
 

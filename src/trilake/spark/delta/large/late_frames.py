@@ -49,7 +49,7 @@ _log = logging.getLogger("trilake.spark")
 
 
 def late_frame(spark: SparkSession, table: ArrowDeltaTable, *, newest: bool) -> DataFrame | None:
-    """The frame of an open table whose checkpoint has not been read; ``None`` if its files must be listed first.
+    """The DataFrame of an open table whose checkpoint has not been read; ``None`` if its files must be listed first.
 
     ``newest`` says that the read has no time travel.  Raises ``NativeScanError`` if Spark cannot read the files.
     """
@@ -95,7 +95,7 @@ class _LargeTable:
         """The input of Spark's scan."""
         store, pending = self.log.store, self.pending
         if self.marked.num_rows and pending.metadata.provider.lower() != "parquet":
-            raise NativeScanError("Spark numbers the rows of Parquet files only, as deletion vectors need it")
+            raise NativeScanError("deletion vectors need row numbers, which Spark provides only for Parquet files")
         nowhere = with_files(pending, empty_state().adds)
         required = frozenset(f.physical_name for f in pending.schema.fields if not f.nullable)
         floats = any(map(is_float, nested_fields(pending.schema)))
@@ -147,7 +147,7 @@ class _LargeTable:
         if positions.null_count:
             raise CorruptLogError(
                 "a file has a deletion vector that the checkpoint's footers do not list",
-                help="restore the checkpoint from a copy",
+                help="restore the checkpoint from a backup",
                 file=self.pending.uri,
                 version=self.pending.version,
             )

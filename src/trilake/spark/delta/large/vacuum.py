@@ -292,7 +292,7 @@ def first_level(store: Store) -> Iterator[str | ObjectMeta]:
 class OldFiles:
     """Lists a part of a table: its own files that are older than the cut-off time and not hidden.
 
-    ``links`` says whether there may be links to files.
+    ``links`` says whether there may be symbolic links to files.
     """
 
     store: Store

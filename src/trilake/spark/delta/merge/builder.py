@@ -130,7 +130,7 @@ class DeltaMergeBuilder(PublicNames):
     def withTransaction(self, appId: str, version: int) -> DeltaMergeBuilder:
         """Record ``version`` of the application ``appId`` as a ``txn`` action of the commit.
 
-        If two merges for one version run concurrently, the second is refused as a conflict; the caller must check
+        If two merges for one version run concurrently, the second is rejected as a conflict; the caller must check
         whether the table already has the version.
         """
         return DeltaMergeBuilder(self._spark, self._open_table, replace(self._request, txn=(appId, version)))

@@ -99,7 +99,7 @@ def _collect(value: Any, path: Path, out: dict[Path, Expr]) -> None:
 
 @dataclass(frozen=True)
 class Sides:
-    """The frames of both tables; ``target`` is ``None`` if only source rows are read.
+    """The DataFrames of both tables; ``target`` is ``None`` if only source rows are read.
 
     ``before`` and ``after`` are the table's schemas before and after schema evolution.  ``evolve`` says that the schema
     may evolve, so that structs may lack fields.
@@ -140,7 +140,7 @@ class Sides:
 
 
 class Values:
-    """The columns of new rows for clauses that see the same frame."""
+    """The columns of new rows for clauses that see the same DataFrame."""
 
     def __init__(self, sides: Sides, frame: DataFrame, clauses: Sequence[SparkClause], *, hoist: bool = False) -> None:
         """Resolve the clauses' expressions in ``frame``.

@@ -100,7 +100,7 @@ class EmbeddedMerge:
         if not reads_quotes_plainly(spark):
             return "the session has other quoting rules for strings and names"
         if request.frames.columns_in(request.expressions):
-            return "an expression names a column of a frame"
+            return "an expression uses a column of a DataFrame"
         if plan_bytes(request.source) <= FEW_BYTES:
             return "the source is small"
         sql = _sql(job)

@@ -134,7 +134,7 @@ class MergeJob:
         return source.withColumns({SOURCE: F.monotonically_increasing_id(), "__trilake_job": F.lit(self.job_id)})
 
     def sides(self, target: DataFrame | None) -> Sides:
-        """The frames whose columns clauses can name."""
+        """The DataFrames whose columns clauses can name."""
         return Sides(
             self.source,
             target,

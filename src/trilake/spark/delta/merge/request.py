@@ -41,10 +41,10 @@ class SparkMerge:
 
 
 def source_frame(spark: SparkSession, source: object, *, round_times: bool = True) -> object:
-    """The source of a merge as a frame.
+    """The source of a merge as a DataFrame.
 
-    Arrow, pandas or polars rows become a frame with the alias ``source``; a frame is pinned to its version; anything
-    else is returned unchanged.
+    Arrow, pandas or polars rows become a DataFrame with the alias ``source``; a DataFrame is pinned to its version;
+    anything else is returned unchanged.
 
     Raises ``SchemaMismatchError`` for timestamps finer than a microsecond unless ``round_times`` is set.
     """
@@ -60,7 +60,7 @@ def source_frame(spark: SparkSession, source: object, *, round_times: bool = Tru
 def merge_request(
     source: object, condition: object, alias: str | None, frames: FrameColumns | None = None
 ) -> SparkMerge:
-    """Start a merge; ``frames`` has the frames of the table whose columns the merge may name.
+    """Start a merge; ``frames`` has the DataFrames of the table whose columns the merge may name.
 
     Raises ``ValueError`` for ``None`` and ``TypeError`` for arguments of other types.
     """

@@ -78,7 +78,7 @@ STRATEGIES: tuple[Callable[[MergeJob], Strategy], ...] = (Upsert, EmbeddedMerge,
 
 
 def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:
-    """Merge a frame into an open table.
+    """Merge a DataFrame into an open table.
 
     Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for invalid clauses, Spark's errors for expressions that
     cannot be resolved, ``AmbiguousMergeError`` if several source rows would change one row, the errors of the table's
@@ -133,7 +133,7 @@ def name_error(columns: VisibleColumns, name: UnresolvedName) -> TrilakeError:
 
 
 def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructType) -> list[DataFrame]:
-    """Let Spark analyse condition and clauses; returns frames that contain the source and all expressions.
+    """Let Spark analyse condition and clauses; returns DataFrames that contain the source and all expressions.
 
     Raises ``ExpressionError`` if an expression names a column that its clause does not see, or that both tables have.
     Finds errors before the source is computed, even in clauses that apply to no row.
@@ -167,7 +167,7 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
 
 
 def _check_deterministic(spark: SparkSession, frame: DataFrame, condition: Column) -> None:
-    """Raise ``ExpressionError`` for a condition such as ``rand() > 0.5``, which Spark refuses in joins."""
+    """Raise ``ExpressionError`` for a condition such as ``rand() > 0.5``, which Spark rejects in joins."""
     try:
         with _deterministic():
             _analysed(spark, frame.join(spark.range(0).toDF(_OTHER), condition), [])

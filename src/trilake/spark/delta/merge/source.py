@@ -85,7 +85,7 @@ def _resolves(source: DataFrame, column: Column) -> bool:
 
 
 def alias_of(frame: DataFrame) -> str | None:
-    """A frame's last alias, before columns were added; ``None`` if it has none."""
+    """A DataFrame's last alias, before columns were added; ``None`` if it has none."""
     plan = connect_plan(frame)
     if plan is not None:  # Spark Connect, where plans are Python objects
         while type(plan).__name__ == "WithColumns":
@@ -135,7 +135,7 @@ Inserts = Callable[[DataFrame, Sequence[Column]], DataFrame]
 
 @contextmanager
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """Cache the rows of a frame during the block.
+    """Cache the rows of a DataFrame during the block.
 
     Spark (4.3) cannot cache geometries and geographies.
     """
@@ -224,7 +224,7 @@ def row_bytes(frame: DataFrame) -> int:
 
 
 def plan_bytes(frame: DataFrame) -> int:
-    """Spark's estimate of a frame's size in bytes; ``sys.maxsize`` without one, or if an operator may add rows."""
+    """Spark's estimate of a DataFrame's size in bytes; ``sys.maxsize`` without one, or if an operator may add rows."""
     try:
         plan = query_execution(frame).optimizedPlan()
         todo = [plan]

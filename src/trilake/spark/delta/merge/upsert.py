@@ -100,7 +100,7 @@ class Upsert:
         if columns is None:
             return "its clauses do not write every source row unchanged"
         if job.feed or job.request.frames.columns_in([job.request.condition]):
-            return "the table records changes, or the condition names a frame of the table"
+            return "the table records changes, or the condition uses a column of toDF()"
         if plan_bytes(job.request.source) <= FEW_BYTES:
             return "the source is small"
         files = replace(changed_rows_plan(job.snapshot, job.metadata, job.job_id), rules=job.inserts[0].rules)

@@ -77,7 +77,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A trilake table in the catalogue: its format and location, and whether the catalogue manages its files."""
+    """A trilake table in the catalog: its format and location, and whether the catalog manages its files."""
 
     format: str
     location: str
@@ -101,7 +101,7 @@ def table_at(name: str) -> NamedTable | None:
 
 
 def find_table(spark: SparkSession, name: str) -> NamedTable | None:
-    """The trilake table with a name; ``None`` if the catalogue does not have the name.
+    """The trilake table with a name; ``None`` if the catalog does not have the name.
 
     ``delta.`/path``` is a path, even if there is no table.  Raises ``InvalidArgumentError`` for a view and for
     tables of other formats.
@@ -123,15 +123,15 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
 
 
 def location_of(spark: SparkSession, name: str) -> str | None:
-    """The location of the Delta table with a name; ``None`` if the catalogue does not have the name.
+    """The location of the Delta table with a name; ``None`` if the catalog does not have the name.
 
     ``delta.`/path``` is a path.  Raises ``InvalidArgumentError`` for a view and for tables of other formats.
     """
     table = find_table(spark, name)
     if table is not None and table.format != "delta":
         raise InvalidArgumentError(
-            f"expected a Delta table, {name} is a {table.format} table",
-            help="read it with spark.table, write it with df.write.saveAsTable or insertInto",
+            f"expected a Delta table, but {name} is a {table.format} table",
+            help="read it with spark.table, and write to it with df.write.saveAsTable or insertInto",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
     return None if table is None else table.location
@@ -164,9 +164,9 @@ def new_name(
     Parameters
     ----------
     spark: the session.
-    name: a name that the catalogue does not have.
+    name: a name that the catalog does not have.
     schema: the table's columns, if known.
-    path: the location of an external table; by default the catalogue chooses.
+    path: the location of an external table; by default the catalog chooses.
     comment: the table's comment.
     format: the table's format.
     options: options of the store, in addition to the session's.
@@ -204,14 +204,14 @@ def new_name(
         if may_go:
             take_back(spark, parts_of(name), store)
         else:
-            _log.warning("the name %s stays: other writers may have files at %s", name, place)
+            _log.warning("the name %s is kept: other writers may have files at %s", name, place)
         raise
 
 
 def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, format: str, *, replaces: bool) -> None:
-    """Refuse existing files at the location of a new managed table; a Delta table there may be replaced.
+    """Reject existing files at the location of a new managed table; a Delta table there may be replaced.
 
-    On Connect the catalogue allows no files there.  Raises ``TableExistsError``.
+    On Connect the catalog allows no files there.  Raises ``TableExistsError``.
     """
     is_delta = DeltaLog(store, spark_engine()).exists()
     if replaces and is_delta and format_of_provider(format) == "delta" and has_catalog(spark, list(parts)):
@@ -223,7 +223,7 @@ def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, for
         f"cannot create the managed table {name}: its folder {place} already holds"
         f" {'a Delta table' if is_delta else 'files'}, left by an earlier session or table",
         help=f"to start empty, remove the folder{replace}; to keep its rows, register the table with"
-        f" {to_name}. A catalogue in memory forgets its tables when Spark stops, and their folders stay",
+        f" {to_name}. An in-memory catalog forgets its tables when Spark stops, but their folders stay",
         condition="DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",
     )
 
@@ -237,7 +237,7 @@ def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
         entry = find_entry(spark, parts)
         if entry is not None and entry.location is not None and open_store(entry.location).uri == store.uri:
             drop_entry(spark, parts)
-    except Exception as e:  # noqa: BLE001 - whatever the catalogue raises
+    except Exception as e:  # noqa: BLE001 - whatever the catalog raises
         _log.warning("cannot drop the name %s of a failed write: %s", quote_parts(parts), e)
 
 
@@ -264,7 +264,7 @@ def has_table(store: Store, format: str) -> bool:
 
 
 def absolute(path: str | None) -> str | None:
-    """Make a path absolute, since the catalogue would put a relative one below its warehouse."""
+    """Make a path absolute, since the catalog would put a relative one below its warehouse."""
     return path if path is None or re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:/", path) else os.path.abspath(path)
 
 
@@ -285,13 +285,13 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
         return
     if format_of_provider(entry.provider) != "delta" or entry.location is None:
         raise InvalidArgumentError(
-            f"the table at {location} is written, but the name {name} no longer refers to a Delta table",
+            f"the table at {location} was written, but the name {name} no longer refers to a Delta table",
             help="drop that name, or choose another",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
     if not same_place(entry.location, location):
         raise TableExistsError(
-            f"the table at {location} is written, and the name {name} now refers to another table",
+            f"the table at {location} was written, but the name {name} now refers to another table",
             help="drop that name, or choose another",
             file=entry.location,
         )
@@ -364,7 +364,7 @@ def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
             with bypass():
                 spark.sql(f"ALTER TABLE {aside} RENAME TO {quoted(name)}")
         except Exception as e:  # noqa: BLE001 - why the new name could not be made is the error to show
-            _log.warning("table %s is now called %s: it could not be renamed back: %s", name, aside, e)
+            _log.warning("table %s is now named %s, because it could not be renamed back: %s", name, aside, e)
         raise
     with bypass():
         spark.sql(f"DROP TABLE {aside}")
@@ -387,7 +387,7 @@ def existing_location(spark: SparkSession, name: str) -> str:
     place = location_of(spark, name)
     if place is None:
         raise TableNotFoundError(
-            f"the catalogue has no table {name}",
+            f"table {name} cannot be found in the catalog",
             help="create it with DeltaTable.create, or use DeltaTable.forPath",
             condition="DELTA_MISSING_DELTA_TABLE",
         )

@@ -44,7 +44,7 @@ _PACKAGE = "org.apache.spark.sql.catalyst"
 
 @dataclass(frozen=True)
 class Entry:
-    """A table or view of the catalogue; ``provider`` is in lower case, and empty for a view."""
+    """A table or view of the catalog; ``provider`` is in lower case, and empty for a view."""
 
     provider: str
     location: str | None
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class About:
-    """The facts about a table that its catalogue entry shows."""
+    """The facts about a table that its catalog entry shows."""
 
     columns: T.StructType
     comment: str | None = None
@@ -116,9 +116,9 @@ def make_entry(
     if not has_jvm_catalog:
         if not HAS_DATA_SOURCES and is_connect(spark):
             raise UnsupportedSparkError(
-                f"PySpark {pyspark.__version__} cannot name trilake tables over Spark Connect",
+                f"PySpark {pyspark.__version__} does not support names of trilake tables over Spark Connect",
                 table=".".join(parts),
-                help="save to a path, use a classic session, or PySpark 4.0 or newer",
+                help="save to a path, or use a classic session or PySpark 4.0 or newer",
             )
         statement = create_sql(parts, about, path=path, provider=provider, managed=managed)
         with bypass():
@@ -177,7 +177,7 @@ def create_sql(
 def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
     """Update the entry of a table, without touching files; returns whether that was possible.
 
-    Unchanged facts are not written, since the location may change concurrently and the catalogue replaces whole
+    Unchanged facts are not written, since the location may change concurrently and the catalog replaces whole
     entries. Missing entries are ignored.
     """
     if not has_catalog(spark, parts):
@@ -211,7 +211,7 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
 def _hive_is_quiet(spark: SparkSession) -> Iterator[None]:
     """Silence a Hive metastore in this JVM during the block.
 
-    Spark first tries columns that Hive supports.  If the metastore refuses them, it logs a stack trace of 55 lines, and
+    Spark first tries columns that Hive supports.  If the metastore rejects them, it logs a stack trace of 55 lines, and
     Spark stores the columns in its own form.
     """
     if spark.conf.get("spark.sql.catalogImplementation", None) != "hive":
@@ -260,7 +260,7 @@ def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
 
 
 def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:
-    """Rename a table within its database, as Spark's catalogue does: files of a managed table move.
+    """Rename a table within its database, as Spark's catalog does: files of a managed table move.
 
     For classic sessions of a Spark that reads a table before renaming it, which fails for trilake's sources.  Raises
     Spark's ``LOCATION_ALREADY_EXISTS`` if there are files at the location of the new name.
@@ -315,7 +315,7 @@ def _short(parts: list[str]) -> list[str]:
 
 
 def has_catalog(spark: SparkSession, parts: list[str]) -> bool:
-    """Whether a name is in the session's own catalogue, and the JVM is available."""
+    """Whether a name is in the session's own catalog, and the JVM is available."""
     if is_connect(spark):
         return False
     if len(parts) == 3:
@@ -332,7 +332,7 @@ def _catalog(spark: SparkSession) -> Any:
 
 
 def _metadata(catalog: Any, name: Any) -> Any:
-    """The catalogue's metadata for a name; ``None`` if it is gone."""
+    """The catalog's metadata for a name; ``None`` if it is gone."""
     if not catalog.tableExists(name):
         return None
     try:

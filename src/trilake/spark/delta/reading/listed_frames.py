@@ -108,7 +108,7 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -
 
 
 def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray, newest: bool) -> bytes:
-    """A digest of everything on which the frame of a scan depends."""
+    """A digest of everything on which the DataFrame of a scan depends."""
     plan = scan.plan
     how = (
         store.uri,

@@ -112,7 +112,7 @@ _RANGE = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimest
 
 
 def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
-    """The frame of ``spark.read.format("delta").options(...).schema(...).load(path)``.
+    """The DataFrame of ``spark.read.format("delta").options(...).schema(...).load(path)``.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
 
 
 def with_schema(df: DataFrame, schema: Any) -> DataFrame:
-    """A frame projected to ``schema``, a type or a DDL string, and cast to its types.
+    """A DataFrame projected to ``schema``, a type or a DDL string, and cast to its types.
 
     Names are case-insensitive.  Raises ``InvalidArgumentError`` for an unknown column.
     """
@@ -179,7 +179,7 @@ def with_schema(df: DataFrame, schema: Any) -> DataFrame:
         source = by_lower.get(field.name.lower())
         if source is None:
             raise InvalidArgumentError(
-                f"the table has no column {field.name!r}, which the schema names",
+                f"column {field.name!r} of the schema not found in the table",
                 help=f"its columns are {', '.join(df.columns)}",
                 column=field.name,
                 condition="DELTA_UNSUPPORTED_SCHEMA_DURING_READ",
@@ -241,7 +241,7 @@ def _natively(spark: SparkSession, store: Store, schema: StructType, scan: Chang
         times[(*kind, task.file.path)] += 1
         groups.setdefault((*kind, nth), []).append(task)
     if len(groups) > _MOST_SCANS:
-        raise NativeScanError(f"it would take {len(groups)} scans, as some files appear that often")
+        raise NativeScanError(f"some files appear so often that {len(groups)} scans would be needed")
     if not groups:
         return _empty(spark, schema)
     parts = [_files(store, schema, scan, tasks) for tasks in groups.values()]

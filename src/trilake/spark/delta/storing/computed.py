@@ -68,14 +68,14 @@ def _judge(spark: SparkSession, inputs: DataFrame, field: StructField, sql: str)
     if calls_of_users(spark, frame):
         raise ExpressionError(
             f"generated column {field.name} ({sql[:200]}) calls a function that is registered only in this session",
-            help="use functions that every session has",
+            help="use only functions that every session has",
             column=field.name,
             condition="DELTA_UDF_IN_GENERATED_COLUMN",
         )
 
 
 def calls_of_users(spark: SparkSession, frame: DataFrame) -> bool:
-    """Whether the condition of a frame calls a UDF, as far as Spark shows that."""
+    """Whether the condition of a DataFrame calls a UDF, as far as Spark shows that."""
     if is_connect(spark):
         return False
     try:
@@ -122,7 +122,7 @@ def judge_default(spark: SparkSession, field: StructField, sql: str) -> None:
     flat = isinstance(data_type, T.AtomicType) and isinstance(kind, T.AtomicType)
     numbers = isinstance(data_type, T.NumericType) and isinstance(kind, T.NumericType)
     if flat and not numbers and not holds_all(kind, data_type):
-        reason = f"it is of type {data_type.simpleString()}, the column of type {kind.simpleString()}"
+        reason = f"it is of type {data_type.simpleString()}, but the column is of type {kind.simpleString()}"
         raise _refused(field, sql, reason, "DATA_TYPE")
     if calls_of_users(spark, where):
         raise _refused(field, sql, "it calls a function that is registered only in this session", "NOT_CONSTANT")
@@ -131,7 +131,7 @@ def judge_default(spark: SparkSession, field: StructField, sql: str) -> None:
 def _refused(field: StructField, sql: str, reason: str, condition: str) -> ExpressionError:
     return ExpressionError(
         f"the default of column {field.name} ({sql[:200]}) cannot be computed: {reason}",
-        help="use constants, and functions that every session has",
+        help="use only constants and functions that every session has",
         column=field.name,
         condition=f"INVALID_DEFAULT_VALUE.{condition}",
     )

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from trilake.common.text import quote_name
+from trilake.common.text import plural, quote_name
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.type_widening import widens_by_itself
 from trilake.delta.rules.store_assignment import needs_no_cast
@@ -63,7 +63,7 @@ def stored(
 def stored_columns(
     frame: DataFrame, schema: StructType, *, by_name: bool, evolve: bool = False, widen: bool = False
 ) -> DataFrame:
-    """The frame with the types of the table's columns; a value that does not fit fails.
+    """The DataFrame with the types of the table's columns; a value that does not fit fails.
 
     With ``evolve``, structs keep new nested fields; with ``widen`` as well, values of wider types stay unchanged.
     Structs match like columns: by name, or by position.  Values of a user-defined type, such as MLlib's vectors, are
@@ -232,8 +232,8 @@ class _Assignment:
         if problem is not None:
             raise SchemaMismatchError(
                 problem,
-                help=f"the column's fields are {', '.join(target.names)}: give each, as NULL where it has no value, or"
-                " use schema evolution",
+                help=f"the column's fields are {', '.join(target.names)}: give a value for each (NULL if it"
+                " has none), or use schema evolution",
                 column=name,
                 condition="DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
             )
@@ -274,8 +274,8 @@ def _by_position(
     """The fields of the value and of the column, matched by position."""
     if len(source) != len(target):
         raise SchemaMismatchError(
-            f"the struct for column {name} has {len(source)} fields ({', '.join(source.names)}), the column has"
-            f" {len(target)} ({', '.join(target.names)})",
+            f"the struct for column {name} has {plural(len(source), 'field')} ({', '.join(source.names)}), but the"
+            f" column has {len(target)} ({', '.join(target.names)})",
             help="give a value for each field, or write BY NAME",
             column=name,
             condition=_OTHER_STRUCT,

@@ -65,7 +65,7 @@ def _folded(spark: SparkSession, sql: str, columns: StructType) -> str | None:
 
 
 def _of_unknown_rows(spark: SparkSession, columns: StructType) -> DataFrame:
-    """An empty frame that the optimizer cannot recognise as empty."""
+    """An empty DataFrame that the optimizer cannot recognise as empty."""
     rows = jvm(spark).org.apache.spark.api.java.JavaSparkContext(java_session(spark).sparkContext()).emptyRDD()
     java = java_session(spark)
     return java_frame(spark, java.createDataFrame(rows, java.parseDataType(to_spark(columns).json())))

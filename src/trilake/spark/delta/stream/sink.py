@@ -79,4 +79,4 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.
         files = [a["path"] for m in messages if isinstance(m, BatchFiles) for a in m.written.actions]
         if files:
-            _log.warning("batch %d failed and leaves %d files: %s", batchId, len(files), files[:5])
+            _log.warning("batch %d failed and left %d files: %s", batchId, len(files), files[:5])

@@ -99,7 +99,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unknown = [n for n in names if metadata.schema.find(n) is None]
         if unknown:
             raise InvalidArgumentError(
-                f"the table has no column {', '.join(map(repr, unknown))}",
+                f"column {', '.join(map(repr, unknown))} not found in the table",
                 help=f"its columns are {', '.join(metadata.schema.names)}",
                 file=self.path,
             )

@@ -60,7 +60,7 @@ def planned_frame(
     required: Collection[str] = (),
     reads: TableReads | None = None,
 ) -> DataFrame | None:
-    """A frame over files that are chosen when Spark plans a query; ``None`` if this session does not support that.
+    """A DataFrame over files that are chosen when Spark plans a query; ``None`` if this session does not support that.
 
     Parameters
     ----------

@@ -193,7 +193,7 @@ def _java_rows(df: DataFrame) -> Any:
 
 
 def _where(df: DataFrame, conditions: Sequence[Any]) -> DataFrame:
-    """Filter a frame by conditions of another plan; columns match by name."""
+    """Filter a DataFrame by conditions of another plan; columns match by name."""
     spark, plan = df.sparkSession, query_execution(df).analyzed()
     other = {str(a.name()): a for c in conditions for a in items_of(c.references().toSeq())}
     plan = renumbered(spark, plan, [(a, other.get(str(a.name()))) for a in items_of(plan.output())])

@@ -82,10 +82,10 @@ class TableReads:
 
 @dataclass(frozen=True)
 class OwnReads:
-    """The reads of a frame that depends on the table to which it is written.
+    """The reads of a DataFrame that depends on the table to which it is written.
 
-    ``version`` is the oldest version that the frame shows; ``None`` if it does not depend on the table.  ``notes`` has
-    the record of each scan, ``None`` for a scan without a record.
+    ``version`` is the oldest version that the DataFrame shows; ``None`` if it does not depend on the table.  ``notes``
+    has the record of each scan, ``None`` for a scan without a record.
     """
 
     version: int | None = None
@@ -101,7 +101,7 @@ class OwnReads:
 
 
 def own_reads(frame: DataFrame, uri: str) -> OwnReads:
-    """What a frame reads of the table at this URI, to which it is written."""
+    """What a DataFrame reads of the table at this URI, to which it is written."""
     if is_connect(frame.sparkSession) or not is_root(uri):
         return OwnReads()  # the usual case: this process has not read the table
     try:
@@ -129,7 +129,7 @@ def reads_besides(frames: Iterable[DataFrame], uri: str, version: int) -> Iterat
 
     Parameters
     ----------
-    frames: frames that together contain all expressions of the command.
+    frames: DataFrames that together contain all expressions of the command.
     uri, version: the table and its version at the start of the command.
     """
     of_scans = {

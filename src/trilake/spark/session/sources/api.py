@@ -172,8 +172,9 @@ def check_limits(limits: Iterable[str]) -> None:
     names = sorted(limits)
     if names and not HAS_ADMISSION:
         raise UnsupportedSparkError(
-            f"PySpark {pyspark.__version__} does not limit the batches of a Python source: {', '.join(names)}",
-            help="leave the option out, so that a batch takes all there is, or use PySpark 4.2 or newer",
+            f"PySpark {pyspark.__version__} does not support limits on the batches of a Python source:"
+            f" {', '.join(names)}",
+            help="leave the option out (a batch then takes all new rows), or use PySpark 4.2 or newer",
         )
 
 

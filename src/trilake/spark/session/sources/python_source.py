@@ -102,5 +102,5 @@ def check_streams(spark: SparkSession, what: str) -> None:
     where = " over Spark Connect" if is_connect(spark) else ""
     raise UnsupportedSparkError(
         f"PySpark {spark.version} has no Python data sources, so it cannot {what}{where}",
-        help="use PySpark 4.0 or newer; reads, writes, commands and foreachBatch work with this one",
+        help="use PySpark 4.0 or newer; reads, writes, commands and foreachBatch work with this release",
     )

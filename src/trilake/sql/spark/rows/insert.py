@@ -125,7 +125,7 @@ def _is_null(sql: str) -> bool:
 def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args) -> None:
     if insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists:
         raise InvalidArgumentError(
-            f"INSERT into a {target.format.title()} table does not support PARTITION, REPLACE WHERE and IF NOT EXISTS",
+            f"INSERT into a {target.format.title()} table does not support PARTITION, REPLACE WHERE or IF NOT EXISTS",
             help="leave them out",
             file=target.path,
         )
@@ -178,8 +178,8 @@ def _rows_of(
             expected += beyond  # new columns of the table
         if len(frame.columns) != len(expected):
             raise SchemaMismatchError(
-                f"INSERT into {target.shown} expects {plural(len(expected), 'column')} ({', '.join(expected)}), the"
-                f" query has {len(frame.columns)}",
+                f"INSERT into {target.shown} expects {plural(len(expected), 'column')} ({', '.join(expected)}), but"
+                f" the query has {len(frame.columns)}",
                 help="select a value for each column, or list the columns after the table's name, or write BY NAME",
                 file=target.path,
                 condition=_arity(insert, len(frame.columns), len(expected)),
@@ -211,7 +211,7 @@ def _by_name(frame: DataFrame, schema: StructType, static: Mapping[str, str], ev
         field = schema.find(name)
         if field is None and not evolve:
             raise SchemaMismatchError(
-                f"the table has no column {name!r}",
+                f"column {name!r} not found in the table",
                 help=columns_help(name, schema.names),
                 column=name,
                 condition="DELTA_METADATA_MISMATCH",

@@ -170,7 +170,7 @@ class _Through:
         lost = [name for name in self.view_columns if name not in by_name and name not in without]
         if lost:
             raise SchemaMismatchError(
-                f"the source has no column {lost[0]!r}, which the view {self.view} has",
+                f"column {lost[0]!r} of the view {self.view} not found in the source",
                 help=columns_help(lost[0], self.source_columns),
                 column=lost[0],
                 condition="DELTA_MERGE_UNRESOLVED_EXPRESSION",

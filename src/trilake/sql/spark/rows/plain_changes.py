@@ -39,7 +39,7 @@ def _plain(target: Target, sql: str | None) -> str | None:
         return None
     if has_query(sql):
         raise InvalidArgumentError(
-            f"DELETE and UPDATE of a {target.format.title()} table cannot contain queries",
+            f"DELETE and UPDATE of a {target.format.title()} table do not support subqueries",
             help="collect the query's result first, or use MERGE",
             file=target.path,
         )
@@ -90,8 +90,8 @@ def _keys(merge: Merge, target: Target) -> list[str]:
         right = cursor.name() if equal else ()
         if not right or left_name[-1].lower() != right[-1].lower():
             raise InvalidArgumentError(
-                f"MERGE into a {target.format.title()} table matches rows by columns of the same name, got"
-                f" {merge.condition}",
+                f"MERGE into a {target.format.title()} table needs a condition that compares columns of the same name"
+                f" for equality, got {merge.condition}",
                 help="write ON t.id = s.id, and rename columns in the source",
             )
         out.append(left_name[-1])

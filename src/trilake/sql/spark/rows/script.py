@@ -347,7 +347,7 @@ def execute_immediate(
     rows = frame.limit(2).collect()
     if len(rows) > 1:
         raise InvalidArgumentError(
-            "EXECUTE IMMEDIATE ... INTO expects at most one row, the query returned more",
+            "EXECUTE IMMEDIATE ... INTO expects at most one row, but the query returned more",
             help="add LIMIT 1",
             condition="ROW_SUBQUERY_TOO_MANY_ROWS",
         )

@@ -36,7 +36,7 @@ def default_place(session: SqlSession, parts: tuple[str, ...]) -> str:
 def add(
     session: SqlSession, parts: tuple[str, ...], path: str | None, about: About, *, format: str = "delta", managed: bool
 ) -> None:
-    """Add an entry for a table; without a path the catalogue chooses a location.
+    """Add an entry for a table; without a path the catalog chooses a location.
 
     Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` where the name is taken.
     """

@@ -225,7 +225,7 @@ def _has_alias(sql: str, end: int) -> bool:
 
 
 def find_entry(session: SqlSession, database: str, table: str) -> Entry | None:
-    """The catalogue's entry for a table or permanent view; ``None`` where there is none."""
+    """The catalog's entry for a table or permanent view; ``None`` where there is none."""
     if not session.spark.catalog.tableExists(quote_parts((database, table))):
         return None
     for row, stated in entry_rows(session.spark, (database, table)):

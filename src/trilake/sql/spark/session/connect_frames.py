@@ -31,7 +31,7 @@ def is_query(frame: DataFrame) -> bool:
 
 
 def with_frames(frame: DataFrame, sql: str, args: Args, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """The query ``frame`` with the frames that it names."""
+    """The query ``frame`` with the DataFrames that it names."""
     from pyspark.sql.connect import dataframe, plan  # late: needs gRPC, which only Connect sessions do
 
     columns: Any = F.lit
@@ -73,7 +73,7 @@ def _message(frame: DataFrame) -> bytes:
 
 
 def when_gone(frame: DataFrame, then: Callable[[], object]) -> None:
-    """Call ``then`` when a query, and all frames derived from it, are garbage."""
+    """Call ``then`` when a query, and all DataFrames derived from it, are garbage."""
     weakref.finalize(_plan(frame), then).atexit = False
 
 

@@ -44,7 +44,7 @@ def active_session() -> SparkSession | None:
 
 
 def with_queries(session: SqlSession, original: Any, expressions: Sequence[Any]) -> Action | None:
-    """Run a method of a frame whose arguments contain queries over trilake tables; ``None`` where none does."""
+    """Run a method of a DataFrame whose arguments contain queries over trilake tables; ``None`` where none does."""
     flat = expressions[0] if len(expressions) == 1 and isinstance(expressions[0], list) else expressions
     if not any(_is_ours(session, t) for t in flat):
         return None

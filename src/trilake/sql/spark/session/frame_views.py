@@ -30,14 +30,14 @@ def query_here(session: SqlSession, sql: str) -> Query:
 
 
 def note_query(session: SqlSession, frame: DataFrame, sql: str) -> DataFrame:
-    """Remember the query of a frame that may be a projection of one trilake table; return the frame."""
+    """Remember the query of a DataFrame that may be a projection of one trilake table; return the DataFrame."""
     if parse_projection(sql) is not None:
         frame.__dict__[_QUERY_ATTRIBUTE] = query_here(session, sql)
     return frame
 
 
 def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
-    """The query behind a frame; ``None`` where there is none, or it reads a view, which may be replaced."""
+    """The query behind a DataFrame; ``None`` where there is none, or it reads a view, which may be replaced."""
     table = whole_table(frame)
     if table is not None:
         return query_here(session, f"SELECT * FROM {quote_parts((table.format, place(table.path)))}")
@@ -51,7 +51,7 @@ def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
 
 
 def named_alike(original: Any, frame: DataFrame, alias: str) -> Action | None:
-    """Alias a frame that reads a table, so that it still is that table; ``None`` for any other frame."""
+    """Alias a DataFrame that reads a table, so that it still is that table; ``None`` for any other DataFrame."""
     query, table = getattr(frame, "__dict__", {}).get(_QUERY_ATTRIBUTE), whole_table(frame)
     if query is None and table is None:
         return None
@@ -66,7 +66,7 @@ def named_alike(original: Any, frame: DataFrame, alias: str) -> Action | None:
 
 
 def make_view(session: SqlSession, original: Any, frame: DataFrame, name: Any, *, is_global: bool) -> Action | None:
-    """Create a temporary view of a frame over tables; ``None`` to leave it to Spark."""
+    """Create a temporary view of a DataFrame over tables; ``None`` to leave it to Spark."""
     parts, query = name_parts(name), query_of(session, frame)
     if (query is None and not follows(frame)) or parts is None or len(parts) != 1:
         return None

@@ -31,7 +31,7 @@ def moment_ms(session: SqlSession, expression: str, args: Args = None) -> int:
     value = session.value(f"unix_millis(CAST(({expression}) AS TIMESTAMP))", args)
     if value is None:
         raise InvalidArgumentError(
-            f"{expression} is not a timestamp",
+            f"{expression} is not a valid timestamp",
             help="write it like '2024-05-01 12:30:00'",
             condition="DELTA_TIMESTAMP_INVALID",
         )
@@ -70,7 +70,7 @@ def _opened(session: SqlSession, target: Target, version: int | None, ms: int | 
     if target.at is not None:
         if version is not None or ms is not None:
             raise InvalidArgumentError(
-                f"{target.shown} has a version in its path, and the statement has another one",
+                f"the path of {target.shown} and the statement both name a version",
                 help="leave one of them out",
                 condition="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS",
             )
@@ -130,7 +130,7 @@ def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFr
     """A Delta table's changes between two versions or times, inclusive; to the newest by default."""
     if target.format != "delta":
         raise InvalidArgumentError(
-            f"only Delta tables record changes, {target.shown} is a {target.format} table",
+            f"only Delta tables have a change feed, but {target.shown} is a {target.format} table",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
     open_delta(session, target)

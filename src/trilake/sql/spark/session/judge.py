@@ -39,13 +39,13 @@ def check_condition(session: SqlSession, schema: StructType, alias: str | None, 
 
 
 def check_values(session: SqlSession, schema: StructType, alias: str | None, expressions: Iterable[str]) -> DataFrame:
-    """Check that Spark can resolve values; return a frame with their types."""
+    """Check that Spark can resolve values; return a DataFrame with their types."""
     values = (F.expr(t).alias(f"v{i}") for i, t in enumerate(expressions))
     return resolved(session, _empty(session, schema, alias).select(*values))
 
 
 def resolved(session: SqlSession, frame: DataFrame) -> DataFrame:
-    """Resolve a frame now, also in a Connect session."""
+    """Resolve a DataFrame now, also in a Connect session."""
     if not session.classic:
         _ = frame.schema
     return frame

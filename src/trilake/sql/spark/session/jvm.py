@@ -113,14 +113,14 @@ def _span(node: Any) -> tuple[int, int]:
     return int(origin.startIndex().get()), int(origin.stopIndex().get()) + 1
 
 
-# --- the catalogue ---------------------------------------------------------------------------------------------------
+# --- the catalog -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ViewForm:
     """A permanent view's columns, and the namespace of its query.
 
-    ``namespace`` is the catalogue and database in which it was created, ``query_columns`` the names of its query's
+    ``namespace`` is the catalog and database in which it was created, ``query_columns`` the names of its query's
     columns, empty for views of old releases, and ``columns`` name and type of the view's columns.
     """
 
@@ -131,7 +131,7 @@ class ViewForm:
 
 @dataclass(frozen=True)
 class Entry:
-    """The catalogue's entry for a table or permanent view.
+    """The catalog's entry for a table or permanent view.
 
     ``form`` is set for a view in a Connect session, ``java`` in a classic one.
     """
@@ -158,20 +158,20 @@ class Entry:
 
 @dataclass(frozen=True)
 class Catalogues:
-    """The session's catalogue in the JVM; both objects never change."""
+    """The session's catalog in the JVM; both objects never change."""
 
     session: Any
     external: Any
 
     @classmethod
     def of(cls, spark: SparkSession) -> Catalogues:
-        """The catalogue of a classic session."""
+        """The catalog of a classic session."""
         catalog = spark._jsparkSession.sessionState().catalog()
         return cls(catalog, catalog.externalCatalog())
 
 
 def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | None:
-    """The catalogue's entry for a table or permanent view; ``None`` where there is none."""
+    """The catalog's entry for a table or permanent view; ``None`` where there is none."""
     db, external = database.lower(), catalogues.external
     if not external.tableExists(db, table.lower()):
         return None
@@ -209,7 +209,7 @@ def global_temp_view(catalogues: Catalogues, name: str) -> Any:
 
 
 def register_view(spark: SparkSession, frame: DataFrame, name: str) -> None:
-    """Create a temporary view of a frame."""
+    """Create a temporary view of a DataFrame."""
     frame._jdf.createOrReplaceTempView(name)
 
 

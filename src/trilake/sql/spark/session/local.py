@@ -11,7 +11,7 @@ from trilake.sql.parser.places import Edited
 
 @dataclass(frozen=True)
 class WithMetadata:
-    """A relation whose frame includes ``_metadata``: index of its token, its alias, and its other columns."""
+    """A relation whose DataFrame includes ``_metadata``: index of its token, its alias, and its other columns."""
 
     at: int
     alias: str
@@ -20,7 +20,7 @@ class WithMetadata:
 
 @dataclass
 class Local:
-    """SQL with private names for relations, and their frames."""
+    """SQL with private names for relations, and their DataFrames."""
 
     edited: Edited
     frames: dict[str, DataFrame] = field(default_factory=dict)

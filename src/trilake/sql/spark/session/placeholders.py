@@ -30,7 +30,10 @@ def literal(session: SqlSession, value: Any) -> str:
 
     def column(other: Any) -> str:
         if type(other).__name__ != "Column":
-            raise InvalidArgumentError(f"a {type(other).__name__} cannot be a parameter", help="pass a plain value")
+            raise InvalidArgumentError(
+                f"values of type {type(other).__name__} are not supported as parameters",
+                help="pass a number, string, date, list, dict or literal column",
+            )
         return literal(session, session.spark.range(1).select(other).collect()[0][0])
 
     return plain_literal(value, column)
@@ -56,7 +59,7 @@ def with_identifiers(session: SqlSession, sql: str, args: Args) -> str:
 
 @contextmanager
 def formatted(session: SqlSession, sql: str, frames: Mapping[str, Any]) -> Iterator[str]:
-    """Replace ``{name}`` by temporary views of frames, as PySpark does, for the block."""
+    """Replace ``{name}`` by temporary views of DataFrames, as PySpark does, for the block."""
     if not frames:
         yield sql
         return
@@ -71,7 +74,7 @@ def formatted(session: SqlSession, sql: str, frames: Mapping[str, Any]) -> Itera
 
 
 def _over_connect(session: SqlSession, sql: str, frames: Mapping[str, Any]) -> Iterator[str]:
-    """The same over Connect, where PySpark sends frames along instead of creating views."""
+    """The same over Connect, where PySpark sends DataFrames along instead of creating views."""
     from pyspark.sql.connect.sql_formatter import SQLStringFormatter as Formatter  # late: needs gRPC
 
     spark: Any = session.spark

@@ -54,7 +54,7 @@ def syntax_error(sql: str, problem: SyntaxProblem) -> SqlTextError:
 def deleted_by_spark(session: SqlSession, sql: str, args: Args) -> DataFrame:
     """Run a DELETE from another table in Spark.
 
-    Raises ``InvalidArgumentError`` for the view of a frame, where Spark has an internal error.
+    Raises ``InvalidArgumentError`` for the view of a DataFrame, where Spark has an internal error.
     """
     try:
         return session.run(sql, args)
@@ -62,7 +62,7 @@ def deleted_by_spark(session: SqlSession, sql: str, args: Args) -> DataFrame:
         if _NO_TABLE not in str(e.java_exception):
             raise
         refused = InvalidArgumentError(
-            "a DELETE through the view of a frame is only possible for a projection of one trilake table",
+            "DELETE through the view of a DataFrame is only supported for a projection of one trilake table",
             help="delete the rows from the table",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )

@@ -65,7 +65,7 @@ def localized(session: SqlSession, sql: str, args: Args = None, *, expression: b
 
 
 def _stars(session: SqlSession, out: Local, tokens: Sequence[Token]) -> list[Edit]:
-    """The edits that keep ``_metadata``, a column of the frames, out of ``*``.
+    """The edits that keep ``_metadata``, a column of the DataFrames, out of ``*``.
 
     Spark 4 has ``EXCEPT``; before, the columns replace the star.
     """
@@ -90,7 +90,7 @@ def _stars(session: SqlSession, out: Local, tokens: Sequence[Token]) -> list[Edi
             continue
         elif relations and by_name and _joins(tokens, around, i):
             raise UnsupportedSparkError(
-                f"Spark {session.spark.version} cannot leave {_METADATA} out of the * of several tables",
+                f"Spark {session.spark.version} cannot exclude {_METADATA} from the * of several tables",
                 help="write the name of each table before a *, or name the columns, or use PySpark 4.0 or newer",
             )
         if relations and by_name:
@@ -192,7 +192,7 @@ def _edits(
 
 
 def _streamed(session: SqlSession, out: Local, source: Target, cursor: Cursor) -> list[Edit]:
-    """Replace the name in ``STREAM t`` by a streaming frame."""
+    """Replace the name in ``STREAM t`` by a streaming DataFrame."""
     token = cursor.tokens[cursor.at]
     cursor.name()
     end = cursor.tokens[cursor.at - 1].end
@@ -322,7 +322,7 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
     if not isinstance(target, Target):
         raise InvalidArgumentError(
             f"{values[0]} is not a Delta table",
-            help="pass the name of a Delta table in the catalogue",
+            help="pass the name of a Delta table in the catalog",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
     private = _private(session, out, changes_of(session, target, values[1:]), cursor.sql[token.start : end])
@@ -353,8 +353,8 @@ def _alias_follows(cursor: Cursor) -> bool:
 
 @contextmanager
 def local_views(session: SqlSession, *parts: Local, follow: bool = False) -> Iterator[None]:
-    """Create views of the frames under their private names for the block; ``follow`` makes derived frames follow
-    their tables, see :func:`~trilake.spark.live_frames.frames.follow_tables_of`."""
+    """Create views of the DataFrames under their private names for the block; ``follow`` makes derived DataFrames
+    follow their tables, see :func:`~trilake.spark.live_frames.frames.follow_tables_of`."""
     frames = {name: frame for part in parts for name, frame in part.frames.items()}
     if follow:
         frames = {name: template_of(frame) for name, frame in frames.items()}

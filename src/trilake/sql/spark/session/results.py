@@ -15,7 +15,7 @@ from trilake.sql.spark.session.session import SqlSession
 
 
 def rows(session: SqlSession, schema: str | T.StructType, values: Iterable[Sequence[Any]]) -> DataFrame:
-    """A frame of these rows."""
+    """A DataFrame of these rows."""
     struct = schema if isinstance(schema, T.StructType) else _parsed(schema)
     data = [tuple(v) for v in values]
     if not data:

@@ -44,7 +44,7 @@ class TempView:
 
     ``mark`` identifies Spark's view, as the name may be used for another one later: the view in the JVM, or, in a
     Connect session, the hash of its plan.  ``query_columns`` are the query's columns when the view was created,
-    ``columns`` the names in a column list.  ``frame`` is set for a view of a frame, which Spark may have cached;
+    ``columns`` the names in a column list.  ``frame`` is set for a view of a DataFrame, which Spark may have cached;
     without a query, the view has its rows.
     """
 
@@ -57,7 +57,7 @@ class TempView:
 
 @dataclass
 class _Namespace:
-    """Current catalogue and database, once looked up."""
+    """Current catalog and database, once looked up."""
 
     catalog: str | None = None
     database: str | None = None
@@ -86,7 +86,7 @@ class SqlSession:
 
     @cached_property
     def catalogues(self) -> jvm.Catalogues:
-        """The catalogue in the JVM of a classic session."""
+        """The catalog in the JVM of a classic session."""
         return jvm.Catalogues.of(self.spark)
 
     @cached_property
@@ -121,7 +121,7 @@ class SqlSession:
 
     @contextmanager
     def one_namespace(self) -> Iterator[None]:
-        """Look up the current catalogue and database only once in the block."""
+        """Look up the current catalog and database only once in the block."""
         token = _NAMESPACE.set(_Namespace())
         try:
             yield
@@ -146,7 +146,7 @@ class SqlSession:
         return self._carrying(frame, sql, args, frames) if frames else frame
 
     def _carrying(self, frame: DataFrame, sql: str, args: Args, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """Keep the frames that a query of a Connect session names for as long as the query lives."""
+        """Keep the DataFrames that a query of a Connect session names for as long as the query lives."""
         if not connect_frames.is_query(frame):
             return frame
         if connect_frames.CARRIES:
@@ -180,7 +180,7 @@ class SqlSession:
 
     @contextmanager
     def private_views(self, frames: Mapping[str, DataFrame]) -> Iterator[None]:
-        """Create views of frames for the block; queries that :meth:`run` creates in it keep theirs."""
+        """Create views of DataFrames for the block; queries that :meth:`run` creates in it keep theirs."""
         registered = []
         token = None if self.classic else _FRAMES.set({**_FRAMES.get(), **frames})
         try:

@@ -31,7 +31,7 @@ _MOST_VIEWS = 64
 
 @dataclass(frozen=True)
 class Target:
-    """A trilake table: format, path, its entry in the catalogue, if any, and a version.
+    """A trilake table: format, path, its entry in the catalog, if any, and a version.
 
     ``at`` is the version after the path: ``v3``, or a time as ``yyyyMMddHHmmssSSS``.
     """
@@ -61,15 +61,15 @@ class Target:
 
     @property
     def catalog_name(self) -> str | None:
-        """The full name in the catalogue, ``None`` for a path."""
+        """The full name in the catalog, ``None`` for a path."""
         return None if self.entry is None else f"spark_catalog.{self.entry.database}.{self.entry.table}"
 
 
 @dataclass(frozen=True)
 class View:
-    """A view over trilake tables: permanent with an entry in the catalogue, or temporary.
+    """A view over trilake tables: permanent with an entry in the catalog, or temporary.
 
-    The view of a frame may have no query.
+    The view of a DataFrame may have no query.
     """
 
     parts: tuple[str, ...]
@@ -156,10 +156,10 @@ def keep_view(
     Parameters
     ----------
     parts: the view's name; a global one includes its database.
-    query: the view's query; ``None`` for a view of a frame.
+    query: the view's query; ``None`` for a view of a DataFrame.
     frame: the rows.
     columns: the names in the view's column list.
-    of_frame: whether this is the view of a frame.
+    of_frame: whether this is the view of a DataFrame.
     """
     views, mark = _views_of(session, parts), _mark(session, parts)
     if views is not None and mark is not None:
@@ -192,7 +192,7 @@ def path_target(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
 
 
 def _folder(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
-    """The table of ``delta.`t```, a relative path, where the catalogue has no database ``delta``."""
+    """The table of ``delta.`t```, a relative path, where the catalog has no database ``delta``."""
     path = bare_path(parts)
     if path is None or session.spark.catalog.databaseExists(parts[0]):
         return None
@@ -276,7 +276,7 @@ def changeable_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Targe
 def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str, str] | None]:
     if view.query is None:
         raise InvalidArgumentError(
-            f"{'.'.join(view.parts)} is the view of a frame that is not a projection of one trilake table",
+            f"{'.'.join(view.parts)} is the view of a DataFrame that is not a projection of one trilake table",
             help="change the table itself",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
@@ -315,5 +315,5 @@ def _column_list(view: View) -> Sequence[str] | None:
 
 def _not_whole_table(parts: tuple[str, ...]) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"{'.'.join(parts)} is a view that does not show a whole table", help="change the table itself"
+        f"{'.'.join(parts)} is not a view of all rows of a single table", help="change the table itself"
     )

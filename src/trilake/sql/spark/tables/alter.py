@@ -46,7 +46,7 @@ def run_alter(session: SqlSession, sql: str) -> DataFrame | None:
         return _rename(session, target, cursor)
     if target.format != "delta":
         raise InvalidArgumentError(
-            f"ALTER TABLE needs a Delta table, {target.shown} is a {target.format} table", file=target.path
+            f"ALTER TABLE needs a Delta table, but {target.shown} is a {target.format} table", file=target.path
         )
     if not target.log.exists():
         head_of(session, target)  # raises
@@ -91,7 +91,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
     if target.entry is None:
         raise InvalidArgumentError(
             "a table named by path has no location to change",
-            help="name a table in the catalogue",
+            help="name a table in the catalog",
             file=target.path,
             condition="DELTA_CANNOT_SET_LOCATION_ON_PATH_IDENTIFIER",
         )
@@ -110,7 +110,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
         (f.name, str(f.type)) for f in new.schema.fields
     ]:
         raise InvalidArgumentError(
-            f"the table at {place} has other columns",
+            f"the table at {place} has different columns",
             help="drop the table's entry, and create it again",
             condition="DELTA_SET_LOCATION_SCHEMA_MISMATCH",
         )
@@ -131,7 +131,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
             catalogue.add_delta(session, target.parts, target.path, managed=False)
         except Exception as e:  # noqa: BLE001 - the first error is the one to raise
             _log.warning(
-                "%s is no longer in the catalogue; its files are at %s: %s", target.shown, masked(target.path), e
+                "%s is no longer in the catalog; its files are at %s: %s", target.shown, masked(target.path), e
             )
         raise
     return nothing(session)

@@ -38,7 +38,7 @@ class Namer(Protocol):
 class Place:
     """The location of a table to create; ``parts`` are its name, ``None`` for a path.
 
-    ``exists``: whether the name, or the table at the path, exists.  ``managed``: whether the catalogue chose the
+    ``exists``: whether the name, or the table at the path, exists.  ``managed``: whether the catalog chose the
     location.
     """
 
@@ -87,7 +87,7 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
     requested = call.location
     if requested is not None and open_store(_absolute(session, requested)).uri != open_store(entry.location).uri:
         raise InvalidArgumentError(
-            f"the location of {table} is {entry.location}, which a replacement cannot change to {requested}",
+            f"replacing {table} cannot change its location from {entry.location} to {requested}",
             help="leave LOCATION out, or drop the table first",
             condition="DELTA_TABLE_LOCATION_MISMATCH",
         )
@@ -127,7 +127,7 @@ def named(session: SqlSession, place: Place, about: About, *, call: Create) -> I
     """Yield a function that adds or refreshes the table's entry, once the table exists.
 
     If the entry cannot be added, the new table stays, as other writers may use it by now; repeating the statement adds
-    the entry.  If a concurrent statement adds the same entry first, that is fine, unless ``call`` refuses an existing
+    the entry.  If a concurrent statement adds the same entry first, that is fine, unless ``call`` rejects an existing
     table; IF NOT EXISTS also accepts an entry for another table.  A Connect session must add a managed table's entry
     before its files, with the columns and properties of ``about``.
     """
@@ -211,7 +211,7 @@ def is_name_of(session: SqlSession, place: Place) -> bool:
     try:
         entry = find_entry(session, place.parts)
     except Exception as e:  # noqa: BLE001 - the first error is the one to raise
-        _log.warning("cannot look up %s in the catalogue: %s", quote_parts(place.parts), e)
+        _log.warning("cannot look up %s in the catalog: %s", quote_parts(place.parts), e)
         return False
     if entry is None or entry.location is None or format_of_provider(entry.provider) != place.format:
         return False

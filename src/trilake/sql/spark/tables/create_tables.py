@@ -161,7 +161,7 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
     """Create a table with the rows of a query, in one commit."""
     if call.columns or call.partition_columns:
         raise InvalidArgumentError(
-            "CREATE TABLE AS SELECT takes no list of columns", help="leave it out: the columns are the query's"
+            "CREATE TABLE AS SELECT does not accept a list of columns", help="leave it out: the columns are the query's"
         )
     assert call.query is not None
     place = place_of_new(session, call, format)
@@ -248,7 +248,7 @@ def _create_other(
     """
     if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
         raise InvalidArgumentError(
-            f"a {place.format} table has no constraints, defaults, generated columns or clustering",
+            f"{place.format} tables do not support constraints, defaults, generated columns or clustering",
             help="leave them out",
         )
     new = place.parts is not None and not place.exists
@@ -342,7 +342,7 @@ def clone_source(session: SqlSession, call: Create) -> CloneSource:
         return _of_parquet(session, call)
     if source.format != "delta":
         raise InvalidArgumentError(
-            f"only Delta tables and Parquet files can be cloned, and {source.shown} is a {source.format} table",
+            f"only Delta tables and Parquet files can be cloned, but {source.shown} is a {source.format} table",
             condition="DELTA_CLONE_UNSUPPORTED_SOURCE",
         )
     version, ms = None, None
@@ -383,7 +383,7 @@ def _files(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, list[str |
         raise not_found(parts)
     if entry.is_view or entry.provider != "parquet" or entry.location is None:
         raise InvalidArgumentError(
-            f"only Delta tables and Parquet files can be cloned, and {'.'.join(parts)} is neither",
+            f"only Delta tables and Parquet files can be cloned, but {'.'.join(parts)} is neither",
             condition="DELTA_CLONE_UNSUPPORTED_SOURCE",
         )
     return entry.location, partition_fields_of(session.spark, f"`{entry.database}`.`{entry.table}`")

@@ -70,7 +70,7 @@ def run_maintenance(session: SqlSession, statement: Statement) -> DataFrame:
         return _optimize_other(session, target)
     if target.format != DEFAULT:
         raise InvalidArgumentError(
-            f"{type(statement).__name__.upper()} is for Delta tables only",
+            f"{type(statement).__name__.upper()} is only supported for Delta tables",
             file=target.path,
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
@@ -222,7 +222,7 @@ def _detail_row(
 
 
 def _detail_of_other(session: SqlSession, parts: tuple[str, ...], target: Target | None) -> DataFrame:
-    """DESCRIBE DETAIL of a table in the catalogue that is not a Delta table.  Raises ``TableNotFoundError``."""
+    """DESCRIBE DETAIL of a table in the catalog that is not a Delta table.  Raises ``TableNotFoundError``."""
     if target is not None:
         return _detail_row(session, target.format, target.catalog_name, target.path, [])
     entry = find_entry(session, parts)

@@ -77,7 +77,7 @@ def create_view(session: SqlSession, sql: str) -> DataFrame | None:
     frame = query(session, call.query)
     if call.columns is not None and len(call.columns) != len(frame.columns):
         raise InvalidArgumentError(
-            f"the view lists {plural(len(call.columns), 'column')}, its query has {len(frame.columns)}",
+            f"the view lists {plural(len(call.columns), 'column')}, but its query has {len(frame.columns)}",
             help="list a name for each column of the query",
         )
     if call.temporary:
@@ -137,7 +137,7 @@ def _identity(session: SqlSession, parts: tuple[str, ...], *, temporary: bool) -
 
 
 def stub(frame: DataFrame) -> str:
-    """A query without tables that has a frame's columns."""
+    """A query without tables that has a DataFrame's columns."""
     columns = [f"CAST(NULL AS {f.dataType.simpleString()}) AS {quote_name(f.name)}" for f in frame.schema.fields]
     return f"SELECT {', '.join(columns)}"
 
