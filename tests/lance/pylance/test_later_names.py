@@ -294,7 +294,7 @@ def test_deprecated_names(tmp_path: Path) -> None:
     rows = pa.table({"a": [1]})
     made = lance.write_dataset(rows, tmp_path / "t")
     fragment = made.get_fragments()[0].metadata
-    uses = {
+    uses: dict[str, list[Any]] = {
         "data_storage_version": [
             lambda: lance.write_dataset(rows, tmp_path / "w", use_legacy_format=False),
             lambda: lance.write_fragments(rows, tmp_path / "f", use_legacy_format=False),
