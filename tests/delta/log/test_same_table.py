@@ -73,7 +73,7 @@ def test_a_change_does_not_go_into_a_table_that_was_made_anew(
     place = str(tmp_path / "t")
     _write(place, ONE, 2)
     _replace_before_commit(monkeypatch, place, rows, versions)
-    with pytest.raises(MetadataChangedError, match="was replaced by another one"):
+    with pytest.raises(MetadataChangedError, match="was replaced by another table"):
         CHANGES[change](place)
     table = trilake.open(place)
     assert table.version == versions - 1

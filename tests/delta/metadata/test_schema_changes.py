@@ -88,7 +88,11 @@ def test_added_columns_read_as_null_and_take_values(properties: Mapping[str, str
         ({"s.a": "array<map<int, struct<b: int not null>>>"}, {}, "has a field b that must not be null"),
         ({"a": "void"}, {}, "has no type"),
         ([StructField("a", PrimitiveType("long"), True, {"CURRENT_DEFAULT": "1"})], {}, "has a default"),
-        ([StructField("a", PrimitiveType("long"), True, {"delta.generationExpression": "id"})], {}, "is computed"),
+        (
+            [StructField("a", PrimitiveType("long"), True, {"delta.generationExpression": "id"})],
+            {},
+            "is a generated or identity column",
+        ),
         ({}, {}, "no columns"),
         ("a int", {}, "list of fields"),
         (["a"], {}, "not a field"),

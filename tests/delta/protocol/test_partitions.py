@@ -252,6 +252,6 @@ def test_a_text_that_is_no_utf8_is_no_partition_value(tmp_path: Path) -> None:
     raw = pa.array([b"\xff"], pa.binary())
     rows_ = pa.table({"k": [1], "p": pa.Array.from_buffers(pa.string(), 1, raw.buffers())})
     for format in ("delta", "trevni"):
-        with pytest.raises(SchemaMismatchError, match="not UTF-8") as caught:
+        with pytest.raises(SchemaMismatchError, match=r"not (valid )?UTF-8") as caught:
             trilake.write(rows_, str(tmp_path / format), partition_by="p", format=format)
         assert caught.value.context["column"] == "p"

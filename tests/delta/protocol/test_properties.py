@@ -72,7 +72,7 @@ def test_properties_are_read_with_their_types_and_defaults() -> None:
 def test_what_others_set_and_makes_no_sense_is_named(
     key: str, read: Callable[[TableProperties, str], object], text: str
 ) -> None:
-    with pytest.raises(InvalidArgumentError, match=rf"the table property {key}: .*'{text}'") as e:
+    with pytest.raises(InvalidArgumentError, match=rf"the table property {key} is invalid: .*'{text}'") as e:
         read(TableProperties({key: text}), key)
     assert e.value.context["property"] == key
     assert TableProperties({"delta.dataSkippingNumIndexedCols": text}).indexed_columns() == 32
@@ -113,7 +113,7 @@ def test_features_and_versions_are_no_properties() -> None:
         ("delta.logRetentionDuration", "interval 2 months", "interval 30 days"),
         ("delta.targetFileSize", "large", "128mb"),
         ("delta.targetFileSize", "0mb", "128mb"),
-        ("delta.universalFormat.enabledFormats", "hudi", "iceberg, or empty"),
+        ("delta.universalFormat.enabledFormats", "hudi", "iceberg or empty"),
         ("delta.feature.clustering", "on", "supported"),
         ("delta.minReaderVersion", "new", "1 or more"),
         ("delta.appendOnly", None, "unset"),

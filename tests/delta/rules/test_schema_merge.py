@@ -74,8 +74,8 @@ def test_what_is_new_may_be_null_and_the_rest_stays_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("table", "rows", "problem"),
     [
-        (s(a=TEXT), s(a=I64), "column a is long, the table has string"),
-        (s(a=struct(x=I64)), s(a=I64), "column a is long, the table has struct<x:long>"),
+        (s(a=TEXT), s(a=I64), "column a is long, but the table has string"),
+        (s(a=struct(x=I64)), s(a=I64), "column a is long, but the table has struct<x:long>"),
         (s(a=pa.list_(struct(x=I64))), s(a=pa.list_(struct(x=TEXT))), "column a.element.x is string"),
         (s(a=I64), TWO_NAMES, "two columns b and B"),
     ],

@@ -130,4 +130,4 @@ def test_schemas_that_fit() -> None:
     wrong = from_arrow(pa.schema([("a", pa.string()), ("c", pa.list_(pa.struct([("z", pa.string())])))]))
     with pytest.raises(SchemaMismatchError, match=r"c\.element\.z is not in the table") as raised:
         check_assignable(wrong, target, uri="memory", filled={"g"})
-    assert "column a is string, the table has long" in raised.value.message
+    assert "column a is string, but the table has long" in raised.value.message

@@ -149,7 +149,7 @@ def test_a_wrong_schema_is_refused(session: SparkSession, tmp_path: Path) -> Non
     wrong = session.range(3).selectExpr("cast(id AS string) AS id", "1 AS other")
     with pytest.raises(PySparkException, match=r"SCHEMA_MISMATCH.*other.*is not in the table"):
         wrong.write.format("delta").mode("append").save(path)
-    with pytest.raises(trilake.TrilakeError, match="column id is string, the table has long"):
+    with pytest.raises(trilake.TrilakeError, match="column id is string, but the table has long"):
         trilake.write(wrong.select("id"), path, mode="append")
 
 

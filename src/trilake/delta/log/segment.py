@@ -281,7 +281,7 @@ def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int
                 condition="DELTA_VERSION_NOT_FOUND",
             )
         raise LogGapError(
-            f"the log begins with version {min(listing.commits)}, and no checkpoint has the state before it",
+            f"the log begins with version {min(listing.commits)}, but no checkpoint has the state before it",
             help="restore the commit files from version 0 on, or a complete checkpoint",
             file=f"{uri}/{commit_key(0)}",
             version=0,

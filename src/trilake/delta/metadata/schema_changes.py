@@ -192,21 +192,27 @@ def _clean(f: StructField) -> StructField:
 def _check_addable(f: StructField, path: Path) -> None:
     wrong = condition = None
     if not f.nullable:
-        wrong, help = "must not be null", "add it as nullable, fill it, then set it NOT NULL"
+        wrong, help = (
+            "must not be null, but existing rows have no value for it",
+            "add it as nullable, fill it, then set it NOT NULL",
+        )
         condition = "DELTA_OPERATION_NOT_ALLOWED"
     elif (required := next((n for n in nested_fields(f.type) if not n.nullable), None)) is not None:
-        wrong, help = f"has a field {required.name} that must not be null", "leave out NOT NULL in the type"
+        wrong, help = (
+            f"has a field {required.name} that must not be null, but existing rows have no value for it",
+            "leave out NOT NULL in the type",
+        )
         condition = "DELTA_OPERATION_NOT_ALLOWED"
     elif CURRENT_DEFAULT in f.metadata:
-        wrong, help = "has a default", "add the column first, then set its default, which applies to new rows"
+        wrong, help = "has a default", "add the column without it, then set the default, which applies to new rows"
         condition = "WRONG_COLUMN_DEFAULTS_FOR_DELTA_ALTER_TABLE_ADD_COLUMN_NOT_SUPPORTED"
     elif GENERATED in f.metadata or IDENTITY in f.metadata:
-        wrong, help = "is computed", "such columns can only be added when a table is created"
+        wrong, help = "is a generated or identity column", "declare such columns when you create the table"
     elif str(f.type) == "void":
         wrong, help = "has no type", "declare a type"
     if wrong is not None:
         raise InvalidArgumentError(
-            f"column {format_path(path)} {wrong}, but existing rows have no value for it",
+            f"column {format_path(path)} cannot be added: it {wrong}",
             help=help,
             column=format_path(path),
             condition=condition,

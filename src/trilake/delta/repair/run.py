@@ -271,7 +271,7 @@ def _drop(
     def apply() -> int:
         now = log.snapshot()
         if now.properties.is_on(APPEND_ONLY):
-            raise removal_refused(store.uri, help="unset the property first")
+            raise removal_refused(store.uri, help="set delta.appendOnly to false first")
         garbage = _chosen(now, look())
         clock = engine.runtime.clock_ms()
         plan = CommitPlan(

@@ -99,7 +99,7 @@ def test_types_that_are_given_hold() -> None:
         (["a=1/x/f"], None, "mixes"),
         (["a=/f"], None, "without a name or value"),
         (["=1/f"], None, "without a name or value"),
-        (["a=1/a=2/f"], None, "twice"),
+        (["a=1/a=2/f"], None, "not unique"),
         (["a=1/f"], [], "found 1 partition"),
         (["a=1/f"], ["b"], "column b, but found .* a .*DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME"),
         (["f"], ["a"], "found 0 partition"),

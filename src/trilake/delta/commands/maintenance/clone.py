@@ -191,7 +191,7 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
     if base.adds.num_rows and base.properties.is_on("delta.appendOnly"):
         raise InvalidArgumentError(
             "the target is append-only (delta.appendOnly=true), so it cannot be replaced",
-            help="unset the property first",
+            help="set delta.appendOnly to false first",
             file=base.uri,
             condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
         )

@@ -132,7 +132,7 @@ def restore(
         old = cached if cached is not None and cached.version == target else log.snapshot(target)
     adds, removes = without(old.adds, base.adds), without(base.adds, old.adds)
     if removes.num_rows and base.properties.is_on(APPEND_ONLY):
-        raise removal_refused(base.uri, help="unset the property first")
+        raise removal_refused(base.uri, help="set delta.appendOnly to false first")
     if not ignore_missing:
         _check_present(log, adds, target, run)
     result = RestoreResult(

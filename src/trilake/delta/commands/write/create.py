@@ -395,7 +395,7 @@ def _in_place_of(
     """Metadata and protocol of a table that replaces another: ids continue, features stay."""
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if base.properties.is_on(APPEND_ONLY) and base.adds.num_rows:
-        raise removal_refused(base.uri, so="it cannot be replaced", help="unset the property first")
+        raise removal_refused(base.uri, so="it cannot be replaced", help="set delta.appendOnly to false first")
     metadata = replace(metadata, id=base.metadata.id)
     if metadata.column_mapping_mode != "none":
         top = {MAX_COLUMN_ID: str(max_column_id(base.metadata))}
