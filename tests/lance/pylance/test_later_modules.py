@@ -431,9 +431,13 @@ def test_rows_of_models_are_written(tmp_path: Path) -> None:
         {"n": 4, "name": "x", "parts": []},
     ]
     assert [made.schema.field(n).nullable for n in made.schema.names] == [False, True, False]
-    for rows, message in (([Row(n=1), {"n": 2}], r"data\[1\]"), ([Part(n=1), Row(n=2)], "exactly"), (iter([]), "list")):
+    for rows, message in (
+        ([Row(n=1), {"n": 2}], r"data\[1\]"),
+        ([Part(n=1), Row(n=2)], "must be a Part"),
+        (iter([]), "list"),
+    ):
         with pytest.raises(TypeError, match=message):
-            lance.LanceDataset.from_pydantic_model(Part if message == "exactly" else Row, rows, tmp_path / "u")
+            lance.LanceDataset.from_pydantic_model(Part if message == "must be a Part" else Row, rows, tmp_path / "u")
     with pytest.raises(TypeError, match="BaseModel"):
         lance.LanceDataset.from_pydantic_model(dict, [{}], tmp_path / "u")
 
