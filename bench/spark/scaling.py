@@ -1,0 +1,128 @@
+"""Weak scaling: processor time per row with 1, 2 and 4 executors of one core, and the same number of rows for each.
+
+``python -m bench.spark.scaling`` prints a table.  Wall time says little on a machine with fewer cores than executors:
+the processor time of driver, executors and their Python workers is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from bench.tables.delta import scratch
+
+_EXECUTORS = (1, 2, 4)
+_ROWS = 2_000_000
+#: Measured runs of each job, after one that is not counted.
+_RUNS = 3
+
+
+def _used() -> tuple[float, float]:
+    """Processor seconds of this process, and of all processes below it."""
+    own = psutil.Process()
+    mine = own.cpu_times()
+    total = mine.children_user + mine.children_system
+    for process in own.children(recursive=True):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return mine.user + mine.system, total
+
+
+def _rows(spark: SparkSession, rows: int, parts: int) -> DataFrame:
+    return spark.range(0, rows, 1, parts).select(
+        "id",
+        (F.xxhash64("id") % 1000).alias("k"),
+        (F.rand(1) * 100).alias("x"),
+        F.concat(F.lit("name of row "), F.col("id")).alias("s"),
+    )
+
+
+def _jobs(spark: SparkSession, place: str, rows: int, parts: int) -> dict[str, Callable[[], object]]:
+    """The jobs, each on a copy of the table that is written before."""
+    changed = _rows(spark, rows, parts).where("id % 10 = 3").withColumn("x", F.lit(0.5))
+
+    def merge() -> None:
+        table = trilake.DeltaTable.forPath(spark, place).alias("t")
+        table.merge(changed.alias("s"), "t.id = s.id").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+    return {
+        "write": lambda: _rows(spark, rows, parts).write.format("delta").mode("overwrite").save(place),
+        "group-by": lambda: spark.read.format("delta").load(place).groupBy("k").agg(F.sum("x")).collect(),
+        "DELETE of 1 %": lambda: trilake.DeltaTable.forPath(spark, place).delete("id % 100 = 7"),
+        "UPDATE of 1 %": lambda: trilake.DeltaTable.forPath(spark, place).update("id % 100 = 8", {"x": "x + 1"}),
+        "MERGE of 10 %": merge,
+    }
+
+
+def _measure(executors: int, rows: int) -> dict[str, tuple[float, float]]:
+    """Microseconds per row of each job: of all processes, and of the driver's Python."""
+    place = scratch(f"scaling-{executors}")
+    shutil.rmtree(place, ignore_errors=True)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(f"local-cluster[{executors},1,1536]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.sql.shuffle.partitions", 2 * executors).getOrCreate()
+    trilake.register(spark)
+    total = rows * executors
+    jobs = _jobs(spark, str(place), total, 2 * executors)
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in jobs}
+    for run in range(_RUNS + 1):
+        for name, job in jobs.items():
+            before = _used()
+            job()
+            after = _used()
+            if run:
+                driver, others = (1e6 * (b - a) / total for a, b in zip(before, after, strict=True))
+                times[name].append((driver + others, driver))
+    spark.stop()
+    shutil.rmtree(place, ignore_errors=True)
+    return {
+        name: (statistics.median(t[0] for t in found), statistics.median(t[1] for t in found))
+        for name, found in times.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--executors", type=int, help="measure this number only, and print JSON")
+    parser.add_argument("--rows", type=int, default=_ROWS, help="rows for each executor")
+    arguments = parser.parse_args()
+    if arguments.executors:
+        print(json.dumps(_measure(arguments.executors, arguments.rows)))
+        return
+    found: list[dict[str, tuple[float, float]]] = []
+    for executors in _EXECUTORS:
+        command = [
+            sys.executable,
+            "-m",
+            "bench.spark.scaling",
+            "--executors",
+            str(executors),
+            "--rows",
+            str(arguments.rows),
+        ]
+        done = subprocess.run(command, cwd=Path(__file__).parents[2], check=True, stdout=subprocess.PIPE, text=True)
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    print(f"µs of processor time per row, {arguments.rows:,} rows for each executor; in brackets the driver's Python")
+    print("| job | " + " | ".join(f"{n} executors" for n in _EXECUTORS) + " |")
+    print("|---" * (len(_EXECUTORS) + 1) + "|")
+    for job in found[0]:
+        print(f"| {job} | " + " | ".join(f"{f[job][0]:.2f} ({f[job][1]:.3f})" for f in found) + " |")
+
+
+if __name__ == "__main__":
+    main()
