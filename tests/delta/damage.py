@@ -31,7 +31,7 @@ from trilake.delta.log.checksum import of_snapshot, validate, write_checksum
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checksum_key, commit_key, compacted_key
-from trilake.delta.protocol import commits
+from trilake.delta.protocol import actions
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.deletion_vectors import serialize, store_vectors, z85_encode
 from trilake.delta.protocol.schema import from_arrow
@@ -261,7 +261,7 @@ def share(name: str, count: int) -> int:
 def run(name: str, seed: int, count: int) -> tuple[Counter[str], list[str]]:
     """The outcomes of ``count`` damages, and what was wrong."""
     with ExitStack() as patches:
-        for module, limit in ((commits, "_FEW_LINES"), (statistics, "_FEW")) if KINDS[name].as_large else ():
+        for module, limit in ((actions, "_FEW_LINES"), (statistics, "_FEW")) if KINDS[name].as_large else ():
             patches.enter_context(mock.patch.object(module, limit, 0))
         return _run(name, KINDS[name], seed, count)
 

@@ -74,7 +74,7 @@ def test_a_log_evaluates_sql_by_the_engine_it_is_given(tmp_path: Path, monkeypat
         return query(sql, **tables)
 
     trilake.write({"n": [1]}, tmp_path / "t")
-    monkeypatch.setattr("trilake.delta.protocol.commits._FEW_LINES", 0)
+    monkeypatch.setattr("trilake.delta.protocol.actions._FEW_LINES", 0)
     monkeypatch.setattr("trilake.delta.scan.statistics._FEW", 0)
     log = DeltaLog(open_store(tmp_path / "t"), replace(standard_engine(), query=spied))
     snapshot = log.snapshot()

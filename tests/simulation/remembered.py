@@ -16,7 +16,7 @@ from unittest import mock
 import pyarrow as pa
 
 from trilake.delta.log import checkpoint, log, snapshot
-from trilake.delta.protocol import commits
+from trilake.delta.protocol import actions
 from trilake.delta.protocol.actions import ActionBatch
 from trilake.lance.versions import manifest, transaction
 from trilake.lance.versions.manifest import Manifest
@@ -35,8 +35,8 @@ def remembered() -> Iterator[None]:
     """Parsing and replaying of logs and manifests that remembers what it made of the same bytes in the same run."""
     patches: list[Any] = [
         mock.patch.object(checkpoint, "_file_pieces", _pieces_once(checkpoint._file_pieces)),
-        mock.patch.object(log, "parse_commits", _parsed_once("commits", commits.parse_commits)),
-        mock.patch.object(log, "parse_rare", _parsed_once("rare", commits.parse_rare)),
+        mock.patch.object(log, "parse_commits", _parsed_once("commits", actions.parse_commits)),
+        mock.patch.object(log, "parse_rare", _parsed_once("rare", actions.parse_rare)),
         mock.patch.object(snapshot, "_apply_files", _applied_once(snapshot._apply_files)),
         mock.patch.object(transaction, "parse_manifest", _manifest_once(manifest.parse_manifest)),
     ]

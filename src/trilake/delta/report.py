@@ -19,8 +19,7 @@ from trilake.delta.commands.optimize.optimize import DELETED_SHARE, OptimizeRequ
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, decoded_paths
-from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.commits import parse_rare
+from trilake.delta.protocol.actions import Metadata, parse_rare
 from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.protocol.property_values import duration_ms

@@ -22,7 +22,7 @@ from trilake.delta.commit.conflicts import ReadSet, Winner, check
 from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
-from trilake.delta.protocol.commits import parse_commits
+from trilake.delta.protocol.actions import parse_commits
 from trilake.delta.protocol.partitions import PartitionKeys
 from trilake.delta.protocol.schema import PrimitiveType, StructField, from_arrow
 from trilake.delta.standard import standard_engine

@@ -23,7 +23,7 @@ from trilake.delta.log.checksum import (
 )
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import checksum_key, commit_key
-from trilake.delta.protocol.commits import parse_commits
+from trilake.delta.protocol.actions import parse_commits
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError
 from trilake.expr.terms.engine import query

@@ -17,7 +17,7 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import NewerFiles, Snapshot, decoded_paths, file_keys
-from trilake.delta.protocol import commits
+from trilake.delta.protocol import actions
 from trilake.delta.protocol.actions import FILE_ACTIONS, no_rows
 from trilake.errors import CorruptLogError, TrilakeError
 from trilake.storage.memory import MemoryStore
@@ -138,13 +138,13 @@ def test_every_way_to_a_state_leads_to_the_same(history: list[list[dict[str, Any
 @settings(max_examples=20)
 @given(_histories())
 def test_the_columnar_parser_makes_the_same_state(history: list[list[dict[str, Any]]]) -> None:
-    few = commits._FEW_LINES
-    commits._FEW_LINES = -1
+    few = actions._FEW_LINES
+    actions._FEW_LINES = -1
     try:
         log = log_of(*history)
         _assert_state(log, log.snapshot(), _oracle(history))
     finally:
-        commits._FEW_LINES = few
+        actions._FEW_LINES = few
 
 
 def test_a_file_with_a_new_vector_is_another_logical_file() -> None:

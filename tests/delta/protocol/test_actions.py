@@ -13,9 +13,17 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 from tests.delta.tables import LONG_A, add, lines, log_of, metadata, protocol
 from trilake.delta.log.descriptions import history
-from trilake.delta.protocol import commits as parser
-from trilake.delta.protocol.actions import ADD, DELETION_VECTOR, ActionBatch, Metadata, Protocol, array_of
-from trilake.delta.protocol.commits import parse_commits, parse_rare
+from trilake.delta.protocol import actions as parser
+from trilake.delta.protocol.actions import (
+    ADD,
+    DELETION_VECTOR,
+    ActionBatch,
+    Metadata,
+    Protocol,
+    array_of,
+    parse_commits,
+    parse_rare,
+)
 from trilake.errors import CorruptLogError, MissingMetadataError, TrilakeError, UnsupportedProtocolError
 from trilake.expr.terms.engine import query
 

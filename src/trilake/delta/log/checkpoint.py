@@ -18,8 +18,15 @@ from trilake.delta.log.checkpoint_selection import Selected, Selection, batches,
 from trilake.delta.log.checkpoint_stats import stats_json
 from trilake.delta.log.segment import SIDECARS, LogSegment
 from trilake.delta.log.snapshot import State, apply, empty_state, refuse_keys_twice
-from trilake.delta.protocol.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, no_rows
-from trilake.delta.protocol.commits import parse_commits, parse_rare
+from trilake.delta.protocol.actions import (
+    EMPTY_BATCH,
+    FILE_ACTIONS,
+    RARE_ACTIONS,
+    ActionBatch,
+    no_rows,
+    parse_commits,
+    parse_rare,
+)
 from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
 from trilake.expr.terms.engine import Query
 from trilake.parquet.files import DAMAGE, Footer, checked_footer, fetched_together, open_parquet

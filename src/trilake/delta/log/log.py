@@ -58,8 +58,7 @@ from trilake.delta.log.snapshot import (
     refuse_paths_twice,
     unreconciled,
 )
-from trilake.delta.protocol.actions import ActionBatch, Metadata
-from trilake.delta.protocol.commits import parse_commits, parse_rare
+from trilake.delta.protocol.actions import ActionBatch, Metadata, parse_commits, parse_rare
 from trilake.errors import (
     CorruptLogError,
     LogGapError,

@@ -2,13 +2,13 @@
 
 Protocol: *Actions*.  File actions (``add``, ``remove``, ``cdc``) come by the million and are always Arrow structs; the
 rare ones (``metaData``, ``protocol``, ``txn``, ``domainMetadata``, ``commitInfo`` ...) are small frozen dataclasses or
-plain JSON.
+plain JSON.  Of a commit, a few lines are parsed one by one, many in one columnar pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from struct import pack
@@ -16,11 +16,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trilake.delta.protocol.schema import StructType, parse_schema
 from trilake.delta.protocol.schema_edit import strip
 from trilake.errors import CorruptLogError
+from trilake.expr.terms.engine import Query, QueryError
 
 _STRING_MAP = pa.map_(pa.string(), pa.string())
 #: Prefix of the field metadata keys of column mapping.
@@ -331,3 +334,314 @@ def as_numpy(numbers: pa.Array) -> npt.NDArray[np.signedinteger]:
     if not len(numbers):
         return np.empty(0, numbers.type.to_pandas_dtype())
     return np.frombuffer(numbers.buffers()[1], numbers.type.to_pandas_dtype())[numbers.offset :][: len(numbers)]
+
+
+# --- Commit files: from lines of JSON to tables of file actions and a list of the others ------------------------------
+
+
+#: For fewer lines, plain parsing beats the start-up cost of a columnar query (measured: 5 ms against 2.5 us per line).
+_FEW_LINES = 1500
+
+
+def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]], query: Query) -> ActionBatch:
+    """Parse commit files, oldest first, given as ``(version, file name, content)``.
+
+    Ignores unknown actions and fields, as the protocol requires.  Raises ``CorruptLogError`` for an empty file, and for
+    a line that is not a JSON object.
+    """
+    contents = _texts(commits)
+    total = sum(t.count(b"\n") + 1 for t in contents)
+    names = [(v, n) for v, n, _ in commits]
+    return _parse_few(names, contents) if total <= _FEW_LINES else _parse_many(names, contents, query)
+
+
+def parse_rare(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
+    """Like :func:`parse_commits`, but without file actions, which cost more than everything else."""
+    rare: list[tuple[int, str, Any]] = []
+    for (version, name, _), content in zip(commits, _texts(commits), strict=True):
+        for action in _objects(content, version, name):
+            rare += [
+                (version, kind, _object(action[kind], kind, version, name))
+                for kind in action
+                if kind in RARE_ACTIONS and action[kind] is not None
+            ]
+    return replace(EMPTY_BATCH, rare=tuple(rare))
+
+
+def _texts(commits: Sequence[tuple[int, str, pa.Buffer]]) -> list[bytes]:
+    contents: list[bytes] = []
+    for version, name, data in commits:
+        raw = bytes(data)
+        if not raw.strip():
+            raise CorruptLogError(
+                "the commit file is empty",
+                help=f"the writer died before its data was on disk; {_damaged_help(version)}",
+                file=name,
+                version=version,
+            )
+        contents.append(raw)
+    return contents
+
+
+def _corrupt(version: int, name: str, why: str) -> CorruptLogError:
+    return CorruptLogError(
+        f"the commit file is not newline-delimited JSON: {why}",
+        help=_damaged_help(version),
+        file=name,
+        version=version,
+    )
+
+
+def _damaged_help(version: int) -> str:
+    if version == 0:
+        return "restore the file from a backup"
+    return (
+        f"restore the file from a backup, or read version {version - 1}; if this is the newest version,"
+        " trilake.repair shows what can be read of it, and drops it with accept_loss"
+    )
+
+
+def _parse_few(names: list[tuple[int, str]], contents: list[bytes]) -> ActionBatch:
+    columns: dict[str, list[Any]] = {k: [] for k in FILE_ACTIONS}
+    positions: dict[str, list[tuple[int, int]]] = {k: [] for k in FILE_ACTIONS}
+    files: dict[str, list[str]] = {k: [] for k in FILE_ACTIONS}
+    rare: list[tuple[int, str, Any]] = []
+    order = 0
+    for (version, name), content in zip(names, contents, strict=True):
+        for action in _objects(content, version, name):
+            order += 1
+            for kind, value in action.items():
+                if value is None:
+                    continue
+                if kind in columns:
+                    columns[kind].append(value)
+                    positions[kind].append((version, order))
+                    files[kind].append(name)
+                elif kind in RARE_ACTIONS:
+                    rare.append((version, kind, _object(value, kind, version, name)))
+    tables = {"add": EMPTY_BATCH.add, "remove": EMPTY_BATCH.remove, "cdc": EMPTY_BATCH.cdc}
+    for kind, values in columns.items():
+        if not values:
+            continue
+        try:
+            arrays = _arrays(kind, values)
+        except _WRONG_TYPE as error:
+            raise _first_wrong(kind, values, [v for v, _ in positions[kind]], files[kind], error) from error
+        numbers = np.array(positions[kind], np.int64).reshape(-1, 2)
+        arrays += map(int64_array, numbers.T)
+        tables[kind] = pa.Table.from_arrays(arrays, schema=action_schema(kind))
+    return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple(rare))
+
+
+def _objects(content: bytes, version: int, name: str) -> Iterator[dict[str, Any]]:
+    for line in content.split(b"\n"):
+        if not line or line.isspace():
+            continue
+        try:
+            action = orjson.loads(line)
+        except orjson.JSONDecodeError as e:
+            raise _corrupt(version, name, str(e)) from e
+        if not isinstance(action, dict):
+            raise _corrupt(version, name, "a line is not a JSON object")
+        yield action
+
+
+_WRONG_TYPE = (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError)
+
+
+def _arrays(kind: str, values: Sequence[Any]) -> list[pa.Array]:
+    """The fields of file actions as columns.  Raises one of ``_WRONG_TYPE``."""
+    arrays = []
+    for f in FILE_ACTIONS[kind]:
+        column = [v.get(f.name) for v in values]
+        if pa.types.is_map(f.type):
+            column = [None if v is None else _map_entries(v) for v in column]
+        elif f.name == "stats":
+            column = [
+                orjson.dumps(v).decode() if isinstance(v, dict) else v for v in column
+            ]  # as some writers write it
+        try:
+            array = array_of(column, f.type)
+        except TypeError:
+            array = pa.array(column, f.type)  # accepts more, such as 1.0 for 1, and names the problem
+        if f.name == "path" and array.null_count:
+            raise ValueError("it has no path")
+        some = f.name == "deletionVector" and array.null_count < len(array)
+        if some and pc.any(pc.and_(array.is_valid(), array.field(0).is_null())).as_py():
+            raise ValueError("its deletionVector has no storageType")
+        arrays.append(array)
+    return arrays
+
+
+def _first_wrong(
+    kind: str, values: Sequence[Any], versions: Sequence[int], files: Sequence[str], error: Exception
+) -> CorruptLogError:
+    at = 0
+    for i, value in enumerate(values):
+        try:
+            _arrays(kind, [value])
+        except _WRONG_TYPE as e:
+            at, error = i, e
+            break
+    return CorruptLogError(
+        f"the {kind} action does not follow the protocol: {error}",
+        help="restore the file from a backup, or read an older version",
+        file=files[at],
+        version=versions[at],
+    )
+
+
+def _object(value: Any, kind: str, version: int, name: str) -> Any:
+    if not isinstance(value, dict):
+        raise CorruptLogError(
+            f"the {kind} action is not a JSON object",
+            help="restore the file from a backup, or read an older version",
+            file=name,
+            version=version,
+        )
+    return value
+
+
+def _map_entries(strings: dict[str, Any]) -> list[tuple[str, str | None]]:
+    return [(k, v if v is None or isinstance(v, str) else orjson.dumps(v).decode()) for k, v in strings.items()]
+
+
+def _structure(type_: pa.DataType) -> str:
+    """The type in the syntax of DuckDB's ``json_transform``."""
+    if pa.types.is_struct(type_):
+        inner = ",".join(f'"{f.name}":{_structure(f.type)}' for f in type_)
+        return "{" + inner + "}"
+    if pa.types.is_map(type_):
+        return '"MAP(VARCHAR,VARCHAR)"'
+    names = {pa.int64(): "BIGINT", pa.int32(): "INTEGER", pa.bool_(): "BOOLEAN"}
+    return f'"{names.get(type_, "VARCHAR")}"'
+
+
+#: The start of a line with an object: blanks may precede the brace; anything else is left to the parser.
+_OBJECT = r"^[ \t\r]*\{"
+_STRUCTURE = (
+    "{"
+    + ",".join([f'"{k}":{_structure(t)}' for k, t in FILE_ACTIONS.items()] + [f'"{r}":"JSON"' for r in RARE_ACTIONS])
+) + "}"
+
+
+def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Lines that the other parser must read, since values of a wrong type may have become null.
+
+    ``vectors`` says whether the lines mention deletion vectors at all.  A lost field that decides about rows must not
+    pass for an absent one.
+    """
+
+    def null(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        mask: np.ndarray[Any, np.dtype[np.bool_]] = pc.is_null(column).to_numpy()
+        return mask
+
+    nothing = np.ones(len(lines), dtype=bool)
+    suspect = np.zeros(len(lines), dtype=bool)
+    mentioned = pc.match_substring(lines, '"deletionVector"').to_numpy(zero_copy_only=False) if vectors else nothing
+    for kind, type_ in FILE_ACTIONS.items():
+        column = pc.struct_field(parsed, kind)
+        there = ~null(column)
+        nothing &= ~there
+        for name in {"path", "size", "partitionValues"} if kind == "add" else {"path"}:
+            suspect |= there & null(pc.struct_field(column, name))
+        if vectors and type_.get_field_index("deletionVector") >= 0:
+            suspect |= there & mentioned & null(pc.struct_field(column, [type_.get_field_index("deletionVector"), 0]))
+    for name in RARE_ACTIONS:
+        nothing &= null(pc.struct_field(parsed, name))
+    return suspect | nothing
+
+
+def _parse_many(names: list[tuple[int, str]], contents: list[bytes], query: Query) -> ActionBatch:
+    lines, owner = _split_lines(names, contents)
+    versions = pa.chunked_array([int64_array(np.asarray([v for v, _ in names], dtype=np.int64)[owner])])
+    order = pa.chunked_array([int64_array(np.arange(len(lines), dtype=np.int64))])
+    structs = _transformed(lines, query)
+    if structs is None:
+        version, name = names[int(owner[_first_broken(lines, query)])]
+        raise _corrupt(version, name, "a line is not a JSON object")
+    odd = np.flatnonzero(_suspects(structs, lines, any(b'"deletionVector"' in t for t in contents))).tolist()
+    if odd:
+        _parse_few([names[int(owner[i])] for i in odd], [lines[i].as_py().encode() for i in odd])
+    tables = {}
+    for kind, type_ in FILE_ACTIONS.items():
+        column = pc.struct_field(structs, kind)
+        mask = pc.is_valid(column)
+        rows = column.filter(mask)
+        arrays = [pc.struct_field(rows, f.name).cast(f.type) for f in type_]
+        arrays += [versions.filter(mask), order.filter(mask)]
+        tables[kind] = pa.Table.from_arrays(arrays, schema=action_schema(kind))
+    rare: list[tuple[int, int, str, Any]] = []
+    for name in RARE_ACTIONS:
+        column = pc.struct_field(structs, name).cast(pa.string())
+        mask = pc.and_(pc.is_valid(column), pc.not_equal(column, "null"))
+        checks = zip(
+            order.filter(mask).to_pylist(),
+            versions.filter(mask).to_pylist(),
+            column.filter(mask).to_pylist(),
+            strict=True,
+        )
+        rare += [(o, v, name, content) for o, v, content in checks]
+    rare = [(o, v, kind, _loaded(content, kind, v, names[int(owner[o])][1])) for o, v, kind, content in rare]
+    rare.sort(key=lambda r: r[0])
+    return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple((v, n, d) for _, v, n, d in rare))
+
+
+def _loaded(content: str, kind: str, version: int, name: str) -> Any:
+    """Parse the object of an action; DuckDB accepts infinities, JSON does not."""
+    try:
+        return _object(orjson.loads(content), kind, version, name)
+    except orjson.JSONDecodeError as e:
+        raise _corrupt(version, name, str(e)) from e
+
+
+def _transformed(lines: pa.Array, query: Query) -> pa.ChunkedArray | None:
+    """The lines as one struct each, or ``None`` if one of them is not a JSON object."""
+    if not pc.all(pc.match_substring_regex(lines, _OBJECT)).as_py():
+        return None
+    try:
+        # The parser is also the check: validating the lines first would parse them twice.
+        return query(f"select json_transform(line, '{_STRUCTURE}') as j from lines", lines=pa.table({"line": lines}))[
+            "j"
+        ]
+    except QueryError:
+        if _first_broken(lines, query) is None:
+            raise
+        return None
+
+
+def _first_broken(lines: pa.Array, query: Query) -> Any:
+    """The index of the first line that is not a JSON object; ``None`` if all are."""
+    objects = pc.match_substring_regex(lines, _OBJECT)
+    valid = query("select coalesce(json_valid(line), false) as ok from lines", lines=pa.table({"line": lines}))
+    sound = pc.and_(valid["ok"], pa.chunked_array([objects]))
+    return None if pc.all(sound).as_py() else pc.index(sound, False).as_py()
+
+
+def _split_lines(
+    names: list[tuple[int, str]], contents: list[bytes]
+) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.int64]]]:
+    blob = b"\n".join(contents)
+    data = np.frombuffer(blob, dtype=np.uint8)
+    breaks = np.flatnonzero(data == 0x0A)
+    starts = np.concatenate([[0], breaks + 1]).astype(np.int64)
+    ends = np.concatenate([breaks, [len(data)]]).astype(np.int64)
+    text_starts = np.cumsum([0] + [len(t) + 1 for t in contents[:-1]])
+    owner = np.searchsorted(text_starts, starts, side="right") - 1
+    offsets = np.concatenate([starts, [len(data) + 1]])
+    # The array is a view of the blob; every value except the last includes its line break, which JSON allows.
+    offsets[-1] = len(data)
+    array = pa.LargeStringArray.from_buffers(len(starts), pa.py_buffer(offsets), pa.py_buffer(blob))
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as e:
+        for (version, name), content in zip(names, contents, strict=True):
+            try:
+                content.decode()
+            except UnicodeDecodeError as wrong:
+                raise _corrupt(version, name, str(wrong)) from e
+        raise
+    keep = ends > starts
+    blank = pc.equal(pc.utf8_trim_whitespace(array), "").to_numpy(zero_copy_only=False)
+    keep &= ~blank
+    return array.filter(pa.array(keep)), owner[keep]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from trilake.delta.log.snapshot import apply, empty_state
-from trilake.delta.protocol.commits import parse_commits
+from trilake.delta.protocol.actions import parse_commits
 from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.states import differences
 from trilake.errors import TrilakeError

@@ -15,8 +15,7 @@ from trilake.delta.log.checkpoint import read_checkpoint, read_checkpoint_tombst
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LogListing, LogSegment, choose_segment
 from trilake.delta.log.snapshot import Snapshot, State, apply, decoded_paths, empty_state
-from trilake.delta.protocol.actions import EMPTY_BATCH, ActionBatch
-from trilake.delta.protocol.commits import parse_commits
+from trilake.delta.protocol.actions import EMPTY_BATCH, ActionBatch, parse_commits
 from trilake.errors import TableNotFoundError, TrilakeError, UnsupportedProtocolError, VersionNotFoundError
 from trilake.storage.base import ObjectMeta, Store
 from trilake.table.findings import Depth, NotCheckedError
