@@ -3,12 +3,22 @@
 Each piece of the version's files is filtered as it is read, and only matching files are kept.  If a file may be listed
 twice, or the checkpoint is damaged, the caller reads all files instead.  :func:`outline` gives the totals that a plan
 needs before it has a filter.
+
+Protocol: *Checkpoint Format* (``stats_parsed``, ``partitionValues_parsed``), *Per-file Statistics*.  No JSON is parsed.
+A row group is judged like one large file: its bounds are the least ``minValues`` and the greatest ``maxValues``, if
+every file of the group has them.  In doubt the group, or the file, is kept:
+
+* bounds of floating point columns, which exclude NaN in Parquet, are ignored for groups;
+* a null partition value may be an invalid string, which only reading the file reports;
+* timestamps as partition values are ignored: engines read them in their session time zone;
+* bounds in another type than the column's, after a type change, count only if they can be converted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -31,12 +41,249 @@ from trilake.delta.log.snapshot import (
     hashes,
     one_spelling,
 )
-from trilake.delta.scan.checkpoint_filter import CheckpointFilter
+from trilake.delta.protocol.schema import StructField, StructType
+from trilake.delta.scan.generated import derived_partition_filter
 from trilake.delta.scan.scan import skip_files, stated_rows
-from trilake.delta.scan.statistics import record_counts
+from trilake.delta.scan.statistics import (
+    bound_type,
+    column_stats,
+    is_float,
+    leaf_with_statistics,
+    max_counts_nan,
+    record_counts,
+)
 from trilake.errors import CorruptLogError
-from trilake.expr import Filter
+from trilake.expr import ColumnStats, FileStats, Filter, can_match
 from trilake.storage.base import Store
+
+_RECORDS, _TAGS = ("stats_parsed", "numRecords"), ("tags",)
+_KINDS = {"low": "minValues", "high": "maxValues", "nulls": "nullCount"}
+
+
+@dataclass(frozen=True)
+class CheckpointFilter:
+    """The files of a checkpoint that may hold a row for which ``filter`` is true.
+
+    A :class:`~trilake.delta.log.checkpoint_selection.Selection`; ``schema`` and ``partition_columns`` are the
+    table's.
+    """
+
+    filter: Filter
+    schema: StructType
+    partition_columns: tuple[str, ...]
+
+    @cached_property
+    def _filters(self) -> list[Filter]:
+        derived = derived_partition_filter(self.filter, self.schema, self.partition_columns)
+        return [self.filter] if derived is None else [self.filter, derived]
+
+    @cached_property
+    def _partitions(self) -> Mapping[str, StructField]:
+        return {f.name: f for f in map(self.schema.field, self.partition_columns)}
+
+    def leaves(self, add: pa.StructType) -> Sequence[Leaf]:
+        """The fields to read; empty if the checkpoint has none for a column of the filter."""
+        leaves: set[Leaf] = set()
+        floats = False
+        for path in {p for f in self._filters for p in f.paths}:
+            partition = self._partition(path)
+            if partition is not None:
+                leaves.add(_partition_leaf(partition))
+            elif (column := self._column(path)) is not None:
+                physical, field = column
+                kinds = _KINDS.values() if bound_type(field) is not None else ("nullCount",)
+                leaves |= {("stats_parsed", kind, *physical) for kind in kinds}
+                floats |= is_float(field)
+        there = {leaf for leaf in leaves if has_leaf(add, leaf) and not pa.types.is_nested(_at(add, leaf))}
+        if there:
+            there |= {leaf for leaf in (_RECORDS, *([_TAGS] if floats else [])) if has_leaf(add, leaf)}
+        return sorted(there)
+
+    def _partition(self, path: Sequence[str]) -> StructField | None:
+        top = self.schema.find(path[0])
+        return self._partitions.get(top.name) if top is not None and len(path) == 1 else None
+
+    def _column(self, path: Sequence[str]) -> tuple[Leaf, StructField] | None:
+        return leaf_with_statistics(self.schema, self.partition_columns, path)
+
+    def _keep(self, stats: FileStats) -> Bits:
+        keep = np.ones(stats.num_files, bool)
+        for filter in self._filters:
+            keep &= can_match(filter, stats).keep
+        return keep
+
+    # --- row groups --------------------------------------------------------------------------------------------------
+
+    def groups(self, files: npt.NDArray[np.int64], bounds: Mapping[Leaf, GroupBounds]) -> Bits:
+        count = len(files)
+        records = _records(bounds.get(_RECORDS), count)
+        in_doubt = np.zeros(count, bool)
+
+        def column(path: Leaf) -> ColumnStats | None:
+            if (partition := self._partition(path)) is not None:
+                group_bounds = bounds.get(_partition_leaf(partition))
+                return None if group_bounds is None else _partition_bounds(group_bounds, partition, in_doubt)
+            if (column := self._column(path)) is None:
+                return None
+            physical, leaf = column
+            low, high, nulls = (bounds.get(("stats_parsed", kind, *physical)) for kind in _KINDS.values())
+            type_ = None if is_float(leaf) else bound_type(leaf)
+            if low is None or high is None or type_ is None:
+                low_values = high_values = None
+            else:
+                low_values, high_values = (_of_all(b, v) for b, v in ((low, low.low), (high, high.high)))
+            return _column_stats(leaf, low_values, high_values, _null_counts(nulls, records), count)
+
+        return self._keep(FileStats(count, column, lambda: records)) | in_doubt
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def rows(self, adds: pa.StructArray) -> Bits:
+        count = len(adds)
+        in_doubt = np.zeros(count, bool)
+
+        def values(leaf: Leaf) -> pa.Array | None:
+            return pc.struct_field(adds, list(leaf)) if has_leaf(adds.type, leaf) else None
+
+        def column(path: Leaf) -> ColumnStats | None:
+            if (partition := self._partition(path)) is not None:
+                partition_values = values(_partition_leaf(partition))
+                return None if partition_values is None else _partition_value(partition_values, partition, in_doubt)
+            if (column := self._column(path)) is None:
+                return None
+            physical, leaf = column
+            low, high, nulls = (values(("stats_parsed", kind, *physical)) for kind in _KINDS.values())
+            tags = values(_TAGS) if is_float(leaf) else None
+            return _column_stats(leaf, low, high, nulls, count, tags)
+
+        records = _as_integers(values(_RECORDS), count)
+        return self._keep(FileStats(count, column, lambda: records)) | in_doubt
+
+
+def _partition_leaf(partition: StructField) -> Leaf:
+    return ("partitionValues_parsed", partition.physical_name)
+
+
+def _at(struct: pa.DataType, leaf: Leaf) -> pa.DataType:
+    for name in leaf:
+        struct = struct.field(name).type
+    return struct
+
+
+def _column_stats(
+    leaf: StructField,
+    low: pa.Array | None,
+    high: pa.Array | None,
+    nulls: pa.Array | None,
+    count: int,
+    tags: pa.Array | None = None,
+) -> ColumnStats:
+    stats = {"nulls": _as_integers(nulls, count)}
+    if (type_ := bound_type(leaf)) is not None:
+        stats |= {"low": _converted(low, type_, count), "high": _converted(high, type_, count)}
+    counts_nan = None if tags is None else max_counts_nan(pa.chunked_array([tags]))
+    return column_stats(pa.table(stats), leaf, counts_nan)
+
+
+def _as_integers(values: pa.Array | None, count: int) -> pa.Array:
+    return _converted(values, pa.int64(), count)
+
+
+def _converted(values: pa.Array | None, type_: pa.DataType, count: int) -> pa.Array:
+    """Values in another type of the same kind; all null if they cannot be converted."""
+    if values is None:
+        return pa.nulls(count, type_)
+    if values.type == type_:
+        return values
+    if not _is_of_kind(values.type, type_):
+        return pa.nulls(count, type_)
+    try:
+        return values.cast(type_, safe=not pa.types.is_floating(type_))
+    except pa.ArrowException:
+        return pa.nulls(count, type_)
+
+
+def _is_of_kind(source: pa.DataType, target: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_integer(target):
+        return bool(types.is_integer(source))
+    if types.is_floating(target):  # this reads decimals, too
+        return bool(types.is_floating(source) or types.is_decimal(source) or types.is_integer(source))
+    if types.is_timestamp(target):
+        same_zone = types.is_timestamp(source) and (source.tz is None) == (target.tz is None)
+        return bool(same_zone or (types.is_date32(source) and target.tz is None))
+    return bool(types.is_string(target) and types.is_large_string(source))
+
+
+# --- statistics of a group -------------------------------------------------------------------------------------------
+
+
+def _of_all(bounds: GroupBounds, values: pa.Array) -> pa.Array:
+    return pc.if_else(pc.equal(bounds.nulls, 0), values, pa.scalar(None, values.type))
+
+
+def _records(bounds: GroupBounds | None, count: int) -> pa.Array:
+    if bounds is None:
+        return pa.nulls(count, pa.int64())
+    low, high = (_as_integers(_of_all(bounds, v), count) for v in (bounds.low, bounds.high))
+    return pc.if_else(pc.greater_equal(low, 0), high, pa.scalar(None, pa.int64()))
+
+
+def _null_counts(bounds: GroupBounds | None, records: pa.Array) -> pa.Array:
+    """0 if no file of a group has a null, the number of records if all values are null, otherwise unknown."""
+    count = len(records)
+    if bounds is None:
+        return pa.nulls(count, pa.int64())
+    low, high = (_as_integers(_of_all(bounds, v), count) for v in (bounds.low, bounds.high))
+    none = pc.and_(pc.equal(low, 0), pc.equal(high, 0))
+    all_ = pc.and_(pc.equal(high, records), pc.equal(low, records))
+    unknown = pa.scalar(None, pa.int64())
+    return pc.if_else(pc.fill_null(none, False), 0, pc.if_else(pc.fill_null(all_, False), records, unknown))
+
+
+def _partition_bounds(stated: GroupBounds, partition: StructField, in_doubt: Bits) -> ColumnStats | None:
+    type_ = partition.type.arrow
+    if not _is_certain(type_) or pa.types.is_floating(type_):
+        return None
+    low, high = (_partition_typed(v, type_) for v in (stated.low, stated.high))
+    if low is None or high is None:
+        return None
+    null = pc.fill_null(pc.not_equal(stated.nulls, 0), True)
+    if pa.types.is_string(type_):
+        null = pc.or_(null, pc.fill_null(pc.equal(low, ""), True))
+    in_doubt |= null.to_numpy(zero_copy_only=False)
+    return ColumnStats(min=low, max=high, null_count=pa.repeat(0, len(low)))
+
+
+def _partition_value(stated: pa.Array, partition: StructField, in_doubt: Bits) -> ColumnStats | None:
+    type_ = partition.type.arrow
+    values = _partition_typed(stated, type_) if _is_certain(type_) else None
+    if values is None:
+        return None
+    null = pc.is_null(values)
+    if pa.types.is_string(type_):
+        null = pc.or_(null, pc.fill_null(pc.equal(values, ""), True))
+    in_doubt |= null.to_numpy(zero_copy_only=False)
+    return ColumnStats(value=values)
+
+
+def _is_certain(type_: pa.DataType) -> bool:
+    """Whether all engines parse partition values of this type in the same way."""
+    return not (pa.types.is_timestamp(type_) or pa.types.is_binary(type_) or pa.types.is_nested(type_))
+
+
+def _partition_typed(values: pa.Array, type_: pa.DataType) -> pa.Array | None:
+    source, types = values.type, pa.types
+    alike = (types.is_integer, types.is_decimal)
+    if source != type_ and not any(is_kind(source) and is_kind(type_) for is_kind in alike):
+        return None
+    try:
+        return values.cast(type_)
+    except pa.ArrowException:
+        return None
+
+
+# --- The files that a filter needs ------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 _SIZE, _VECTOR = ("size",), ("deletionVector", "storageType")
