@@ -23,7 +23,7 @@ from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
-from trilake.delta.verify import checkpoints, checksums, compactions, footers, rows
+from trilake.delta.verify import checkpoints, checksums, footers, rows
 from trilake.delta.verify import log_files as verified_log
 from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.footers import DROP_DAMAGED, DROP_MISSING, RECOMPUTE
@@ -124,11 +124,11 @@ def drop_compactions(store: Store, engine: Engine, findings: Sequence[Finding]) 
     files = _files(findings)
 
     def apply() -> None:
-        now = compactions.same_as_commits(_fresh(store, engine))
-        _remove(store, [f for f in _files(f for f in now if f.repair == compactions.DROP) if f in files])
+        now = checkpoints.compactions_same(_fresh(store, engine))
+        _remove(store, [f for f in _files(f for f in now if f.repair == checkpoints.DROP) if f in files])
 
     message = "delete log compaction files that differ from their commits, which are all present"
-    return [PlannedStep(RepairStep(compactions.DROP, message, ("delta.compaction-differs",), files), apply)]
+    return [PlannedStep(RepairStep(checkpoints.DROP, message, ("delta.compaction-differs",), files), apply)]
 
 
 def drop_checksums(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
@@ -305,7 +305,7 @@ _Planner = Callable[[Store, Engine, Sequence[Finding]], list[PlannedStep]]
 #: The planner of each step, by code.  The log comes first, since commits depend on it.
 STEPS: dict[str, _Planner] = {
     verified_log.DROP_TORN: drop_torn,
-    compactions.DROP: drop_compactions,
+    checkpoints.DROP: drop_compactions,
     checksums.DROP: drop_checksums,
     checkpoints.REWRITE: rewrite_checkpoints,
     footers.DROP_MISSING: drop_missing,

@@ -1,4 +1,4 @@
-"""Checks of checkpoints: readable, complete, equal to the commits; and of the hint."""
+"""Checks of checkpoints: readable, complete, equal to the commits; of the hint; and of log compaction files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Generator
 from trilake.delta.log import last_checkpoint
 from trilake.delta.log.checkpoint import sidecar_keys
 from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment
+from trilake.delta.log.snapshot import apply, empty_state
+from trilake.delta.protocol.actions import parse_commits
 from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.states import differences
 from trilake.errors import ObjectNotFoundError, TrilakeError
@@ -16,6 +18,9 @@ from trilake.table.findings import Finding, unreadable
 _PART = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parquet")
 #: The repair step that rewrites a checkpoint.
 REWRITE = "delta.rewrite-checkpoint"
+#: The repair step that removes a compaction file.
+DROP = "delta.drop-compaction"
+_DROP_HELP = "delete the file (trilake.repair): its commits have all actions"
 
 
 def readable(table: DeltaContext) -> Generator[Finding, None, int]:
@@ -112,3 +117,31 @@ def hint(table: DeltaContext) -> Generator[Finding, None, int]:
             repair=REWRITE,
         )
     return 1
+
+
+def compactions_same(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every compaction file can be read and equals its commits."""
+    for first, last, file in table.listing.compactions:
+        mendable = DROP if table.has_commits(first, last) else None
+        try:
+            state = apply(
+                empty_state(), parse_commits([(last, file.key, table.store.read(file.key))], table.engine.query)
+            )
+        except TrilakeError as e:
+            failure = unreadable("delta.compaction-differs", e)
+            yield Finding(failure.code, failure.message, _DROP_HELP, file=file.key, version=last, repair=mendable)
+            continue
+        if mendable is None:
+            continue
+        true = apply(empty_state(), table.actions(first, last))
+        wrong = differences(state, true, table.engine.query, whole=False)
+        if wrong:
+            yield Finding(
+                "delta.compaction-differs",
+                f"the compaction file differs from its commits {first} to {last}: {'; '.join(wrong)[:600]}",
+                _DROP_HELP,
+                file=file.key,
+                version=last,
+                repair=mendable,
+            )
+    return len(table.listing.compactions)

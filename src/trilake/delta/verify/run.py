@@ -6,7 +6,6 @@ from trilake.delta.engine import Engine
 from trilake.delta.verify import (
     checkpoints,
     checksums,
-    compactions,
     footers,
     iceberg,
     log_files,
@@ -29,7 +28,7 @@ _LOG: tuple[Check[DeltaContext], ...] = (
     Check("delta.checkpoint-incomplete", "a checkpoint in parts has all of them", "log", checkpoints.complete),
     Check("delta.checkpoint-differs", "a checkpoint equals its commits", "log", checkpoints.same_as_commits),
     Check("delta.last-checkpoint-wrong", "_last_checkpoint describes a checkpoint", "log", checkpoints.hint),
-    Check("delta.compaction-differs", "compaction files equal their commits", "log", compactions.same_as_commits),
+    Check("delta.compaction-differs", "compaction files equal their commits", "log", checkpoints.compactions_same),
     Check("delta.checksum-differs", "version checksum files match the log", "log", checksums.true),
     Check("delta.in-commit-timestamp-wrong", "commits have increasing times", "log", protocol.in_commit_times),
     Check("delta.protocol-lacks-feature", "the protocol lists the features in use", "log", protocol.lists_features),
