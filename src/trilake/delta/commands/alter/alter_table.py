@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from trilake.common.arguments import checked_methods
-from trilake.delta.commands.alter.feature_drops import FeatureDrops
+from trilake.delta.commands.alter.metadata_commits import MetadataCommits
 from trilake.delta.commit import row_tracking
 from trilake.delta.log.clustering import FEATURE as CLUSTERING
 from trilake.delta.log.clustering import check_clustering_statistics, clustering_columns
@@ -34,7 +34,7 @@ from trilake.errors import InvalidArgumentError
 
 
 @checked_methods
-class Alter(FeatureDrops):
+class Alter(MetadataCommits):
     """Changes one table.  Each method makes one commit and returns its version.
 
     If nothing would change, nothing is committed and the newest version is returned.
