@@ -3,13 +3,19 @@
 The cost depends on the files of these commits: manifests without removed files are reused, and this process caches the
 last state that it wrote, so that it does not parse its own metadata.  A metadata file is written only if it does not
 exist, so one of two writers wins and the other starts again from the winner's state.
+
+Old metadata files are deleted, and the manifests and manifest lists that only they reference.  The remaining metadata
+files stay complete.  Each snapshot has the manifests of the previous one, except some, plus new ones: so if an expired
+snapshot shares a manifest with any remaining one, it shares it with the oldest of these.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,7 +27,7 @@ from pyiceberg.table.metadata import TableMetadataV2
 from trilake.common.runtime import Runtime
 from trilake.delta.commit.transaction import CommitEvent
 from trilake.delta.iceberg import avro
-from trilake.delta.iceberg.avro import DamagedFileError
+from trilake.delta.iceberg.avro import DamagedFileError, File
 from trilake.delta.iceberg.data_files import (
     FileAction,
     Layout,
@@ -32,7 +38,6 @@ from trilake.delta.iceberg.data_files import (
     layout,
     partitions,
 )
-from trilake.delta.iceberg.expired import delete_expired
 from trilake.delta.iceberg.manifests import Block, ManifestWriter, UnknownFileError
 from trilake.delta.iceberg.newest import (
     FOLDER,
@@ -42,6 +47,7 @@ from trilake.delta.iceberg.newest import (
     TIMESTAMP,
     VERSION,
     Newest,
+    content_at,
     exists,
     metadata_key,
     metadata_location,
@@ -60,7 +66,64 @@ from trilake.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from trilake.storage.base import ObjectMeta
+from trilake.storage.base import ObjectMeta, Store
+
+_ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_MANIFEST = re.compile(rf"{_ID}-m\d+\.avro")
+_NAMED_LIST = re.compile(rf'"[^"]*/{FOLDER}/(snap-\d+-0-{_ID}\.avro)"'.encode())
+#: Objects read at once, and the most metadata files that an interrupted call may have left.
+_BATCH, _LEFT = 16, 1000
+
+
+def delete_expired(store: Store, numbers: Sequence[int], oldest: int, used: Iterable[str]) -> None:
+    """Delete the metadata files ``numbers``, all below ``oldest``, the oldest one that stays.
+
+    ``used`` are the manifests of the newest snapshot.  Manifests are deleted first and metadata files last, from the
+    oldest on, so that the next call can complete an interrupted one.  If a remaining file cannot be read, nothing is
+    deleted.
+    """
+    dropped = sorted(numbers)
+    while dropped[0] > 1 and len(dropped) < _LEFT and exists(store, metadata_key(dropped[0] - 1)):
+        dropped.insert(0, dropped[0] - 1)
+    lists = {name for content in _contents(store, map(metadata_key, dropped)) for name in _NAMED_LIST.findall(content)}
+    try:
+        snapshots = orjson.loads(bytes(store.read(metadata_key(oldest))))["snapshots"]
+        stay = {_name(s["manifest-list"]): s["sequence-number"] for s in snapshots}
+        expired = sorted(_key(name) for name in map(bytes.decode, lists) if name not in stay)
+        if expired:
+            first = File(bytes(store.read(_key(min(stay, key=stay.__getitem__)))))
+            kept = {_name(path) for path in (*used, *_manifests(first))}
+            named = {_name(path) for file in _lists(store, expired) for path in _manifests(file.without(first))}
+            store.delete(_key(name) for name in sorted(named - kept) if _MANIFEST.fullmatch(name))
+    except (ValueError, LookupError, TypeError, AttributeError, DamagedFileError, ObjectNotFoundError):
+        return
+    store.delete([*expired, *map(metadata_key, dropped)])
+
+
+def _lists(store: Store, keys: Iterable[str]) -> Iterator[File]:
+    for content in _contents(store, keys):
+        with suppress(DamagedFileError):
+            yield File(content)
+
+
+def _contents(store: Store, keys: Iterable[str]) -> Iterator[bytes]:
+    """The objects that still exist."""
+    calls = [partial(content_at, store, key) for key in keys]
+    for i in range(0, len(calls), _BATCH):
+        yield from (content for content in store.at_once(calls[i : i + _BATCH]) if content is not None)
+
+
+def _manifests(manifest_list: File) -> Iterator[str]:
+    return (str(record["manifest_path"]) for record in manifest_list.records())
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _key(name: str) -> str:
+    return f"{FOLDER}/{name}"
+
 
 _log = logging.getLogger("trilake.delta")
 _ATTEMPTS = 10
