@@ -89,7 +89,7 @@ def test_read_filters_columns_and_versions(spark: SparkSession, path: str) -> No
     assert trilake.read(spark, path, columns=["X"]).columns == ["x"]
     when = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
     assert trilake.read(spark, path, timestamp=when).count() == 4
-    with pytest.raises(trilake.TrilakeError, match="column 'nope' not found"):
+    with pytest.raises(trilake.TrilakeError, match="no column 'nope'"):
         trilake.read(spark, path, columns=["nope"])
 
 
