@@ -301,7 +301,7 @@ def test_providers(provider: str) -> None:
     if provider.lower() in ("", "parquet"):
         assert table.to_arrow().num_rows == 1
     else:
-        with pytest.raises(UnsupportedProtocolError, match="files are"):
+        with pytest.raises(UnsupportedProtocolError, match="data files of format"):
             table.to_arrow()
 
 

@@ -30,6 +30,7 @@ from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.delta.verify.states import differences
 from trilake.errors import ConcurrentAppendError
+from trilake.expr.terms.engine import query
 
 Rows = list[tuple[int, Any]]
 
@@ -208,8 +209,8 @@ def test_verify_accepts_a_checkpoint_in_another_spelling() -> None:
         schema = from_arrow(pa.schema([("n", pa.int64()), ("k", pa.float64())])).json()
         return log_of([metadata(schema, ["k"]), add("f", partitionValues={"k": string})]).snapshot().state
 
-    assert differences(state("1E-7"), state("0.0000001"), whole=True) == []
-    assert differences(state("1E-7"), state("0.000001"), whole=True) == ["partitionValues differ in 1 file"]
+    assert differences(state("1E-7"), state("0.0000001"), query, whole=True) == []
+    assert differences(state("1E-7"), state("0.000001"), query, whole=True) == ["partitionValues differ in 1 file"]
 
 
 # --- tables of other writers -----------------------------------------------------------------------------------------

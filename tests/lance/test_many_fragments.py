@@ -68,7 +68,7 @@ def test_a_merge_joins_no_more_than_so_many_rows_at_once(many: Snapshot) -> None
 def test_a_merge_finds_rows_of_fragments_that_are_not_in_the_order_of_their_ids(many: Snapshot) -> None:
     turned = replace(many.manifest, fragments=tuple(reversed(many.manifest.fragments)))
     source = pa.table({"id": range(0, 60, 2), "v": ["m"] * 30}, schema=SCHEMA)
-    matches = merging._match(many.at(turned), MergeInsert(("id",), update=True), source)
+    matches = merging._match(many.at(turned), MergeInsert(("id",), update=True), source, in_place=False)
     found = {fragment: rows.tolist() for fragment, rows in matches.deleted.items()}
     assert found == {i: [r for r in range(3) if (3 * i + r) % 2 == 0] for i in range(COUNT)}
     assert sorted(np.concatenate(matches.updates).tolist()) == list(range(30))

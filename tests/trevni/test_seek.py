@@ -59,7 +59,7 @@ def test_columns_that_cannot_be_sought_raise() -> None:
     file = written(pa.table({"plain": [1, 2], "mixed": [2, 1]}), block_size=1, columns={"mixed": {"values": True}})
     with pytest.raises(InvalidArgumentError, match="first values"):
         file.seek("plain", 1)
-    with pytest.raises(InvalidArgumentError, match="not in order"):
+    with pytest.raises(InvalidArgumentError, match="not sorted"):
         file.seek("mixed", 1)
     with pytest.raises(InvalidArgumentError, match="not a value"):
         file.seek("mixed", "x")

@@ -162,7 +162,7 @@ def test_versions_that_were_cleaned_up() -> None:
 
 
 def test_first_commits_missing_without_a_checkpoint() -> None:
-    with pytest.raises(LogGapError, match="begins with version 3, and no checkpoint") as e:
+    with pytest.raises(LogGapError, match="begins with version 3, but no checkpoint") as e:
         choose_segment(_listing(*_commits(3, 4), _part(3, 1, 2)), uri="x")
     assert e.value.condition == "DELTA_TRUNCATED_TRANSACTION_LOG"
     assert e.value.context["file"] == f"x/{commit_key(0)}"

@@ -228,7 +228,7 @@ def test_a_checkpoint_of_another_table_is_refused() -> None:
     with pytest.raises(StreamOffsetError, match="id another"):
         stream(log).latest(other)
     ahead = stream(log).initial().at(7)
-    with pytest.raises(StreamOffsetError, match="newest version is 0"):
+    with pytest.raises(StreamOffsetError, match="newest version of the table is 0"):
         stream(log).latest(ahead)
 
 

@@ -205,7 +205,7 @@ def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         ("#!/bin/sh\nwhile :; do :; done\n", "does not answer within 0.5 seconds"),
         (
             "#!/bin/sh\necho '    java.home = /nowhere\njava version \"17\"' >&2\n",
-            "belongs to /nowhere, which holds no",
+            "belongs to /nowhere, which has no",
         ),
     ],
 )

@@ -319,7 +319,7 @@ def test_a_path_needs_no_slash_behind_its_format(tmp_path: Path, monkeypatch: py
     assert run("SELECT id FROM delta.`orders@v0` ORDER BY id") == [{"id": 1}, {"id": 2}]
     run("CREATE TABLE delta.copy AS SELECT * FROM delta.orders")
     assert trilake.open("copy").count() == 1
-    with pytest.raises(TableNotFoundError, match=r"delta\.`orders`.*orders=frame"):
+    with pytest.raises(TableNotFoundError, match=r"delta\.`/lake/orders`.*orders=df"):
         run("SELECT * FROM orders")
 
 

@@ -266,7 +266,7 @@ def test_the_column_about_files_is_there_when_named_and_not_in_a_star(
     assert (found.columns, [tuple(r) for r in found.collect()]) == (["a", "b", "sized"], [(1, "x", True)])
     joined = f"t._metadata.file_size > 0 AS sized FROM delta.`{tmp_path}/t` AS t, range(2)"
     assert sql.sql(f"SELECT t.*, {joined}").columns == ["a", "b", "sized"]
-    with pytest.raises(UnsupportedSparkError, match="_metadata out of the"):
+    with pytest.raises(UnsupportedSparkError, match="cannot exclude _metadata"):
         sql.sql(f"SELECT *, {joined}")
 
 
