@@ -230,7 +230,7 @@ def test_what_contradicts_or_says_nothing_is_refused(uri: Path, made: LanceDatas
         ("read_columns does not apply", lambda: made.add_columns(TABLE.select(["a"]), read_columns=["a"])),
         ("nprobes must be between", lambda: made.to_table(nearest={**search, "nprobes": 2, "maximum_nprobes": 1})),
         ("got 'x'", lambda: lance.dataset(uri, nulls="x")),  # type: ignore[arg-type]
-        ("such as 0.1, got 7", lambda: made.optimize.compact_files(materialize_deletions_threshold=7)),
+        ("between 0 and 1, got 7", lambda: made.optimize.compact_files(materialize_deletions_threshold=7)),
         ("num_threads must be", lambda: made.optimize.compact_files(num_threads=0)),
         ("fragment_id must be", lambda: lance.LanceFragment.create(str(uri), TABLE, -1)),
     ]

@@ -1,7 +1,7 @@
 """Keep functions with the name of a subpackage, such as ``trilake.sql``.
 
-An import normally replaces such a function by the subpackage.  Here the function stays, and imports of the subpackage
-work as usual: ``from trilake.sql.duckdb import run``.
+An import normally replaces such a function with the subpackage.  Here the function stays, and imports of the subpackage
+work as usual:  ``from trilake.sql.duckdb import run``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Progress bars for terminals and notebooks.
 
-A bar appears after half a second of work.  Notebooks get a widget, or a line without ipywidgets.
+A bar appears after half a second of work.  Notebooks get a widget or, if ipywidgets is not installed, a line of text.
 ``TRILAKE_PROGRESS=0`` disables bars, ``TRILAKE_PROGRESS=1`` enables them for redirected output.
 """
 

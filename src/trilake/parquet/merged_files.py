@@ -5,9 +5,9 @@ concatenated in memory, with a footer that lists all row groups::
 
     file 1 | file 2 | ... | file n | schema, n row groups, the rest of file 1's footer | its length, "PAR1"
 
-Its numbers come from the files' footers, after the checks of :func:`trilake.parquet.files.checked_footer`, without
-bounds and indexes.  Pages keep their checksums.  Files that differ from their neighbours or are damaged are read one by
-one.
+The new footer takes its numbers from the files' footers, which :func:`trilake.parquet.files.checked_footer` has
+checked, and omits bounds and indexes.  Pages keep their checksums.  Files that differ from their neighbours or are
+damaged are read one by one.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class LocalStore(Store):
         try:
             status = os.stat(path)
         except OSError as e:
-            self._fail(e, "look at", path)
+            self._fail(e, "stat", path)
         if not stat.S_ISREG(status.st_mode):
             raise ObjectNotFoundError("expected a file, got a folder or a special file", file=path)
         return ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
@@ -201,7 +201,7 @@ class LocalStore(Store):
                 except FileNotFoundError:  # removed since, or a dangling link
                     continue
                 except OSError as e:
-                    self._fail(e, "look at", path + name)
+                    self._fail(e, "stat", path + name)
                 if stat.S_ISREG(status.st_mode):
                     yield ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
                 elif name in links:

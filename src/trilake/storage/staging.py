@@ -60,7 +60,7 @@ class Staging:
         try:
             return os.stat(f"{self.path}/{name}").st_size
         except OSError as e:
-            raise storage_error(e, "look at", f"{self.path}/{name}") from e
+            raise storage_error(e, "stat", f"{self.path}/{name}") from e
 
     def publish(self, keys: Mapping[str, str]) -> None:
         """Move files to their keys: ``keys`` by file name.

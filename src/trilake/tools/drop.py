@@ -54,7 +54,7 @@ def drop(
         drop_files(files)
         if adapter.tells_by_opening and adapter.detect(store):
             raise ConflictError(
-                "another process wrote to the table during the drop: its files remain, the older ones are deleted",
+                "another process wrote to the table during the drop: its new files remain, all others are deleted",
                 help="stop the writer, then remove the folder by hand",
                 file=store.uri,
             )

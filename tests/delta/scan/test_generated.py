@@ -47,8 +47,8 @@ def test_what_only_spark_can_compute_is_said() -> None:
     [
         ({"g": "integer=nope + 1"}, "generated column g .* column 'nope' not found"),
         ({"n": "long", "g": "integer=upper('a')"}, "cannot be stored as int"),
-        ({"n": "long", "f": "long=n + 1", "g": "long=f + 1"}, "g reads the generated column f"),
-        ({"g": "long=g + 1"}, "g reads the generated column g"),
+        ({"n": "long", "f": "long=n + 1", "g": "long=f + 1"}, "g refers to generated column f"),
+        ({"g": "long=g + 1"}, "g refers to generated column g"),
         ({"g": "double=rand()"}, "not deterministic"),
     ],
 )

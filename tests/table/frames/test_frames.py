@@ -211,7 +211,7 @@ _NAIVE = _ZONED.replace(tzinfo=None)
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ([_NAIVE.date(), _NAIVE], "dates and times of day"),
+        ([_NAIVE.date(), _NAIVE], "dates and datetimes"),
         ([_ZONED, _NAIVE], "with a zone and times without"),
         ([_NAIVE, _ZONED], "with a zone and times without"),
         ([pd.Timestamp(1)], "nanoseconds"),

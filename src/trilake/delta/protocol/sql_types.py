@@ -75,7 +75,7 @@ def parse_sql_type(sql: str) -> tuple[DataType, dict[str, Any]]:
     except TrilakeError as e:
         if isinstance(e, InvalidArgumentError):
             raise
-        message = e.message if repr(sql) in e.message else f"{sql!r} is not a data type: {e.message}"
+        message = e.message if repr(sql) in e.message else f"cannot parse the data type {sql!r}: {e.message}"
         raise InvalidArgumentError(message, help=_EXAMPLES) from e
     column = _extracted(StructField("", kind))
     return column.type, dict(column.metadata)
@@ -94,7 +94,7 @@ class _Parser:
         while sql[at:].strip():
             m = _TOKEN.match(sql, at)
             if m is None:
-                raise InvalidArgumentError(f"{sql!r} is not a data type: {sql[at:].strip()[:20]!r} is not understood")
+                raise InvalidArgumentError(f"cannot parse the data type {sql!r}: unexpected {sql[at:].strip()[:20]!r}")
             self.tokens.append(m[0].strip())
             at = m.end()
         self.at = 0
@@ -102,7 +102,7 @@ class _Parser:
     def _wrong(self, expected: str) -> InvalidArgumentError:
         token = repr(self.tokens[self.at]) if self.at < len(self.tokens) else "the end"
         return InvalidArgumentError(
-            f"{self.sql!r} is not a data type: expected {expected}, got {token}",
+            f"cannot parse the data type {self.sql!r}: expected {expected}, got {token}",
             help=_EXAMPLES,
         )
 
@@ -220,7 +220,7 @@ class _Parser:
         if name in ("char", "character", "varchar") and len(numbers) == 1 and numbers[0] > 0:
             return PrimitiveType(f"{'varchar' if name == 'varchar' else 'char'}({numbers[0]})")
         if numbers:
-            raise InvalidArgumentError(f"{self.sql!r} is not a data type: {name} does not take such parameters")
+            raise InvalidArgumentError(f"cannot parse the data type {self.sql!r}: {name} does not take such parameters")
         if name == "string" and self._peek() == "collate":
             self.at += 1
             check_collation(self._word("a collation"))

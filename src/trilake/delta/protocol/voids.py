@@ -74,7 +74,7 @@ def _untyped(type_: DataType, path: str) -> tuple[str, DataType] | None:
 def no_typed_column(schema: StructType) -> SchemaMismatchError:
     """The error for a schema whose columns are all void."""
     return SchemaMismatchError(
-        "the table would have no columns except those of type void, which files cannot store: "
+        "all columns of the table would have type void, which files cannot store: "
         + ", ".join(f"{f.name} {f.type}" for f in schema.fields),
         help="cast a column of nulls to another type, such as string, before writing",
         condition="DELTA_EMPTY_DATA",

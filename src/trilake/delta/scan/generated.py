@@ -94,7 +94,7 @@ class GeneratedColumn:
         columns = None if self.expression is None else {self.name, *self.expression.columns}
         right = describe_row({"the expression": computed[at].as_py()})
         raise ConstraintViolatedError(
-            f"generated column {self.name} must be {self.sql}, but it differs in a row with"
+            f"generated column {self.name} must equal {self.sql}, but it does not in the row with"
             f" {describe_row(row, columns)}: {right}",
             help="leave out the column to have it computed; nothing was committed",
             constraint=f"{self.name} <=> {self.sql}",
@@ -137,7 +137,7 @@ def parse_generated(field: StructField, sql: str, schema: StructType, now: dt.da
     depends = [c for c in sorted(expression.columns) if generation_expression(schema.field(c)) is not None]
     if depends:
         raise ExpressionError(
-            f"the generated column {field.name} reads the generated column {', '.join(depends)}",
+            f"generated column {field.name} refers to generated column {', '.join(depends)}",
             help="use the expression of that column instead of its name",
             column=field.name,
             condition="DELTA_INVALID_GENERATED_COLUMN_REFERENCES",

@@ -1,4 +1,4 @@
-"""Filters over a table of millions of files, applied while its checkpoint is read.
+"""Filter the file list of a very large table while its checkpoint is read.
 
 Each piece of the version's files is filtered as it is read, and only matching files are kept.  If a file may be listed
 twice, or the checkpoint is damaged, the caller reads all files instead.  :func:`outline` gives the totals that a plan
@@ -11,7 +11,7 @@ every file of the group has them.  In doubt the group, or the file, is kept:
 * bounds of floating point columns, which exclude NaN in Parquet, are ignored for groups;
 * a null partition value may be an invalid string, which only reading the file reports;
 * timestamps as partition values are ignored: engines read them in their session time zone;
-* bounds in another type than the column's, after a type change, count only if they can be converted.
+* bounds whose type differs from the column's, after a type change, count only if they can be converted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Read selected rows of a Parquet file, and choose the columns to read as dictionaries.
 
-Parquet stores a string column with few values as a dictionary.  If it is read as one, skipped rows cost nothing.
+Parquet stores a string column with few values as a dictionary.  If the column is read as an Arrow dictionary, no
+strings are decoded for skipped rows.
 """
 
 from __future__ import annotations

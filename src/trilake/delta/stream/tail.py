@@ -1,8 +1,9 @@
 """How a stream sees commits: the files that each commit adds, and the commits that end the stream.
 
-Files form *units* in stream order, one row each with ``version``, ``index``, ``count`` (of files) and ``size`` (bytes).
-A file of new rows is a unit, numbered among the files of its commit with ``dataChange``.  In a change feed a whole
-commit is one unit, because an update must not be split.  Commits that only rearrange rows have no units.
+Files form *units* in stream order, one row each with ``version``, ``index``, ``count`` (of files) and ``size``
+(bytes).  Each file of new rows is a unit; its index counts the files with ``dataChange`` in the same commit.  In a
+change feed a whole commit is one unit, because an update must not be split.  Commits that only rearrange rows have no
+units.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ def excluded_paths(paths: pa.ChunkedArray, exclude: str) -> pa.ChunkedArray:
     except pa.ArrowInvalid as e:
         raise InvalidArgumentError(
             f"option excludeRegex is not a valid regular expression: {exclude!r}: {e}",
-            help="use a regular expression without look-around and back references",
+            help="use RE2 syntax, which has no lookarounds or backreferences",
             condition="DELTA_REGEX_OPT_SYNTAX_ERROR",
         ) from e
 

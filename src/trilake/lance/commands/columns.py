@@ -333,7 +333,7 @@ def alter_columns(
                     raise InvalidArgumentError("only top-level columns can be cast", column=str(alteration["path"]))
                 if current.view.has_mask(top.name):
                     raise InvalidArgumentError(
-                        "a column with a null companion cannot be cast",
+                        'a column whose nulls are stored in a companion column (nulls="mask") cannot be cast',
                         help="add a column of the new type with add_columns, and drop this one",
                         column=top.name,
                     )

@@ -80,7 +80,7 @@ class CompactionOptions:
         flag("materialize_deletions", self.materialize_deletions)
         part: object = self.materialize_deletions_threshold
         if not isinstance(part, int | float) or not 0 <= part <= 1:
-            raise InvalidArgumentError(f"materialize_deletions_threshold must be a fraction such as 0.1, got {part!r}")
+            raise InvalidArgumentError(f"materialize_deletions_threshold must be between 0 and 1, got {part!r}")
 
     def _excluded(self) -> Sequence[int]:
         ids: Any = self.excluded_fragment_ids

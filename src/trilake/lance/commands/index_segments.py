@@ -1,4 +1,7 @@
-"""Optimize indices, and build them in segments: workers index some fragments each, and one commit adds all segments."""
+"""Optimize indices, and build them in segments.
+
+Each worker indexes some of the fragments, and one commit adds all segments.
+"""
 
 from __future__ import annotations
 

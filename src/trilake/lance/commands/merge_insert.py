@@ -257,7 +257,9 @@ def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.
     try:
         return source.select([f.name for f in fields]).cast(pa.schema([f.with_nullable(True) for f in fields]))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
-        raise RowsDoNotFitError(f"the source does not fit the dataset: {e}", help="cast its columns") from e
+        raise RowsDoNotFitError(
+            f"the source's columns cannot be cast to the dataset's types: {e}", help="cast them before the merge"
+        ) from e
 
 
 def _widened(snapshot: Snapshot, rows: pa.Table, replaced: npt.NDArray[np.uint64] | None = None) -> pa.Table:

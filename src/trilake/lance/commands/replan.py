@@ -40,7 +40,7 @@ class Retries:
         if retry_timeout is None:
             return cls(times)
         if not isinstance(retry_timeout, timedelta):
-            raise WrongTypeError(f"the timeout must be a timedelta, got {type(retry_timeout)}")
+            raise WrongTypeError(f"retry_timeout must be a timedelta, got {type(retry_timeout).__name__}")
         return cls(times, retry_timeout.total_seconds())
 
 

@@ -1,4 +1,4 @@
-"""Store nulls of the legacy format, which has none for most types, in a companion column, or reject them.
+"""Store nulls that the legacy format cannot represent in a companion column, or reject them.
 
 A companion is a boolean column after its column, true for nulls, and marked by metadata.  trilake hides it on reads;
 other readers see one more column.  Only top-level columns have companions; a null inside a column raises an error

@@ -54,7 +54,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _numbers(name: str, column: pa.Array, uint64_as_int64: bool) -> npt.NDArray[Any]:
     if column.null_count:
-        raise InvalidArgumentError("a vector of the column has nulls, and tensors have none", column=name)
+        raise InvalidArgumentError("a vector in the column contains nulls, which tensors cannot represent", column=name)
     if pt.is_uint64(column.type) and uint64_as_int64:
         try:
             column = column.cast(pa.int64())

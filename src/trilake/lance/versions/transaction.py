@@ -7,7 +7,7 @@ The life of a transaction::
                                      |  | conflict?      | lost, or no reply
                                      |  v                v
                                      |  ConflictError   N+1 names this transaction file? committed
-                                     +-------------------- another one's: check it, and retry
+                                     +-------------------- another transaction's: check it for conflicts, and retry
 
 The last data file, the transaction file and the newest manifest do not wait for each other; put N+1 waits for all.
 The one dangerous step is ``put_if_absent`` of the manifest.  A lost reply is never taken for a failure: the manifest

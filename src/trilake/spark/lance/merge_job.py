@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from trilake.common.text import quote_name, quote_parts
+from trilake.common.text import plural, quote_name, quote_parts
 from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import parse_filter
@@ -170,7 +170,7 @@ def _mark_rows(
     if clauses.fail_matched:
         count = pairs.where("matched").count()
         if count:
-            raise InvalidArgumentError(f"the merge must fail on matched rows, and found {count}")
+            raise InvalidArgumentError(f"{plural(count, 'row matches', 'rows match')}, and when_matched_fail is set")
     place, must_differ = Place.of(snapshot), clauses.update
 
     def work(batches: Iterator[pa.RecordBatch], _: int) -> list[ChangedFragment] | str | None:

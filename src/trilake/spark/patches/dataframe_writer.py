@@ -302,7 +302,7 @@ def must_be_at(table: NamedTable, name: str, path: str | None) -> None:
         raise InvalidArgumentError(
             f"The location of the existing table {name} is `{table.location}`. It doesn't match the specified location"
             f" `{path}`",
-            help="leave the path out, write to the path by save(), or choose another name",
+            help="leave the path out, write to the path with save(), or choose another name",
             file=table.location,
             condition="DELTA_TABLE_LOCATION_MISMATCH",
         )

@@ -8,7 +8,7 @@ trilake error with a one-line message, which can also be caught as Spark's:
 * Spark cannot convert a column of such a file to the table's type: :class:`~trilake.errors.SchemaMismatchError`;
 * a task failed with a trilake error: that error, without the traceback of the worker.
 
-Other errors stay Spark's.  At level INFO, the log ``trilake.spark`` has Spark's full message.
+Other errors stay Spark's.  The logger ``trilake.spark`` logs Spark's full message at level INFO.
 """
 
 from __future__ import annotations

@@ -248,8 +248,8 @@ def _save(
     properties = {key: value for key, value in record.properties.items() if key != _LOCATION}
     if properties and not is_default(request.format):
         raise InvalidArgumentError(
-            f"a {request.format} table has no properties: {', '.join(properties)}",
-            help="leave tableProperty out; option() says how its files are written",
+            f"{request.format} tables do not support table properties, got {', '.join(properties)}",
+            help="leave tableProperty out, and pass write options with option()",
             file=place,
         )
     columns = None if record.partition_by is None else tuple(_name(c) for c in record.partition_by)

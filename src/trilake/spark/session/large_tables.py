@@ -1,4 +1,4 @@
-"""Large tables, whose list of files does not fit in this process, so that jobs process them."""
+"""Large tables: their file lists do not fit in this process, so Spark jobs process them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Options of the Spark adapters, with Delta's names.
 
 Names are case-insensitive, because Spark passes them to Python data sources in lower case.  An unknown name raises,
-since a typing error must not change what is read or written.  Options of Spark's own readers and writers that have no
-meaning for trilake are ignored with a warning.
+since a typo must not change what is read or written.  Options of Spark's own readers and writers that have no meaning
+for trilake are ignored with a warning.
 """
 
 from __future__ import annotations

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("trilake.sql")
 
+#: Spark's statements that tables with a log of their files do not need, and the help.
+_NOT_FOR_TABLES = {
+    ("MSCK", "REPAIR", "TABLE"): "leave the statement out: the table's log lists its partitions",
+    ("LOAD", "DATA"): "read the files, and add their rows with INSERT INTO",
+}
+
 
 def run_auxiliary(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     """Run one of these statements; ``None`` to leave it to Spark."""
@@ -53,10 +59,9 @@ def run_auxiliary(session: SqlSession, sql: str, args: Args) -> DataFrame | None
         return _uncache(session, cursor)
     if cursor.accept("REFRESH"):
         return _refresh(session, cursor)
-    if cursor.accept("MSCK", "REPAIR", "TABLE") or cursor.accept("LOAD", "DATA"):
-        raise InvalidArgumentError(
-            f"this statement is not supported for trilake tables: {sql.strip()}", help="add rows with INSERT INTO"
-        )
+    for words, help in _NOT_FOR_TABLES.items():
+        if cursor.accept(*words):
+            raise InvalidArgumentError(f"this statement is not supported for trilake tables: {sql.strip()}", help=help)
     return None
 
 

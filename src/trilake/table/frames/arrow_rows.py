@@ -90,13 +90,13 @@ def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
             _check(f"{column}.element", list(chain.from_iterable(v for v in values if v is not None)), kind.value_type)
     elif pa.types.is_binary(kind):
         if _of_kind(values, str):
-            raise _changed(column, "strings and bytes", "make all of them strings, or all of them bytes")
+            raise _changed(column, "a mix of strings and bytes", "make all of them strings, or all of them bytes")
     elif pa.types.is_time(kind):
         if any(v.tzinfo is not None for v in _of_kind(values, dt.time)):
             raise _changed(column, "times of day with a zone", "keep the zone in a column of its own")
     elif pa.types.is_date(kind):
         if any(v.time() != dt.time.min for v in _of_kind(values, dt.datetime)):
-            raise _changed(column, "dates and times of day", "make all of them dates, or all of them times")
+            raise _changed(column, "a mix of dates and datetimes", "make all of them dates, or all of them datetimes")
     elif pa.types.is_timestamp(kind):
         times = _of_kind(values, dt.datetime)
         if len({v.tzinfo is None for v in times}) > 1:

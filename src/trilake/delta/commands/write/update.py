@@ -1,8 +1,8 @@
-"""UPDATE: give new values to the rows for which a condition is true.
+"""UPDATE: assign new values to the rows that match a condition.
 
-All columns of matching rows are read; of other rows, only those of the condition.  With deletion vectors, new rows go
-into new files; otherwise files are rewritten.  New rows are checked against the table's rules and keep their row ids.
-If the change data feed is on, the rows before and after the update go into change files.
+All columns are read for matching rows, and only the condition's columns for the others.  With deletion vectors, new
+rows go into new files; otherwise files are rewritten.  New rows are checked against the table's rules and keep their
+row ids.  If the change data feed is on, the rows before and after the update go into change files.
 
 :class:`Update` starts and finishes the command, so that another engine can compute the rows in between.
 """

@@ -262,7 +262,7 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
     metadata, provider = base.metadata, base.metadata.provider.lower()
     if request.data_format is not None and request.data_format.lower() != provider:
         raise InvalidArgumentError(
-            f"the table's files are {provider}, but data_format is {request.data_format!r}",
+            f"the table's data files have format {provider}, but data_format is {request.data_format!r}",
             help="leave data_format out: it is set when a table is created",
             file=uri,
         )
