@@ -14,7 +14,7 @@ from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.protocol.schema_edit import format_path
 from trilake.errors import InvalidArgumentError
 from trilake.spark.patches.recorder import Action
-from trilake.sql.parser.cursor import Cursor, name_parts
+from trilake.sql.parser.cursor import name_parts
 from trilake.sql.spark.session.frames import cache, frame_of, head_of, is_cached
 from trilake.sql.spark.session.problems import errors_of_spark
 from trilake.sql.spark.session.session import SqlSession
@@ -213,17 +213,9 @@ def _run(session: SqlSession, sql: str, target: Target) -> DataFrame:
     return run(session, sql.format(quote_parts(target.parts)), is_trilake=True)
 
 
-def _list_partitions(session: SqlSession, original: Any, tableName: Any) -> Action | None:
-    target = _target(session, tableName)
-    if target is None:
-        return None
+def _partitions(frame: DataFrame) -> list[Any]:
 
-    def act() -> list[Any]:
-        from trilake.sql.spark.show import partitions
-
-        return [partition(folder) for folder in sorted(partitions(session, target, Cursor("")).folders)]
-
-    return _with_spark_errors(act)
+    return [partition(row[0]) for row in frame.collect()]
 
 
 def _create_table_string(session: SqlSession, original: Any, tableName: Any, asSerde: bool = False) -> Action | None:
@@ -265,7 +257,7 @@ METHODS: dict[str, Method] = {
     "tableExists": _table_exists,
     "getTable": _get_table,
     "listTables": _list_tables,
-    "listPartitions": _list_partitions,
+    "listPartitions": _statement("SHOW PARTITIONS {}", _partitions),
     "getTableProperties": _statement("SHOW TBLPROPERTIES {}", lambda f: {r[0]: r[1] for r in f.collect()}),
     "getCreateTableString": _create_table_string,
     "truncateTable": _statement("TRUNCATE TABLE {}"),

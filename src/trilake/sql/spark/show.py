@@ -293,18 +293,7 @@ def _show_columns(session: SqlSession, cursor: Cursor) -> DataFrame | None:
 
 
 def _show_partitions(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame:
-    """List partitions, with a column per partition column."""
-    keys = partitions(session, target, cursor).distinct()
-    schema = to_spark(StructType(keys.fields))
-    values = zip(*(c.to_pylist() for c in keys.columns), strict=True)
-    return rows(session, schema, sorted(values, key=lambda row: [(v is not None, v) for v in row]))
-
-
-def partitions(session: SqlSession, target: Target, cursor: Cursor) -> PartitionKeys:
-    """The partitions of a table's files, or those that a PARTITION clause names.
-
-    Raises ``InvalidArgumentError`` for an unpartitioned table.
-    """
+    """List partitions as ``a=1/b=x``.  Raises ``InvalidArgumentError`` for an unpartitioned table."""
     snapshot = open_delta(session, target).snapshot if target.format == "delta" else None
     names = () if snapshot is None else snapshot.metadata.partition_columns
     if snapshot is None or not names:
@@ -324,7 +313,8 @@ def partitions(session: SqlSession, target: Target, cursor: Cursor) -> Partition
     adds = snapshot.adds
     if where is not None:
         adds = adds.filter(matching_partitions(snapshot, adds, where))
-    return PartitionKeys.of(adds["partitionValues"], fields)
+    folders = PartitionKeys.of(adds["partitionValues"], fields).folders
+    return rows(session, "partition string", [(p,) for p in sorted(folders)])
 
 
 # --- DESCRIBE TABLE EXTENDED ... AS JSON of trilake tables, as in Spark 4 ---------------------------------------------

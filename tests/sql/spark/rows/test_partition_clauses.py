@@ -71,30 +71,15 @@ def test_without_a_partition_all_rows_go(sql: SparkSession, place: str) -> None:
 @pytest.mark.parametrize(
     ("partition", "shown"),
     [
-        ("", [(None, 1), ("7", 1), ("7", 2), ("a b", 1)]),
-        ("PARTITION (P = 7)", [("7", 1), ("7", 2)]),
-        ("PARTITION (q = '01', p = 'a b')", [("a b", 1)]),
-        ("PARTITION (p = NULL)", [(None, 1)]),
+        ("", ["p=7/q=1", "p=7/q=2", "p=__HIVE_DEFAULT_PARTITION__/q=1", "p=a b/q=1"]),
+        ("PARTITION (P = 7)", ["p=7/q=1", "p=7/q=2"]),
+        ("PARTITION (q = '01', p = 'a b')", ["p=a b/q=1"]),
+        ("PARTITION (p = NULL)", ["p=__HIVE_DEFAULT_PARTITION__/q=1"]),
         ("PARTITION (q = 9)", []),
     ],
 )
-def test_partitions_are_shown(
-    sql: SparkSession, place: str, partition: str, shown: list[tuple[str | None, int]]
-) -> None:
-    frame = sql.sql(f"SHOW PARTITIONS delta.`{place}` {partition}")
-    assert frame.columns == ["p", "q"]
-    assert [tuple(r) for r in frame.collect()] == shown
-
-
-def test_partitions_have_the_types_of_their_columns(sql: SparkSession, place: str) -> None:
-    sql.sql(
-        f"CREATE TABLE delta.`{place}_typed` (id INT, d DATE, t TIMESTAMP, m DECIMAL(5,2)) USING delta"
-        " PARTITIONED BY (d, t, m)"
-    )
-    sql.sql(f"INSERT INTO delta.`{place}_typed` SELECT 1, DATE'2024-01-02', TIMESTAMP'2024-01-02 03:04:05', 1.5")
-    shown = sql.sql(f"SHOW PARTITIONS delta.`{place}_typed`")
-    assert shown.dtypes == [("d", "date"), ("t", "timestamp"), ("m", "decimal(5,2)")]
-    assert shown.collect() == sql.sql(f"SELECT d, t, m FROM delta.`{place}_typed`").collect()
+def test_partitions_are_shown(sql: SparkSession, place: str, partition: str, shown: list[str]) -> None:
+    assert [r[0] for r in sql.sql(f"SHOW PARTITIONS delta.`{place}` {partition}").collect()] == shown
 
 
 @pytest.mark.parametrize(
