@@ -266,7 +266,7 @@ def passes_link(root: str, key: str) -> bool:
 def behind_link(action: str, path: str) -> StorageError:
     """The error for an operation that is not allowed behind a symbolic link."""
     return StorageError(
-        f"a file behind a symbolic link to a folder is not {action}, because it may belong to another table",
+        f"a file behind a symbolic link to a folder cannot be {action}, because it may belong to another table",
         help="replace the symbolic link with a folder, or change the file by hand",
         file=path,
     )

@@ -410,7 +410,8 @@ def profile_options(
         setting = next(word for word in _ELSEWHERE if word in settings)
         raise InvalidArgumentError(
             f"AWS profile {name!r} gets its keys from {setting}, which is not supported",
-            help=f"run `aws configure export-credentials --profile {name} --format env` and set what it prints",
+            help=f"run `aws configure export-credentials --profile {name} --format env` and set the"
+            " environment variables that it prints",
         )
     return {**out, **keys}
 

@@ -87,7 +87,7 @@ class Upkeep(ABC):
 
         Each has ``version``, ``file`` and ``actions``.
         """
-        raise not_for(table, "log", "trilake files lists their files")
+        raise not_for(table, "log", "run `trilake files` to list their files")
 
     def changes(
         self, table: Table, start: int | str, end: int | str | None, columns: Sequence[str] | None

@@ -68,7 +68,8 @@ def _open(
     if isinstance(table, Table):
         if version is not None:
             raise InvalidArgumentError(
-                f"expected a location for version {version}, got an open table", help="open the other version"
+                f"expected a location for version {version}, got an open table",
+                help="pass the table opened at that version, or its location",
             )
         return table
     store = open_store(table, dict(options or {}))

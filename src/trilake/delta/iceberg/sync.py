@@ -5,8 +5,8 @@ last state that it wrote, so that it does not parse its own metadata.  A metadat
 exist, so one of two writers wins and the other starts again from the winner's state.
 
 Old metadata files are deleted, and the manifests and manifest lists that only they reference.  The remaining metadata
-files stay complete.  Each snapshot has the manifests of the previous one, except some, plus new ones: so if an expired
-snapshot shares a manifest with any remaining one, it shares it with the oldest of these.
+files stay complete.  Each snapshot keeps some manifests of the previous one and adds new ones, so if an expired
+snapshot shares a manifest with any remaining snapshot, it shares it with the oldest of these.
 """
 
 from __future__ import annotations
@@ -164,7 +164,9 @@ def sync(
     domains = head.domains if isinstance(head, CommitEvent) else head.state.domains
     if not is_uniform(head.metadata.configuration):
         raise InvalidArgumentError(
-            "Iceberg metadata is not enabled for this table", help=f"set {UNIFORM} to 'iceberg'", file=log.store.uri
+            "Iceberg metadata is not enabled for this table",
+            help=f"set delta.enableIcebergCompatV2 to 'true' and {UNIFORM} to 'iceberg'",
+            file=log.store.uri,
         )
     before = _LAST.pop(log.store.uri, None)
     if before is not None and (rebuild or not before.is_newest(log)):

@@ -1,8 +1,8 @@
 """Write checkpoints, and the ``_last_checkpoint`` hint that points at them.
 
 Protocol: *Checkpoints*, *V2 Spec*, *Sidecar Files*, *Requirements for Writers*.  A checkpoint is one file; with more
-than ``part_size`` actions, several, by a hash of the path.  A file becomes visible as a whole and the hint is written
-last, so a writer may die at any point.
+than ``part_size`` actions, it is split into several by a hash of the path.  A file becomes visible as a whole and the
+hint is written last, so a writer may die at any point.
 
 With ``v2Checkpoint`` and ``delta.checkpointPolicy = v2`` the file actions go into sidecars, written before the
 top-level file that names them; if the writer dies, log cleanup deletes them.  The checkpoint of a large table reuses

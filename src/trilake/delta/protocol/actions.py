@@ -2,7 +2,7 @@
 
 Protocol: *Actions*.  File actions (``add``, ``remove``, ``cdc``) come by the million and are always Arrow structs; the
 rare ones (``metaData``, ``protocol``, ``txn``, ``domainMetadata``, ``commitInfo`` ...) are small frozen dataclasses or
-plain JSON.  Of a commit, a few lines are parsed one by one, many in one columnar pass.
+plain JSON.  A commit with few lines is parsed line by line, a longer one in one columnar pass.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def length_rule(field: StructField) -> Length | None:
         rule, end = _parse(str(type_string), 0, field.type)
     except ValueError as e:
         raise CorruptLogError(
-            f"the length limits of column {field.name!r} cannot be read: {str(type_string)[:200]!r} is not of type"
+            f"the length limits of column {field.name!r} are invalid: {str(type_string)[:200]!r} does not match type"
             f" {field.type}",
             help=f"correct or remove {TYPE_STRING} in the column's metadata",
             column=field.name,

@@ -1,4 +1,4 @@
-"""The pipeline that rows pass on their way into a table: :class:`RowRules`.
+"""The pipeline that rows pass through on their way into a table: :class:`RowRules`.
 
 For each batch, in this order: convert columns to the table's types; fill missing ones with their default, an identity
 value or null; pad and check strings; compute missing generated columns and verify given ones; turn empty strings of

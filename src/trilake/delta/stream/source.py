@@ -4,7 +4,7 @@ The steps of a micro-batch::
 
     start --> the initial snapshot's remaining files, if any
           --> commits after it, as units (:mod:`trilake.delta.stream.tail`)
-          --> as many as the limit admits --> end      (latest)
+          --> as many as the limit allows --> end      (latest)
     start, end --> the files between them --> tasks    (batch)
 
 ``batch`` returns the same files for the same two offsets in any process and at any later time, or raises.  That is the

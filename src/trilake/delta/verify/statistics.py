@@ -1,4 +1,4 @@
-"""Checks of statistics: readable, and true of the rows."""
+"""Checks of statistics: readable, and consistent with the rows."""
 
 from __future__ import annotations
 

@@ -251,7 +251,9 @@ def check_fields(source: pa.DataType, one: pa.Field) -> None:
         raise RowsDoNotFitError(problem, help="rename the fields to match the dataset", column=one.name)
     if _forgets(source, one.type):
         raise RowsDoNotFitError(
-            f"cannot cast {source} to {one.type} without loss", help="cast the column", column=one.name
+            f"cannot cast {source} to {one.type} without loss",
+            help="to accept the loss, cast the column before writing",
+            column=one.name,
         )
 
 

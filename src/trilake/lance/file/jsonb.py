@@ -158,7 +158,7 @@ def _write(data: bytes, at: int, out: list[str], depth: int) -> None:
 def _write_part(data: bytes, at: int, entry: int, out: list[str], depth: int) -> None:
     kind, size = entry & ~_SIZE, entry & _SIZE
     if at + size > len(data):
-        raise ValueError(f"a part of {size} bytes begins at {at} of {len(data)}")
+        raise ValueError(f"a JSONB entry of {size} bytes starts at {at}, but there are only {len(data)} bytes")
     if kind == _CONTAINER:
         _write(data, at, out, depth + 1)
     elif kind == _STRING:
@@ -168,7 +168,7 @@ def _write_part(data: bytes, at: int, entry: int, out: list[str], depth: int) ->
     elif kind in (_NULL, _TRUE, _FALSE):
         out.append({_NULL: "null", _TRUE: "true", _FALSE: "false"}[kind])
     else:
-        raise ValueError(f"unknown kind {kind >> 28} of a part")
+        raise ValueError(f"unknown JSONB entry type {kind >> 28}")
 
 
 def _string(data: bytes, at: int, size: int) -> str:

@@ -1,6 +1,6 @@
 """Translate pylance's functions on lists, structs and strings to Spark's SQL.
 
-SQL is split at calls and brackets; calls of these functions are rewritten, and everything else stays.
+SQL is split at calls and brackets; calls to these functions are rewritten, and everything else stays unchanged.
 """
 
 from __future__ import annotations

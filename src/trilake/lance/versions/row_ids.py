@@ -76,9 +76,7 @@ def parse_versions(data: bytes, rows: int, *, file: str) -> Ids:
     message = framing.parse(data, pb.RowVersions, file=file, damaged=CorruptLogError)
     lengths = np.array([_length(run.span, file) for run in message.runs], np.int64)
     if (lengths < 0).any() or (lengths > rows).any() or int(lengths.sum()) != rows:
-        raise CorruptLogError(
-            f"expected versions of the {rows} rows of a fragment, got {int(lengths.sum())}", file=file
-        )
+        raise CorruptLogError(f"expected {rows} row versions for a fragment, got {int(lengths.sum())}", file=file)
     versions: Ids = np.repeat(np.array([run.version for run in message.runs], np.uint64), lengths)
     return versions
 

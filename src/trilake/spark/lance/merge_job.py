@@ -1,4 +1,4 @@
-"""``merge_insert`` of a Lance dataset as Spark jobs: one join, whose rows tasks write and mark.
+"""``merge_insert`` of a Lance dataset as Spark jobs: one join; tasks write new rows, and mark old ones as deleted.
 
 The source may be any DataFrame; it is computed once.  Of the dataset, only key columns and the columns in conditions
 are read.  One commit makes everything visible.

@@ -112,7 +112,7 @@ def vector_sizes(value: str | None) -> dict[str, int | None]:
             if not colon:
                 name, size = size, ""
             if not name or (colon and (not size.strip().isdigit() or int(size) < 1)):
-                raise InvalidArgumentError(f"option vectors must be like 'column:size, …', got {value!r}")
+                raise InvalidArgumentError(f"option vectors must have the form 'column:size, …', got {value!r}")
             sizes[name.strip()] = int(size) if colon else None
     return sizes
 

@@ -1,4 +1,4 @@
-"""Patch methods of Spark's classes, guarded and reversibly.
+"""Patch methods of Spark's classes safely and reversibly.
 
 1. A patched method first asks *deciders* whether the call is for trilake.  A decider has no side effects: it returns an
    action, or ``None``.  If all return ``None``, Spark's original method runs with the same arguments.

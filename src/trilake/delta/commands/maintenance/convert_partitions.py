@@ -106,7 +106,7 @@ def _columns(folder: str, uri: str | None) -> list[tuple[str, str]]:
 def _conflict(what: str, uri: str | None) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"conflicting partition folders: {what}",
-        help="move the files so that all are in folders column=value of the same columns in the same order",
+        help="move the files so that all are in column=value folders with the same columns in the same order",
         file=uri,
     )
 

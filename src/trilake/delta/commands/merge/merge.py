@@ -1,4 +1,4 @@
-"""MERGE without Spark: change, delete and insert rows of a table by the rows of a source, as one commit.
+"""MERGE without Spark: update, delete and insert rows of a table from the rows of a source, in one commit.
 
 The source is loaded, its keys select files of the target, and each group of files is joined with it once::
 

@@ -1,4 +1,4 @@
-"""Find files to rewrite, by the columns in their Parquet footers."""
+"""Find files to rewrite, based on the columns in their Parquet footers."""
 
 from __future__ import annotations
 

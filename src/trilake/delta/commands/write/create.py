@@ -263,14 +263,14 @@ def create_table(
 
 
 def check_same_table(log: DeltaLog, table: TableDescription) -> None:
-    """Check that an existing table is as described, to which a new name is given.  Raises ``SchemaMismatchError``."""
+    """Check that an existing table, which gets a new name, matches its description.  Raises ``SchemaMismatchError``."""
     head = log.head()
     schema = head.schema
     if table.schema.fields:
         expected = [(f.name.lower(), str(f.type), f.nullable) for f in table.schema.fields]
         if sorted(expected) != sorted((f.name.lower(), str(f.type), f.nullable) for f in schema.fields):
             raise SchemaMismatchError(
-                "[DELTA_CREATE_TABLE_SCHEME_MISMATCH] the table exists with other columns:"
+                "[DELTA_CREATE_TABLE_SCHEME_MISMATCH] the table already exists with different columns:"
                 f" {', '.join(f'{f.name} {f.type}' for f in schema.fields)}",
                 help="leave the columns out, or use these",
                 file=log.store.uri,
@@ -287,7 +287,7 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
                 )
         if [c.lower() for c in table.partition_by] != [c.lower() for c in head.metadata.partition_columns]:
             raise SchemaMismatchError(
-                "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING] the table exists, partitioned by"
+                "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING] the table already exists and is partitioned by"
                 f" {', '.join(head.metadata.partition_columns) or 'no column'}",
                 help="leave columns and PARTITIONED BY out, or use these",
                 file=log.store.uri,
