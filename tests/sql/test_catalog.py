@@ -61,7 +61,7 @@ def test_a_table_that_is_there_gets_a_name(sql: SparkSession, tmp_path: Path, fo
     trilake.write(sql.range(3), path, format=format)
     assert sql.catalog.createTable("made", path, format).count() == 3
     assert [c.name for c in sql.catalog.listColumns("made")] == ["id"]
-    with pytest.raises(AnalysisException, match="exists with other columns: id"):
+    with pytest.raises(AnalysisException, match="already exists with different columns: id"):
         sql.catalog.createTable("made_too", path, format, _COLUMNS)
     sql.sql(f"CREATE TABLE made_too (id BIGINT) USING {format} LOCATION '{path}'")
     assert sql.table("made_too").count() == 3

@@ -250,7 +250,7 @@ def test_convert_as_delta_sparks_documentation_shows_it(spark: SparkSession, tmp
     for identifier, text in (
         (f"{tmp_path}/plain", "parquet"),
         (f"orc.`{tmp_path}/plain`", "orc"),
-        ("no_such_table_here", "no table"),
+        ("no_such_table_here", "cannot be found"),
         (f"parquet.`{tmp_path}/nothing`", "no file"),
     ):
         with pytest.raises(AnalysisException, match=text):

@@ -130,7 +130,7 @@ def test_a_session_that_resets_its_version_cannot_forget_to(session: SparkSessio
 @pytest.mark.parametrize("version", ["seven", "-1", "1.5", str(1 << 63)])
 def test_a_version_is_a_whole_number(session: SparkSession, tmp_path: Path, version: str) -> None:
     path = _table(tmp_path)
-    with _standing_for(session, version), pytest.raises(AnalysisException, match="txnVersion is"):
+    with _standing_for(session, version), pytest.raises(AnalysisException, match="txnVersion must be"):
         session.sql(f"DELETE FROM delta.`{path}`")
 
 

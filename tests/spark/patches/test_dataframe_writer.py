@@ -112,7 +112,7 @@ def test_insert_into_stores_nested_values_by_position_as_insert_does(session: Sp
             session.range(1).selectExpr(*_columns(given), "1000 n").write.insertInto("writer_nested")
         assert found.value.getCondition() == "CAST_OVERFLOW_IN_TABLE_INSERT"  # type: ignore[attr-defined]
         few = _columns(given.replace("'b', 7L, 'a', 8", "'b', 7L"))
-        with pytest.raises(SchemaMismatchError, match="1 fields"):
+        with pytest.raises(SchemaMismatchError, match="1 field "):
             session.range(1).selectExpr(*few, "1 n").write.insertInto("writer_nested")
         assert session.table("writer_nested").count() == 1
     finally:

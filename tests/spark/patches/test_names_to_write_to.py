@@ -112,7 +112,7 @@ def test_write_to_a_table_of_another_format(session: SparkSession, format: str) 
         assert session.read.table(name).count() == 4
         df.limit(1).writeTo(name).using(format).createOrReplace()
         assert session.read.table(name).count() == 1
-        with pytest.raises(AnalysisException, match=f"{name} is a {format} table"):
+        with pytest.raises(AnalysisException, match=f"{name}, which is a {format} table"):
             df.writeTo(name).using("delta").replace()
         with pytest.raises(AnalysisException, match="all rows or none"):
             df.writeTo(name).overwritePartitions()

@@ -112,8 +112,6 @@ def test_what_is_refused(session: SparkSession, table: str, tmp_path: Path) -> N
         read.load()
     with pytest.raises(AnalysisException, match="TABLE_NOT_FOUND"):
         read.load(str(tmp_path))
-    with pytest.raises(AnalysisException, match="readChangeFeed"):
-        session.read.format("delta").option("startingVersion", 1).load(table)
     for format in ("delta", "lance", "trevni"):
         with pytest.raises(AnalysisException, match="pushFilters was removed"):
             session.read.format(format).option("pushFilters", True).load(table)

@@ -270,27 +270,29 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
         expected = [(f.name.lower(), str(f.type), f.nullable) for f in table.schema.fields]
         if sorted(expected) != sorted((f.name.lower(), str(f.type), f.nullable) for f in schema.fields):
             raise SchemaMismatchError(
-                "[DELTA_CREATE_TABLE_SCHEME_MISMATCH] the table already exists with different columns:"
+                "the table already exists with different columns:"
                 f" {', '.join(f'{f.name} {f.type}' for f in schema.fields)}",
                 help="leave the columns out, or use these",
                 file=log.store.uri,
+                condition="DELTA_CREATE_TABLE_SCHEME_MISMATCH",
             )
         for f in table.schema.fields:
             there = schema.field(f.name)
             if generation_expression(f) != generation_expression(there):
                 raise SchemaMismatchError(
-                    f"[DELTA_CREATE_TABLE_SCHEME_MISMATCH] column {there.name} of the existing table is"
-                    f" {_generated_as(there)}, not {_generated_as(f)}",
+                    f"column {there.name} of the existing table is {_generated_as(there)}, not {_generated_as(f)}",
                     help="leave the columns out, or use those of the table",
                     file=log.store.uri,
+                    condition="DELTA_CREATE_TABLE_SCHEME_MISMATCH",
                     column=there.name,
                 )
         if [c.lower() for c in table.partition_by] != [c.lower() for c in head.metadata.partition_columns]:
             raise SchemaMismatchError(
-                "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING] the table already exists and is partitioned by"
+                "the table already exists and is partitioned by"
                 f" {', '.join(head.metadata.partition_columns) or 'no column'}",
                 help="leave columns and PARTITIONED BY out, or use these",
                 file=log.store.uri,
+                condition="DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING",
             )
         clustered = clustering_columns(head)
         if [spelled(schema, c) for c in table.cluster_by] != clustered:
@@ -304,10 +306,10 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
     properties.update({CONSTRAINTS + name.lower(): condition for name, condition in table.checks})
     if properties and properties != dict(head.metadata.configuration):
         raise SchemaMismatchError(
-            "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY] the table exists with the properties"
-            f" {dict(head.metadata.configuration)}",
+            f"the table exists with the properties {dict(head.metadata.configuration)}",
             help="leave TBLPROPERTIES and CHECK out, and change them with ALTER TABLE",
             file=log.store.uri,
+            condition="DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY",
         )
 
 
