@@ -102,7 +102,7 @@ def _conformed(snapshot: Snapshot, new: pa.Table) -> dict[str, pa.Array]:
     unknown = [name for name in new.schema.names if name not in fields]
     if unknown:
         raise UnknownColumnError(
-            f"column {unknown[0]!r} not found in the dataset", help=columns_help(unknown[0], list(fields))
+            f"column {unknown[0]!r} does not exist in the dataset", help=columns_help(unknown[0], list(fields))
         )
     values = {}
     for name, column in zip(new.schema.names, new.columns, strict=True):

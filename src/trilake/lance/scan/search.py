@@ -193,7 +193,7 @@ def vector_type(snapshot: Snapshot, column: str, *, bytes_too: bool = False) -> 
     is_list = pa.types.is_fixed_size_list(kind) and kind.list_size
     if not is_list or not (pa.types.is_floating(kind.value_type) or (bytes_too and kind.value_type == pa.uint8())):
         raise WrongTypeError(
-            f"the column must contain vectors, got type {kind}",
+            f"the column must be a vector column, got type {kind}",
             help="vectors are fixed-size lists of floating point numbers",
             column=column,
         )
