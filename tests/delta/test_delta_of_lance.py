@@ -208,7 +208,7 @@ def test_a_table_keeps_its_format(tmp_path: Path) -> None:
     trilake.write(pa.table({"n": [1], "s": [""]}), path, mode="append")
     assert rows(path) == [{"n": 1, "s": ""}]
     assert len(list(path.glob("*.lance"))) == 1
-    with pytest.raises(InvalidArgumentError, match="files are lance, but data_format is 'parquet'"):
+    with pytest.raises(InvalidArgumentError, match="files have format lance, but data_format is 'parquet'"):
         trilake.write(ROWS, path, mode="append", data_format="parquet")
     with pytest.raises(InvalidArgumentError, match="supported formats are lance, parquet, trevni"):
         trilake.create(tmp_path / "u", {"n": "bigint"}, data_format="avro")

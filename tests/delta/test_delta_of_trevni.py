@@ -59,7 +59,7 @@ def test_overwritten(tmp_path: Path) -> None:
 def test_a_table_keeps_its_format(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path, data_format="trevni")
-    with pytest.raises(InvalidArgumentError, match="files are trevni, but data_format is 'parquet'"):
+    with pytest.raises(InvalidArgumentError, match="files have format trevni, but data_format is 'parquet'"):
         trilake.write(ROWS, path, mode="append", data_format="parquet")
     with pytest.raises(InvalidArgumentError, match="supported formats are lance, parquet, trevni"):
         trilake.write(ROWS, tmp_path / "u", data_format="avro")

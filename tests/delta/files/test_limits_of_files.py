@@ -43,7 +43,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(tmp_path: Pat
     refused: list[tuple[str, dict[str, object]]] = [
         ("above 0, got 0", {"max_records_per_file": 0}),
         ("compression must be one of .*, got 'lzma'", {"compression": "lzma"}),
-        ("data files have format lance", {"compression": "zstd", "data_format": "lance"}),
+        ("the table's files are lance", {"compression": "zstd", "data_format": "lance"}),
         ("compression needs a table with a log", {"compression": "zstd", "format": "lance"}),
         ("max_records_per_file needs a table with a log", {"max_records_per_file": 5, "format": "trevni"}),
         ("partition_overwrite needs a table with a log", {"partition_overwrite": "dynamc", "format": "lance"}),

@@ -232,7 +232,7 @@ def test_what_spark_computed_verifies_given_columns() -> None:
     given = {"a": [1], "u": ["me"], "h": [11], f"{RESERVED}check_0": [True]}
     good = computed(**given, **{f"{RESERVED}generated_0": [11]})
     assert planned.start().apply(good)["e"].to_pylist() == [2]
-    with pytest.raises(ConstraintViolatedError, match=r"generated column h must be hash\(a\).* the expression = 12"):
+    with pytest.raises(ConstraintViolatedError, match=r"generated column h must equal hash\(a\).* the expression = 12"):
         planned.start().apply(computed(**given, **{f"{RESERVED}generated_0": [12]}))
 
 
