@@ -116,7 +116,7 @@ def test_write_to_a_table_of_another_format(session: SparkSession, format: str) 
             df.writeTo(name).using("delta").replace()
         with pytest.raises(AnalysisException, match="all rows or none"):
             df.writeTo(name).overwritePartitions()
-        with pytest.raises(AnalysisException, match="no properties: owner"):
+        with pytest.raises(AnalysisException, match="do not support table properties, got owner"):
             df.writeTo(name).using(format).tableProperty("owner", "me").replace()
     finally:
         session.sql(f"DROP TABLE IF EXISTS {name}")

@@ -296,7 +296,7 @@ def _name_existing(session: SqlSession, call: Create, place: Place, schema: T.St
     expected_columns = [f"{f.name} {f.dataType.simpleString()}" for f in schema.fields]
     if expected_columns and [w.lower() for w in expected_columns] != [s.lower() for s in actual_columns]:
         raise SchemaMismatchError(
-            f"the {place.format} table exists with other columns: {', '.join(actual_columns)}",
+            f"the {place.format} table already exists with different columns: {', '.join(actual_columns)}",
             help="leave the columns out, or use these",
             file=place.path,
         )
