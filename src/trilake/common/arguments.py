@@ -141,7 +141,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     (('a',), None)
     >>> scan([1])
     Traceback (most recent call last):
-    trilake.errors.InvalidArgumentError: [INVALID_ARGUMENT] columns must be a list of strings, got 1 in it
+    trilake.errors.InvalidArgumentError: [INVALID_ARGUMENT] columns must be a list of strings, but contains 1
     >>> scan(where="n > 1")
     Traceback (most recent call last):
     TypeError: scan() has no argument 'where': it is called 'filter' here

@@ -30,7 +30,7 @@ def columns_table(columns: Mapping[Any, Any]) -> pa.Table:
     {'n': [1, None]}
     >>> columns_table({"d": [dt.date(2024, 1, 2), dt.datetime(2024, 1, 2, 3)]})
     Traceback (most recent call last):
-    trilake.errors.SchemaMismatchError: [SCHEMA_MISMATCH] column d has dates and times of day (column: d). Help: ...
+    trilake.errors.SchemaMismatchError: [SCHEMA_MISMATCH] column d has a mix of dates and datetimes ...
     """
     by_name = {str(name): values for name, values in columns.items()}
     if len(by_name) < len(columns):
