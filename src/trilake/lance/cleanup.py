@@ -24,7 +24,7 @@ from trilake.lance.versions.branches import BRANCHES, TREE, branch_points, root_
 from trilake.lance.versions.holds import HOLDS, REMOVALS, Notice, notices, post
 from trilake.lance.versions.manifest import ExternalFile, Manifest
 from trilake.lance.versions.transaction import load, read_manifest
-from trilake.lance.versions.versions import LATEST, Listing, detached_versions, list_versions, read_tags
+from trilake.lance.versions.versions import LATEST, Listing, list_versions, read_tags
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import Territory, agreed_time, discard, old_temporaries, own_keys, tables_of
@@ -214,7 +214,7 @@ def _candidates(
     branch = read_manifest(store, listing.key(listing.latest), listing.latest).branch
     tagged = _tagged(store, branch)
     needed = _branched(store, listing, branch).union(listing.versions[-retain:])
-    keep = _named_by(store, listing, detached_versions(store))
+    keep = _named_by(store, listing, listing.detached)
     old_files: set[str] = set()
     old: list[int] = []
     manifest: Manifest | None = None
@@ -259,7 +259,7 @@ def _unneeded(store: Store, candidates: _Candidates) -> CleanupPlan:
     active = [hold for hold in notices(store, HOLDS) if not hold.forgotten(candidates.now_ms)]
     branch = None if candidates.newest is None else candidates.newest.branch
     needed = {*_tagged(store, branch), *_branched(store, candidates.listing, branch)}
-    needed_versions = detached_versions(store)
+    needed_versions = [*list_versions(store).detached]
     needed_versions += [v for v in candidates.old if v in needed or any(hold.names(v) for hold in active)]
     newer = _named_since(store, candidates.listing.latest) | _named_by(store, candidates.listing, needed_versions)
     files, manifests = (

@@ -425,14 +425,13 @@ def commit_detached(store: Store, transaction: Transaction, runtime: Runtime) ->
     errors are those of :func:`commit`.
     """
     listing = list_versions(store)
-    if not listing.versions or listing.scheme == "v1" or isinstance(transaction.operation, op.Restore):
-        reason = (
-            "they cannot create a dataset"
-            if not listing.versions
-            else "they need manifests of the v2 naming scheme"
-            if listing.scheme == "v1"
-            else "an old version cannot be restored as one"
-        )
+    reasons = {
+        "they cannot create a dataset": not listing.versions,
+        "they need manifests of the v2 naming scheme": listing.scheme == "v1",
+        "an old version cannot be restored as one": isinstance(transaction.operation, op.Restore),
+    }
+    reason = next((reason for reason, applies in reasons.items() if applies), None)
+    if reason is not None:
         raise OptionError(
             f"detached commits are not supported here: {reason}", help="commit without detached", file=store.uri
         )

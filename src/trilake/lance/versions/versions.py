@@ -34,10 +34,9 @@ LATEST = "_latest.manifest"
 
 Scheme = Literal["v1", "v2"]
 _LAST = (1 << 64) - 1
-_NAME = re.compile(r"_versions/([0-9]{1,20})\.manifest\Z")
+_NAME = re.compile(r"_versions/(d?)([0-9]{1,20})\.manifest\Z")
 #: Numbers with this bit are of detached versions, which do not belong to the line of versions.
 DETACHED = 1 << 63
-_DETACHED_NAME = re.compile(r"_versions/d([0-9]{1,20})\.manifest\Z")
 #: Maximum attempts to read tags or branches while some are being deleted.
 _ATTEMPTS = 5
 _R = TypeVar("_R")
@@ -55,10 +54,11 @@ def manifest_key(version: int, scheme: Scheme = "v1") -> str:
 
 @dataclass(frozen=True)
 class Listing:
-    """The versions that have a manifest, ascending, and their naming scheme."""
+    """The versions that have a manifest, ascending, their naming scheme, and the detached versions."""
 
     scheme: Scheme
     versions: tuple[int, ...]
+    detached: tuple[int, ...] = ()
 
     @property
     def latest(self) -> int:
@@ -75,12 +75,16 @@ def list_versions(store: Store) -> Listing:
     Raises ``CorruptLogError`` if both naming schemes are used.
     """
     numbers: dict[Scheme, list[int]] = {"v1": [], "v2": []}
+    detached: list[int] = []
     for meta in store.list(VERSIONS):
         match = _NAME.match(meta.key)
         if match is None:
             continue
-        digits = match[1]
+        digits = match[2]
         number = int(digits)
+        if match[1]:
+            detached.append(number)
+            continue
         if number > _LAST:
             continue
         if len(digits) == 20 and number > _LAST >> 1:
@@ -94,12 +98,7 @@ def list_versions(store: Store) -> Listing:
             file=f"{store.uri}/{VERSIONS}",
         )
     scheme: Scheme = "v2" if numbers["v2"] else "v1"
-    return Listing(scheme, tuple(sorted(set(numbers[scheme]))))
-
-
-def detached_versions(store: Store) -> list[int]:
-    """List the detached versions of a dataset."""
-    return [int(match[1]) for meta in store.list(VERSIONS) if (match := _DETACHED_NAME.match(meta.key)) is not None]
+    return Listing(scheme, tuple(sorted(set(numbers[scheme]))), tuple(detached))
 
 
 #: Keys of data files and of side files of blobs; writers choose the names.
@@ -123,7 +122,7 @@ def check_place(store: Store, *, now_ms: int | None = None, named: Container[str
 
 def exists(store: Store) -> bool:
     """Whether there is a Lance dataset at the root of the store."""
-    return any(_NAME.match(meta.key) for meta in store.list(VERSIONS))
+    return any((match := _NAME.match(meta.key)) and not match[1] for meta in store.list(VERSIONS))
 
 
 def choose_version(store: Store, listing: Listing, version: int | None) -> int:

@@ -333,7 +333,7 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
 def _constants(session: SqlSession, sql: str, args: Args, function: str) -> list[Any]:
     """The values of a table function's arguments.  Raises ``InvalidArgumentError`` for one that is not constant."""
     try:
-        return session.values(sql, args, constant=True)
+        return session.values(sql, args)
     except PySparkException as e:
         if not (error_condition(e) or "").startswith(_NOT_CONSTANT):
             raise

@@ -162,13 +162,13 @@ class SqlSession:
         """The value of a constant expression."""
         return self.run(f"SELECT {expression}", args).collect()[0][0]
 
-    def values(self, expressions: str, args: Args = None, *, constant: bool = False) -> list[Any]:
-        """The values of a list of expressions without columns; timestamps as datetimes in UTC.
+    def values(self, expressions: str, args: Args = None) -> list[Any]:
+        """The values of a list of constant expressions; timestamps as datetimes in UTC.
 
-        With ``constant``, Spark refuses queries and aggregates as in an inline table.
+        As in an inline table, queries and aggregates are rejected by Spark.
         Spark would return timestamps in the machine's time zone, not the session's.
         """
-        frame = self.run(f"VALUES ({expressions})" if constant else f"SELECT {expressions}", args)
+        frame = self.run(f"VALUES ({expressions})", args)
         instants = [isinstance(f.dataType, T.TimestampType) for f in frame.schema.fields]
         names = [f"c{i}" for i in range(len(instants))]
         columns = [f"unix_micros({n}) AS {n}" if at else n for n, at in zip(names, instants, strict=True)]
