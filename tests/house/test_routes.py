@@ -1,4 +1,4 @@
-"""Routes: how many files of the package a call passes through, with the best figure so far as its budget.
+"""Routes: how many files of the package a call passes through; the budget is the best figure so far.
 
 A reader who follows a call opens these files.  A change that needs more of them raises the budget on purpose.
 """
@@ -34,7 +34,7 @@ calls = {
     "merge": lambda: table.merge(rows, "t.n = s.n", source_alias="s", target_alias="t")
     .when_matched_update_all().when_not_matched_insert_all().execute(),
 }
-calls[call]()  # what is loaded late is loaded, and what is cached is cached
+calls[call]()  # fill caches and finish lazy imports
 passed = set()
 def note(frame, event, argument):
     if event == "call" and frame.f_code.co_filename.startswith(package) and frame.f_code.co_name != "<module>":
@@ -63,6 +63,6 @@ def route(call: str, place: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("call", BUDGET)
-def test_a_call_passes_no_more_files_than_its_budget(call: str, tmp_path: Path) -> None:
+def test_call_passes_through_no_more_files_than_budgeted(call: str, tmp_path: Path) -> None:
     passed = route(call, tmp_path / "t")
     assert len(passed) <= BUDGET[call], passed

@@ -10,14 +10,13 @@ from pathlib import Path
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a file."""
     return parsed_text(path.read_text())
 
 
 def parsed_text(text: str) -> ast.Module:
-    """The syntax tree of a text.
+    """Parse source code.
 
-    No garbage is collected in the meantime: CPython 3.11 counts the depth of a tree in a state that all parsers share,
+    Garbage collection is off: CPython 3.11 counts the depth of a tree in a state that all parsers share,
     and the end of an object that logs a traceback parses lines ("AST constructor recursion depth mismatch").
     """
     collecting = gc.isenabled()

@@ -1,4 +1,4 @@
-"""What a type checker knows of tables: ``make types`` checks this file, no one runs it."""
+"""Types of tables: ``make types`` checks this file; it is never run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trilake.trevni.tables.table import TrevniTable
 
 
 def use_tables() -> None:
-    """Calls that are typed as far as a reader follows them."""
+    """Calls with their inferred types."""
     table = trilake.open("memory://x")
     assert_type(table, ArrowDeltaTable)
     table.update({"n": "1"})

@@ -1,4 +1,4 @@
-"""Parquet files that contradict themselves: an error, never the end of the process."""
+"""Inconsistent Parquet files raise an error and never crash the process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _file() -> bytes:
 
 
 def _short_bound() -> bytes:
-    """The minimum of a long, of four bytes."""
+    """A minimum of a long column with only four bytes."""
     data = _file()
     footer = data[footer_start(data) : -8]
     mark = b"\x08" + _MARK.to_bytes(8, "little")
@@ -36,7 +36,7 @@ def _short_bound() -> bytes:
 
 
 def _encrypted_chunk() -> bytes:
-    """A column chunk that says it is encrypted with a key of its own, in a file that is not."""
+    """A column chunk marked as encrypted with its own key, in an unencrypted file."""
     data = _file()
     footer = data[footer_start(data) : -8]
     crypto = b"\x5c\x2c\x19\x18\x01a\x00\x00"
@@ -62,12 +62,12 @@ def _checked(data: bytes) -> pq.ParquetFile:
 
 
 @pytest.mark.parametrize("make", [_short_bound, _encrypted_chunk, _other_type])
-def test_a_footer_that_ends_the_process_in_arrow_is_refused(make: object) -> None:
+def test_footer_that_crashes_arrow_is_rejected(make: object) -> None:
     assert callable(make)
     data = make()
     with pytest.raises(pa.ArrowInvalid, match="column "):
         _checked(data)
-    # What it is refused for: the reason for this module, until a release of Arrow mends it.
+    # Why it is rejected: Arrow crashes on it; drop the check once a release of Arrow raises.
     script = (
         "import sys, pyarrow as pa, pyarrow.parquet as pq\n"
         "m = pq.ParquetFile(pa.BufferReader(sys.stdin.buffer.read())).metadata\n"
@@ -77,7 +77,7 @@ def test_a_footer_that_ends_the_process_in_arrow_is_refused(make: object) -> Non
     assert ended.returncode != 0
 
 
-def test_a_sound_footer_is_walked_as_arrow_reads_it() -> None:
+def test_valid_footer_is_walked_as_arrow_reads_it() -> None:
     table = pa.table(
         {
             "i": pa.array([1, None, 3], pa.int32()),
@@ -103,17 +103,17 @@ def test_a_sound_footer_is_walked_as_arrow_reads_it() -> None:
                     assert chunk.null_count == statistics.null_count
 
 
-def test_a_page_that_lost_a_bit_is_found_by_its_checksum() -> None:
+def test_flipped_bit_in_a_page_fails_the_checksum() -> None:
     table = pa.table({"a": pa.array(range(10_000))})
     plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
     data = bytearray(parquet(table, **plain))
     data[5_000] ^= 1
-    assert pq.read_table(io.BytesIO(data)) != table  # no one looks unless told to
+    assert pq.read_table(io.BytesIO(data)) != table  # checksums are off by default
     with pytest.raises(OSError, match=r"(?i)crc"):
         open_parquet(pa.BufferReader(bytes(data))).read()
 
 
-def test_damaged_footers_are_errors_or_safe_to_walk() -> None:
+def test_damaged_footers_raise_or_are_safe_to_walk() -> None:
     data = parquet(pa.table({"a": range(100), "s": [str(i) for i in range(100)]}), row_group_size=40)
     random = Random(7)
     walked = 0

@@ -1,4 +1,4 @@
-"""Footers walked together say what each says alone, whatever was done to them."""
+"""A batch walk of footers gives the same result as single walks, also for damaged ones."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def _rests(files: list[bytes], start: int, leaves: list[Leaf]) -> list[bytes]:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("damaged", [False, True])
-def test_many_footers_are_walked_as_each_of_them(damaged: bool, seed: int) -> None:
-    """Every footer that is taken passes the checks of one alone, with the same numbers; sound ones of layouts that are
-    not rare are taken."""
+def test_batch_footer_walk_matches_single_walks(damaged: bool, seed: int) -> None:
+    """Every accepted footer passes the single checks with the same numbers; valid ones with common layouts are
+    accepted."""
     random = Random(seed)
     files = _files(random, 150)
     footers = [_footer(data) for data in files]
@@ -84,7 +84,7 @@ def test_many_footers_are_walked_as_each_of_them(damaged: bool, seed: int) -> No
             metadata = _arrow(footer)
             groups = checked_bytes(footer, len(files[n]), metadata)
         except (*DAMAGE, OSError):
-            # What is behind the row groups is not walked: it is for whoever takes it.
+            # What follows the row groups is not walked: the caller reads it.
             assert walked.rests[n] not in whole
             continue
         assert (walked.rows[n], walked.group_counts[n]) == (metadata.num_rows, len(groups))
@@ -95,8 +95,8 @@ def test_many_footers_are_walked_as_each_of_them(damaged: bool, seed: int) -> No
                 assert ours.null_counts[n] == nulls
 
 
-def test_a_footer_that_refers_to_more_than_there_is_costs_no_more_than_others() -> None:
-    """Counts and lengths that no footer can have give the footer up at once."""
+def test_footer_with_huge_counts_is_rejected_early() -> None:
+    """Counts and lengths beyond the size of the footer reject it at once."""
     footers = [_footer(data) for data in _files(Random(1), 1) * (2 * FEWEST)]
     start = end_of_schema(footers[0])
     assert start is not None
@@ -107,7 +107,7 @@ def test_a_footer_that_refers_to_more_than_there_is_costs_no_more_than_others() 
     assert not walked.groups
 
 
-def test_schemas_out_of_order_are_not_walked_together() -> None:
+def test_invalid_schemas_are_not_walked_in_a_batch() -> None:
     footer = _footer(_files(Random(1), 1)[0])
     assert end_of_schema(footer) is not None
     assert end_of_schema(b"\x19" + footer[1:]) is None

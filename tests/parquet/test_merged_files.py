@@ -1,4 +1,4 @@
-"""Many small files read as one have the rows of each, in their order, and the errors of each."""
+"""Small files read as one return the rows and errors of each, in order."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def rows(random: Random, count: int, nulls: Sequence[float] = (0.0, 0.3, 1.0)) -
 
 
 def file(random: Random, **options: Any) -> bytes:
-    """A file of any layout."""
+    """A file with a random layout."""
     return parquet(rows(random, random.randrange(1, 30)), **{**random.choice(_OPTIONS), **options})
 
 
 def like_files(random: Random, count: int) -> list[bytes]:
-    """Files of one layout."""
+    """Files with the same layout."""
     return [parquet(rows(random, random.randrange(20, 40), (0.0,)), write_page_checksum=True) for _ in range(count)]
 
 
@@ -100,8 +100,8 @@ def merged(files: Sequence[bytes]) -> list[tuple[int, int, bool]]:
 
 @pytest.mark.parametrize("seed", range(3 if SOAK else 1))
 @pytest.mark.parametrize("alike", [True, False])
-def test_files_of_one_schema_are_one(alike: bool, seed: int) -> None:
-    """Those of a layout that few have stay alone."""
+def test_files_with_one_schema_are_merged(alike: bool, seed: int) -> None:
+    """Files with a rare layout are read alone."""
     random = Random(seed)
     files = like_files(random, 200) if alike else [file(random) for _ in range(200)]
     plan = table_plan()
@@ -113,7 +113,7 @@ def test_files_of_one_schema_are_one(alike: bool, seed: int) -> None:
     assert together(store, tasks, narrow).equals(alone(store, tasks, narrow))
 
 
-def test_the_bytes_of_a_merged_file_are_a_parquet_file() -> None:
+def test_merged_bytes_are_a_valid_parquet_file() -> None:
     random = Random(7)
     files = like_files(random, FEWEST)
     (run,) = merge_files([pa.py_buffer(data) for data in files])
@@ -125,8 +125,8 @@ def test_the_bytes_of_a_merged_file_are_a_parquet_file() -> None:
         assert one.read_row_group(number).equals(pq.read_table(pa.BufferReader(data)))
 
 
-def test_what_is_not_alike_stays_alone() -> None:
-    """Files of other columns, of several row groups, of none, and what is not a Parquet file at all."""
+def test_files_with_other_layouts_are_not_merged() -> None:
+    """Files with other columns, several row groups or none, and files that are not Parquet."""
     random = Random(3)
     like = like_files(random, 2 * FEWEST)
     other = parquet(rows(random, 5).drop_columns(["t"]))
@@ -140,7 +140,7 @@ def test_what_is_not_alike_stays_alone() -> None:
     assert merged([b"", b"PAR1", *like[:20]]) == [(0, 22, False)]
 
 
-def test_a_column_that_files_lack_is_null_and_a_narrower_type_is_widened() -> None:
+def test_missing_column_is_null_and_narrow_type_is_widened() -> None:
     random = Random(4)
     files = [parquet(rows(random, 4).select(["i", "t"])) for _ in range(FEWEST)]
     plan = table_plan(pa.schema([("t", pa.string()), ("i", pa.int64()), ("new", pa.float64())]))
@@ -151,7 +151,7 @@ def test_a_column_that_files_lack_is_null_and_a_narrower_type_is_widened() -> No
     assert found["new"].null_count == found.num_rows == 4 * FEWEST
 
 
-def test_partition_values_are_those_of_each_file() -> None:
+def test_partition_values_come_from_each_file() -> None:
     random = Random(5)
     files = [file(random) for _ in range(2 * FEWEST + 3)]
     values = [{"p": str(min(n // FEWEST, 1)) if n < 2 * FEWEST else None} for n in range(len(files))]
@@ -170,8 +170,8 @@ def outcome(
 
 
 @pytest.mark.parametrize("seed", range(20 if SOAK else 8))
-def test_damage_is_found_as_in_each_file_alone(seed: int) -> None:
-    """The rows, or the error with the name of the file; nothing is read twice, and nothing else."""
+def test_damaged_files_fail_as_when_read_alone(seed: int) -> None:
+    """The same rows, or the same error with the file name; nothing is read twice."""
     random = Random(seed)
     files = like_files(random, FEWEST + 20)
     for n in random.sample(range(len(files)), 2):
@@ -181,7 +181,7 @@ def test_damage_is_found_as_in_each_file_alone(seed: int) -> None:
     assert outcome(together, store, tasks, plan) == outcome(alone, store, tasks, plan)
 
 
-def test_rows_before_a_damaged_page_come_once() -> None:
+def test_rows_before_a_damaged_page_are_returned_once() -> None:
     random = Random(11)
     files = like_files(random, FEWEST + 9)
     damaged = bytearray(files[FEWEST])
@@ -196,7 +196,7 @@ def test_rows_before_a_damaged_page_come_once() -> None:
     assert before.equals(alone(store, tasks[:FEWEST], table_plan()))
 
 
-def test_a_missing_file_is_named() -> None:
+def test_missing_file_is_named() -> None:
     random = Random(6)
     store, tasks = stored([file(random) for _ in range(FEWEST)])
     store.delete(["9.parquet"])
@@ -204,7 +204,7 @@ def test_a_missing_file_is_named() -> None:
         together(store, tasks, table_plan())
 
 
-def test_a_file_that_is_larger_than_the_log_says_is_not_read_whole() -> None:
+def test_file_larger_than_logged_is_not_read_whole() -> None:
     random = Random(8)
     files = [file(random) for _ in range(FEWEST)]
     store, tasks = stored(files)
@@ -223,7 +223,7 @@ def test_a_file_that_is_larger_than_the_log_says_is_not_read_whole() -> None:
     assert max(asked[:FEWEST]) < 100_000 < len(large)
 
 
-def test_batches_of_wide_rows_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_rows_are_read_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read, "_MERGED_BATCH", 100_000)
     files = [parquet(pa.table({"t": ["x" * 10_000] * 3})) for _ in range(FEWEST)]
     store, tasks = stored(files)

@@ -1,4 +1,4 @@
-"""Rows of the old calendar, at every depth, by the notes of their file."""
+"""Values of the old calendar are rebased at every depth, according to the file metadata."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def instants(*values: int | None, unit: str = "us") -> pa.Array:
     ("notes", "expected"),
     [
         ({}, (False, False)),
-        ({b"org.apache.spark.legacyDateTime": b""}, (False, False)),  # Spark asks for the release first
+        ({b"org.apache.spark.legacyDateTime": b""}, (False, False)),  # Spark checks the release first
         ({b"org.apache.spark.version": b"2.4.8"}, (True, True)),
         ({b"org.apache.spark.version": b"3.0.3"}, (False, True)),
         (RELEASE, (False, False)),
@@ -41,12 +41,12 @@ def instants(*values: int | None, unit: str = "us") -> pa.Array:
         ({**RELEASE, b"org.apache.spark.legacyINT96": b""}, (False, True)),
     ],
 )
-def test_which_files_are_old(notes: dict[bytes, bytes], expected: tuple[bool, bool]) -> None:
+def test_old_files_are_recognized_by_metadata(notes: dict[bytes, bytes], expected: tuple[bool, bool]) -> None:
     assert old_values(notes) == expected
     assert old_values(None) == (False, False)
 
 
-def test_values_at_every_depth(tmp_path: Path) -> None:
+def test_values_are_rebased_at_every_depth(tmp_path: Path) -> None:
     # 1499-12-23 and 1883-01-01 in Los Angeles; the switch from local mean time there was on 1883-11-18.
     old, mean, recent = -14_831_741_221_000_000, -2_745_532_800_000_000, 0
     structs = pa.StructArray.from_arrays(
@@ -75,7 +75,7 @@ def test_values_at_every_depth(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", ["ms", "us"])
-def test_units(tmp_path: Path, unit: str) -> None:
+def test_rebase_keeps_the_timestamp_unit(tmp_path: Path, unit: str) -> None:
     per_second = {"ms": 1_000, "us": 1_000_000}[unit]
     table = pa.table({"t": instants(-12_219_292_801 * per_second, -12_219_292_800 * per_second, None, unit=unit)})
     notes = {**OLD, b"org.apache.spark.timeZone": b"UTC"}
@@ -86,7 +86,7 @@ def test_units(tmp_path: Path, unit: str) -> None:
     assert found == [(-12_219_292_801 - 864_000) * per_second, -12_219_292_800 * per_second, None]
 
 
-def test_times_of_int96_have_a_note_of_their_own(tmp_path: Path) -> None:
+def test_int96_times_follow_their_own_metadata_key(tmp_path: Path) -> None:
     table = pa.table({"t": pa.array([-14_831_741_221_000_000], pa.timestamp("us")), "d": days(-171_664)})
     notes = {**RELEASE, b"org.apache.spark.legacyINT96": b""}
     file = file_of(tmp_path / "x.parquet", table, notes, use_deprecated_int96_timestamps=True)
@@ -97,7 +97,7 @@ def test_times_of_int96_have_a_note_of_their_own(tmp_path: Path) -> None:
     assert found == [-14_831_741_221_000_000 - 777_600_000_000]
 
 
-def test_days_in_orc_are_old_where_spark_wrote_them() -> None:
+def test_only_orc_dates_from_spark_are_rebased() -> None:
     schema = pa.schema([("s", pa.struct([("n", pa.int32()), ("d", pa.date32())])), ("t", pa.timestamp("ns"))])
     assert rebasing_of_orc(schema) is None
     rebasing = rebasing_of_orc(schema.with_metadata(RELEASE))
@@ -108,7 +108,7 @@ def test_days_in_orc_are_old_where_spark_wrote_them() -> None:
     assert rows["t"].cast(pa.int64()).to_pylist() == [-5_000_000_000]
 
 
-def test_bounds_are_doubted_before_the_last_switch_only(tmp_path: Path) -> None:
+def test_only_bounds_before_the_last_switch_are_doubtful(tmp_path: Path) -> None:
     table = pa.table({"n": [1, 2], "d": days(-171_664, 5), "later": days(7, 8), "t": instants(0, None)})
     file = file_of(tmp_path / "x.parquet", table, OLD, row_group_size=1)
     rebasing = rebasing_of(file)
@@ -117,7 +117,7 @@ def test_bounds_are_doubted_before_the_last_switch_only(tmp_path: Path) -> None:
     assert list(rebasing.leaves) == [1, 2, 3]
 
 
-def test_other_files_cost_nothing(tmp_path: Path) -> None:
+def test_files_without_old_values_have_no_rebase(tmp_path: Path) -> None:
     table = pa.table({"d": days(-171_664), "n": [1]})
     assert rebasing_of(file_of(tmp_path / "x.parquet", table, RELEASE)) is None
     assert rebasing_of(file_of(tmp_path / "y.parquet", table.select(["n"]), OLD)) is None

@@ -1,4 +1,4 @@
-"""Shredding variants: what is taken apart comes back, and DuckDB reads it."""
+"""Shredded variants round-trip, and DuckDB reads them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def variants(values: list[Any]) -> pa.Array:
     st.lists(TREES | st.just(...), max_size=8),
     st.sampled_from([[1], ["x"], [True], [{"a": 1, "zz": {"b": "x"}}], [{"b": {"a": {"é": None, "a": 2}}}]]),
 )
-def test_what_is_taken_apart_comes_back(values: list[Any], sample: list[Any]) -> None:
+def test_shredded_variants_round_trip(values: list[Any], sample: list[Any]) -> None:
     for shape in (Shape.of(variants(values), "v"), Shape.of(variants(sample), "v")):
         if shape is not None:
             parts = shredded(variants(values), shape, "v")
@@ -42,7 +42,7 @@ def test_what_is_taken_apart_comes_back(values: list[Any], sample: list[Any]) ->
 
 
 def _typed(shape: Shape | None) -> Any:
-    """The types of a shape by name."""
+    """The types of a shape, keyed by name."""
     if shape is None:
         return None
     typed = shape.type.field("typed_value").type
@@ -67,12 +67,12 @@ def _typed(shape: Shape | None) -> Any:
         ([{"a": 1} for _ in range(19)] + [{"a": 1, "b": 1}], {"a": "int64"}),
     ],
 )
-def test_what_many_rows_have_gets_a_column(values: list[Any], typed: Any) -> None:
+def test_common_fields_are_shredded(values: list[Any], typed: Any) -> None:
     assert _typed(Shape.of(variants(values), "v")) == typed
 
 
 @pytest.mark.parametrize("value", [b"\x18\x05", b"\x0c", b"\x40\xff\0\0\0x", b"\x09x", b"\x0c\x01\x01", b""])
-def test_values_of_a_wrong_size_stay_as_they_are(value: bytes) -> None:
+def test_values_with_wrong_size_are_kept(value: bytes) -> None:
     rows = pa.array([{"value": value, "metadata": b"\x01\0\0"}], _TYPE)
     for sample in ([1], ["x"]):
         shape = Shape.of(variants(sample), "v")
@@ -80,7 +80,7 @@ def test_values_of_a_wrong_size_stay_as_they_are(value: bytes) -> None:
         assert shredded(rows, shape, "v").to_pylist()[0]["value"] == value
 
 
-def test_all_types_survive(tmp_path: Path) -> None:
+def test_all_types_round_trip_through_duckdb(tmp_path: Path) -> None:
     row = "n, 'x' || n, n % 2 = 0, n + 0.5::DOUBLE, DATE '2020-01-01' + n::INT, TIMESTAMP '1969-01-01 01:02:03.5'"
     query = f"SELECT ROW({row}, TIMESTAMPTZ '2020-01-01 00:00:00Z')::STRUCT(i INT, s VARCHAR, b BOOLEAN, f DOUBLE,"
     query += " d DATE, t TIMESTAMP, z TIMESTAMPTZ)::VARIANT AS v FROM range(40) t(n)"

@@ -1,4 +1,4 @@
-"""Parts of Parquet files put together: Thrift comes out as it came in, what is copied is looked at, Arrow reads it."""
+"""Splicing Parquet files: Thrift round-trips, copied pages are checked, and Arrow reads the result."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _read(data: bytes) -> pa.Table:
 
 
 def _again(value: Value) -> Value:
-    """A value whose structs and lists of structs were taken apart to the last field."""
+    """The value after parsing and writing all its structs and lists of structs."""
     if value.kind == thrift.STRUCT:
         return Value(value.kind, struct_bytes({k: _again(v) for k, v in parse_struct(value.data).items()}))
     if value.kind == thrift.LIST:
@@ -77,7 +77,7 @@ def _again(value: Value) -> Value:
     ],
     ids=["plain", "many groups", "indexes"],
 )
-def test_a_footer_comes_out_as_it_came_in(options: dict[str, Any]) -> None:
+def test_footer_round_trips(options: dict[str, Any]) -> None:
     data = _file(**options)
     footer = data[footer_start(data) : -8]
     assert _again(Value(thrift.STRUCT, footer)).data == footer
@@ -102,19 +102,19 @@ _STRUCTS: st.SearchStrategy[Struct] = st.recursive(
 
 
 @given(_STRUCTS)
-def test_structs_are_taken_apart_and_put_together(struct: Struct) -> None:
+def test_structs_round_trip(struct: Struct) -> None:
     data = struct_bytes(struct)
     assert parse_struct(data) == struct
     assert _again(Value(thrift.STRUCT, data)).data == data
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_numbers_are_what_they_were(value: int) -> None:
+def test_numbers_round_trip(value: int) -> None:
     assert thrift.to_int(number(value)) == value
 
 
 @given(st.binary(max_size=60))
-def test_bytes_that_are_no_struct_are_refused(data: bytes) -> None:
+def test_bytes_that_are_not_a_struct_are_rejected(data: bytes) -> None:
     try:
         struct = parse_struct(data)
     except (ValueError, IndexError):
@@ -127,7 +127,7 @@ def test_bytes_that_are_no_struct_are_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd", "gzip"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_rows_are_the_old_ones_with_the_new_columns(codec: str, version: str) -> None:
+def test_spliced_file_has_old_rows_with_new_columns(codec: str, version: str) -> None:
     old = _file(compression=codec, data_page_version=version, data_page_size=512, write_page_index=True)
     new = pa.table({"s": [f"new {i}" for i in range(ROWS)], "v": pa.array([None, 1.5] * (ROWS // 2))})
     data = _spliced(old, new)
@@ -143,14 +143,14 @@ def test_rows_are_the_old_ones_with_the_new_columns(codec: str, version: str) ->
         assert {c.compression for c in chunks if c.path_in_schema in "sv"} == {"SNAPPY"}
 
 
-def test_the_bytes_of_other_columns_are_those_of_the_old_file() -> None:
+def test_bytes_of_other_columns_are_copied_unchanged() -> None:
     old, data = _file(), _spliced(_file(), pa.table({"s": ["x"] * ROWS}))
     groups = [pq.read_metadata(io.BytesIO(d)).to_dict()["row_groups"] for d in (old, data)]
     for before, after in zip(*groups, strict=True):
         end = 0
         for a, b in zip(before["columns"], after["columns"], strict=True):
             start, size = b["dictionary_page_offset"] or b["data_page_offset"], b["total_compressed_size"]
-            assert end in (0, start)  # one behind the other, in the order of the schema
+            assert end in (0, start)  # contiguous, in schema order
             end = start + size
             if b["path_in_schema"] != "s":
                 first = a["dictionary_page_offset"] or a["data_page_offset"]
@@ -158,7 +158,7 @@ def test_the_bytes_of_other_columns_are_those_of_the_old_file() -> None:
                 assert a["statistics"] == b["statistics"]
 
 
-def test_columns_must_be_stored_as_they_were() -> None:
+def test_new_columns_must_keep_their_stored_type() -> None:
     for new in [
         pa.table({"id": pa.array(range(ROWS), pa.int32())}),
         pa.table({"id": pa.array(range(ROWS), pa.uint64())}),
@@ -173,7 +173,7 @@ def test_columns_must_be_stored_as_they_were() -> None:
             _spliced(_file(), new)
 
 
-def test_a_file_is_not_finished_without_all_row_groups() -> None:
+def test_close_without_all_row_groups_is_rejected() -> None:
     writer = SpliceWriter(io.BytesIO(), _parts(_file()))
     writer.write_group(pa.py_buffer(_file(pa.table({"s": ["x"] * 300}))))
     with pytest.raises(NotSpliceable, match="missing"):
@@ -185,7 +185,7 @@ def _element(kind: int, **fields: Value) -> Struct:
     return {1: number(kind, 5), 3: number(1, 5), **{keys[name]: value for name, value in fields.items()}}
 
 
-def test_an_older_annotation_of_a_type_may_stand_alone() -> None:
+def test_converted_type_may_lack_a_logical_type() -> None:
     text, string = number(0, 5), Value(thrift.STRUCT, b"\x1c\x00\x00")
     micros, instant = number(10, 5), Value(thrift.STRUCT, b"\x8c\x11\x1c\x2c\x00\x00\x00\x00")
     assert same_values(_element(6, converted=text), _element(6, converted=text, logical=string))
@@ -199,7 +199,7 @@ def test_an_older_annotation_of_a_type_may_stand_alone() -> None:
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_page_with_another_checksum_is_not_copied() -> None:
+def test_page_with_wrong_checksum_is_not_copied() -> None:
     old = bytearray(_file(compression="none"))
     chunk = pq.ParquetFile(io.BytesIO(bytes(old))).metadata.row_group(1).column(0)
     old[chunk.data_page_offset + 200] ^= 1
@@ -207,7 +207,7 @@ def test_a_page_with_another_checksum_is_not_copied() -> None:
         _spliced(bytes(old), pa.table({"s": ["x"] * ROWS}))
 
 
-def test_no_damage_of_a_column_is_copied() -> None:
+def test_damaged_column_chunk_is_never_copied() -> None:
     data = _file(pa.table({"a": range(50)}), row_group_size=50, use_dictionary=True)
     chunk = pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).column(0)
     start, size = chunk.dictionary_page_offset, chunk.total_compressed_size
@@ -228,13 +228,13 @@ def test_no_damage_of_a_column_is_copied() -> None:
             except (ValueError, IndexError):
                 continue
             passed.append(at)
-    # A head has no checksum; nothing that a checksum is over gets through.
+    # A page header has no checksum; damage to checksummed bytes never passes.
     bodies = set(range(size)) - set(passed)
     assert len(bodies) > size // 2
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_damaged_footer_ends_in_a_file_that_can_be_read_or_in_none(seed: int) -> None:
+def test_damaged_footer_yields_a_readable_file_or_none(seed: int) -> None:
     random, old = Random(seed), _file(pa.table({"a": range(50), "s": ["x"] * 50}), row_group_size=50)
     first = footer_start(old)
     for _ in range(300):

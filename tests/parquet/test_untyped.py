@@ -1,4 +1,4 @@
-"""Which Parquet files have columns of no type."""
+"""Detection of Parquet files with untyped columns."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from trilake.parquet.untyped import first_untyped, footer_has_untyped
         (pa.nulls(3, pa.string()), False),
     ],
 )
-def test_a_column_of_no_type_is_seen(tmp_path: Path, column: pa.Array, untyped: bool, store_schema: bool) -> None:
-    # The bytes of such a type may stand elsewhere in a footer.
+def test_untyped_column_is_detected(tmp_path: Path, column: pa.Array, untyped: bool, store_schema: bool) -> None:
+    # The bytes of this type may also occur elsewhere in a footer.
     notes = {"note": bytes([0xBC, 0, 0])}
     path = tmp_path / "f.parquet"
     table = pa.table({"x": column}).replace_schema_metadata(notes)
@@ -33,7 +33,7 @@ def test_a_column_of_no_type_is_seen(tmp_path: Path, column: pa.Array, untyped: 
     assert (first_untyped([str(other), str(path)]) == str(path)) is untyped
 
 
-def test_a_wide_footer_is_read_whole(tmp_path: Path) -> None:
+def test_wide_footer_is_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     names = [f"column_with_a_long_name_{i}" for i in range(2000)]
     pq.write_table(pa.table({"v": pa.nulls(1), **{n: [i] for i, n in enumerate(names)}}), path)
@@ -41,7 +41,7 @@ def test_a_wide_footer_is_read_whole(tmp_path: Path) -> None:
     assert first_untyped([str(path)]) == str(path)
 
 
-def test_damaged_and_missing_files_state_none(tmp_path: Path) -> None:
+def test_damaged_and_missing_files_are_not_untyped(tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"v": pa.nulls(1)}), path)
     data = path.read_bytes()
@@ -51,7 +51,7 @@ def test_damaged_and_missing_files_state_none(tmp_path: Path) -> None:
     assert not footer_has_untyped(bytes([0xBC, 0, 0]))
 
 
-def test_a_file_that_is_replaced_is_read_again(tmp_path: Path) -> None:
+def test_replaced_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"v": pa.nulls(1)}), path)
     assert first_untyped([str(path)]) == str(path)

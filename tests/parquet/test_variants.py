@@ -1,5 +1,5 @@
-# ruff: noqa: DTZ001 - times without a zone are a type of their own here
-"""Shredded variants, against what DuckDB shreds and Spark's Python decodes."""
+# ruff: noqa: DTZ001 - times without a zone are a distinct type here
+"""Shredded variants, compared with DuckDB's shredding and Spark's Python decoder."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ VALUES = [
         *("STRUCT(a STRUCT(q DOUBLE, r STRUCT(x BIGINT)[]), zz INTEGER[])", "STRUCT(l9 VARCHAR, k149 SMALLINT)"),
     ],
 )
-def test_what_duckdb_shreds_is_put_together(schema: str, tmp_path: Any) -> None:
+def test_variants_shredded_by_duckdb_are_reassembled(schema: str, tmp_path: Any) -> None:
     file = shredded_by_duckdb(str(tmp_path), VALUES, schema)
     assert variant_groups(file.metadata) == {"v"}
     assert decoded(unshredded(file.read()["v"].combine_chunks(), "v")) == VALUES
@@ -70,7 +70,7 @@ TREES = st.recursive(
 
 
 def encoded(value: Any, names: list[str]) -> bytes:
-    """A value as the specification has it, with sizes of four bytes."""
+    """A value encoded as specified, with four-byte sizes."""
     if value is None or isinstance(value, bool):
         return bytes([{None: 0, True: 4, False: 8}[value]])
     if isinstance(value, int):
@@ -80,7 +80,7 @@ def encoded(value: Any, names: list[str]) -> bytes:
     items = sorted(value.items()) if isinstance(value, dict) else [("", v) for v in value]
     parts = [encoded(v, names) for _, v in items]
     ids = [names.index(n) for n, _ in items] if isinstance(value, dict) else []
-    # Values lie in the reverse of the order of their names.
+    # Values are stored in reverse order of their names.
     stops = [sum(map(len, parts[i + 1 :])) for i in range(len(parts))] + [sum(map(len, parts))]
     if not isinstance(value, dict):
         stops, body = [sum(map(len, parts[:i])) for i in range(len(parts) + 1)], b"".join(parts)
@@ -125,7 +125,7 @@ def _arrow(kind: Any) -> pa.DataType:
     st.sampled_from([int, str, [int], {"a": int}, {"zz": {"b": [str], "a": int}, "b": [{"a": str}]}, [{"é": int}]]),
     st.booleans(),
 )
-def test_whatever_is_shredded_comes_back(values: list[Any], kind: Any, sliced: bool) -> None:
+def test_any_shredded_variant_round_trips(values: list[Any], kind: Any, sliced: bool) -> None:
     names = ["zz", "b", "unused", "é", "a"]
     data = [n.encode() for n in names]
     ends = bytes(sum(map(len, data[:i])) for i in range(len(names) + 1))
@@ -168,7 +168,9 @@ NOON = dt.datetime(2020, 1, 2, 12, 30, 0, 5)
         (pa.binary(16), uuid.UUID(int=7).bytes, None, 20),
     ],
 )
-def test_types_of_typed_values(type_: pa.DataType, value: Any, expected: Any, kind: int | None) -> None:
+def test_typed_values_are_encoded_with_their_type(
+    type_: pa.DataType, value: Any, expected: Any, kind: int | None
+) -> None:
     rows = [{"metadata": EMPTY, "typed_value": v} for v in (value, None, value)]
     array = pa.array(rows, pa.struct([("metadata", pa.binary()), ("typed_value", type_)]))[1:]
     values = unshredded(array, "v").field("value").to_pylist()
@@ -208,7 +210,7 @@ OBJECT_A = b"\x02\x01\x00\x00\x02\x0c\x01"
         ({"metadata": EMPTY, "typed_value": {"a": 1}}, None, "not a struct of value and typed_value"),
     ],
 )
-def test_what_contradicts_the_format_is_refused(row: dict[str, Any], typed: Any, says: str) -> None:
+def test_malformed_shredded_variant_is_rejected(row: dict[str, Any], typed: Any, says: str) -> None:
     if isinstance(typed, dict):
         inner = {n: pa.struct([("value", pa.binary()), ("typed_value", t)]) for n, t in typed.items()}
         typed = pa.struct(list(inner.items()))

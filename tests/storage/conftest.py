@@ -1,4 +1,4 @@
-"""Stores of every kind, and the S3 server that some of them talk to."""
+"""Stores of every kind, and the S3 server that some of them use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = itertools.count()
 
 
 def s3_client(options: Mapping[str, str]):
-    """The same server, seen by another library."""
+    """A boto3 client of the same server."""
     return boto3.client(
         "s3",
         endpoint_url=options["AWS_ENDPOINT_URL"],
@@ -28,7 +28,7 @@ def s3_client(options: Mapping[str, str]):
 
 @pytest.fixture(params=["local", "memory", "faulty", "s3"])
 def new_store(request: pytest.FixtureRequest, tmp_path) -> Callable[[], Store]:
-    """Makes empty stores of one kind, with a space, ``%``, ``#``, ``?`` and ``+`` in the names of their roots."""
+    """A factory of empty stores of one kind, with a space, ``%``, ``#``, ``?`` and ``+`` in their root names."""
     kind = request.param
     options = request.getfixturevalue("s3_options") if kind == "s3" else {}
 
@@ -51,7 +51,7 @@ def store(new_store: Callable[[], Store]) -> Store:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Where the local store lies, which nothing has made yet."""
+    """The root of the local store; it does not exist yet."""
     return tmp_path / "t"
 
 

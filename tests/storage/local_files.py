@@ -1,4 +1,4 @@
-"""What lies in the folder of a local store, and steps that fail."""
+"""The files of a local store, and failing system calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def files(root: Path) -> list[str]:
-    """Every name below the folder, temporary ones too."""
+    """Every file below the root, including temporary ones."""
     return sorted(str(p.relative_to(root)) for p in root.rglob("*") if not p.is_dir())
 
 

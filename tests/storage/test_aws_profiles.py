@@ -1,4 +1,4 @@
-"""Profiles of the AWS tools, and which source of credentials wins."""
+"""AWS profiles, and the precedence of credential sources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_profile_has_keys_and_settings(home: Path) -> None:
+def test_profile_keys_and_settings_are_read(home: Path) -> None:
     assert profile_options(None, {}, credentials=False, home=home) == {
         "aws_access_key_id": "d",
         "aws_secret_access_key": "ds",
@@ -36,23 +36,23 @@ def test_a_profile_has_keys_and_settings(home: Path) -> None:
     assert found["aws_endpoint"] == "http://minio:9000"
 
 
-def test_the_environment_comes_before_a_profile_and_options_before_both(home: Path) -> None:
+def test_precedence_is_options_then_environment_then_profile(home: Path) -> None:
     environment = {"AWS_ACCESS_KEY_ID": "e", "AWS_REGION": "r"}
     assert profile_options(None, environment, credentials=False, home=home) == {}
     assert profile_options(None, {}, credentials=True, home=home) == {"aws_region": "eu-west-1"}
-    # A profile that was asked for by option is meant, whatever the environment has.
+    # A profile requested by option takes precedence over the environment.
     assert profile_options("work", environment, credentials=False, home=home)["aws_access_key_id"] == "w"
 
 
-def test_a_profile_without_keys_says_what_to_do(home: Path) -> None:
+def test_profile_without_keys_is_rejected(home: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="sso_session"):
         profile_options("sso", {}, credentials=False, home=home)
     with pytest.raises(InvalidArgumentError, match="AWS profile 'none' does not exist"):
         profile_options("none", {}, credentials=False, home=home)
-    assert profile_options(None, {}, credentials=False, home=home / "nobody") == {}
+    assert profile_options(None, {}, credentials=False, home=home / "missing") == {}
 
 
-def test_options_win_over_a_profile(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_override_a_profile(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(home))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -66,7 +66,7 @@ def test_options_win_over_a_profile(home: Path, monkeypatch: pytest.MonkeyPatch)
     assert _with_profile(keys) == {**keys, "aws_region": "eu-west-1"}
 
 
-def test_a_session_token_of_others_is_not_mixed_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_static_keys_ignore_the_environment_session_token(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
     monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
     assert _static_keys(keys) is None
@@ -77,7 +77,7 @@ def test_a_session_token_of_others_is_not_mixed_in(monkeypatch: pytest.MonkeyPat
     assert _static_keys({**keys, "aws_session_token": "mine"}) is None
 
 
-def test_hadoop_settings_of_a_bucket_win() -> None:
+def test_hadoop_per_bucket_settings_take_precedence() -> None:
     given = {
         "fs.s3a.access.key": "all",
         "fs.s3a.bucket.lake.access.key": "lake's",
@@ -97,7 +97,7 @@ def test_hadoop_settings_of_a_bucket_win() -> None:
     assert "fs.s3a.bucket.lake.access.key" in hadoop_names("s3", "lake")
 
 
-def test_hadoop_settings_of_azure_and_google() -> None:
+def test_hadoop_settings_for_azure_and_google() -> None:
     account = "acc.dfs.core.windows.net"
     names = hadoop_names("abfss", f"c@{account}")
     assert f"fs.azure.account.key.{account}" in names
@@ -115,8 +115,8 @@ def test_hadoop_settings_of_azure_and_google() -> None:
     assert not is_credential("azure_storage_account_name")
 
 
-def test_a_user_without_a_home_has_no_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a container under a user id that has no name every store of S3 was a RuntimeError."""
+def test_user_without_home_has_no_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may run under a user id without a name; opening an S3 store raised RuntimeError."""
 
     def no_user(_: int) -> None:
         raise KeyError

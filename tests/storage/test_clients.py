@@ -1,4 +1,4 @@
-"""Clients that are kept from one store to the next."""
+"""The cache of object store clients."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def get():
     return get
 
 
-def test_the_same_bucket_options_and_environment_have_one_client(get) -> None:
+def test_same_bucket_options_and_environment_share_a_client(get) -> None:
     assert [get(), get(), get(HOME="/elsewhere"), get(AWS_REGION="r"), get(AWS_REGION="r")] == [0, 0, 0, 1, 1]
 
 
-def test_whatever_differs_has_a_client_of_its_own(get) -> None:
+def test_any_difference_creates_a_new_client(get) -> None:
     retry = StoreConfig(_STATED.config, _STATED.client, {"max_retries": 2, "backoff": {"base": 2}})
     others = [
         get(StoreConfig({**_STATED.config, "aws_secret_access_key": "t"}, _STATED.client, _STATED.retry)),
@@ -40,8 +40,8 @@ def test_whatever_differs_has_a_client_of_its_own(get) -> None:
     assert get(retry) == 2
 
 
-def test_credentials_that_others_may_exchange_are_asked_for_anew(get) -> None:
-    """A token in a file, a profile's process or a server of the machine: a client would go on with the old ones."""
+def test_clients_with_external_credentials_are_not_cached(get) -> None:
+    """A token file, profile process or metadata server may change: a cached client would use the old credentials."""
     for config in ({}, {"aws_web_identity_token_file": "f"}, {"google_service_account": "file.json"}):
         assert get(StoreConfig(config)) != get(StoreConfig(config))
     environment = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
@@ -50,7 +50,7 @@ def test_credentials_that_others_may_exchange_are_asked_for_anew(get) -> None:
     assert get(azure, scheme="az") == get(azure, scheme="az")
 
 
-def test_a_bounded_number_is_kept(get) -> None:
+def test_client_cache_is_bounded(get) -> None:
     first = get()
     for bucket in range(100):
         get(bucket=str(bucket))

@@ -34,10 +34,10 @@ def content(store: Store, key: str) -> bytes:
     return store.read(key).to_pybytes()
 
 
-# --- 1. whole or not at all ------------------------------------------------------------------------------------------
+# --- 1. all or nothing -----------------------------------------------------------------------------------------------
 
 
-def test_1_a_reader_sees_whole_objects_while_they_are_replaced(store: Store) -> None:
+def test_1_readers_see_whole_objects_during_replacement(store: Store) -> None:
     size, rounds = 100_000, 8
     store.put("k", bytes([0]) * size)
     seen: set[tuple[int, ...]] = set()
@@ -57,7 +57,7 @@ def test_1_a_reader_sees_whole_objects_while_they_are_replaced(store: Store) -> 
     assert all(len(counts) == 1 and counts[0][1] == size for counts in seen)
 
 
-def test_1_a_file_appears_when_it_is_closed(store: Store) -> None:
+def test_1_file_appears_on_close(store: Store) -> None:
     file = store.open_output("a/f")
     file.write(b"one ")
     assert keys(store) == []
@@ -73,7 +73,7 @@ def test_1_a_file_appears_when_it_is_closed(store: Store) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 17 << 20])
-def test_1_an_exception_discards_the_file(store: Store, size: int) -> None:
+def test_1_exception_discards_the_file(store: Store, size: int) -> None:
     class Stop(Exception):
         pass
 
@@ -88,7 +88,7 @@ def test_1_an_exception_discards_the_file(store: Store, size: int) -> None:
     assert list(store.unfinished()) == []
 
 
-def test_1_a_file_nobody_closed_is_discarded(store: Store) -> None:
+def test_1_unclosed_file_is_discarded(store: Store) -> None:
     file = store.open_output("f")
     file.write(b"half")
     del file
@@ -96,7 +96,7 @@ def test_1_a_file_nobody_closed_is_discarded(store: Store) -> None:
     assert list(store.unfinished()) == []
 
 
-def test_1_files_of_a_group_are_there_when_it_is_finished(store: Store) -> None:
+def test_1_group_files_appear_on_finish(store: Store) -> None:
     group = store.write_group()
     for i in range(100):
         with group.open_output(f"{i % 7}/{i}") as file:
@@ -105,12 +105,12 @@ def test_1_files_of_a_group_are_there_when_it_is_finished(store: Store) -> None:
         file.write(b"x")
         raise ZeroDivisionError
     group.finish()
-    group.abandon()  # has no effect any more
+    group.abandon()  # no effect after finish
     assert sorted(int(m.key.rpartition("/")[2]) for m in store.list()) == list(range(100))
     assert all(store.read(m.key).to_pybytes() == m.key.rpartition("/")[2].encode() for m in store.list())
 
 
-def test_1_large_files_arrive_whole(store: Store) -> None:
+def test_1_large_files_are_written_whole(store: Store) -> None:
     block = bytes(range(256)) * 4096  # 1 MiB
     with store.open_output("big") as file:
         for _ in range(18):
@@ -121,7 +121,7 @@ def test_1_large_files_arrive_whole(store: Store) -> None:
     assert store.read_range("big", 18 * len(block) - 1, 100).to_pybytes() == b"\xffend"
 
 
-def test_1_an_empty_file_is_an_object(store: Store) -> None:
+def test_1_empty_file_is_an_object(store: Store) -> None:
     store.open_output("e").close()
     store.put_if_absent("e2", b"")
     assert list(map(content, [store, store], ["e", "e2"])) == [b"", b""]
@@ -134,14 +134,14 @@ def test_1_an_empty_file_is_an_object(store: Store) -> None:
 # --- 2. one winner ---------------------------------------------------------------------------------------------------
 
 
-def test_2_the_second_writer_loses(store: Store) -> None:
+def test_2_second_writer_loses(store: Store) -> None:
     store.put_if_absent("log/0.json", b"first")
     with pytest.raises(ObjectExistsError, match=r"log/0\.json"):
         store.put_if_absent("log/0.json", b"second")
     assert content(store, "log/0.json") == b"first"
 
 
-def test_2_writes_in_order_stop_at_an_existing_object(store: Store) -> None:
+def test_2_ordered_writes_stop_at_an_existing_object(store: Store) -> None:
     store.put_in_order([("a/0", b"0")], [("a/1", b"1", False), ("a/2", b"2", True), ("a/1", b"3", False)])
     with pytest.raises(ObjectExistsError, match="a/2"):
         store.put_in_order([("a/3", b"3")], [("a/4", b"4", False), ("a/2", b"5", True), ("a/1", b"6", False)])
@@ -149,7 +149,7 @@ def test_2_writes_in_order_stop_at_an_existing_object(store: Store) -> None:
     assert {key: content(store, key) for key in keys(store)} == written
 
 
-def test_2_of_racing_writers_one_wins(store: Store) -> None:
+def test_2_one_of_several_racing_threads_wins(store: Store) -> None:
     writers, rounds = 16, 3
     barrier = threading.Barrier(writers)
     clients = [pickle.loads(pickle.dumps(store)) if store.local_path("x") else store for _ in range(writers)]
@@ -185,7 +185,7 @@ for i in range(40):
 """
 
 
-def test_2_of_racing_processes_one_wins(tmp_path) -> None:
+def test_2_one_of_several_racing_processes_wins(tmp_path) -> None:
     racers = {
         name: subprocess.Popen(
             [sys.executable, "-c", RACER, str(tmp_path), name],
@@ -195,7 +195,7 @@ def test_2_of_racing_processes_one_wins(tmp_path) -> None:
         )
         for name in "ABCD"
     }
-    for racer in racers.values():  # all wait for the line, so that they start together
+    for racer in racers.values():  # all wait for this line and so start together
         assert racer.stdin
         racer.stdin.write("go\n")
         racer.stdin.flush()
@@ -212,7 +212,7 @@ def test_2_of_racing_processes_one_wins(tmp_path) -> None:
 # --- 4. read your writes ---------------------------------------------------------------------------------------------
 
 
-def test_4_another_client_sees_every_write(store: Store) -> None:
+def test_4_other_clients_see_every_write(store: Store) -> None:
     if isinstance(store, FaultStore):
         other: Store = store.inner
     else:
@@ -238,7 +238,7 @@ def test_4_siblings_see_the_same_objects(store: Store) -> None:
 # --- 5. ordered listing ----------------------------------------------------------------------------------------------
 
 
-def test_5_folders_and_files_come_in_key_order(store: Store) -> None:
+def test_5_folders_and_files_are_listed_in_key_order(store: Store) -> None:
     for key in ["a/x", "a-b", "a.b", "a0", "a/b/c", "A", "ä", "b", "a_/z"]:
         store.put(key, b"1")
     expected = ["A", "a-b", "a.b", "a/b/c", "a/x", "a0", "a_/z", "b", "ä"]
@@ -260,7 +260,7 @@ part = st.text(st.sampled_from("ab-./0ü\U0001f600~"), min_size=1, max_size=3).f
 
 @st.composite
 def key_sets(draw: st.DrawFn) -> set[str]:
-    """Keys none of which is a folder of another: a local file cannot be both."""
+    """Keys of which none is a folder of another: a local path cannot be both."""
     found = draw(st.sets(st.lists(part, min_size=1, max_size=3).map("/".join), max_size=8))
     found = {k for k in found if "//" not in k and "/." not in k and "./" not in k}
     return {k for k in found if not any(o.startswith(k + "/") for o in found)}
@@ -268,7 +268,7 @@ def key_sets(draw: st.DrawFn) -> set[str]:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key_sets(), st.one_of(st.none(), part), st.sampled_from(["", "a", "b", "a/b", "ü"]))
-def test_5_listings_agree_with_a_sorted_set(tmp_path_factory, found: set[str], after: str | None, prefix: str) -> None:
+def test_5_listings_match_a_sorted_set(tmp_path_factory, found: set[str], after: str | None, prefix: str) -> None:
     local = open_store(tmp_path_factory.mktemp("list"))
     memory = MemoryStore()
     for key in found:
@@ -292,7 +292,7 @@ def test_5_listings_agree_with_a_sorted_set(tmp_path_factory, found: set[str], a
 # --- 6. honest failure -----------------------------------------------------------------------------------------------
 
 
-def test_6_a_missing_object_is_not_found(store: Store) -> None:
+def test_6_missing_object_raises_not_found(store: Store) -> None:
     store.put("there/x", b"1")
     for key in ["x", "there", "there/x/y", "no/where"]:
         for call in (
@@ -312,7 +312,7 @@ def test_6_a_missing_object_is_not_found(store: Store) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", "../a", "a/../b", ".", "a/.", "..", "a\0b"])
-def test_6_a_key_that_names_no_object_below_the_root_is_refused(store: Store, key: str) -> None:
+def test_6_key_outside_the_root_is_rejected(store: Store, key: str) -> None:
     for call in (store.read, store.head, store.open_input, store.open_output, lambda k: store.delete([k])):
         with pytest.raises(InvalidArgumentError):
             call(key)
@@ -323,14 +323,14 @@ def test_6_a_key_that_names_no_object_below_the_root_is_refused(store: Store, ke
         list(store.list("../x"))
 
 
-def test_6_negative_ranges_are_refused(store: Store) -> None:
+def test_6_negative_range_is_rejected(store: Store) -> None:
     store.put("k", b"0123456789")
     for start, length in [(-1, 2), (0, -1)]:
         with pytest.raises(InvalidArgumentError, match="negative"):
             store.read_range("k", start, length)
 
 
-def test_6_deleting_what_is_not_there_is_no_error(store: Store) -> None:
+def test_6_deleting_missing_objects_succeeds(store: Store) -> None:
     store.put("a/b", b"1")
     store.put("c", b"1")
     store.delete(["a/b", "a/x", "no/where", "c"])
@@ -339,10 +339,10 @@ def test_6_deleting_what_is_not_there_is_no_error(store: Store) -> None:
     assert keys(store) == []
 
 
-# --- what the methods say ---------------------------------------------------------------------------------------------
+# --- documented behavior ----------------------------------------------------------------------------------------------
 
 
-def test_odd_keys_stay_as_they_are(store: Store) -> None:
+def test_special_characters_in_keys_round_trip(store: Store) -> None:
     for key in ODD_KEYS:
         store.put_if_absent(key, key.encode())
     assert keys(store) == sorted(ODD_KEYS, key=str.encode)
@@ -351,7 +351,7 @@ def test_odd_keys_stay_as_they_are(store: Store) -> None:
     assert keys(store) == []
 
 
-def test_ranges_end_where_the_object_ends(store: Store) -> None:
+def test_ranges_are_cut_at_the_end_of_the_object(store: Store) -> None:
     store.put("k", b"0123456789")
     ranges = [(3, 4), (8, 10), (0, 10), (10, 1), (1 << 40, 5), (1 << 70, 5), (2, 1 << 70), (4, 0), (3, 4)]
     expected = [b"3456", b"89", b"0123456789", b"", b"", b"", b"23456789", b"", b"3456"]
@@ -361,7 +361,7 @@ def test_ranges_end_where_the_object_ends(store: Store) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 3, 10, 1000])
-def test_size_and_first_or_last_bytes_come_together(store: Store, length: int) -> None:
+def test_read_sized_returns_size_and_first_or_last_bytes(store: Store, length: int) -> None:
     store.put("k", b"0123456789")
     store.put("empty", b"")
     size, data = store.read_sized("k", length)
@@ -374,14 +374,14 @@ def test_size_and_first_or_last_bytes_come_together(store: Store, length: int) -
             store.read_sized("nothing", length, end=end)
 
 
-def test_distant_ranges(store: Store) -> None:
+def test_read_ranges_far_apart(store: Store) -> None:
     data = bytes(range(256)) * 16384  # 4 MiB
     store.put("k", data)
     ranges = [(4_000_000, 10), (5, 3), (100, 2), (2_000_000, 1_000_000), (4_194_300, 100), (9_000_000, 3)]
     assert [b.to_pybytes() for b in store.read_ranges("k", ranges)] == [data[s : s + n] for s, n in ranges]
 
 
-def test_read_many_keeps_the_order(store: Store) -> None:
+def test_read_many_preserves_order(store: Store) -> None:
     names = [f"log/{i:03}" for i in range(40)]
     for name in names:
         store.put(name, name.encode())
@@ -390,7 +390,7 @@ def test_read_many_keeps_the_order(store: Store) -> None:
     assert store.read_many([]) == []
 
 
-def test_buffers_do_not_change_later(store: Store) -> None:
+def test_buffers_are_not_affected_by_later_writes(store: Store) -> None:
     data = bytearray(b"abc")
     store.put("k", pa.py_buffer(data))
     before = store.read("k")
@@ -399,14 +399,14 @@ def test_buffers_do_not_change_later(store: Store) -> None:
     assert before.to_pybytes() == b"abc"
 
 
-def test_times_are_milliseconds_of_now(store: Store) -> None:
+def test_modification_time_is_in_epoch_milliseconds(store: Store) -> None:
     store.put("k", b"1")
     meta = store.head("k")
     assert meta == ObjectMeta("k", 1, meta.modified_ms)
     assert abs(meta.modified_ms - time.time() * 1000) < 60_000
 
 
-def test_open_input_is_random_access(store: Store) -> None:
+def test_open_input_supports_random_access(store: Store) -> None:
     data = bytes(range(256)) * 3000  # 750 KiB: larger than the first window of a remote reader
     store.put("k", data)
     model = io.BytesIO(data)
@@ -426,7 +426,7 @@ def test_open_input_is_random_access(store: Store) -> None:
         assert file.read_at(7, 1000) == data[1000:1007]
 
 
-def test_parquet_goes_through_both_files(store: Store) -> None:
+def test_parquet_round_trips_through_store_files(store: Store) -> None:
     table = pa.table({"i": pa.array(range(50_000)), "s": [f"row {i}" for i in range(50_000)]})
     with store.open_output("t/part-0.parquet") as file:
         pq.write_table(table, file, row_group_size=10_000)
@@ -434,7 +434,7 @@ def test_parquet_goes_through_both_files(store: Store) -> None:
     assert pq.read_table(pa.BufferReader(store.read("t/part-0.parquet")), columns=["i"]).num_rows == 50_000
 
 
-def test_local_path_is_there_for_local_stores_only(store: Store) -> None:
+def test_local_path_exists_only_for_local_stores(store: Store) -> None:
     path = store.local_path("a/b")
     if path is None:
         assert not store.uri.startswith("file:")
@@ -446,7 +446,7 @@ def test_local_path_is_there_for_local_stores_only(store: Store) -> None:
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_any_sequence_of_calls_agrees_with_a_dictionary(tmp_path_factory, data: st.DataObject) -> None:
+def test_any_sequence_of_calls_matches_a_dictionary(tmp_path_factory, data: st.DataObject) -> None:
     names = st.sampled_from(["a", "b/x", "b/y", "c d/%", "e"])
     model: dict[str, bytes] = {}
     stores: list[Store] = [open_store(tmp_path_factory.mktemp("model")), MemoryStore()]

@@ -35,7 +35,7 @@ def test_every_call_is_logged() -> None:
     assert store.calls == []
 
 
-def test_a_failure_before_changes_nothing_and_one_after_is_an_unknown_outcome() -> None:
+def test_failure_after_a_put_is_an_unknown_outcome() -> None:
     store = FaultStore(MemoryStore(), [Fault("put", nth=2), Fault("put", nth=3, when="after")])
     store.put("1", b"")
     with pytest.raises(StorageError) as caught:
@@ -47,7 +47,7 @@ def test_a_failure_before_changes_nothing_and_one_after_is_an_unknown_outcome() 
     assert [m.key for m in store.inner.list()] == ["1", "3", "4"]
 
 
-def test_reads_that_fail_are_no_unknown_outcome() -> None:
+def test_failed_read_is_not_an_unknown_outcome() -> None:
     store = FaultStore(MemoryStore(), [Fault("read", when="after")])
     store.put("k", b"x")
     with pytest.raises(StorageError) as caught:
@@ -55,7 +55,7 @@ def test_reads_that_fail_are_no_unknown_outcome() -> None:
     assert type(caught.value) is StorageError
 
 
-def test_closing_a_file_can_fail() -> None:
+def test_close_can_fail_before_or_after() -> None:
     store = FaultStore(MemoryStore(), [Fault("close", "before"), Fault("close", "after", when="after")])
     file = store.open_output("before")
     with pytest.raises(StorageError):
@@ -67,7 +67,7 @@ def test_closing_a_file_can_fail() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_nothing_works_after_a_crash(when) -> None:
+def test_all_calls_fail_after_a_crash(when) -> None:
     store = FaultStore(MemoryStore(), [Fault("put_if_absent", "k", kind="crash", when=when)])
     sibling = open_sibling(store, store.uri + "/s")
     file = store.open_output("open")
@@ -80,7 +80,7 @@ def test_nothing_works_after_a_crash(when) -> None:
     assert [m.key for m in store.inner.list()] == (["k"] if when == "after" else [])
 
 
-def test_another_writer_can_step_in() -> None:
+def test_before_hook_can_act_as_another_writer() -> None:
     inner = MemoryStore()
 
     def other(op: str, key: str) -> None:
@@ -94,7 +94,7 @@ def test_another_writer_can_step_in() -> None:
     assert inner.read("1").to_pybytes() == b"other"
 
 
-def test_delays_patterns_and_own_errors() -> None:
+def test_delays_key_patterns_and_custom_errors() -> None:
     waited: list[float] = []
     plan = [
         Fault("read", "*.json", kind="delay", seconds=3.0, times=2),
@@ -110,7 +110,7 @@ def test_delays_patterns_and_own_errors() -> None:
         store.head("a.txt")
 
 
-def test_random_plans_are_the_same_for_the_same_seed() -> None:
+def test_random_faults_are_deterministic_per_seed() -> None:
     plan = random_faults(7, 20, 5, kinds=("fail", "crash"))
     assert plan == random_faults(7, 20, 5, kinds=("fail", "crash"))
     assert plan != random_faults(8, 20, 5, kinds=("fail", "crash"))
@@ -118,7 +118,7 @@ def test_random_plans_are_the_same_for_the_same_seed() -> None:
     assert all(1 <= f.nth <= 5 for f in plan)
 
 
-def test_other_processes_get_the_store_without_faults() -> None:
+def test_pickled_store_has_no_faults() -> None:
     inner = MemoryStore("faults-pickle")
     inner.put("k", b"x")
     store = FaultStore(inner, [Fault("*", times=100)], before=lambda op, key: None)

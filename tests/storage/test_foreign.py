@@ -1,4 +1,4 @@
-"""New tables are not made among files of others: of any format, by any way in."""
+"""New tables of any format are never created among foreign files."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ FOREIGN = ["a.parquet", "part-00000-0d2b1f6e-5c9a-4c57-9a37-6b1f6d1f0a11-c000.sn
 
 @pytest.mark.parametrize("name", FOREIGN)
 @pytest.mark.parametrize("way", WAYS)
-def test_no_table_is_made_among_files_of_others(tmp_path: Path, way: str, name: str) -> None:
+def test_creating_a_table_among_foreign_files_is_rejected(tmp_path: Path, way: str, name: str) -> None:
     place = tmp_path / "t"
     (place / name).parent.mkdir(parents=True)
     (place / name).write_bytes(b"theirs")
@@ -86,7 +86,7 @@ def test_no_table_is_made_among_files_of_others(tmp_path: Path, way: str, name: 
 
 
 @pytest.mark.parametrize("way", [w for w in WAYS if not w.startswith("trevni")])
-def test_hidden_files_and_remains_of_commits_are_in_nobodys_way(tmp_path: Path, way: str) -> None:
+def test_hidden_files_do_not_block_table_creation(tmp_path: Path, way: str) -> None:
     place = tmp_path / "t"
     hidden = ["_SUCCESS", ".part-0.parquet.crc", "_temporary/0/x", ".trilake-0.tmp", ".git/config"]
     hidden += [] if way.startswith("lance") else ["_delta_log/.tmp", "_delta_log/_staged_commits/0.json"]
@@ -98,7 +98,7 @@ def test_hidden_files_and_remains_of_commits_are_in_nobodys_way(tmp_path: Path, 
     assert all((place / name).exists() for name in hidden)
 
 
-def test_a_log_without_commits_is_a_damaged_table(tmp_path: Path) -> None:
+def test_log_without_commits_is_reported_as_damaged(tmp_path: Path) -> None:
     for name in ("_last_checkpoint", f"{3:020d}.crc", f"{3:020d}.checkpoint.{1:010d}.{2:010d}.parquet"):
         place = tmp_path / name
         (place / "_delta_log").mkdir(parents=True)
@@ -107,7 +107,7 @@ def test_a_log_without_commits_is_a_damaged_table(tmp_path: Path) -> None:
             trilake.write(ROWS, place, mode="append")
 
 
-def test_a_creation_that_died_may_be_repeated_for_an_hour(tmp_path: Path) -> None:
+def test_failed_creation_can_be_retried_within_an_hour(tmp_path: Path) -> None:
     trilake.write(ROWS, tmp_path)
     (commit_file,) = (tmp_path / "_delta_log").iterdir()
     commit_file.unlink()
@@ -121,22 +121,22 @@ def test_a_creation_that_died_may_be_repeated_for_an_hour(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("format", ["delta", "lance"])
-def test_the_permission_makes_it_among_them(tmp_path: Path, format: str) -> None:
+def test_allow_foreign_files_permits_creation(tmp_path: Path, format: str) -> None:
     (tmp_path / "a.csv").write_text("1")
     trilake.write(ROWS, tmp_path, format=format, allow_foreign_files=True)
     assert trilake.open(tmp_path).count() == 2
     assert (tmp_path / "a.csv").exists()
-    trilake.write(ROWS, tmp_path, format=format, mode="append")  # a table that is there needs none
+    trilake.write(ROWS, tmp_path, format=format, mode="append")  # an existing table needs no permission
 
 
-def test_other_tables_in_folders_of_their_own_are_in_nobodys_way(tmp_path: Path) -> None:
+def test_tables_in_subfolders_do_not_block_creation(tmp_path: Path) -> None:
     for format in FORMATS[:2]:
         trilake.write(ROWS, tmp_path / format, format=format)
     trilake.write(ROWS, tmp_path)
     assert trilake.open(tmp_path / "lance").count() == 2
 
 
-def test_an_overwrite_of_trevni_files_takes_no_others_away(tmp_path: Path) -> None:
+def test_trevni_overwrite_rejects_foreign_files(tmp_path: Path) -> None:
     trilake.write(ROWS, tmp_path, format="trevni")
     (tmp_path / "notes.txt").write_text("mine")
     for mode in ("append", "overwrite"):

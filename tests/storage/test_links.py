@@ -1,4 +1,4 @@
-"""No operation of any format changes files behind a planted link, in another table, or of odd names."""
+"""No operation changes files behind a planted link, in another table, or with unknown names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIDECAR = f"{uuid.UUID(int=3)}.parquet"
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
-    """A folder of someone else's: names of every format, all of them old, and a table inside."""
+    """A foreign folder with old files named as in every format, and a table inside."""
     place = tmp_path / "theirs"
     names = [SIDECAR, "manifest", "a.lance", "0-1-2.arrow", "0-abc.txn", "7.manifest", "part-0.trv", "part-0.parquet"]
     names += [f"{0:020d}.json", f".trilake-{'a' * 24}.tmp", "x-0/part-0.trv", "p=a/manifest", "p=a/part-0.parquet"]
@@ -49,7 +49,7 @@ def _state(place: Path) -> dict[str, bytes]:
 
 
 def _old(place: Path) -> None:
-    """Every file of a table is old: what may go goes now."""
+    """Make every file of the table old enough to be deleted."""
     for p in place.rglob("*"):
         if not p.is_symlink() and "theirs" not in p.resolve().parts:
             os.utime(p, (1.2e9, 1.2e9))
@@ -82,7 +82,7 @@ def _delta(place: Path, link: Callable[[], None]) -> None:
 @pytest.mark.parametrize(
     "link", ["_delta_log/_sidecars", "_symlink_format_manifest", "_change_data", "p=z", "vv", "deep/er", "_staged"]
 )
-def test_delta_operations_leave_what_a_link_leads_to(tmp_path: Path, theirs: Path, link: str) -> None:
+def test_delta_operations_do_not_follow_links(tmp_path: Path, theirs: Path, link: str) -> None:
     before, place = _state(theirs), tmp_path / "t"
 
     def plant() -> None:
@@ -94,7 +94,7 @@ def test_delta_operations_leave_what_a_link_leads_to(tmp_path: Path, theirs: Pat
     assert {k: v for k, v in after.items() if k in before} == before
 
 
-def test_a_manifest_is_not_written_through_a_link(tmp_path: Path, theirs: Path) -> None:
+def test_manifest_is_not_written_through_a_link(tmp_path: Path, theirs: Path) -> None:
     before, place = _state(theirs), tmp_path / "t"
     trilake.write(ROWS, place, partition_by="p")
     (place / "_symlink_format_manifest").symlink_to(theirs, target_is_directory=True)
@@ -106,7 +106,7 @@ def test_a_manifest_is_not_written_through_a_link(tmp_path: Path, theirs: Path) 
 @pytest.mark.parametrize(
     "link", ["data/more", "_deletions", "_indices", "_transactions/deep", "_versions/deep", "other"]
 )
-def test_lance_operations_leave_what_a_link_leads_to(tmp_path: Path, theirs: Path, link: str) -> None:
+def test_lance_operations_do_not_follow_links(tmp_path: Path, theirs: Path, link: str) -> None:
     before, place = _state(theirs), tmp_path / "t"
     for n in range(3):
         lance.write_dataset(ROWS, place, mode="append" if n else "create")
@@ -123,7 +123,7 @@ def test_lance_operations_leave_what_a_link_leads_to(tmp_path: Path, theirs: Pat
 
 
 @pytest.mark.parametrize("link", ["p=z", "_staged", "_other"])
-def test_trevni_operations_leave_what_a_link_leads_to(tmp_path: Path, theirs: Path, link: str) -> None:
+def test_trevni_operations_do_not_follow_links(tmp_path: Path, theirs: Path, link: str) -> None:
     before, place = _state(theirs), tmp_path / "t"
     trilake.write(ROWS, place, format="trevni", partition_by=["p"])
     (place / link).symlink_to(theirs, target_is_directory=True)
@@ -140,8 +140,8 @@ def test_trevni_operations_leave_what_a_link_leads_to(tmp_path: Path, theirs: Pa
     assert {k: v for k, v in after.items() if k in before} == before
 
 
-def test_a_plan_that_names_other_files_deletes_none(tmp_path: Path) -> None:
-    """The plan of a job is a file in the folder, which anyone may have written."""
+def test_job_plan_naming_foreign_files_deletes_none(tmp_path: Path) -> None:
+    """A job plan is a file in the folder that anyone may have written."""
     store = open_store(tmp_path)
     trilake.write(ROWS, tmp_path, format="trevni")
     odd = ["_delta_log/0.json", ".hidden", "a/_x/part-1", "table/part-1.trv", "notes.txt"]
@@ -154,7 +154,7 @@ def test_a_plan_that_names_other_files_deletes_none(tmp_path: Path) -> None:
     assert not (tmp_path / "part-1.trv").exists()
 
 
-def test_temporary_files_of_every_format_go_when_they_are_old(tmp_path: Path) -> None:
+def test_old_temporary_files_of_every_format_are_removed(tmp_path: Path) -> None:
     name = f".trilake-{'b' * 24}.tmp"
     places = {"delta": ["", "_delta_log/"], "lance": ["", "_versions/", "data/", "_refs/tags/"], "trevni": ["", "p=1/"]}
     for format, folders in places.items():

@@ -1,4 +1,4 @@
-"""The local store: what reaches the disk and in which order, and what is left when a step fails."""
+"""The local store: what reaches the disk in which order, and what remains when a step fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trilake.storage.durable import make_folder
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
-    """The calls that matter to durability, as ``name path``, temporary names shortened."""
+    """The system calls that matter for durability, as ``name path``, with temporary names shortened."""
     seen: list[str] = []
 
     def shown(path: object) -> str:
@@ -41,15 +41,13 @@ def steps(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
 
         monkeypatch.setattr(os, name, call)
 
-    make_folder(str(root.parent))  # known to this process already
+    make_folder(str(root.parent))  # already known to this process
     for name in ("fsync", "link", "rename", "unlink", "mkdir"):
         record(name)
     return seen
 
 
-def test_3_folders_made_by_another_process_are_synced_into_those_above(
-    local_store: Store, root: Path, steps: list[str]
-) -> None:
+def test_3_parents_of_folders_from_other_processes_are_synced(local_store: Store, root: Path, steps: list[str]) -> None:
     (root / "a" / "b").mkdir(parents=True)
     steps.clear()
     local_store.put("a/b/k", b"x")
@@ -58,7 +56,7 @@ def test_3_folders_made_by_another_process_are_synced_into_those_above(
     steps.clear()
     local_store.put("a/b/l", b"x")
     assert steps == ["fsync t/a/b/TEMP", "rename t/a/b/TEMP t/a/b/l", "fsync t/a/b"]
-    # A folder of the same name need not be the same folder.
+    # A folder with the same name may be a new folder.
     (root / "a").rename(root / "old")
     (root / "a" / "b").mkdir(parents=True)
     steps.clear()
@@ -66,7 +64,7 @@ def test_3_folders_made_by_another_process_are_synced_into_those_above(
     assert steps == ["fsync t/a/b/TEMP", "fsync t", "fsync t/a", "rename t/a/b/TEMP t/a/b/k", "fsync t/a/b"]
 
 
-def test_3_put_if_absent_syncs_the_file_before_its_name_and_the_folder_after(
+def test_3_put_if_absent_syncs_file_then_links_then_syncs_folder(
     local_store: Store, root: Path, steps: list[str]
 ) -> None:
     local_store.put("log/first", b"x")
@@ -76,7 +74,7 @@ def test_3_put_if_absent_syncs_the_file_before_its_name_and_the_folder_after(
 
 
 @pytest.mark.parametrize("how", ["put", "open_output"])
-def test_3_put_and_close_sync_the_file_before_its_name_and_the_folder_after(
+def test_3_put_and_close_sync_file_then_rename_then_sync_folder(
     local_store: Store, root: Path, steps: list[str], how: str
 ) -> None:
     local_store.put("k", b"old")
@@ -90,15 +88,13 @@ def test_3_put_and_close_sync_the_file_before_its_name_and_the_folder_after(
     assert steps == ["fsync t/TEMP", "rename t/TEMP t/k", "fsync t"]
 
 
-def test_3_new_folders_are_synced_into_those_above(local_store: Store, steps: list[str]) -> None:
+def test_3_parents_of_new_folders_are_synced(local_store: Store, steps: list[str]) -> None:
     local_store.put("a/b/k", b"x")
     made = ["mkdir t", "fsync .", "mkdir t/a", "fsync t", "mkdir t/a/b", "fsync t/a"]
     assert steps == [*made, "fsync t/a/b/TEMP", "rename t/a/b/TEMP t/a/b/k", "fsync t/a/b"]
 
 
-def test_3_a_group_syncs_each_file_before_its_name_and_each_folder_once_after(
-    local_store: Store, root: Path, steps: list[str]
-) -> None:
+def test_3_group_syncs_files_before_renames_and_folders_once(local_store: Store, root: Path, steps: list[str]) -> None:
     group = local_store.write_group()
     for key in ("p=1/a", "p=2/a", "p=1/b", "c"):
         with group.open_output(key) as file:
@@ -114,7 +110,7 @@ def test_3_a_group_syncs_each_file_before_its_name_and_each_folder_once_after(
     assert all(steps.index(f"fsync {temp}") < steps.index(name) for temp, name in zip(landed, named, strict=True))
     # ``.`` holds the new ``t``, and ``t`` the new folders and a file.
     assert sorted(steps[8:]) == ["fsync .", "fsync t", "fsync t/p=1", "fsync t/p=2"]
-    # What is durable already is not forced again.
+    # What is already durable is not synced again.
     steps.clear()
     with (again := local_store.write_group()).open_output("p=1/c") as file:
         file.write(b"x")
@@ -122,9 +118,7 @@ def test_3_a_group_syncs_each_file_before_its_name_and_each_folder_once_after(
     assert steps == ["fsync t/p=1/TEMP", "rename t/p=1/TEMP t/p=1/c", "fsync t/p=1"]
 
 
-def test_3_a_group_forces_folders_that_another_process_has_made(
-    local_store: Store, root: Path, steps: list[str]
-) -> None:
+def test_3_group_syncs_folders_created_by_another_process(local_store: Store, root: Path, steps: list[str]) -> None:
     (root / "a" / "b").mkdir(parents=True)
     steps.clear()
     with (group := local_store.write_group()).open_output("a/b/k") as file:
@@ -134,7 +128,7 @@ def test_3_a_group_forces_folders_that_another_process_has_made(
     assert sorted(steps[2:]) == ["fsync .", "fsync t", "fsync t/a", "fsync t/a/b"]
 
 
-def test_3_a_loser_writes_nothing(local_store: Store, steps: list[str]) -> None:
+def test_3_losing_put_if_absent_writes_nothing(local_store: Store, steps: list[str]) -> None:
     local_store.put("k", b"x")
     steps.clear()
     with pytest.raises(ObjectExistsError):
@@ -158,7 +152,7 @@ for i in itertools.count(int(sys.argv[2])):
 """
 
 
-def test_1_a_killed_process_leaves_whole_files_and_temporary_ones(local_store: Store, root: Path) -> None:
+def test_1_killed_process_leaves_only_whole_or_temporary_files(local_store: Store, root: Path) -> None:
     for i in range(3):
         process = subprocess.Popen([sys.executable, "-c", WRITER, str(root), str(i * 10_000)], stdout=subprocess.PIPE)
         assert process.stdout
@@ -188,7 +182,7 @@ def test_1_a_killed_process_leaves_whole_files_and_temporary_ones(local_store: S
     ("step", "code", "hint"),
     [("fsync", errno.ENOSPC, "space"), ("fsync", errno.EIO, ""), ("open", errno.EACCES, "owner")],
 )
-def test_6_a_failure_before_the_name_leaves_nothing(
+def test_6_failure_before_the_rename_leaves_nothing(
     local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, method: str, step: str, code: int, hint: str
 ) -> None:
     root.mkdir()
@@ -204,7 +198,7 @@ def test_6_a_failure_before_the_name_leaves_nothing(
     assert files(root) == []
 
 
-def no_folder_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+def fail_folder_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.fsync
 
     def fsync(fd: int) -> None:
@@ -216,11 +210,11 @@ def no_folder_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("method", ["put", "put_if_absent"])
-def test_6_a_failure_after_the_name_is_an_unknown_outcome(
+def test_6_failure_after_the_rename_is_an_unknown_outcome(
     local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     local_store.put("other", b"x")
-    no_folder_can_be_forced(monkeypatch)
+    fail_folder_syncs(monkeypatch)
     with pytest.raises(UnknownOutcomeError):
         getattr(local_store, method)("k", b"x")
     assert files(root) == ["k", "other"]
@@ -228,10 +222,10 @@ def test_6_a_failure_after_the_name_is_an_unknown_outcome(
 
 @pytest.mark.parametrize("count", [1, 5, 200])
 @pytest.mark.parametrize("failing", [True, False], ids=["a file", "no file"])
-def test_6_a_group_that_is_given_up_leaves_no_temporary_file(
+def test_6_abandoned_group_leaves_no_temporary_file(
     local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, count: int, failing: bool
 ) -> None:
-    """The files that have their names are for the caller to delete, who knows them."""
+    """The caller deletes the files that already have their final names."""
     group = local_store.write_group()
     if failing:
         monkeypatch.setattr(os, "fsync", fails_with(errno.EIO))
@@ -256,23 +250,23 @@ def test_6_a_group_that_is_given_up_leaves_no_temporary_file(
     assert failing <= (files(root) == [])
 
 
-def test_6_a_group_whose_folder_cannot_be_forced_is_an_unknown_outcome(
+def test_6_group_folder_sync_failure_is_an_unknown_outcome(
     local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    no_folder_can_be_forced(monkeypatch)
+    fail_folder_syncs(monkeypatch)
     with (group := local_store.write_group()).open_output("a/k") as file:
         file.write(b"x")
     with pytest.raises(UnknownOutcomeError):
         group.finish()
     monkeypatch.undo()
-    # The folders are not taken for durable: the next write forces them.
+    # The folders do not count as durable: the next write syncs them.
     seen: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda fd: seen.append(os.readlink(f"/proc/self/fd/{fd}")))
     local_store.put("a/l", b"x")
     assert {str(root), str(root.parent)} <= set(seen)
 
 
-def test_6_a_write_that_failed_cannot_be_closed_into_an_object(
+def test_6_failed_write_cannot_be_closed_into_an_object(
     local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = local_store.open_output("k")
@@ -286,10 +280,10 @@ def test_6_a_write_that_failed_cannot_be_closed_into_an_object(
     with pytest.raises(TypeError):
         file.write("text")  # type: ignore[arg-type]
     file.close()
-    assert files(root) == ["k"]  # nothing was begun, so nothing is missing
+    assert files(root) == ["k"]  # nothing was written, so nothing is missing
 
 
-def test_a_full_disk_while_writing_discards_the_file(local_store: Store, root: Path) -> None:
+def test_full_disk_during_write_discards_the_file(local_store: Store, root: Path) -> None:
     script = """
 import resource, sys
 from trilake.errors import StorageError
@@ -310,7 +304,7 @@ print([m.key for m in store.list()], [m.key for m in store.unfinished()])
     assert done.stdout.splitlines() == ["STORAGE", "[] []"], done.stderr
 
 
-def test_an_interrupt_leaves_no_temporary_file(local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_leaves_no_temporary_file(local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(fd: int) -> None:
         raise KeyboardInterrupt
 
@@ -321,7 +315,7 @@ def test_an_interrupt_leaves_no_temporary_file(local_store: Store, root: Path, m
     assert files(root) == []
 
 
-def test_a_file_where_a_folder_must_be(local_store: Store, root: Path) -> None:
+def test_file_as_parent_folder_is_rejected(local_store: Store, root: Path) -> None:
     local_store.put("a", b"x")
     with pytest.raises(StorageError, match="a parent of the path is a file"):
         local_store.put("a/b", b"x")
@@ -341,11 +335,11 @@ def test_a_file_where_a_folder_must_be(local_store: Store, root: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_2_without_hard_links_the_name_is_given_by_a_rename_that_replaces_nothing(
+def test_2_exclusive_rename_replaces_hard_links(
     local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr(os, "link", fails_with(code))
-    monkeypatch.setattr(os.path, "lexists", lambda path: False)  # the other writer comes after the first look
+    monkeypatch.setattr(os.path, "lexists", lambda path: False)  # the other writer comes after the first check
     local_store.put_if_absent("k", b"first")
     with pytest.raises(ObjectExistsError):
         local_store.put_if_absent("k", b"second")
@@ -354,7 +348,7 @@ def test_2_without_hard_links_the_name_is_given_by_a_rename_that_replaces_nothin
 
 
 @pytest.mark.parametrize("answer", ["missing", errno.ENOSYS, errno.EINVAL])
-def test_2_where_neither_works_the_write_is_refused(
+def test_2_write_without_link_or_exclusive_rename_is_rejected(
     local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, answer: object
 ) -> None:
     class Library:
@@ -370,7 +364,7 @@ def test_2_where_neither_works_the_write_is_refused(
     assert files(root) == []
 
 
-def test_2_an_own_link_whose_reply_was_lost_is_a_success(
+def test_2_link_with_lost_reply_counts_as_success(
     local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.link

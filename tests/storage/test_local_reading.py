@@ -1,4 +1,4 @@
-"""The local store: what is read and listed, of files of every size, odd names, and links."""
+"""The local store: reading and listing files of every size, with unusual names, and behind links."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_files_of_every_size_are_read_whole(local_store: Store, root: Path, size
     assert buffer.to_pybytes() == data
 
 
-def test_folders_and_special_files_are_no_objects(local_store: Store, root: Path) -> None:
+def test_folders_and_special_files_are_not_objects(local_store: Store, root: Path) -> None:
     (root / "folder").mkdir(parents=True)
     os.mkfifo(root / "pipe")
     (root / "nowhere").symlink_to("missing")
@@ -44,7 +44,7 @@ def test_folders_and_special_files_are_no_objects(local_store: Store, root: Path
                 call(key)
 
 
-def test_temporary_files_are_hidden_from_every_reader(local_store: Store, root: Path) -> None:
+def test_temporary_files_are_hidden_from_readers(local_store: Store, root: Path) -> None:
     file = local_store.open_output("log/k")
     (name,) = os.listdir(root / "log")
     assert name.startswith(".")
@@ -58,7 +58,7 @@ def test_temporary_files_are_hidden_from_every_reader(local_store: Store, root: 
     assert list(local_store.unfinished()) == []
 
 
-def test_links_are_followed_but_not_in_circles(local_store: Store, root: Path, tmp_path: Path) -> None:
+def test_listing_follows_links_but_not_cycles(local_store: Store, root: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "x").write_bytes(b"1")
@@ -69,7 +69,7 @@ def test_links_are_followed_but_not_in_circles(local_store: Store, root: Path, t
     assert [(m.key, m.size) for m in local_store.list()] == [("a/again/k", 2), ("a/k", 2), ("b/x", 1), ("c", 2)]
 
 
-def test_names_that_are_no_text_are_listed_in_byte_order(local_store: Store, root: Path) -> None:
+def test_non_utf8_names_are_listed_in_byte_order(local_store: Store, root: Path) -> None:
     root.mkdir()
     names = [b"a", b"\x80", b"\xc3\xa4", b"\xf0\x9f\x98\x80", b"\xff"]
     for name in names:
@@ -79,7 +79,7 @@ def test_names_that_are_no_text_are_listed_in_byte_order(local_store: Store, roo
     assert [os.fsencode(m.key) for m in local_store.list(start_after=os.fsdecode(b"\xc3\xa4"))] == names[3:]
 
 
-def test_a_listing_begins_behind_any_text(local_store: Store, root: Path) -> None:
+def test_listing_starts_after_any_string(local_store: Store, root: Path) -> None:
     keys = ["a", "a.b", "aa/b/c", "aa/b0", "aa/é", "ab/x", "a\x7f", "b/c/d", "bé/x", "é", "éa/b", "z\udcff/k", "😀/a"]
     for key in keys:
         (root / key).parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def test_a_listing_begins_behind_any_text(local_store: Store, root: Path) -> Non
         assert [m.key for m in local_store.list("aa", start_after=after)] == inside, after
 
 
-def test_listing_after_a_key_looks_at_nothing_before_it(
+def test_listing_after_a_key_skips_earlier_entries(
     local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for folder in ("", "a/", "b/"):
@@ -103,21 +103,19 @@ def test_listing_after_a_key_looks_at_nothing_before_it(
     real = os.stat
     monkeypatch.setattr(os, "stat", lambda path, **how: seen.append(os.path.basename(path)) or real(path, **how))
     assert [m.key for m in local_store.list(start_after="b/046")] == ["b/047", "b/048", "b/049"]
-    assert seen == ["047", "048", "049"]  # and no folder: its names are asked for
+    assert seen == ["047", "048", "049"]  # and no folder: the listing has their types
     assert next(local_store.list("a", start_after="a/040")).key == "a/041"
     assert seen[3:] == ["041"]
 
 
-def test_a_folder_that_cannot_be_listed_is_an_error(
-    local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unlistable_folder_is_an_error(local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local_store.put("a/k", b"1")
     monkeypatch.setattr(os, "scandir", fails_with(errno.EACCES))
     with pytest.raises(StorageError, match="permissions"):
         list(local_store.list())
 
 
-def test_files_that_cannot_be_mapped_are_read(local_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_memory_mapped_are_read(local_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     local_store.put("k", b"content")
     monkeypatch.setattr("pyarrow.memory_map", fails_with(errno.ENODEV))
     with local_store.open_input("k") as file:
@@ -129,7 +127,7 @@ def test_files_that_cannot_be_mapped_are_read(local_store: Store, monkeypatch: p
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, root: Path) -> Path:
-    """A folder of someone else's with one file, which ``root/a/link`` names."""
+    """A foreign folder with one file; ``root/a/link`` points to it."""
     other = tmp_path / "elsewhere"
     other.mkdir()
     (other / "k").write_bytes(b"theirs")
@@ -138,16 +136,16 @@ def elsewhere(tmp_path: Path, root: Path) -> Path:
     return other
 
 
-def test_nothing_is_deleted_behind_a_link(local_store: Store, elsewhere: Path) -> None:
+def test_delete_behind_a_link_is_rejected(local_store: Store, elsewhere: Path) -> None:
     with pytest.raises(StorageError, match="behind a symbolic link"):
         local_store.delete(["a/link/k"])
     assert (elsewhere / "k").read_bytes() == b"theirs"
-    local_store.delete(["a/link"])  # the link itself is a name in the table's own folder
+    local_store.delete(["a/link"])  # the link itself is in the folder of the table
     assert (elsewhere / "k").read_bytes() == b"theirs"
 
 
 @pytest.mark.parametrize("how", ["put", "open_output"])
-def test_nothing_is_replaced_behind_a_link_but_new_files_may_come(
+def test_writes_behind_a_link_create_but_never_replace(
     local_store: Store, root: Path, elsewhere: Path, how: str
 ) -> None:
     def write(key: str) -> None:
@@ -165,7 +163,7 @@ def test_nothing_is_replaced_behind_a_link_but_new_files_may_come(
     assert files(elsewhere) == ["k", "new"]
 
 
-def test_a_table_may_be_opened_by_a_link(tmp_path: Path, root: Path) -> None:
+def test_store_can_be_opened_through_a_link(tmp_path: Path, root: Path) -> None:
     root.mkdir()
     (tmp_path / "name").symlink_to(root, target_is_directory=True)
     linked = open_store(tmp_path / "name")

@@ -12,7 +12,7 @@ from trilake.storage import open_sibling, open_store
 from trilake.storage.memory import MemoryStore
 
 
-def test_stores_of_one_name_share_their_objects() -> None:
+def test_stores_with_the_same_name_share_objects() -> None:
     open_store("memory://shared/a").put("b/c", b"x")
     assert open_store("memory://shared").read("a/b/c").to_pybytes() == b"x"
     assert [m.key for m in open_store("memory://shared/a/b").list()] == ["c"]
@@ -21,14 +21,14 @@ def test_stores_of_one_name_share_their_objects() -> None:
     assert pickle.loads(pickle.dumps(open_store("memory://shared/a"))).read("b/c").to_pybytes() == b"x"
 
 
-def test_stores_without_a_name_are_private() -> None:
+def test_unnamed_stores_are_private() -> None:
     one, two = MemoryStore(), MemoryStore()
     one.put("k", b"x")
     assert list(two.list()) == []
     assert open_sibling(one, one.uri).read("k").to_pybytes() == b"x"
 
 
-def test_the_clock_is_the_callers() -> None:
+def test_caller_provides_the_clock() -> None:
     ticks = itertools.count(1000, 5)
     store = MemoryStore(clock=lambda: next(ticks))
     store.put("a", b"")
@@ -39,7 +39,7 @@ def test_the_clock_is_the_callers() -> None:
     assert [(m.key, m.modified_ms) for m in store.list()] == [("a", 1015), ("b", 1005), ("c", 1010)]
 
 
-def test_a_listing_does_not_change_while_it_is_read() -> None:
+def test_listing_is_stable_while_iterated() -> None:
     store = MemoryStore()
     for i in range(3):
         store.put(str(i), b"")
@@ -50,7 +50,7 @@ def test_a_listing_does_not_change_while_it_is_read() -> None:
     assert [m.key for m in store.list()] == ["0x", "1x", "2x"]
 
 
-def test_a_store_without_a_name_goes_with_the_last_who_has_it() -> None:
+def test_unnamed_store_is_freed_with_its_last_reference() -> None:
     store = MemoryStore()
     store.put("a", b"x")
     uri = store.uri
@@ -66,7 +66,7 @@ def test_a_store_without_a_name_goes_with_the_last_who_has_it() -> None:
         open_store(uri).read("a")
 
 
-def test_a_store_with_a_name_stays() -> None:
+def test_named_store_outlives_its_references() -> None:
     open_store("memory://stays-here").put("a", b"x")
     gc.collect()
     assert bytes(open_store("memory://stays-here").read("a")) == b"x"

@@ -1,4 +1,4 @@
-"""Object stores: what is asked of the server, and what its answers, or their absence, mean."""
+"""Object stores: requests to the server, and the meaning of its answers or their absence."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def answer(status: int, code: str = "") -> bytes:
     return head.encode() + body
 
 
-DROP = b""  # the connection is closed without a word
-SILENCE = b"..."  # nothing is said until the client gives up
+DROP = b""  # the connection is closed without an answer
+SILENCE = b"..."  # no answer until the client times out
 
 
 class Server:
-    """Gives one answer after the other, the last one again and again, and remembers the requests."""
+    """A server that gives its answers in turn, repeats the last one, and records the requests."""
 
     def __init__(self, *answers: bytes) -> None:
         self.requests: list[str] = []
@@ -95,7 +95,7 @@ def test_2_put_if_absent_is_one_conditional_request() -> None:
 
 
 @pytest.mark.parametrize("status", [412, 409])
-def test_2_a_failed_condition_means_that_the_object_exists(status: int) -> None:
+def test_2_failed_condition_means_the_object_exists(status: int) -> None:
     server = Server(answer(status, "PreconditionFailed"))
     with pytest.raises(ObjectExistsError):
         server.store().put_if_absent("k", b"x")
@@ -103,8 +103,8 @@ def test_2_a_failed_condition_means_that_the_object_exists(status: int) -> None:
 
 
 @pytest.mark.parametrize("reply", [DROP, SILENCE, answer(500, "InternalError"), answer(502), answer(503), answer(504)])
-def test_6_a_conditional_put_in_doubt_is_not_repeated(reply: bytes) -> None:
-    # The second answer would be "exists", and it might be our own object that does.
+def test_6_conditional_put_with_unknown_outcome_is_not_retried(reply: bytes) -> None:
+    # The second answer would be "exists", and that object might be the one just written.
     server = Server(reply, answer(412, "PreconditionFailed"))
     with pytest.raises(UnknownOutcomeError, match="may have succeeded"):
         server.store().put_if_absent("k", b"x")
@@ -115,7 +115,7 @@ def test_6_a_conditional_put_in_doubt_is_not_repeated(reply: bytes) -> None:
     "refusal",
     [answer(503, "SlowDown"), answer(429), answer(409, "ConditionalRequestConflict"), answer(503, "ServerBusy")],
 )
-def test_6_a_refusal_that_is_certain_is_tried_again(refusal: bytes) -> None:
+def test_6_definite_refusal_is_retried(refusal: bytes) -> None:
     server = Server(refusal, refusal, answer(200))
     server.store().put_if_absent("k", b"x")
     assert len(server.requests) == 3
@@ -128,7 +128,7 @@ def test_6_a_refusal_that_is_certain_is_tried_again(refusal: bytes) -> None:
     assert len(server.requests) == ATTEMPTS
 
 
-def test_6_a_server_that_is_not_there_changed_nothing() -> None:
+def test_6_connection_refused_is_not_an_unknown_outcome() -> None:
     server = Server()
     with socket.create_server(("127.0.0.1", 0)) as free:
         server.endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -139,7 +139,7 @@ def test_6_a_server_that_is_not_there_changed_nothing() -> None:
 
 
 @pytest.mark.parametrize("reply", [DROP, answer(500, "InternalError")])
-def test_6_other_writes_are_repeated_and_then_in_doubt(reply: bytes) -> None:
+def test_6_unconditional_put_is_retried_then_unknown(reply: bytes) -> None:
     server = Server(reply, answer(200))
     server.store().put("k", b"x")
     assert len(server.requests) == 2
@@ -152,7 +152,7 @@ def test_6_other_writes_are_repeated_and_then_in_doubt(reply: bytes) -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(403, "AccessDenied"), (401, ""), (403, "InvalidAccessKeyId")])
-def test_6_missing_rights_are_said_so(status: int, code: str) -> None:
+def test_6_missing_permissions_are_reported(status: int, code: str) -> None:
     store = Server(answer(status, code)).store()
     calls: list[Callable[[], object]] = [
         lambda: store.read("k"),
@@ -170,7 +170,7 @@ def test_6_missing_rights_are_said_so(status: int, code: str) -> None:
         assert type(caught.value) is StorageError
 
 
-def test_6_a_bucket_that_is_not_there_is_no_missing_object(s3_options: Mapping[str, str]) -> None:
+def test_6_missing_bucket_is_not_a_missing_object(s3_options: Mapping[str, str]) -> None:
     store = open_store("s3://no-such-bucket/x", s3_options)
     for call in (lambda: store.read("k"), lambda: store.put("k", b""), lambda: list(store.list())):
         with pytest.raises(StorageError, match="bucket does not exist") as caught:
@@ -178,17 +178,17 @@ def test_6_a_bucket_that_is_not_there_is_no_missing_object(s3_options: Mapping[s
         assert not isinstance(caught.value, ObjectNotFoundError)
 
 
-def test_plain_http_must_be_allowed(s3_options: Mapping[str, str]) -> None:
+def test_plain_http_requires_allow_http(s3_options: Mapping[str, str]) -> None:
     with pytest.raises(StorageError, match="allow_http"):
         open_store("s3://lake/x", {**s3_options, "allow_http": "false"}).read("k")
 
 
-def test_keys_the_store_cannot_hold(s3_options: Mapping[str, str]) -> None:
+def test_unsupported_key_is_rejected(s3_options: Mapping[str, str]) -> None:
     with pytest.raises(InvalidArgumentError, match="does not support this key"):
         open_store("s3://lake/x", s3_options).put("a\nb", b"")
 
 
-def test_the_environment_stands_in_for_options(s3_options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_replaces_missing_options(s3_options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in s3_options.items():
         if name.startswith("AWS_"):
             monkeypatch.setenv(name, value)
@@ -202,7 +202,7 @@ def test_the_environment_stands_in_for_options(s3_options: Mapping[str, str], mo
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-class Counting:
+class CountingClient:
     """obstore's client, with a log of the methods called."""
 
     def __init__(self, client: object) -> None:
@@ -223,12 +223,12 @@ class Counting:
 def counted(s3_options: Mapping[str, str]) -> tuple[Store, list[str]]:
     store = open_store("s3://lake/counted", s3_options)
     assert isinstance(store, ObjectStore)
-    counting = Counting(store._client)
+    counting = CountingClient(store._client)
     store._client = counting
     return store, counting.asked
 
 
-def test_near_ranges_are_one_request_and_distant_ones_are_not(counted: tuple[Store, list[str]]) -> None:
+def test_only_nearby_ranges_are_merged_into_one_request(counted: tuple[Store, list[str]]) -> None:
     store, asked = counted
     store.put("k", bytes(4 << 20))
     asked.clear()
@@ -239,7 +239,7 @@ def test_near_ranges_are_one_request_and_distant_ones_are_not(counted: tuple[Sto
     assert asked == ["get_range"] * 2
 
 
-def test_opening_a_file_and_reading_its_footer_is_one_request(counted: tuple[Store, list[str]]) -> None:
+def test_opening_and_reading_the_footer_is_one_request(counted: tuple[Store, list[str]]) -> None:
     store, asked = counted
     store.put("k", bytes(1 << 20))
     asked.clear()
@@ -249,7 +249,7 @@ def test_opening_a_file_and_reading_its_footer_is_one_request(counted: tuple[Sto
     assert asked == ["get"]
 
 
-def test_small_files_go_up_in_one_request_and_large_ones_in_parts(s3_options: Mapping[str, str]) -> None:
+def test_only_large_files_use_multipart_uploads(s3_options: Mapping[str, str]) -> None:
     store = open_store("s3://lake/parts", s3_options)
     with store.open_output("small") as file:
         file.write(bytes(PART))
@@ -263,17 +263,17 @@ def test_small_files_go_up_in_one_request_and_large_ones_in_parts(s3_options: Ma
     assert store.read("large").to_pybytes() == bytes(PART - 1) + b"xy"
 
 
-def test_a_discarded_upload_is_aborted(s3_options: Mapping[str, str]) -> None:
+def test_discarded_upload_is_aborted(s3_options: Mapping[str, str]) -> None:
     store = open_store("s3://lake/aborted", s3_options)
     file = store.open_output("k")
     file.write(bytes(2 * PART + 1))
-    del file  # no one closed it
+    del file  # never closed
     uploads = s3_client(s3_options).list_multipart_uploads(Bucket="lake").get("Uploads", [])
     assert [u["Key"] for u in uploads if u["Key"].startswith("aborted/")] == []
     assert list(store.list()) == []
 
 
-def test_an_upload_that_fails_on_its_way_fails_the_writer() -> None:
+def test_failed_upload_part_fails_the_writer() -> None:
     store = Server(answer(403, "AccessDenied")).store()
     file = store.open_output("k")
 
@@ -289,7 +289,7 @@ def test_an_upload_that_fails_on_its_way_fails_the_writer() -> None:
 # --- listings --------------------------------------------------------------------------------------------------------
 
 
-def test_folder_markers_are_not_below_their_folder(s3_options: Mapping[str, str]) -> None:
+def test_folder_markers_are_not_listed(s3_options: Mapping[str, str]) -> None:
     client = s3_client(s3_options)
     for key in ("markers/a/", "markers/a/k", "markers/a-b"):
         client.put_object(Bucket="lake", Key=key, Body=b"")
@@ -298,7 +298,7 @@ def test_folder_markers_are_not_below_their_folder(s3_options: Mapping[str, str]
     assert [m.key for m in store.list()] == ["a-b", "a/k"]
 
 
-def test_long_listings_come_in_pages(s3_options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_listings_are_paginated(s3_options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "4")
     client = s3_client(s3_options)
     for i in range(15):
@@ -311,7 +311,7 @@ def test_long_listings_come_in_pages(s3_options: Mapping[str, str], monkeypatch:
     assert list(store.list()) == []
 
 
-class Shuffled:
+class ShufflingClient:
     """A client that lists out of order."""
 
     def list(self, *args: object, **how: object) -> Iterator[list[dict[str, object]]]:
@@ -321,8 +321,8 @@ class Shuffled:
         yield [{"path": f"r/{k}", "size": 1, "last_modified": time} for k in ("b", "ü", "a")]
 
 
-def test_5_listings_out_of_order_are_sorted_or_refused() -> None:
-    client = Shuffled()
+def test_5_unordered_listings_are_sorted_or_rejected() -> None:
+    client = ShufflingClient()
     found = list(ObjectStore(client, client, "r", "az://c/r", {}).list())
     assert found == [ObjectMeta(k, 1, 1_767_225_600_123) for k in ("a", "b", "ü")]
     with pytest.raises(StorageError, match="out of order"):
@@ -332,7 +332,7 @@ def test_5_listings_out_of_order_are_sorted_or_refused() -> None:
 # --- other clients ---------------------------------------------------------------------------------------------------
 
 
-def test_deleting_where_the_client_complains_about_missing_objects(tmp_path) -> None:
+def test_delete_ignores_missing_objects_reported_by_the_client(tmp_path) -> None:
     client = obstore.store.LocalStore(tmp_path)
     store = ObjectStore(client, client, "r", "az://c/r", {})
     for key in ("a", "b", "c"):
@@ -341,7 +341,7 @@ def test_deleting_where_the_client_complains_about_missing_objects(tmp_path) -> 
     assert [m.key for m in store.list()] == ["b"]
 
 
-def test_a_forked_child_is_told_so_instead_of_waiting_forever(s3_options: Mapping[str, str]) -> None:
+def test_forked_child_raises_instead_of_hanging(s3_options: Mapping[str, str]) -> None:
     store = open_store("s3://lake/fork", s3_options)
     store.put("k", b"x")
     read_end, write_end = os.pipe()

@@ -14,7 +14,7 @@ from trilake.storage.options import from_hadoop, is_storage_option, store_config
 SKIP = {"s3": {"AWS_SKIP_SIGNATURE": "true"}, "az": {"azure_skip_signature": "true", "account_name": "a"}}
 
 
-def test_names_are_sorted_by_who_reads_them_whatever_their_case() -> None:
+def test_options_are_split_by_consumer_ignoring_case() -> None:
     found = store_config(
         "s3",
         {
@@ -41,13 +41,13 @@ def test_names_are_sorted_by_who_reads_them_whatever_their_case() -> None:
 
 
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "endpoint", "endpoint_url", "aws_s3_endpoint"])
-def test_an_option_wins_over_hadoops_setting_however_it_is_spelt(name: str) -> None:
+def test_any_option_alias_overrides_the_hadoop_setting(name: str) -> None:
     found = from_hadoop({"fs.s3a.endpoint": "https://theirs", name: "https://ours"})
     assert found == {name: "https://ours"}
 
 
-def test_every_documented_option_of_the_client_is_known() -> None:
-    """The names stand in obstore's type stubs; a new version of it may bring more."""
+def test_every_documented_client_option_is_known() -> None:
+    """The names are in obstore's type stubs; a new version may add more."""
     stubs = Path(obstore.__file__).parent / "_store"
     missing = []
     for file, owner in (
@@ -60,17 +60,17 @@ def test_every_documented_option_of_the_client_is_known() -> None:
         names = re.findall(r"^    ([a-z0-9_]+):", body, re.MULTILINE)
         assert len(names) > 5
         missing += [n for n in names if not is_storage_option(n)]
-    # Headers are not text, and Fabric's inner addresses are set by its own environment.
+    # Headers are not strings, and Fabric's internal addresses come from its environment.
     assert [n for n in missing if not n.startswith("fabric_") and n != "default_headers"] == []
 
 
-def test_table_options_are_not_the_stores() -> None:
+def test_table_options_are_not_storage_options() -> None:
     for name in ("versionAsOf", "mergeSchema", "path", "region2", "timestampasof"):
         assert not is_storage_option(name)
 
 
 @pytest.mark.parametrize("name", ["awz_region", "regoin", "AWS_REGOIN"])
-def test_a_typing_error_is_not_passed_over(name: str) -> None:
+def test_misspelled_option_is_rejected(name: str) -> None:
     with pytest.raises(UnknownOptionError, match=name.lower()):
         open_store("s3://b/x", {name.lower(): "1"})
 
@@ -86,12 +86,12 @@ def test_a_typing_error_is_not_passed_over(name: str) -> None:
         ("AWS_S3_LOCKING_PROVIDER", "dynamodb"),
     ],
 )
-def test_values_that_cannot_be_meant(name: str, value: str) -> None:
+def test_invalid_option_value_is_rejected(name: str, value: str) -> None:
     with pytest.raises(InvalidArgumentError):
         open_store("s3://b/x", {name: value, **SKIP["s3"]})
 
 
-def test_an_account_is_needed_for_azure_and_may_stand_in_the_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_azure_requires_an_account_from_options_or_uri(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(InvalidArgumentError, match="Account"):
         open_store("az://container/x")
@@ -99,7 +99,7 @@ def test_an_account_is_needed_for_azure_and_may_stand_in_the_uri(monkeypatch: py
     assert open_store("abfss://container@account.dfs.core.windows.net/x").uri.startswith("abfss://container@account")
 
 
-def test_local_and_memory_stores_pass_options_on() -> None:
+def test_local_and_memory_stores_pass_on_options() -> None:
     options = {"AWS_REGION": "x", "anything": "else"}
     for uri in ("/tmp/x", "memory://options"):
         assert open_store(uri, options).options == options
@@ -111,7 +111,7 @@ def test_local_and_memory_stores_pass_options_on() -> None:
     ("table", "named"),
     [("memory://t", "file:///etc"), ("s3://b/t", "file:///"), ("/tmp/x", "s3://b"), ("s3://b/t", "memory://x")],
 )
-def test_a_log_names_no_files_on_another_kind_of_store(table: str, named: str) -> None:
+def test_log_cannot_reference_another_kind_of_store(table: str, named: str) -> None:
     options = {"AWS_SKIP_SIGNATURE": "true", "AWS_REGION": "x"}
     with pytest.raises(OtherStoreError, match="allow_other_stores"):
         open_sibling(open_store(table, options), named)
@@ -124,19 +124,19 @@ def test_a_log_names_no_files_on_another_kind_of_store(table: str, named: str) -
     )
 
 
-def test_a_log_may_name_files_elsewhere_on_its_own_kind_of_store() -> None:
+def test_log_can_reference_the_same_kind_of_store() -> None:
     options = {"AWS_SKIP_SIGNATURE": "true", "AWS_REGION": "x"}
     assert open_sibling(open_store("/tmp/x"), "file:///data").uri == "file:///data"
     assert open_sibling(open_store("s3://b/t", options), "s3a://other/t").uri == "s3://other/t"
 
 
-def test_a_permission_is_true_or_false() -> None:
+def test_allow_other_stores_must_be_a_boolean() -> None:
     with pytest.raises(InvalidArgumentError, match="expected true or false"):
         open_sibling(open_store("memory://t", {"allow_other_stores": "perhaps"}), "file:///")
     assert is_storage_option("allow_foreign_files")
 
 
-def test_local_stores_do_not_load_the_client() -> None:
+def test_local_stores_do_not_load_obstore() -> None:
     import subprocess
     import sys
 
@@ -145,7 +145,7 @@ def test_local_stores_do_not_load_the_client() -> None:
     assert done.stdout == "False\n"
 
 
-def test_hadoops_names_are_understood() -> None:
+def test_hadoop_option_names_are_accepted() -> None:
     s3 = {
         "fs.s3a.access.key": "k",
         "fs.s3a.secret.key": "s",
@@ -168,5 +168,5 @@ def test_hadoops_names_are_understood() -> None:
         "azure_storage_account_name": "lake",
     }
     assert is_storage_option("fs.fake.impl")
-    # What is given in our own words wins.
+    # trilake's option names take precedence.
     assert store_config("s3", {"AWS_ACCESS_KEY_ID": "own", **s3}).config["aws_access_key_id"] == "own"

@@ -1,4 +1,4 @@
-"""What a table may delete: names of its own, behind no link, in no other table, old by the store's clock."""
+"""What a table may delete: its own file names, not behind a link or in another table, old by the store's clock."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         "metadata/v1.metadata.json",
     ],
 )
-def test_a_table_in_a_folder_of_its_own_is_foreign(store: Store, mark: str) -> None:
+def test_nested_table_folder_is_foreign(store: Store, mark: str) -> None:
     for key in ("a/x", "a/b/x", "a/b/c/x", f"a/b/{mark}", "x"):
         store.put(key, b"")
     assert Territory(store).foreign(["", "a", "a/b", "a/b/c"]) == ["a/b", "a/b/c"]
     assert own_keys(store, ["x", "a/x", "a/b/x", "a/b/c/x"], r"(.*/)?x", what="test") == ["x", "a/x"]
 
 
-def test_only_names_of_the_format_at_their_depth_are_own(store: Store) -> None:
+def test_own_keys_match_format_names_at_their_depth_only(store: Store) -> None:
     given = ["data/a.lance", "data/b/a.lance", "data/a.lance.txt", "other/a.lance", "a.lance"]
     for key in given:
         store.put(key, b"")
@@ -56,7 +56,7 @@ def test_folders_behind_links_are_foreign(tmp_path: Path) -> None:
         check_own(store, ["a/x", "link/b/x"], what="test")
 
 
-def test_a_clock_ahead_of_the_stores_is_refused_and_one_behind_is_safe() -> None:
+def test_clock_ahead_of_the_store_is_rejected() -> None:
     store = MemoryStore(clock=lambda: 1000 * HOUR)
     assert store_time(store) == 1000 * HOUR
     assert agreed_time(store, 1000 * HOUR + 60_000) == 1000 * HOUR + 60_000
@@ -66,14 +66,14 @@ def test_a_clock_ahead_of_the_stores_is_refused_and_one_behind_is_safe() -> None
     assert list(store.list()) == []
 
 
-def test_what_cannot_be_removed_does_not_hide_the_first_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_discard_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
     store = FaultStore(MemoryStore(), [Fault("delete")])
     store.put("x", b"")
     discard(store, ["x"])
     assert "remain in" in caplog.text
 
 
-def test_temporary_files_are_old_by_the_newest_in_their_folder(tmp_path: Path) -> None:
+def test_temporary_folder_is_as_old_as_its_newest_file(tmp_path: Path) -> None:
     import os
 
     store = open_store(tmp_path)

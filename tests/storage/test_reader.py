@@ -16,7 +16,7 @@ DATA = bytes(i * 7 % 251 for i in range(5_000))
 
 
 class Source:
-    """Ranges of ``DATA``, and which were asked for."""
+    """Ranges of ``DATA``, with a log of the requests."""
 
     def __init__(self, size: int = len(DATA)) -> None:
         self.size = size
@@ -43,7 +43,7 @@ moves = st.lists(
 
 
 @given(moves, st.integers(0, len(DATA)), st.integers(0, 100))
-def test_it_reads_as_a_file_does(steps: list[tuple[int, int, int]], size: int, tail: int) -> None:
+def test_window_reader_matches_a_file(steps: list[tuple[int, int, int]], size: int, tail: int) -> None:
     source, model = Source(size), io.BytesIO(DATA[:size])
     file = WindowReader(source.fetch, size, pa.py_buffer(DATA[max(size - tail, 0) : size]))
     for whence, offset, length in steps:
@@ -54,7 +54,7 @@ def test_it_reads_as_a_file_does(steps: list[tuple[int, int, int]], size: int, t
         assert file.tell() == model.tell()
 
 
-def test_the_footer_costs_no_request() -> None:
+def test_footer_read_makes_no_request() -> None:
     source = Source()
     file = WindowReader(source.fetch, len(DATA), pa.py_buffer(DATA[-64:]))
     file.seek(-8, io.SEEK_END)
@@ -64,7 +64,7 @@ def test_the_footer_costs_no_request() -> None:
     assert source.asked == []
 
 
-def test_windows_grow_while_reads_follow_one_another() -> None:
+def test_windows_grow_during_sequential_reads() -> None:
     source = Source()
     file = WindowReader(source.fetch, len(DATA))
     assert b"".join(iter(lambda: file.read(10), b"")) == DATA
@@ -75,7 +75,7 @@ def test_windows_grow_while_reads_follow_one_another() -> None:
     assert source.asked[-1] == (2_000, 64)
 
 
-def test_large_reads_go_past_the_window() -> None:
+def test_large_reads_bypass_the_window() -> None:
     source = Source()
     file = WindowReader(source.fetch, len(DATA), pa.py_buffer(DATA[-64:]))
     assert file.read(3_000) == DATA[:3_000]
@@ -90,13 +90,13 @@ def test_large_reads_go_past_the_window() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 50)), max_size=10), st.integers(0, 40))
 @example([(0, 0), (1, 0), (2, 0)], 1)
-def test_merged_ranges_cover_all_and_skip_only_large_gaps(ranges: list[tuple[int, int]], gap: int) -> None:
+def test_coalesced_ranges_cover_all_and_skip_only_large_gaps(ranges: list[tuple[int, int]], gap: int) -> None:
     merged = coalesce(ranges, gap)
     for start, length in ranges:
         assert any(s <= start and start + length <= s + n for s, n in merged)
     assert all(b[0] - (a[0] + a[1]) > gap for a, b in itertools.pairwise(merged))
     wanted = {i for s, n in ranges for i in range(s, s + n)}
-    points = {s for s, n in ranges if n == 0}  # no byte of it is wanted, but a gap ends there and another begins
+    points = {s for s, n in ranges if n == 0}  # an empty range needs no byte, but separates two gaps
     for start, length in merged:
         missing = 0
         for i in range(start, start + length):
@@ -104,17 +104,17 @@ def test_merged_ranges_cover_all_and_skip_only_large_gaps(ranges: list[tuple[int
             assert missing <= gap
 
 
-def test_what_is_expected_comes_at_once_and_nothing_is_fetched_again() -> None:
+def test_expected_ranges_are_fetched_once() -> None:
     source = Source()
     file = WindowReader(source.fetch, len(DATA), pa.py_buffer(DATA[-64:]))
     file.expect([(100, 50), (150, 10), (4_000, 200), (4_990, 5), (-1, 10), (4_900, 200)])
-    assert source.asked == [(100, 60), (4_000, 200)]  # the end is there, and two are not in the object
+    assert source.asked == [(100, 60), (4_000, 200)]  # the end is cached, and two are outside the object
     for start, length in ((100, 60), (120, 5), (4_100, 100), (4_990, 5)):
         file.seek(start)
         assert file.read(length) == DATA[start : start + length]
     assert len(source.asked) == 2
     file.seek(150)
-    assert file.read(20) == DATA[150:170]  # it ends outside of what was expected
+    assert file.read(20) == DATA[150:170]  # it ends outside the expected ranges
     assert len(source.asked) == 3
     file.expect([])
     file.seek(100)
@@ -122,7 +122,7 @@ def test_what_is_expected_comes_at_once_and_nothing_is_fetched_again() -> None:
     assert len(source.asked) == 4
 
 
-def test_an_arrow_file_is_told_what_is_read_of_it() -> None:
+def test_expect_prefetches_ranges_of_an_object_file() -> None:
     source = Source()
     with ObjectFile(WindowReader(source.fetch, len(DATA)), mode="r") as file:
         assert expect(file, [(0, 10), (500, 10)])

@@ -1,4 +1,4 @@
-"""Secrets in URIs come to light nowhere: not in errors, their causes, representations, or logs."""
+"""Secrets in URIs never appear in errors, their causes, representations or logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ URIS = [
 
 
 @pytest.mark.parametrize("uri", [*URIS, f"https://user:{SECRET}@host/t", f"https://host/t?token={SECRET}"])
-def test_a_uri_with_a_secret_is_refused_without_showing_it(uri: str) -> None:
+def test_uri_with_secret_is_rejected_and_masked(uri: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         trilake.open(uri)
     error = caught.value
@@ -33,14 +33,14 @@ def test_a_uri_with_a_secret_is_refused_without_showing_it(uri: str) -> None:
         assert "s3cr3t" not in text
 
 
-def test_errors_mask_what_they_are_given() -> None:
+def test_errors_mask_secrets_in_all_fields() -> None:
     error = TrilakeError(f"no reply from {URIS[1]}", help=f"look at {URIS[0]}", file=URIS[2], named=7)
     assert SECRET not in f"{error} {error!r} {error.args} {error.message} {error.help} {error.context}"
     assert "sv=2022&sig=***&se=1" in str(error)
     assert error.context["named"] == 7
 
 
-def test_what_a_client_says_does_not_reach_the_traceback_with_a_secret() -> None:
+def test_client_error_with_secret_is_not_in_the_traceback() -> None:
     class Client:
         def head(self, path: str) -> None:
             raise OSError(f"error sending request for url (https://a.blob/t?sig={SECRET})")
@@ -52,18 +52,18 @@ def test_what_a_client_says_does_not_reach_the_traceback_with_a_secret() -> None
     assert SECRET not in repr(store)
 
 
-def test_options_are_not_shown() -> None:
+def test_options_are_not_in_the_repr() -> None:
     assert SECRET not in repr(Split("s3://b/t", "k", options={"aws_secret_access_key": SECRET}))
 
 
 @pytest.mark.parametrize(
     "path", ["month=3/sig=4/x", "/a@b:c/d", "abfss://c@account.dfs.core.windows.net/t", "12:30 a@b"]
 )
-def test_what_is_no_secret_is_shown(path: str) -> None:
+def test_harmless_paths_are_not_masked(path: str) -> None:
     assert path in str(TrilakeError("x", file=path))
 
 
-def test_local_paths_may_have_any_name(tmp_path) -> None:
+def test_local_path_may_look_like_a_secret(tmp_path) -> None:
     store = open_store(tmp_path / "a?token=1")
     store.put("k", b"x")
     assert store.head("k").size == 1

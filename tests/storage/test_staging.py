@@ -1,4 +1,4 @@
-"""Staging folders: unseen until they are published, gone afterwards, and found when their writer died."""
+"""Staging folders: invisible until published, removed afterwards, and found if their writer died."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(folder: Staging, **files: str) -> None:
         Path(folder.path, name).write_text(text)
 
 
-def test_files_get_their_place_and_the_folder_goes(tmp_path: Path) -> None:
+def test_publish_moves_files_and_removes_the_folder(tmp_path: Path) -> None:
     root = tmp_path / "a % ü" / "t"
     store = open_store(str(root))
     with staged(root) as folder:
@@ -39,7 +39,7 @@ def test_files_get_their_place_and_the_folder_goes(tmp_path: Path) -> None:
     assert bytes(store.read("p=1/y.parquet")) == b"three"
 
 
-def test_a_block_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_exception_leaves_nothing_staged(tmp_path: Path) -> None:
     def fails() -> None:
         with staged(tmp_path / "t") as folder:
             write(folder, a="one")
@@ -50,7 +50,7 @@ def test_a_block_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "t").iterdir()) == []
 
 
-def test_a_file_that_gets_no_place_takes_the_others_along(tmp_path: Path) -> None:
+def test_failed_publish_removes_the_other_files(tmp_path: Path) -> None:
     (tmp_path / "blocked").write_text("a file where a folder must be")
     with staged(tmp_path) as folder:
         write(folder, a="one", b="two")
@@ -59,7 +59,7 @@ def test_a_file_that_gets_no_place_takes_the_others_along(tmp_path: Path) -> Non
     assert [p.name for p in tmp_path.iterdir()] == ["blocked"]
 
 
-def test_what_a_dead_writer_left_is_found_wherever_it_lies(tmp_path: Path) -> None:
+def test_files_of_a_dead_writer_are_listed_as_unfinished(tmp_path: Path) -> None:
     folder = staged(tmp_path).__enter__()
     write(folder, a="one")
     deep = Path(folder.path, "_temporary", "0")
@@ -75,7 +75,7 @@ def test_what_a_dead_writer_left_is_found_wherever_it_lies(tmp_path: Path) -> No
     assert list(store.unfinished()) == []
 
 
-def test_errors_name_the_place(tmp_path: Path) -> None:
+def test_errors_name_the_path(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(StorageError, match="a parent of the path is a file"),
@@ -91,5 +91,5 @@ def test_errors_name_the_place(tmp_path: Path) -> None:
             folder.publish({"a": "b"})
 
 
-def test_stores_without_files_have_none() -> None:
+def test_memory_store_has_no_staging() -> None:
     assert staging(open_store("memory://nowhere")) is None

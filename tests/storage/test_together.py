@@ -1,4 +1,4 @@
-"""Small files of a group on a local disk: forced with their file system where that is known to do all, else each."""
+"""Small files of a group on a local disk: one sync of the file system where that is safe, else one per file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXT4 = 0xEF53
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
-    """What reaches the disk of an ext4: ``sync`` is one file or folder, ``force`` the whole file system."""
+    """Sync calls on an ext4: ``sync`` is one file or folder, ``force`` the whole file system."""
     seen: list[str] = []
     rename = os.rename
     make_folder(str(root.parent))
@@ -54,7 +54,7 @@ def opened() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_3_the_file_system_is_forced_before_the_names_and_behind_them(local_store: Store, steps: list[str]) -> None:
+def test_3_file_system_is_synced_before_and_after_renames(local_store: Store, steps: list[str]) -> None:
     before = opened()
     write(local_store, COUNT)
     assert steps == ["force", *["rename"] * COUNT, "force"]
@@ -62,26 +62,26 @@ def test_3_the_file_system_is_forced_before_the_names_and_behind_them(local_stor
         f"p={i % 7}/{i}": bytes([i]) for i in range(COUNT)
     }
     assert opened() == before
-    # The folders are known to be durable now.
+    # The folders now count as durable.
     steps.clear()
     local_store.put("p=1/x", b"x")
     assert [s for s in steps if "TEMP" not in s and ".trilake-" not in s] == ["rename", f"sync {steps[-1][5:]}"]
 
 
-def test_3_files_that_come_later_are_forced_in_batches(
+def test_3_later_files_are_synced_in_batches(
     local_store: Store, steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(landing, "_TOGETHER_MOST", 20)
     write(local_store, 50)
     assert steps.count("rename") == 50
     assert steps[0] == steps[-1] == "force"
-    assert steps.count("force") == 2 + 1 + 1  # two batches, what is left, names
+    assert steps.count("force") == 2 + 1 + 1  # two batches, the rest, the renames
     assert [s for s in steps if s.startswith("sync")] == []
     assert len(list(local_store.list())) == 50
 
 
 @pytest.mark.parametrize("why", ["no such call", "unknown file system", "not looked at", "others write", "few files"])
-def test_3_elsewhere_each_file_and_folder_is_forced(
+def test_3_fallback_syncs_each_file_and_folder(
     local_store: Store, steps: list[str], monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     if why == "no such call":
@@ -101,7 +101,7 @@ def test_3_elsewhere_each_file_and_folder_is_forced(
     assert opened() == before
 
 
-def test_3_a_file_on_another_file_system_is_forced_alone(
+def test_3_file_on_another_file_system_is_synced_alone(
     local_store: Store, root: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = durable.FolderGroup.device
@@ -113,7 +113,7 @@ def test_3_a_file_on_another_file_system_is_forced_alone(
     assert [s for s in forced if ".trilake-" not in s] == [f"sync {root}/p=3"]
 
 
-def test_3_large_files_are_forced_alone_and_many_folders_together(local_store: Store, steps: list[str]) -> None:
+def test_3_large_files_are_synced_alone_and_folders_together(local_store: Store, steps: list[str]) -> None:
     group = local_store.write_group()
     for i in range(COUNT):
         with group.open_output(f"p={i}/f") as file:
@@ -126,7 +126,7 @@ def test_3_large_files_are_forced_alone_and_many_folders_together(local_store: S
     assert {m.size for m in local_store.list()} == {400_000}
 
 
-def test_6_a_file_system_that_cannot_be_forced_leaves_nothing(
+def test_6_failed_file_system_sync_leaves_nothing(
     local_store: Store, root: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = opened()
@@ -139,7 +139,7 @@ def test_6_a_file_system_that_cannot_be_forced_leaves_nothing(
     assert opened() == before
 
 
-def test_6_names_that_cannot_be_forced_are_an_unknown_outcome(
+def test_6_failed_sync_of_renames_is_an_unknown_outcome(
     local_store: Store, root: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
@@ -153,14 +153,14 @@ def test_6_names_that_cannot_be_forced_are_an_unknown_outcome(
     with pytest.raises(UnknownOutcomeError):
         write(local_store, COUNT)
     assert len(files(root)) == COUNT
-    # The folders are not taken for durable: the next write forces them.
+    # The folders do not count as durable: the next write syncs them.
     local_store.put("p=1/x", b"x")
     assert {f"sync {root}", f"sync {root.parent}"} <= set(steps)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("what", ["create", "rename"])
-def test_6_a_file_that_cannot_be_made_leaves_no_temporary_file(
+def test_6_failed_file_creation_leaves_no_temporary_file(
     local_store: Store, root: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch, what: str, code: int
 ) -> None:
     made: list[object] = []
@@ -180,7 +180,7 @@ def test_6_a_file_that_cannot_be_made_leaves_no_temporary_file(
     assert len(files(root)) == (0 if what == "create" else 8)
 
 
-def test_a_folder_that_has_gone_meanwhile_is_made_again(local_store: Store, root: Path, steps: list[str]) -> None:
+def test_folder_removed_before_finish_is_recreated(local_store: Store, root: Path, steps: list[str]) -> None:
     group = local_store.write_group()
     for i in range(COUNT):
         with group.open_output(f"p={i}/f") as file:
@@ -192,9 +192,7 @@ def test_a_folder_that_has_gone_meanwhile_is_made_again(local_store: Store, root
     assert len(files(root)) == COUNT
 
 
-def test_what_a_disk_takes_in_parts_is_written_whole(
-    local_store: Store, steps: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partial_writes_are_completed(local_store: Store, steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     import io
 
     class Slow(io.FileIO):
@@ -206,7 +204,7 @@ def test_what_a_disk_takes_in_parts_is_written_whole(
     assert {local_store.read(m.key).to_pybytes() for m in local_store.list()} == {bytes([i]) * 10 for i in range(COUNT)}
 
 
-def test_a_real_file_system_is_forced_and_says_what_is_wrong(tmp_path: Path) -> None:
+def test_real_file_system_sync_and_its_errors(tmp_path: Path) -> None:
     system = FileSystem.of(str(tmp_path))
     if system is not None:
         system.force()
@@ -222,7 +220,7 @@ def test_a_real_file_system_is_forced_and_says_what_is_wrong(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("release", "reports"), [("5.7.19", False), ("5.8.0-rc1", True), ("6.18.44-x", True), ("x", False)]
 )
-def test_only_kernels_that_report_errors_are_asked(
+def test_syncfs_needs_a_kernel_that_reports_errors(
     monkeypatch: pytest.MonkeyPatch, release: str, reports: bool
 ) -> None:
     class Name:
@@ -238,7 +236,7 @@ def test_only_kernels_that_report_errors_are_asked(
     assert durable._syncs_file_systems.__wrapped__() is reports
 
 
-def test_6_a_small_file_that_cannot_be_written_alone_leaves_no_temporary_file(
+def test_6_failed_small_file_leaves_no_temporary_file(
     local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = local_store.write_group()

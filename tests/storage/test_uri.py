@@ -19,7 +19,7 @@ ODD = "a b%20c#d?e+f&g=h;ü'{x}*~"
 @pytest.mark.parametrize(
     "text", ["/data/t", "/data/t/", "//data//t", "/data/./x/../t", "file:/data/t", "file:///data/t/"]
 )
-def test_spellings_of_one_local_path(text: str) -> None:
+def test_spellings_of_a_local_path_are_normalized(text: str) -> None:
     assert parse_location(text).uri == "file:///data/t"
 
 
@@ -32,11 +32,11 @@ def test_paths_are_literal_and_uris_are_decoded_once(tmp_path: Path) -> None:
     for uri in (by_path.uri, by_path.uri.replace("file:///", "file:/"), f"file://localhost{by_path.uri[7:]}"):
         assert open_store(uri).uri == by_path.uri
         assert open_store(uri).read("k").to_pybytes() == b"x"
-    # Lenient: what a strict URI must escape stands for itself, except for the percent sign.
+    # Lenient: characters that a strict URI must escape are literal, except the percent sign.
     assert parse_location("file:///" + ODD.replace("%", "%25")).path == ODD
 
 
-def test_relative_paths_and_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_and_home_paths_are_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert open_store("t/x").local_path("k") == str(tmp_path / "t/x/k")
@@ -46,7 +46,7 @@ def test_relative_paths_and_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert open_store("file:///~/t").local_path("k") == "/~/t/k"
 
 
-def test_the_root_of_the_file_system(tmp_path: Path) -> None:
+def test_file_system_root_is_a_valid_store(tmp_path: Path) -> None:
     store = open_store("/")
     assert store.uri == open_store("file:///").uri == "file:///"
     assert store.local_path("a/b") == "/a/b"
@@ -66,7 +66,7 @@ def test_the_root_of_the_file_system(tmp_path: Path) -> None:
         ("memory://m/x/", "memory://m/x", "memory://m", "x"),
     ],
 )
-def test_object_uris(text: str, uri: str, root: str, path: str) -> None:
+def test_object_store_uris_are_normalized(text: str, uri: str, root: str, path: str) -> None:
     location = parse_location(text)
     assert (location.uri, location.root, location.path) == (uri, root, path)
     assert parse_location(uri) == location
@@ -89,18 +89,18 @@ def test_object_uris(text: str, uri: str, root: str, path: str) -> None:
         ("file:///a%00b", "NUL"),
     ],
 )
-def test_locations_nobody_understands(text: str, says: str) -> None:
+def test_invalid_location_is_rejected(text: str, says: str) -> None:
     with pytest.raises(InvalidArgumentError, match=says):
         open_store(text)
 
 
 @pytest.mark.parametrize("given", [None, 5, b"/data/t", object()])
-def test_what_is_no_location(given: Any) -> None:
+def test_non_string_location_is_rejected(given: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=r"must be a path or a URI, got (None|5|b'|a object)"):
         parse_location(given)
 
 
-def test_a_table_that_is_open_is_no_location(tmp_path: Path) -> None:
+def test_open_table_is_rejected_as_location(tmp_path: Path) -> None:
     trilake.write({"a": [1]}, tmp_path)
     table: Any = trilake.open(tmp_path)
     for call in (trilake.open, trilake.alter, trilake.repair, lambda t: trilake.write({"a": [2]}, t, mode="append")):
@@ -109,7 +109,7 @@ def test_a_table_that_is_open_is_no_location(tmp_path: Path) -> None:
     trilake.write({"a": [2]}, table.uri, mode="append")
 
 
-def test_split_absolute_decodes_paths_too_for_they_come_from_logs() -> None:
+def test_split_absolute_decodes_plain_paths_from_logs() -> None:
     one = ("file:///", "some/pa th/a%20b")
     assert split_absolute("/some/pa%20th/a%2520b") == one
     assert split_absolute("file:/some/pa%20th/a%2520b") == one
@@ -131,7 +131,7 @@ def test_relative_references_are_not_absolute() -> None:
         lambda s: s.strip(".")
     )
 )
-def test_every_name_survives_its_uri(name: str) -> None:
+def test_every_name_round_trips_through_its_uri(name: str) -> None:
     for scheme, authority in (("file", ""), ("s3", "b")):
         location = Location(scheme, authority, f"x/{name}/y")
         assert parse_location(location.uri) == location
@@ -139,7 +139,7 @@ def test_every_name_survives_its_uri(name: str) -> None:
         assert location.uri.isascii()
 
 
-def test_names_that_are_no_text_survive_their_uri() -> None:
+def test_non_utf8_names_round_trip_through_their_uri() -> None:
     location = parse_location("/x/" + os.fsdecode(b"\xff"))
     assert location.uri == "file:///x/%FF"
     assert parse_location(location.uri) == location
