@@ -71,14 +71,14 @@ class Case:
         return self.log.commit_info(self.log.head().version)
 
 
-def test_every_feature_that_can_be_had_can_be_dropped() -> None:
+def test_every_supported_feature_can_be_dropped() -> None:
     assert {n for n, f in REGISTRY.items() if f.removal} == {n for n, f in REGISTRY.items() if f.reads and f.writes}
 
 
 @pytest.mark.parametrize(
     "name", sorted(n for n, f in REGISTRY.items() if f.writes and n not in ("appendOnly", "invariants"))
 )
-def test_a_feature_that_nothing_uses_comes_and_goes(name: str) -> None:
+def test_unused_feature_can_be_added_and_dropped(name: str) -> None:
     t = Case()
     t.alter.add_feature(name)
     assert has_feature(t.protocol, name)
@@ -90,7 +90,7 @@ def test_a_feature_that_nothing_uses_comes_and_goes(name: str) -> None:
         assert t.protocol == Protocol(1, 2)
 
 
-def test_a_new_feature_is_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_feature_needs_only_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """A made-up feature: refused before its row is there; with it enabled by its property, listed, kept by writers,
     refused while it is in use, and dropped where it is not."""
     t, unused = Case(), Case()
@@ -123,7 +123,7 @@ def test_a_new_feature_is_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) 
     assert trilake.open(unused.uri).count() == len(unused.ids())
 
 
-def test_what_cannot_be_dropped() -> None:
+def test_missing_unknown_or_required_feature_is_not_dropped() -> None:
     t = Case(enableRowTracking="true")
     for name, error, says in [
         ("clustering", InvalidArgumentError, "does not have"),
@@ -144,7 +144,7 @@ def test_what_cannot_be_dropped() -> None:
         ({"enableRowTracking": "true"}, "rowTracking"),
     ],
 )
-def test_features_of_writers_are_turned_off_and_gone_in_one_commit(properties: dict[str, str], name: str) -> None:
+def test_writer_feature_is_disabled_and_dropped_in_one_commit(properties: dict[str, str], name: str) -> None:
     t = Case(**properties)
     version = t.alter.drop_feature(name)
     assert version == 1
@@ -154,7 +154,7 @@ def test_features_of_writers_are_turned_off_and_gone_in_one_commit(properties: d
     trilake.write(pa.table({"id": [3]}), t.uri, mode="append")
 
 
-def test_row_tracking_takes_its_ids_along() -> None:
+def test_dropping_row_tracking_clears_row_ids() -> None:
     t = Case(enableRowTracking="true")
     assert t.log.snapshot().adds["baseRowId"].null_count == 0
     t.alter.drop_feature("rowTracking")
@@ -166,14 +166,14 @@ def test_row_tracking_takes_its_ids_along() -> None:
     assert t.protocol == Protocol(1, 2)
 
 
-def test_row_tracking_of_a_table_without_files_is_dropped() -> None:
+def test_row_tracking_of_an_empty_table_can_be_dropped() -> None:
     t = Case(enableRowTracking="true")
     trilake.open(t.uri).delete()
     t.alter.drop_feature("rowTracking")
     assert not has_feature(t.protocol, "rowTracking")
 
 
-def test_rules_must_go_first() -> None:
+def test_feature_with_rules_in_use_is_not_dropped() -> None:
     t = Case()
     t.alter.add_constraint("c", "id > 0")
     t.alter.set_not_null("id")
@@ -191,7 +191,7 @@ def test_rules_must_go_first() -> None:
     assert t.protocol == Protocol(1, 7, None, ("appendOnly",))
 
 
-def test_types_must_go_first_and_out_of_the_history() -> None:
+def test_type_feature_needs_its_history_truncated() -> None:
     t = Case(pa.table({"id": [1], "t": pa.array([0], pa.timestamp("us"))}), columnMapping__mode="name")
     with pytest.raises(FeatureInUseError, match="columns are of type timestamp_ntz: t"):
         t.alter.drop_feature("timestampNtz")
@@ -208,7 +208,7 @@ def test_types_must_go_first_and_out_of_the_history() -> None:
     assert trilake.open(t.uri).to_arrow().to_pylist() == [{"id": 1}]
 
 
-def test_deletion_vectors_that_were_never_written() -> None:
+def test_unused_deletion_vectors_can_be_dropped() -> None:
     t = Case(enableDeletionVectors="true")
     t.alter.drop_feature("deletionVectors")
     assert t.protocol == Protocol(1, 2)
@@ -217,7 +217,7 @@ def test_deletion_vectors_that_were_never_written() -> None:
     assert operations == ["WRITE", "UNSET TBLPROPERTIES", "DROP FEATURE"]
 
 
-def test_deletion_vectors_that_are_there_are_purged() -> None:
+def test_dropping_deletion_vectors_purges_them() -> None:
     t = Case(enableDeletionVectors="true")
     trilake.write(pa.table({"id": [3, 4], "p": ["w", "x"]}), t.uri, mode="append")
     t.delete("id = 1")
@@ -237,7 +237,7 @@ def test_deletion_vectors_that_are_there_are_purged() -> None:
     assert t.ids() == [2, 3, 4]
 
 
-def test_a_purge_that_others_spoil_is_done_again() -> None:
+def test_purge_is_retried_after_a_concurrent_delete() -> None:
     """A file that is rewritten by someone else in the meantime leaves nothing to purge, or is purged later."""
     t = Case(enableDeletionVectors="true")
     t.delete("id = 1")
@@ -255,7 +255,7 @@ def test_a_purge_that_others_spoil_is_done_again() -> None:
     assert t.ids() == []
 
 
-def test_column_mapping_goes_where_names_are_what_they_were() -> None:
+def test_column_mapping_with_original_names_can_be_dropped() -> None:
     t = Case()
     t.alter.set_properties({"delta.columnMapping.mode": "name"})
     with pytest.raises(FeatureInUseError, match="versions from 0 on"):
@@ -269,7 +269,7 @@ def test_column_mapping_goes_where_names_are_what_they_were() -> None:
 
 
 @pytest.mark.parametrize("what", ["new", "renamed", "dropped", "partitioned", "clustered"])
-def test_column_mapping_goes_with_the_files_that_use_it(what: str) -> None:
+def test_dropping_column_mapping_rewrites_its_files(what: str) -> None:
     t = Case() if what in ("renamed", "dropped") else Case(columnMapping__mode="id")
     if what in ("renamed", "dropped"):
         t.alter.set_properties({"delta.columnMapping.mode": "name"})
@@ -299,7 +299,7 @@ def test_column_mapping_goes_with_the_files_that_use_it(what: str) -> None:
 
 
 @pytest.mark.parametrize("why", ["names", "feed"])
-def test_column_mapping_stays_where_it_is_needed(why: str) -> None:
+def test_required_column_mapping_is_not_dropped(why: str) -> None:
     names = ["id", "a b"] if why == "names" else ["id", "p"]
     feed = {"enableChangeDataFeed": "true"} if why == "feed" else {}
     t = Case(pa.table({n: [1] for n in names}), columnMapping__mode="name", **feed)
@@ -309,7 +309,7 @@ def test_column_mapping_stays_where_it_is_needed(why: str) -> None:
     assert t.log.head().version == version
 
 
-def test_rows_that_arrive_while_names_change_are_not_lost() -> None:
+def test_concurrent_append_survives_dropping_column_mapping() -> None:
     t = Case(columnMapping__mode="name")
     once = [1]
 
@@ -326,7 +326,7 @@ def test_rows_that_arrive_while_names_change_are_not_lost() -> None:
     assert "delta.columnMapping.mode" not in t.configuration
 
 
-def test_a_rename_meanwhile_is_seen() -> None:
+def test_concurrent_rename_is_respected() -> None:
     t = Case()
     t.alter.set_properties({"delta.columnMapping.mode": "name"})
     once = [1]
@@ -344,7 +344,7 @@ def test_a_rename_meanwhile_is_seen() -> None:
     assert sorted(trilake.open(t.uri).to_arrow().column("q").to_pylist()) == ["u", "v"]
 
 
-def test_rows_that_arrive_while_row_ids_are_given_get_theirs() -> None:
+def test_concurrent_append_gets_row_ids() -> None:
     t = Case()
     once = [1]
 
@@ -360,7 +360,7 @@ def test_rows_that_arrive_while_row_ids_are_given_get_theirs() -> None:
     assert len(set(ids)) == len(ids) == 2
 
 
-def test_type_widening_goes_with_the_narrow_files() -> None:
+def test_dropping_type_widening_rewrites_narrow_files() -> None:
     narrow = pa.table({"id": pa.array([1], pa.int32()), "l": pa.array([[1]], pa.list_(pa.int8()))})
     t = Case(narrow, enableTypeWidening="true")
     t.alter.change_type("l.element", "int")
@@ -377,7 +377,7 @@ def test_type_widening_goes_with_the_narrow_files() -> None:
     assert sorted(trilake.open(t.uri).to_arrow().column("l").to_pylist()) == [[1], [1 << 30]]
 
 
-def test_checkpoints_of_version_two_must_be_gone() -> None:
+def test_v2_checkpoint_feature_needs_its_history_truncated() -> None:
     t = Case(checkpointPolicy="v2")
     write_checkpoint(t.log, t.log.snapshot(), SYSTEM_RUNTIME)
     with pytest.raises(FeatureInUseError, match="checkpoints of version 2"):
@@ -386,7 +386,7 @@ def test_checkpoints_of_version_two_must_be_gone() -> None:
     assert t.protocol == Protocol(1, 2)
 
 
-def test_no_history_is_truncated_for_a_feature_that_readers_need_not_know() -> None:
+def test_truncate_history_for_a_writer_feature_is_rejected() -> None:
     t = Case()
     t.alter.add_feature("inCommitTimestamp")
     before = [f.key for f in t.log.store.list("_delta_log/")]
@@ -398,7 +398,7 @@ def test_no_history_is_truncated_for_a_feature_that_readers_need_not_know() -> N
     assert t.protocol == Protocol(1, 2)
 
 
-def test_clustering_takes_its_domain_along() -> None:
+def test_dropping_clustering_removes_its_domain() -> None:
     t = Case()
     t.alter.add_feature("clustering")
     text = orjson.dumps({"clusteringColumns": [["id"]], "domainName": "delta.clustering"}).decode()
@@ -408,7 +408,7 @@ def test_clustering_takes_its_domain_along() -> None:
         t.alter.drop_feature("domainMetadata")
 
 
-def test_nothing_is_dropped_where_writing_is_not_possible() -> None:
+def test_drop_on_an_unwritable_table_is_rejected() -> None:
     t = Case()
     protocol = Protocol(1, 7, None, ("appendOnly", "unheardOf"))
     line = orjson.dumps({"protocol": protocol.to_json()}) + b"\n"
@@ -425,6 +425,6 @@ def test_nothing_is_dropped_where_writing_is_not_possible() -> None:
         ("catalogManaged", "DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE"),
     ],
 )
-def test_a_refusal_states_the_condition_of_delta_spark(name: str, condition: str) -> None:
+def test_rejected_drop_has_the_delta_spark_condition(name: str, condition: str) -> None:
     with pytest.raises(TrilakeError, match=condition):
         removable(Protocol(3, 7, ("catalogManaged",), ("catalogManaged",)), name)

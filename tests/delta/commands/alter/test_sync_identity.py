@@ -37,7 +37,7 @@ def _without_mark(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "step", "given", "mark"), [(1, 1, 50, 50), (1, 10, 50, 51), (100, -10, 85, 80)])
-def test_values_go_on_behind_the_furthest_of_the_rows(
+def test_new_values_follow_the_highest_existing_value(
     tmp_path: Path, start: int, step: int, given: int, mark: int
 ) -> None:
     trilake.create(tmp_path, {"id": "bigint", "n": "int"}, identity={"id": (start, step)}, identity_takes_values=True)
@@ -52,7 +52,7 @@ def test_values_go_on_behind_the_furthest_of_the_rows(
     assert mark + step in _table(tmp_path).to_arrow()["id"].to_pylist()
 
 
-def test_a_mark_that_is_no_value_of_its_own_is_rounded(tmp_path: Path) -> None:
+def test_off_step_high_water_mark_is_rounded(tmp_path: Path) -> None:
     """A value that was given off the step has moved the mark already."""
     trilake.create(tmp_path, {"id": "bigint", "n": "int"}, identity={"id": (1, 10)}, identity_takes_values=True)
     for given in (25, 50):
@@ -62,7 +62,7 @@ def test_a_mark_that_is_no_value_of_its_own_is_rounded(tmp_path: Path) -> None:
     assert sorted(_table(tmp_path).to_arrow()["id"].to_pylist()) == [25, 41, 50, 61]
 
 
-def test_the_mark_never_goes_back(tmp_path: Path) -> None:
+def test_high_water_mark_never_moves_back(tmp_path: Path) -> None:
     trilake.create(tmp_path, {"id": "bigint", "n": "int"}, identity=["id"])
     trilake.write(pa.table({"n": pa.array([1, 2, 3], pa.int32())}), tmp_path, mode="append")
     head = _table(tmp_path).snapshot
@@ -71,7 +71,7 @@ def test_the_mark_never_goes_back(tmp_path: Path) -> None:
         assert identity_columns(change.metadata.schema)[0].mark == 3
 
 
-def test_another_column_is_refused(tmp_path: Path) -> None:
+def test_non_identity_column_is_rejected(tmp_path: Path) -> None:
     trilake.create(tmp_path, {"id": "bigint", "n": "int"}, identity=["id"])
     with pytest.raises(InvalidArgumentError, match="not an identity column"):
         trilake.alter(tmp_path).sync_identity("n")

@@ -39,7 +39,7 @@ def _without_statistics(path: Path, version: int, fields: dict[str, object] | No
 
 @pytest.mark.parametrize("mapping", ["none", "name"])
 @pytest.mark.parametrize("fields", [None, {"numRecords": 3}, {"numRecords": 3, "nullCount": {"n": 1}}])
-def test_files_that_lack_statistics_get_those_of_their_rows(
+def test_missing_statistics_are_computed_from_rows(
     tmp_path: Path, mapping: str, fields: dict[str, object] | None
 ) -> None:
     properties = {"delta.columnMapping.mode": mapping, "delta.enableDeletionVectors": "true"}
@@ -56,7 +56,7 @@ def test_files_that_lack_statistics_get_those_of_their_rows(
     assert compute_statistics(after.log, everything=True).num_files == 2
 
 
-def test_deleted_rows_count_and_bounds_are_said_to_be_wide(tmp_path: Path) -> None:
+def test_deleted_rows_count_and_bounds_are_not_tight(tmp_path: Path) -> None:
     trilake.write(pa.table({"n": [1, 2, 3]}), tmp_path, properties={"delta.enableDeletionVectors": "true"})
     _table(tmp_path).delete("n = 3")
     compute_statistics(_table(tmp_path).log, everything=True)
@@ -66,7 +66,7 @@ def test_deleted_rows_count_and_bounds_are_said_to_be_wide(tmp_path: Path) -> No
     assert _table(tmp_path).to_arrow()["n"].to_pylist() == [1, 2]
 
 
-def test_files_of_others_are_skipped_by_doubles_once_we_have_computed_their_statistics(tmp_path: Path) -> None:
+def test_computed_double_statistics_enable_skipping(tmp_path: Path) -> None:
     for x in ([1.0, 2.0], [1.0, float("nan")]):
         deltalake.write_deltalake(str(tmp_path), pa.table({"x": x}), mode="append")
     assert len(_table(tmp_path).explain("x > 5").kept) == 2
@@ -78,7 +78,7 @@ def test_files_of_others_are_skipped_by_doubles_once_we_have_computed_their_stat
     assert deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().num_rows == 4
 
 
-def test_columns_without_statistics_are_refused(tmp_path: Path) -> None:
+def test_columns_without_statistics_are_rejected(tmp_path: Path) -> None:
     trilake.write(_rows(), tmp_path, partition_by="p", properties={"delta.dataSkippingStatsColumns": "n"})
     snapshot = _table(tmp_path).snapshot
     check_columns(snapshot, [("N",), ("p",)])

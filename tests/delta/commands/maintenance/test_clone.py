@@ -92,7 +92,7 @@ def run(log: DeltaLog, into: DeltaLog, version: int | None = None, **options: An
 
 
 @pytest.mark.parametrize("properties", [{}, VECTORS])
-def test_a_shallow_clone_names_the_files_where_they_are(properties: dict[str, str]) -> None:
+def test_shallow_clone_references_source_files(properties: dict[str, str]) -> None:
     log, into = source(**properties), target()
     done = run(log, into, shallow=True)
     assert (done.version, done.source_version, done.num_copied_files, done.copied_files_size) == (0, 2, 0, 0)
@@ -115,7 +115,7 @@ def test_a_shallow_clone_names_the_files_where_they_are(properties: dict[str, st
     assert read(into) == [2, 3, 5, 7]
 
 
-def test_a_clone_of_a_clone() -> None:
+def test_clone_of_a_clone() -> None:
     log, first, second, third = source(**VECTORS), target(), target(), target()
     run(log, first, shallow=True)
     write(first, numbers(8))
@@ -136,7 +136,7 @@ def test_a_clone_of_a_clone() -> None:
 
 
 @pytest.mark.parametrize("properties", [{}, VECTORS])
-def test_a_deep_clone_depends_on_nothing(properties: dict[str, str]) -> None:
+def test_deep_clone_is_independent_of_its_source(properties: dict[str, str]) -> None:
     log, into = source(**properties), target()
     done = run(log, into)
     expected = log.snapshot().adds
@@ -151,7 +151,7 @@ def test_a_deep_clone_depends_on_nothing(properties: dict[str, str]) -> None:
     assert read(into) == [2, 3, 4, 5]
 
 
-def test_a_repeated_deep_clone_copies_what_is_new() -> None:
+def test_repeated_deep_clone_copies_only_new_files() -> None:
     log, into = source(**VECTORS), target()
     run(log, into)
     before = files(into)
@@ -170,7 +170,7 @@ def test_a_repeated_deep_clone_copies_what_is_new() -> None:
     assert read(into) == [3, 4, 5, 9]
 
 
-def test_a_copy_takes_no_other_files_place() -> None:
+def test_copied_file_does_not_overwrite_an_existing_one() -> None:
     log, into = DeltaLog(MemoryStore(), standard_engine()), target()
     for place, n in (log, 1), (into, 2):
         write(place, numbers(n), partition_by=("p",))
@@ -183,7 +183,7 @@ def test_a_copy_takes_no_other_files_place() -> None:
     assert mine in files(into)
 
 
-def test_a_version_or_a_time_of_the_source() -> None:
+def test_clone_of_an_older_version() -> None:
     log = source()
     for version, expected in ((0, [1, 2, 3, 4]), (1, [1, 2, 3, 4, 5, 6])):
         into = target()
@@ -191,7 +191,7 @@ def test_a_version_or_a_time_of_the_source() -> None:
         assert read(into) == expected
 
 
-def test_missing_and_truncated_files_leave_nothing() -> None:
+def test_missing_or_truncated_source_file_leaves_nothing() -> None:
     log, into = source(), target()
     path = log.snapshot().adds["path"].to_pylist()[0]
     content = bytes(log.store.read(path))
@@ -208,7 +208,7 @@ def test_missing_and_truncated_files_leave_nothing() -> None:
 # --- metadata and protocol -------------------------------------------------------------------------------------------
 
 
-def test_properties_and_features_come_along_and_can_be_overridden() -> None:
+def test_properties_and_features_are_copied_and_overridable() -> None:
     log, into = source(**{"delta.enableChangeDataFeed": "true", "owner": "a", "team": "x"}), target()
     Alter(log).add_constraint("positive", "n > 0")
     asked = {"owner": "b", "delta.enableDeletionVectors": "true", "delta.feature.clustering": "supported"}
@@ -228,7 +228,7 @@ def test_properties_and_features_come_along_and_can_be_overridden() -> None:
 
 
 @pytest.mark.parametrize("shallow", [True, False])
-def test_rules_of_columns_come_along(shallow: bool) -> None:
+def test_column_rules_are_copied(shallow: bool) -> None:
     log, into = DeltaLog(MemoryStore(), standard_engine()), target()
     columns = {"id": "bigint", "n": "bigint", "half": "bigint", "double": "bigint"}
     schema = with_rules(columns, {"double": "half * 2"}, ["id"], {"half": "21"})
@@ -242,7 +242,7 @@ def test_rules_of_columns_come_along(shallow: bool) -> None:
     assert clustering_columns(into.head()) == [("m",)]
 
 
-def test_rows_get_ids_of_their_own() -> None:
+def test_clone_assigns_new_row_ids() -> None:
     log, into = source(**{"delta.enableRowTracking": "true"}), target()
     run(log, into)
     adds = into.snapshot().adds.to_pylist()
@@ -254,7 +254,7 @@ def test_rows_get_ids_of_their_own() -> None:
     assert into.snapshot().adds.to_pylist() == adds
 
 
-def test_files_get_row_ids_where_the_source_began_to_track_rows() -> None:
+def test_files_get_row_ids_when_tracking_is_enabled() -> None:
     log, into = source(), target()
     run(log, into)
     run(log, into, replace_target=True, properties={"delta.enableRowTracking": "true"})
@@ -262,7 +262,7 @@ def test_files_get_row_ids_where_the_source_began_to_track_rows() -> None:
     assert read(into) == read(log)
 
 
-def test_times_of_commits_begin_anew() -> None:
+def test_in_commit_timestamps_restart_in_the_clone() -> None:
     log, into = source(), target()
     Alter(log).set_properties({"delta.enableInCommitTimestamps": "true"})
     since = "delta.inCommitTimestampEnablementVersion"
@@ -275,7 +275,7 @@ def test_times_of_commits_begin_anew() -> None:
 # --- targets that are there ------------------------------------------------------------------------------------------
 
 
-def test_a_target_is_replaced_only_if_asked() -> None:
+def test_existing_target_is_replaced_only_on_request() -> None:
     log, into = source(), target()
     write(into, pa.table({"x": ["a"]}), properties={"delta.enableDeletionVectors": "true"})
     before = into.head()
@@ -306,7 +306,7 @@ def test_a_target_is_replaced_only_if_asked() -> None:
     assert ArrowDeltaTable(into.store, standard_engine()).to_arrow()["x"].to_pylist() == ["a"]
 
 
-def test_an_append_only_target_stays() -> None:
+def test_append_only_target_is_not_replaced() -> None:
     log, into = source(), target()
     write(into, numbers(1), properties={"delta.appendOnly": "true"})
     with pytest.raises(InvalidArgumentError, match="append-only"):
@@ -314,14 +314,14 @@ def test_an_append_only_target_stays() -> None:
 
 
 @pytest.mark.parametrize("place", ["", "/inside", "/.."])
-def test_places_that_two_tables_cannot_share(tmp_path: Path, place: str) -> None:
+def test_clone_into_an_overlapping_location_is_rejected(tmp_path: Path, place: str) -> None:
     log = DeltaLog(open_store(str(tmp_path / "a" / "t")), standard_engine())
     write(log, numbers(1))
     with pytest.raises(InvalidArgumentError, match="cloned into"):
         run(log, DeltaLog(open_store(f"{tmp_path}/a/t{place}"), standard_engine()))
 
 
-def test_a_faster_writer_wins_and_no_copy_is_left() -> None:
+def test_lost_race_removes_copied_files() -> None:
     log, into = source(), target()
     run(log, into, shallow=True)
 
@@ -339,7 +339,7 @@ def test_a_faster_writer_wins_and_no_copy_is_left() -> None:
 @pytest.mark.parametrize("properties", [{}, VECTORS])
 @pytest.mark.parametrize("replaced", [False, True])
 @pytest.mark.parametrize("moment", [("put", "close"), ("put_if_absent",)])
-def test_of_two_clones_at_the_same_time_the_one_that_loses_takes_nothing_along(
+def test_losing_clone_removes_no_file_of_the_winner(
     properties: dict[str, str], replaced: bool, moment: tuple[str, ...]
 ) -> None:
     """Both copy the same files to the same place, and one of them cleans up what it has copied in vain."""
@@ -361,7 +361,7 @@ def test_of_two_clones_at_the_same_time_the_one_that_loses_takes_nothing_along(
 
 
 @pytest.mark.parametrize("shallow", [True, False])
-def test_a_table_that_another_writer_makes_meanwhile_is_replaced_where_that_was_asked(shallow: bool) -> None:
+def test_concurrently_created_table_is_replaced_on_request(shallow: bool) -> None:
     """CREATE OR REPLACE does not end because there is a table by then."""
     log, into = source(), target()
     done: list[str] = []
@@ -377,7 +377,7 @@ def test_a_table_that_another_writer_makes_meanwhile_is_replaced_where_that_was_
     assert read(into) == read(log)
 
 
-def test_a_crash_at_any_call_leaves_the_table_before_or_after() -> None:
+def test_crash_at_any_call_leaves_the_old_or_new_table() -> None:
     nth, crashed = 0, True
     while crashed:
         nth += 1
@@ -400,7 +400,7 @@ def test_a_crash_at_any_call_leaves_the_table_before_or_after() -> None:
     ),
     st.booleans(),
 )
-def test_clones_follow_their_source(steps: list[tuple[str, int]], vectors: bool) -> None:
+def test_repeated_clones_match_their_source(steps: list[tuple[str, int]], vectors: bool) -> None:
     log, deep, shallow = source(**(VECTORS if vectors else {})), target(), target()
     expected: dict[str, list[int]] = {}
     for kind, n in [*steps, ("deep", 0), ("shallow", 0)]:
@@ -421,7 +421,7 @@ def test_clones_follow_their_source(steps: list[tuple[str, int]], vectors: bool)
 # --- on disk, and with others ----------------------------------------------------------------------------------------
 
 
-def test_other_readers_see_both_kinds(tmp_path: Path) -> None:
+def test_deltalake_reads_both_kinds_of_clone(tmp_path: Path) -> None:
     log = DeltaLog(open_store(str(tmp_path / "a table ü")), standard_engine())
     write(log, numbers(1, 2, 3), partition_by=("p",))
     for name, shallow in (("deep", False), ("shallow", True)):
@@ -433,13 +433,13 @@ def test_other_readers_see_both_kinds(tmp_path: Path) -> None:
     assert all("a table" in u or "a%20table" in u for u in uris)
 
 
-def test_an_empty_table() -> None:
+def test_clone_of_an_empty_table() -> None:
     log, into = log_of([]), target()
     assert run(log, into).source_num_of_files == 0
     assert ArrowDeltaTable(into.store, standard_engine()).count() == 0
 
 
-def test_odd_paths_are_copied() -> None:
+def test_files_with_special_paths_are_copied() -> None:
     store = MemoryStore()
     names = ["a b.parquet", "p=%20/x.parquet", "ü+.parquet", "_p=1/y.parquet"]
     escaped = ["a%20b.parquet", "p=%2520/x.parquet", "%C3%BC+.parquet", "_p=1/y.parquet"]
@@ -466,7 +466,7 @@ REAL = [
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_tables(shared: Path, tmp_path: Path, name: str) -> None:
+def test_golden_tables_can_be_cloned(shared: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(shared / "corpus" / "delta" / "golden" / name / "delta", tmp_path / "t")
     log = DeltaLog(open_store(str(tmp_path / "t")), standard_engine())
     before = {p: p.stat().st_size for p in tmp_path.rglob("*")}

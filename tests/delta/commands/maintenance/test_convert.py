@@ -44,7 +44,7 @@ from trilake.storage.memory import MemoryStore
 # --- the conversion --------------------------------------------------------------------------------------------------
 
 
-def test_files_stay_as_they_are() -> None:
+def test_conversion_leaves_files_unchanged() -> None:
     store = folder("a.parquet", "sub/b.parquet", "c with %20 and ü.parquet")
     before = {o.key: bytes(store.read(o.key)) for o in store.list()}
     done = convert_to_delta(store, standard_engine())
@@ -66,7 +66,7 @@ def test_files_stay_as_they_are() -> None:
     assert dict(entry["operationMetrics"]) == {"numConvertedFiles": "3"}
 
 
-def test_hidden_files_are_no_data() -> None:
+def test_hidden_files_are_ignored() -> None:
     store = folder("x.parquet")
     for key in (
         "_SUCCESS",
@@ -85,7 +85,7 @@ def test_hidden_files_are_no_data() -> None:
     assert read(store) == [{"n": 0, "_p": 1}, {"n": 1, "_p": 2}]
 
 
-def test_nothing_to_convert() -> None:
+def test_folder_without_data_files_is_rejected() -> None:
     store = MemoryStore()
     store.put("_x", b"")
     with pytest.raises(TableNotFoundError, match="no file"):
@@ -93,7 +93,7 @@ def test_nothing_to_convert() -> None:
     assert [o.key for o in store.list()] == ["_x"]
 
 
-def test_a_table_inside_is_no_folder_of_files() -> None:
+def test_nested_delta_table_is_rejected() -> None:
     store = folder("x.parquet", "sub/y.parquet")
     store.put("sub/_delta_log/00000000000000000000.json", b"{}")
     with pytest.raises(InvalidArgumentError, match="'sub' is a Delta table"):
@@ -101,7 +101,7 @@ def test_a_table_inside_is_no_folder_of_files() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PAR1PAR1", b"PAR1" + b"\xff" * 100 + b"PAR1"])
-def test_what_is_not_parquet_is_named(content: bytes) -> None:
+def test_non_parquet_file_is_named(content: bytes) -> None:
     store = folder("a.parquet")
     store.put("notes.txt", content)
     with pytest.raises(CorruptFileError) as caught:
@@ -110,7 +110,7 @@ def test_what_is_not_parquet_is_named(content: bytes) -> None:
     assert not DeltaLog(store, standard_engine()).exists()
 
 
-def test_a_file_that_vanishes_is_an_error() -> None:
+def test_vanished_file_is_an_error() -> None:
     store = folder("a.parquet", "b.parquet")
 
     def vanish(op: str, key: str) -> None:
@@ -121,7 +121,7 @@ def test_a_file_that_vanishes_is_an_error() -> None:
         convert_to_delta(FaultStore(store, before=vanish), standard_engine())
 
 
-def test_somebody_else_is_faster() -> None:
+def test_lost_race_returns_the_other_conversion() -> None:
     store = folder("a.parquet")
 
     def other(op: str, key: str) -> None:
@@ -132,7 +132,7 @@ def test_somebody_else_is_faster() -> None:
     assert done == ConvertResult(0, False, 1)
 
 
-def test_properties_and_writes_afterwards() -> None:
+def test_converted_table_has_properties_and_accepts_writes() -> None:
     store = folder("p=1/a.parquet")
     convert_to_delta(store, standard_engine(), properties={"delta.enableRowTracking": "true", "owner": "me"})
     assert DeltaLog(store, standard_engine()).head().metadata.configuration["owner"] == "me"
@@ -153,7 +153,7 @@ def test_properties_and_writes_afterwards() -> None:
         convert_to_delta(bad, standard_engine())
 
 
-def test_the_log_may_lie_elsewhere() -> None:
+def test_log_may_be_written_elsewhere() -> None:
     store, into = folder("p=a b/x%y.parquet"), MemoryStore()
     convert_to_delta(store, standard_engine(), into=into)
     assert not DeltaLog(store, standard_engine()).exists()
@@ -165,7 +165,7 @@ def test_the_log_may_lie_elsewhere() -> None:
 # --- schemas ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_schemas_of_all_files_become_one() -> None:
+def test_schemas_of_all_files_are_merged() -> None:
     store = MemoryStore()
     inner = pa.struct([("x", pa.int32())])
     wider = pa.struct([("x", pa.int32()), ("y", pa.string())])
@@ -204,7 +204,7 @@ def test_the_schemas_of_all_files_become_one() -> None:
         {"l": pa.array([1])},
     ],
 )
-def test_files_that_cannot_be_one_table(other: dict[str, pa.Array]) -> None:
+def test_conflicting_file_schemas_are_rejected(other: dict[str, pa.Array]) -> None:
     store = MemoryStore()
     first = {
         "a": pa.array([1]),
@@ -228,7 +228,7 @@ def test_files_that_cannot_be_one_table(other: dict[str, pa.Array]) -> None:
         pa.array([[0]], pa.list_(pa.timestamp("ns", "UTC"))),
     ],
 )
-def test_types_that_no_table_has(column: pa.Array) -> None:
+def test_unsupported_types_are_rejected(column: pa.Array) -> None:
     store = MemoryStore()
     put(store, "x", pa.table({"c": column}), version="2.6")
     with pytest.raises(SchemaMismatchError) as caught:
@@ -236,14 +236,14 @@ def test_types_that_no_table_has(column: pa.Array) -> None:
     assert "x" in str(caught.value.context["file"])
 
 
-def test_columns_that_differ_by_case_alone() -> None:
+def test_columns_that_differ_only_in_case_are_rejected() -> None:
     store = MemoryStore()
     put(store, "x", pa.table({"s": pa.array([{"a": 1, "A": 2}])}))
     with pytest.raises(SchemaMismatchError, match="differ only in case"):
         convert_to_delta(store, standard_engine())
 
 
-def test_old_timestamps_are_instants() -> None:
+def test_int96_timestamps_are_instants() -> None:
     store = MemoryStore()
     at = dt.datetime(2020, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
     table = pa.table({"t": pa.array([at], pa.timestamp("us", "UTC")), "s": pa.array([{"n": 1, "u": at}])})
@@ -253,7 +253,7 @@ def test_old_timestamps_are_instants() -> None:
     assert read(store)[0]["t"] == at
 
 
-def test_what_spark_noted_is_believed_where_it_fits() -> None:
+def test_spark_schema_metadata_is_used_when_it_matches() -> None:
     noted = StructType((StructField("n", PrimitiveType("long"), False, {"comment": "a number"}),))
     for text, comment in ((noted.json(), "a number"), ("{", None), (StructType(()).json(), None)):
         store = MemoryStore()
@@ -264,7 +264,7 @@ def test_what_spark_noted_is_believed_where_it_fits() -> None:
         assert (f.metadata.get("comment"), f.nullable) == (comment, True)
 
 
-def test_variants_that_spark_noted_may_be_shredded() -> None:
+def test_variants_in_spark_metadata_may_be_shredded() -> None:
     store = MemoryStore()
     noted = StructType((StructField("n", PrimitiveType("long")), StructField("v", PrimitiveType("variant")))).json()
     value = {"metadata": b"\x01\1\0\1a", "typed_value": {"a": {"value": None, "typed_value": 1}}}
@@ -279,7 +279,7 @@ def test_variants_that_spark_noted_may_be_shredded() -> None:
     assert table.to_arrow()["v"].to_pylist()[0]["value"] == b"\x02\x01\x00\x00\x02\x0c\x01"
 
 
-def test_merging_is_by_position_of_the_first_file() -> None:
+def test_merged_schema_keeps_first_file_order() -> None:
     a = from_arrow(pa.schema([("x", pa.int64()), ("y", pa.string())]))
     b = from_arrow(pa.schema([("Y", pa.string()), ("z", pa.bool_()), ("X", pa.int64())]))
     assert merged_schema([("1", a), ("2", b)]).names == ["x", "y", "z"]
@@ -292,7 +292,7 @@ def stats(store: Store) -> list[dict[str, Any]]:
     return [orjson.loads(s) for s in DeltaLog(store, standard_engine()).snapshot().adds["stats"].to_pylist()]
 
 
-def test_statistics_are_those_of_the_footers() -> None:
+def test_statistics_come_from_footers() -> None:
     store = MemoryStore()
     long_text = "é" * 40
     table = pa.table(
@@ -347,7 +347,7 @@ def test_statistics_are_those_of_the_footers() -> None:
         assert ArrowDeltaTable(store, standard_engine()).count(predicate) == count, predicate
 
 
-def test_statistics_as_asked() -> None:
+def test_statistics_follow_options_and_properties() -> None:
     store = folder("a", "b")
     convert_to_delta(store, standard_engine(), collect_stats=False)
     assert DeltaLog(store, standard_engine()).snapshot().adds["stats"].to_pylist() == [None, None]
@@ -371,7 +371,7 @@ values = st.one_of(st.none(), st.floats(allow_subnormal=False), st.integers(-5, 
     ),
     st.sampled_from(["f > 0", "f = 1", "f IS NULL", "f < -1", "f >= 2", "s > 'a'", "s = 'é'", "n <= 3", "n = 0"]),
 )
-def test_no_file_is_skipped_that_holds_a_match(
+def test_files_with_matches_are_not_skipped(
     data: list[tuple[float | None, str | None, int | None]], filter: str
 ) -> None:
     schema = pa.schema([("f", pa.float64()), ("s", pa.string()), ("n", pa.int64())])
@@ -390,7 +390,7 @@ def test_no_file_is_skipped_that_holds_a_match(
 # --- with others -----------------------------------------------------------------------------------------------------
 
 
-def test_other_readers_see_the_table(tmp_path: Path) -> None:
+def test_deltalake_reads_the_converted_table(tmp_path: Path) -> None:
     table = pa.table({"p": ["a b", None, "ü/%"], "d": [dt.date(2024, 1, 1)] * 3, "n": [1, 2, 3]})
     pq.write_to_dataset(table, tmp_path / "t", partition_cols=["p", "d"])
     store = open_store(str(tmp_path / "t"))
@@ -403,7 +403,7 @@ def test_other_readers_see_the_table(tmp_path: Path) -> None:
     assert other.metadata().partition_columns == ["p", "d"]
 
 
-def test_hostile_files_give_typed_errors() -> None:
+def test_truncated_files_raise_typed_errors() -> None:
     store = folder("good.parquet")
     content = bytearray(bytes(store.read("good.parquet")))
     for cut in range(0, len(content) - 1, 37):

@@ -120,7 +120,7 @@ def test_old_names_are_read_by_id(make: Make, tmp_path: Path) -> None:
     assert by_repr(trilake.open(str(tmp_path / "t")).to_arrow()) == by_repr(table.scan().to_arrow())
 
 
-def test_other_transforms_are_of_plain_columns(make: Make, tmp_path: Path) -> None:
+def test_void_transform_is_not_a_partition_column(make: Make, tmp_path: Path) -> None:
     table = make(ROWS, {"id": VoidTransform(), "s": IdentityTransform()})
     trilake.convert_to_delta(str(tmp_path / "t"))
     delta = trilake.open(str(tmp_path / "t"))
@@ -182,7 +182,7 @@ def test_position_deletes_become_deletion_vectors(
     assert trilake.verify(str(folder)).ok
 
 
-def test_a_file_without_live_rows_is_left_out(make: Make, tmp_path: Path) -> None:
+def test_file_without_live_rows_is_omitted(make: Make, tmp_path: Path) -> None:
     make(ROWS.select(["id"]))
     folder = tmp_path / "t"
     rows = {"file_path": [data_file(folder)] * 4, "pos": [0, 1, 2, 3]}
@@ -270,7 +270,7 @@ def without_file(table: Table, folder: Path) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_delta_cannot_be_is_refused_by_name(
+def test_unsupported_iceberg_feature_is_rejected_by_name(
     make: Make, tmp_path: Path, change: Callable[[Table, Path], None], error: type[Exception], match: str
 ) -> None:
     change(make(ROWS.select(["id", "s"])), tmp_path / "t")
@@ -279,7 +279,7 @@ def test_what_delta_cannot_be_is_refused_by_name(
     assert not (tmp_path / "t/_delta_log").exists()
 
 
-def test_the_format_of_sql_must_be_that_of_the_folder(make: Make, tmp_path: Path) -> None:
+def test_sql_format_must_match_the_folder(make: Make, tmp_path: Path) -> None:
     make(ROWS.select(["id"]))
     with pytest.raises(InvalidArgumentError, match="is an Iceberg table"):
         trilake.sql(f"CONVERT TO DELTA parquet.`{tmp_path}/t`")
@@ -289,7 +289,7 @@ def test_the_format_of_sql_must_be_that_of_the_folder(make: Make, tmp_path: Path
     assert trilake.open(str(tmp_path / "t")).count() == 4
 
 
-def test_log_in_another_place_names_the_files(make: Make, tmp_path: Path) -> None:
+def test_log_elsewhere_references_the_files(make: Make, tmp_path: Path) -> None:
     table = make(ROWS, {"s": IdentityTransform()})
     trilake.convert_to_delta(str(tmp_path / "t"), target=str(tmp_path / "log"))
     assert not (tmp_path / "t/_delta_log").exists()

@@ -65,7 +65,7 @@ def test_partition_columns_come_from_folders() -> None:
         ([" 1"], ("string", [" 1"])),
     ],
 )
-def test_types_are_inferred_as_spark_does(values: list[str], expected: tuple[str, list[Any]]) -> None:
+def test_partition_types_are_inferred_like_spark(values: list[str], expected: tuple[str, list[Any]]) -> None:
     store = folder(*(f"v={v}/f{i}" for i, v in enumerate(values)))
     convert_to_delta(store, standard_engine())
     found = ArrowDeltaTable(store, standard_engine()).to_arrow().sort_by("n")
@@ -77,7 +77,7 @@ def test_types_are_inferred_as_spark_does(values: list[str], expected: tuple[str
         assert found["v"].to_pylist() == expected[1]
 
 
-def test_types_that_are_given_hold() -> None:
+def test_given_partition_types_are_used() -> None:
     store = folder("a=1/b=x/f", "a=007/b=__HIVE_DEFAULT_PARTITION__/f")
     asked: list[str | StructField] = [StructField("A", PrimitiveType("string")), "b"]
     convert_to_delta(store, standard_engine(), partition_by=asked)
@@ -109,14 +109,14 @@ def test_types_that_are_given_hold() -> None:
         (["a=1/f"], [StructField("a", StructType(()))], "cannot be partitioned"),
     ],
 )
-def test_folders_that_make_no_table(keys: list[str], partition_by: Any, what: str) -> None:
+def test_inconsistent_partition_folders_are_rejected(keys: list[str], partition_by: Any, what: str) -> None:
     store = folder(*keys)
     with pytest.raises(InvalidArgumentError, match=what):
         convert_to_delta(store, standard_engine(), partition_by=partition_by)
     assert not DeltaLog(store, standard_engine()).exists()
 
 
-def test_timestamps_of_folders_are_of_a_zone() -> None:
+def test_folder_timestamps_use_the_time_zone() -> None:
     found = discover(
         ["t=2024-07-01 12%3A00%3A00", "t=2024-07-01 12%3A00%3A00Z"],
         [StructField("t", PrimitiveType("timestamp"))],
@@ -125,7 +125,7 @@ def test_timestamps_of_folders_are_of_a_zone() -> None:
     assert [v["t"] for v in found.values.values()] == ["2024-07-01 10:00:00", "2024-07-01 12:00:00"]
 
 
-def test_a_partition_column_may_be_in_the_files_too() -> None:
+def test_partition_column_may_also_be_in_the_files() -> None:
     store = MemoryStore()
     put(store, "p=1/x", pa.table({"a": [1], "p": ["other"], "b": [2]}))
     convert_to_delta(store, standard_engine())
@@ -139,7 +139,7 @@ def test_a_partition_column_may_be_in_the_files_too() -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.text(min_size=1, max_size=6), st.none() | st.text(min_size=1, max_size=6)), min_size=1))
-def test_what_a_writer_escapes_is_found_again(values: list[tuple[str, str | None]]) -> None:
+def test_escaped_partition_values_round_trip(values: list[tuple[str, str | None]]) -> None:
     name = "".join(c for c in values[0][0] if c not in ".\0") or "c"
     folders = {hive_directory({name: v}): v for _, v in values if v is None or not {"\0", "/"} & set(v)}
     kept = {k: v for k, v in folders.items() if "/" not in k}
@@ -148,7 +148,7 @@ def test_what_a_writer_escapes_is_found_again(values: list[tuple[str, str | None
     assert {k: v[name] for k, v in found.values.items()} == kept
 
 
-def test_columns_may_be_given_in_many_ways() -> None:
+def test_partition_columns_accept_many_forms() -> None:
     expected = [StructField("a", PrimitiveType("integer")), StructField("b c", PrimitiveType("date"))]
     assert given_columns("a int, `b c` date") == expected
     assert given_columns({"a": "int", "`b c`": pa.date32()}) == expected
@@ -164,5 +164,5 @@ def test_columns_may_be_given_in_many_ways() -> None:
         given_columns("a int b")
 
 
-def test_escapes() -> None:
+def test_unescape_partition_values() -> None:
     assert [unescape(t) for t in ("%41%2f%zz%4", "%C3%BC%fc", "%FC")] == ["A/%zz%4", "Ã¼ü", "ü"]

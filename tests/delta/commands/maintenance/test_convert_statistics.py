@@ -110,7 +110,7 @@ def _alone(reader: FooterReader, key: str) -> Footer:
 
 @pytest.mark.parametrize("options", range(len(OPTIONS)))
 @pytest.mark.parametrize("names", [*([name] for name in COLUMNS), list(COLUMNS)], ids=lambda names: names[-1])
-def test_statistics_are_those_of_each_file_alone(names: list[str], options: int) -> None:
+def test_batch_statistics_match_single_files(names: list[str], options: int) -> None:
     random = Random(f"{names} {options}")
     tables = [_table(random, names) for _ in range(3 * FEWEST)]
     store, keys = _store([_written(table, OPTIONS[options]) for table in tables])
@@ -118,7 +118,7 @@ def test_statistics_are_those_of_each_file_alone(names: list[str], options: int)
     assert reader(keys) == [_alone(reader, key) for key in keys]
 
 
-def test_files_of_several_schemas_and_writers_are_told_apart() -> None:
+def test_files_of_several_schemas_and_writers_are_separated() -> None:
     random = Random(5)
     shapes = [["int64", "text"], ["int64"], ["text", "int64"], ["utc", "struct"]]
     files = [_written(_table(random, random.choice(shapes)), random.choice(OPTIONS)) for _ in range(300)]
@@ -127,7 +127,7 @@ def test_files_of_several_schemas_and_writers_are_told_apart() -> None:
     assert reader(keys) == [_alone(reader, key) for key in keys]
 
 
-def test_footers_of_one_layout_are_not_opened_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_footers_with_one_layout_are_read_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the time of a conversion rests on: of many files of one writer, Arrow opens a few."""
     opened: list[str] = []
     alone = FooterReader._alone
@@ -153,7 +153,7 @@ def test_footers_of_one_layout_are_not_opened_one_by_one(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("seed", range(12 if SOAK else 4))
-def test_damage_is_reported_or_harmless_as_in_a_file_alone(seed: int) -> None:
+def test_damaged_footer_behaves_as_in_a_single_file(seed: int) -> None:
     """A footer that was changed in any way gives the error, or the statistics, that it gives alone."""
     random = Random(seed)
     names = ["int32", "text", "us", "struct"]

@@ -17,13 +17,13 @@ def _table(path: Path) -> ArrowDeltaTable:
     return table
 
 
-def test_files_whose_names_are_escaped_in_the_log_are_there(tmp_path: Path) -> None:
+def test_escaped_file_names_are_found(tmp_path: Path) -> None:
     trilake.write(pa.table({"n": [1, 2], "p": ["a b", "c%d"]}), tmp_path, partition_by="p")
     assert fsck(_table(tmp_path).log) == []
     assert _table(tmp_path).count() == 2
 
 
-def test_a_file_that_is_gone_is_named_and_then_taken_out(tmp_path: Path) -> None:
+def test_missing_file_is_listed_then_removed_from_the_log(tmp_path: Path) -> None:
     trilake.write(pa.table({"n": [1, 2], "p": ["a b", "c"]}), tmp_path, partition_by="p")
     gone = next(p for p in _table(tmp_path).files()["path"].to_pylist() if "a" in p.split("/")[0])
     (tmp_path / gone).unlink()

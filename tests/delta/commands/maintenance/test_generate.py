@@ -55,7 +55,7 @@ def expected(log: DeltaLog) -> dict[str, list[str]]:
     return {k: sorted(v) for k, v in out.items()}
 
 
-def test_a_table_without_partitions() -> None:
+def test_unpartitioned_table_has_one_manifest() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2))
     write(log, numbers(3))
@@ -69,7 +69,7 @@ def test_a_table_without_partitions() -> None:
     assert manifests(log.store) == {"manifest": []}, "an empty table has an empty manifest"
 
 
-def test_each_partition_has_one_and_those_gone_have_none() -> None:
+def test_manifests_follow_existing_partitions() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2, 3), partition_by=("p",))
     write(log, numbers(4))
@@ -103,7 +103,7 @@ def test_paths_are_absolute_and_not_encoded(tmp_path: Path) -> None:
     assert format_path("memory://x") == "memory://x"
 
 
-def test_tables_that_others_would_misread() -> None:
+def test_deletion_vectors_and_column_mapping_are_rejected() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2, 4), properties={"delta.enableDeletionVectors": "true"})
     generate_manifests(log)
@@ -119,7 +119,7 @@ def test_tables_that_others_would_misread() -> None:
 
 
 @pytest.mark.parametrize("mode", ["", "symlink", None, 3])
-def test_there_is_one_mode(mode: object) -> None:
+def test_unknown_generate_mode_is_rejected(mode: object) -> None:
     check_mode("Symlink_Format_MANIFEST")
     with pytest.raises(InvalidArgumentError, match="supported"):
         check_mode(mode)
@@ -152,7 +152,7 @@ def test_manifests_follow_every_commit() -> None:
     assert list(manifests(log.store)) == ["manifest"]
 
 
-def test_turning_it_on_makes_them_all() -> None:
+def test_enabling_the_property_writes_all_manifests() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2), partition_by=("p",))
     assert manifests(log.store) == {}
@@ -163,7 +163,7 @@ def test_turning_it_on_makes_them_all() -> None:
     assert manifests(log.store) != expected(log)
 
 
-def test_removals_of_unknown_partitions_bring_all_up_to_date() -> None:
+def test_removal_from_an_unknown_partition_updates_all() -> None:
     schema = from_arrow(numbers().schema).json()
     store = MemoryStore()
     log = log_of(
@@ -175,7 +175,7 @@ def test_removals_of_unknown_partitions_bring_all_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault("put", f"{FOLDER}/*"), Fault("list", FOLDER)])
-def test_a_failure_says_that_the_commit_stands(fault: Fault) -> None:
+def test_failed_manifest_reports_the_successful_commit(fault: Fault) -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1), partition_by=("p",), properties={ENABLED: "true"})
     with pytest.raises(PostCommitHookError, match="version 1 succeeded") as caught:
@@ -186,7 +186,7 @@ def test_a_failure_says_that_the_commit_stands(fault: Fault) -> None:
     assert manifests(log.store) == expected(log)
 
 
-def test_vectors_fail_the_hook_and_not_the_commit() -> None:
+def test_deletion_vectors_fail_the_hook_not_the_commit() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 4), partition_by=("p",), properties={"delta.enableDeletionVectors": "true"})
     first = log.store.read(commit_key(0)).to_pybytes()  # of another writer, as ours refuses the two together
@@ -198,7 +198,7 @@ def test_vectors_fail_the_hook_and_not_the_commit() -> None:
 
 
 @pytest.mark.parametrize("first", ["deletes its partition", "adds to its partition", "is generated"])
-def test_a_commit_that_comes_meanwhile_keeps_its_manifests(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+def test_concurrent_commit_keeps_its_manifests(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
     """The slower of two hooks has looked at the log before the other one committed, and writes, or deletes, last."""
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2), partition_by=("p",), properties={ENABLED: "true"})

@@ -67,7 +67,7 @@ def three_versions(store: Any = None, **properties: str) -> DeltaLog:
     return log
 
 
-def test_rows_and_metrics() -> None:
+def test_restore_returns_old_rows_and_metrics() -> None:
     log = three_versions()
     sizes = log.snapshot(1).adds["size"].to_pylist()
     (newest,) = log.snapshot(2).adds["size"].to_pylist()
@@ -96,7 +96,7 @@ def test_rows_and_metrics() -> None:
     assert read(log, 2) == [{"n": 9}]
 
 
-def test_files_that_both_versions_have_are_not_touched() -> None:
+def test_files_in_both_versions_are_kept() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1))
     write(log, numbers(2))
@@ -108,7 +108,7 @@ def test_files_that_both_versions_have_are_not_touched() -> None:
     assert read(log) == [{"n": 1}]
 
 
-def test_by_time() -> None:
+def test_restore_by_timestamp() -> None:
     now = [10_000]
     log = DeltaLog(MemoryStore(clock=lambda: now[0]), standard_engine())
     for n in range(3):
@@ -125,12 +125,12 @@ def test_by_time() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"version": 0, "timestamp_ms": 0}])
-def test_exactly_one_of_version_and_time(options: dict[str, int]) -> None:
+def test_exactly_one_of_version_and_timestamp_is_required(options: dict[str, int]) -> None:
     with pytest.raises(InvalidArgumentError, match="either"):
         restore(three_versions(), **options)  # type: ignore[arg-type]
 
 
-def test_versions_that_cannot_be_restored() -> None:
+def test_newest_or_unknown_version_is_rejected() -> None:
     log = three_versions()
     with pytest.raises(InvalidArgumentError, match="newest"):
         restore(log, version=2)
@@ -140,7 +140,7 @@ def test_versions_that_cannot_be_restored() -> None:
     assert log.head().version == 2
 
 
-def test_missing_files_are_listed_and_nothing_happens() -> None:
+def test_missing_files_are_listed_and_nothing_is_committed() -> None:
     log = three_versions()
     paths = log.snapshot(1).adds["path"].to_pylist()
     log.store.delete(paths)
@@ -153,7 +153,7 @@ def test_missing_files_are_listed_and_nothing_happens() -> None:
         read(log)
 
 
-def test_a_missing_vector_is_missing() -> None:
+def test_missing_deletion_vector_is_reported() -> None:
     log = three_versions(**{"delta.enableDeletionVectors": "true"})
     write(log, numbers(1, 2, 3, 4), "overwrite")
     write(log, numbers(2), "overwrite", replace_where="n = 2")
@@ -171,7 +171,7 @@ def test_a_missing_vector_is_missing() -> None:
     assert len(read(log)) == 4
 
 
-def test_many_files_are_looked_for_by_a_listing() -> None:
+def test_many_files_are_checked_with_a_listing() -> None:
     store = MemoryStore()
     log = log_of([*(add(f"d/f{i}%20x") for i in range(8)), add("_odd/x"), add(f"{store.uri}/abs")], store=store)
     for i in range(7):
@@ -187,7 +187,7 @@ def test_many_files_are_looked_for_by_a_listing() -> None:
 # --- what does not go back -------------------------------------------------------------------------------------------
 
 
-def test_the_protocol_keeps_its_features() -> None:
+def test_restore_keeps_protocol_features() -> None:
     log = three_versions()
     Alter(log).set_properties({"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"})
     newest = log.head().protocol
@@ -202,7 +202,7 @@ def test_the_protocol_keeps_its_features() -> None:
     assert read(log) == [{"n": 9}]
 
 
-def test_identity_columns_go_on() -> None:
+def test_identity_high_water_marks_are_kept() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     schema = with_rules({"id": "bigint", "down": "bigint", "n": "bigint"}, {}, {"id": (1, 1), "down": (0, -10)}, {})
     create_table(log, TableDescription(schema))
@@ -216,7 +216,7 @@ def test_identity_columns_go_on() -> None:
     assert found == [(1, 0, 1), (4, -30, 4)]
 
 
-def test_row_ids_and_their_mark_stay() -> None:
+def test_row_ids_and_high_water_mark_are_kept() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2), properties={"delta.enableRowTracking": "true"})
     write(log, numbers(3), "overwrite")
@@ -230,7 +230,7 @@ def test_row_ids_and_their_mark_stay() -> None:
     assert sorted(log.snapshot().adds["baseRowId"].to_pylist()) == [0, 3]
 
 
-def test_row_ids_come_back_with_their_feature() -> None:
+def test_restored_rows_get_their_row_ids_back() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2), properties={"delta.enableRowTracking": "true"})
     write(log, numbers(3))
@@ -251,7 +251,7 @@ def test_row_ids_come_back_with_their_feature() -> None:
     assert verify(ArrowDeltaTable(log.store, standard_engine())).ok
 
 
-def test_row_ids_of_another_time_of_the_feature_are_not_mixed_with_those_of_now() -> None:
+def test_row_ids_of_an_earlier_tracking_period_are_not_reused() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2), properties={"delta.enableRowTracking": "true"})
     write(log, numbers(3))
@@ -272,7 +272,7 @@ def test_row_ids_of_another_time_of_the_feature_are_not_mixed_with_those_of_now(
     assert verify(ArrowDeltaTable(log.store, standard_engine())).ok
 
 
-def test_column_ids_are_not_given_out_twice() -> None:
+def test_column_ids_are_not_reused() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1), properties={"delta.columnMapping.mode": "name"})
     Alter(log).add_columns({"m": "string"})
@@ -283,7 +283,7 @@ def test_column_ids_are_not_given_out_twice() -> None:
     assert read(log) == [{"n": 1, "k": None}]
 
 
-def test_times_and_protected_checkpoints_are_those_of_now() -> None:
+def test_timestamp_and_checkpoint_properties_stay_current() -> None:
     key, since = "delta.requireCheckpointProtectionBeforeVersion", "delta.inCommitTimestampEnablementVersion"
     on = {"delta.enableInCommitTimestamps": "true", since: "5", "delta.inCommitTimestampEnablementTimestamp": "77"}
     schema = from_arrow(numbers().schema).json()
@@ -298,7 +298,7 @@ def test_times_and_protected_checkpoints_are_those_of_now() -> None:
     assert restored_metadata(now, plain).configuration == {key: "9"}
 
 
-def test_clustering_is_as_it_was() -> None:
+def test_restore_resets_clustering() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     create_table(log, TableDescription(from_arrow(numbers().schema), cluster_by=("n",)))
     Alter(log).cluster_by()
@@ -309,7 +309,7 @@ def test_clustering_is_as_it_was() -> None:
     assert clustering_columns(log.head()) == []
 
 
-def test_an_append_only_table_loses_no_row() -> None:
+def test_append_only_table_cannot_remove_files() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1))
     write(log, numbers(2))
@@ -319,7 +319,7 @@ def test_an_append_only_table_loses_no_row() -> None:
     assert restore(log, version=1).num_removed_files == 0
 
 
-def test_a_table_that_cannot_be_written_is_not_restored() -> None:
+def test_unwritable_table_is_not_restored() -> None:
     unknown = protocol(1, 7, writerFeatures=["new"])
     log = log_of([unknown, metadata()], [add("f")])
     with pytest.raises(UnsupportedProtocolError):
@@ -329,7 +329,7 @@ def test_a_table_that_cannot_be_written_is_not_restored() -> None:
 # --- together with others --------------------------------------------------------------------------------------------
 
 
-def test_a_change_meanwhile_is_a_conflict() -> None:
+def test_concurrent_change_is_a_conflict() -> None:
     log = three_versions()
 
     def other(op: str, key: str) -> None:
@@ -342,7 +342,7 @@ def test_a_change_meanwhile_is_a_conflict() -> None:
     assert read(log) == [{"n": 100}, {"n": 9}]
 
 
-def test_the_change_feed_tells_of_it() -> None:
+def test_change_feed_shows_the_restore() -> None:
     log = three_versions(**{"delta.enableChangeDataFeed": "true"})
     restore(log, version=0)
     changes = ArrowDeltaTable(log.store, standard_engine()).changes(3).select(["n", "_change_type"])
@@ -353,14 +353,14 @@ def test_the_change_feed_tells_of_it() -> None:
     ]
 
 
-def test_other_readers_see_it(tmp_path: Path) -> None:
+def test_deltalake_reads_the_restored_table(tmp_path: Path) -> None:
     log = three_versions(open_store(str(tmp_path / "t")))
     restore(log, version=1)
     table = OtherTable(str(tmp_path / "t")).to_pyarrow_table()
     assert sorted(table["n"].to_pylist()) == [1, 2, 3]
 
 
-def test_a_file_under_two_spellings_is_one_file() -> None:
+def test_file_under_two_spellings_is_one_file() -> None:
     store = MemoryStore()
     log = log_of(
         [add("a%20b"), add("file:///x/y")],
@@ -381,7 +381,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(12))
 @given(STEPS, st.booleans())
-def test_histories_with_restores_equal_an_oracle(steps: list[tuple[str, int]], vectors: bool) -> None:
+def test_histories_with_restores_match_an_oracle(steps: list[tuple[str, int]], vectors: bool) -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(0, 1, 2), properties={"delta.enableDeletionVectors": str(vectors).lower()})
     oracle = [[0, 1, 2]]
@@ -419,7 +419,7 @@ REAL = [
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_tables_go_back_to_every_version(shared: Path, tmp_path: Path, name: str) -> None:
+def test_golden_tables_restore_every_version(shared: Path, tmp_path: Path, name: str) -> None:
     source = shared / "corpus" / "delta" / "golden" / name / "delta"
     if not source.is_dir():
         pytest.fail(f"the corpus has no table {name}")

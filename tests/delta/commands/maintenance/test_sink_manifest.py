@@ -19,7 +19,7 @@ def _put(store: MemoryStore, batch: str, *paths: str, action: str = "add") -> No
     store.put(f"_spark_metadata/{batch}", "\n".join(["v1", *lines]).encode())
 
 
-def test_files_that_no_batch_committed_are_left_out() -> None:
+def test_uncommitted_files_are_omitted() -> None:
     store = folder("a.parquet", "b c.parquet", "again.parquet")
     _put(store, "0", "a.parquet")
     _put(store, "1", "b%20c.parquet")
@@ -29,13 +29,13 @@ def test_files_that_no_batch_committed_are_left_out() -> None:
     assert read(store) == [{"n": 0}, {"n": 1}]
 
 
-def test_all_files_count_where_the_list_is_not_to_be_asked() -> None:
+def test_all_files_count_without_by_manifest() -> None:
     store = folder("a.parquet", "again.parquet")
     _put(store, "0", "a.parquet")
     assert convert_to_delta(store, standard_engine(), by_manifest=False).num_files == 2
 
 
-def test_a_compact_list_stands_for_all_before_it() -> None:
+def test_compact_manifest_replaces_earlier_ones() -> None:
     keys = {"p=1/a.parquet", "p=1/b.parquet", "a.parquet"}
     store = MemoryStore()
     for batch in range(9):
@@ -46,7 +46,7 @@ def test_a_compact_list_stands_for_all_before_it() -> None:
     assert committed_files(store, keys) == frozenset({"p=1/a.parquet", "p=1/b.parquet"})
 
 
-def test_a_list_that_is_not_whole_is_an_error() -> None:
+def test_incomplete_manifest_is_an_error() -> None:
     store = folder("a.parquet", "b.parquet")
     _put(store, "0", "a.parquet")
     _put(store, "2", "b.parquet")
@@ -61,5 +61,5 @@ def test_a_list_that_is_not_whole_is_an_error() -> None:
             convert_to_delta(store, standard_engine())
 
 
-def test_a_folder_without_a_list_has_all_its_files() -> None:
+def test_folder_without_manifest_uses_all_files() -> None:
     assert committed_files(MemoryStore(), {"a.parquet", "_spark_metadata/.0.crc"}) is None

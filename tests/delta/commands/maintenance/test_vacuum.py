@@ -33,7 +33,7 @@ from trilake.storage.staging import staging
 
 @pytest.mark.parametrize("lite", [False, True])
 @pytest.mark.parametrize("stated", ["false", "true"])
-def test_files_stay_that_a_writer_whose_clock_is_behind_has_just_removed(stated: str, lite: bool) -> None:
+def test_files_removed_by_a_lagging_clock_are_kept(stated: str, lite: bool) -> None:
     world = World(configuration={"delta.enableInCommitTimestamps": stated})
     world.write([(1, 1)])
     world.now += 3 * WEEK * HOUR
@@ -45,7 +45,7 @@ def test_files_stay_that_a_writer_whose_clock_is_behind_has_just_removed(stated:
     assert rows(world.read(0)) == world.versions[0]
 
 
-def test_files_that_were_replaced_go_once_the_retention_is_over() -> None:
+def test_replaced_files_are_deleted_after_retention() -> None:
     world = World()
     world.write([(1, 1)])
     world.write([(1, 2)], "overwrite")
@@ -64,7 +64,7 @@ def test_files_that_were_replaced_go_once_the_retention_is_over() -> None:
     assert rows(world.read()) == [{"p": 1, "n": 2}]
 
 
-def test_the_history_tells_of_a_vacuum() -> None:
+def test_history_records_vacuum_start_and_end() -> None:
     world = World()
     world.write([(1, 1)])
     world.write([(1, 2)], "overwrite")
@@ -85,7 +85,7 @@ def test_the_history_tells_of_a_vacuum() -> None:
     assert world.log.head().version == 3
 
 
-def test_files_nobody_named_go_when_they_are_old_and_hidden_ones_stay() -> None:
+def test_old_unreferenced_files_go_and_hidden_ones_stay() -> None:
     world = World()
     world.write([(1, 1)])
     kept = [
@@ -116,7 +116,7 @@ def test_files_nobody_named_go_when_they_are_old_and_hidden_ones_stay() -> None:
     assert not any(world.there(k) for k in garbage)
 
 
-def test_files_of_a_table_inside_are_that_tables() -> None:
+def test_files_of_nested_tables_are_kept() -> None:
     world = World()
     world.write([(1, 1)])
     for key in (
@@ -143,7 +143,7 @@ def test_folders_of_partition_columns_are_not_hidden() -> None:
     assert rows(world.read()) == [{"p": 1, "n": 3}]
 
 
-def test_a_tombstone_within_the_retention_protects_an_old_file() -> None:
+def test_recent_tombstone_protects_an_old_file() -> None:
     world = World()
     world.write([(1, 1)])
     world.now += 5 * WEEK * HOUR
@@ -156,7 +156,7 @@ def test_a_tombstone_within_the_retention_protects_an_old_file() -> None:
     assert len(world.vacuum().paths) == 1
 
 
-def test_what_a_checkpoint_forgot_is_protected_by_a_longer_retention() -> None:
+def test_longer_retention_reads_tombstones_from_commits() -> None:
     """A checkpoint holds no tombstones older than the table's retention; the commits are asked for more."""
     world = World(configuration={"delta.deletedFileRetentionDuration": "interval 1 hour"})
     world.write([(1, 1)])
@@ -169,7 +169,7 @@ def test_what_a_checkpoint_forgot_is_protected_by_a_longer_retention() -> None:
     assert len(world.vacuum(retention_hours=49).paths) == 1
 
 
-def test_the_time_of_the_commit_counts_not_that_of_its_preparation() -> None:
+def test_retention_counts_from_the_commit_time() -> None:
     log = log_of([add("f0")], store=(store := MemoryStore(clock=lambda: 1000 * HOUR)))
     store.put("f0", b"x")
     store.put(commit_key(1), lines([add("f1"), remove("f0", deletionTimestamp=5 * HOUR)]))
@@ -179,12 +179,12 @@ def test_the_time_of_the_commit_counts_not_that_of_its_preparation() -> None:
 
 
 @pytest.mark.parametrize("hours", [-1, float("nan"), float("inf"), "a week", True])
-def test_a_retention_that_is_none(hours: Any) -> None:
+def test_invalid_retention_is_rejected(hours: Any) -> None:
     with pytest.raises(InvalidArgumentError):
         vacuum(log_of([]), retention_hours=hours, enforce_retention=False)
 
 
-def test_a_short_retention_is_refused_unless_somebody_insists() -> None:
+def test_short_retention_is_rejected_unless_unenforced() -> None:
     world = World(configuration={"delta.deletedFileRetentionDuration": "interval 90 minutes"})
     world.write([(1, 1)])
     world.put("x")
@@ -198,7 +198,7 @@ def test_a_short_retention_is_refused_unless_somebody_insists() -> None:
     assert dict(start["operationParameters"])["retentionCheckEnabled"] == "false"
 
 
-def test_a_table_that_cannot_be_written_is_not_vacuumed() -> None:
+def test_unwritable_table_is_not_vacuumed() -> None:
     unknown = protocol(3, 7, readerFeatures=["vacuumProtocolCheck"], writerFeatures=["vacuumProtocolCheck", "new"])
     log = log_of([unknown, metadata()])
     log.store.put("x", b"x")
@@ -210,7 +210,7 @@ def test_a_table_that_cannot_be_written_is_not_vacuumed() -> None:
 # --- inventories -----------------------------------------------------------------------------------------------------
 
 
-def test_an_inventory_takes_the_place_of_the_listing() -> None:
+def test_inventory_replaces_the_listing() -> None:
     world = World()
     world.write([(1, 1)])
     for key in ("a/x", "y", "z"):
@@ -239,7 +239,7 @@ def _age(path: Path, hours: float) -> None:
     os.utime(path, (time, time), follow_symlinks=False)
 
 
-def test_empty_folders_go_and_hostile_names_are_not_in_the_way(tmp_path: Path) -> None:
+def test_empty_folders_are_removed_despite_odd_names(tmp_path: Path) -> None:
     root, outside = tmp_path / "t", tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("x")
@@ -273,9 +273,7 @@ def test_empty_folders_go_and_hostile_names_are_not_in_the_way(tmp_path: Path) -
     assert not os.path.lexists(root / "a link")
 
 
-def test_a_folder_is_walked_once_for_files_and_once_for_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_are_scanned_twice_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trilake.write(pa.table({"p": range(5), "n": range(5)}), tmp_path, partition_by="p")
     scanned: list[str] = []
     real = os.scandir
@@ -284,7 +282,7 @@ def test_a_folder_is_walked_once_for_files_and_once_for_folders(
     assert {p: scanned.count(p) for p in scanned if "p=" in p} == {f"{tmp_path}/p={i}": 2 for i in range(5)}
 
 
-def test_what_a_dead_job_staged_goes_when_it_is_old(tmp_path: Path) -> None:
+def test_old_staging_of_a_dead_job_is_removed(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     store.put(commit_key(0), lines([protocol(), metadata()]))
     for place in (tmp_path, tmp_path / "_hidden"):
@@ -306,7 +304,7 @@ def test_what_a_dead_job_staged_goes_when_it_is_old(tmp_path: Path) -> None:
     assert len(list((tmp_path / "_hidden").rglob("part-0.parquet"))) == 1, "what is hidden is none of its business"
 
 
-def test_what_a_dead_writer_left_goes_when_it_is_old(tmp_path: Path) -> None:
+def test_old_temporary_file_of_a_dead_writer_is_removed(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     store.put(commit_key(0), lines([protocol(), metadata()]))
     output = store.open_output("p=1/x.parquet")

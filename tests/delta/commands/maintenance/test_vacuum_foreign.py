@@ -49,7 +49,7 @@ REAL = [
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_no_live_file_of_a_real_table_goes(shared: Path, tmp_path: Path, name: str) -> None:
+def test_live_files_of_golden_tables_are_kept(shared: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(shared / "corpus" / "delta" / "golden" / name / "delta", tmp_path / "t")
     log = DeltaLog(open_store(str(tmp_path / "t")), standard_engine())
     before = {o.key for o in log.store.list()}
@@ -68,7 +68,7 @@ def test_no_live_file_of_a_real_table_goes(shared: Path, tmp_path: Path, name: s
     assert vacuum(log, retention_hours=0, enforce_retention=False, record=False, runtime=everything).paths == []
 
 
-def test_an_object_store(s3_options: Mapping[str, str]) -> None:
+def test_vacuum_on_an_object_store(s3_options: Mapping[str, str]) -> None:
     store = open_store("s3://lake/maintained table", dict(s3_options))
     table = pa.table({"p": [1, 2], "n": [1, 2]}, schema=SCHEMA)
     log = DeltaLog(store, standard_engine())
@@ -96,7 +96,7 @@ def test_an_object_store(s3_options: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize("lite", [False, True])
-def test_nothing_behind_a_link_goes(tmp_path: Path, lite: bool) -> None:
+def test_files_behind_a_link_are_kept(tmp_path: Path, lite: bool) -> None:
     root, outside = tmp_path / "t", tmp_path / "outside"
     made = uuid.UUID(int=5)
     vector_file = f"deletion_vector_{made}.bin"
@@ -126,7 +126,7 @@ def test_nothing_behind_a_link_goes(tmp_path: Path, lite: bool) -> None:
 
 @pytest.mark.parametrize("lite", [False, True])
 @pytest.mark.parametrize("place", ["local", "memory"])
-def test_nothing_of_a_table_inside_goes(tmp_path: Path, lite: bool, place: str) -> None:
+def test_files_of_a_nested_table_are_kept(tmp_path: Path, lite: bool, place: str) -> None:
     store = open_store(str(tmp_path)) if place == "local" else MemoryStore(clock=lambda: 1)
     marks = ["a/_delta_log/0.json", "b/c/_versions/1.manifest", "d/_staged/x.plan", "e/metadata/v1.metadata.json"]
     inner = ["a/f", "a/p=1/f", "b/c/f", "d/f", "e/data/f"]
@@ -139,7 +139,7 @@ def test_nothing_of_a_table_inside_goes(tmp_path: Path, lite: bool, place: str) 
     assert {o.key for o in store.list()} >= {*marks, *inner}
 
 
-def test_files_older_than_the_table_that_nothing_names_stay_and_are_listed(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreferenced_files_older_than_the_table_are_kept(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     foreign = ["a.csv", f"part-00000-{uuid.UUID(int=1)}-c000.snappy.parquet", "p=1/old.parquet"]
     dead = f"part-00000-{uuid.UUID(int=2)}-{'0' * 8}.c000.zstd.parquet"
@@ -163,7 +163,7 @@ def test_files_older_than_the_table_that_nothing_names_stay_and_are_listed(caplo
     assert "remove them by hand" in caplog.text
 
 
-def test_files_of_a_converted_table_go_when_commits_removed_them() -> None:
+def test_removed_files_of_a_converted_table_are_deleted() -> None:
     """They are older than the table, and its log names them."""
     store = MemoryStore(clock=lambda: 10 * HOUR)
     created = metadata()
@@ -179,7 +179,7 @@ def test_files_of_a_converted_table_go_when_commits_removed_them() -> None:
     assert done.paths == ["never.parquet", "original.parquet"], "version 0 is older than its metadata says"
 
 
-def test_a_clock_ahead_of_the_stores_deletes_nothing() -> None:
+def test_clock_ahead_of_the_store_deletes_nothing() -> None:
     world = World()
     world.write([(1, 1)])
     world.write([(1, 2)], "overwrite")
@@ -194,7 +194,7 @@ def test_a_clock_ahead_of_the_stores_deletes_nothing() -> None:
     assert vacuum(world.log, runtime=behind, record=False).paths == []
 
 
-def test_temporary_files_of_the_log_go_when_they_are_old(tmp_path: Path) -> None:
+def test_old_temporary_log_files_are_removed(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     store.put(commit_key(0), lines([protocol(), metadata()]))
     names = [f".trilake-{c * 24}.tmp" for c in "abcde"]

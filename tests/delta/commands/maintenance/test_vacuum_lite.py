@@ -14,7 +14,7 @@ from trilake.errors import VersionNotFoundError
 from trilake.storage.memory import MemoryStore
 
 
-def test_lite_takes_what_commits_removed_and_remembers_how_far_it_came() -> None:
+def test_lite_deletes_removed_files_and_records_progress() -> None:
     world = World()
     world.write([(1, 1)])
     world.write([(1, 2)], "overwrite")
@@ -33,7 +33,7 @@ def test_lite_takes_what_commits_removed_and_remembers_how_far_it_came() -> None
 
 
 @pytest.mark.parametrize("lite", [False, True])
-def test_versions_that_are_kept_stay_readable_until_they_are_not_kept(lite: bool) -> None:
+def test_kept_versions_stay_readable(lite: bool) -> None:
     world = World()
     for n in range(4):
         world.write([(1, n)], "overwrite")
@@ -49,7 +49,7 @@ def test_versions_that_are_kept_stay_readable_until_they_are_not_kept(lite: bool
     assert not any(world.there(p) for p in kept)
 
 
-def test_lite_is_refused_where_the_log_was_cleaned_up() -> None:
+def test_lite_is_rejected_after_log_cleanup() -> None:
     world = World()
     world.write([(1, 1)])
     world.write([(1, 2)], "overwrite")
@@ -65,7 +65,7 @@ def test_lite_is_refused_where_the_log_was_cleaned_up() -> None:
     assert len(world.vacuum(lite=True).paths) == 1, "a full vacuum is as good a start"
 
 
-def test_lite_never_leaves_the_table() -> None:
+def test_lite_ignores_paths_outside_the_table() -> None:
     store = MemoryStore(clock=lambda: 0)
     hostile = ["../../etc/passwd", "/etc/passwd", "file:/x", "a/../../b", "_delta_log/00000000000000000000.json", ".x"]
     log = log_of([add("f")], [remove(p, deletionTimestamp=1) for p in [*hostile, "f"]], store=store)
@@ -76,7 +76,7 @@ def test_lite_never_leaves_the_table() -> None:
     assert bytes(store.read(".x")) == b"x"
 
 
-def test_lite_spares_what_came_back() -> None:
+def test_lite_keeps_files_that_were_added_back() -> None:
     store = MemoryStore(clock=lambda: 0)
     log = log_of([add("f")], [remove("f", deletionTimestamp=1), add("g")], [add("f")], store=store)
     assert vacuum(clocked(log, LATER.clock_ms), lite=True, dry_run=True, runtime=LATER).paths == []

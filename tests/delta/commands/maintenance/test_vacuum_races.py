@@ -23,7 +23,7 @@ from trilake.errors import ConcurrentDeleteReadError, MissingFileError, StorageE
 pytestmark = pytest.mark.long
 
 
-def test_a_crash_at_any_call_leaves_a_sound_table() -> None:
+def test_crash_at_any_call_leaves_a_valid_table() -> None:
     def prepared() -> World:
         world = World(configuration={"delta.enableDeletionVectors": "true"}, partition_by=("p",))
         world.write([(1, 1), (1, 2), (2, 1)])
@@ -53,7 +53,7 @@ def test_a_crash_at_any_call_leaves_a_sound_table() -> None:
     assert nth > 10
 
 
-def test_a_failed_delete_is_told_in_the_history() -> None:
+def test_failed_delete_is_recorded_in_the_history() -> None:
     world = World()
     world.write([(1, 1)])
     world.write([(1, 2)], "overwrite")
@@ -66,7 +66,7 @@ def test_a_failed_delete_is_told_in_the_history() -> None:
     assert len(world.vacuum().paths) == 1
 
 
-def test_a_file_that_came_back_meanwhile_is_spared() -> None:
+def test_concurrently_restored_file_is_kept() -> None:
     world = World()
     world.write([(1, 1)])
     (old,) = world.log.snapshot().adds.to_pylist()
@@ -85,7 +85,7 @@ def test_a_file_that_came_back_meanwhile_is_spared() -> None:
 
 
 @pytest.mark.parametrize("retention", [0, 24])
-def test_a_vacuum_that_begins_beside_a_restore_takes_no_file_that_comes_back(retention: int) -> None:
+def test_vacuum_during_a_restore_keeps_restored_files(retention: int) -> None:
     """It looks for what came back behind its first entry, and the restore may commit behind that look."""
     world = World(configuration={"delta.deletedFileRetentionDuration": "interval 0 hours"})
     world.write([(1, 1)])
@@ -128,7 +128,7 @@ STEPS = st.lists(
 @settings(max_examples=examples(12))
 @given(STEPS, st.booleans(), st.booleans(), st.integers(1, 60))
 @example([("overwrite", 0), ("full", 0), ("full", 0)], False, True, 1)
-def test_every_version_within_the_retention_reads_as_before(
+def test_versions_within_retention_stay_readable(
     steps: list[tuple[str, int]], vectors: bool, feed: bool, retention: int
 ) -> None:
     conf = {"delta.deletedFileRetentionDuration": f"interval {retention} hours"}

@@ -26,7 +26,7 @@ def vector(number: int, kind: str = "u", prefix: str = "") -> tuple[dict[str, An
     return {**descriptor, "pathOrInlineDv": prefix + z85_encode(made.bytes)}, f"deletion_vector_{made}.bin"
 
 
-def test_deletion_vectors_of_live_and_lately_removed_files_stay() -> None:
+def test_vectors_of_live_and_recently_removed_files_are_kept() -> None:
     store = MemoryStore(clock=lambda: 0)
     live, live_file = vector(1)
     prefixed, prefixed_file = vector(2, prefix="a/b c")
@@ -49,7 +49,7 @@ def test_deletion_vectors_of_live_and_lately_removed_files_stay() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**128 - 1), st.text("ab/ %ü", max_size=5)), max_size=30))
-def test_paths_of_vectors_are_computed_as_readers_do(found: list[tuple[int, str]]) -> None:
+def test_vector_paths_match_the_reader(found: list[tuple[int, str]]) -> None:
     texts = [prefix + z85_encode(uuid.UUID(int=n).bytes) for n, prefix in found]
     rows_ = [{"storageType": "u", "pathOrInlineDv": t, "sizeInBytes": 1, "cardinality": 1} for t in texts]
     fields = log_of([]).snapshot().adds.schema.field("deletionVector").type
@@ -59,7 +59,7 @@ def test_paths_of_vectors_are_computed_as_readers_do(found: list[tuple[int, str]
 
 
 @pytest.mark.parametrize("path", ["short", "é" * 20, "~" * 20, "#" * 20])
-def test_a_damaged_vector_protects_every_vector_file(path: str) -> None:
+def test_damaged_vector_path_protects_every_vector_file(path: str) -> None:
     store = MemoryStore(clock=lambda: 0)
     broken = {"storageType": "u", "pathOrInlineDv": path, "offset": 1, "sizeInBytes": 4, "cardinality": 1}
     log = log_of([add("f", deletionVector=broken)], store=store)
@@ -69,7 +69,7 @@ def test_a_damaged_vector_protects_every_vector_file(path: str) -> None:
     assert vacuum(clocked(log, LATER.clock_ms), runtime=LATER).paths == ["x"]
 
 
-def test_absolute_and_odd_paths_protect_files_of_their_name() -> None:
+def test_absolute_and_odd_paths_protect_matching_names() -> None:
     store = MemoryStore(clock=lambda: 0)
     absolute, absolute_file = vector(1, "p")
     absolute["pathOrInlineDv"] = f"{store.uri}/q/{absolute_file}"
@@ -82,6 +82,6 @@ def test_absolute_and_odd_paths_protect_files_of_their_name() -> None:
     assert vacuum(clocked(log, LATER.clock_ms), runtime=LATER).paths == ["garbage.parquet"]
 
 
-def test_references_of_nothing() -> None:
+def test_empty_snapshot_references_nothing() -> None:
     snapshot = log_of([]).snapshot()
     assert references(snapshot.adds).name(pa.chunked_array([["a", "b"]])).tolist() == [False, False]

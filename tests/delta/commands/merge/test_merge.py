@@ -55,7 +55,7 @@ def test_upsert(properties: Mapping[str, str]) -> None:
     assert (result.operation, result.version, result.rows) == ("MERGE", 1, 4)
 
 
-def test_deduplicated_inserts_touch_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insert_only_merge_rewrites_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     t = letters()
     before = set(t.files()["path"].to_pylist())
     t.merge(SOURCE, "key = k").when_not_matched_insert({"key": "k", "value": "v"}).execute()
@@ -102,7 +102,7 @@ def test_slowly_changing_dimension() -> None:
 
 
 @KINDS
-def test_changes_of_another_table_with_deletes(properties: Mapping[str, str]) -> None:
+def test_change_data_with_deletes_is_applied(properties: Mapping[str, str]) -> None:
     t = letters(properties)
     changes = pa.table({"key": ["a", "b", "e"], "value": [10, None, 50], "deleted": [False, True, False]})
     (
@@ -116,7 +116,7 @@ def test_changes_of_another_table_with_deletes(properties: Mapping[str, str]) ->
 
 
 @KINDS
-def test_rows_that_the_source_lacks(properties: Mapping[str, str]) -> None:
+def test_rows_not_matched_by_source(properties: Mapping[str, str]) -> None:
     t = letters(properties)
     (
         t.merge(SOURCE, "key = k")
@@ -128,7 +128,7 @@ def test_rows_that_the_source_lacks(properties: Mapping[str, str]) -> None:
     assert info(t)["operationMetrics"]["numTargetRowsNotMatchedBySourceDeleted"] == "1"
 
 
-def test_the_commit_says_what_was_done() -> None:
+def test_commit_records_the_merge_clauses() -> None:
     t = letters(VECTORS)
     merge = t.merge(SOURCE, "key = k").when_matched_update({"value": "v"}, "k = 'a'").when_matched_delete()
     merge.when_not_matched_insert_all(except_cols=["key", "value"]).execute(user_metadata="why")
@@ -172,7 +172,7 @@ def _dataset(folder: Path) -> pds.Dataset:
     return pds.dataset(folder)
 
 
-def test_a_long_stream_is_held_in_a_file() -> None:
+def test_long_stream_is_spilled_to_a_file() -> None:
     with materialized(pa.table({"n": range(1000)}).to_reader(max_chunksize=10), limit=100) as found:
         assert found["n"].to_pylist() == list(range(1000))
     with pytest.raises(InvalidArgumentError, match="source of a merge"), materialized(1):
@@ -206,7 +206,7 @@ def test_only_files_that_can_match_are_opened(on: str, monkeypatch: pytest.Monke
     assert max(t.refresh().to_arrow()["id"].to_pylist()) == 100
 
 
-def test_of_rows_replaced_by_the_source_only_keys_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_keys_are_read_of_replaced_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     t = table(pa.table({"id": range(100), "a": range(100), "b": range(100)}), VECTORS)
     read: list[list[str]] = []
     real = merge_match.read_together
@@ -224,7 +224,7 @@ def test_of_rows_replaced_by_the_source_only_keys_are_read(monkeypatch: pytest.M
     assert read[1:] == [["id"], ["id"], ["id", "b"]]
 
 
-def test_concurrent_commits_conflict_where_they_matter(tmp_path: Path) -> None:
+def test_only_overlapping_concurrent_commits_conflict(tmp_path: Path) -> None:
     def begin() -> ArrowDeltaTable:
         uri = f"memory://merge-{uuid.uuid4()}"
         for p in ("a", "b"):
@@ -268,7 +268,7 @@ def test_concurrent_commits_conflict_where_they_matter(tmp_path: Path) -> None:
 # --- matches ---------------------------------------------------------------------------------------------------------
 
 
-def test_rows_that_clash_are_shown() -> None:
+def test_ambiguous_matches_are_shown() -> None:
     t = letters()
     twice = pa.table({"k": ["a", "a"], "v": [7, 8]})
     with pytest.raises(AmbiguousMergeError, match=r"multiple source rows matched .*'v': 7.*'v': 8"):
@@ -281,7 +281,7 @@ def test_rows_that_clash_are_shown() -> None:
     assert t.refresh().merge(twice, "key = k").when_matched_delete().execute().num_deleted_rows == 1
 
 
-def test_null_keys_match_only_when_asked() -> None:
+def test_null_keys_match_only_with_null_safe_equality() -> None:
     t = table(pa.table({"key": ["a", None], "value": [1, 2]}))
     source = pa.table({"k": pa.array([None, "b"]), "v": [5, 6]})
     t.merge(source, "key = k").when_matched_update({"value": "v"}).execute()
@@ -290,14 +290,14 @@ def test_null_keys_match_only_when_asked() -> None:
     assert {r["key"]: r["value"] for r in rows(t, "value")} == {"a": 1, None: 5}
 
 
-def test_doubles_match_as_spark_compares_them() -> None:
+def test_doubles_match_like_in_spark() -> None:
     t = table(pa.table({"x": [0.0, float("nan"), 1.5], "n": [1, 2, 3]}))
     t.merge(pa.table({"y": [-0.0, float("nan")]}), "x = y").when_matched_update({"n": "0"}).execute()
     assert sorted(t.refresh().to_arrow()["n"].to_pylist()) == [0, 0, 3]
 
 
 @pytest.mark.parametrize("on", ["id > lo AND id < hi", "id BETWEEN lo AND hi", "id % 5 = lo", "id + 1 = hi OR id = lo"])
-def test_any_condition_joins(on: str) -> None:
+def test_any_condition_can_join(on: str) -> None:
     t = table(pa.table({"id": range(10)}))
     t.merge(pa.table({"lo": [2], "hi": [5]}), on).when_matched_delete().execute()
     wanted = {
@@ -312,7 +312,7 @@ def test_any_condition_joins(on: str) -> None:
 # --- the table's rules -----------------------------------------------------------------------------------------------
 
 
-def test_rules_hold_for_new_rows() -> None:
+def test_table_rules_apply_to_new_rows() -> None:
     uri = f"memory://merge-{uuid.uuid4()}"
     trilake.create(
         uri,
@@ -375,7 +375,7 @@ def test_rows_move_between_partitions() -> None:
     ]
 
 
-def test_updated_rows_keep_their_ids() -> None:
+def test_updated_rows_keep_their_row_ids() -> None:
     t = letters({**VECTORS, "delta.enableRowTracking": "true"})
     for n in (5, 6):
         t.merge(pa.table({"k": ["c"], "v": [n]}), "key = k").when_matched_update({"value": "v"}).execute()
@@ -403,7 +403,7 @@ def test_mapped_columns(properties: Mapping[str, str]) -> None:
     assert {r["key"]: r["amount"] for r in rows(t, "key")} == {"a": 0, "b": 2, "c": 3, "d": 4, "e": -5, "f": -6}
 
 
-def test_append_only_tables_take_inserts() -> None:
+def test_append_only_table_accepts_inserts() -> None:
     t = letters({"delta.appendOnly": "true"})
     t.merge(SOURCE, "key = k").when_not_matched_insert({"key": "k"}).execute()
     with pytest.raises(InvalidArgumentError, match="only allow appends"):
@@ -445,7 +445,7 @@ def test_nested_values_are_matched_by_name(column: str, text: str) -> None:
         ({"a": 5}, "has no field b, which the column has"),
     ],
 )
-def test_nested_values_with_other_fields_are_refused(
+def test_nested_values_with_other_fields_are_rejected(
     column: str, text: str, value: Mapping[str, Any], problem: str
 ) -> None:
     struct = pa.struct([(n, pa.string() if n in "by" else pa.int64()) for n in value])
@@ -461,7 +461,7 @@ def test_nested_values_with_other_fields_are_refused(
     assert t.refresh().version == 0
 
 
-def test_nested_values_may_have_other_fields_where_the_schema_evolves() -> None:
+def test_schema_evolution_accepts_other_nested_fields() -> None:
     t = table(_nested(PAIR, {"a": 1, "b": "x"}))
     struct = pa.struct([("z", pa.int64()), ("a", pa.int64())])
     merge = t.merge(_nested(struct, {"a": 5, "z": 9}), "t.id = q.id", source_alias="q", target_alias="t")

@@ -20,7 +20,7 @@ from trilake.errors import (
 # --- nested columns and evolution ------------------------------------------------------------------------------------
 
 
-def test_nested_fields_are_assigned_one_by_one() -> None:
+def test_nested_fields_are_assigned_individually() -> None:
     t = table(pa.table({"id": [1, 2], "st": [{"a": 1, "b": {"c": "x", "d": 2}}, None]}))
     t.merge(pa.table({"id": [1, 2]}), "t.id = s.id", "s", "t").when_matched_update(
         {"t.st.b.c": "concat('new', s.id)", "st.a": "t.st.a + 5"}
@@ -31,7 +31,7 @@ def test_nested_fields_are_assigned_one_by_one() -> None:
     ]
 
 
-def test_the_feed_records_updates_of_columns_that_must_not_be_null() -> None:
+def test_change_feed_records_updates_with_not_null_columns() -> None:
     field = pa.field("st", pa.struct([pa.field("x", pa.int64(), nullable=False)]))
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), field, pa.field("v", pa.string())])
     t = table(pa.table({"id": [1, 2], "st": [{"x": 1}, None], "v": ["a", "b"]}, schema=schema), FEED)
@@ -45,7 +45,7 @@ def test_the_feed_records_updates_of_columns_that_must_not_be_null() -> None:
     ]
 
 
-def test_evolution_adds_columns_and_keeps_what_the_source_lacks() -> None:
+def test_evolution_adds_columns_and_keeps_missing_ones() -> None:
     t = table(pa.table({"id": [1, 2], "a": [10, 20], "st": [{"x": 1, "y": 1}, {"x": 2, "y": 2}]}))
     source = pa.table({"id": [2, 3], "new": ["b", "c"], "st": [{"x": 20, "z": 9}, {"x": 30, "z": 9}]})
     merge = t.merge(source, "t.id = s.id", "s", "t").when_matched_update_all().when_not_matched_insert_all()
@@ -67,7 +67,7 @@ def test_evolution_adds_columns_and_keeps_what_the_source_lacks() -> None:
 
 @pytest.mark.parametrize("old", [{"y": 2, "in": {"d": 4, "e": 5}}, {"y": 2, "in": None}, None])
 @pytest.mark.parametrize("new", [{"x": 1, "in": {"d": 9}}, {"x": 1, "in": None}, None])
-def test_fields_that_the_source_lacks_outlive_a_null_of_its_struct(old: Any, new: Any) -> None:
+def test_null_source_struct_keeps_other_target_fields(old: Any, new: Any) -> None:
     inner = pa.struct({"d": pa.int64(), "e": pa.int64()})
     t = table(pa.table({"id": [1], "st": pa.array([old], pa.struct({"y": pa.int64(), "in": inner}))}))
     type_ = pa.struct({"x": pa.int64(), "in": pa.struct({"d": pa.int64()})})
@@ -86,7 +86,7 @@ def test_fields_that_the_source_lacks_outlive_a_null_of_its_struct(old: Any, new
     assert [r["st"] for r in rows(t, "id")] == [merged(old, new), merged(None, new)]
 
 
-def test_evolution_widens_types_where_the_table_allows_it() -> None:
+def test_evolution_widens_types_only_if_enabled() -> None:
     for allowed in (True, False):
         t = table(pa.table({"key": ["a"], "n": pa.array([1], pa.int32())}), {"delta.enableTypeWidening": str(allowed)})
         source = pa.table({"key": ["a", "b"], "n": [5, 1 << 40]})
@@ -101,7 +101,7 @@ def test_evolution_widens_types_where_the_table_allows_it() -> None:
             assert t.refresh().version == 0
 
 
-def test_values_are_stored_as_spark_stores_them() -> None:
+def test_values_are_stored_like_in_spark() -> None:
     t = table(pa.table({"key": ["a", "b"], "n": pa.array([1, 2], pa.int32()), "d": pa.array([0, 0], pa.date32())}))
     source = pa.table({"key": ["a"], "big": [1 << 40], "text": ["12"]})
     merge = t.merge(source, "t.key = s.key", "s", "t")
@@ -131,7 +131,7 @@ def _cast_cases() -> list[Any]:
 
 @pytest.mark.parametrize("evolve", [False, True])
 @pytest.mark.parametrize(("given", "kind", "stored"), _cast_cases())
-def test_a_star_casts_as_an_assignment_does(given: pa.Array, kind: pa.DataType, stored: Any, evolve: bool) -> None:
+def test_star_casts_like_an_assignment(given: pa.Array, kind: pa.DataType, stored: Any, evolve: bool) -> None:
     """As delta-spark does, which resolves a star to assignments."""
     source = pa.table({"id": [1, 2], "v": pa.chunked_array([given, given])})
     for star in (True, False):
@@ -158,7 +158,7 @@ def test_a_star_casts_as_an_assignment_does(given: pa.Array, kind: pa.DataType, 
         ({"a": 1}, pa.string(), SchemaMismatchError),
     ],
 )
-def test_a_star_refuses_what_cannot_be_cast(given: Any, kind: pa.DataType, error: type[Exception]) -> None:
+def test_star_rejects_values_that_cannot_be_cast(given: Any, kind: pa.DataType, error: type[Exception]) -> None:
     t = table(pa.table({"id": [1], "v": pa.array([None], kind)}))
     merge = t.merge(pa.table({"id": [1], "v": [given]}), "t.id = s.id", "s", "t")
     with pytest.raises(error, match=r"\bv\b"):
@@ -166,7 +166,7 @@ def test_a_star_refuses_what_cannot_be_cast(given: Any, kind: pa.DataType, error
     assert t.refresh().version == 0
 
 
-def test_the_error_of_a_text_says_what_was_written() -> None:
+def test_expression_error_shows_the_sql() -> None:
     t = table(pa.table({"id": [1, 2]}))
     change = {"id": "'a' || 'b'"}
     merge = t.merge(pa.table({"id": [1]}), "t.id = s.id", "s", "t").when_matched_update(change)
@@ -176,7 +176,7 @@ def test_the_error_of_a_text_says_what_was_written() -> None:
         t.update(change)
 
 
-def test_a_star_may_leave_columns_out() -> None:
+def test_star_may_exclude_columns() -> None:
     t = table(pa.table({"key": ["a"], "value": [1], "n": [1]}))
     source = pa.table({"key": ["a", "b"], "value": [5, 6], "n": [7, 8]})
     merge = t.merge(source, "t.key = s.key", "s", "t").when_matched_update_all(except_cols=["N"])
@@ -187,7 +187,7 @@ def test_a_star_may_leave_columns_out() -> None:
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-def test_wrong_clauses_are_refused() -> None:
+def test_invalid_clauses_are_rejected() -> None:
     t = table(pa.table({"key": ["a"], "value": [1], "st": [{"x": 1}]}))
     source = pa.table({"key": ["a"], "value": [2], "only": [1]})
     m = t.merge(source, "t.key = s.key", "s", "t")
@@ -230,7 +230,7 @@ def test_wrong_clauses_are_refused() -> None:
             call()
 
 
-def test_a_failed_merge_leaves_nothing_behind() -> None:
+def test_failed_merge_leaves_nothing_behind() -> None:
     t = letters(FEED)
     before = {o.key for o in t.log.store.list()}
     merge = t.merge(SOURCE, "key = k").when_matched_update({"value": "v"})
@@ -241,7 +241,7 @@ def test_a_failed_merge_leaves_nothing_behind() -> None:
     assert {o.key for o in t.log.store.list()} == before
 
 
-def test_builders_do_not_change() -> None:
+def test_merge_builders_are_immutable() -> None:
     t = letters()
     base = t.merge(SOURCE, "key = k")
     base.when_matched_delete()

@@ -202,7 +202,7 @@ def merged(table: ArrowDeltaTable, source: Any, on: str, clauses: list[Clause]) 
 
 @settings(max_examples=examples(30))
 @given(merges())
-def test_merges_equal_an_oracle(case: Any) -> None:
+def test_merges_match_an_oracle(case: Any) -> None:
     files, source, on, clauses, properties, partitioned = case
     table = build(files, properties, partitioned=partitioned)
     expected = oracle([r for f in files for r in f], source, on, clauses)

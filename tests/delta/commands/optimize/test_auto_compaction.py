@@ -63,7 +63,9 @@ def operations(uri: str) -> list[str]:
         ({"delta.autoOptimize": "true"}, True),
     ],
 )
-def test_the_table_decides(few: list[AutoCompaction], properties: dict[str, str], compacts: bool) -> None:
+def test_table_property_enables_auto_compaction(
+    few: list[AutoCompaction], properties: dict[str, str], compacts: bool
+) -> None:
     uri = new_uri()
     append(uri, "a", properties=properties)
     append(uri, "a")
@@ -75,7 +77,7 @@ def test_the_table_decides(few: list[AutoCompaction], properties: dict[str, str]
         assert dict(last["operationParameters"])["auto"] == "true"
 
 
-def test_whoever_writes_decides_over_the_table(few: list[AutoCompaction]) -> None:
+def test_session_setting_overrides_the_table(few: list[AutoCompaction]) -> None:
     uri = new_uri()
     few[0] = replace(few[0], enabled=False)
     for n in range(4):
@@ -86,7 +88,7 @@ def test_whoever_writes_decides_over_the_table(few: list[AutoCompaction]) -> Non
     assert operations(uri)[-1] == "OPTIMIZE"
 
 
-def test_fifty_files_are_many() -> None:
+def test_fifty_small_files_are_compacted() -> None:
     uri = new_uri()
     for n in range(49):
         append(uri, "a", properties=AUTO if n == 0 else None)
@@ -96,7 +98,7 @@ def test_fifty_files_are_many() -> None:
     assert opened(uri).count() == 50
 
 
-def test_only_the_partitions_that_were_written_to(few: list[AutoCompaction]) -> None:
+def test_only_written_partitions_are_compacted(few: list[AutoCompaction]) -> None:
     uri = new_uri()
     few[0] = replace(few[0], enabled=False)
     for n in range(3):
@@ -119,7 +121,7 @@ def test_large_files_do_not_count(few: list[AutoCompaction]) -> None:
     assert operations(uri)[-1] == "OPTIMIZE"
 
 
-def test_new_files_are_no_larger_than_said(few: list[AutoCompaction]) -> None:
+def test_compacted_files_respect_max_size(few: list[AutoCompaction]) -> None:
     uri = new_uri()
     append(uri, "a", properties=AUTO)
     size = opened(uri).files()["size"].to_pylist()[0]
@@ -129,7 +131,7 @@ def test_new_files_are_no_larger_than_said(few: list[AutoCompaction]) -> None:
     assert opened(uri).files().num_rows == 2
 
 
-def test_changes_of_rows_count_as_well(few: list[AutoCompaction]) -> None:
+def test_row_changes_trigger_compaction(few: list[AutoCompaction]) -> None:
     uri = new_uri()
     properties = {**AUTO, "delta.enableDeletionVectors": "true"}  # or the rest of small files would be one file at once
     few[0] = replace(few[0], enabled=False)
@@ -141,7 +143,7 @@ def test_changes_of_rows_count_as_well(few: list[AutoCompaction]) -> None:
     assert opened(uri).to_arrow()["id"].to_pylist() == [0, 0, 0]
 
 
-def test_commits_without_new_rows_do_not_count(few: list[AutoCompaction]) -> None:
+def test_commits_without_rows_do_not_trigger_compaction(few: list[AutoCompaction]) -> None:
     uri = new_uri()
     few[0] = replace(few[0], enabled=False)
     for n in range(3):
@@ -151,7 +153,7 @@ def test_commits_without_new_rows_do_not_count(few: list[AutoCompaction]) -> Non
     assert operations(uri)[-1] == "SET TBLPROPERTIES"
 
 
-def test_files_of_a_cube_are_left_alone(few: list[AutoCompaction]) -> None:
+def test_clustered_files_are_not_compacted(few: list[AutoCompaction]) -> None:
     uri = new_uri()
     trilake.create(uri, {"id": "bigint"}, cluster_by="id", properties=AUTO)
     data = pa.table({"id": range(100)})
@@ -167,9 +169,7 @@ def test_files_of_a_cube_are_left_alone(few: list[AutoCompaction]) -> None:
     assert opened(uri).snapshot.adds["clusteringProvider"].null_count == 1
 
 
-def test_a_compaction_that_fails_does_not_fail_the_write(
-    few: list[AutoCompaction], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_compaction_does_not_fail_the_write(few: list[AutoCompaction], caplog: pytest.LogCaptureFixture) -> None:
     uri = new_uri()
     append(uri, "a", properties=AUTO)
     append(uri, "a")
@@ -182,7 +182,7 @@ def test_a_compaction_that_fails_does_not_fail_the_write(
     assert path in caplog.text
 
 
-def test_an_engine_that_fails_does_not_fail_the_write(few: list[AutoCompaction]) -> None:
+def test_failing_engine_does_not_fail_the_write(few: list[AutoCompaction]) -> None:
     def broken(function: Any, tasks: Any) -> Any:
         raise RuntimeError("no executors")
 

@@ -29,7 +29,7 @@ CUBES = [(d, b) for d in range(1, 7) for b in range(1, 12) if d * b <= 12]
 
 
 @given(cube=st.sampled_from(CUBES))
-def test_every_point_has_a_place_and_every_step_goes_to_a_neighbour(cube: tuple[int, int]) -> None:
+def test_hilbert_index_is_a_bijection_with_adjacent_steps(cube: tuple[int, int]) -> None:
     dimensions, bits = cube
     points = np.array(list(itertools.product(range(1 << bits), repeat=dimensions)), np.uint64)
     index = hilbert_index(list(points.T), bits)
@@ -40,7 +40,7 @@ def test_every_point_has_a_place_and_every_step_goes_to_a_neighbour(cube: tuple[
 
 
 @given(data=st.data(), dimensions=st.integers(2, 5), bits=st.integers(2, 12))
-def test_high_bits_decide_the_stretch(data: st.DataObject, dimensions: int, bits: int) -> None:
+def test_high_bits_follow_the_coarser_curve(data: st.DataObject, dimensions: int, bits: int) -> None:
     """The curve through a cube visits the cubes of half its edge one after the other, in the order of a curve."""
     point = data.draw(st.lists(st.integers(0, (1 << bits) - 1), min_size=dimensions, max_size=dimensions))
     coordinates = [np.array([v], np.uint64) for v in point]
@@ -54,7 +54,7 @@ def test_high_bits_decide_the_stretch(data: st.DataObject, dimensions: int, bits
     assert block == set(range(fine // size * size, fine // size * size + size))
 
 
-def test_many_rows_are_as_few() -> None:
+def test_hilbert_index_does_not_depend_on_batch_size() -> None:
     rng = np.random.default_rng(0)
     points = [rng.integers(0, 1 << 12, 40_000).astype(np.uint64) for _ in range(3)]
     copies = [p.copy() for p in points]
@@ -108,7 +108,7 @@ def cubes(uri: str) -> dict[str | None, int]:
     return found
 
 
-def test_files_become_a_cube() -> None:
+def test_files_are_clustered_into_a_cube() -> None:
     uri = clustered(["x", "y"])
     add(uri, files=4)
     before = rows(opened(uri).to_arrow())
@@ -134,7 +134,7 @@ def test_files_become_a_cube() -> None:
 
 
 @pytest.mark.parametrize("columns", [["x"], ["x", "y"], ["y", "x", "n"]])
-def test_files_are_skipped(columns: list[str]) -> None:
+def test_clustered_files_are_skipped(columns: list[str]) -> None:
     uri = clustered(columns)
     add(uri, files=8)
     filters = {"x": "x between 3100 and 3200", "y": "y between 'k03100' and 'k03200'", "n": "n between 310 and 320"}
@@ -147,7 +147,7 @@ def test_files_are_skipped(columns: list[str]) -> None:
         assert opened(uri).files(filters[c]).num_rows <= 2.2 * files ** (1 - 1 / len(columns)) + 1
 
 
-def test_a_large_cube_is_left_alone() -> None:
+def test_large_cube_is_not_rewritten() -> None:
     uri = clustered(["x", "y"])
     add(uri)
     optimize(uri)
@@ -165,7 +165,7 @@ def test_a_large_cube_is_left_alone() -> None:
     assert optimize(uri, min_cube_size=1).files_removed == 0
 
 
-def test_small_cubes_are_put_together() -> None:
+def test_small_cubes_are_merged() -> None:
     uri = clustered(["x", "y"])
     for seed in range(2):
         add(uri, seed=seed)
@@ -185,7 +185,7 @@ def test_cubes_are_closed_when_they_are_large() -> None:
     assert len(cubes(uri)) == 3
 
 
-def test_other_columns_count_from_now_on() -> None:
+def test_changed_columns_apply_to_new_files() -> None:
     uri = clustered(["x"])
     add(uri)
     optimize(uri)
@@ -206,7 +206,7 @@ def test_other_columns_count_from_now_on() -> None:
     assert optimize(uri, full=True, min_cube_size=1).files_removed == 1, "full takes large cubes too"
 
 
-def test_without_columns_it_is_a_compaction() -> None:
+def test_optimize_without_clustering_columns_compacts() -> None:
     uri = clustered(["x"])
     add(uri)
     Alter(opened(uri).log).cluster_by()
@@ -220,14 +220,14 @@ def test_without_columns_it_is_a_compaction() -> None:
     ("arguments", "says"),
     [({"where": "x = 1"}, "partition predicates"), ({"zorder_by": "x"}, "cannot specify ZORDER BY")],
 )
-def test_what_does_not_go_together(arguments: dict[str, Any], says: str) -> None:
+def test_where_and_zorder_are_rejected(arguments: dict[str, Any], says: str) -> None:
     uri = clustered(["x"])
     add(uri)
     with pytest.raises(InvalidArgumentError, match=says):
         optimize(uri, **arguments)
 
 
-def test_clustered_rows_with_vectors_names_and_ids() -> None:
+def test_clustering_keeps_vectors_mapping_and_row_ids() -> None:
     uri = clustered(
         ["x", "y"],
         **{
@@ -249,7 +249,7 @@ def test_clustered_rows_with_vectors_names_and_ids() -> None:
     assert json.loads(tags["ZCUBE_ZORDER_BY"]) == ["renamed", "y"]
 
 
-def test_a_vector_does_not_take_a_file_out_of_its_cube() -> None:
+def test_file_with_vector_stays_in_its_cube() -> None:
     uri = clustered(["x"], **{"delta.enableDeletionVectors": "true"})
     add(uri)
     optimize(uri)
@@ -266,7 +266,7 @@ def test_a_vector_does_not_take_a_file_out_of_its_cube() -> None:
         st.tuples(st.sampled_from(["add", "optimize", "full", "small"]), st.integers(0, 99)), min_size=2, max_size=6
     )
 )
-def test_random_histories(steps: list[tuple[str, int]]) -> None:
+def test_random_histories_keep_all_rows(steps: list[tuple[str, int]]) -> None:
     uri = clustered(["x", "y"])
     for kind, seed in [("add", 1), *steps]:
         before = rows(opened(uri).to_arrow())

@@ -25,7 +25,7 @@ from trilake.storage import open_store
 # --- what is done ----------------------------------------------------------------------------------------------------
 
 
-def test_small_files_become_one() -> None:
+def test_small_files_are_compacted() -> None:
     uri = new_uri()
     small_files(uri)
     done = opened(uri).optimize()
@@ -50,7 +50,7 @@ def test_small_files_become_one() -> None:
     assert commit_info["operationMetrics"]["numAddedFiles"] == "1"
 
 
-def test_rows_stay_in_the_order_of_their_files() -> None:
+def test_rows_keep_the_order_of_their_files() -> None:
     uri = new_uri()
     small_files(uri, files=5)
     opened(uri).optimize()
@@ -67,7 +67,7 @@ def many_files(uri: str, files: int) -> None:
     transaction.commit("WRITE")
 
 
-def test_very_many_files_keep_their_rows_and_order() -> None:
+def test_many_files_keep_their_rows_and_order() -> None:
     """They are read some hundreds at a time, and files with deleted rows among them one by one."""
     uri = new_uri()
     many_files(uri, 1_000)
@@ -85,7 +85,7 @@ def test_very_many_files_keep_their_rows_and_order() -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "damaged"])
-def test_one_bad_file_of_very_many_is_named_and_nothing_is_committed(kind: str) -> None:
+def test_bad_file_is_named_and_nothing_is_committed(kind: str) -> None:
     uri = new_uri()
     many_files(uri, 600)
     table = opened(uri)
@@ -104,7 +104,7 @@ def test_one_bad_file_of_very_many_is_named_and_nothing_is_committed(kind: str) 
     assert sorted(m.key for m in store.list()) == before
 
 
-def test_nothing_to_do_is_no_commit() -> None:
+def test_optimize_without_work_does_not_commit() -> None:
     uri = new_uri()
     small_files(uri)
     opened(uri).optimize()
@@ -117,7 +117,7 @@ def test_nothing_to_do_is_no_commit() -> None:
     assert opened(empty).optimize().version == 0
 
 
-def test_metrics() -> None:
+def test_optimize_metrics() -> None:
     uri = new_uri()
     small_files(uri, files=3, partition_by=["p"])
     before = opened(uri).files()["size"].to_pylist()
@@ -132,7 +132,7 @@ def test_metrics() -> None:
     assert m.start_time_ms <= m.end_time_ms
 
 
-def test_sizes_choose_files_and_fill_bins() -> None:
+def test_files_are_chosen_and_packed_by_size() -> None:
     uri = new_uri()
     rng = np.random.default_rng(1)
     for count in (20_000, 100, 100, 100, 100, 20_000):
@@ -145,7 +145,7 @@ def test_sizes_choose_files_and_fill_bins() -> None:
     assert (whole.files_removed, whole.files_added) == (2, 1), "large files are left alone"
 
 
-def test_the_table_says_its_size() -> None:
+def test_target_size_comes_from_the_table() -> None:
     uri = new_uri()
     small_files(uri, properties={"delta.targetFileSize": "1"})
     assert opened(uri).optimize().files_added == 0
@@ -155,7 +155,7 @@ def test_the_table_says_its_size() -> None:
 @given(sizes=st.lists(st.integers(0, 1 << 62), max_size=40), limit=st.integers(1, 1 << 62))
 @example(sizes=[18014398509481470, 0, 515], limit=513)
 @example(sizes=[0, 9008888089006237], limit=9008888079997347)
-def test_bins_are_full_and_not_overfull(sizes: list[int], limit: int) -> None:
+def test_bins_never_exceed_the_limit(sizes: list[int], limit: int) -> None:
     bins = packed(np.array(sizes, dtype=np.int64), limit)
     assert [i for b in bins for i in range(b.start, b.stop)] == list(range(len(sizes)))
     for b in bins:
@@ -166,7 +166,7 @@ def test_bins_are_full_and_not_overfull(sizes: list[int], limit: int) -> None:
 # --- partitions ------------------------------------------------------------------------------------------------------
 
 
-def test_a_condition_chooses_partitions() -> None:
+def test_where_selects_partitions() -> None:
     uri = new_uri()
     small_files(uri, partition_by=["p"])
     done = opened(uri).optimize("p = 'p1'")
@@ -177,7 +177,7 @@ def test_a_condition_chooses_partitions() -> None:
 
 
 @pytest.mark.parametrize(("partition", "columns"), [((), "[]"), (("p",), "[p]")])
-def test_a_condition_on_other_columns_is_refused(partition: tuple[str, ...], columns: str) -> None:
+def test_where_on_data_columns_is_rejected(partition: tuple[str, ...], columns: str) -> None:
     uri = new_uri()
     small_files(uri, partition_by=partition)
     with pytest.raises(InvalidArgumentError) as e:
@@ -188,7 +188,7 @@ def test_a_condition_on_other_columns_is_refused(partition: tuple[str, ...], col
     )
 
 
-def test_partition_values_stay_as_they_are_spelled() -> None:
+def test_partition_value_spelling_is_kept() -> None:
     """Values that another writer spells in its own way are not read and written, but kept."""
     uri = new_uri()
     when = pa.table({"id": pa.array([1, 2]), "t": pa.array([0, None], pa.timestamp("us", "UTC"))})
@@ -222,14 +222,14 @@ def test_partition_values_stay_as_they_are_spelled() -> None:
         ({"full": True}, "clustering columns"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, Any], says: str) -> None:
+def test_invalid_arguments_are_rejected(arguments: dict[str, Any], says: str) -> None:
     uri = new_uri()
     small_files(uri, files=2)
     with pytest.raises(InvalidArgumentError, match=says):
         opened(uri).optimize(**arguments)
 
 
-def test_append_only_tables_are_optimized() -> None:
+def test_append_only_table_can_be_optimized() -> None:
     uri = new_uri()
     small_files(uri, properties={"delta.appendOnly": "true"})
     assert opened(uri).optimize().files_added == 1
@@ -259,7 +259,7 @@ def test_progress_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [(8, 8)]
 
 
-def test_a_result_shows_what_it_did() -> None:
+def test_repr_of_results_shows_the_work() -> None:
     uri = "memory://optimize-shows"
     for n in range(3):
         trilake.write(pa.table({"n": [n]}), uri, mode="append")

@@ -37,7 +37,7 @@ def data_files(uri: str) -> set[str]:
     return {o.key for o in open_store(uri).list() if o.key.endswith(".parquet") and not o.key.startswith("_")}
 
 
-def test_an_append_is_no_conflict() -> None:
+def test_concurrent_append_is_not_a_conflict() -> None:
     uri = new_uri()
     small_files(uri, files=2)
     Alter(opened(uri).log).set_properties({"delta.isolationLevel": "Serializable"})
@@ -47,7 +47,7 @@ def test_an_append_is_no_conflict() -> None:
     assert ids(uri) == [0, 0, 1, 1, 2, 2, 3, 4, 5]
 
 
-def test_an_append_that_takes_identity_values_is_no_conflict() -> None:
+def test_concurrent_identity_append_is_not_a_conflict() -> None:
     uri = new_uri()
     trilake.create(uri, {"id": "bigint", "v": "bigint"}, identity=["id"])
     for n in range(2):
@@ -66,7 +66,7 @@ def test_an_append_that_takes_identity_values_is_no_conflict() -> None:
 
 
 @pytest.mark.parametrize("properties", [{}, VECTORS])
-def test_a_delete_of_all_that_was_read_is_a_conflict(properties: dict[str, str]) -> None:
+def test_concurrent_delete_in_all_bins_is_a_conflict(properties: dict[str, str]) -> None:
     uri = new_uri()
     small_files(uri, files=2, properties=properties)
     before = data_files(uri)
@@ -78,7 +78,7 @@ def test_a_delete_of_all_that_was_read_is_a_conflict(properties: dict[str, str])
 
 
 @pytest.mark.parametrize("properties", [{}, VECTORS])
-def test_bins_that_nobody_touched_are_committed(properties: dict[str, str]) -> None:
+def test_unaffected_bins_are_committed(properties: dict[str, str]) -> None:
     uri = new_uri()
     small_files(uri, files=3, partition_by=["p"], properties=properties)
     done = meanwhile(uri, lambda: delete(uri, "p = 'p1' and id = 1"))
@@ -89,7 +89,7 @@ def test_bins_that_nobody_touched_are_committed(properties: dict[str, str]) -> N
     assert opened(uri).count("p = 'p0'") == 5
 
 
-def test_a_table_that_was_emptied_is_a_conflict() -> None:
+def test_concurrently_emptied_table_is_a_conflict() -> None:
     uri = new_uri()
     small_files(uri, files=2)
     with pytest.raises(ConflictError):
@@ -97,7 +97,7 @@ def test_a_table_that_was_emptied_is_a_conflict() -> None:
     assert ids(uri) == []
 
 
-def test_a_vector_elsewhere_does_not_matter() -> None:
+def test_concurrent_vector_in_another_partition_is_allowed() -> None:
     uri = new_uri()
     small_files(uri, files=3, each=4, partition_by=["p"], properties=VECTORS)
     done = meanwhile(uri, lambda: delete(uri, "id = 1"))
@@ -106,7 +106,7 @@ def test_a_vector_elsewhere_does_not_matter() -> None:
     assert ids(uri) == [0, *range(2, 12)]
 
 
-def test_properties_may_change_and_columns_may_not() -> None:
+def test_only_schema_changes_conflict() -> None:
     uri = new_uri()
     small_files(uri, files=2)
     assert meanwhile(uri, lambda: _ignore(Alter(opened(uri).log).set_properties({"team": "x"}))).version == 3
@@ -120,7 +120,7 @@ def _ignore(_: object) -> None:
     """A version that is of no interest."""
 
 
-def test_two_optimizations_do_not_both_win() -> None:
+def test_one_of_two_optimizations_wins() -> None:
     uri = new_uri()
     small_files(uri, files=3)
     with pytest.raises(ConflictError):
@@ -129,7 +129,7 @@ def test_two_optimizations_do_not_both_win() -> None:
     assert ids(uri) == list(range(9))
 
 
-def test_rows_changed_by_others_are_a_conflict_for_them_too() -> None:
+def test_delete_conflicts_with_a_finished_optimize() -> None:
     """A delete that read the files before an optimization removed them must not commit."""
     uri = new_uri()
     small_files(uri, files=2)
@@ -142,7 +142,7 @@ def test_rows_changed_by_others_are_a_conflict_for_them_too() -> None:
         commit(log, stale, CommitPlan("DELETE", {}, [remove_action(first, 0)], read=read))
 
 
-def test_a_file_that_cannot_be_read_leaves_nothing_behind() -> None:
+def test_unreadable_file_leaves_nothing_behind() -> None:
     uri = new_uri()
     small_files(uri, files=4, partition_by=["p"])
     store = open_store(uri)

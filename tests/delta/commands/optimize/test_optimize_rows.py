@@ -37,7 +37,7 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 # --- rows are what they were -----------------------------------------------------------------------------------------
 
 
-def test_deleted_rows_go_for_good() -> None:
+def test_optimize_purges_deleted_rows() -> None:
     uri = new_uri()
     small_files(uri, files=2, each=10, properties=VECTORS)
     delete(uri, "id in (1, 2, 11)")
@@ -54,14 +54,14 @@ def test_deleted_rows_go_for_good() -> None:
 
 
 @pytest.mark.parametrize(("share", "written"), [(0.05, 1), (0.5, 0)])
-def test_a_lone_file_is_written_again_for_many_deleted_rows(share: float, written: int) -> None:
+def test_single_file_is_rewritten_above_deleted_share(share: float, written: int) -> None:
     uri = new_uri()
     small_files(uri, files=1, each=10, properties=VECTORS)
     delete(uri, "id < 3")
     assert opened(uri).optimize(deleted_share=share).files_added == written
 
 
-def test_purge_takes_files_with_deleted_rows_alone() -> None:
+def test_purge_rewrites_only_files_with_deleted_rows() -> None:
     uri = new_uri()
     small_files(uri, files=3, each=100, properties=VECTORS)
     delete(uri, "id = 5")
@@ -75,7 +75,7 @@ def test_purge_takes_files_with_deleted_rows_alone() -> None:
     assert ids(uri) == [i for i in range(300) if i != 5]
 
 
-def test_purge_takes_dropped_columns_out() -> None:
+def test_purge_removes_dropped_columns() -> None:
     uri = new_uri()
     small_files(uri, files=2, properties={**TRACKED, "delta.columnMapping.mode": "name"})
     table = opened(uri)
@@ -91,7 +91,7 @@ def test_purge_takes_dropped_columns_out() -> None:
     assert ids(uri) == [*range(6), 100]
 
 
-def test_rows_keep_their_ids() -> None:
+def test_rows_keep_their_row_ids() -> None:
     uri = new_uri()
     small_files(uri, files=3, properties=TRACKED)
     opened(uri).optimize()
@@ -107,7 +107,7 @@ def test_rows_keep_their_ids() -> None:
     assert add["defaultRowCommitVersion"] == 5
 
 
-def test_the_change_feed_has_nothing_of_it() -> None:
+def test_change_feed_ignores_optimize() -> None:
     uri = new_uri()
     small_files(uri, files=3, properties={**FEED, **VECTORS})
     delete(uri, "id = 1")
@@ -118,7 +118,7 @@ def test_the_change_feed_has_nothing_of_it() -> None:
     assert opened(uri).changes(0).num_rows == before == 10
 
 
-def test_identity_values_and_rules_are_left_alone() -> None:
+def test_identity_values_and_metadata_are_kept() -> None:
     uri = new_uri()
     trilake.create(uri, {"id": "bigint", "v": "bigint"}, identity=["id"])
     for n in range(3):
@@ -143,7 +143,7 @@ def test_mapped_columns(mode: str) -> None:
     assert sorted(opened(uri).files("number = 50")["num_records"].to_pylist()) == [4]
 
 
-def test_files_older_than_a_column_and_a_type() -> None:
+def test_files_older_than_a_schema_change_are_compacted() -> None:
     uri = new_uri()
     append(uri, pa.table({"n": pa.array([1, 2], pa.int32())}), properties={"delta.enableTypeWidening": "true"})
     Alter(opened(uri).log).change_type("n", "bigint")
@@ -157,7 +157,7 @@ def test_files_older_than_a_column_and_a_type() -> None:
     assert pq.read_schema(pa.BufferReader(opened(uri).log.store.read(path))).field("n").type == pa.int64()
 
 
-def test_nan_comes_to_rest() -> None:
+def test_files_with_nan_are_compacted_once() -> None:
     """A file with a NaN has no bounds of its column; files with and without become one, once."""
     uri = new_uri()
     columns = {"x": 1.0, "y": 1.0, "z": None}
@@ -174,7 +174,7 @@ def test_nan_comes_to_rest() -> None:
 
 
 @pytest.mark.parametrize("provider", ["trevni", "lance"])
-def test_files_of_another_format(provider: str) -> None:
+def test_files_of_another_format_are_compacted(provider: str) -> None:
     uri = new_uri()
     small_files(uri, files=3, data_format=provider)
     assert opened(uri).optimize().files_added == 1
@@ -248,7 +248,7 @@ def test_random_tables_keep_their_rows(
     assert rows(opened(uri).to_arrow()) == sorted(expected, key=repr)
 
 
-def test_others_read_what_is_written(tmp_path: Any) -> None:
+def test_deltalake_and_polars_read_optimized_tables(tmp_path: Any) -> None:
     uri = str(tmp_path)
     small_files(uri, files=3, partition_by=["p"])
     opened(uri).optimize()
@@ -260,7 +260,7 @@ def test_others_read_what_is_written(tmp_path: Any) -> None:
     assert TheirTable(uri).history(1)[0]["operation"] == "OPTIMIZE"
 
 
-def test_what_they_optimized_is_read(tmp_path: Any) -> None:
+def test_tables_optimized_by_deltalake_are_read(tmp_path: Any) -> None:
     uri = str(tmp_path)
     small_files(uri, files=3)
     TheirTable(uri).optimize.compact()

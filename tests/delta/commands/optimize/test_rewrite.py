@@ -25,7 +25,7 @@ def files_of(sizes: list[int]) -> list[ChangedFile]:
 
 
 @given(st.lists(st.integers(0, 1 << 24), max_size=300), st.integers(0, 100))
-def test_packs_hold_every_file_once_and_no_more_than_they_may(sizes: list[int], most: int) -> None:
+def test_packs_cover_all_files_within_limits(sizes: list[int], most: int) -> None:
     made = [list(pack) for pack in packs(files_of(sizes), lambda item: item.file.size, most)]
     assert [item.number for pack in made for item in pack] == list(range(len(sizes)))
     for pack in made:
@@ -38,18 +38,18 @@ def rows_of(pack: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"x": [item.number, item.number]})
 
 
-def test_rows_of_many_small_files_come_in_their_order_and_in_few_batches() -> None:
+def test_small_files_are_read_in_order_in_few_batches() -> None:
     batches = list(in_turn(files_of([100] * 1_000), rows_of, 2))
     assert [x for b in batches for x in b["x"].to_pylist()[::2]] == list(range(1_000))
     assert len(batches) <= 4
 
 
-def test_few_files_are_read_one_by_one() -> None:
+def test_few_files_are_read_separately() -> None:
     """Each may have to be waited for: a store that takes its time is asked for several at once."""
     assert len(list(in_turn(files_of([100] * 10), rows_of, 2))) == 10
 
 
-def test_large_rows_of_small_files_do_not_all_wait_together() -> None:
+def test_large_rows_of_small_files_are_not_buffered_together() -> None:
     def wide(pack: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
         for _ in pack:
             yield pa.record_batch({"x": [b"x" * (1 << 20)]})
@@ -57,7 +57,7 @@ def test_large_rows_of_small_files_do_not_all_wait_together() -> None:
     assert max(b.nbytes for b in in_turn(files_of([100] * 400), wide, 1)) <= 5 << 20
 
 
-def test_an_error_in_a_pack_reaches_the_caller_and_ends_the_threads() -> None:
+def test_error_in_a_pack_is_raised_and_ends_the_threads() -> None:
     def broken(pack: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
         if any(item.number == 700 for item in pack):
             raise OSError("gone")
@@ -69,7 +69,7 @@ def test_an_error_in_a_pack_reaches_the_caller_and_ends_the_threads() -> None:
     assert threading.active_count() == before
 
 
-def test_small_pieces_are_put_together_before_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_batches_are_combined_before_writing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A column of 20,000 chunks takes ten times as long to write as one of a few."""
     chunks: list[int] = []
     write = ParquetFile.write

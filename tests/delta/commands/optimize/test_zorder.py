@@ -56,14 +56,14 @@ def points(count: int, seed: int = 0) -> pa.Table:
 
 
 @given(data=st.data(), dimensions=st.integers(1, 6), bits=st.integers(1, 10))
-def test_bits_are_taken_in_turn(data: st.DataObject, dimensions: int, bits: int) -> None:
+def test_bits_are_interleaved(data: st.DataObject, dimensions: int, bits: int) -> None:
     point = data.draw(st.lists(st.integers(0, (1 << bits) - 1), min_size=dimensions, max_size=dimensions))
     (found,) = interleave_bits([np.array([v], np.uint64) for v in point], bits).tolist()
     texts = [format(v, f"0{bits}b") for v in point]
     assert format(found, f"0{bits * dimensions}b") == "".join(t[i] for i in range(bits) for t in texts)
 
 
-def test_an_index_has_63_bits() -> None:
+def test_index_has_at_most_63_bits() -> None:
     with pytest.raises(ValueError, match="4 dimensions of 16 bits"):
         interleave_bits([np.zeros(1, np.uint64)] * 4, 16)
     for columns in range(1, 64):
@@ -90,7 +90,7 @@ VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 @settings(max_examples=60)
 @given(data=st.data(), kind=st.sampled_from(sorted(VALUES)), bits=st.integers(2, 6))
-def test_ids_keep_the_order_of_values(data: st.DataObject, kind: str, bits: int) -> None:
+def test_range_ids_preserve_value_order(data: st.DataObject, kind: str, bits: int) -> None:
     type_, values = VALUES[kind]
     found = data.draw(st.lists(st.one_of(st.none(), values), min_size=1, max_size=60))
     sample = data.draw(st.lists(st.sampled_from(found), min_size=1))
@@ -108,7 +108,7 @@ def test_ids_keep_the_order_of_values(data: st.DataObject, kind: str, bits: int)
     assert all(v is None or i > 0 for v, i in pairs if kind != "none" and v in sample)
 
 
-def test_ranges_have_about_equally_many_rows() -> None:
+def test_ranges_are_balanced() -> None:
     skewed = pa.array(np.random.default_rng(0).exponential(size=50_000))
     ids = Ranges.of(skewed, 5).ids(skewed)
     counts = np.unique(ids, return_counts=True)[1]
@@ -116,19 +116,19 @@ def test_ranges_have_about_equally_many_rows() -> None:
     assert counts.max() < 3 * 50_000 / 32
 
 
-def test_a_column_of_few_values_takes_part() -> None:
+def test_column_with_few_values_spreads_its_ids() -> None:
     ids = Ranges.of(pa.array(["a", "b", "c", "d"]), 8).ids(pa.array(["a", "d", None]))
     assert ids[2] == 0
     assert ids[1] - ids[0] > 128
 
 
-def test_nan_is_greater_than_all_else() -> None:
+def test_nan_sorts_last() -> None:
     values = pa.array([1.0, float("nan"), 5.0, float("inf"), None])
     ids = Ranges.of(values, 4).ids(values).tolist()
     assert ids[1] == ids[3] == max(ids)
 
 
-def test_ids_are_the_same_with_a_pyarrow_that_cannot_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_range_ids_without_search_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     """OPTIMIZE ... ZORDER BY failed with pyarrow 21, which has no ``search_sorted``."""
     numbers = np.random.default_rng(7).integers(-50, 50, 400)
     columns = [
@@ -149,18 +149,18 @@ def test_ids_are_the_same_with_a_pyarrow_that_cannot_search(monkeypatch: pytest.
             assert ranges.ids(column).tolist() == searched, column.type
 
 
-def test_columns_of_nothing_but_nulls_and_no_rows() -> None:
+def test_range_ids_of_null_and_empty_columns() -> None:
     assert Ranges.of(pa.nulls(3, pa.int64()), 4).ids(pa.array([None, 7], pa.int64())).tolist()[0] == 0
     assert Ranges.of(pa.array([], pa.string()), 4).ids(pa.array([], pa.string())).tolist() == []
 
 
 @pytest.mark.parametrize("type_", [pa.list_(pa.int32()), pa.struct([("a", pa.int32())]), pa.map_("string", "string")])
-def test_some_types_have_no_order(type_: pa.DataType) -> None:
+def test_nested_types_are_not_orderable(type_: pa.DataType) -> None:
     assert not is_orderable(type_)
 
 
 @given(rows=st.integers(0, 5000), wanted=st.integers(1, 500))
-def test_a_sample_is_spread_over_all_rows(rows: int, wanted: int) -> None:
+def test_sample_is_spread_over_all_rows(rows: int, wanted: int) -> None:
     chosen = sample_indexes(rows, wanted)
     assert len(chosen) == min(rows, wanted)
     assert all(0 <= i < rows for i in chosen.tolist())
@@ -176,7 +176,7 @@ def batches(table: pa.Table, size: int = 700) -> Iterator[pa.RecordBatch]:
 
 @pytest.mark.parametrize("kind", ["zorder", "hilbert"])
 @pytest.mark.parametrize("memory", [1 << 30, 200_000, 20_000])
-def test_memory_decides_nothing_but_the_way(kind: Any, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_limit_does_not_change_the_result(kind: Any, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trilake.delta.commands.optimize.curve_order._DIVIDED_BYTES", 50_000)
     table = points(20_000)
     curve = Curve(kind, (("x",), ("y",)))
@@ -193,7 +193,7 @@ def test_memory_decides_nothing_but_the_way(kind: Any, memory: int, monkeypatch:
         assert np.abs(np.argsort(np.argsort(index, kind="stable")) - np.arange(20_000)).mean() < 200
 
 
-def test_rows_of_one_value_are_more_than_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_rows_beyond_the_memory_limit_are_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     table = pa.table({"x": [1] * 5000, "n": range(5000)})
     curve = Curve("zorder", (("x",),))
@@ -202,7 +202,7 @@ def test_rows_of_one_value_are_more_than_memory_holds(tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == [], "temporary files are gone"
 
 
-def test_temporary_files_go_when_nobody_wants_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_files_are_removed_on_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     table = points(5000)
     curve = Curve("zorder", (("x",),))
@@ -222,7 +222,7 @@ def kept(uri: str, *filters: str) -> list[int]:
 
 
 @pytest.mark.parametrize("memory", [1 << 30, 300_000])
-def test_files_are_skipped_by_every_column(memory: int) -> None:
+def test_every_zorder_column_skips_files(memory: int) -> None:
     uri = new_uri()
     for n in range(4):
         trilake.write(points(5000, seed=n), uri, mode="append")
@@ -240,7 +240,7 @@ def test_files_are_skipped_by_every_column(memory: int) -> None:
     assert rows(opened(uri).to_arrow()) == before
 
 
-def test_what_it_says() -> None:
+def test_zorder_metrics() -> None:
     uri = new_uri()
     for n in range(2):
         trilake.write(points(100, seed=n), uri, mode="append")
@@ -256,7 +256,7 @@ def test_what_it_says() -> None:
     assert again.files_removed == 1, "a partition is written again as a whole, whatever it was before"
 
 
-def test_partitions_have_files_of_their_own() -> None:
+def test_partitions_are_ordered_separately() -> None:
     uri = new_uri()
     data = points(300).append_column("p", pa.array([i % 3 for i in range(300)]))
     for _ in range(2):
@@ -266,7 +266,7 @@ def test_partitions_have_files_of_their_own() -> None:
     assert opened(uri).count() == 600
 
 
-def test_nested_columns_and_columns_with_odd_names() -> None:
+def test_zorder_by_nested_and_quoted_columns() -> None:
     uri = new_uri()
     rng = np.random.default_rng(3)
     inner = pa.StructArray.from_arrays([pa.array(rng.integers(0, 1000, 2000)), pa.array(["v"] * 2000)], ["a.b", "c"])
@@ -293,7 +293,7 @@ def test_nested_columns_and_columns_with_odd_names() -> None:
         (["x", "late"], r"Z-Ordering on \[late\] would be ineffective"),
     ],
 )
-def test_columns_that_cannot_be(columns: list[str], says: str) -> None:
+def test_invalid_zorder_columns_are_rejected(columns: list[str], says: str) -> None:
     uri = new_uri()
     trilake.write(
         pa.table({"p": [1], "x": [1], "list": [[1]], "late": [2]}),

@@ -30,7 +30,7 @@ def grown(uri: str, files: int, *, partitions: int = 1, properties: dict[str, st
         trilake.write(rows, uri, mode="append" if number else "error", **how)
 
 
-def test_the_rest_of_small_files_of_a_partition_is_one_file(tmp_path: Path) -> None:
+def test_remaining_rows_of_small_files_become_one_file(tmp_path: Path) -> None:
     uri = str(tmp_path)
     grown(uri, 6, partitions=2, properties=TRACKED)
     opened(uri).delete("n % 4 = 1 AND n < 20")
@@ -41,7 +41,7 @@ def test_the_rest_of_small_files_of_a_partition_is_one_file(tmp_path: Path) -> N
     assert sorted((c["_change_type"], c["n"]) for c in changes) == [("delete", n) for n in range(1, 20, 4)]
 
 
-def test_files_as_large_as_the_limit_stay_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_at_the_size_limit_are_not_combined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = str(tmp_path)
     grown(uri, 5)
     sizes = opened(uri).files()["size"].to_pylist()
@@ -50,7 +50,7 @@ def test_files_as_large_as_the_limit_stay_alone(tmp_path: Path, monkeypatch: pyt
     assert sorted(opened(uri).files()["num_records"].to_pylist()) == [3, 6, 6]
 
 
-def test_merges_one_after_another_do_not_gather_small_files(tmp_path: Path) -> None:
+def test_repeated_merges_do_not_accumulate_small_files(tmp_path: Path) -> None:
     uri, ids = str(tmp_path), count(100)
     trilake.write({"id": list(range(100)), "v": [0] * 100}, uri)
     for number in range(12):
@@ -62,7 +62,7 @@ def test_merges_one_after_another_do_not_gather_small_files(tmp_path: Path) -> N
     assert rows == {n: min(n, 11) if n <= 12 else 0 for n in range(100)} | {100 + n: n for n in range(12)}
 
 
-def test_texts_are_one_form_of_a_column_whatever_each_file_had(tmp_path: Path) -> None:
+def test_dictionary_and_plain_strings_are_combined(tmp_path: Path) -> None:
     uri = str(tmp_path)
     few = pa.table({"n": range(2000), "t": ["a", "b"] * 1000})
     many = pa.table({"n": range(2000, 4000), "t": [f"text {n}" for n in range(2000)]})

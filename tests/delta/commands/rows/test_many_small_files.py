@@ -75,7 +75,7 @@ def _ids(place: str) -> dict[int, int]:
 
 
 @pytest.mark.parametrize(("kind", "partitions"), [*((kind, _FILES) for kind in _PROPERTIES), ("all", _FILES // 4)])
-def test_rows_of_many_small_files_are_changed(kind: str, partitions: int, tmp_path: Path) -> None:
+def test_delete_update_and_merge_change_many_small_files(kind: str, partitions: int, tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     rows = _table(place, _PROPERTIES[kind], partitions)
     tracked = _ids(place) if "delta.enableRowTracking" in _PROPERTIES[kind] else {}
@@ -104,7 +104,7 @@ def test_rows_of_many_small_files_are_changed(kind: str, partitions: int, tmp_pa
 
 @pytest.mark.parametrize("command", ["delete", "update", "merge"])
 @pytest.mark.parametrize("kind", ["copies", "vectors"])
-def test_work_of_a_statement_is_by_task(
+def test_statement_overhead_does_not_grow_with_files(
     command: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A condition is asked, DuckDB is opened and the disk is forced a few times, however many files there are."""

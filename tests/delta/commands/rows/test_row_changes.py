@@ -60,7 +60,7 @@ def _ids(uri: str) -> list[int]:
 
 @pytest.mark.parametrize("vectors", [True, False])
 @pytest.mark.parametrize("feed", [True, False])
-def test_each_file_goes_its_own_way(tmp_path: Path, vectors: bool, feed: bool) -> None:
+def test_removal_depends_on_each_file(tmp_path: Path, vectors: bool, feed: bool) -> None:
     uri = str(tmp_path)
     log, snapshot = _table(uri, {**(VECTORS if vectors else {}), **(FEED if feed else {})})
     first = _first(snapshot)
@@ -84,7 +84,7 @@ def test_each_file_goes_its_own_way(tmp_path: Path, vectors: bool, feed: bool) -
         assert sorted((c["_change_type"], c["id"]) for c in changes) == [("delete", n) for n in (1, 2, 4, 5, 6, 7)]
 
 
-def test_a_second_vector_joins_the_first_and_a_third_ends_the_file(tmp_path: Path) -> None:
+def test_vectors_accumulate_until_the_file_is_removed(tmp_path: Path) -> None:
     uri = str(tmp_path)
     log, snapshot = _table(uri, VECTORS, files=1)
     snapshot = _commit(log, snapshot, remove_rows(log, snapshot, {0: BitMap64([0])}, job_id="a", runtime=RUNTIME))
@@ -98,7 +98,7 @@ def test_a_second_vector_joins_the_first_and_a_third_ends_the_file(tmp_path: Pat
     assert _commit(log, snapshot, third).adds.num_rows == 0
 
 
-def test_a_whole_file_is_not_read(tmp_path: Path) -> None:
+def test_wholly_removed_file_is_not_read(tmp_path: Path) -> None:
     uri = str(tmp_path)
     log, snapshot = _table(uri, FEED, files=2)
     for path in snapshot.adds["path"].to_pylist():
@@ -107,7 +107,7 @@ def test_a_whole_file_is_not_read(tmp_path: Path) -> None:
     assert (removal.rows, removal.files_removed, removal.change_files) == (8, 2, False)
 
 
-def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failed_removal_leaves_nothing_behind(tmp_path: Path) -> None:
     log, snapshot = _table(str(tmp_path), FEED)
     files = set(tmp_path.rglob("*.parquet"))
     (tmp_path / snapshot.adds["path"][1].as_py()).write_bytes(b"no Parquet file")
@@ -117,7 +117,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     assert set(tmp_path.rglob("*.parquet")) == files
 
 
-def test_a_file_without_statistics_gets_the_count_that_a_vector_needs(tmp_path: Path) -> None:
+def test_vector_adds_a_missing_record_count(tmp_path: Path) -> None:
     uri = str(tmp_path)
     log, snapshot = _table(uri, VECTORS, files=2)
     for commit in (tmp_path / "_delta_log").glob("*.json"):
@@ -134,7 +134,7 @@ def test_a_file_without_statistics_gets_the_count_that_a_vector_needs(tmp_path: 
     assert remove_rows(log, snapshot, {}, whole=[0], job_id="job", runtime=RUNTIME).rows is None
 
 
-def test_a_conflict_takes_new_files_back(tmp_path: Path) -> None:
+def test_conflict_deletes_new_files(tmp_path: Path) -> None:
     uri = str(tmp_path)
     log, snapshot = _table(uri, {}, files=1)
     mine = remove_rows(log, snapshot, {0: BitMap64([1])}, job_id="mine", runtime=RUNTIME)
@@ -146,7 +146,7 @@ def test_a_conflict_takes_new_files_back(tmp_path: Path) -> None:
     assert _ids(uri) == [0, 1, 3]
 
 
-def test_rows_keep_their_ids_in_a_copy(tmp_path: Path) -> None:
+def test_copied_rows_keep_their_row_ids(tmp_path: Path) -> None:
     uri = str(tmp_path)
     log, snapshot = _table(uri, {"delta.enableRowTracking": "true"}, files=2)
     before = {first: row["baseRowId"] for first, row in zip(_first(snapshot), snapshot.adds.to_pylist(), strict=True)}
@@ -159,7 +159,7 @@ def test_rows_keep_their_ids_in_a_copy(tmp_path: Path) -> None:
     assert rows[id_column] == [before[4] + 1, before[4] + 3]
 
 
-def test_append_only_tables_and_unknown_formats_are_refused(tmp_path: Path) -> None:
+def test_append_only_table_is_rejected(tmp_path: Path) -> None:
     _, snapshot = _table(str(tmp_path), {"delta.appendOnly": "true"}, files=1)
     with pytest.raises(InvalidArgumentError, match="only allow appends"):
         check_changeable(snapshot, "DELETE")
@@ -172,7 +172,7 @@ def test_append_only_tables_and_unknown_formats_are_refused(tmp_path: Path) -> N
     vectors=st.booleans(),
     feed=st.booleans(),
 )
-def test_rows_taken_one_after_another(gone: list[set[int]], vectors: bool, feed: bool) -> None:
+def test_successive_removals_match_a_set(gone: list[set[int]], vectors: bool, feed: bool) -> None:
     """Whatever is removal, in whatever steps: the rest is what a set says, and the feed says what went."""
     store = MemoryStore(f"rows-taken-{np.random.default_rng().integers(1 << 60)}")
     log, snapshot = _table(store.uri, {**(VECTORS if vectors else {}), **(FEED if feed else {})})
@@ -199,7 +199,7 @@ def test_rows_taken_one_after_another(gone: list[set[int]], vectors: bool, feed:
 
 
 @pytest.mark.parametrize("properties", [{}, VECTORS])
-def test_tables_without_feed_may_have_a_column_of_that_name(properties: Mapping[str, str]) -> None:
+def test_change_type_column_is_allowed_without_change_feed(properties: Mapping[str, str]) -> None:
     uri = f"memory://change-type-{len(properties)}"
     data = pa.table({"id": [1, 2, 3], "_change_type": ["a", "b", "c"]})
     trilake.write(data, uri, properties=properties)

@@ -56,7 +56,7 @@ IDENTITY = {
 
 
 @pytest.mark.parametrize("given", ["schema", "fields", "schema of others", "fields of others"])
-def test_metadata_of_arrow_fields_says_how_values_are_made(given: str) -> None:
+def test_arrow_field_metadata_defines_column_rules(given: str) -> None:
     fields = [
         pa.field("id", pa.int64(), False, IDENTITY),
         pa.field("n", pa.int64(), metadata={"comment": "a number"}),
@@ -80,7 +80,7 @@ def test_metadata_of_arrow_fields_says_how_values_are_made(given: str) -> None:
         trilake.create(f"{uri}-x", pa.schema([pa.field("id", pa.int64(), metadata={"delta.identity.step": "x"})]))
 
 
-def test_what_a_call_says_of_values_comes_before_the_metadata() -> None:
+def test_arguments_override_field_metadata() -> None:
     uri = f"memory://create-said-{uuid4()}"
     noted = pa.schema([("n", pa.int64()), pa.field("m", pa.int64(), metadata={"delta.generationExpression": "n * 2"})])
     trilake.create(uri, noted, generated={"M": "n * 3"})
@@ -91,7 +91,7 @@ def test_what_a_call_says_of_values_comes_before_the_metadata() -> None:
             trilake.create(f"{uri}-x", wrong)
 
 
-def test_a_table_with_everything() -> None:
+def test_create_table_with_all_features() -> None:
     log = new_log()
     schema = StructType(
         (
@@ -135,7 +135,7 @@ def test_a_table_with_everything() -> None:
     ]
 
 
-def test_modes() -> None:
+def test_create_modes() -> None:
     log = new_log()
     with pytest.raises(TableNotFoundError, match="no table to replace"):
         create_table(log, PLAIN, mode="replace")
@@ -161,7 +161,7 @@ def test_modes() -> None:
         create_table(log, PLAIN, mode=wrong)
 
 
-def test_replacing_a_mapped_table_goes_on_counting() -> None:
+def test_replace_continues_column_ids() -> None:
     log = new_log()
     mapped = replace(PLAIN, properties={"delta.columnMapping.mode": "id"})
     create_table(log, mapped)
@@ -177,7 +177,7 @@ def test_replacing_a_mapped_table_goes_on_counting() -> None:
     assert log.head().protocol == new.protocol
 
 
-def test_append_only_tables_are_not_replaced() -> None:
+def test_append_only_table_with_rows_is_not_replaced() -> None:
     log = new_log()
     create_table(log, replace(PLAIN, properties={"delta.appendOnly": "true"}))
     create_table(log, replace(PLAIN, properties={"delta.appendOnly": "true"}), mode="replace")
@@ -209,7 +209,7 @@ def column(kind: PrimitiveType = LONG, **metadata: Any) -> StructType:
         (TableDescription(column(**identity_metadata()), partition_by=("b",)), "partitioned by its identity"),
     ],
 )
-def test_descriptions_that_no_table_can_have(table: TableDescription, says: str) -> None:
+def test_invalid_table_descriptions_are_rejected(table: TableDescription, says: str) -> None:
     log = new_log()
     with pytest.raises(TrilakeError) as caught:
         create_table(log, table)
@@ -218,7 +218,7 @@ def test_descriptions_that_no_table_can_have(table: TableDescription, says: str)
 
 
 @pytest.mark.parametrize("mode", ["create", "create_if_not_exists", "create_or_replace"])
-def test_somebody_was_faster(mode: CreateMode) -> None:
+def test_lost_creation_race(mode: CreateMode) -> None:
     log = new_log()
     once = [1]
 
@@ -237,12 +237,12 @@ def test_somebody_was_faster(mode: CreateMode) -> None:
     assert create_table(log, PLAIN, mode=mode, runtime=runtime) == wanted
 
 
-def test_errors_of_rules_say_the_column() -> None:
+def test_rule_error_names_the_column() -> None:
     with pytest.raises(ExpressionError, match="a"):
         create_table(new_log(), TableDescription(column(CURRENT_DEFAULT="'text'")))
 
 
-def test_a_table_may_be_made_before_its_columns() -> None:
+def test_table_can_be_created_without_columns() -> None:
     log, empty = new_log(), TableDescription(StructType(()))
     create_table(log, empty)
     table, rows = trilake.open(log.store.uri), pa.table({"a": [1, 2]})

@@ -81,7 +81,7 @@ def _last(table: ArrowDeltaTable) -> dict[str, Any]:
 # --- what is touched -------------------------------------------------------------------------------------------------
 
 
-def test_partitions_and_statistics_decide_without_reading(tmp_path: Path) -> None:
+def test_partitions_and_statistics_avoid_reading_files(tmp_path: Path) -> None:
     _write(str(tmp_path), 1, 2, 3, p="x", partition_by=["p"])
     _write(str(tmp_path), 4, 5, p="y")
     _write(str(tmp_path), 6, 7, p="x")
@@ -97,7 +97,7 @@ def test_partitions_and_statistics_decide_without_reading(tmp_path: Path) -> Non
     assert (result.rows, _open(tmp_path).files().num_rows) == (3, 0)
 
 
-def test_only_files_with_matching_rows_are_touched(tmp_path: Path) -> None:
+def test_only_files_with_matching_rows_are_changed(tmp_path: Path) -> None:
     for start in (0, 10, 20):
         _write(str(tmp_path), start, start + 5, start + 9)
     before = set(_open(tmp_path).files()["path"].to_pylist())
@@ -110,7 +110,7 @@ def test_only_files_with_matching_rows_are_touched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("properties", [{}, VECTORS])
-def test_a_predicate_is_asked_of_many_rows_at_once(
+def test_predicate_is_evaluated_on_large_batches(
     properties: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of a million narrow rows is looked at in two pieces; wide rows in smaller ones."""
@@ -135,7 +135,7 @@ def test_a_predicate_is_asked_of_many_rows_at_once(
     assert len(asked) >= 8
 
 
-def test_what_the_log_says(tmp_path: Path) -> None:
+def test_commit_info_and_metrics(tmp_path: Path) -> None:
     _write(str(tmp_path), 1, 2, 3, properties={**VECTORS, **FEED})
     result = _open(tmp_path).delete("v = '2'", user_metadata="by hand")
     last = _last(_open(tmp_path))
@@ -156,7 +156,7 @@ def test_what_the_log_says(tmp_path: Path) -> None:
     assert repr(result).startswith("<DELETE version 1: 1 rows deleted, 1 deletion vectors written")
 
 
-def test_nothing_to_delete_is_no_commit(tmp_path: Path) -> None:
+def test_delete_without_matches_does_not_commit(tmp_path: Path) -> None:
     _write(str(tmp_path), 1, 2, 3)
     result = _open(tmp_path).delete("id = 2 AND v = '3'")
     assert (result.committed, result.version, result.rows) == (False, 0, 0)
@@ -165,7 +165,7 @@ def test_nothing_to_delete_is_no_commit(tmp_path: Path) -> None:
     assert _open(tmp_path).delete().committed is False
 
 
-def test_a_table_object_shows_the_version_it_showed(tmp_path: Path) -> None:
+def test_table_object_keeps_its_version(tmp_path: Path) -> None:
     _write(str(tmp_path), 1, 2)
     table = _open(tmp_path)
     _write(str(tmp_path), 3)
@@ -173,12 +173,12 @@ def test_a_table_object_shows_the_version_it_showed(tmp_path: Path) -> None:
     assert (table.version, table.count(), table.refresh().count()) == (0, 2, 1)
 
 
-def test_pyarrow_expressions_delete_too(tmp_path: Path) -> None:
+def test_delete_by_pyarrow_expression(tmp_path: Path) -> None:
     _write(str(tmp_path), 1, 2, 3)
     assert _open(tmp_path).delete(pc.field("id") > 1).rows == 2
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_invalid_deletes_are_rejected(tmp_path: Path) -> None:
     _write(str(tmp_path), 1, 2, properties={"delta.appendOnly": "true"})
     with pytest.raises(InvalidArgumentError, match="only allow appends"):
         _open(tmp_path).delete("id = 1")
@@ -191,7 +191,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("vectors", [True, False])
-def test_row_ids_stay(tmp_path: Path, vectors: bool) -> None:
+def test_remaining_rows_keep_their_row_ids(tmp_path: Path, vectors: bool) -> None:
     properties = {"delta.enableRowTracking": "true", **(VECTORS if vectors else {})}
     _write(str(tmp_path), 1, 2, 3, properties=properties)
     before = _open(tmp_path)
@@ -224,7 +224,7 @@ def _racing(uri: str, mine: str, theirs: Any, level: str = "WriteSerializable") 
     return _ids(store.uri)
 
 
-def test_delete_and_append() -> None:
+def test_delete_with_concurrent_append() -> None:
     def append(uri: str) -> None:
         _write(uri, 1, 7, p="x")
 
@@ -235,7 +235,7 @@ def test_delete_and_append() -> None:
     assert _racing("delete-append-p", "p = 'y' and id = 4", append, "Serializable") == [1, 1, 2, 3, 5, 6, 7]
 
 
-def test_delete_and_delete() -> None:
+def test_delete_with_concurrent_delete() -> None:
     def other(predicate: str) -> Any:
         return lambda uri: _open(uri).delete(predicate)
 
@@ -306,7 +306,7 @@ class History:
     st.booleans(),
     STEPS,
 )
-def test_histories_equal_an_oracle(
+def test_delete_and_update_histories_match_an_oracle(
     parts: list[list[Row]], properties: dict[str, str], partitioned: bool, steps: list[Any]
 ) -> None:
     history = History(MemoryStore().uri, parts, properties, partitioned)
@@ -316,7 +316,7 @@ def test_histories_equal_an_oracle(
 
 @pytest.mark.parametrize("properties", [{}, VECTORS, FEED, {**VECTORS, **FEED}], ids=["cow", "dv", "cdf", "dv-cdf"])
 @pytest.mark.parametrize("partitioned", [True, False])
-def test_other_readers_agree(tmp_path: Path, properties: Mapping[str, str], partitioned: bool) -> None:
+def test_other_engines_read_the_same_rows(tmp_path: Path, properties: Mapping[str, str], partitioned: bool) -> None:
     rows = [
         {"k": k, "x": x, "s": s, "p": p, "n": None if k == 3 else {"a": 1, "b": "q"}}
         for k, (x, s, p) in enumerate(

@@ -52,7 +52,7 @@ def _mark(store: Store) -> int | None:
     return mark
 
 
-def test_one_writer_leaves_no_gaps() -> None:
+def test_single_writer_leaves_no_gaps() -> None:
     store = _table(MemoryStore(), start=10, step=5)
     _write(store, ["a", "b"])
     _write(store, ["c"])
@@ -62,7 +62,7 @@ def test_one_writer_leaves_no_gaps() -> None:
 
 @pytest.mark.parametrize("partition", [(), ("p",)])
 @pytest.mark.parametrize("step", [2, -3])
-def test_the_second_writer_moves_its_values(partition: tuple[str, ...], step: int) -> None:
+def test_second_writer_shifts_its_values(partition: tuple[str, ...], step: int) -> None:
     inner = _table(MemoryStore(), partition, start=1, step=step)
     winners = iter(["w1", "w2"])
 
@@ -77,7 +77,7 @@ def test_the_second_writer_moves_its_values(partition: tuple[str, ...], step: in
     assert len(files) == 3  # what was written again is not left behind
 
 
-def test_another_change_of_the_metadata_is_still_a_conflict() -> None:
+def test_other_metadata_changes_still_conflict() -> None:
     inner = _table(MemoryStore())
     done: list[int] = []
 
@@ -96,7 +96,7 @@ def test_another_change_of_the_metadata_is_still_a_conflict() -> None:
     assert _rows(inner) == []
 
 
-def test_an_overwrite_does_not_move(tmp_path: Path) -> None:
+def test_overwrite_does_not_shift_identity_values(tmp_path: Path) -> None:
     inner = _table(MemoryStore())
     done: list[int] = []
 
@@ -112,7 +112,7 @@ def test_an_overwrite_does_not_move(tmp_path: Path) -> None:
     assert _rows(inner) == [(1, "first"), (2, "w")]
 
 
-def test_explicit_values_conflict_instead_of_moving() -> None:
+def test_explicit_identity_values_conflict() -> None:
     inner = _table(MemoryStore(), explicit=True)
     done: list[int] = []
 
@@ -134,7 +134,7 @@ def test_explicit_values_conflict_instead_of_moving() -> None:
     assert len({i for i, _ in _rows(inner)}) == len(_rows(inner))
 
 
-def test_threads_all_succeed(tmp_path: Path) -> None:
+def test_concurrent_threads_all_succeed(tmp_path: Path) -> None:
     store = _table(open_store(str(tmp_path)))
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda w: [_write(store, [f"{w}/{i}"] * 3) for i in range(5)], range(4)))

@@ -48,7 +48,7 @@ def data_files(log: DeltaLog) -> int:
 @pytest.mark.parametrize(
     ("mode", "kept", "version"), [("append", [1, 2], 1), ("overwrite", [2], 1), ("ignore", [1], 0)]
 )
-def test_the_later_writer_does_what_its_mode_says_of_a_table_that_is_there(
+def test_later_writer_applies_its_mode_to_the_new_table(
     log: DeltaLog, mode: str, kept: list[int], version: int
 ) -> None:
     done = later(log, pa.table({"id": [2]}), pa.table({"id": [1]}), mode)
@@ -56,25 +56,25 @@ def test_the_later_writer_does_what_its_mode_says_of_a_table_that_is_there(
     assert data_files(log) == {"append": 2, "overwrite": 2, "ignore": 1}[mode]
 
 
-def test_a_write_that_refuses_a_table_refuses_that_one_too(log: DeltaLog) -> None:
+def test_later_writer_in_error_mode_fails(log: DeltaLog) -> None:
     with pytest.raises(TableExistsError):
         later(log, pa.table({"id": [2]}), pa.table({"id": [1]}), "error")
     assert (ids(), data_files(log)) == ([1], 1)
 
 
 @pytest.mark.parametrize("rows", [pa.table({"id": ["2"]}), pa.table({"id": [2], "more": [3]})], ids=["type", "column"])
-def test_files_that_do_not_fit_are_not_put_into_it(log: DeltaLog, rows: pa.Table) -> None:
+def test_later_writer_with_another_schema_fails(log: DeltaLog, rows: pa.Table) -> None:
     with pytest.raises(SchemaMismatchError):
         later(log, rows, pa.table({"id": [1]}), "append")
     assert (ids(), data_files(log)) == ([1], 1)
 
 
-def test_columns_that_may_come_come(log: DeltaLog) -> None:
+def test_later_writer_may_add_columns_with_schema_merge(log: DeltaLog) -> None:
     later(log, pa.table({"id": [2], "more": [3]}), pa.table({"id": [1]}), "append", schema_mode="merge")
     assert trilake.open(PLACE).to_arrow().sort_by("id").to_pylist() == [{"id": 1, "more": None}, {"id": 2, "more": 3}]
 
 
-def test_nor_are_rows_that_the_tables_rules_were_not_asked_about(log: DeltaLog) -> None:
+def test_later_writer_fails_on_unchecked_constraints(log: DeltaLog) -> None:
     request = WriteRequest("append", from_arrow(pa.schema({"id": pa.int64()})))
     plan = plan_write(log, request)
     written = [write_files(log.store, plan.files, pa.table({"id": [-1]}).to_batches(), tasks=1)]
@@ -85,7 +85,7 @@ def test_nor_are_rows_that_the_tables_rules_were_not_asked_about(log: DeltaLog) 
     assert (ids(), data_files(log)) == ([], 0)
 
 
-def test_a_write_with_a_number_of_its_own_happens_once(log: DeltaLog) -> None:
+def test_write_with_txn_is_applied_once(log: DeltaLog) -> None:
     rows = pa.table({"id": [1]})
     plan = plan_write(log, WriteRequest("append", from_arrow(rows.schema), txn=("job", 1)))
     written = [write_files(log.store, plan.files, rows.to_batches(), tasks=1)]

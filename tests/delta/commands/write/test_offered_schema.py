@@ -22,7 +22,7 @@ from trilake.errors import SchemaMismatchError
         ({"id": ["x"], "p": ["a"]}, {"mode": "append"}, False),
     ],
 )
-def test_an_overwrite_of_other_columns_says_how_to_mean_it(
+def test_overwrite_with_another_schema_suggests_the_option(
     tmp_path: Path, rows: dict[str, Any], more: dict[str, Any], offered: bool
 ) -> None:
     trilake.write({"id": [1], "p": ["a"]}, tmp_path, partition_by="p")

@@ -43,7 +43,7 @@ def _actions(store: MemoryStore, version: int) -> dict[str, list[Any]]:
     return found
 
 
-def test_a_rewrite() -> None:
+def test_transaction_rewrites_files() -> None:
     store = _table()
     tx = Transaction(store, runtime=fixed_runtime())
     files = tx.read("p = 'x'")
@@ -69,7 +69,7 @@ def test_a_rewrite() -> None:
         tx.commit("AGAIN")
 
 
-def test_what_was_read_decides() -> None:
+def test_read_set_decides_conflicts() -> None:
     store = _table()
     narrow, wide = Transaction(store), Transaction(store, isolation="serializable")
     for tx, filter in ((narrow, "p = 'y'"), (wide, None)):
@@ -81,7 +81,7 @@ def test_what_was_read_decides() -> None:
         wide.commit("INSERT")
 
 
-def test_rows_that_only_move_meet_no_append() -> None:
+def test_rearranged_rows_do_not_conflict_with_appends() -> None:
     store = _table()
     tx = Transaction(store)
     files = tx.snapshot.adds
@@ -104,7 +104,7 @@ def test_rows_that_only_move_meet_no_append() -> None:
         late.commit("OPTIMIZE")
 
 
-def test_an_application_moves_on_once() -> None:
+def test_application_version_is_committed_once() -> None:
     store = _table()
     first, second, other = Transaction(store), Transaction(store), Transaction(store)
     for tx in (first, second):
@@ -118,7 +118,7 @@ def test_an_application_moves_on_once() -> None:
         second.commit("STREAMING UPDATE")
 
 
-def test_metadata_and_protocol() -> None:
+def test_set_metadata_and_protocol() -> None:
     store = _table()
     tx = Transaction(store)
     tx.set_metadata(replace(tx.snapshot.metadata, configuration={"delta.constraints.c": "a > 0"}))
@@ -130,7 +130,7 @@ def test_metadata_and_protocol() -> None:
         tx.write(pa.table({"a": [-1], "p": ["x"]}))
 
 
-def test_refusals() -> None:
+def test_invalid_transaction_calls_are_rejected() -> None:
     store = _table()
     tx = Transaction(store)
     with pytest.raises(InvalidArgumentError, match="has no file 'nope'"):
@@ -143,7 +143,7 @@ def test_refusals() -> None:
         Transaction(MemoryStore()).read()
 
 
-def test_files_are_added_as_they_were_read() -> None:
+def test_files_can_be_added_as_read() -> None:
     """Arrow has their partition values as pairs, which no reader of a log understands."""
     store = _table(properties={"delta.enableDeletionVectors": "true"})
     trilake.open(store.uri).delete("a = 1")
@@ -166,13 +166,13 @@ def test_files_are_added_as_they_were_read() -> None:
         ("partitionValues", {"p": 1}, "give a string or None"),
     ],
 )
-def test_a_file_that_would_break_the_log_is_refused(field: str, value: Any, message: str) -> None:
+def test_malformed_add_action_is_rejected(field: str, value: Any, message: str) -> None:
     file = {"path": "x", "partitionValues": {"p": "x"}, "size": 1, "modificationTime": 1, "dataChange": True}
     with pytest.raises(InvalidArgumentError, match=message):
         Transaction(_table()).add({**file, field: value})
 
 
-def test_an_append_only_table_loses_no_rows() -> None:
+def test_append_only_table_cannot_remove_rows() -> None:
     """The property was not looked at."""
     store = _table(properties={"delta.appendOnly": "true"})
     tx = Transaction(store)
@@ -189,7 +189,7 @@ def test_an_append_only_table_loses_no_rows() -> None:
     assert trilake.open(store.uri).count() == 3
 
 
-def test_how_far_an_application_has_come(tmp_path: Path) -> None:
+def test_transaction_version_of_an_application(tmp_path: Path) -> None:
     for version in (3, 7, 5):
         trilake.write({"n": [version]}, tmp_path, mode="append", txn=("nightly", version))
     table = trilake.open(tmp_path)

@@ -58,7 +58,7 @@ def _last(uri: str) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("properties", [{}, VECTORS, FEED, {**VECTORS, **FEED}], ids=["cow", "dv", "cdf", "dv-cdf"])
-def test_only_files_with_matching_rows_are_touched(tmp_path: Path, properties: Mapping[str, str]) -> None:
+def test_only_files_with_matching_rows_are_changed(tmp_path: Path, properties: Mapping[str, str]) -> None:
     uri = str(tmp_path)
     _three_files(uri, properties)
     before = set(trilake.open(uri).files()["path"].to_pylist())
@@ -87,7 +87,7 @@ def test_only_files_with_matching_rows_are_touched(tmp_path: Path, properties: M
         assert _last(uri)["add"] == []  # the last row of the file: the file goes
 
 
-def test_whole_files_go_by_their_statistics(tmp_path: Path) -> None:
+def test_whole_files_are_removed_by_statistics(tmp_path: Path) -> None:
     uri = str(tmp_path)
     _three_files(uri, {})
     store = FaultStore(open_store(uri))
@@ -102,7 +102,7 @@ def test_whole_files_go_by_their_statistics(tmp_path: Path) -> None:
     assert store.count("open_input") == 0
 
 
-def test_a_table_that_is_not_there_is_made(tmp_path: Path) -> None:
+def test_missing_table_is_created(tmp_path: Path) -> None:
     """As delta-spark does, so that a job's first run needs no other code; the rows are held to the predicate."""
     uri = str(tmp_path / "t")
     with pytest.raises(SchemaMismatchError, match=r"violates replace_where \(id = 1\)"):
@@ -114,7 +114,7 @@ def test_a_table_that_is_not_there_is_made(tmp_path: Path) -> None:
     assert _ids(uri) == [1, 2]
 
 
-def test_rows_that_break_the_predicate(tmp_path: Path) -> None:
+def test_rows_outside_the_predicate_are_rejected(tmp_path: Path) -> None:
     uri = str(tmp_path)
     _three_files(uri, {})
     with pytest.raises(SchemaMismatchError, match=r"a row with id = 2.* violates replace_where \(id = 1\)"):
@@ -127,7 +127,7 @@ def test_rows_that_break_the_predicate(tmp_path: Path) -> None:
     assert len([o for o in open_store(uri).list() if o.key.endswith(".parquet")]) == 3
 
 
-def test_an_append_into_the_predicate_conflicts() -> None:
+def test_concurrent_append_into_the_predicate_conflicts() -> None:
     inner = MemoryStore()
     trilake.write(_rows(1, 2), inner.uri)
     trilake.write(_rows(3), inner.uri, mode="append")
@@ -158,7 +158,9 @@ def test_an_append_into_the_predicate_conflicts() -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_any_ranges_in_turn(files: list[list[int]], ranges: list[tuple[int, int]], vectors: bool, feed: bool) -> None:
+def test_successive_range_overwrites_match_a_model(
+    files: list[list[int]], ranges: list[tuple[int, int]], vectors: bool, feed: bool
+) -> None:
     properties = {**(VECTORS if vectors else {}), **(FEED if feed else {})}
     uri = MemoryStore().uri
     trilake.write(_rows(*files[0]), uri, properties=properties)
@@ -181,7 +183,7 @@ def test_any_ranges_in_turn(files: list[list[int]], ranges: list[tuple[int, int]
     assert rows(trilake.open(uri).to_arrow().select(["id"])) == rows(pa.table({"id": pa.array(expected, pa.int64())}))
 
 
-def test_columns_that_must_not_be_null_are_copied(tmp_path: Path) -> None:
+def test_not_null_columns_are_copied(tmp_path: Path) -> None:
     schema = pa.schema(
         [pa.field("id", pa.int64(), False), pa.field("s", pa.struct([pa.field("x", pa.int32(), False)]))]
     )
@@ -193,7 +195,7 @@ def test_columns_that_must_not_be_null_are_copied(tmp_path: Path) -> None:
     assert trilake.open(uri).changes(1, 1).num_rows == 3
 
 
-def test_a_predicate_without_columns_says_nothing_of_the_new_rows(tmp_path: Path) -> None:
+def test_predicate_without_columns_does_not_check_new_rows(tmp_path: Path) -> None:
     uri = str(tmp_path)
     trilake.write(_rows(1, 2), uri)
     trilake.write(_rows(3), uri, mode="overwrite", replace_where="1 = 2")
@@ -206,7 +208,7 @@ def test_a_predicate_without_columns_says_nothing_of_the_new_rows(tmp_path: Path
     assert _ids(uri) == [5]
 
 
-def test_a_dynamic_overwrite_of_a_table_without_partitions_is_none(tmp_path: Path) -> None:
+def test_dynamic_overwrite_of_an_unpartitioned_table(tmp_path: Path) -> None:
     flat, parts = str(tmp_path / "flat"), str(tmp_path / "parts")
     trilake.write(_rows(1, 2), flat)
     trilake.write(_rows(1, 2), parts, partition_by="p")
@@ -229,7 +231,7 @@ def test_a_dynamic_overwrite_of_a_table_without_partitions_is_none(tmp_path: Pat
 
 
 @pytest.mark.parametrize("how", [{"mode": "append"}, {"mode": "overwrite"}, {"mode": "append", "schema_mode": "merge"}])
-def test_rows_without_their_partition_are_refused(tmp_path: Path, how: Mapping[str, Any]) -> None:
+def test_rows_without_partition_column_are_rejected(tmp_path: Path, how: Mapping[str, Any]) -> None:
     uri, generated = str(tmp_path / "t"), str(tmp_path / "g")
     trilake.write(_rows(1, 2), uri, partition_by="p")
     with pytest.raises(SchemaMismatchError, match=r"lack partition columns: p.*DELTA_PARTITION_COLUMN_NOT_FOUND"):

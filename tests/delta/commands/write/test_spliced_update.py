@@ -145,7 +145,7 @@ def _files(random: Random) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_the_table_is_that_of_writing_all_rows(seed: int, spied: Spied) -> None:
+def test_spliced_update_matches_a_full_rewrite(seed: int, spied: Spied) -> None:
     random = Random(seed)
     data, files, feed = _random_table(random), _files(random), random.random() < 0.3
     values = _random_set(random, data)
@@ -173,7 +173,7 @@ def test_the_table_is_that_of_writing_all_rows(seed: int, spied: Spied) -> None:
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_columns_may_be_mapped(mode: str, tmp_path: Path, spied: Spied) -> None:
+def test_spliced_update_with_column_mapping(mode: str, tmp_path: Path, spied: Spied) -> None:
     path = str(tmp_path / "t")
     trilake.write(_numbers(), path, properties={"delta.columnMapping.mode": mode})
     trilake.open(path).update({"s": "upper(s)"}, "id = 4")
@@ -182,7 +182,7 @@ def test_columns_may_be_mapped(mode: str, tmp_path: Path, spied: Spied) -> None:
     assert trilake.verify(path).ok
 
 
-def test_partitions_stay_what_they_are(tmp_path: Path, spied: Spied) -> None:
+def test_spliced_update_keeps_partitions(tmp_path: Path, spied: Spied) -> None:
     data = pa.table({"p": [None, "a/b", "a/b"], "d": pa.array([1, 1, 2], pa.date32()), "n": [1, 2, 3], "m": [1, 2, 3]})
     trilake.write(data, str(tmp_path), partition_by=["p", "d"])
     trilake.open(str(tmp_path)).update({"n": "n + m"})
@@ -191,7 +191,7 @@ def test_partitions_stay_what_they_are(tmp_path: Path, spied: Spied) -> None:
     assert rows(trilake.open(str(tmp_path)).to_arrow()) == rows(data.set_column(2, "n", pa.array([2, 4, 6])))
 
 
-def test_other_engines_read_the_file(tmp_path: Path, spied: Spied) -> None:
+def test_other_engines_read_the_spliced_file(tmp_path: Path, spied: Spied) -> None:
     deltalake = pytest.importorskip("deltalake")
     path = str(tmp_path / "t")
     deltalake.write_deltalake(path, _numbers())
@@ -209,7 +209,7 @@ def test_other_engines_read_the_file(tmp_path: Path, spied: Spied) -> None:
     assert [t.cast(expected.schema).sort_by("id").to_pylist() for t in read] == [expected.sort_by("id").to_pylist()] * 4
 
 
-def test_several_files_and_row_groups_without_a_match(spied: Spied) -> None:
+def test_files_with_unmatched_row_groups_are_spliced(spied: Spied) -> None:
     data = _numbers()
     table = _table(data, data, files={"row_group_size": 90})
     table.update({"s": "'x'", "n": "1"}, "id = 5 OR id = 501")
@@ -220,7 +220,7 @@ def test_several_files_and_row_groups_without_a_match(spied: Spied) -> None:
     assert table.to_arrow().num_rows == 2 * ROWS
 
 
-def test_columns_that_hold_no_null_by_the_schema_of_the_file_stay_so(spied: Spied) -> None:
+def test_required_columns_of_the_file_stay_required(spied: Spied) -> None:
     data = pa.table({"id": range(10), "n": range(10), "s": ["few"] * 10, "x": [0.5] * 10})
     required = data.cast(pa.schema([f.with_nullable(False) for f in data.schema]))
     table = table_of(parquet(required), schema=data.schema, fields=[_stats(data)])
@@ -233,7 +233,7 @@ def test_columns_that_hold_no_null_by_the_schema_of_the_file_stay_so(spied: Spie
     assert not any(f.nullable for f in schema)
 
 
-def test_texts_of_few_values_stay_dictionaries(spied: Spied) -> None:
+def test_strings_with_few_values_stay_dictionaries(spied: Spied) -> None:
     data = pa.table({"id": range(5000), "s": ["AIR" if i % 3 else "SHIP" for i in range(5000)]})
     table = _table(data, files={"row_group_size": 2000})
     table.update({"s": "'RAIL'"}, "id % 10 = 0")
@@ -247,7 +247,7 @@ def test_texts_of_few_values_stay_dictionaries(spied: Spied) -> None:
 # --- what is said of the file ----------------------------------------------------------------------------------------
 
 
-def test_what_is_stated_of_other_columns_is_kept_to_the_letter(spied: Spied) -> None:
+def test_statistics_of_other_columns_are_kept_verbatim(spied: Spied) -> None:
     data = pa.table({"id": [1, 2], "d": pa.array([Decimal(1), Decimal(2)], pa.decimal128(38, 2)), "n": [1, 2]})
     low = '"minValues":{"id":1,"d":-123456789012345678901234567890.12,"n":1}'
     rest = '"maxValues":{"n":2},"nullCount":{"n":0,"d":0},"tightBounds":false,"more":1e2'
@@ -263,7 +263,7 @@ def test_what_is_stated_of_other_columns_is_kept_to_the_letter(spied: Spied) -> 
 
 
 @pytest.mark.parametrize("tag", [None, "true", "statistics"])
-def test_a_file_says_that_a_nan_counts_only_if_the_old_one_did(tag: str | None, spied: Spied) -> None:
+def test_nan_tag_is_copied_from_the_old_file(tag: str | None, spied: Spied) -> None:
     data = pa.table({"id": [1, 2, 3], "x": [1.0, 2.0, math.nan], "y": [1.0, 2.0, 3.0]})
     fields = {**_stats(data), **({} if tag is None else {"tags": {NAN_TAG: tag}})}
     table = _table(data, fields=[fields])
@@ -278,7 +278,7 @@ def test_a_file_says_that_a_nan_counts_only_if_the_old_one_did(tag: str | None, 
     assert group.column(2).statistics is None or not group.column(2).statistics.has_min_max
 
 
-def test_notes_of_the_file_are_kept(spied: Spied) -> None:
+def test_file_metadata_is_kept(spied: Spied) -> None:
     data = _numbers(10).replace_schema_metadata({"org.apache.spark.version": "4.0.0", "k": "v"})
     table = _table(data, files={})
     table.update({"n": "0"}, "id = 1")
@@ -288,7 +288,7 @@ def test_notes_of_the_file_are_kept(spied: Spied) -> None:
     assert (notes[b"k"], notes[b"org.apache.spark.version"]) == (b"v", b"4.0.0")
 
 
-def test_days_of_the_old_calendar_stay_days_of_the_old_calendar(spied: Spied) -> None:
+def test_old_calendar_dates_are_kept(spied: Spied) -> None:
     data = pa.table({"id": [1, 2], "n": [1, 2], "d": pa.array([-141428, 0], pa.date32())})
     old = data.replace_schema_metadata({"org.apache.spark.version": "2.4.8"})
     before = _table(old, files={}).to_arrow()["d"].to_pylist()
@@ -341,7 +341,7 @@ CASES: dict[str, tuple[Any, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_rows_are_written_again_where_parts_of_the_file_do_not_fit(case: str, spied: Spied) -> None:
+def test_unsuitable_files_are_rewritten(case: str, spied: Spied) -> None:
     make, values = CASES[case]
     done = []
     for spied.on in (True, False):
@@ -354,7 +354,7 @@ def test_rows_are_written_again_where_parts_of_the_file_do_not_fit(case: str, sp
     assert not any(spied.seen)
 
 
-def test_deleted_rows_do_not_come_back(tmp_path: Path, spied: Spied) -> None:
+def test_deleted_rows_do_not_reappear(tmp_path: Path, spied: Spied) -> None:
     path = str(tmp_path / "t")
     trilake.write(_numbers(10), path, properties={"delta.enableDeletionVectors": "true"})
     trilake.open(path).delete("id = 4")
@@ -364,7 +364,7 @@ def test_deleted_rows_do_not_come_back(tmp_path: Path, spied: Spied) -> None:
     assert sorted(trilake.open(path).to_arrow()["id"].to_pylist()) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
 
 
-def test_a_file_may_say_that_a_column_holds_no_null(spied: Spied) -> None:
+def test_required_column_without_statistics_is_spliced(spied: Spied) -> None:
     data = pa.table({"id": [1, 2], "n": [1, 2]}).cast(pa.schema([pa.field(n, pa.int64(), False) for n in ("id", "n")]))
     table = _table(data, files={"write_statistics": False})
     table.update({"n": "5"}, "id = 2")
@@ -372,7 +372,7 @@ def test_a_file_may_say_that_a_column_holds_no_null(spied: Spied) -> None:
 
 
 @pytest.mark.parametrize("nulls", [0, 1])
-def test_columns_that_must_not_be_null_are_looked_at(nulls: int, spied: Spied) -> None:
+def test_not_null_columns_are_checked(nulls: int, spied: Spied) -> None:
     data = pa.table({"id": [1, 2], "n": [1, None if nulls else 2], "m": [1, 2]})
     schema = pa.schema([f.with_nullable(f.name != "n") for f in data.schema])
     table = _table(data, schema=schema)
@@ -385,7 +385,7 @@ def test_columns_that_must_not_be_null_are_looked_at(nulls: int, spied: Spied) -
         table.update({"n": "NULL"}, "id = 1")
 
 
-def test_constraints_are_verified_for_the_rows_that_change(spied: Spied) -> None:
+def test_constraints_are_checked_for_changed_rows(spied: Spied) -> None:
     table = _table(_numbers(20), configuration={"delta.constraints.c": "id + n < 30"})
     before = [m.key for m in table.log.store.list()]
     errors = []
@@ -401,7 +401,7 @@ def test_constraints_are_verified_for_the_rows_that_change(spied: Spied) -> None
     assert spied.seen == [True]
 
 
-def test_lengths_of_texts_are_seen_to(tmp_path: Path, spied: Spied) -> None:
+def test_char_and_varchar_lengths_are_checked(tmp_path: Path, spied: Spied) -> None:
     path = str(tmp_path / "t")
     trilake.sql(f"CREATE TABLE delta.`{path}` (id BIGINT, c CHAR(4), v VARCHAR(3)) USING delta")
     trilake.sql(f"INSERT INTO delta.`{path}` VALUES (1, 'a', 'b')")
@@ -416,7 +416,7 @@ def test_lengths_of_texts_are_seen_to(tmp_path: Path, spied: Spied) -> None:
     assert rows(trilake.open(path).to_arrow()) == [{"id": 2, "c": "x   ", "v": "y"}]
 
 
-def test_what_does_not_fit_or_cannot_be_computed_is_the_same_error(spied: Spied) -> None:
+def test_spliced_update_raises_the_same_errors(spied: Spied) -> None:
     for values in ({"n": "cast(id as int) * 1000000000"}, {"n": "cast(concat(s, 'x') as int)"}):
         errors = []
         for spied.on in (True, False):
@@ -444,7 +444,7 @@ def _damaged(column: int, **files: Any) -> ArrowDeltaTable:
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("column", [0, 1, 2, 3], ids=["id", "s", "n", "l"])
-def test_damage_is_not_copied(column: int, version: str, spied: Spied) -> None:
+def test_damaged_column_is_not_copied(column: int, version: str, spied: Spied) -> None:
     table = _damaged(column, data_page_version=version)
     before = [m.key for m in table.log.store.list()]
     with pytest.raises(CorruptFileError, match=r"f0|checksum"):
@@ -452,7 +452,7 @@ def test_damage_is_not_copied(column: int, version: str, spied: Spied) -> None:
     assert [m.key for m in table.log.store.list()] == before
 
 
-def test_a_missing_file_is_told(spied: Spied) -> None:
+def test_missing_file_is_reported(spied: Spied) -> None:
     table = _table(_numbers())
     table.log.store.delete(["f0"])
     with pytest.raises(MissingFileError):
@@ -472,7 +472,7 @@ class Ranges(MemoryStore):
         return ObjectFile(WindowReader(fetch, self.head(key).size))
 
 
-def test_a_store_of_ranges_is_asked_for_all_columns_of_a_row_group_at_once(spied: Spied) -> None:
+def test_row_group_is_fetched_with_one_request(spied: Spied) -> None:
     store, random = Ranges(), Random(1)
     texts = ["".join(random.choices("abcdefgh", k=300)) for _ in range(2 * ROWS)]
     data = pa.table({"id": range(2 * ROWS), "s": texts, "t": texts, "n": range(2 * ROWS)})
@@ -486,7 +486,7 @@ def test_a_store_of_ranges_is_asked_for_all_columns_of_a_row_group_at_once(spied
     assert after["n"].to_pylist()[:4] == [0, 0, 0, 3]
 
 
-def test_numbers_of_statistics_are_not_read_as_doubles() -> None:
+def test_statistics_numbers_are_not_parsed_as_doubles() -> None:
     stated = OldStatistics.of('{"numRecords":3}', [(NAN_TAG, "true"), ("x", "y")])
     assert (stated.records(), stated.nan_tag) == (3, "true")
     assert OldStatistics.of('{"numRecords":3.0}', None).records() is None

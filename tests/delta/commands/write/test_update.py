@@ -58,7 +58,7 @@ def _numbers(uri: Any, *ids: int, **options: Any) -> None:
 
 
 @BOTH_WAYS
-def test_only_files_with_matching_rows_are_touched(tmp_path: Path, properties: Mapping[str, str]) -> None:
+def test_only_files_with_matching_rows_are_changed(tmp_path: Path, properties: Mapping[str, str]) -> None:
     for start in (0, 10, 20):
         _numbers(tmp_path, start, start + 5, start + 9, properties=properties if not start else None)
     before = set(_open(tmp_path).files()["path"].to_pylist())
@@ -73,7 +73,7 @@ def test_only_files_with_matching_rows_are_touched(tmp_path: Path, properties: M
 
 
 @BOTH_WAYS
-def test_rows_of_many_files_go_into_few_new_ones(tmp_path: Path, properties: Mapping[str, str]) -> None:
+def test_updated_rows_go_into_few_new_files(tmp_path: Path, properties: Mapping[str, str]) -> None:
     for start in range(8):
         _numbers(tmp_path, start * 2, start * 2 + 1, properties=properties if not start else None)
     result = _open(tmp_path).update({"v": 7}, "id % 2 = 0")
@@ -82,14 +82,14 @@ def test_rows_of_many_files_go_into_few_new_ones(tmp_path: Path, properties: Map
     assert sorted(r["v"] for r in _rows(tmp_path)) == sorted([7] * 8 + [i * 10 for i in range(1, 16, 2)])
 
 
-def test_nothing_to_update_is_no_commit(tmp_path: Path) -> None:
+def test_update_without_matches_does_not_commit(tmp_path: Path) -> None:
     _numbers(tmp_path, 1, 2, 3)
     result = _open(tmp_path).update({"v": "0"}, "id = 2 AND v = 30")
     assert (result.committed, result.version, result.rows) == (False, 0, 0)
     assert not list((tmp_path / "_delta_log").glob("*1.json"))
 
 
-def test_what_the_log_says(tmp_path: Path) -> None:
+def test_commit_info_and_metrics(tmp_path: Path) -> None:
     _numbers(tmp_path, 1, 2, 3)
     result = _open(tmp_path).update({"v": "0"}, "id >= 2", user_metadata="why")
     (info, *_) = [orjson.loads(x) for x in (tmp_path / "_delta_log" / f"{1:020}.json").read_bytes().splitlines()]
@@ -154,7 +154,7 @@ def _typed(tmp_path: Path) -> str:
         ("b", pa.scalar(3, pa.int64()), 3),
     ],
 )
-def test_values_are_stored_as_the_column_s_type(tmp_path: Path, column: str, value: Any, wanted: Any) -> None:
+def test_values_are_cast_to_the_column_type(tmp_path: Path, column: str, value: Any, wanted: Any) -> None:
     uri = _typed(tmp_path)
     _open(uri).update({column: value}, "id = 1")
     found = {r["id"]: r for r in _rows(uri)}
@@ -185,7 +185,7 @@ def test_values_are_stored_as_the_column_s_type(tmp_path: Path, column: str, val
         ({"s": "soundex(s)"}, UnsupportedExpressionError, "only Spark"),
     ],
 )
-def test_values_that_do_not_fit_change_nothing(tmp_path: Path, set: Any, error: type[TrilakeError], text: str) -> None:
+def test_invalid_values_change_nothing(tmp_path: Path, set: Any, error: type[TrilakeError], text: str) -> None:
     uri = _typed(tmp_path)
     before = {p.name for p in tmp_path.iterdir()}
     with pytest.raises(error, match=text):
@@ -193,7 +193,7 @@ def test_values_that_do_not_fit_change_nothing(tmp_path: Path, set: Any, error: 
     assert (_open(uri).version, {p.name for p in tmp_path.iterdir()}) == (0, before)
 
 
-def test_all_values_are_of_the_row_as_it_was(tmp_path: Path) -> None:
+def test_values_are_computed_from_the_old_row(tmp_path: Path) -> None:
     trilake.write(pa.table({"a": [1, 2], "b": [10, 20]}), str(tmp_path))
     _open(tmp_path).update({"a": "b", "b": "a"})
     assert _rows(tmp_path) == [{"a": 10, "b": 1}, {"a": 20, "b": 2}]
@@ -203,7 +203,7 @@ def test_all_values_are_of_the_row_as_it_was(tmp_path: Path) -> None:
 
 
 @BOTH_WAYS
-def test_rules_hold_for_new_rows_and_nothing_is_left_behind(tmp_path: Path, properties: Mapping[str, str]) -> None:
+def test_violated_constraint_leaves_nothing_behind(tmp_path: Path, properties: Mapping[str, str]) -> None:
     _numbers(tmp_path, 1, 2, properties=properties)
     _numbers(tmp_path, 3, 4)
     trilake.alter(str(tmp_path)).add_constraint("small", "v < 100")
@@ -219,7 +219,7 @@ def test_rules_hold_for_new_rows_and_nothing_is_left_behind(tmp_path: Path, prop
     assert [r["v"] for r in _rows(tmp_path)] == [20, 40, 60, 80]
 
 
-def test_generated_columns_follow(tmp_path: Path) -> None:
+def test_generated_columns_are_recomputed(tmp_path: Path) -> None:
     uri = str(tmp_path)
     schema = StructType(
         (
@@ -237,7 +237,7 @@ def test_generated_columns_follow(tmp_path: Path) -> None:
     assert _rows(uri) == [{"id": 11, "twice": 22}, {"id": 5, "twice": 10}]
 
 
-def test_identity_columns_stay(tmp_path: Path) -> None:
+def test_identity_columns_are_kept(tmp_path: Path) -> None:
     uri = str(tmp_path)
     identity = StructField("n", PrimitiveType("long"), True, identity_metadata(5, 5))
     trilake.create(uri, StructType((identity, StructField("s", PrimitiveType("string")))))
@@ -248,7 +248,7 @@ def test_identity_columns_stay(tmp_path: Path) -> None:
         _open(uri).update({"n": "1"})
 
 
-def test_lengths_hold(tmp_path: Path) -> None:
+def test_varchar_length_is_checked(tmp_path: Path) -> None:
     uri = str(tmp_path)
     trilake.create(uri, {"c": "varchar(3)", "id": "long"})
     trilake.write(pa.table({"c": ["a"], "id": [1]}), uri, mode="append")
