@@ -1,6 +1,6 @@
-"""What two implementations of Lance do to one dataset in turn; each step must look the same to both.
+"""Steps that two implementations of Lance take on one dataset in turn; both must read the same after each.
 
-Runs under any Python that has the implementation, so it uses nothing but pyarrow and the module given to it.
+Runs under any Python that has the implementation, so it uses only pyarrow and that module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ COUNT = 500
 
 
 def rows(start: int = 0, count: int = COUNT, *, dictionary: bool = True) -> pa.Table:
-    """Rows of every type that both sides of the dialogue can hold, without nulls."""
+    """Rows of every type that both implementations support, without nulls."""
     table = _rows(start, count)
     return table if dictionary else table.drop_columns(["kind"])
 
@@ -41,7 +41,7 @@ def _rows(start: int, count: int) -> pa.Table:
 
 
 def write(lance: Any, uri: str, *, dictionary: bool = True, **more: Any) -> None:
-    """Begin a dataset of five files."""
+    """Create a dataset of five files."""
     lance.write_dataset(rows(dictionary=dictionary), uri, max_rows_per_file=100, max_rows_per_group=25, **more)
 
 
@@ -56,7 +56,7 @@ def append(lance: Any, uri: str) -> None:
 
 
 def delete(lance: Any, uri: str) -> None:
-    """Delete some rows of every file, and one file whole."""
+    """Delete some rows of every file, and one whole file."""
     lance.dataset(uri).delete("id % 10 = 7")
     lance.dataset(uri).delete("id >= 100 AND id < 200")
 
@@ -72,7 +72,7 @@ def update(lance: Any, uri: str) -> None:
 
 
 def merge(lance: Any, uri: str) -> None:
-    """Add a column in a file of its own."""
+    """Add a column in a separate file."""
     name = f"m{len(lance.dataset(uri).schema)}"
     keys = range(0, 2000, 2)
     lance.dataset(uri).merge(pa.table({"id": pa.array(keys, pa.int64()), name: [f"{name} {i}" for i in keys]}), "id")
@@ -84,7 +84,7 @@ def compact(lance: Any, uri: str) -> None:
 
 
 def compact_small(lance: Any, uri: str) -> None:
-    """Join files of few rows, which may lie between larger ones."""
+    """Join small files, also between larger ones."""
     lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=70)
 
 
@@ -106,7 +106,7 @@ STEPS = {
 
 
 def state(lance: Any, uri: str, version: int | None = None) -> pa.Table:
-    """All rows of a version, in an order and with dictionaries that do not depend on who reads."""
+    """All rows of a version, in an order and with dictionaries that do not depend on the reader."""
     table = lance.dataset(uri, version=version).to_table()
     if "kind" in table.schema.names:
         i = table.schema.get_field_index("kind")

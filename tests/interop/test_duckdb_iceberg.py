@@ -1,6 +1,6 @@
-"""DuckDB's Iceberg extension, in its own environment, reads the Iceberg metadata of Delta tables.
+"""DuckDB's Iceberg extension, in a separate environment, reads the Iceberg metadata of Delta tables.
 
-``make interop`` makes that environment and names its Python in ``TRILAKE_DUCKDB_ICEBERG``.
+``make interop`` creates that environment and sets its Python in ``TRILAKE_DUCKDB_ICEBERG``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trilake.storage import open_store
 PYTHON = os.environ.get("TRILAKE_DUCKDB_ICEBERG", "")
 pytestmark = pytest.mark.skipif(not PYTHON, reason="make interop runs these: they need DuckDB 1.5.5")
 
-#: What the other Python runs: each snapshot of a table goes to a Parquet file.
+#: Code for the other Python: writes each snapshot of a table to a Parquet file.
 DRIVER = """
 import json, sys, duckdb
 from duckdb_extensions import import_extension
@@ -37,7 +37,7 @@ for uri, snapshot, out in json.load(sys.stdin):
 
 
 def scanned(uri: str, snapshots: list[int | None], out: Path) -> list[pa.Table]:
-    """The rows of some snapshots, by DuckDB; ``None`` is the newest, by the version hint."""
+    """The rows of some snapshots, read by DuckDB; ``None`` is the newest, by the version hint."""
     requests = [(uri, snapshot, f"{out}/{i}.parquet") for i, snapshot in enumerate(snapshots)]
     subprocess.run([PYTHON, "-c", DRIVER], input=json.dumps(requests), text=True, check=True, timeout=120)
     return [pq.read_table(path) for _, _, path in requests]
@@ -72,7 +72,7 @@ def test_every_type_in_every_version(name: str, partitioned: bool, tmp_path: Pat
     check_all_versions(uri, tmp_path)
 
 
-def test_columns_that_come_and_go(tmp_path: Path) -> None:
+def test_added_and_dropped_columns(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     trilake.write({"id": [1, 2], "p": ["x", "y"], "s": ["a", "b"]}, uri, properties=UNIFORM, partition_by="p")
     trilake.alter(uri).rename_column("s", "renamed")

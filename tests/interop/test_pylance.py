@@ -1,4 +1,4 @@
-"""Today's pylance, in legacy mode, and this library: each reads what the other wrote, and goes on with it."""
+"""The current pylance and trilake: each reads and continues datasets of the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def begin(who: str, uri: str, *, v2_names: bool = False, dictionary: bool = True
 
 
 def agree(uri: str, *, history: bool = False) -> pa.Table:
-    """Both see the same rows, in the same order, at the newest version or at all."""
+    """Both see the same rows in the same order, at the newest version or at all versions."""
     versions = list_versions(open_store(uri)).versions
     table = None
     for version in versions if history else versions[-1:]:
@@ -43,7 +43,7 @@ def agree(uri: str, *, history: bool = False) -> pa.Table:
 
 
 @pytest.mark.parametrize("who", SIDES)
-def test_each_reads_what_the_other_writes(who: str, tmp_path: Path) -> None:
+def test_each_reads_datasets_of_the_other(who: str, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     begin(who, uri)
     assert agree(uri).select(["id"]).equals(dialogue.rows().select(["id"]))
@@ -58,9 +58,9 @@ def test_each_reads_what_the_other_writes(who: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("step", dialogue.STEPS)
 @pytest.mark.parametrize("author", SIDES)
 @pytest.mark.parametrize("actor", SIDES)
-def test_each_goes_on_with_what_the_other_wrote(author: str, actor: str, step: str, tmp_path: Path) -> None:
+def test_each_continues_datasets_of_the_other(author: str, actor: str, step: str, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
-    # Pylance cannot restore its own legacy datasets with dictionaries.
+    # Pylance cannot restore its legacy datasets with dictionaries.
     begin(author, uri, dictionary=step != "restore")
     dialogue.STEPS[step](SIDES[actor], uri)
     agree(uri, history=True)
@@ -79,7 +79,7 @@ def test_long_dialogues(seed: int, tmp_path: Path) -> None:
     ours.dataset(uri).validate()
 
 
-def test_newer_manifest_names(tmp_path: Path) -> None:
+def test_v2_manifest_names(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     begin("pylance", uri, v2_names=True)
     for step in ("delete", "append", "merge"):
@@ -89,7 +89,7 @@ def test_newer_manifest_names(tmp_path: Path) -> None:
     assert list_versions(open_store(uri)).scheme == "v2"
 
 
-def test_columns_changed_by_either(tmp_path: Path) -> None:
+def test_column_changes_of_either(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     begin("pylance", uri)
     for who in (ours, pylance):
@@ -116,7 +116,7 @@ def test_tags_of_either(tmp_path: Path) -> None:
     assert pylance.dataset(uri, version="mine").version == ours.dataset(uri, "mine").version == 1
 
 
-def test_the_configuration_of_a_dataset_stays(tmp_path: Path) -> None:
+def test_dataset_configuration_is_kept(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     begin("pylance", uri, dictionary=False)
     pylance.dataset(uri).update_config({"owner": "sales", "lance.auto_cleanup.interval": "20"})
@@ -136,7 +136,7 @@ def test_the_configuration_of_a_dataset_stays(tmp_path: Path) -> None:
     assert ours.dataset(uri).snapshot.manifest.writer_feature_flags == 0
 
 
-def test_a_clean_up_leaves_branches_their_rows(tmp_path: Path) -> None:
+def test_cleanup_keeps_rows_of_branches(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     begin("pylance", uri)
     pylance.dataset(uri).delete("id < 5")
@@ -164,7 +164,7 @@ def test_stale_handles_of_either(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.2"])
-def test_datasets_of_each_format_are_read_and_changed(version: str, stable: bool, tmp_path: Path) -> None:
+def test_datasets_of_every_format_are_read_and_changed(version: str, stable: bool, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     pylance.write_dataset(dialogue.rows(), uri, data_storage_version=version, enable_stable_row_ids=stable)
     ours.dataset(uri).delete("id < 5")
@@ -172,8 +172,8 @@ def test_datasets_of_each_format_are_read_and_changed(version: str, stable: bool
 
 
 @pytest.mark.parametrize("indexed", ["a", "v"])
-def test_pylance_writes_on_from_before_our_compaction_with_an_index(indexed: str, tmp_path: Path) -> None:
-    """Its handle is older than the compaction, so that it reads what our transaction says of the index."""
+def test_stale_pylance_handle_after_compaction_with_index(indexed: str, tmp_path: Path) -> None:
+    """Its handle is older than the compaction, so it reads trilake's transaction for the index."""
     uri = str(tmp_path / "t")
     vectors = pa.FixedSizeListArray.from_arrays(pa.array([float(i % 97) for i in range(4800)], pa.float32()), 8)
     rows = pa.table({"a": range(600), "v": vectors})
@@ -185,7 +185,7 @@ def test_pylance_writes_on_from_before_our_compaction_with_an_index(indexed: str
     old = pylance.dataset(uri)
     ours.dataset(uri).optimize.compact_files()
     pylance.write_dataset(rows.slice(0, 7), old, mode="append")
-    # Of rows that match, pylance 14.0.2 cannot delete some by a BTREE of this kind and others without.
+    # pylance 14.0.2 cannot delete matching rows if only some of them are in such a BTREE.
     old.delete("a = 50")
     assert agree(uri).num_rows == 606
     (left,) = ours.dataset(uri).list_indices()
@@ -194,8 +194,8 @@ def test_pylance_writes_on_from_before_our_compaction_with_an_index(indexed: str
 
 
 @pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
-def test_indices_of_stable_row_ids_find_moved_rows(kind: str, tmp_path: Path) -> None:
-    """A BTREE of pylance 14, and zones, name rows by their addresses even where rows have stable ids."""
+def test_indices_with_stable_row_ids_find_moved_rows(kind: str, tmp_path: Path) -> None:
+    """A BTREE or zone map of pylance 14 stores row addresses even if rows have stable ids."""
     uri = str(tmp_path / "t")
     rows = pa.table({"id": range(60), "k": range(60)})
     pylance.write_dataset(rows, uri, enable_stable_row_ids=True, max_rows_per_file=20)
@@ -217,7 +217,7 @@ def test_indices_of_stable_row_ids_find_moved_rows(kind: str, tmp_path: Path) ->
         assert trilake.verify(uri).findings == ()
 
 
-def test_clones_and_branches_use_the_indices_they_began_with(tmp_path: Path) -> None:
+def test_clones_and_branches_use_inherited_indices(tmp_path: Path) -> None:
     uri, clone = str(tmp_path / "t"), str(tmp_path / "clone")
     vectors = pa.FixedSizeListArray.from_arrays(pa.array([float(i * i % 97) for i in range(1600)], pa.float32()), 4)
     made = ours.write_dataset(pa.table({"id": range(400), "v": vectors}), uri)
@@ -236,7 +236,7 @@ def test_clones_and_branches_use_the_indices_they_began_with(tmp_path: Path) -> 
         assert found[0]["_distance"].to_pylist() == pytest.approx(found[1]["_distance"].to_pylist(), abs=1e-4)
 
 
-def test_an_index_in_parts_goes_as_one(tmp_path: Path) -> None:
+def test_segmented_index_is_dropped_as_one(tmp_path: Path) -> None:
     uri = str(tmp_path / "d")
     made = pylance.write_dataset(pa.table({"id": range(20)}), uri, data_storage_version="legacy")
     made.create_scalar_index("id", "BTREE")
@@ -249,8 +249,8 @@ def test_an_index_in_parts_goes_as_one(tmp_path: Path) -> None:
     assert [pylance.dataset(uri).list_indices(), mine.list_indices()] == [[], []]
 
 
-def test_the_note_of_where_a_compaction_moved_rows_is_no_broken_index(tmp_path: Path) -> None:
-    """It has no column and no files; the indices that were not moved with the rows need it."""
+def test_fragment_reuse_index_is_not_a_broken_index(tmp_path: Path) -> None:
+    """It has no column and no files; indices that were not remapped need it."""
     uri = str(tmp_path / "t")
     begin("pylance", uri)
     pylance.dataset(uri).create_scalar_index("id", "BTREE")
@@ -267,7 +267,7 @@ def test_the_note_of_where_a_compaction_moved_rows_is_no_broken_index(tmp_path: 
     assert len(mine.list_indices()) == 2
 
 
-def test_the_kind_of_an_index_that_only_pylance_can_open(tmp_path: Path) -> None:
+def test_index_type_that_only_pylance_can_open(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     begin("pylance", uri)
     pylance.dataset(uri).create_scalar_index("id", "BTREE")
@@ -275,8 +275,8 @@ def test_the_kind_of_an_index_that_only_pylance_can_open(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("who", SIDES)
-def test_pylance_updates_what_was_compacted_in_the_middle(who: str, tmp_path: Path) -> None:
-    """It counts on fragments that are listed by their ids, and both list them so."""
+def test_pylance_updates_after_a_partial_compaction(who: str, tmp_path: Path) -> None:
+    """It relies on fragments ordered by id, and both write them so."""
     uri = str(tmp_path / "t")
 
     def rows(start: int, count: int) -> pa.Table:
@@ -310,7 +310,7 @@ FILTERS = ["x = 7", "x IS NULL", "x > 45", "c = 'red'", "c = ''", "c IS NULL", "
 
 
 @pytest.mark.parametrize("who", SIDES)
-def test_each_uses_the_indices_of_the_other(who: str, tmp_path: Path) -> None:
+def test_each_uses_indices_of_the_other(who: str, tmp_path: Path) -> None:
     """Before and after changes and compactions of both."""
     uri, rows = str(tmp_path / "t"), indexed_rows()
     ds = SIDES[who].write_dataset(rows, uri, max_rows_per_file=200, data_storage_version="2.2")
@@ -344,7 +344,7 @@ def test_each_uses_the_indices_of_the_other(who: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ", "IVF_HNSW_PQ", "IVF_HNSW_SQ"])
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
-def test_other_vector_indices_of_pylance_are_searched(kind: str, metric: str, tmp_path: Path) -> None:
+def test_other_vector_index_types_are_searched(kind: str, metric: str, tmp_path: Path) -> None:
     uri, rows = str(tmp_path / "t"), indexed_rows()
     more = {"num_sub_vectors": 4} if kind.endswith("PQ") else {}
     pylance.write_dataset(rows, uri).create_index("v", kind, metric=metric, num_partitions=2, **more)
@@ -358,8 +358,8 @@ def test_other_vector_indices_of_pylance_are_searched(kind: str, metric: str, tm
 
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ"])
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
-def test_pylance_searches_and_extends_indices_of_vectors(kind: str, metric: str, tmp_path: Path) -> None:
-    """With the same recall: both find the rows whose vectors, or bytes, are nearest."""
+def test_pylance_searches_and_extends_vector_indices(kind: str, metric: str, tmp_path: Path) -> None:
+    """With the same recall for vectors and bytes."""
     uri, rows = str(tmp_path / "t"), indexed_rows()
     ours.write_dataset(rows, uri, max_rows_per_file=400).create_index("v", kind, metric=metric, num_partitions=3)
     pylance.write_dataset(rows.slice(0, 20), uri, mode="append")
@@ -381,7 +381,7 @@ def test_pylance_searches_and_extends_indices_of_vectors(kind: str, metric: str,
 
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ", "IVF_PQ"])
 @pytest.mark.parametrize("numbers", [pa.float16(), pa.float64()])
-def test_pylance_searches_indices_of_other_floats(kind: str, numbers: pa.DataType, tmp_path: Path) -> None:
+def test_pylance_searches_indices_of_other_float_types(kind: str, numbers: pa.DataType, tmp_path: Path) -> None:
     uri, values = str(tmp_path / "t"), indexed_rows()["v"].cast(pa.list_(numbers, 8))
     mine = ours.write_dataset(pa.table({"id": range(600), "v": values}), uri)
     mine = mine.create_index("v", kind, num_partitions=2, **({"num_sub_vectors": 8} if kind == "IVF_PQ" else {}))
@@ -390,7 +390,7 @@ def test_pylance_searches_indices_of_other_floats(kind: str, numbers: pa.DataTyp
     assert found[0] == pytest.approx(found[1])
 
 
-def test_hamming_distances_of_bytes_equal_pylances(tmp_path: Path) -> None:
+def test_hamming_distances_equal_those_of_pylance(tmp_path: Path) -> None:
     data = [list(random.Random(i).randbytes(8)) if i % 9 else None for i in range(100)]
     uri, rows = str(tmp_path / "t"), pa.table({"id": range(100), "v": pa.array(data, pa.list_(pa.uint8(), 8))})
     mine = ours.write_dataset(rows, uri)
@@ -402,7 +402,7 @@ def test_hamming_distances_of_bytes_equal_pylances(tmp_path: Path) -> None:
             mine.to_table(nearest={"column": "v", **search})
 
 
-def test_label_lists_and_zones_of_pylance(tmp_path: Path) -> None:
+def test_label_list_and_zone_map_indices_of_pylance(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     ds = pylance.write_dataset(indexed_rows(), uri)
     ds.create_scalar_index("tags", "LABEL_LIST")

@@ -1,6 +1,6 @@
-"""Pylance 0.8.19, in its own environment, and this library: each reads what the other wrote, and goes on with it.
+"""Pylance 0.8.19, in a separate environment, and trilake: each reads and continues datasets of the other.
 
-``make interop`` makes that environment and names its Python in ``TRILAKE_PYLANCE_0_8``.
+``make interop`` creates that environment and sets its Python in ``TRILAKE_PYLANCE_0_8``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trilake.storage import open_store
 PYTHON = os.environ.get("TRILAKE_PYLANCE_0_8", "")
 pytestmark = pytest.mark.skipif(not PYTHON, reason="make interop runs these: they need pylance 0.8.19")
 
-#: What the other Python runs: a step of the dialogue, or a dump of versions.
+#: Code for the other Python: a step of the dialogue, or a dump of versions.
 DRIVER = """
 import sys, lance, pyarrow as pa
 sys.path.insert(0, sys.argv[1])
@@ -83,7 +83,7 @@ def step(who: str, name: str, uri: str) -> None:
 
 @pytest.mark.parametrize("dictionary", [True, False])
 @pytest.mark.parametrize("author", ["trilake", "pylance"])
-def test_a_dialogue(author: str, dictionary: bool, tmp_path: Path) -> None:
+def test_dialogue(author: str, dictionary: bool, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     if author == "trilake":
         dialogue.write(ours, uri, dictionary=dictionary)
@@ -92,7 +92,7 @@ def test_a_dialogue(author: str, dictionary: bool, tmp_path: Path) -> None:
     other = {"trilake": "pylance", "pylance": "trilake"}
     who = other[author]
     for name in dialogue.STEPS:
-        if not (dictionary and name == "restore" and who == "pylance"):  # which it cannot do with dictionaries
+        if not (dictionary and name == "restore" and who == "pylance"):  # not supported with dictionaries
             step(who, name, uri)
         who = other[who]
         step(who, "append", uri)
@@ -112,7 +112,7 @@ def test_each_step(actor: str, name: str, tmp_path: Path) -> None:
     agree(uri, tmp_path)
 
 
-def test_columns_without_a_gap_in_ids_are_what_it_can_read(tmp_path: Path) -> None:
+def test_column_ids_without_gaps_are_readable(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     dialogue.write(ours, uri)
     ours.dataset(uri).drop_columns(["x", "tags"])
@@ -143,8 +143,8 @@ print(json.dumps(found))
 """
 
 
-def test_its_vector_indices_find_the_same_rows(tmp_path: Path) -> None:
-    # Not for cosine, where 0.8.19 returns the rows that point away, nor for dot, where it leaves the centroids out.
+def test_vector_indices_find_the_same_rows(tmp_path: Path) -> None:
+    # Except cosine, for which 0.8.19 returns opposite vectors, and dot, for which it omits the centroids.
     uri = str(tmp_path / "t")
     done = subprocess.run([PYTHON, "-c", INDEX, uri], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -156,7 +156,7 @@ def test_its_vector_indices_find_the_same_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ["ours first", "theirs first"])
-def test_indices_that_both_bring_up_to_date(tmp_path: Path, order: str) -> None:
+def test_both_update_indices(tmp_path: Path, order: str) -> None:
     uri = str(tmp_path / "t")
     rng = np.random.default_rng(5)
 

@@ -1,4 +1,4 @@
-"""pylance and this library change one Lance dataset at the same time, and neither loses a commit."""
+"""pylance and trilake change one Lance dataset concurrently, and neither loses a commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _rows(values: Rows) -> pa.Table:
 
 
 def _changes(uri: str, options: Mapping[str, str], module: str, block: int, commits: int, seed: int) -> Rows:
-    """Change rows of one block of ids again and again, and return what they must be in the end."""
+    """Change rows of one block of ids repeatedly; return their expected final state."""
     lance: Any = __import__(module, fromlist=["dataset"])
     pick, rows = random.Random(seed), Rows()
     free = block * _BLOCK
@@ -63,7 +63,7 @@ def _changes(uri: str, options: Mapping[str, str], module: str, block: int, comm
     while done < commits:
         try:
             (pick.choice(changes) if rows else append)()
-        except OSError as e:  # of both libraries: it gave up after ten attempts, and has changed nothing
+        except OSError as e:  # either library: it gave up after ten attempts without a change
             if "conflict" not in str(e).lower():
                 raise
         else:

@@ -1,4 +1,4 @@
-"""The place of a dataset, and a dataset of a hundred rows there."""
+"""Fixtures: a dataset URI, and a dataset of a hundred rows there."""
 
 from __future__ import annotations
 

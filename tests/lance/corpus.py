@@ -1,4 +1,4 @@
-"""The datasets that pylance 0.8.19 wrote, and what it read from them."""
+"""The datasets that pylance 0.8.19 wrote, and the rows it read from them."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def expected(shared: Path, name: str, version: int) -> pa.Table:
 
 
 def same(a: pa.Table, b: pa.Table) -> bool:
-    """Whether two tables hold the same values; NaN equals NaN, dictionaries may be cut differently."""
+    """Whether two tables have equal values; NaN equals NaN, dictionaries may differ."""
     return bool(a.schema.equals(b.schema, check_metadata=True)) and repr(a.to_pydict()) == repr(b.to_pydict())

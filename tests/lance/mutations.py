@@ -1,4 +1,4 @@
-"""Damage to files: bytes changed, cut out, put in and moved; and numbers of protobuf messages at their limits."""
+"""Damage to files: bytes changed, removed, inserted and moved; protobuf numbers set to their limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from trilake.errors import TrilakeError
 from trilake.lance.file import framing
 
-#: The seed of all that follows; another one gives other damage.
+#: The seed of all damage.
 FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "20"))
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ _MORE = ("fixed_size_list:bool:2147483647", "fixed_size_list:float:0", "fixed_si
 
 
 def mutated(rng: random.Random, data: bytes) -> bytes:
-    """The data with one to three small changes, more often than elsewhere near its end."""
+    """The data with one to three small changes, most often near its end."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         size = len(changed)
@@ -73,7 +73,7 @@ def change(rng: random.Random, message: Message) -> None:
             else:
                 setattr(part, field.name, _scalar(rng, field))
         except (ValueError, TypeError, OverflowError, IndexError):
-            pass  # the type of the field has no such value, or nothing is there to be changed
+            pass  # the field's type has no such value, or there is nothing to change
 
 
 def _fields(message: Message) -> list[tuple[Message, Any]]:
@@ -115,9 +115,9 @@ def _scalar(rng: random.Random, field: Any) -> Any:
 def attack(
     samples: Sequence[T], damage: Callable[[random.Random, T], T], read: Callable[[T], object], count: int
 ) -> int:
-    """Read ``count`` damaged samples, each of which is read or refused by an error of ours; how many were refused.
+    """Read ``count`` damaged samples, each of which must be read or raise a trilake error; the number of errors.
 
-    Raises whatever else reading raises.
+    Raises any other error that reading raises.
     """
     rng, refused = random.Random(FIRST), 0
     for number in range(count):

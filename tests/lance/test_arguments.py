@@ -1,4 +1,4 @@
-"""Arguments that do not do, and those that other implementations take: kinds of errors, and nothing lost."""
+"""Invalid arguments, and those of other implementations: error types, and no data lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def made(uri: Path) -> LanceDataset:
     return lance.write_dataset(TABLE, uri, max_rows_per_file=20, max_rows_per_group=10)
 
 
-def test_a_delete_without_a_condition_deletes_nothing(made: LanceDataset) -> None:
+def test_delete_without_a_condition_deletes_nothing(made: LanceDataset) -> None:
     nothing: Any = None
     with pytest.raises(TypeError, match="needs a predicate"):
         made.delete(nothing)
@@ -40,7 +40,7 @@ def test_a_delete_without_a_condition_deletes_nothing(made: LanceDataset) -> Non
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_an_index_is_never_replaced_by_one_of_another_column(made: LanceDataset, replace: bool) -> None:
+def test_index_is_not_replaced_by_index_of_another_column(made: LanceDataset, replace: bool) -> None:
     made.create_index("vector", "IVF_PQ", num_partitions=1, num_sub_vectors=1)
     with pytest.raises(OSError, match="on another column"):
         made.create_scalar_index("a", "BTREE", name="vector_idx", replace=replace)
@@ -51,7 +51,7 @@ def test_an_index_is_never_replaced_by_one_of_another_column(made: LanceDataset,
     assert shown == {"vector_idx": ["vector"], "mine": ["a"]}
 
 
-def test_a_fragment_gets_no_column_a_second_time(made: LanceDataset) -> None:
+def test_fragment_rejects_duplicate_column(made: LanceDataset) -> None:
     fragment = made.get_fragments()[0]
     with pytest.raises(OSError, match="column 'a' already exists"):
         fragment.add_columns(lambda batch: batch.select(["a"]))
@@ -61,7 +61,7 @@ def test_a_fragment_gets_no_column_a_second_time(made: LanceDataset) -> None:
         made.merge(TABLE, "a")
 
 
-def test_modes_are_known_in_any_case(uri: Path) -> None:
+def test_write_modes_are_case_insensitive(uri: Path) -> None:
     mode: Any
     for mode, rows in (("CREATE", 40), ("Append", 80), ("OVERWRITE", 40)):
         assert lance.write_dataset(TABLE, uri, mode=mode).count_rows() == rows
@@ -70,7 +70,7 @@ def test_modes_are_known_in_any_case(uri: Path) -> None:
             lance.write_dataset(TABLE, uri, mode=mode)
 
 
-def test_scans_say_which_argument_is_of_another_type(made: LanceDataset) -> None:
+def test_scan_names_argument_of_wrong_type(made: LanceDataset) -> None:
     options: list[dict[str, Any]] = [
         {"limit": "3"},
         {"limit": 3.0},
@@ -91,7 +91,7 @@ def test_scans_say_which_argument_is_of_another_type(made: LanceDataset) -> None
         made.get_fragments()[0].take([0], columns="vector")
 
 
-def test_what_is_not_there(made: LanceDataset) -> None:
+def test_missing_columns_and_rows_are_rejected(made: LanceDataset) -> None:
     fragment = made.get_fragments()[0]
     with pytest.raises(OSError, match="zz"):
         made.take([0], ["zz"])
@@ -104,7 +104,7 @@ def test_what_is_not_there(made: LanceDataset) -> None:
     assert fragment.metadata.to_json()["deletion_file"] is None
 
 
-def test_what_cannot_be_learned(made: LanceDataset) -> None:
+def test_invalid_training_arguments_are_rejected(made: LanceDataset) -> None:
     with pytest.raises(RuntimeError, match="fit"):
         KMeans(2).predict(np.zeros((1, 2), np.float32))
     with pytest.raises(OSError, match="40 vectors"):
@@ -117,14 +117,14 @@ def test_what_cannot_be_learned(made: LanceDataset) -> None:
         made.create_index("vector", "IVF_PQ", num_partitions=1, num_sub_vectors=1, replace=True, bogus=1)
 
 
-def test_what_a_commit_and_a_clean_up_need(uri: Path, made: LanceDataset) -> None:
+def test_commit_and_cleanup_arguments(uri: Path, made: LanceDataset) -> None:
     with pytest.raises(OSError, match="not a Lance dataset"):
         LanceDataset.commit(uri / "none", lance.LanceOperation.Append([]), read_version=1)
     with pytest.raises(TypeError, match="timedelta"):
         made.cleanup_old_versions(older_than=14)  # type: ignore[arg-type]
 
 
-def test_keys_of_a_merge_are_of_the_kind_of_the_datasets(uri: Path) -> None:
+def test_merge_keys_must_match_the_column_type(uri: Path) -> None:
     days = pa.array([1, 2, 3], pa.date32())
     made = lance.write_dataset(pa.table({"a": [1, 2, 3], "s": ["1", "2", "3"], "d": days}), uri)
     texts, numbers = pa.array(["01", "2", "3"]), pa.array([1, 2, 3], pa.int32())
@@ -143,7 +143,7 @@ def test_keys_of_a_merge_are_of_the_kind_of_the_datasets(uri: Path) -> None:
     [([True], [5]), ([True], [0.5]), ([[True]], [[5]]), ([{"x": True}], [{"x": 5}])],
     ids=["int", "float", "list", "struct"],
 )
-def test_numbers_do_not_become_booleans(uri: Path, there: list[Any], given: list[Any]) -> None:
+def test_numbers_are_not_cast_to_booleans(uri: Path, there: list[Any], given: list[Any]) -> None:
     made = lance.write_dataset(pa.table({"k": [1], "b": there}), uri)
     other = pa.table({"k": [2], "b": given})
     with pytest.raises(OSError, match="cannot cast"):
@@ -157,7 +157,7 @@ def test_numbers_do_not_become_booleans(uri: Path, there: list[Any], given: list
 
 
 @pytest.mark.parametrize("kind", [pa.date32(), pa.date64(), pa.time64("us")], ids=str)
-def test_times_do_not_lose_their_hours_or_their_day(uri: Path, kind: pa.DataType) -> None:
+def test_timestamps_are_not_cast_to_dates_or_times(uri: Path, kind: pa.DataType) -> None:
     times = pa.array([3_600_000_000], pa.timestamp("us"))
     lance.write_dataset(pa.table({"x": pa.nulls(0, kind), "l": pa.nulls(0, pa.list_(kind))}), uri)
     with pytest.raises(OSError, match="cannot cast"):
@@ -167,7 +167,7 @@ def test_times_do_not_lose_their_hours_or_their_day(uri: Path, kind: pa.DataType
     assert lance.dataset(uri).count_rows() == 0
 
 
-def test_rows_at_places_have_the_options_of_scans_and_no_others() -> None:
+def test_take_accepts_only_scan_options() -> None:
     made = lance.write_dataset(pa.table({"a": [1, 2, 3]}), "memory://arguments-take", mode="overwrite")
     assert made.take([2], ["a"], with_row_id=True, use_threads=False, batch_size=5).column_names == ["a", "_rowid"]
     for call in (lambda: made.take([2], colums=["a"]), lambda: made.sample(2, colum="a")):
@@ -175,15 +175,15 @@ def test_rows_at_places_have_the_options_of_scans_and_no_others() -> None:
             call()
 
 
-def test_an_age_below_zero_removes_no_version(made: LanceDataset) -> None:
-    """It is the age of a time to come, and all versions but the newest were older."""
+def test_negative_age_removes_no_version(made: LanceDataset) -> None:
+    """It means a time in the future, and all versions except the newest were older."""
     made.delete("a < 5")
     with pytest.raises(InvalidArgumentError, match="must not be negative"):
         made.cleanup_old_versions(dt.timedelta(days=-14))
     assert [v["version"] for v in made.versions()] == [1, 2]
 
 
-def test_a_text_is_no_flag(made: LanceDataset) -> None:
+def test_string_is_not_a_flag(made: LanceDataset) -> None:
     text: Any = "false"
     with pytest.raises(InvalidArgumentError, match="use_index must be True or False, got 'false'"):
         made.to_table(nearest={"column": "vector", "q": [0.0] * 4, "use_index": text})
@@ -192,12 +192,12 @@ def test_a_text_is_no_flag(made: LanceDataset) -> None:
 
 
 @pytest.mark.parametrize("flag", ["false", 0, None])
-def test_flags_are_flags(made: LanceDataset, flag: Any) -> None:
-    """Every text is true: ``with_row_id="false"`` gave a column more, ``delete_unverified="false"`` deleted files."""
+def test_flags_must_be_booleans(made: LanceDataset, flag: Any) -> None:
+    """Every string is truthy: ``with_row_id="false"`` added a column, ``delete_unverified="false"`` deleted files."""
     made.create_scalar_index("a")
     scans = (
         () if flag is None else ("prefilter", "with_row_id", "use_stats", "scan_in_order")
-    )  # None says nothing there
+    )  # None means the default there
     calls: list[Any] = [
         *(partial(made.to_table, **{name: flag}) for name in scans),
         lambda: made.take([1], with_row_id=flag),
@@ -213,7 +213,7 @@ def test_flags_are_flags(made: LanceDataset, flag: Any) -> None:
     assert (made.version, len(made.versions())) == (2, 2)
 
 
-def test_what_contradicts_or_says_nothing_is_refused(uri: Path, made: LanceDataset) -> None:
+def test_conflicting_or_unused_arguments_are_rejected(uri: Path, made: LanceDataset) -> None:
     search: dict[str, Any] = {"column": "vector", "q": [0.0] * 4}
     made.add_columns({"kept": "a"}, batch_size=5)
     calls: list[tuple[str, Any]] = [

@@ -34,7 +34,7 @@ def damaged(name: str, version: int, how: str) -> LanceDataset:
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_the_version_gives_a_typed_error_and_the_others_open(how: str) -> None:
+def test_damaged_version_fails_and_others_open(how: str) -> None:
     uri = damaged(f"open-{how}", 2, how).uri
     with pytest.raises(CorruptLogError):
         lance.dataset(uri, 2)
@@ -43,8 +43,8 @@ def test_the_version_gives_a_typed_error_and_the_others_open(how: str) -> None:
 
 @pytest.mark.parametrize("how", DAMAGE)
 @pytest.mark.parametrize("age", [0, 365])
-def test_a_clean_up_deletes_nothing(how: str, age: int) -> None:
-    """Whether the damaged version is one that goes or one that stays: what it names nobody knows."""
+def test_cleanup_deletes_nothing(how: str, age: int) -> None:
+    """Whether the damaged version is expired or retained: its files are unknown."""
     dataset = damaged(f"clean-{how}-{age}", 2, how)
     store = dataset.snapshot.store
     before = [m.key for m in store.list()]
@@ -54,7 +54,7 @@ def test_a_clean_up_deletes_nothing(how: str, age: int) -> None:
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_a_write_goes_on_and_a_restore_of_it_is_refused(how: str) -> None:
+def test_writes_continue_and_its_restore_is_rejected(how: str) -> None:
     dataset = damaged(f"write-{how}", 2, how)
     lance.write_dataset(pa.table({"a": [7]}), dataset.uri, mode="append")
     with pytest.raises(CorruptLogError):

@@ -1,4 +1,4 @@
-"""Any history of a dataset against a plain list of rows, at every version; several processes; a crash at every step."""
+"""Random histories against a list of rows, at every version; several processes; a crash at every step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def table(start: int, count: int, names: list[str]) -> pa.Table:
 
 
 class Histories(RuleBasedStateMachine):
-    """Commands on a dataset and on lists; handles may be of any age."""
+    """Commands on a dataset and on lists; handles may be stale."""
 
     handles: Bundle[int] = Bundle("handles")
 
@@ -56,7 +56,7 @@ class Histories(RuleBasedStateMachine):
         self.ds.checkout_latest()
         assert self.ds.version in (latest, latest + 1, latest + 2)
         for version in range(latest + 1, self.ds.version + 1):
-            # A compaction makes two versions; the first has the rows of before.
+            # A compaction makes two versions; the first has the rows from before.
             self.rows[version] = rows if version == self.ds.version else self.rows[latest]
             self.names[version] = (names or self.names[latest]) if version == self.ds.version else self.names[latest]
         return self.ds.version
@@ -82,7 +82,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(target=handles, modulus=st.integers(1, 7), rest=st.integers(0, 6), at=handles)
     def delete(self, modulus: int, rest: int, at: int) -> int:
-        # From a handle of any age: what it removes is what matches in the newest version.
+        # From a possibly stale handle: rows that match in the newest version are deleted.
         stale = self.ds.checkout_version(at)
         try:
             stale.delete(f"id % {modulus} = {rest}")
@@ -121,7 +121,7 @@ class Histories(RuleBasedStateMachine):
     def compact(self, size: int) -> int:
         old = {f.fragment_id for f in self.ds.get_fragments()}
         self.ds.optimize.compact_files(target_rows_per_fragment=size, max_rows_per_group=3)
-        # What was written anew comes behind what stays, and both keep their order.
+        # Rewritten rows follow the kept ones, and both keep their order.
         stays = [f.to_table().to_pylist() for f in self.ds.get_fragments() if f.fragment_id in old]
         kept = [row for rows in stays for row in rows]
         return self.did(kept + [row for row in self.now if row not in kept])
@@ -200,7 +200,7 @@ def content(store: Store) -> list[str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_crash_anywhere_leaves_all_or_nothing(name: str) -> None:
+def test_crash_at_any_step_is_atomic(name: str) -> None:
     run = COMMANDS[name]
     counted = FaultStore(begun())
     run(counted)
@@ -213,7 +213,7 @@ def test_a_crash_anywhere_leaves_all_or_nothing(name: str) -> None:
         except SimulatedCrash:
             pass
         else:
-            continue  # threads did it in fewer calls this time
+            continue  # threads needed fewer calls this time
         found = content(inner)
         assert found in (before, after)
         seen.append(found == after)
@@ -224,7 +224,7 @@ def test_a_crash_anywhere_leaves_all_or_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_failure_anywhere_is_told_truly(name: str) -> None:
+def test_failure_at_any_step_is_reported_correctly(name: str) -> None:
     run = COMMANDS[name]
     counted = FaultStore(begun())
     run(counted)
@@ -242,7 +242,7 @@ def test_a_failure_anywhere_is_told_truly(name: str) -> None:
                 assert content(inner) == after
 
 
-def test_nothing_is_left_of_a_write_that_failed() -> None:
+def test_failed_write_leaves_no_files() -> None:
     inner = begun()
     files = {m.key for m in inner.list("data")}
     store = FaultStore(inner, [Fault("put_if_absent", "_versions/*", error=StorageError("no"))])
@@ -262,7 +262,7 @@ def _work(uri: str, worker: int) -> None:
         lance.dataset(uri).delete(f"id = {start}")
 
 
-def test_processes_that_write_at_once(tmp_path: Path) -> None:
+def test_concurrent_processes(tmp_path: Path) -> None:
     ds = lance.write_dataset(pa.table({"id": pa.array(range(10), pa.int64())}), tmp_path / "t")
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_work, args=(str(tmp_path / "t"), w)) for w in range(3)]

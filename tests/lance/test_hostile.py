@@ -1,4 +1,4 @@
-"""Damaged and hostile files: typed errors, memory that the files' own size bounds, and no wrong answer unnoticed."""
+"""Damaged and hostile files: typed errors, memory bounded by the file size, and no silent wrong results."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from trilake.storage.memory import MemoryStore
 
 pytestmark = pytest.mark.long
 
-#: Writes datasets of the legacy format, of which these tests are.
+#: Writes datasets in the legacy format, which these tests cover.
 write_first = partial(lance.write_dataset, data_storage_version="legacy")
 
-#: Damaged files for each kind.
+#: Number of damaged files for each kind.
 COUNT = int(os.environ.get("TRILAKE_FUZZ", "20000" if SOAK else "1500"))
 MIB = 1 << 20
 
@@ -67,7 +67,7 @@ def read_manifest(data: bytes) -> None:
 
 
 def peak() -> int:
-    """Bytes that the process has used at most."""
+    """Peak memory of the process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -122,7 +122,7 @@ def test_damaged_data_files(shared: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.soak) for s in range(2, 60))])
-def test_a_dataset_with_a_damaged_manifest(shared: Path, seed: int, tmp_path: Path) -> None:
+def test_dataset_with_a_damaged_manifest(shared: Path, seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     for i in range(60):
         name = rng.choice(corpus.names(shared))
@@ -150,7 +150,7 @@ def test_a_dataset_with_a_damaged_manifest(shared: Path, seed: int, tmp_path: Pa
 # --- bombs -----------------------------------------------------------------------------------------------------------
 
 
-def test_run_lengths_of_more_rows_than_there_are() -> None:
+def test_deletion_runs_beyond_the_rows() -> None:
     rows = BitMap(range(1 << 32 - 1))
     rows.run_optimize()
     data = rows.serialize()
@@ -163,7 +163,7 @@ def test_run_lengths_of_more_rows_than_there_are() -> None:
     assert peak() - before < 64 * MIB
 
 
-def test_compressed_zeros_of_more_rows_than_there_are() -> None:
+def test_compressed_deletions_beyond_the_rows() -> None:
     out = pa.BufferOutputStream()
     schema = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
     with pa.ipc.new_file(out, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
@@ -175,19 +175,19 @@ def test_compressed_zeros_of_more_rows_than_there_are() -> None:
         deletions.decode(ARROW_ARRAY, data, rows=1000, file="d")
 
 
-def test_a_file_may_say_less_of_its_rows_than_a_buffer_of_its_bytes() -> None:
+def test_oversized_buffer_for_few_rows_is_rejected() -> None:
     out = pa.BufferOutputStream()
     schema = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
     with pa.ipc.new_file(out, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_batch(pa.record_batch([pa.array(np.zeros(1000, np.uint32))], schema=schema))
     data = bytearray(out.getvalue())
-    at = bytes(data).index((4000).to_bytes(8, "little"))  # how long the buffer becomes
+    at = bytes(data).index((4000).to_bytes(8, "little"))  # uncompressed length of the buffer
     data[at : at + 8] = (1 << 40).to_bytes(8, "little")
     with pytest.raises(DeletionVectorError, match="states 1000 rows in 1099511627776 bytes"):
         deletions.decode(ARROW_ARRAY, pa.py_buffer(bytes(data)), rows=1000, file="d")
 
 
-def test_the_name_of_a_deletion_files_column_may_be_no_text() -> None:
+def test_deletion_file_column_name_may_be_invalid_utf8() -> None:
     data = bytearray(deletions.encode(BitMap([1, 2]))[1])
     at = bytes(data).rindex(b"row_id")
     data[at] = 0xFF
@@ -196,7 +196,7 @@ def test_the_name_of_a_deletion_files_column_may_be_no_text() -> None:
         deletions.decode(ARROW_ARRAY, pa.py_buffer(found), rows=10, file="d")
 
 
-def test_dictionaries_that_lie_in_one_another() -> None:
+def test_overlapping_dictionaries_are_rejected() -> None:
     fields = {f"c{i}": pa.dictionary(pa.int8(), pa.string()) for i in range(40)}
     schema = LanceSchema.from_arrow(pa.schema(fields))
     values = pa.array([f"v{i}" for i in range(100)])
@@ -211,7 +211,7 @@ def test_dictionaries_that_lie_in_one_another() -> None:
         parse_manifest(pa.py_buffer(broken), file="m")
 
 
-def test_pages_that_lie_in_one_another(tmp_path: Path) -> None:
+def test_overlapping_pages_are_rejected(tmp_path: Path) -> None:
     uri = tmp_path / "t"
     columns = {f"c{i}": pa.array(np.arange(1000)) for i in range(30)}
     write_first(pa.table(columns), uri)
@@ -223,13 +223,13 @@ def test_pages_that_lie_in_one_another(tmp_path: Path) -> None:
     for i in range(30):
         data[table + 16 * i : table + 16 * i + 16] = data[table : table + 16]
     path.write_bytes(data)
-    assert lance.dataset(uri).to_table(columns=["c7"]).num_rows == 1000  # one of them is not too much
+    assert lance.dataset(uri).to_table(columns=["c7"]).num_rows == 1000  # one of them is within the limit
     path.write_bytes(data[8000 * 29 :].rjust(len(data) - 8000 * 20, b"\0"))
     with pytest.raises(CorruptFileError):
         lance.dataset(uri).to_table()
 
 
-def test_rows_that_no_file_has() -> None:
+def test_implausible_row_counts_are_rejected() -> None:
     schema = LanceSchema.from_arrow(pa.schema({"a": pa.list_(pa.float32(), 1536)}))
     for fragment in (Fragment(0, (), None, 1 << 30), Fragment(0, (DataFile("x", (0,)),), None, 1 << 40)):
         store = MemoryStore()
@@ -240,7 +240,7 @@ def test_rows_that_no_file_has() -> None:
             list(Snapshot.open(store, SYSTEM_RUNTIME).readers[0].read_batches(schema))
 
 
-def test_ids_of_fragments_end() -> None:
+def test_fragment_ids_are_exhausted() -> None:
     schema = LanceSchema.from_arrow(pa.schema({"a": pa.int64()}))
     last = Manifest(
         1, schema, (Fragment((1 << 32) - 1, (DataFile("x", (0,)),), None, 1),), max_fragment_id=(1 << 32) - 1
@@ -253,7 +253,7 @@ def test_ids_of_fragments_end() -> None:
 # --- indices ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_btree_never_answers_wrongly() -> None:
+def test_damaged_btree_never_gives_wrong_rows() -> None:
     rng = np.random.default_rng(3)
     rows = pa.table({"values": rng.permutation(9000) // 2, "row_ids": pa.array(np.arange(9000), pa.uint64())})
     store = MemoryStore()
@@ -278,7 +278,7 @@ def test_a_damaged_btree_never_answers_wrongly() -> None:
     assert attack(samples, lambda r, s: (s[0], mutated(r, s[1])), read, COUNT) > COUNT / 3
 
 
-def test_a_damaged_vector_index_never_answers_wrongly() -> None:
+def test_damaged_vector_index_never_gives_wrong_rows() -> None:
     rng = np.random.default_rng(4)
     vectors = rng.normal(size=(2000, 8)).astype(np.float32)
     model = ivf_pq.train(vectors, 4, 2, rng)
@@ -301,8 +301,8 @@ def test_a_damaged_vector_index_never_answers_wrongly() -> None:
     assert attack([whole], mutated, read, COUNT) > COUNT / 3
 
 
-def test_an_index_without_checksums_is_checked_by_its_order(shared: Path, tmp_path: Path) -> None:
-    """As other writers make them: bounds, order and rows are all there is to compare."""
+def test_index_without_checksums_is_checked_by_order(shared: Path, tmp_path: Path) -> None:
+    """As other writers create them: only bounds, order and row counts can be checked."""
     copy = tmp_path / "t"
     shutil.copytree(corpus.folder(shared, "btree"), copy)
     folder = next(p for p in (copy / "_indices").iterdir() if b"n00000" not in (p / "page_lookup.lance").read_bytes())
@@ -329,7 +329,7 @@ def test_an_index_without_checksums_is_checked_by_its_order(shared: Path, tmp_pa
     assert row_ids[0] == 0
 
 
-def test_an_index_with_fewer_rows_than_live(tmp_path: Path) -> None:
+def test_index_with_too_few_rows(tmp_path: Path) -> None:
     uri = tmp_path / "t"
     write_first(pa.table({"a": range(100)}), uri).create_scalar_index("a")
     store = lance.dataset(uri).snapshot.store
@@ -341,7 +341,7 @@ def test_an_index_with_fewer_rows_than_live(tmp_path: Path) -> None:
         lance.dataset(uri).to_table(filter="a = 99")
 
 
-def test_an_index_that_names_rows_behind_the_end(tmp_path: Path) -> None:
+def test_index_with_rows_past_the_end(tmp_path: Path) -> None:
     uri = tmp_path / "t"
     write_first(pa.table({"a": range(100)}), uri).create_scalar_index("a")
     store = lance.dataset(uri).snapshot.store

@@ -1,4 +1,4 @@
-"""Datasets of many writers: hundreds of fragments with a few rows each, and commits that others overtake."""
+"""Datasets of many writers: hundreds of fragments with a few rows each, and commits that lose races."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def rows_of(snapshot: Snapshot) -> dict[int, str]:
     return dict(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
 
 
-def test_a_merge_joins_small_fragments_together(many: Snapshot) -> None:
-    """A join takes milliseconds however few rows it has: 200 fragments of three rows took 1.1 s, and now 70 ms."""
+def test_merge_joins_small_fragments_together(many: Snapshot) -> None:
+    """Each join takes milliseconds even for few rows: 200 fragments of three rows took 1.1 s, and now 70 ms."""
     source = pa.table({"id": [1, 4, 59, 99], "v": ["m"] * 4}, schema=SCHEMA)
     with mock.patch.object(merging, "query", side_effect=query) as joins:
         done, stats = merge_insert(many, MergeInsert(("id",), update=True, insert=True), source)
@@ -54,7 +54,7 @@ def test_a_merge_joins_small_fragments_together(many: Snapshot) -> None:
     assert rows_of(done) == dict.fromkeys(range(60), "a") | dict.fromkeys((1, 4, 59, 99), "m")
 
 
-def test_a_merge_joins_no_more_than_so_many_rows_at_once(many: Snapshot) -> None:
+def test_merge_limits_the_rows_per_join(many: Snapshot) -> None:
     source = pa.table({"id": [0, 1, 58], "v": ["m"] * 3}, schema=SCHEMA)
     with (
         mock.patch.object(merging, "_JOINED_ROWS", 30),
@@ -65,7 +65,7 @@ def test_a_merge_joins_no_more_than_so_many_rows_at_once(many: Snapshot) -> None
     assert rows_of(done) == {i: "a" for i in range(60) if i not in (0, 1, 58)}
 
 
-def test_a_merge_finds_rows_of_fragments_that_are_not_in_the_order_of_their_ids(many: Snapshot) -> None:
+def test_merge_finds_rows_in_unordered_fragments(many: Snapshot) -> None:
     turned = replace(many.manifest, fragments=tuple(reversed(many.manifest.fragments)))
     source = pa.table({"id": range(0, 60, 2), "v": ["m"] * 30}, schema=SCHEMA)
     matches = merging._match(many.at(turned), MergeInsert(("id",), update=True), source, in_place=False)
@@ -74,14 +74,14 @@ def test_a_merge_finds_rows_of_fragments_that_are_not_in_the_order_of_their_ids(
     assert sorted(np.concatenate(matches.updates).tolist()) == list(range(30))
 
 
-def test_the_statistics_of_a_small_local_fragment_are_not_read(many: Snapshot) -> None:
-    """They take longer than its rows: a filter over 200 fragments of three rows took 310 ms, and now 70 ms."""
+def test_statistics_of_small_local_fragments_are_not_read(many: Snapshot) -> None:
+    """They take longer to read than the rows: a filter over 200 fragments of three rows took 310 ms, and now 70 ms."""
     with mock.patch.object(FragmentReader, "statistics", side_effect=AssertionError):
         assert many.count("id = 4") == 1
 
 
-def test_a_change_that_is_overtaken_waits_longer_each_time(many: Snapshot) -> None:
-    """Else many writers that change the same rows keep each other from their commits."""
+def test_conflicting_change_backs_off(many: Snapshot) -> None:
+    """Otherwise, many writers of the same rows block each other's commits."""
     waits: list[float] = []
     times = iter(range(0, 10**12, 5 * 10**8))
     runtime = replace(

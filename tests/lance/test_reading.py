@@ -1,4 +1,4 @@
-"""Reading: the corpus version by version, projections, filters, limits, single rows, damage."""
+"""Reads: every version of the corpus, projections, filters, limits, single rows, damage."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from trilake.lance import LanceDataset
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.storage.memory import MemoryStore
 
-#: Writes datasets of the legacy format, of which these tests are.
+#: Writes datasets in the legacy format, which these tests cover.
 write_first = partial(lance.write_dataset, data_storage_version="legacy")
 
 N = 2000
@@ -85,7 +85,7 @@ def test_every_version_of_the_corpus(shared: Path) -> None:
     assert checked == 35
 
 
-def test_the_corpus_is_not_touched_by_reading(shared: Path) -> None:
+def test_reading_does_not_change_the_corpus(shared: Path) -> None:
     folder = corpus.folder(shared, "append")
     before = sorted(p.name for p in folder.rglob("*"))
     lance.dataset(folder).to_table()
@@ -95,7 +95,7 @@ def test_the_corpus_is_not_touched_by_reading(shared: Path) -> None:
 # --- projections and rows --------------------------------------------------------------------------------------------
 
 
-def test_columns_and_parts_of_structs(ds: LanceDataset) -> None:
+def test_project_columns_and_struct_fields(ds: LanceDataset) -> None:
     found = ds.to_table(["s.b.c", "id"], limit=2)
     assert found.to_pylist() == [{"s.b.c": "1", "id": 1}, {"s.b.c": "2", "id": 2}]
     empty = ds.to_table(columns=[])
@@ -109,7 +109,7 @@ def test_columns_and_parts_of_structs(ds: LanceDataset) -> None:
         ds.to_table(columns=["nope"])
 
 
-def test_batches_follow_row_groups_and_batch_size(ds: LanceDataset) -> None:
+def test_batches_respect_row_groups_and_batch_size(ds: LanceDataset) -> None:
     sizes = [b.num_rows for b in ds.to_batches(columns=["id"])]
     assert sum(sizes) == LIVE.num_rows
     assert max(sizes) <= 64
@@ -213,8 +213,8 @@ def test_filters(ds: LanceDataset, text: str) -> None:
 @pytest.mark.parametrize(
     ("low", "high"), [(0, 64), (0, 2000), (10, 700), (63, 129), (64, 128), (200, 600), (1999, 2000), (3000, 4000)]
 )
-def test_ranges_of_a_sorted_column(columns: list[str] | None, low: int, high: int) -> None:
-    """Matching rows that follow one another are read as a range; a deleted row among them, or one apart, ends that."""
+def test_filter_on_sorted_column_reads_ranges(columns: list[str] | None, low: int, high: int) -> None:
+    """Consecutive matching rows are read as a range; a deleted row or a gap ends the range."""
     uri = "memory://lance-ranges"
     write_first(ROWS, uri, mode="overwrite", max_rows_per_group=64)
     text = f"id >= {low} AND id < {high}"
@@ -245,7 +245,7 @@ def test_wrong_filters(ds: LanceDataset) -> None:
     assert issubclass(FilterError, ValueError)
 
 
-def test_statistics_spare_row_groups() -> None:
+def test_statistics_skip_row_groups() -> None:
     store = FaultStore(MemoryStore())
     from trilake.lance.commands.fragment_writer import WriteOptions
     from trilake.lance.commands.write import write
@@ -256,18 +256,18 @@ def test_statistics_spare_row_groups() -> None:
     plan = lambda text: snapshot.plan(["id"], text)  # noqa: E731
     from trilake.lance.scan.scan import chunks
 
-    def looked_at(text: str) -> int:
+    def read_groups(text: str) -> int:
         return sum(c.stop - c.start for c in chunks(plan(text), snapshot.readers))
 
-    assert looked_at("id = 700") == 64
-    assert looked_at("id BETWEEN 60 AND 70") == 128
-    assert looked_at("id < 0") == 0
-    assert looked_at("name = 'zzz'") == 0
-    assert looked_at("s.a > 1990") == 2000 - 1984
-    assert looked_at("kind = 'red'") == 2000
+    assert read_groups("id = 700") == 64
+    assert read_groups("id BETWEEN 60 AND 70") == 128
+    assert read_groups("id < 0") == 0
+    assert read_groups("name = 'zzz'") == 0
+    assert read_groups("s.a > 1990") == 2000 - 1984
+    assert read_groups("kind = 'red'") == 2000
 
 
-def test_a_take_reads_few_bytes() -> None:
+def test_take_reads_few_bytes() -> None:
     inner = MemoryStore()
     from trilake.lance.commands.write import write
 
@@ -355,7 +355,7 @@ def test_fragment_metadata_is_json(ds: LanceDataset) -> None:
             lance.FragmentMetadata(bad)
 
 
-# --- as a dataset of Arrow's -----------------------------------------------------------------------------------------
+# --- as an Arrow dataset ---------------------------------------------------------------------------------------------
 
 
 def test_duckdb_and_polars(ds: LanceDataset) -> None:
@@ -370,7 +370,7 @@ def test_duckdb_and_polars(ds: LanceDataset) -> None:
     assert frame["id"].to_list() == [1, 2, 3, 4]
 
 
-def test_what_arrow_datasets_do(ds: LanceDataset) -> None:
+def test_arrow_dataset_methods(ds: LanceDataset) -> None:
     assert ds.filter(pc.field("id") < 3).to_table()["id"].to_pylist() == [1, 2]
     assert ds.sort_by([("id", "descending")]).head(1)["id"].to_pylist() == [1999]
     other = pa.table({"id": pa.array([1, 2], pa.int64()), "y": ["a", "b"]})
@@ -391,7 +391,7 @@ def test_what_arrow_datasets_do(ds: LanceDataset) -> None:
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
-def test_missing_files_are_told(shared: Path, tmp_path: Path) -> None:
+def test_missing_files_are_reported(shared: Path, tmp_path: Path) -> None:
     copy = tmp_path / "t"
     shutil.copytree(corpus.folder(shared, "append"), copy)
     found = lance.dataset(copy)
@@ -403,7 +403,7 @@ def test_missing_files_are_told(shared: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["structs", "delete_few", "merge_columns"])
-def test_damaged_datasets_raise_only_our_errors(shared: Path, tmp_path: Path, name: str) -> None:
+def test_damaged_datasets_raise_typed_errors(shared: Path, tmp_path: Path, name: str) -> None:
     rng = random.Random(7)
     source = corpus.folder(shared, name)
     kept = 0

@@ -20,7 +20,7 @@ from trilake.storage.object import UploadWriter
 ROWS = pa.table({"id": pa.array(range(20_000), pa.int64()), "t": [f"text {i}" for i in range(20_000)]})
 
 
-def test_a_dataset_in_a_bucket(s3_options: Mapping[str, str]) -> None:
+def test_dataset_in_a_bucket(s3_options: Mapping[str, str]) -> None:
     uri = "s3://lake/lance/t"
     ds = lance.write_dataset(ROWS, uri, max_rows_per_file=8000, storage_options=s3_options)
     ds.delete("id % 4 = 0")
@@ -40,7 +40,7 @@ def test_a_dataset_in_a_bucket(s3_options: Mapping[str, str]) -> None:
     ds.validate()
 
 
-def test_requests_are_few(s3_options: Mapping[str, str]) -> None:
+def test_few_requests(s3_options: Mapping[str, str]) -> None:
     uri = "s3://lake/lance/few"
     lance.write_dataset(ROWS, uri, storage_options=s3_options)
     store = FaultStore(open_store(uri, dict(s3_options)))
@@ -56,10 +56,10 @@ def test_requests_are_few(s3_options: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize("failing", [1, 3])
-def test_a_file_that_cannot_be_put_ends_the_write(
+def test_failed_put_aborts_the_write(
     s3_options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    """The last file is put beside the transaction's, which then names what no version has."""
+    """The last file is uploaded together with the transaction file, which then names no committed files."""
     uri = f"s3://lake/lance/fails-{failing}"
     lance.write_dataset(ROWS.slice(0, 10), uri, storage_options=s3_options)
     store = open_store(uri, dict(s3_options))
@@ -80,7 +80,7 @@ def test_a_file_that_cannot_be_put_ends_the_write(
     assert lance.dataset(uri, storage_options=s3_options).version == 1
 
 
-def test_writers_that_race(s3_options: Mapping[str, str]) -> None:
+def test_concurrent_appends(s3_options: Mapping[str, str]) -> None:
     uri = "s3://lake/lance/race"
     lance.write_dataset(ROWS.slice(0, 10), uri, storage_options=s3_options)
     errors: list[TrilakeError] = []

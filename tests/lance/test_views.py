@@ -1,4 +1,4 @@
-"""Views of texts, binaries and lists go into a Lance dataset as plain values."""
+"""String, binary and list views are written to Lance as plain values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARRAYS = [
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda a: str(a.type))
 def test_views_are_written_as_plain_values(tmp_path: Path, array: pa.Array) -> None:
-    """Through both ways in, from a table and from batches that the given schema says are views."""
+    """From a table, and from batches whose given schema has views."""
     data = pa.table({"v": array})
     uri = str(tmp_path / "d")
     trilake.write(data, uri, format="lance")

@@ -20,7 +20,7 @@ from trilake.lance.commands import update
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def test_modes() -> None:
+def test_write_modes() -> None:
     ds = begun()
     assert (ds.version, ds.count_rows()) == (1, 300)
     with pytest.raises(TableExistsError) as caught:
@@ -36,13 +36,13 @@ def test_modes() -> None:
     assert lance.write_dataset(ROWS, f"{ds.uri}-newer", mode="overwrite").version == 1
 
 
-def test_names_of_files_spread_over_the_partitions_of_a_store() -> None:
+def test_file_names_spread_over_store_partitions() -> None:
     names = {f.path for fragment in begun().get_fragments() for f in fragment.data_files()}
     assert names
     assert all(re.fullmatch(r"[01]{24}[0-9a-f]{26}\.lance", name) for name in names)
 
 
-def test_files_are_cut_behind_row_groups() -> None:
+def test_files_are_split_at_row_group_ends() -> None:
     sizes = [
         f.physical_rows
         for f in begun(max_rows_per_file=90, max_rows_per_group=40, data_storage_version="legacy").get_fragments()
@@ -57,7 +57,7 @@ def test_files_are_cut_behind_row_groups() -> None:
             begun(**bad)
 
 
-def test_what_can_be_written(tmp_path: Path) -> None:
+def test_write_accepts_every_source(tmp_path: Path) -> None:
     schema = pa.schema({"id": pa.int32()})
     batch = pa.record_batch({"id": pa.array([1, 2], pa.int32())})
     table = pa.Table.from_batches([batch])
@@ -83,7 +83,7 @@ def test_what_can_be_written(tmp_path: Path) -> None:
     assert not (tmp_path / "x" / "_versions").exists()
 
 
-def test_appended_rows_must_fit() -> None:
+def test_append_requires_a_matching_schema() -> None:
     ds = begun()
     for bad in (
         pa.table({"id": [1], "t": ["a"], "u": [1]}),
@@ -96,12 +96,12 @@ def test_appended_rows_must_fit() -> None:
     made = lance.write_dataset(pa.table({"t": ["a"], "id": pa.array([1], pa.int8())}), ds.uri, mode="append")
     assert rows_of(made)[-1] == {"id": 1, "t": "a"}
     keys = [m.key for m in ds.snapshot.store.list("data")]
-    assert len(keys) == 4  # what the failed writes began is gone
+    assert len(keys) == 4  # failed writes leave no files
     fewer = lance.write_dataset(pa.table({"id": [7]}), ds.uri, mode="append")  # files of 2.x may lack columns
     assert rows_of(fewer)[-1] == {"id": 7, "t": None}
 
 
-def test_dictionaries_of_all_batches_are_one() -> None:
+def test_batch_dictionaries_are_merged() -> None:
     def part(*values: str) -> pa.RecordBatch:
         return pa.record_batch({"d": pa.array(values).dictionary_encode()})
 
@@ -118,7 +118,7 @@ def test_dictionaries_of_all_batches_are_one() -> None:
         lance.write_dataset(pa.Table.from_batches([part("e")]), ds.uri, mode="append")
 
 
-def test_a_first_format_dataset_with_a_dictionary_begins_with_rows() -> None:
+def test_legacy_dictionary_column_needs_rows() -> None:
     rows = pa.table({"d": pa.array(["a", "b"]).dictionary_encode()})
     for begin in (
         lambda: begun(rows.slice(0, 0), data_storage_version="legacy"),
@@ -130,7 +130,7 @@ def test_a_first_format_dataset_with_a_dictionary_begins_with_rows() -> None:
             begin()
 
 
-def test_progress_is_told() -> None:
+def test_write_reports_progress() -> None:
     class Progress:
         def __init__(self) -> None:
             self.seen: list[str] = []
@@ -147,7 +147,7 @@ def test_progress_is_told() -> None:
     assert progress.seen == ["begin", "complete"] * 3
 
 
-def test_a_write_that_fails_leaves_nothing() -> None:
+def test_failed_write_leaves_no_files() -> None:
     def batches() -> Any:
         yield ROWS.to_batches()[0]
         raise RuntimeError("the source broke")
@@ -195,7 +195,7 @@ def test_update() -> None:
         ds.update({"id": "t"})
 
 
-def test_stale_handles_delete_and_update_what_is_there_now() -> None:
+def test_stale_handle_changes_the_newest_version() -> None:
     ds = begun()
     stale = lance.dataset(ds.uri)
     lance.write_dataset(pa.table({"id": [1000], "t": ["x"]}), ds.uri, mode="append")
@@ -209,7 +209,7 @@ def test_stale_handles_delete_and_update_what_is_there_now() -> None:
 MERGE = pa.table({"id": pa.array([5, 6, 900], pa.int64()), "t": ["five", "six", "nine hundred"]})
 
 
-def test_two_merges_of_one_new_key_insert_it_once() -> None:
+def test_two_merges_insert_a_new_key_once() -> None:
     ds = begun()
     first, second = lance.dataset(ds.uri), lance.dataset(ds.uri)
     for number, handle in enumerate((first, second)):
@@ -218,7 +218,7 @@ def test_two_merges_of_one_new_key_insert_it_once() -> None:
     assert lance.dataset(ds.uri).to_table(filter="id = 1000").to_pylist() == [{"id": 1000, "t": "w1"}]
 
 
-def test_a_delete_by_an_old_handle_takes_rows_that_an_update_moved_meanwhile() -> None:
+def test_stale_delete_removes_rows_moved_by_update() -> None:
     ds = begun()
     old = lance.dataset(ds.uri)
     lance.dataset(ds.uri).update({"t": "'gone'"}, "id = 250")
@@ -246,7 +246,7 @@ def test_merge_insert() -> None:
     assert sorted(r["id"] for r in rows_of(ds)) == [i for i in range(10) if i not in (5, 6)]
 
 
-def test_a_merge_insert_whose_condition_no_row_meets() -> None:
+def test_merge_insert_condition_without_matches() -> None:
     ds = begun()
     done = ds.merge_insert("id").when_matched_update_all("source.id > 1000").execute(MERGE)
     assert done == {"num_inserted_rows": 0, "num_updated_rows": 0, "num_deleted_rows": 0}
@@ -255,7 +255,7 @@ def test_a_merge_insert_whose_condition_no_row_meets() -> None:
     assert rows_of(ds) == ROWS.to_pylist()
 
 
-def test_merge_inserts_that_are_refused() -> None:
+def test_invalid_merge_insert_is_rejected() -> None:
     ds = begun()
     twice = pa.concat_tables([MERGE, MERGE])
     with pytest.raises(InvalidArgumentError, match="several source rows"):
@@ -271,7 +271,7 @@ def test_merge_inserts_that_are_refused() -> None:
     assert (ds.latest_version, len(list(ds.snapshot.store.list("data")))) == (1, 3)
 
 
-def test_null_keys_match_nothing() -> None:
+def test_null_keys_never_match() -> None:
     ds = begun(pa.table({"k": ["a", None, "b"], "n": ["1", "2", "3"]}))
     source = pa.table({"k": pa.array([None, "a"]), "n": ["x", "y"]})
     done = ds.merge_insert("k").when_matched_update_all().when_not_matched_insert_all().execute(source)
@@ -320,7 +320,7 @@ def test_add_columns_of_every_kind() -> None:
         ds.add_columns({"bad": "nope + 1"})
 
 
-def test_a_column_of_no_file_stays_null_through_compaction() -> None:
+def test_compaction_keeps_column_without_files_null() -> None:
     ds = begun()
     ds.add_columns(pa.schema({"empty": pa.int64()}))
     ds.optimize.compact_files()
@@ -328,7 +328,7 @@ def test_a_column_of_no_file_stays_null_through_compaction() -> None:
     assert ds.to_table()["empty"].null_count == 300
 
 
-def test_drop_and_alter() -> None:
+def test_drop_and_alter_columns() -> None:
     rows = ROWS.append_column("s", pa.array([{"a": i, "b": str(i)} for i in range(300)]))
     ds = begun(rows)
     ds.drop_columns(["s.a"])
@@ -353,7 +353,7 @@ def test_drop_and_alter() -> None:
         ds.drop_columns(["text", "s"])
 
 
-def test_a_name_that_comes_back_is_another_column() -> None:
+def test_readded_column_is_a_new_column() -> None:
     ds = begun()
     ds.drop_columns(["t"])
     ds.add_columns({"t": "'new'"})

@@ -1,4 +1,4 @@
-"""Segments of indices: built of some fragments, merged, committed; and the kinds built of zones and of lists."""
+"""Index segments: built from some fragments, merged and committed; zone map and label list indices."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_segments_are_merged_and_committed(kind: str) -> None:
     assert [f.code for f in trilake.verify(ds.uri).findings] == []
 
 
-def test_segments_of_vectors_are_searched_together() -> None:
+def test_vector_segments_are_searched_together() -> None:
     ds = dataset("vectors")
     whole = ds.create_index("v", "IVF_PQ", "whole", num_partitions=2, num_sub_vectors=2)
     centroids = whole.centroids(index_name="whole")
@@ -86,7 +86,7 @@ def test_segments_of_vectors_are_searched_together() -> None:
     assert ds.to_table(["id"], nearest=nearest)["id"][0].as_py() == 450
 
 
-def test_segments_that_do_not_fit_are_refused() -> None:
+def test_incompatible_segments_are_rejected() -> None:
     ds = dataset("refused")
     first, second = (ds.create_index_uncommitted("s", "BTREE", fragment_ids=ids) for ids in ([0, 1], [1, 2]))
     other = ds.create_index_uncommitted("id", "BTREE", fragment_ids=[2])
@@ -104,7 +104,7 @@ def test_segments_that_do_not_fit_are_refused() -> None:
         old.create_index_uncommitted("s", "BTREE", fragment_ids=[0])
 
 
-def test_segments_of_moved_rows_are_a_conflict() -> None:
+def test_segments_of_moved_rows_conflict() -> None:
     ds = dataset("moved")
     segments = [ds.create_index_uncommitted("s", "BTREE", fragment_ids=[id]) for id in range(3)]
     ds.optimize.compact_files()
@@ -112,7 +112,7 @@ def test_segments_of_moved_rows_are_a_conflict() -> None:
         ds.commit_existing_index_segments("i", "s", segments)
 
 
-def test_zones_have_the_rows_that_are_chosen() -> None:
+def test_rows_per_zone_is_applied() -> None:
     ds = dataset("zones")
     ds.create_scalar_index("id", IndexConfig("zonemap", {"rows_per_zone": 50}))
     ds = lance.write_dataset(ROWS.slice(0, 120), ds, mode="append")

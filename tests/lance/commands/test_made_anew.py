@@ -1,4 +1,4 @@
-"""A dataset that is made anew while a writer, or a clean-up, of the old one is at work: the new one stays as it is."""
+"""A dataset that is recreated while a write or clean-up of the old one runs: the new one stays unchanged."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def _make(place: Path, rows: pa.Table, versions: int) -> None:
 
 @pytest.mark.parametrize("versions", [0, 1, 2, 4])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_does_not_go_into_a_dataset_that_was_made_anew(
+def test_change_conflicts_with_a_recreated_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, versions: int
 ) -> None:
-    """Its fragments have the numbers of the old ones."""
+    """Its fragments reuse the ids of the old ones."""
     place = tmp_path / "d"
     _make(place, OLD, 2)
     found = lance.dataset(place)
@@ -80,8 +80,8 @@ def test_a_change_does_not_go_into_a_dataset_that_was_made_anew(
         assert not list_versions(open_store(place)).versions
 
 
-def test_a_version_that_is_gone_is_not_another_dataset_s(tmp_path: Path) -> None:
-    """Who has read it may go on where no other commit is in the way, as after a clean-up."""
+def test_removed_version_is_not_taken_for_a_recreation(tmp_path: Path) -> None:
+    """After a clean-up, a handle on a removed version can still commit if nothing conflicts."""
     place = tmp_path / "d"
     _make(place, OLD, 1)
     found = lance.dataset(place)
@@ -91,10 +91,10 @@ def test_a_version_that_is_gone_is_not_another_dataset_s(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("versions", [0, 1, 4])
-def test_a_cleanup_takes_no_version_of_a_dataset_that_was_made_anew(
+def test_cleanup_spares_versions_of_a_recreated_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: int
 ) -> None:
-    """The only version of the new one has the number of one that goes."""
+    """The only version of the new dataset has the number of a version to remove."""
     place = tmp_path / "d"
     _make(place, OLD, 3)
     own = cleanup._delete

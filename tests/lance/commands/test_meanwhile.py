@@ -1,4 +1,4 @@
-"""What others commit or tag while an operation is at work: the operation sees it, or it is done again."""
+"""Concurrent commits and tags during an operation: the operation sees them or retries."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def column(dataset: Any, name: str) -> list[Any]:
     return sorted(found)
 
 
-def test_an_insert_of_a_key_that_is_deleted_meanwhile_inserts_it() -> None:
+def test_insert_sees_concurrent_delete_of_its_key() -> None:
     ours = made("insert")
     lance.dataset(ours.uri).delete("a = 1")
     ours.merge_insert("a").when_not_matched_insert_all().execute(pa.table({"a": [1, 2]}))
     assert column(lance.dataset(ours.uri), "a") == [0, 1, 2, 3]
 
 
-def test_a_merge_is_planned_anew_for_as_long_as_it_may_be() -> None:
+def test_merge_retries_until_its_timeout() -> None:
     ours = made("timeout")
     lance.dataset(ours.uri).delete("a = 1")
     merge = ours.merge_insert("a").when_not_matched_insert_all().when_matched_update_all()
@@ -50,14 +50,14 @@ def test_a_merge_is_planned_anew_for_as_long_as_it_may_be() -> None:
     assert column(lance.dataset(ours.uri), "a") == [0, 1, 2, 3]
 
 
-def test_a_delete_sees_that_an_insert_stood_on_its_rows() -> None:
+def test_delete_after_concurrent_merge_insert() -> None:
     ours = made("delete")
     lance.dataset(ours.uri).merge_insert("a").when_not_matched_insert_all().execute(pa.table({"a": [1, 2]}))
     ours.delete("a = 1")
     assert column(lance.dataset(ours.uri), "a") == [0, 2, 3]
 
 
-def test_an_index_is_of_no_column_that_got_the_id_of_another() -> None:
+def test_index_of_a_concurrently_dropped_column_is_rejected() -> None:
     made("ids").add_columns({"b": "a"})
     ours, other = (lance.dataset("memory://meanwhile-ids") for _ in range(2))
     other.drop_columns(["b"])
@@ -69,18 +69,18 @@ def test_an_index_is_of_no_column_that_got_the_id_of_another() -> None:
     assert lance.dataset(ours.uri).to_table(filter="c = 2").num_rows == 0
 
 
-def test_an_index_that_is_dropped_meanwhile_does_not_come_back() -> None:
+def test_concurrently_dropped_index_stays_dropped() -> None:
     made("indices").create_scalar_index("a", "BTREE")
     lance.write_dataset(pa.table({"a": [9]}), "memory://meanwhile-indices", mode="append")
     ours, other = (lance.dataset("memory://meanwhile-indices") for _ in range(2))
     other.drop_index("a_idx")
     ours.optimize.optimize_indices()
     assert lance.dataset(ours.uri).list_indices() == []
-    assert lance.dataset(ours.uri).version == other.version  # nothing is left to be done, which is no version
+    assert lance.dataset(ours.uri).version == other.version  # nothing to do, so no new version
 
 
-def test_an_index_takes_no_name_that_another_column_got_meanwhile() -> None:
-    """Both were acknowledged, and the later one removed the other without a word."""
+def test_index_name_taken_concurrently_is_rejected() -> None:
+    """Both were acknowledged, and the later one silently removed the other."""
     made("names").add_columns({"b": "a + 10"})
     ours, other = (lance.dataset("memory://meanwhile-names") for _ in range(2))
     other.create_scalar_index("b", "BTREE", name="i")
@@ -89,8 +89,8 @@ def test_an_index_takes_no_name_that_another_column_got_meanwhile() -> None:
     assert [i["fields"] for i in lance.dataset(ours.uri).list_indices()] == [["b"]]
 
 
-def test_an_index_of_a_column_that_got_another_name_says_that_there_is_none() -> None:
-    """It said that the index of its name was one of another column."""
+def test_index_on_concurrently_renamed_column_is_rejected() -> None:
+    """The error said that the index name belonged to another column."""
     made("renamed")
     ours, other = (lance.dataset("memory://meanwhile-renamed") for _ in range(2))
     other.create_scalar_index("a", "BTREE")
@@ -101,7 +101,7 @@ def test_an_index_of_a_column_that_got_another_name_says_that_there_is_none() ->
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_an_index_that_comes_meanwhile_is_replaced_only_where_it_may_be(replace: bool) -> None:
+def test_concurrent_index_is_replaced_only_with_replace(replace: bool) -> None:
     made("replaced")
     ours, other = (lance.dataset("memory://meanwhile-replaced") for _ in range(2))
     other.create_scalar_index("a", "BTREE")
@@ -115,7 +115,7 @@ def test_an_index_that_comes_meanwhile_is_replaced_only_where_it_may_be(replace:
     assert (index["uuid"] == before) is not replace
 
 
-def test_a_clean_up_sees_a_tag_that_comes_meanwhile() -> None:
+def test_cleanup_keeps_a_concurrently_tagged_version() -> None:
     ours = made("tags")
     lance.write_dataset(pa.table({"a": [7]}), ours.uri, mode="overwrite")
     own_keys = cleanup.own_keys
@@ -131,7 +131,7 @@ def test_a_clean_up_sees_a_tag_that_comes_meanwhile() -> None:
 
 
 def between(what: str, call: Any) -> Any:
-    """A clean-up that meets another process between its last look at what is needed and its deletion."""
+    """A clean-up with another process between its last check and its deletion."""
     delete = cleanup._delete
     done: list[Any] = []
 
@@ -151,8 +151,8 @@ def old_and_new(uri: str) -> LanceDataset:
 
 
 @pytest.mark.parametrize("how", ["create", "update"])
-def test_a_tag_behind_a_clean_ups_last_look_is_refused(how: str) -> None:
-    """It was acknowledged, and its version was removed."""
+def test_tag_after_the_last_cleanup_check_is_rejected(how: str) -> None:
+    """The tag was acknowledged, and its version was removed."""
     ours = old_and_new(f"late-{how}")
     if how == "update":
         ours.tags.create("late", 2)
@@ -173,8 +173,8 @@ def test_a_tag_behind_a_clean_ups_last_look_is_refused(how: str) -> None:
     assert notices(ours) == []
 
 
-def test_a_restore_behind_a_clean_ups_last_look_is_refused() -> None:
-    """It was acknowledged, and the newest version had lost its files."""
+def test_restore_after_the_last_cleanup_check_is_rejected() -> None:
+    """The restore was acknowledged, and the newest version had lost its files."""
     ours = old_and_new("late-restore")
 
     def restore() -> None:
@@ -192,7 +192,7 @@ def notices(dataset: LanceDataset) -> list[str]:
     return [m.key for folder in (holds.HOLDS, holds.REMOVALS) for m in store.list(folder)]
 
 
-def test_a_clean_up_leaves_a_version_that_is_held_and_notes_that_are_forgotten_go() -> None:
+def test_cleanup_keeps_held_versions_and_removes_stale_notes() -> None:
     ours = old_and_new("held")
     store, runtime = ours.snapshot.store, ours.snapshot.runtime
     with holds.hold(store, 1, runtime):
@@ -207,7 +207,7 @@ def test_a_clean_up_leaves_a_version_that_is_held_and_notes_that_are_forgotten_g
     assert notices(ours) == []
 
 
-def test_a_hold_stays_while_what_was_asked_for_may_still_come() -> None:
+def test_hold_stays_after_an_unknown_outcome() -> None:
     ours = old_and_new("unknown")
     with pytest.raises(UnknownOutcomeError), holds.hold(ours.snapshot.store, 1, ours.snapshot.runtime):
         raise UnknownOutcomeError("the reply was lost")
@@ -217,7 +217,7 @@ def test_a_hold_stays_while_what_was_asked_for_may_still_come() -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_version_that_a_clean_up_may_have_harmed_gets_no_tag(whole: bool) -> None:
+def test_version_damaged_by_cleanup_cannot_be_tagged(whole: bool) -> None:
     ours = old_and_new(f"harmed-{whole}")
     store = ours.snapshot.store
     holds.post(store, holds.REMOVALS, [1], ours.snapshot.runtime)  # of a clean-up that died
@@ -245,7 +245,7 @@ def cleaned_a_week_later(dataset: LanceDataset, older_than_ms: int) -> cleanup.C
     [("append", [0, 1, 7]), ("ignore", [0, 1]), ("overwrite", [7])],
     ids=["append", "ignore", "overwrite"],
 )
-def test_a_dataset_that_another_writer_begins_meanwhile(
+def test_first_write_races_with_another_writer(
     mode: str, seen: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def late(*args: Any, **more: Any) -> Any:
@@ -261,7 +261,7 @@ def test_a_dataset_that_another_writer_begins_meanwhile(
 
 
 @pytest.mark.parametrize("other", [{"b": [1]}, {"a": pa.array(["x"])}], ids=["columns", "types"])
-def test_an_append_does_not_join_a_dataset_of_other_columns(
+def test_append_rejects_concurrent_dataset_with_other_columns(
     other: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def late(*args: Any, **more: Any) -> Any:

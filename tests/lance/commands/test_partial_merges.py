@@ -1,4 +1,4 @@
-"""``merge_insert`` of a source that has some of the columns; rows and numbers are those of pylance 14.0.2."""
+"""``merge_insert`` from a source with some of the columns; expected rows and counts are from pylance 14.0.2."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = pa.table(
 
 
 def begun(rows: pa.Table = ROWS, **options: Any) -> LanceDataset:
-    """``rows`` in a dataset of its own for every version of its files."""
+    """``rows`` in a separate dataset per file version."""
     uri = "memory://partial-merges-" + options.get("data_storage_version", "stable")
     return lance.write_dataset(rows, uri, mode="overwrite", max_rows_per_file=2, max_rows_per_group=2, **options)
 
@@ -36,7 +36,7 @@ def stats(inserted: int, updated: int, deleted: int) -> dict[str, int]:
     return {"num_inserted_rows": inserted, "num_updated_rows": updated, "num_deleted_rows": deleted}
 
 
-def test_columns_that_the_source_has_not_keep_their_values() -> None:
+def test_columns_missing_in_the_source_keep_their_values() -> None:
     made = begun()
     source = pa.table({"x": [30.0, 20.0, 70.0], "id": [3, 2, 7]})
     assert made.merge_insert("id").when_matched_update_all().execute(source) == stats(0, 2, 0)
@@ -47,7 +47,7 @@ def test_columns_that_the_source_has_not_keep_their_values() -> None:
     made.validate()
 
 
-def test_keys_alone_and_nested_keys_of_several_columns() -> None:
+def test_key_only_sources_and_nested_keys() -> None:
     made = begun()
     assert made.merge_insert("id").when_matched_update_all().execute(ROWS.select(["id"])) == stats(0, 4, 0)
     assert made.to_table().sort_by("id").equals(ROWS)
@@ -57,7 +57,7 @@ def test_keys_alone_and_nested_keys_of_several_columns() -> None:
     assert made.merge_insert("id").when_matched_delete().execute(ROWS.select(["id"]).slice(0, 1)) == stats(0, 0, 1)
 
 
-def test_rows_that_are_inserted_have_nulls_where_a_null_can_be() -> None:
+def test_inserted_rows_get_nulls_in_nullable_columns() -> None:
     texts = pa.table({"id": ["1", "2"], "s": ["a", "b"], "t": ["c", "d"]})
     made = begun(texts)
     merge = made.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
@@ -79,7 +79,7 @@ def test_rows_that_are_inserted_have_nulls_where_a_null_can_be() -> None:
     assert masked.to_table(filter="id = 9").to_pylist() == [{"id": 9, "s": "n", "x": None, "kind": None, "v": None}]
 
 
-def test_conditions_see_the_columns_that_there_are() -> None:
+def test_conditions_see_only_existing_columns() -> None:
     made = begun()
     source = pa.table({"id": [2, 3], "x": [20.0, 5.0]})
     merge = made.merge_insert("id").when_matched_update_all("source.x > target.x + 10 AND target.s = 'b'")
@@ -95,11 +95,11 @@ def test_conditions_see_the_columns_that_there_are() -> None:
     "source",
     [
         {"x": [1.0]},  # without its key
-        {"id": [1], "zz": [1]},  # with a column that there is not
+        {"id": [1], "zz": [1]},  # with an unknown column
         {"id": [1], "v": [[1.0]]},  # of another size
     ],
 )
-def test_sources_that_do_not_fit(source: dict[str, list[Any]]) -> None:
+def test_incompatible_sources_are_rejected(source: dict[str, list[Any]]) -> None:
     made = begun()
     with pytest.raises(SchemaMismatchError):
         made.merge_insert("id").when_matched_update_all().execute(pa.table(source))
@@ -107,7 +107,7 @@ def test_sources_that_do_not_fit(source: dict[str, list[Any]]) -> None:
 
 
 def layout(made: Any) -> list[tuple[list[list[int]], int]]:
-    """The fields of the files of each fragment, and its number of deleted rows."""
+    """The fields in each fragment's files, and its number of deleted rows."""
     return [([list(d.fields) for d in f.data_files()], f.num_deletions) for f in made.get_fragments()]
 
 
@@ -119,9 +119,7 @@ NUMBERS = pa.table({"k": range(10), "v": range(10), "w": range(10)})
     ("indexed", "condition"),
     [(False, None), (False, "target.w > 2"), (True, None), (True, "source.v > 200")],
 )
-def test_only_the_columns_of_the_source_are_written(
-    tmp_path: Path, stable: bool, indexed: bool, condition: str | None
-) -> None:
+def test_only_source_columns_are_written(tmp_path: Path, stable: bool, indexed: bool, condition: str | None) -> None:
     lance.write_dataset(NUMBERS, tmp_path / "t", max_rows_per_file=5, enable_stable_row_ids=stable)
     made = lance.dataset(tmp_path / "t")
     made.create_scalar_index("v", "BTREE")
@@ -153,7 +151,7 @@ def test_only_the_columns_of_the_source_are_written(
     made.validate()
 
 
-def test_rows_or_columns_are_rewritten() -> None:
+def test_write_mode_rewrites_rows_or_columns() -> None:
     made = lance.write_dataset(NUMBERS, "memory://partial-merge-modes", mode="overwrite")
     made.create_scalar_index("k", "BTREE")
     source = NUMBERS.select(["k", "v"]).slice(0, 1)
@@ -167,7 +165,7 @@ def test_rows_or_columns_are_rewritten() -> None:
     assert merged(made.merge_insert("k").write_mode("rewrite_rows")) == 1
 
 
-def test_columns_that_cannot_be_rewritten() -> None:
+def test_unsupported_column_rewrites_are_rejected() -> None:
     made = begun()
     source = pa.table({"id": [1], "x": [0.0]})
 
@@ -188,7 +186,7 @@ def test_columns_that_cannot_be_rewritten() -> None:
     assert made.latest_version == made.version
 
 
-def test_columns_are_rewritten_after_a_concurrent_delete() -> None:
+def test_column_rewrite_after_concurrent_delete() -> None:
     made = begun()
     other = lance.dataset(made.uri)
     other.delete("id = 2")

@@ -1,4 +1,4 @@
-"""Fields of structs are matched by name, by every command that brings rows."""
+"""Struct fields are matched by name by every command that adds rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CHANGES = pytest.mark.parametrize("change", [append, append_batches, merge, set_
 
 
 @CHANGES
-def test_fields_of_structs_are_matched_by_name(change: Any) -> None:
+def test_struct_fields_are_matched_by_name(change: Any) -> None:
     ds = begun(nested(PAIR, {"a": 1, "b": "x"}))
     change(ds, nested(pa.struct([("b", pa.string()), ("a", pa.int64())]), {"a": 5, "b": "q"}))
     found = rows_of(lance.dataset(ds.uri))[-1]
@@ -63,7 +63,7 @@ def test_fields_of_structs_are_matched_by_name(change: Any) -> None:
         ({"a": 5}, "has no field b, which the column has"),
     ],
 )
-def test_structs_with_other_fields_are_refused(change: Any, column: str, value: dict[str, Any], problem: str) -> None:
+def test_structs_with_other_fields_are_rejected(change: Any, column: str, value: dict[str, Any], problem: str) -> None:
     old = nested(PAIR, {"a": 1, "b": "x"})
     ds = begun(old, nulls="zero")
     struct = pa.struct([(n, pa.string() if n in "bB" else pa.int64()) for n in value])

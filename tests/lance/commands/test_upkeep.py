@@ -1,4 +1,4 @@
-"""Upkeep of a dataset: compaction, versions and tags, clean-up, and commits of jobs."""
+"""Maintenance of a dataset: compaction, versions and tags, clean-up, and distributed commits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trilake.lance import Compaction, FragmentMetadata, LanceDataset, LanceFragm
 from trilake.lance.cleanup import cleanup
 from trilake.lance.optimize import CompactionTask, RewriteResult
 
-# --- upkeep ----------------------------------------------------------------------------------------------------------
+# --- maintenance -----------------------------------------------------------------------------------------------------
 
 
 def test_compaction() -> None:
@@ -49,8 +49,8 @@ def test_compaction() -> None:
         ([300] * 10, "", 1000, [1200, 1800]),
         ([1000] * 4, "", 1500, [2000, 2000]),
         ([100, 900, 50, 1999, 100, 700, 700, 700], "", 2000, [3049, 2200]),
-        ([800] * 6, "id % 16 = 0", 1600, [2250, 2250]),  # counted without deleted rows
-        ([1000] * 3, "id % 16 = 0", 1000, [937, 938, 937]),  # not small, as files have rows that are deleted
+        ([800] * 6, "id % 16 = 0", 1600, [2250, 2250]),  # deleted rows do not count
+        ([1000] * 3, "id % 16 = 0", 1000, [937, 938, 937]),  # not small: deleted rows are still in its files
         ([10007], "id % 2 = 0", 1000, [1001, 1001, 1001, 1000, 1000]),
         ([900, 900, 900, 900, 100, 5000, 100], "id % 3 = 0 and id > 4000", 1000, [1800, 1800, 1200, 1200, 1200]),
     ],
@@ -74,7 +74,7 @@ def test_rows_per_fragment_after_a_compaction(
     assert pylance.dataset(tmp_path / "t").to_table().equals(before)
 
 
-def test_compaction_in_parts() -> None:
+def test_distributed_compaction() -> None:
     ds = begun(max_rows_per_file=20)
     plan = Compaction.plan(ds, {"target_rows_per_fragment": 60})
     assert plan.num_tasks() > 1
@@ -89,7 +89,7 @@ def test_compaction_in_parts() -> None:
         Compaction.plan(ds, {"what": 1})
 
 
-def test_compaction_against_a_delete() -> None:
+def test_compaction_conflicts_with_delete() -> None:
     ds = begun(max_rows_per_file=20)
     other = lance.dataset(ds.uri)
     results = [t.execute(ds) for t in Compaction.plan(ds).tasks]
@@ -146,14 +146,14 @@ def test_cleanup() -> None:
     assert ds.count_rows() == 150
 
 
-def test_a_version_that_is_restored_while_clean_up_looks_around_keeps_its_files() -> None:
+def test_version_restored_during_cleanup_keeps_its_files() -> None:
     ds = begun()
     lance.write_dataset(ROWS.slice(0, 5), ds.uri, mode="overwrite")
     old = lance.dataset(ds.uri, version=1)
     looked: list[str] = []
 
     def restore(op: str, key: str) -> None:
-        """At the first look for other tables below the dataset, which is what comes last before files go."""
+        """At the first search for nested tables, the last step before files are deleted."""
         if op == "list" and key.startswith("data/"):
             looked.append(key)
             if len(looked) == 1:
@@ -166,7 +166,7 @@ def test_a_version_that_is_restored_while_clean_up_looks_around_keeps_its_files(
     assert newest.to_table().equals(ROWS)
 
 
-def test_a_clock_ahead_of_the_stores_cleans_up_nothing() -> None:
+def test_clock_ahead_of_the_store_cleans_up_nothing() -> None:
     ds = begun()
     ds.delete("id < 150")
     store = ds.snapshot.store

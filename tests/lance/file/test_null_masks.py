@@ -1,4 +1,4 @@
-"""Nulls that the format cannot hold: refused, kept by companions, or given up on request."""
+"""Nulls that the format cannot store: rejected, kept in companion columns, or dropped on request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def uri() -> str:
 
 
 def write_dataset(*args: Any, **options: Any) -> lance.LanceDataset:
-    """Files of 2.x have nulls of their own."""
+    """Only for the legacy format: files of 2.x store nulls."""
     return lance.write_dataset(*args, data_storage_version="legacy", **options)
 
 
@@ -47,7 +47,7 @@ LOST: list[tuple[pa.DataType, list[Any], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "values", "path"), LOST)
-def test_a_null_that_would_be_lost_is_refused(kind: pa.DataType, values: list[Any], path: str) -> None:
+def test_null_that_would_be_lost_is_rejected(kind: pa.DataType, values: list[Any], path: str) -> None:
     rows = pa.table({"k": pa.array(range(len(values)), pa.int64()), "c": _array(values, kind)})
     where = uri()
     with pytest.raises(SchemaMismatchError, match="null would be lost") as caught:
@@ -65,7 +65,7 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 @pytest.mark.parametrize(("kind", "values", "path"), [case for case in LOST if case[2] == "c"])
-def test_companions_keep_them(kind: pa.DataType, values: list[Any], path: str) -> None:
+def test_companion_columns_keep_nulls(kind: pa.DataType, values: list[Any], path: str) -> None:
     rows = pa.table({"c": _array(values, kind), "n": [None, ""][: len(values)]})
     made = write_dataset(rows, uri(), nulls="mask", max_rows_per_group=2)
     assert made.schema.names == ["c", "n"]
@@ -75,7 +75,7 @@ def test_companions_keep_them(kind: pa.DataType, values: list[Any], path: str) -
     assert made.count_rows("n IS NULL") == rows["n"].null_count
 
 
-def test_what_the_format_holds_is_not_refused() -> None:
+def test_nulls_that_the_format_stores_are_accepted() -> None:
     rows = pa.table({"s": ["a", None, ""], "b": [b"x", None, b"y"], "z": pa.nulls(3)})
     made = write_dataset(rows, uri())
     assert made.to_table()["s"].to_pylist() == ["a", None, None]
@@ -87,7 +87,7 @@ def test_what_the_format_holds_is_not_refused() -> None:
 ROWS = pa.table({"a": [1, None, 3, None], "s": ["x", None, "", "y"]})
 
 
-def test_every_command_keeps_them() -> None:
+def test_every_command_keeps_nulls() -> None:
     ds = write_dataset(ROWS, uri(), nulls="mask")
     ds = write_dataset(ROWS, ds.uri, mode="append")
     assert ds.to_table().to_pydict() == {k: v * 2 for k, v in ROWS.to_pydict().items()}
@@ -108,8 +108,8 @@ def test_every_command_keeps_them() -> None:
     assert sorted(map(str, masked.to_table()["w"].to_pylist())) == ["1", "1"] + ["None"] * 4
 
 
-def test_empty_texts_are_found_after_a_compaction() -> None:
-    """A compaction writes them as they are stored, where null and empty are alike."""
+def test_empty_strings_match_after_compaction() -> None:
+    """Compaction copies stored values, in which null and the empty string are equal."""
     rows = pa.table({"t": ["", "b", None] * 4, "b": pa.array([b"x", None, b""] * 4, pa.large_binary())})
     ds = write_dataset(rows, uri(), max_rows_per_file=5, max_rows_per_group=5, nulls="mask")
     filters = ("t = ''", "t <= ''", "t IN ('', 'z')", "t IS NULL", "b = X''", "b < X'01'", "t > 'a'")
@@ -121,8 +121,8 @@ def test_empty_texts_are_found_after_a_compaction() -> None:
     assert ds.to_table() == rows
 
 
-def test_fragments_of_distributed_jobs_keep_them() -> None:
-    """Whatever is committed by the schema that users see, which has no companions."""
+def test_distributed_fragments_keep_nulls() -> None:
+    """Also when committed with the user-visible schema, which has no companions."""
     rows = pa.table({"a": [1, None, 3], "s": ["x", None, ""], "b": [True, None, False]})
     where = uri()
     write_dataset(rows, where, nulls="mask")
@@ -146,7 +146,7 @@ def test_fragments_of_distributed_jobs_keep_them() -> None:
     assert ds.to_table().to_pylist() == [*kept] * 2
 
 
-def test_fragments_of_a_new_dataset_keep_them() -> None:
+def test_fragments_of_a_new_dataset_keep_nulls() -> None:
     rows = pa.table({"a": [1, None], "s": ["", None]})
     where = uri()
     made = [lance.LanceFragment.create(where, rows, nulls="mask", data_storage_version="legacy") for _ in range(2)]
@@ -154,7 +154,7 @@ def test_fragments_of_a_new_dataset_keep_them() -> None:
     assert ds.to_table().to_pylist() == rows.to_pylist() * 2
 
 
-def test_other_readers_see_one_column_more(tmp_path: Any) -> None:
+def test_other_readers_see_the_companion_column(tmp_path: Any) -> None:
     path = str(tmp_path / "t")
     write_dataset(ROWS, path, nulls="mask")
     theirs = pylance.dataset(path)
@@ -167,7 +167,7 @@ def test_other_readers_see_one_column_more(tmp_path: Any) -> None:
 
 @settings(max_examples=40)
 @given(st.data())
-def test_any_rows_come_back(data: st.DataObject) -> None:
+def test_random_rows_round_trip(data: st.DataObject) -> None:
     scalar = st.sampled_from([pa.int8(), pa.bool_(), pa.float32(), pa.string(), pa.binary(), pa.date32()])
     kind = data.draw(scalar)
     value = {
@@ -184,7 +184,7 @@ def test_any_rows_come_back(data: st.DataObject) -> None:
     if deep:
         rows = pa.table({"c": pa.array([None if v is None else [v] for v in values], pa.list_(kind))})
         if kind in (pa.string(), pa.binary()) and any(v in ("", b"") for v in values):
-            return  # an empty text in a list is read as null: a companion is of the column, not of its items
+            return  # an empty string in a list is read as null: companions mark columns, not list items
     else:
         rows = pa.table({"c": array})
     made = write_dataset(rows, uri(), nulls="mask", max_rows_per_group=7, max_rows_per_file=11)

@@ -1,4 +1,4 @@
-"""Logical types and schemas: Arrow to Lance and back, ids, projections, and what manifests must not say."""
+"""Logical types and schemas: Arrow to Lance and back, ids, projections, and invalid schemas in manifests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NESTED = pa.schema(
         ("dict:string:uint16:false", pa.dictionary(pa.uint16(), pa.string())),
     ],
 )
-def test_names_of_types(name: str, arrow: pa.DataType) -> None:
+def test_logical_type_names(name: str, arrow: pa.DataType) -> None:
     assert types.arrow_type(name) == arrow
     assert types.logical_type(arrow) == name
 
@@ -63,7 +63,7 @@ def test_names_of_types(name: str, arrow: pa.DataType) -> None:
         "dict:string:float:false",
     ],
 )
-def test_names_that_are_none(name: str) -> None:
+def test_unknown_type_name_is_rejected(name: str) -> None:
     with pytest.raises(UnsupportedProtocolError):
         types.arrow_type(name)
 
@@ -78,13 +78,13 @@ def test_names_that_are_none(name: str) -> None:
         pa.dictionary(pa.int8(), pa.timestamp("us")),
     ],
 )
-def test_types_that_lance_does_not_have(arrow: pa.DataType) -> None:
+def test_unsupported_arrow_type_is_rejected(arrow: pa.DataType) -> None:
     with pytest.raises(UnsupportedProtocolError) as e:
         LanceSchema.from_arrow(pa.schema([pa.field("deep", pa.struct([("x", arrow)]))]))
     assert e.value.context["column"] == "deep"
 
 
-def test_arrow_to_lance_to_messages_and_back() -> None:
+def test_arrow_to_protobuf_round_trip() -> None:
     schema = LanceSchema.from_arrow(NESTED)
     assert list(schema.field_ids) == list(range(14))
     assert {f.name: f.parent_id for f in schema.walk()}["z"] == schema.field("s.y").id
@@ -97,11 +97,11 @@ def test_arrow_to_lance_to_messages_and_back() -> None:
     assert restore_batch(batch).schema.field("t").type == NESTED.field("t").type
 
 
-def test_ids_go_on_from_the_first() -> None:
+def test_field_ids_continue_from_the_first() -> None:
     assert LanceSchema.from_arrow(pa.schema({"a": pa.int8(), "b": pa.int8()}), first_id=7).field_ids == (7, 8)
 
 
-def test_projection_keeps_ids_and_follows_the_order_asked_for() -> None:
+def test_projection_keeps_ids_and_requested_order() -> None:
     schema = LanceSchema.from_arrow(NESTED)
     cut = schema.project(["s.y.z", "a", "l.q"])
     assert cut.names == ["s", "a", "l"]
@@ -112,7 +112,7 @@ def test_projection_keeps_ids_and_follows_the_order_asked_for() -> None:
         schema.project(["s.nothing"])
 
 
-def test_differences_are_named() -> None:
+def test_incompatible_schema_names_the_difference() -> None:
     a = LanceSchema.from_arrow(pa.schema({"x": pa.struct([("y", pa.int8())])}))
     b = LanceSchema.from_arrow(pa.schema({"x": pa.struct([("y", pa.int16())])}))
     with pytest.raises(SchemaMismatchError, match=r"x\.y is int16, not int8"):
@@ -136,11 +136,11 @@ def message(id: int, parent: int, kind: str = "int8", name: str = "f") -> format
         [message(0, -1, "struct"), *(message(i, i - 1, "struct") for i in range(1, 100))],
     ],
 )
-def test_fields_that_are_no_tree(fields: list[format_pb2.Field]) -> None:
+def test_fields_that_form_no_tree_are_rejected(fields: list[format_pb2.Field]) -> None:
     with pytest.raises(CorruptLogError):
         LanceSchema.from_proto(fields)
 
 
-def test_ids_from_one_on_have_no_parent_zero() -> None:
+def test_field_ids_may_start_at_one() -> None:
     schema = LanceSchema.from_proto([message(1, 0, "struct", "s"), message(2, 1, name="x")])
     assert schema.to_arrow() == pa.schema({"s": pa.struct([("x", pa.int8())])})

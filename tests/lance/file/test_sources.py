@@ -1,4 +1,4 @@
-"""Pieces of a mapped file, gathered into one run of bytes: short and long ones, alike and unlike."""
+"""Ranges of a mapped file, gathered into one buffer: short and long, of equal and different sizes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _DATA = np.random.default_rng(3).integers(0, 256, 300_000, np.uint8).tobytes()
         [9000, 0, 9000],
     ],
 )
-def test_pieces_come_one_after_another(lengths: list[int]) -> None:
+def test_ranges_are_concatenated(lengths: list[int]) -> None:
     starts = np.random.default_rng(1).integers(0, len(_DATA) - 70_000, len(lengths))
     [found] = MappedSource("f", pa.py_buffer(_DATA)).gather_all([Pieces(starts, np.array(lengths, np.int64))])
     assert found.tobytes() == b"".join(_DATA[s : s + n] for s, n in zip(starts.tolist(), lengths, strict=True))
 
 
-def test_pieces_outside_of_the_file_are_refused() -> None:
+def test_ranges_outside_the_file_are_rejected() -> None:
     source = MappedSource("f", pa.py_buffer(_DATA))
     for starts, lengths in (([0, 299_000], [8000, 8000]), ([-1], [5000]), ([0], [-1])):
         with pytest.raises(CorruptFileError):

@@ -1,4 +1,4 @@
-"""BTREE indices: Lance's own, and ours; searches find what comparing all values finds."""
+"""BTREE indices written by Lance and by trilake; searches match a full comparison of values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build(values: pa.Array) -> BTreeIndex:
     return BTreeIndex.open(store, "i")
 
 
-def test_lances_own(shared: Path) -> None:
+def test_index_written_by_lance(shared: Path) -> None:
     folder = shared / "corpus" / "lance" / "btree"
     with pa.ipc.open_file(folder / "expected_v3.arrow") as source:
         rows = source.read_all()
@@ -85,7 +85,7 @@ def test_many_pages() -> None:
     assert index.is_in(asked.tolist()).tolist() == np.flatnonzero(np.isin(values.to_numpy(), asked)).tolist()
 
 
-def test_nan_is_above_all_numbers() -> None:
+def test_nan_sorts_above_all_numbers() -> None:
     index = build(pa.array([np.nan, 1.0, -np.inf, None]))
     assert index.range(Bound(0.0), None).tolist() == [0, 1]
     assert index.range(None, Bound(9.0)).tolist() == [1, 2]
@@ -93,14 +93,14 @@ def test_nan_is_above_all_numbers() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
-def test_zeros_of_both_signs_are_equal(kind: pa.DataType) -> None:
+def test_zero_and_negative_zero_are_equal(kind: pa.DataType) -> None:
     index = build(pa.array([0.0, 1.0, -0.0, -1.0, None], kind))
     for zero in (0.0, -0.0):
         assert index.equal(zero).tolist() == [0, 2]
         assert index.is_in([zero, -1.0]).tolist() == [0, 2, 3]
 
 
-def test_texts_and_nulls() -> None:
+def test_strings_and_nulls() -> None:
     index = build(pa.array(["b", None, "a", "", "b"]))
     assert index.equal("b").tolist() == [0, 4]
     assert index.equal(None).tolist() == []
@@ -111,7 +111,7 @@ def test_texts_and_nulls() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
-def test_pages_of_nothing_but_nulls(kind: pa.DataType) -> None:
+def test_pages_of_only_nulls(kind: pa.DataType) -> None:
     count = 3 * PAGE_ROWS
     values = pa.array([None if i % 3 else f"t{i}" for i in range(count)], pa.string()).cast(kind)
     index = build(values)
@@ -124,12 +124,12 @@ def test_pages_of_nothing_but_nulls(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("value", ["x", 2**70])
-def test_values_that_do_not_fit(value: Any) -> None:
+def test_value_of_another_type_is_rejected(value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot cast"):
         build(pa.array([1])).equal(value)
 
 
-def test_types_without_order() -> None:
+def test_types_without_order_are_rejected() -> None:
     with pytest.raises(InvalidArgumentError, match="no order"):
         build(pa.array([[1]]))
 

@@ -1,4 +1,4 @@
-"""``index_cache_size``: indices and partitions that are kept open, and how often that helped."""
+"""``index_cache_size``: indices and partitions that stay open, and the hit rate."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def hits(ds: LanceDataset) -> float:
     return ds.stats.index_stats("v_idx")["index_cache_hit_rate"]
 
 
-def test_the_cache_keeps_as_many_entries_as_it_may(made: LanceDataset) -> None:
+def test_cache_keeps_at_most_its_size(made: LanceDataset) -> None:
     how = {"num_partitions": 64, "num_sub_vectors": 2}
     indexed = made.create_index("v", "IVF_PQ", index_cache_size=10, **how)
     assert entries(indexed) == 1  # the index itself
@@ -49,13 +49,13 @@ def test_the_cache_keeps_as_many_entries_as_it_may(made: LanceDataset) -> None:
     for size in (5, 1):
         other = lance.dataset(indexed.uri, index_cache_size=size)
         ask(other, 128)
-        assert entries(other) == max(size, 2)  # never less than an index and one of its partitions
+        assert entries(other) == max(size, 2)  # at least an index and one of its partitions
     again = pickle.loads(pickle.dumps(lance.dataset(indexed.uri)))
     ask(again, 128)
     assert entries(again) > 40
 
 
-def test_the_same_question_is_answered_from_the_cache(made: LanceDataset) -> None:
+def test_repeated_query_is_answered_from_the_cache(made: LanceDataset) -> None:
     made.create_index("v", "IVF_PQ", num_partitions=64, num_sub_vectors=2)
     ds = lance.dataset(made.uri, index_cache_size=3)
     ask(ds, 1)
@@ -67,13 +67,13 @@ def test_the_same_question_is_answered_from_the_cache(made: LanceDataset) -> Non
     assert hits(ds) < high
 
 
-def test_a_size_that_cannot_be(made: LanceDataset) -> None:
+def test_negative_cache_size_is_rejected(made: LanceDataset) -> None:
     with pytest.raises(InvalidArgumentError, match="index_cache_size"):
         lance.dataset(made.uri, index_cache_size=-1)
 
 
 def test_pages_and_bitmaps_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A range with two ends is one search of the index."""
+    """A range with two bounds is one index search."""
     rows = pa.table({"n": range(10_000), "k": [i % 5 for i in range(10_000)]})
     made = lance.write_dataset(rows, tmp_path / "t")
     made.create_scalar_index("n", "BTREE")

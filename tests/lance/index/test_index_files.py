@@ -42,7 +42,7 @@ def build(kind: str, values: pa.Array) -> Any:
 
 @pytest.mark.parametrize("kind", BUILT)
 @pytest.mark.parametrize("name", VALUES)
-def test_searches_find_what_comparing_finds(kind: str, name: str) -> None:
+def test_searches_match_a_full_comparison(kind: str, name: str) -> None:
     column, index = VALUES[name], build(kind, VALUES[name])
 
     def rows(mask: pa.Array) -> list[int]:
@@ -63,7 +63,7 @@ def test_searches_find_what_comparing_finds(kind: str, name: str) -> None:
 
 @pytest.mark.parametrize("kind", BUILT)
 @pytest.mark.parametrize("values", [pa.array([], pa.int64()), pa.array([None] * 5000, pa.string())])
-def test_indices_without_values(kind: str, values: pa.Array) -> None:
+def test_indices_over_only_nulls(kind: str, values: pa.Array) -> None:
     index = build(kind, values)
     assert index.range(None, None).tolist() == []
     assert len(index.is_null()) == len(values)
@@ -113,7 +113,7 @@ def findings(ds: LanceDataset) -> list[str]:
     return [f.code for f in trilake.verify(ds.uri).findings]
 
 
-def test_kinds_that_are_not_made() -> None:
+def test_unsupported_index_types_are_rejected() -> None:
     ds = dataset("memory://index-files-kinds")
     with pytest.raises(UnsupportedIndexError, match="contains"):
         ds.create_scalar_index("int", "NGRAM")
@@ -154,7 +154,7 @@ def test_zones() -> None:
 
 
 @pytest.mark.parametrize("kind", BUILT)
-def test_damaged_files_are_refused(kind: str) -> None:
+def test_damaged_files_are_rejected(kind: str) -> None:
     store, (train, opened) = MemoryStore("memory://index-damage"), BUILT[kind]
     rows = pa.table({"values": VALUES["int"].slice(0, 200), "row_ids": pa.array(range(200), pa.uint64())})
     names = [name for name, _ in train(store, "i", rows, STABLE)]
@@ -187,7 +187,7 @@ def test_bitmaps_of_whole_fragments_are_left_to_scans() -> None:
         index.equal("x")
 
 
-def test_pylances_own_are_used(shared: Path) -> None:
+def test_indices_written_by_pylance_are_used(shared: Path) -> None:
     for case, filter in (("idx_btree_x_v21_900", "x = 5"), ("idx_bitmap_cat_v22_700", "cat = 'a'")):
         ds = lance.dataset(str(shared / "corpus" / "lance2" / "cases" / case / "ds.lance"))
         assert "query=" in ds.scanner(filter=filter).explain_plan()
@@ -195,7 +195,7 @@ def test_pylances_own_are_used(shared: Path) -> None:
 
 
 def labels(values: pa.Array, items: pa.Array) -> LanceDataset:
-    """A dataset of lists with a LABEL_LIST of some of their items, as pylance makes it."""
+    """A dataset of lists with a LABEL_LIST index over some of their items, written by pylance."""
     ds = lance.write_dataset(pa.table({"l": values}), f"memory://labels-{items.type}", data_storage_version="2.2")
     rows = pa.table({"values": items, "row_ids": pa.array(range(len(items)), pa.uint64())})
     uuid = "00000000-0000-0000-0000-000000000007"
@@ -205,12 +205,12 @@ def labels(values: pa.Array, items: pa.Array) -> LanceDataset:
     return lance.LanceDataset.commit(ds.uri, operation, read_version=ds.version)
 
 
-def test_lists_are_found_by_their_items() -> None:
+def test_label_list_finds_lists_by_item() -> None:
     ds = labels(pa.array([["a"], ["it's", "b"], [], None]), pa.array(["a", "it's"]))
     for filter, rows in (("array_has(l, 'a')", 1), ("array_has(l, 'it''s')", 1), ("array_has_any(l, ['a', 'x'])", 1)):
         assert ds.count_rows(filter) == rows
         assert "query=" in ds.scanner(filter=filter).explain_plan()
-    assert ds.count_rows("array_has(l, 'b')") == 0  # which the index does not have
+    assert ds.count_rows("array_has(l, 'b')") == 0  # not in the index
     assert ds.count_rows("NOT array_has(l, 'b')") == 2
     numbers = labels(pa.array([[1], [2, 3]], pa.list_(pa.int64())), pa.array([1, 3]))
     assert numbers.to_table(filter="array_has(l, 3)")["l"].to_pylist() == [[2, 3]]

@@ -1,4 +1,4 @@
-"""Indices of vectors in files of version 2.x: IVF_PQ built and followed through changes, other kinds read; damage."""
+"""Vector indices in files of version 2.x: IVF_PQ built and followed through changes, other kinds read; damage."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def build(metric: str, bits: int = 8) -> tuple[VectorIndex, Floats, MemoryStore]
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("metric", METRICS)
-def test_codes_stand_for_vectors(metric: str, bits: int) -> None:
+def test_codes_approximate_their_vectors(metric: str, bits: int) -> None:
     index, data, _ = build(metric, bits)
     model = index.model
     assert isinstance(model, ivf_pq.Model)
@@ -75,7 +75,7 @@ def dataset(uri: str, metric: str = "l2", **more: Any) -> LanceDataset:
 
 
 @pytest.mark.parametrize(("metric", "stable"), [("l2", False), ("cosine", True), ("dot", False)])
-def test_an_index_follows_its_rows(metric: str, stable: bool) -> None:
+def test_index_follows_changes(metric: str, stable: bool) -> None:
     ds = dataset(f"memory://ivf-{metric}-{stable}", metric, enable_stable_row_ids=stable)
     queries = vectors(3, 7)
 
@@ -102,7 +102,7 @@ def test_an_index_follows_its_rows(metric: str, stable: bool) -> None:
     check(643)
 
 
-def test_statistics_of_an_index() -> None:
+def test_index_statistics() -> None:
     ds = dataset("memory://ivf-statistics")
     stats = ds.stats.index_stats("v_idx")
     assert (stats["index_type"], stats["metric_type"], stats["num_partitions"]) == ("IVF_PQ", "l2", 3)
@@ -117,7 +117,7 @@ def test_statistics_of_an_index() -> None:
 
 
 def whole_vectors(column_name: str, codes: pa.Array, storage: dict[str, Any], metric: str = "l2") -> MemoryStore:
-    """An index of two partitions of whole vectors, as pylance writes it."""
+    """An IVF_FLAT index of two partitions, as pylance writes it."""
     store = MemoryStore("memory://whole-vectors")
     half = len(codes) // 2
     places = index_pb2.IVF(offsets=[0, half], lengths=[half, len(codes) - half])
@@ -133,7 +133,7 @@ def whole_vectors(column_name: str, codes: pa.Array, storage: dict[str, Any], me
 
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
-def test_an_index_of_whole_vectors(kind: pa.DataType) -> None:
+def test_flat_index_is_searched(kind: pa.DataType) -> None:
     data = vectors(40)
     codes = column(data).cast(pa.list_(kind, SIZE))
     index = VectorIndex.open(whole_vectors("flat", codes, {"dim": SIZE}), "i")
@@ -148,7 +148,7 @@ def test_an_index_of_whole_vectors(kind: pa.DataType) -> None:
     }
 
 
-def test_an_index_of_bytes() -> None:
+def test_index_over_bytes() -> None:
     data = vectors(40)
     low, high = float(data.min()), float(data.max())
     codes = np.floor((data - low) / (high - low) * 255).astype(np.uint8)
@@ -158,7 +158,7 @@ def test_an_index_of_bytes() -> None:
     assert index.search(data[7], 1, nprobes=2)[0].tolist() == [7]
 
 
-def test_other_kinds_are_left_to_scans() -> None:
+def test_unsupported_index_types_fall_back_to_scans() -> None:
     array = pa.FixedSizeListArray.from_arrays(pa.array([1] * SIZE, pa.uint8()), SIZE)
     for name, metric in (("_rabit_code", "l2"), ("__sq_code", "hamming")):
         with pytest.raises(UnsupportedProtocolError, match="is not supported"):
@@ -166,7 +166,7 @@ def test_other_kinds_are_left_to_scans() -> None:
 
 
 @pytest.mark.parametrize("file", ["index.idx", "auxiliary.idx"])
-def test_damaged_files_are_refused(file: str) -> None:
+def test_damaged_files_are_rejected(file: str) -> None:
     _, data, store = build("l2")
     rng = np.random.default_rng(0)
     whole = store.read(f"i/{file}").to_pybytes()
@@ -184,7 +184,7 @@ def test_damaged_files_are_refused(file: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["idx_ivf_flat_v21_600", "idx_ivf_pq_v22_800", "idx_ivf_hnsw_sq_v21_500"])
-def test_pylances_own_are_used(shared: Path, case: str) -> None:
+def test_indices_written_by_pylance_are_used(shared: Path, case: str) -> None:
     ds = lance.dataset(str(shared / "corpus" / "lance2" / "cases" / case / "ds.lance"))
     name = next(f.name for f in ds.schema if pa.types.is_fixed_size_list(f.type))
     (index,) = ds.list_indices()

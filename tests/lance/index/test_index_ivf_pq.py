@@ -1,4 +1,4 @@
-"""IVF_PQ indices: Lance's own file, and ours; recall, distances, masks, and training in parts."""
+"""IVF_PQ indices written by Lance and by trilake; recall, distances, masks, and distributed training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOLDER = "_indices/x"
 
 
 def vectors(rows: int = 2000, dimension: int = 16, seed: int = 0) -> Floats:
-    """Around some centres, as real ones are."""
+    """Clustered around centres, as real vectors are."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(12, dimension)) * 3
     found: Floats = (centres[rng.integers(0, 12, rows)] + rng.normal(size=(rows, dimension))).astype(np.float32)
@@ -64,7 +64,7 @@ def test_recall(metric: str) -> None:
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
-def test_distances_are_those_of_the_words(metric: str) -> None:
+def test_distances_are_those_of_the_codewords(metric: str) -> None:
     data = vectors(600)
     index = build(data, metric)
     model, query = index.model, vectors(1, seed=9)[0]
@@ -81,7 +81,7 @@ def test_distances_are_those_of_the_words(metric: str) -> None:
         assert (ivf_pq.assign(data[at], model.centroids, metric) == number).all()
 
 
-def test_a_file_says_what_it_is() -> None:
+def test_index_file_metadata() -> None:
     index = build(vectors(300), "cosine")
     assert (index.name, index.columns, index.dataset_version, index.num_rows) == ("v_idx", ("v",), 7, 300)
     stats = index.statistics()
@@ -89,7 +89,7 @@ def test_a_file_says_what_it_is() -> None:
     assert sum(p["length"] for p in stats["partitions"]) == 300
 
 
-def test_only_allowed_rows_are_found() -> None:
+def test_search_returns_only_allowed_rows() -> None:
     data = vectors(500)
     index = build(data, "l2")
     allowed = np.arange(0, 500, 7, dtype=np.uint64) << np.uint64(32)
@@ -99,7 +99,7 @@ def test_only_allowed_rows_are_found() -> None:
     assert len(index.search(data[3], 5, nprobes=8, allowed=lambda ids: np.isin(ids, allowed[:2]))[0]) == 2
 
 
-def test_training_in_parts_is_training_at_once() -> None:
+def test_distributed_training_equals_local_training() -> None:
     data = vectors(1000)
     start = data[:10]
     whole = ivf_pq.kmeans_sums(data, start)
@@ -112,7 +112,7 @@ def test_training_in_parts_is_training_at_once() -> None:
     encoded = [ivf_pq.encode(model, part) for part in np.array_split(data, 7)]
     partition, codes = ivf_pq.encode(model, data)
     assert np.concatenate([e[0] for e in encoded]).tolist() == partition.tolist()
-    assert (np.concatenate([e[1] for e in encoded]) == codes).mean() > 0.999  # ties of rounding
+    assert (np.concatenate([e[1] for e in encoded]) == codes).mean() > 0.999  # rounding ties
 
 
 def test_empty_clusters_are_filled() -> None:
@@ -123,8 +123,8 @@ def test_empty_clusters_are_filled() -> None:
     assert ivf_pq.kmeans(data[:1], 4, rng).shape == (4, 2)
 
 
-def test_lances_own(shared: Path) -> None:
-    """Codes of cosine indices are the nearest words by cosine there; what they stand for is near the vectors."""
+def test_index_written_by_lance(shared: Path) -> None:
+    """Lance encodes cosine indices by cosine distance to the codewords; decoded vectors are near the originals."""
     folder = shared / "corpus" / "lance" / "ivf_pq_cosine"
     with pa.ipc.open_file(folder / "expected_v3.arrow") as source:
         data = source.read_all()["vec"].combine_chunks().values.to_numpy().reshape(-1, 16)
@@ -150,19 +150,19 @@ def test_lances_own(shared: Path) -> None:
 
 
 @pytest.mark.parametrize(("metric", "pieces"), [("hamming", 4), ("l2", 5), ("l2", 0)])
-def test_what_cannot_be_trained(metric: str, pieces: int) -> None:
+def test_invalid_training_input_is_rejected(metric: str, pieces: int) -> None:
     with pytest.raises(InvalidArgumentError):
         ivf_pq.train(vectors(10), 2, pieces, np.random.default_rng(0), metric=metric)
 
 
-def test_what_cannot_be_searched() -> None:
+def test_invalid_search_is_rejected() -> None:
     index = build(vectors(300), "l2")
     for query, k, probes in ((np.zeros(3), 1, 1), (np.zeros(16), 0, 1), (np.zeros(16), 1, 0)):
         with pytest.raises(InvalidArgumentError):
             index.search(query.astype(np.float32), k, nprobes=probes)
 
 
-def test_other_kinds_of_index_and_broken_files() -> None:
+def test_other_index_types_and_broken_files_are_rejected() -> None:
     store = MemoryStore("memory://hostile")
     with pytest.raises(MissingFileError):
         VectorIndex.open(store, FOLDER)
@@ -174,7 +174,7 @@ def test_other_kinds_of_index_and_broken_files() -> None:
     build(vectors(300), "l2", store)
     whole = bytes(store.read(f"{FOLDER}/index.idx"))
     rng = np.random.default_rng(0)
-    head = len(whole) - 120  # the end of the message and the footer, where mutations matter most
+    head = len(whole) - 120  # the end of the message and the footer, where damage matters most
     for i in range(120):
         broken = bytearray(whole)
         broken[int(rng.integers(head if i % 2 else 0, len(whole)))] ^= int(rng.integers(1, 256))

@@ -1,4 +1,4 @@
-"""Filters through BTREE indices find what scans find, whatever happened since; and both kinds of index catch up."""
+"""Filters through BTREE indices match scans after any changes, and both kinds of index catch up."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def ds() -> LanceDataset:
 
 
 def plain(ds: LanceDataset, text: str) -> list[Any]:
-    """What a scan finds, without any index."""
+    """Rows that a scan without an index finds."""
     table = ds.to_table(with_row_id=True)
     condition = ds.snapshot.filter(text)
     assert condition is not None
@@ -97,9 +97,9 @@ def same(ds: LanceDataset) -> None:
         assert by_index(ds, text) == plain(ds, text), text
 
 
-def test_filters_find_the_same_through_an_index(ds: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indexed_filter_matches_a_scan(ds: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     same(ds)
-    # Few pages are always read: with many, an index steps back.
+    # With many matching pages, the index is not used.
     monkeypatch.setattr(scalar_search, "_FEW", 0)
     same(ds)
     assert "ScalarIndexQuery" in ds.scanner(filter="i = 17").explain_plan()
@@ -107,8 +107,8 @@ def test_filters_find_the_same_through_an_index(ds: LanceDataset, monkeypatch: p
 
 
 @pytest.mark.parametrize(("nulls", "nullable"), [("mask", True), ("error", False), ("error", True)])
-def test_empty_texts_and_nulls_fill_pages(nulls: Any, nullable: bool) -> None:
-    """More than a page of the index of each."""
+def test_pages_of_empty_strings_and_nulls(nulls: Any, nullable: bool) -> None:
+    """More than one index page of each."""
     values: list[str | None] = ["" if i % 3 == 0 else f"t{i}" for i in range(15_000)]
     if nullable:
         values[1::3] = [None] * 5000
@@ -135,7 +135,7 @@ def test_empty_texts_and_nulls_fill_pages(nulls: Any, nullable: bool) -> None:
 
 
 @pytest.mark.long
-def test_what_came_and_went_since(ds: LanceDataset) -> None:
+def test_index_after_changes(ds: LanceDataset) -> None:
     ds.delete("i = 17 OR other % 7 = 0")
     same(ds)
     ds.update({"i": "i + 1"}, where="i IN (3, 5, 77)")
@@ -153,7 +153,7 @@ def test_what_came_and_went_since(ds: LanceDataset) -> None:
     assert ds.to_table(filter="i < 50", limit=7, offset=3, columns=["i"]).num_rows == 7
 
 
-def test_only_rows_that_may_match_are_read(ds: LanceDataset) -> None:
+def test_only_candidate_rows_are_read(ds: LanceDataset) -> None:
     plan = ds.scanner(filter="i = 17 AND other >= 0").explain_plan(verbose=True)
     assert f"rows to read: {ds.count_rows('i = 17')} of 2000" in plan
     rest = lance.write_dataset(rows(300, 2), ds.uri, mode="append", max_rows_per_group=50)
@@ -175,20 +175,20 @@ def test_prefilters_use_an_index(ds: LanceDataset) -> None:
 
 @given(st.lists(st.sampled_from(FILTERS), min_size=2, max_size=4), st.booleans())
 @settings(max_examples=25)
-def test_combinations(texts: list[str], any_of: bool) -> None:
+def test_combined_conditions_match_a_scan(texts: list[str], any_of: bool) -> None:
     uri = "memory://scalar-combinations"
-    if not hasattr(test_combinations, "made"):
+    if not hasattr(test_combined_conditions_match_a_scan, "made"):
         made = lance.write_dataset(rows(800, 3), uri, mode="overwrite", max_rows_per_file=300, max_rows_per_group=50)
         for name in ("i", "s", "f"):
             made.create_scalar_index(name, "BTREE")
-        test_combinations.made = made  # type: ignore[attr-defined]
-    found: LanceDataset = test_combinations.made  # type: ignore[attr-defined]
+        test_combined_conditions_match_a_scan.made = made  # type: ignore[attr-defined]
+    found: LanceDataset = test_combined_conditions_match_a_scan.made  # type: ignore[attr-defined]
     text = (" OR " if any_of else " AND ").join(f"({t})" for t in texts)
     assert by_index(found, text) == plain(found, text)
 
 
 def test_damaged_scalar_indices(tmp_path: Path) -> None:
-    """Whatever an index says: a typed error, or rows that do match."""
+    """Either a typed error, or only rows that match."""
     made = lance.write_dataset(rows(500, 4), tmp_path / "t", max_rows_per_file=200)
     made.create_scalar_index("i", "BTREE")
     right = set(plain(made, "i = 17"))
@@ -211,7 +211,7 @@ def test_damaged_scalar_indices(tmp_path: Path) -> None:
     assert set(by_index(lance.dataset(tmp_path / "t"), "i = 17")) == right
 
 
-def test_new_rows_join_an_index_of_vectors(tmp_path: Path) -> None:
+def test_new_rows_are_added_to_a_vector_index(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     made = lance.write_dataset(vec_to_table(rng.uniform(0, 1, (400, 8))), tmp_path, max_rows_per_file=200)
     made.create_index("vector", "IVF_PQ", num_partitions=4, num_sub_vectors=4)
@@ -253,8 +253,8 @@ TIMES = (
         *(pytest.param(unit, "Asia/Tokyo", marks=pytest.mark.soak) for unit in ("s", "us")),
     ],
 )
-def test_times_of_other_units_than_the_literal(unit: str, zone: str | None) -> None:
-    """A literal has microseconds: it may lie between two seconds, and stands for a thousand nanoseconds."""
+def test_timestamps_of_other_units_than_the_literal(unit: str, zone: str | None) -> None:
+    """A literal has microseconds: it may fall between two seconds, and covers a thousand nanoseconds."""
     second = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}[unit]
     near = [0, 1, -1, 999, 1000, 1001, -999, -1000, -1001, second, second + 1, -second]
     rows = pa.table({"t": pa.array(near, pa.timestamp(unit, zone)), "i": range(12), "other": range(12)})
@@ -270,7 +270,7 @@ def test_times_of_other_units_than_the_literal(unit: str, zone: str | None) -> N
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.binary(), pa.large_binary()], ids=str)
-def test_texts_of_polars_and_bytes_can_be_indexed(kind: pa.DataType) -> None:
+def test_polars_strings_and_binary_can_be_indexed(kind: pa.DataType) -> None:
     values = pa.array([f"t{i % 50}" for i in range(300)]).cast(kind)
     made = lance.write_dataset(pa.table({"s": values, "i": range(300), "other": range(300)}), f"memory://scalar-{kind}")
     made.create_scalar_index("s", "BTREE")
@@ -305,7 +305,7 @@ BYTES_FILTERS = ("v = X'0102'", "v > X'03'", "v < X'01'", "v = X'01'", "v IN (X'
     [(pa.decimal128(10, 2), DECIMAL_FILTERS), (pa.binary(2), BYTES_FILTERS)],
     ids=("decimals", "bytes"),
 )
-def test_decimals_and_bytes_of_one_width_can_be_indexed(
+def test_decimals_and_fixed_size_binary_can_be_indexed(
     kind: pa.DataType, filters: tuple[str, ...], nulls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = range(-50, 1000)

@@ -1,4 +1,4 @@
-"""Datasets and a progress as programs written for pylance 0.8.19 make them."""
+"""Datasets as programs written for pylance 0.8.19 create them."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def made(tmp_path: Path, bases: list[DatasetBasePath]) -> LanceDataset:
 
 
 @pytest.mark.parametrize("version", ["legacy", "2.0", "stable"])
-def test_a_new_dataset_is_written_to_its_bases(tmp_path: Path, bases: list[DatasetBasePath], version: str) -> None:
+def test_new_dataset_is_written_to_its_base_paths(tmp_path: Path, bases: list[DatasetBasePath], version: str) -> None:
     options: dict[str, Any] = {"max_rows_per_file": 2, "max_rows_per_group": 2, "data_storage_version": version}
     ds = lance.write_dataset(
         rows(5), tmp_path / "t", initial_bases=bases, target_bases=["cold", str(tmp_path / "hot")], **options
@@ -73,7 +73,7 @@ def test_files_rotate_over_the_targets(tmp_path: Path, made: LanceDataset) -> No
         assert (ds.to_table().equals(rows(4)), len(ds.base_paths())) == (True, 2)
 
 
-def test_rows_at_bases_are_changed_and_compacted(made: LanceDataset) -> None:
+def test_rows_at_base_paths_are_changed_and_compacted(made: LanceDataset) -> None:
     for first in (1, 3, 5):
         made.insert(rows(2, first), target_bases=["cold"])
     made.delete("a = 1")
@@ -85,7 +85,7 @@ def test_rows_at_bases_are_changed_and_compacted(made: LanceDataset) -> None:
     made.validate()
 
 
-def test_references_must_be_base_paths(tmp_path: Path, made: LanceDataset) -> None:
+def test_invalid_base_options_are_rejected(tmp_path: Path, made: LanceDataset) -> None:
     before = files(tmp_path)
     for options, message in (
         ({"target_bases": ["warm"]}, "base 'warm' was not found"),
@@ -102,7 +102,7 @@ def test_references_must_be_base_paths(tmp_path: Path, made: LanceDataset) -> No
 
 
 @pytest.mark.parametrize("fails", ["rows", "commit"])
-def test_failed_writes_leave_no_files_at_bases(tmp_path: Path, made: LanceDataset, fails: str) -> None:
+def test_failed_writes_leave_no_files_at_base_paths(tmp_path: Path, made: LanceDataset, fails: str) -> None:
     before = files(tmp_path)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -119,7 +119,7 @@ def test_failed_writes_leave_no_files_at_bases(tmp_path: Path, made: LanceDatase
     assert fails == "commit" or files(tmp_path) == before
 
 
-def test_fragments_at_bases_are_committed_later(tmp_path: Path, bases: list[DatasetBasePath]) -> None:
+def test_fragments_at_base_paths_are_committed_later(tmp_path: Path, bases: list[DatasetBasePath]) -> None:
     where = str(tmp_path / "t")
     options: dict[str, Any] = {"initial_bases": bases, "target_bases": ["hot"]}
     begun = write_fragments(rows(2), where, mode="create", return_transaction=True, **options)
@@ -132,7 +132,7 @@ def test_fragments_at_bases_are_committed_later(tmp_path: Path, bases: list[Data
         LanceDataset.commit(str(tmp_path / "u"), LanceOperation.Overwrite(rows(1).schema, loose))
 
 
-def test_bases_are_added_once(tmp_path: Path, made: LanceDataset) -> None:
+def test_base_paths_are_added_once(tmp_path: Path, made: LanceDataset) -> None:
     other = lance.dataset(made.uri)
     warm = DatasetBasePath(str(tmp_path / "warm"), name="warm")
     assert made.add_bases([warm], {"by": "ann"}) is made
@@ -149,7 +149,7 @@ def test_bases_are_added_once(tmp_path: Path, made: LanceDataset) -> None:
         other.add_bases([DatasetBasePath("/x")])
     made.insert(rows(1, 1), target_bases=["warm"])
     assert lance.dataset(made.uri).to_table().equals(rows(2))
-    # An overwrite may follow a restore, which takes the base path back.
+    # An overwrite may follow a restore, which undoes the base path.
     stale = lance.dataset(made.uri)
     lost = write_fragments(rows(1), stale, mode="overwrite", target_bases=["warm"], return_transaction=True)
     made.checkout_version(1).restore()
@@ -158,7 +158,7 @@ def test_bases_are_added_once(tmp_path: Path, made: LanceDataset) -> None:
     assert lance.dataset(made.uri).to_table().equals(rows(1))
 
 
-def test_blobs_at_bases(tmp_path: Path, bases: list[DatasetBasePath]) -> None:
+def test_blobs_at_base_paths(tmp_path: Path, bases: list[DatasetBasePath]) -> None:
     values = [b"x" * size for size in (1, 70_000, 5_000_000)]
     table = pa.table([blob_array(values)], schema=pa.schema([blob_field("v")]))
     for base in ("hot", "cold"):

@@ -1,4 +1,4 @@
-"""Columns that get other values in place: ``update_columns``, and fragments whose fields other files have now."""
+"""Columns updated in place: ``update_columns``, and fragments with fields moved to other files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def committed(ds: lance.LanceDataset, fragment: FragmentMetadata, fields: list[i
     return lance.LanceDataset.commit(ds, operation, read_version=ds.version)
 
 
-def test_rows_with_a_key_get_other_values() -> None:
+def test_rows_are_updated_by_key() -> None:
     ds = made("keys")
     ds.delete("id = 3")
     new = pa.table({"k": [2, 3, 70, 500], "a": [-2.0, -3.0, -70.0, -5.0], "s": ["x", "y", None, "z"]})
@@ -57,7 +57,7 @@ def test_rows_with_a_key_get_other_values() -> None:
     assert shown.operation.fields_modified == [1, 3]
 
 
-def test_only_files_with_such_a_column_are_written() -> None:
+def test_only_files_of_updated_columns_are_written() -> None:
     ds = made("files")
     ds.add_columns({"b": "id * 2"})
     ds.add_columns(pa.field("n", pa.string()))
@@ -76,7 +76,7 @@ def test_only_files_with_such_a_column_are_written() -> None:
     assert committed(done, again, fields).to_table(["n"], filter="n IS NOT NULL").to_pydict() == {"n": ["1", "5"]}
 
 
-def test_nulls_dictionaries_and_structs() -> None:
+def test_update_nulls_dictionaries_and_structs() -> None:
     rows = pa.table(
         {
             "id": range(4),
@@ -98,7 +98,7 @@ def test_nulls_dictionaries_and_structs() -> None:
     }
 
 
-def test_what_does_not_fit_is_refused_and_leaves_no_file() -> None:
+def test_invalid_update_is_rejected_and_leaves_no_file() -> None:
     ds = made("refused", data_storage_version="legacy")
     fragment = ds.get_fragments()[0]
     before = sorted(f.key for f in ds.snapshot.store.list("data"))
@@ -123,7 +123,7 @@ def indexed() -> lance.LanceDataset:
     return ds
 
 
-def test_indices_do_not_cover_what_they_do_not_know(indexed: lance.LanceDataset) -> None:
+def test_indices_do_not_cover_updated_fragments(indexed: lance.LanceDataset) -> None:
     new = pa.table({"id": range(100), "a": np.arange(100) + 1000.0, "v": vectors(VECTORS[:100] + 100)})
     fragment, fields = indexed.get_fragments()[0].update_columns(new, "id")
     ds = committed(indexed, fragment, fields)
@@ -144,7 +144,7 @@ def test_indices_do_not_cover_what_they_do_not_know(indexed: lance.LanceDataset)
         ds.optimize.optimize_indices()
 
 
-def test_an_index_made_meanwhile_does_not_take_old_values(indexed: lance.LanceDataset) -> None:
+def test_concurrent_index_does_not_cover_old_values(indexed: lance.LanceDataset) -> None:
     fragment, fields = indexed.get_fragments()[0].update_columns(pa.table({"id": [1], "s": ["new"]}), "id")
     entry = lance.LanceDataset(indexed.uri)
     entry.create_scalar_index("s", "BTREE", name="late")
@@ -157,8 +157,8 @@ def test_an_index_made_meanwhile_does_not_take_old_values(indexed: lance.LanceDa
     assert done.count_rows("s = 'new'") == 1
 
 
-def test_fields_that_another_file_has_now() -> None:
-    # As pylance 14 leaves them: -2 takes the place of the field in the file that had it.
+def test_fields_moved_to_another_file() -> None:
+    # As pylance 14 writes them: -2 replaces the field in its old file.
     for field, column in enumerate(("id", "a", "v", "s")):
         ds = made("replaced", data_storage_version="legacy")
         first = ds.get_fragments()[0]

@@ -15,7 +15,7 @@ from trilake.lance.fragment import DataFile
 
 
 def written(rows: Any, uri: Any, **options: Any) -> lance.LanceDataset:
-    """A dataset of today's format."""
+    """A dataset in the current format."""
     return lance.write_dataset(rows, uri, **{"data_storage_version": "2.2", **options})
 
 
@@ -25,7 +25,7 @@ ROWS = pa.table({"a": [1, 2, None], "s": ["x", None, "z"]})
 @pytest.mark.parametrize(
     ("version", "footer"), [("2.0", (0, 3)), ("2.1", (2, 1)), ("2.2", (2, 2)), (None, (2, 2)), ("legacy", (0, 1))]
 )
-def test_versions_of_files_are_written_and_told(tmp_path: Path, version: Any, footer: tuple[int, int]) -> None:
+def test_file_version_is_written_and_reported(tmp_path: Path, version: Any, footer: tuple[int, int]) -> None:
     path = tmp_path / "x.lance"
     rows = ROWS if version != "legacy" else pa.table({"a": [1, 2, 3]})
     with LanceFileWriter(path, rows.schema, version=version) as writer:
@@ -39,7 +39,7 @@ def test_versions_of_files_are_written_and_told(tmp_path: Path, version: Any, fo
     assert stable_version() == "2.2"
 
 
-def test_columns_say_their_pages(tmp_path: Path) -> None:
+def test_column_metadata_lists_pages(tmp_path: Path) -> None:
     with LanceFileWriter(tmp_path / "x.lance") as writer:
         writer.write_batch(ROWS)
         number = writer.add_global_buffer(b"more")
@@ -64,7 +64,7 @@ def test_page_size_of_2_0_is_bounded(tmp_path: Path) -> None:
         assert len(LanceFileReader(tmp_path / version).metadata().columns[0].pages) == pages
 
 
-def test_file_without_schema_or_rows_is_refused(tmp_path: Path) -> None:
+def test_file_without_schema_or_rows_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Schema is unknown"), LanceFileWriter(tmp_path / "x"):
         pass
     with pytest.raises(UnsupportedProtocolError, match=r"2\.3"):

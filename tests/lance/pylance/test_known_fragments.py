@@ -1,4 +1,4 @@
-"""What programs written for pylance 0.8.19 rely on: fragments, operations, and work done in parts."""
+"""API of pylance 0.8.19: fragments, operations, and distributed work."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_fragments(made: LanceDataset) -> None:
         fragment.add_columns(lambda batch: 3)
 
 
-def test_metadata_of_fragments() -> None:
+def test_fragment_metadata() -> None:
     files = [{"path": "0.lance", "fields": [0]}, {"path": "1.lance", "fields": [1]}]
     text = json.dumps({"id": 0, "files": files, "deletion_file": None, "physical_rows": 100})
     found = lance.FragmentMetadata.from_json(text)
@@ -79,7 +79,7 @@ def test_distributed_writes(tmp_path: Path) -> None:
         LanceOperation.Delete([1], [], "x")  # type: ignore[list-item]
 
 
-def test_compaction_in_parts(uri: Path) -> None:
+def test_distributed_compaction(uri: Path) -> None:
     made = lance.write_dataset(pa.table({"a": range(800)}), uri, max_rows_per_file=200, max_rows_per_group=200)
     fragments = made.get_fragments()
     plan = Compaction.plan(made, options={"target_rows_per_fragment": 400, "num_threads": 1})
@@ -104,7 +104,7 @@ def test_compaction_in_parts(uri: Path) -> None:
 # --- helpers ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_of_a_compaction_goes_to_other_processes_as_json(uri: Path) -> None:
+def test_compaction_plan_round_trips_as_json(uri: Path) -> None:
     from trilake.lance.optimize import CompactionPlan
 
     found = lance.write_dataset(TABLE, uri, max_rows_per_file=20)

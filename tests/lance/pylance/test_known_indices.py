@@ -1,4 +1,4 @@
-"""What programs written for pylance 0.8.19 rely on: indices, their plans, and searches."""
+"""API of pylance 0.8.19: indices, their plans, and searches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def indexed(tmp_path: Path) -> LanceDataset:
     return made.create_index("vector", "IVF_PQ", num_partitions=2, num_sub_vectors=2)
 
 
-def test_wrong_indices(made: LanceDataset, tmp_path: Path) -> None:
+def test_invalid_index_arguments_are_rejected(made: LanceDataset, tmp_path: Path) -> None:
     found = lance.write_dataset(vectors(), tmp_path / "v")
     more: dict[str, Any] = {"num_partitions": 4, "num_sub_vectors": 2}
     wrong: list[tuple[type[Exception], Any]] = [
@@ -59,7 +59,7 @@ def test_wrong_indices(made: LanceDataset, tmp_path: Path) -> None:
     assert not made.has_index
 
 
-def test_what_indices_say(tmp_path: Path) -> None:
+def test_index_descriptions_and_statistics(tmp_path: Path) -> None:
     indexed = lance.write_dataset(vectors(), tmp_path / "v", max_rows_per_file=150, data_storage_version="2.2")
     centroids = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
     given = indexed.create_index(
@@ -104,8 +104,8 @@ def test_what_indices_say(tmp_path: Path) -> None:
     assert given.stats.index_stats("id_idx")["num_pages"] == 1
 
 
-def test_a_compaction_says_which_index_it_cannot_move(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One of zones, which only pylance makes: it stays, and covers no fragment that is new."""
+def test_compaction_names_the_index_it_cannot_remap(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A zone map, which only pylance writes: it stays, and does not cover new fragments."""
     path = str(tmp_path / "t")
     rows = pa.table({"n": range(40)})
     theirs = pylance.write_dataset(rows, path, max_rows_per_file=10, data_storage_version="legacy")
@@ -120,7 +120,7 @@ def test_a_compaction_says_which_index_it_cannot_move(tmp_path: Path, caplog: py
     assert lance.dataset(path).count_rows("n >= 10") == 30
 
 
-def test_which_indices_are_brought_up_to_date(indexed: LanceDataset) -> None:
+def test_optimize_updates_the_named_indices(indexed: LanceDataset) -> None:
     indexed.create_scalar_index("id", "BTREE")
     more = lance.write_dataset(vectors(50), indexed.uri, mode="append")
 
@@ -153,8 +153,8 @@ def test_which_indices_are_brought_up_to_date(indexed: LanceDataset) -> None:
         more.optimize.optimize_indices(nonsense=True)  # type: ignore[call-arg]
 
 
-def test_an_index_in_parts_becomes_one(indexed: LanceDataset) -> None:
-    """Newer writers make such indices."""
+def test_optimize_merges_index_segments(indexed: LanceDataset) -> None:
+    """Newer writers create segmented indices."""
     indexed.create_index("vector", "IVF_PQ", name="other", num_partitions=2, num_sub_vectors=2)
     first, second = indexed.snapshot.manifest.indices
     parts = replace(first, fragment_bitmap=FrozenBitMap([0])), replace(second, name=first.name)
@@ -164,7 +164,7 @@ def test_an_index_in_parts_becomes_one(indexed: LanceDataset) -> None:
     assert first.uuid not in {i.uuid for i in done.manifest.indices}
 
 
-def test_plans_name_their_steps(indexed: LanceDataset) -> None:
+def test_explain_plan_names_its_steps(indexed: LanceDataset) -> None:
     indexed.create_scalar_index("id", "BTREE")
     q = np.zeros(8)
     near = {"column": "vector", "q": q, "k": 5}
@@ -180,7 +180,7 @@ def test_plans_name_their_steps(indexed: LanceDataset) -> None:
     assert "KNNVectorDistance" not in more.scanner(nearest=near).explain_plan()
 
 
-def test_results_of_searches(indexed: LanceDataset) -> None:
+def test_search_results(indexed: LanceDataset) -> None:
     q = indexed.take([7])["vector"][0]
     names = indexed.to_table(columns=["id"], nearest={"column": "vector", "q": q.values, "k": 3}).column_names
     assert names == ["id", "_distance"]
@@ -195,7 +195,7 @@ def test_results_of_searches(indexed: LanceDataset) -> None:
 # --- helpers ---------------------------------------------------------------------------------------------------------
 
 
-def test_other_names_of_the_options_of_an_index(indexed: LanceDataset) -> None:
+def test_index_option_aliases(indexed: LanceDataset) -> None:
     how = {"num_partitions": 4, "num_sub_vectors": 2, "name": "other"}
     found = indexed.create_index("vector", "IVF_PQ", metric_type="cosine", num_bits=8, **how)
     assert found.stats.index_stats("other")["metric_type"] == "cosine"
@@ -209,7 +209,7 @@ def test_other_names_of_the_options_of_an_index(indexed: LanceDataset) -> None:
             indexed.create_index("vector", "IVF_PQ", replace=True, **how, **more)
 
 
-def test_a_search_without_k_finds_as_many_as_the_limit(indexed: LanceDataset) -> None:
+def test_search_without_k_uses_the_limit(indexed: LanceDataset) -> None:
     nearest = {"column": "vector", "q": np.zeros(8, np.float32)}
     asked = lambda **more: indexed.to_table(columns=["id"], nearest=nearest, **more)  # noqa: E731
     assert asked().num_rows == 10
@@ -220,7 +220,7 @@ def test_a_search_without_k_finds_as_many_as_the_limit(indexed: LanceDataset) ->
     assert indexed.to_table(nearest={**nearest, "k": 7}, limit=50).num_rows == 7
 
 
-def test_partitions_of_vectors_in_a_file_of_their_own(indexed: LanceDataset) -> None:
+def test_vector_partitions_in_a_separate_file(indexed: LanceDataset) -> None:
     from trilake.lance.util import KMeans
     from trilake.lance.v2.file import V2File
     from trilake.lance.vector import compute_partitions

@@ -1,4 +1,4 @@
-"""What programs written for pylance 0.8.19 rely on: modules, names, and helpers for tables, vectors and samples."""
+"""API of pylance 0.8.19: modules, names, and helpers for tables, vectors and samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trilake.lance.vector import vec_to_table
 # --- modules ---------------------------------------------------------------------------------------------------------
 
 
-def test_modules_are_found_by_any_way() -> None:
+def test_modules_can_be_imported_either_way() -> None:
     code = (
         "import trilake.lance as lance; from trilake.lance.dataset import LanceDataset;"
         "assert callable(lance.dataset) and lance.util.KMeans and lance.vector.vec_to_table and lance.arrow.BFloat16;"
@@ -37,7 +37,7 @@ def test_modules_are_found_by_any_way() -> None:
 # --- helpers ---------------------------------------------------------------------------------------------------------
 
 
-def test_tables_of_vectors() -> None:
+def test_vector_tables() -> None:
     rows = np.random.default_rng(1).normal(size=(10, 8))
     plain = vec_to_table(rows)
     assert plain.schema == pa.schema({"vector": pa.list_(pa.float32(), 8)})
@@ -75,7 +75,7 @@ def test_schemas_as_json() -> None:
             lance.json_to_schema(bad)
 
 
-def test_clusters() -> None:
+def test_kmeans() -> None:
     rows = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)
     model = lance.util.KMeans(32, metric_type="cosine")
     centres: Any = model.centroids
@@ -107,7 +107,7 @@ def test_samples(tmp_path: Path) -> None:
     assert len(set(reservoir_sampling(iter(range(100)), 10))) == 10
 
 
-def test_streams_that_are_kept() -> None:
+def test_cached_dataset() -> None:
     kept = CachedDataset(iter(TABLE.to_batches(max_chunksize=30)))
     first = [b.num_rows for b in kept]
     assert first == [b.num_rows for b in kept] == [30, 30, 30, 10]
@@ -116,8 +116,8 @@ def test_streams_that_are_kept() -> None:
         CachedDataset([], cache=3)  # type: ignore[arg-type]
 
 
-def test_types_of_their_own(tmp_path: Path) -> None:
-    """In a process of its own: another library with these types may be loaded in this one."""
+def test_extension_types(tmp_path: Path) -> None:
+    """In a separate process: another library with these types may be loaded in this one."""
     code = f"""
 import numpy as np, pandas as pd, pyarrow as pa, re
 import trilake.lance as lance
@@ -153,7 +153,7 @@ assert isinstance(pixels[0], FixedShapeImageTensorScalar) and isinstance(pixels[
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_traces(tmp_path: Path) -> None:
+def test_trace_to_chrome(tmp_path: Path) -> None:
     code = "from trilake.lance.tracing import trace_to_chrome; trace_to_chrome(); trace_to_chrome(file='x.json')"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
     assert len(list(tmp_path.glob("trace-*.json"))) == 1
@@ -162,7 +162,7 @@ def test_traces(tmp_path: Path) -> None:
         lance.tracing.trace_to_chrome(level="invalid")
 
 
-def test_names_that_programs_import() -> None:
+def test_imported_names_exist() -> None:
     from trilake.lance import CommitLock, sanitize_ts
     from trilake.lance.dataset import (
         CleanupStats,
@@ -199,7 +199,7 @@ def test_names_that_programs_import() -> None:
     assert callable(TraceGuard.finish_tracing)
 
 
-def test_names_that_programs_for_later_releases_import() -> None:
+def test_imported_names_of_later_releases_exist() -> None:
     from trilake.lance.dataset import BatchUDF, MergeInsertBuilder, Tags, batch_udf
     from trilake.lance.udf import batch_udf as same
 

@@ -1,4 +1,4 @@
-"""What programs written for pylance 0.8.19 rely on: versions, rows by place, scans and SQL."""
+"""API of pylance 0.8.19: versions, take and sample, scans and SQL."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_versions_and_times(uri: Path, made: LanceDataset) -> None:
     assert (stats.old_versions, stats.bytes_removed > 0) == (2, True)
 
 
-def test_rows_by_place(made: LanceDataset) -> None:
+def test_take_sample_and_head(made: LanceDataset) -> None:
     assert made.take([5, 3, 5])["a"].to_pylist() == [5, 3, 5]
     assert made.take([], columns=["a"]).num_rows == 0
     assert made.sample(4, columns=["a"]).column_names == ["a"]
@@ -82,7 +82,7 @@ def test_scans(made: LanceDataset) -> None:
     assert "LanceRead" in made.scanner().explain_plan()
 
 
-def test_sql_that_is_used(tmp_path: Path) -> None:
+def test_supported_sql_filters(tmp_path: Path) -> None:
     start = dt.datetime.fromisoformat("2021-01-01")
     rows = pa.table(
         {

@@ -1,4 +1,4 @@
-"""What programs written for pylance 0.8.19 rely on: writes, their progress and locks, and changes."""
+"""API of pylance 0.8.19: writes, their progress and locks, and changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trilake.lance.fragment import write_fragments
 from trilake.lance.progress import FileSystemFragmentWriteProgress, FragmentWriteProgress
 
 
-class Told(FragmentWriteProgress):
+class RecordedProgress(FragmentWriteProgress):
     def __init__(self) -> None:
         self.begun: list[Any] = []
         self.done: list[Any] = []
@@ -42,7 +42,7 @@ class Told(FragmentWriteProgress):
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def test_whatever_has_rows_can_be_written(tmp_path: Path) -> None:
+def test_write_accepts_every_source(tmp_path: Path) -> None:
     wanted = pa.table({"a": [1.0, 2.0], "b": [20, 30]})
     narrow = pa.table({"a": [1.0, 2.0], "b": pa.array([20, 30], pa.int32())})
     pq.write_to_dataset(wanted, tmp_path / "parquet")
@@ -64,7 +64,7 @@ def test_whatever_has_rows_can_be_written(tmp_path: Path) -> None:
     assert lance.write_dataset(again.to_batches(), tmp_path / "more", schema=again.schema).to_table() == wanted
 
 
-def test_errors_of_writes(uri: Path, made: LanceDataset) -> None:
+def test_write_errors(uri: Path, made: LanceDataset) -> None:
     with pytest.raises(OSError):
         lance.write_dataset(TABLE, uri)
     for other in (pa.table({"c": [1], "b": [1]}), pa.table({"a": ["x"], "b": [1]})):
@@ -83,7 +83,7 @@ def test_errors_of_writes(uri: Path, made: LanceDataset) -> None:
         lance.write_dataset([1], uri, schema=TABLE.schema, mode="append")
 
 
-def test_metadata_of_schemas_is_text(tmp_path: Path) -> None:
+def test_schema_metadata_must_be_strings(tmp_path: Path) -> None:
     rows = pa.table({"a": [1]})
     with pytest.raises(ValueError):
         lance.write_dataset(rows.replace_schema_metadata({"k": pickle.dumps("x")}), tmp_path)
@@ -91,7 +91,7 @@ def test_metadata_of_schemas_is_text(tmp_path: Path) -> None:
     assert lance.write_dataset(text, tmp_path).schema.equals(text.schema, check_metadata=True)
 
 
-def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_and_home_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     lance.write_dataset(TABLE, "rel.lance")
     assert lance.dataset("rel.lance").to_table() == TABLE
@@ -104,7 +104,7 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lance.dataset(tmp_path / "home.lance").to_table() == lance.dataset("~/home.lance").to_table()
 
 
-def test_an_append_may_begin_a_dataset(uri: Path) -> None:
+def test_append_may_create_a_dataset(uri: Path) -> None:
     assert lance.write_dataset(TABLE, uri, mode="append").to_table() == TABLE
     empty = pa.Table.from_pandas(
         pd.DataFrame(columns=["s", "n"]), schema=pa.schema({"s": pa.string(), "n": pa.int64()})
@@ -114,15 +114,15 @@ def test_an_append_may_begin_a_dataset(uri: Path) -> None:
     assert lance.write_dataset(pa.table({"s": ["x"], "n": [1]}), found.uri, mode="append").count_rows() == 1
 
 
-def test_progress_of_writes(tmp_path: Path) -> None:
-    told = Told()
+def test_write_progress(tmp_path: Path) -> None:
+    told = RecordedProgress()
     lance.write_dataset(pa.table({"a": range(10)}), tmp_path / "a", max_rows_per_file=5, progress=told)
     assert (len(told.begun), len(told.done)) == (2, 2)
     fragments = write_fragments(pa.table({"a": range(1024)}), tmp_path / "b", max_rows_per_file=512, progress=told)
     assert (len(fragments), len(told.begun)) == (2, 4)
 
 
-def test_progress_in_files(tmp_path: Path) -> None:
+def test_file_system_write_progress(tmp_path: Path) -> None:
     folder, uri = tmp_path / "progress", tmp_path / "t"
     progress = FileSystemFragmentWriteProgress(folder, metadata={"worker": "7"})
     made = LanceFragment.create(uri, TABLE, progress=progress)
@@ -147,7 +147,7 @@ def test_progress_in_files(tmp_path: Path) -> None:
 # --- locks -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_lock_is_held_for_each_commit(tmp_path: Path) -> None:
+def test_commit_lock_is_held_for_each_commit(tmp_path: Path) -> None:
     seen: list[object] = []
 
     @contextlib.contextmanager
@@ -166,7 +166,7 @@ def test_a_lock_is_held_for_each_commit(tmp_path: Path) -> None:
         lance.write_dataset(TABLE, tmp_path / "b", commit_lock=3)
 
 
-def test_a_lock_is_held_for_commits_on_a_version_that_was_checked_out(tmp_path: Path) -> None:
+def test_commit_lock_is_held_for_checked_out_version(tmp_path: Path) -> None:
     held: list[int] = []
 
     @contextlib.contextmanager
@@ -181,7 +181,7 @@ def test_a_lock_is_held_for_commits_on_a_version_that_was_checked_out(tmp_path: 
     assert held == [3, 4]
 
 
-def test_locks_that_fail(tmp_path: Path) -> None:
+def test_failing_commit_locks(tmp_path: Path) -> None:
     @contextlib.contextmanager
     def at_the_end(version: int) -> Iterator[None]:
         yield
@@ -202,7 +202,7 @@ def test_locks_that_fail(tmp_path: Path) -> None:
         lance.write_dataset(TABLE, tmp_path / "a", commit_lock=at_the_end)
     with pytest.raises(Exception, match="CommitConflictError"):
         lance.write_dataset(TABLE, tmp_path / "late", commit_lock=late)
-    # What was committed stands, with its files.
+    # The commit and its files stay.
     assert lance.dataset(tmp_path / "a").to_table() == lance.dataset(tmp_path / "late").to_table() == TABLE
     with pytest.raises(OSError, match="CommitConflictError"):
         lance.write_dataset(TABLE, tmp_path / "b", commit_lock=taken)
@@ -230,7 +230,7 @@ def test_changes(uri: Path, made: LanceDataset) -> None:
     assert made.count_rows() == 0
 
 
-def test_updates_of_all_types(tmp_path: Path) -> None:
+def test_update_columns_of_all_types(tmp_path: Path) -> None:
     when = dt.datetime.fromisoformat("2021-01-02")
     kinds = {
         "i": (pa.int32(), "2", 2),
@@ -252,7 +252,7 @@ def test_updates_of_all_types(tmp_path: Path) -> None:
     assert made.to_table() == pa.table({n: pa.array([value], kind) for n, (kind, _, value) in kinds.items()})
 
 
-def test_merged_columns(uri: Path) -> None:
+def test_merge_columns(uri: Path) -> None:
     made = lance.write_dataset(TABLE, uri, data_storage_version="legacy")
     with pytest.raises(OSError, match=r".+Lance does not yet support nulls for type Int64."):
         made.merge(pa.table({"a": range(40), "c": range(40)}), "a")
@@ -263,7 +263,7 @@ def test_merged_columns(uri: Path) -> None:
         made.merge(pa.table({"a": range(100), "e": range(100)}), "zz")
 
 
-def test_errors_of_new_columns_and_merges(made: LanceDataset) -> None:
+def test_new_column_and_merge_errors(made: LanceDataset) -> None:
     with pytest.raises(OSError, match="ended before producing values"):
         made.add_columns(TABLE.select(["a"]).rename_columns(["n"]).slice(0, 99))
     longer = pa.concat_tables([TABLE, TABLE.slice(0, 1)]).select(["a"]).rename_columns(["n"])
@@ -277,7 +277,7 @@ def test_errors_of_new_columns_and_merges(made: LanceDataset) -> None:
     assert len(list(made.snapshot.store.list("data"))) == 1
 
 
-def test_functions_of_columns_get_batches_of_a_size(made: LanceDataset) -> None:
+def test_column_function_gets_batches_of_the_size(made: LanceDataset) -> None:
     seen: list[int] = []
 
     def twice(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""What fragments, and what writes them, have got in pylance since 0.8.19."""
+"""API added to pylance after 0.8.19: fragments and fragment writers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def made(tmp_path: Path) -> LanceDataset:
     return ds
 
 
-def test_what_metadata_says(made: LanceDataset) -> None:
+def test_fragment_metadata(made: LanceDataset) -> None:
     first, second = (f.metadata for f in made.get_fragments())
     assert (first.physical_rows, first.num_deletions, first.num_rows, first.row_id_meta) == (4, 1, 3, None)
     assert (second.physical_rows, second.num_deletions, second.num_rows) == (4, 0, 4)
@@ -38,7 +38,7 @@ def test_what_metadata_says(made: LanceDataset) -> None:
     assert (file.file_major_version, file.file_size_bytes) == (2, Path(made.uri, "data", file.path).stat().st_size)
 
 
-def test_sessions_frames_and_checks(made: LanceDataset) -> None:
+def test_fragment_sessions_frames_and_checks(made: LanceDataset) -> None:
     first = made.get_fragments()[0]
     session = first.open_session(["id"], with_row_address=True)
     assert session.take(range(1, 3)).to_pydict() == {"id": [2, 3], "_rowaddr": [2, 3]}
@@ -57,7 +57,7 @@ def test_sessions_frames_and_checks(made: LanceDataset) -> None:
         gone.validate()
 
 
-def test_rows_are_deleted_by_whole_numbers(made: LanceDataset) -> None:
+def test_rows_are_deleted_by_offsets(made: LanceDataset) -> None:
     second = made.get_fragments()[1]
     for wrong in ([1.5], ["1"], np.array([0.0])):
         with pytest.raises(InvalidArgumentError, match="must be integers"):
@@ -67,8 +67,8 @@ def test_rows_are_deleted_by_whole_numbers(made: LanceDataset) -> None:
     assert cut.num_deletions == 2
 
 
-def test_fragments_are_scanned_as_they_say(made: LanceDataset) -> None:
-    """What a dataset's scans do by default is nothing to the work on its fragments."""
+def test_fragments_ignore_default_scan_options(made: LanceDataset) -> None:
+    """A dataset's default scan options do not apply to its fragments."""
     defaults = {"limit": 1, "with_row_id": True, "filter": "id > 5", "columns": ["name"]}
     ds = lance.dataset(made.uri, default_scan_options=defaults)
     first = ds.get_fragments()[0]
@@ -86,7 +86,7 @@ def test_fragments_are_scanned_as_they_say(made: LanceDataset) -> None:
     assert done.to_table(["twice"])["twice"].to_pylist() == [2 * i for i in range(8) if i != 1]
 
 
-def test_writes_say_their_mode(made: LanceDataset) -> None:
+def test_fragment_write_modes(made: LanceDataset) -> None:
     more = pa.table({"id": [9], "name": ["i"]})
     appended = write_fragments(more, made.uri, return_transaction=True)
     assert isinstance(appended, Transaction)
@@ -106,7 +106,7 @@ def test_writes_say_their_mode(made: LanceDataset) -> None:
     assert LanceDataset.commit("memory://begun-by-a-transaction", begun).to_table().equals(more)
 
 
-def test_options_that_ask_for_nothing_else_are_taken(made: LanceDataset) -> None:
+def test_default_values_of_unsupported_options_are_accepted(made: LanceDataset) -> None:
     unset = {"namespace_client": None, "table_id": None, "session": None, "target_bases": None}
     more = pa.table({"id": [9], "name": ["i"]})
     fragments = write_fragments(more, made.uri, max_page_bytes=1 << 20, **unset)

@@ -1,4 +1,4 @@
-"""Options of indices that pylance has got since 0.8.19, and indices of fields in structs."""
+"""API added to pylance after 0.8.19: index options, and indices of struct fields."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def made(tmp_path: Path) -> LanceDataset:
     return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=20, max_rows_per_group=10)
 
 
-def test_fields_in_structs_are_indexed(made: LanceDataset) -> None:
+def test_struct_fields_are_indexed(made: LanceDataset) -> None:
     def ids(filter: str) -> list[int]:
         scanner = made.scanner(["id"], filter=filter)
         assert "ScalarIndexQuery" in scanner.explain_plan()
@@ -61,7 +61,7 @@ def test_fields_in_structs_are_indexed(made: LanceDataset) -> None:
         made.create_scalar_index("many.n", "BTREE")
 
 
-def test_nulls_in_structs_are_not_found(tmp_path: Path) -> None:
+def test_nulls_in_structs_are_not_matched(tmp_path: Path) -> None:
     rows = pa.table({"id": range(6), "s": pa.array([{"n": 1}, None, None, {"n": 0}, {"n": 1}, None])})
     ds = lance.write_dataset(rows, tmp_path / "t")
     ds.create_scalar_index("s.n", "BTREE")
@@ -70,7 +70,7 @@ def test_nulls_in_structs_are_not_found(tmp_path: Path) -> None:
             assert ds.to_table(["id"], filter=filter, use_scalar_index=use)["id"].to_pylist() == expected
 
 
-def test_indices_of_newer_writers_are_described_with_all_their_parts(made: LanceDataset) -> None:
+def test_index_descriptions_include_all_segments(made: LanceDataset) -> None:
     def part(number: int, fragments: set[int]) -> Index:
         details = ("/lance.table.BitmapIndexDetails", b"")
         return Index(str(UUID(int=number)), "langs", [1], number, fragments, 0, details)
@@ -90,7 +90,7 @@ def test_indices_of_newer_writers_are_described_with_all_their_parts(made: Lance
     assert ds.describe_indices() == []
 
 
-def test_an_index_without_rows(made: LanceDataset) -> None:
+def test_index_without_rows(made: LanceDataset) -> None:
     made.create_scalar_index("id", "BTREE", train=False)
     stats = made.stats.index_stats("id_idx")
     assert (stats["num_indexed_rows"], stats["num_unindexed_rows"]) == (0, 60)
@@ -108,7 +108,7 @@ def test_an_index_without_rows(made: LanceDataset) -> None:
         made.create_scalar_index("id", "BTREE", zones=3)
 
 
-def test_partitions_by_their_size(tmp_path: Path) -> None:
+def test_target_partition_size(tmp_path: Path) -> None:
     values = np.random.default_rng(1).normal(size=(300, 8)).astype(np.float32)
     rows = pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 8)})
     ds = lance.write_dataset(rows, tmp_path / "t")
@@ -166,7 +166,7 @@ def test_untrained_vector_indices(
         assert one.to_table(["id"], nearest={**search, "refine_factor": 50})["id"].to_pylist() == expected
 
 
-def test_a_vector_index_of_no_rows_is_untrained(tmp_path: Path) -> None:
+def test_vector_index_without_rows_is_untrained(tmp_path: Path) -> None:
     made = lance.write_dataset(vectors(0), tmp_path / "t").create_index("v", "IVF_FLAT")
     assert [(i.index_type, i.num_rows_indexed) for i in made.describe_indices()] == [("IVF_FLAT", 0)]
     made.optimize.optimize_indices()
@@ -198,7 +198,7 @@ def test_product_quantization_with_four_bits(tmp_path: Path, metric: str, pieces
         coarse = {**exact, "k": 1000, "nprobes": 2}
         ours, theirs = (one.to_table(["id"], nearest=coarse).sort_by("id") for one in (made, peer))
         assert ours["id"].to_pylist() == theirs["id"].to_pylist()
-        # pylance rounds the distances to codes of 4 bits for its tables.
+        # pylance rounds distances to 4-bit codes in its lookup tables.
         assert np.corrcoef(ours["_distance"], theirs["_distance"])[0, 1] > 0.99
 
     check()

@@ -1,4 +1,4 @@
-"""Modules and values that pylance has got since 0.8.19: blobs, row ids, metadata by parts, clean-ups, models."""
+"""API added to pylance after 0.8.19: blobs, row ids, metadata classes, clean-ups, models."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from trilake.lance.vector import vec_to_table
 
 
 def written(rows: Any, uri: Any, **options: Any) -> lance.LanceDataset:
-    """A dataset of today's format."""
+    """A dataset in the current format."""
     return lance.write_dataset(rows, uri, **{"data_storage_version": "2.2", **options})
 
 
-def test_metadata_is_put_together_by_parts() -> None:
+def test_metadata_is_built_from_parts() -> None:
     deletion = DeletionFile(1, 7, "bitmap", 3, base_id=2)
     files = [DataFile("x.lance", [0, 1], [0, 1], 2, 2, 400)]
     made = FragmentMetadata(4, files, 10, deletion, RowIdSequence(range(10)).to_inline_metadata())
@@ -70,7 +70,7 @@ def test_metadata_shows_all_of_its_parts() -> None:
         (["a"], TypeError, "iterable of integers"),
     ],
 )
-def test_row_ids_that_cannot_be_are_refused(ids: Any, error: type[Exception], message: str) -> None:
+def test_invalid_row_ids_are_rejected(ids: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         RowIdSequence(ids)
 
@@ -91,7 +91,7 @@ def test_row_ids_are_kept_by_a_manual_update(tmp_path: Path) -> None:
     assert done.to_table(with_row_id=True).to_pydict() == {"id": [1, 20], "_rowid": [0, 1]}
 
 
-def test_blobs_are_bytes_or_places() -> None:
+def test_blobs_are_bytes_or_uris() -> None:
     column = blob_array([b"x", "file:///y", Blob.from_uri("s3://b/z", 4, 5), Blob.empty(), None])
     assert column.storage.field("size").to_pylist() == [None, None, 5, None, None]
     assert column.storage.null_count == 1
@@ -129,7 +129,7 @@ def test_blob_arrays_are_written_and_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("uri", "is_inside"), [("file:{}/x/../in/f", True), ("{}/in/./f", True), ("{}/in/../f", False)]
 )
-def test_bases_hold_blobs_in_any_spelling(tmp_path: Path, uri: str, is_inside: bool) -> None:
+def test_external_blob_uris_are_normalized(tmp_path: Path, uri: str, is_inside: bool) -> None:
     (tmp_path / "in").mkdir()
     for name in ("f", "in/f"):
         (tmp_path / name).write_bytes(b"abc")
@@ -140,7 +140,7 @@ def test_bases_hold_blobs_in_any_spelling(tmp_path: Path, uri: str, is_inside: b
 
 
 @pytest.mark.parametrize("nested", [True, False])
-def test_merges_of_other_columns_keep_blobs(tmp_path: Path, nested: bool) -> None:
+def test_merge_of_other_columns_keeps_blobs(tmp_path: Path, nested: bool) -> None:
     blobs: Any = blob_array([b"one", b"two"])
     field = blob_field("v")
     if nested:
@@ -156,8 +156,8 @@ def test_merges_of_other_columns_keep_blobs(tmp_path: Path, nested: bool) -> Non
     assert table["n"].to_pylist() == [10, 21, 30]
 
 
-def test_files_end_at_their_limit_of_bytes(tmp_path: Path) -> None:
-    """Rows that wait for their encoding count, too."""
+def test_max_bytes_per_file_is_respected(tmp_path: Path) -> None:
+    """Rows that are not encoded yet count, too."""
     batch = pa.record_batch({"a": ["0" * 1024] * 8192})
     fragments = write_fragments(pa.Table.from_batches([batch, batch]), tmp_path, max_bytes_per_file=1024)
     assert [fragment.physical_rows for fragment in fragments] == [8192, 8192]
@@ -198,7 +198,7 @@ def test_blobs_at_uris_are_copied(tmp_path: Path) -> None:
         made.insert(rows, external_blob_mode="ingest", allow_external_blob_outside_bases=True)
 
 
-def test_commits_clean_up_as_configured(tmp_path: Path) -> None:
+def test_commits_run_auto_cleanup(tmp_path: Path) -> None:
     rows = pa.table({"a": [1]})
     options = AutoCleanupConfig(interval=2, older_than_seconds=0)
     made = written(rows, tmp_path, auto_cleanup_options=options)
@@ -218,7 +218,7 @@ def test_commits_clean_up_as_configured(tmp_path: Path) -> None:
         milliseconds("soon")
 
 
-def test_manifests_are_shown(tmp_path: Path) -> None:
+def test_describe_manifest(tmp_path: Path) -> None:
     made = written(pa.table({"a": [1, 2], "s": [{"x": 1}, {"x": 2}]}), tmp_path)
     made.delete("a = 1")
     assert "file_major_version: 2" in format_fragment(made.get_fragments()[0].metadata, made)
@@ -228,7 +228,7 @@ def test_manifests_are_shown(tmp_path: Path) -> None:
     assert not manifest_needs_migration(made)
 
 
-def test_readers_share_batches(tmp_path: Path) -> None:
+def test_sharded_batch_iterator(tmp_path: Path) -> None:
     made = written(pa.table({"a": range(10)}), tmp_path, max_rows_per_file=3)
     by_fragment = ShardedBatchIterator(tmp_path, 1, 2, columns=["a"])
     assert [n for b in by_fragment for n in b["a"].to_pylist()] == [3, 4, 5, 9]
@@ -238,7 +238,7 @@ def test_readers_share_batches(tmp_path: Path) -> None:
         ShardedBatchIterator(made, 0, 2, granularity="rows")
 
 
-def test_models_are_learned_kept_and_used(tmp_path: Path) -> None:
+def test_index_models_are_trained_saved_and_used(tmp_path: Path) -> None:
     vectors = np.random.default_rng(1).random((600, 8)).astype(np.float32)
     made = written(vec_to_table(vectors), tmp_path / "t", max_rows_per_file=200)
     builder = IndicesBuilder(made, "vector")
@@ -264,7 +264,7 @@ def test_models_are_learned_kept_and_used(tmp_path: Path) -> None:
         builder.train_ivf(4, sample_rate=1)
 
 
-def test_queries_of_words_say_what_they_ask() -> None:
+def test_full_text_query_classes() -> None:
     both = MatchQuery("lake", "title") | MatchQuery("table", "body", boost=2.0)
     assert isinstance(both, BooleanQuery)
     assert [(occur, q.query) for occur, q in both.queries if isinstance(q, MatchQuery)] == [
@@ -325,7 +325,7 @@ def test_blobs_in_structs_and_lists_are_kept(tmp_path: Path) -> None:
         made.take_blobs("info", indices=[0])
 
 
-def test_other_blobs_of_a_column_stay_in_an_update(tmp_path: Path) -> None:
+def test_update_keeps_other_blobs_of_the_column(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64()), blob_field("v"), pa.field("j", pa.json_())])
     values = [pa.array([1, 2]), blob_array([b"one", b"two"]), pa.array(['{"a":1}', '{"a":2}'], pa.json_())]
     made = written(pa.table(values, schema=schema), tmp_path)
@@ -340,7 +340,7 @@ def test_other_blobs_of_a_column_stay_in_an_update(tmp_path: Path) -> None:
         made.get_fragments()[0].update_columns(pa.table({"id": [1], "_rowaddr": [5]}), "id")
 
 
-def test_parts_of_blobs_are_read_together(tmp_path: Path) -> None:
+def test_blob_ranges_are_read_together(tmp_path: Path) -> None:
     schema = pa.schema([blob_field("v")])
     made = written(pa.table([blob_array([b"0123", None, b"d" * 70_000, b""])], schema=schema), tmp_path)
     requests = [(2, 69_999, 1), (0, 1, 2), (1, 5, 5), (0, 0, 4), (3, 0, 0)]
@@ -360,7 +360,7 @@ def test_parts_of_blobs_are_read_together(tmp_path: Path) -> None:
         made.take_blobs("v")
 
 
-def test_prepared_blobs_take_the_place_of_a_file(tmp_path: Path) -> None:
+def test_prepared_blobs_replace_a_file(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64()), blob_field("v")])
     made = written(pa.table([pa.array([0, 1]), blob_array([b"old", None])], schema=schema), tmp_path)
     session = lance.file.LanceFileSession(tmp_path / "data")
@@ -388,7 +388,7 @@ def test_prepared_blobs_take_the_place_of_a_file(tmp_path: Path) -> None:
         _ = packed.field
 
 
-def test_configuration_is_changed_by_a_transaction(tmp_path: Path) -> None:
+def test_transaction_changes_the_configuration(tmp_path: Path) -> None:
     written(pa.table({"a": [1]}), tmp_path)
     update, of = lance.LanceOperation.UpdateMap, lance.LanceOperation.UpdateConfig
     operation = of(update({"k": "1", "l": "2"}), update({"owner": "x"}), update({"s": "y"}), {0: update({"unit": "m"})})
@@ -414,7 +414,7 @@ def test_compaction_reads_no_more_than_asked(tmp_path: Path) -> None:
         made.optimize.compact_files(max_source_rows=0)
 
 
-def test_rows_of_models_are_written(tmp_path: Path) -> None:
+def test_pydantic_rows_are_written(tmp_path: Path) -> None:
     pydantic = pytest.importorskip("pydantic")
 
     class Part(pydantic.BaseModel):  # type: ignore[name-defined, misc]
@@ -442,7 +442,7 @@ def test_rows_of_models_are_written(tmp_path: Path) -> None:
         lance.LanceDataset.from_pydantic_model(dict, [{}], tmp_path / "u")
 
 
-def test_16_bit_floats_are_cast() -> None:
+def test_half_floats_are_cast() -> None:
     from trilake.lance.arrow import bfloat16_array, cast
 
     numbers = bfloat16_array([1.1, None, 3.0])
@@ -465,14 +465,14 @@ def test_strict_overwrites_need_the_newest_version(tmp_path: Path) -> None:
     assert lance.LanceDataset.commit(tmp_path, operation, read_version=1).version == 3
 
 
-def test_functions_return_the_same_columns(tmp_path: Path) -> None:
+def test_column_function_must_return_the_same_columns(tmp_path: Path) -> None:
     made = written(pa.table({"a": range(4)}), tmp_path, max_rows_per_file=2)
     names = iter("bcd")
     with pytest.raises(OSError, match="does not match the expected schema"):
         made.add_columns(lambda batch: pa.record_batch([batch["a"]], [next(names)]))
 
 
-def test_vectors_without_numbers_are_refused(tmp_path: Path) -> None:
+def test_vectors_without_numbers_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="dimension must be a positive integer"):
         written(pa.table({"v": pa.array([[]], pa.list_(pa.float32(), 0))}), tmp_path)
 
@@ -486,7 +486,7 @@ def test_query_vectors_are_lists_of_numbers() -> None:
     assert vectors_in(pa.chunked_array([[1, 2]]))[0].tolist() == [[1.0, 2.0]]
 
 
-def test_constants_make_columns_that_cannot_be_null(tmp_path: Path) -> None:
+def test_constant_column_is_not_nullable(tmp_path: Path) -> None:
     rows = pa.table({"a": [1, 2]}, schema=pa.schema([pa.field("a", pa.int32(), nullable=False)]))
     made = written(rows, tmp_path)
     stale = write_fragments(rows, tmp_path)
@@ -512,7 +512,7 @@ def test_constants_make_columns_that_cannot_be_null(tmp_path: Path) -> None:
         lance.LanceDataset.commit(tmp_path, lance.LanceOperation.Append(stale), read_version=1)
 
 
-def test_new_columns_of_deleted_rows_have_no_nulls(tmp_path: Path) -> None:
+def test_new_column_of_deleted_rows_has_no_nulls(tmp_path: Path) -> None:
     made = written(pa.table({"a": range(4)}), tmp_path, max_rows_per_file=2, max_rows_per_group=1)
     made.delete("a = 0")
     made.add_columns({"one": "1", "s": "'x'"})
@@ -520,7 +520,7 @@ def test_new_columns_of_deleted_rows_have_no_nulls(tmp_path: Path) -> None:
     assert made.to_table()["s"].to_pylist() == ["x"] * 3
 
 
-def test_searches_for_several_vectors_need_their_column(tmp_path: Path) -> None:
+def test_multi_vector_search_needs_a_column(tmp_path: Path) -> None:
     table = vec_to_table(np.zeros((4, 2))).append_column("query_index", pa.array(range(4)))
     made = written(table, tmp_path)
     near: Any = {"column": "vector", "k": 1, "q": np.zeros((2, 2))}
@@ -548,7 +548,7 @@ def test_vectors_in_structs_are_indexed(tmp_path: Path) -> None:
     assert {row: nearest(row, nprobes=2, refine_factor=50) for row in exact} == exact
 
 
-def test_statistics_say_the_bytes_of_each_field(tmp_path: Path) -> None:
+def test_statistics_include_bytes_per_field(tmp_path: Path) -> None:
     made = written(pa.table({"x": range(100), "s": [{"y": f"{n}"} for n in range(100)]}), tmp_path)
     made.add_columns({"z": "x"})
     made.insert(pa.table({"x": [5], "z": [7]}))
@@ -569,14 +569,14 @@ def test_analyzed_merges_change_nothing(tmp_path: Path) -> None:
     assert [p for p in sorted(tmp_path.rglob("*")) if p.is_file()] == files
 
 
-def test_data_overlays_are_refused_by_name() -> None:
+def test_data_overlays_are_rejected_by_name() -> None:
     with pytest.raises(AttributeError, match="no data overlays"):
         _ = lance.LanceOperation.DataOverlay
     with pytest.raises(AttributeError, match="has no attribute 'Nope'"):
         _ = lance.LanceOperation.Nope
 
 
-def test_appended_blobs_have_the_thresholds_of_the_dataset(tmp_path: Path) -> None:
+def test_appended_blobs_use_the_thresholds_of_the_dataset(tmp_path: Path) -> None:
     def rows(**options: int) -> pa.Table:
         return pa.table([blob_array([b"x"])], schema=pa.schema([blob_field("v", **options)]))
 
@@ -588,7 +588,7 @@ def test_appended_blobs_have_the_thresholds_of_the_dataset(tmp_path: Path) -> No
     assert made.count_rows() == 3
 
 
-def test_indices_of_bytes_are_refused_by_name(tmp_path: Path) -> None:
+def test_indices_of_bytes_are_rejected_by_name(tmp_path: Path) -> None:
     vectors = pa.array([[0, 1], [2, 3]], pa.list_(pa.uint8(), 2))
     made = written(pa.table({"v": vectors}), tmp_path)
     with pytest.raises(NotImplementedError, match="metric 'hamming' cannot be built"):

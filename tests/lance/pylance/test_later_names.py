@@ -1,4 +1,4 @@
-"""Names that pylance has got since 0.8.19, where they fit datasets of the legacy format."""
+"""API added to pylance after 0.8.19 that applies to the legacy format."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_drop_index(made: LanceDataset) -> None:
         made.drop_index("id_idx")
 
 
-def test_merge_columns_of_fragments(made: LanceDataset) -> None:
+def test_fragment_merge_columns(made: LanceDataset) -> None:
     def value_func(batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.record_batch([pc.multiply(batch["id"], 10)], ["ten"])
 
@@ -62,7 +62,7 @@ def test_merge_columns_of_fragments(made: LanceDataset) -> None:
 
 
 def widened(ds: LanceDataset, values: Any, **options: Any) -> pa.Table:
-    """The dataset with what ``values`` makes of each fragment, or of its number of rows."""
+    """The dataset with the columns that ``values`` returns for each fragment, or for its row count."""
     parts = []
     for f in ds.get_fragments():
         made_of = values(f.count_rows()) if getattr(values, "by_count", False) else values
@@ -71,7 +71,7 @@ def widened(ds: LanceDataset, values: Any, **options: Any) -> pa.Table:
     return ds.to_table()
 
 
-def test_columns_of_a_fragment_come_from_anything_that_makes_them() -> None:
+def test_fragment_columns_come_from_every_source() -> None:
     rows = pa.table({"id": range(10)})
     ds = lance.write_dataset(
         rows, "memory://later-widened", mode="overwrite", max_rows_per_file=6, max_rows_per_group=2
@@ -118,7 +118,7 @@ def test_columns_of_a_fragment_come_from_anything_that_makes_them() -> None:
         fragment.merge_columns({})
 
 
-def test_no_columns_beside_row_ids_are_the_row_ids(made: LanceDataset) -> None:
+def test_empty_projection_with_row_ids(made: LanceDataset) -> None:
     ids = [0, 1, 1 << 32, (1 << 32) + 1]
     assert made.to_table([], with_row_id=True).to_pydict() == {"_rowid": ids}
     assert made.to_table([], with_row_address=True).to_pydict() == {"_rowaddr": ids}
@@ -127,7 +127,7 @@ def test_no_columns_beside_row_ids_are_the_row_ids(made: LanceDataset) -> None:
     assert made.scanner([], with_row_id=True, filter="id > 1").count_rows() == 3
 
 
-def test_functions_of_batches(made: LanceDataset) -> None:
+def test_batch_udf(made: LanceDataset) -> None:
     @lance.batch_udf()
     def frame(batch: pa.RecordBatch) -> Any:
         return pd.DataFrame({"more": batch["id"].to_pandas() + 0.5})
@@ -152,7 +152,7 @@ def test_functions_of_batches(made: LanceDataset) -> None:
         made.add_columns(lance.batch_udf()(lambda batch: 5))
 
 
-def test_an_interrupted_function_goes_on(made: LanceDataset, tmp_path: Path) -> None:
+def test_interrupted_batch_udf_resumes(made: LanceDataset, tmp_path: Path) -> None:
     seen: list[int] = []
     stop = [3]
 
@@ -186,7 +186,7 @@ def test_an_interrupted_function_goes_on(made: LanceDataset, tmp_path: Path) -> 
         ("v", "nearest must be a mapping, got 'v'"),
     ],
 )
-def test_searches_that_are_not_known(nearest: Any, message: str) -> None:
+def test_unknown_search_options_are_rejected(nearest: Any, message: str) -> None:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(8, dtype=np.float32)), 2)
     made = lance.write_dataset(pa.table({"v": vectors}), "memory://later-searches", mode="overwrite")
     with pytest.raises(TypeError, match=message) as error:
@@ -194,7 +194,7 @@ def test_searches_that_are_not_known(nearest: Any, message: str) -> None:
     assert isinstance(error.value, TrilakeError)
 
 
-def test_short_names(made: LanceDataset) -> None:
+def test_short_method_names(made: LanceDataset) -> None:
     assert made.to_pandas({"n": "id * 2"}, filter="id > 3").to_dict("list") == {"n": [8]}
     assert made.to_pandas(types_mapper=pd.ArrowDtype).dtypes["name"] == pd.ArrowDtype(pa.string())
     assert made.scanner(["id"], limit=1).to_pandas().to_dict("list") == {"id": [1]}
@@ -211,7 +211,7 @@ def test_short_names(made: LanceDataset) -> None:
     assert (made.count_rows(), made.schema) == (0, ROWS.schema)
 
 
-def test_a_tag_names_the_version_that_is_shown(made: LanceDataset) -> None:
+def test_tag_selects_the_version(made: LanceDataset) -> None:
     made.delete("id = 1")
     made.checkout_version(1).tags.create("first")
     made.tags.create("moved", 1)
@@ -219,7 +219,7 @@ def test_a_tag_names_the_version_that_is_shown(made: LanceDataset) -> None:
     assert (made.tags.get_version("first"), made.tags.get_version("moved")) == (1, 2)
 
 
-def test_metadata_of_the_schema(made: LanceDataset) -> None:
+def test_schema_metadata(made: LanceDataset) -> None:
     other = lance.dataset(made.uri)
     assert made.update_schema_metadata({"a": "1", "b": "ü"}) == {"a": "1", "b": "ü"}
     other.insert(ROWS)
@@ -234,7 +234,7 @@ def test_metadata_of_the_schema(made: LanceDataset) -> None:
             made.update_schema_metadata(wrong)  # type: ignore[arg-type]
 
 
-def test_names_for_what_is_not_done_here(made: LanceDataset) -> None:
+def test_unsupported_names_explain_themselves(made: LanceDataset) -> None:
     for name, reason in (
         ("deep_clone", "write_dataset"),
         ("delta", "compares rows by columns"),
@@ -250,7 +250,7 @@ def test_names_for_what_is_not_done_here(made: LanceDataset) -> None:
     assert made.to_table(io_buffer_size=1 << 20, late_materialization=True).num_rows == 4
 
 
-def test_metadata_of_fields(tmp_path: Path) -> None:
+def test_field_metadata(tmp_path: Path) -> None:
     tensor = pa.fixed_shape_tensor(pa.float32(), (2,))
     fields = [pa.field("a", pa.int64(), metadata={"unit": "m"}), pa.field("s", pa.struct([("x", pa.int64())]))]
     values = pa.ExtensionArray.from_storage(tensor, pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)))
@@ -276,7 +276,7 @@ def test_metadata_of_fields(tmp_path: Path) -> None:
             ds.update_field_metadata(wrong)
 
 
-def test_options_of_upkeep(made: LanceDataset) -> None:
+def test_maintenance_options(made: LanceDataset) -> None:
     unset = {"max_bytes_per_file": None, "defer_index_remap": False, "batch_size": 7, "compaction_mode": "reencode"}
     assert made.optimize.compact_files(target_rows_per_fragment=None, **unset).fragments_removed == 2
     assert lance.lance.Compaction.plan(made, {"batch_size": 3, "max_source_rows": None}).num_tasks() == 0

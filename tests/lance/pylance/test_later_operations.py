@@ -1,4 +1,4 @@
-"""Names of later releases of pylance for what is committed later, by ids, or not at all."""
+"""API added to pylance after 0.8.19: projections, deferred merges, tags and drop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def projected(ds: lance.LanceDataset, schema: pa.Schema) -> lance.LanceDataset:
     return lance.LanceDataset.commit(ds, operation, read_version=ds.version)
 
 
-def test_a_projection_renames_and_drops_by_ids() -> None:
+def test_projection_renames_and_drops_by_id() -> None:
     ds = made("project")
     ds.create_scalar_index("a", "BTREE")
     part = pa.struct([("x", pa.int64()), ("z", pa.string())])
@@ -43,7 +43,7 @@ def test_a_projection_renames_and_drops_by_ids() -> None:
         lance.LanceDataset.commit(only, operation, read_version=only.version)
 
 
-def test_fields_by_their_ids() -> None:
+def test_schema_fields_and_ids() -> None:
     ds = made("fields")
     ds.drop_columns(["a"])
     fields = ds.lance_schema.fields()
@@ -70,7 +70,7 @@ def test_fields_by_their_ids() -> None:
         (pa.schema([]), "needs columns"),
     ],
 )
-def test_a_projection_of_other_columns_is_refused(schema: pa.Schema, message: str) -> None:
+def test_projection_of_other_columns_is_rejected(schema: pa.Schema, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         projected(made("refused"), schema)
 
@@ -90,7 +90,7 @@ def test_companions_go_with_their_columns() -> None:
     assert again.count_rows("n IS NULL") == 1
 
 
-def test_fragments_with_more_columns_say_their_ids() -> None:
+def test_merged_fragments_report_field_ids() -> None:
     ds = made("more")
     twice = [f.merge_columns({"b": "id * 2"}) for f in ds.get_fragments()]
     schema = twice[0][1]
@@ -107,7 +107,7 @@ def test_fragments_with_more_columns_say_their_ids() -> None:
     assert schema.to_pyarrow().names == ["id", "a", "p", "c"]
 
 
-def test_a_merge_is_committed_later() -> None:
+def test_merge_is_committed_later() -> None:
     ds = made("merge")
     new = pa.table({"id": [1, 9], "a": [-1.0, -9.0], "p": [{"x": 0, "y": ""}] * 2})
     builder = ds.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
@@ -128,7 +128,7 @@ def test_a_merge_is_committed_later() -> None:
         ds.merge_insert("id").execute_uncommitted(new)
 
 
-def test_a_merge_that_fails_leaves_no_file() -> None:
+def test_failed_merge_leaves_no_file() -> None:
     ds = made("merge-fails")
     before = len(list(ds.snapshot.store.list("data")))
     with pytest.raises(InvalidArgumentError):
@@ -136,7 +136,7 @@ def test_a_merge_that_fails_leaves_no_file() -> None:
     assert len(list(ds.snapshot.store.list("data"))) == before
 
 
-def test_tags_name_versions_in_each_way() -> None:
+def test_tags_accept_every_form_of_reference() -> None:
     ds = made("tags")
     ds.delete("id = 1")
     ds.tags.create("two")
@@ -156,7 +156,7 @@ def test_tags_name_versions_in_each_way() -> None:
         ds.tags.create("more", 1, version=1)
 
 
-def test_drop_removes_what_is_of_the_dataset(tmp_path: Path) -> None:
+def test_drop_removes_only_the_dataset(tmp_path: Path) -> None:
     place = tmp_path / "t.lance"
     ds = lance.write_dataset(ROWS, place)
     ds.create_scalar_index("id", "BTREE")
@@ -180,7 +180,7 @@ def test_drop_removes_what_is_of_the_dataset(tmp_path: Path) -> None:
         lance.dataset("memory://operations-drop")
 
 
-def test_a_drop_removes_nothing_behind_a_link(tmp_path: Path) -> None:
+def test_drop_does_not_follow_links(tmp_path: Path) -> None:
     place, other = tmp_path / "d.lance", tmp_path / "other"
     lance.write_dataset(pa.table({"a": [1, 2]}), place)
     (other / "empty").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What programs for later releases of pylance say when they write, and what they are told then."""
+"""API added to pylance after 0.8.19: write options and results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def first(tmp_path: Path) -> LanceDataset:
         {"enable_v2_manifest_paths": False, "enable_stable_row_ids": False},
     ],
 )
-def test_the_first_format_may_be_asked_for(first: LanceDataset, option: dict[str, Any]) -> None:
+def test_legacy_format_can_be_requested(first: LanceDataset, option: dict[str, Any]) -> None:
     lance.write_dataset(ROWS, first, mode="append", **option)
     first.checkout_latest()
     first.insert(ROWS, **option)
@@ -48,7 +48,7 @@ def test_the_first_format_may_be_asked_for(first: LanceDataset, option: dict[str
     assert LanceDataset.commit(first, LanceOperation.Append(parts), first.version).count_rows() == 20
 
 
-def test_a_dataset_keeps_its_format(tmp_path: Path) -> None:
+def test_dataset_keeps_its_format(tmp_path: Path) -> None:
     first = lance.write_dataset(ROWS, tmp_path / "first", data_storage_version="legacy")
     for option in ({"data_storage_version": "2.0"}, {"data_storage_version": "stable"}, {"use_legacy_format": False}):
         lance.write_dataset(ROWS, first.uri, mode="append", **option)
@@ -63,7 +63,7 @@ def test_a_dataset_keeps_its_format(tmp_path: Path) -> None:
     assert (newest.version, newest.data_storage_version) == (7, "0.1")
 
 
-def test_options_that_are_not_known(made: LanceDataset) -> None:
+def test_unknown_options_are_rejected(made: LanceDataset) -> None:
     with pytest.raises(TypeError, match="write_dataset has no option 'max_rows'"):
         lance.write_dataset(ROWS, made.uri, mode="append", max_rows=3)
     with pytest.raises(TypeError, match="write_fragments has no option 'max_bases'"):
@@ -72,7 +72,7 @@ def test_options_that_are_not_known(made: LanceDataset) -> None:
         LanceDataset.commit(made, LanceOperation.Append([]), 1, storage_options={"region": "x"})
 
 
-def test_changes_say_how_many_rows_they_changed(made: LanceDataset) -> None:
+def test_changes_return_row_counts(made: LanceDataset) -> None:
     assert made.update({"name": "'z'"}, where="id > 1") == {"num_rows_updated": 3}
     assert made.update({"name": "'y'"}) == {"num_rows_updated": 4}
     assert made.delete("id IN (2, 3)") == {"num_deleted_rows": 2}
@@ -94,7 +94,7 @@ def test_merge_insert_matches_by_the_primary_key(made: LanceDataset) -> None:
         made.merge_insert()
 
 
-def test_rows_and_columns_of_python(made: LanceDataset) -> None:
+def test_python_rows_and_columns(made: LanceDataset) -> None:
     made.insert([{"id": 5, "name": "e"}, {"name": "f", "id": 6}])
     made.insert({"id": [7], "name": ["g"]})
     assert made.to_table(filter="id > 4").to_pydict() == {"id": [5, 6, 7], "name": ["e", "f", "g"]}
@@ -108,7 +108,7 @@ def test_rows_and_columns_of_python(made: LanceDataset) -> None:
     assert new.to_table()["n"].to_pylist() == [None, 1]
 
 
-def test_tags_say_when_they_were_made_and_keep_what_is_said_of_them(made: LanceDataset) -> None:
+def test_tags_keep_creation_time_and_metadata(made: LanceDataset) -> None:
     made.tags.create("old")
     made.delete("id = 1")
     made.tags.create("new")
@@ -135,7 +135,7 @@ def test_tags_say_when_they_were_made_and_keep_what_is_said_of_them(made: LanceD
     assert orjson.loads(store.read(f"{TAGS}/old.json").to_pybytes())["later"] == [1]
 
 
-def test_a_clean_up_retains_so_many_versions(made: LanceDataset) -> None:
+def test_cleanup_retains_the_given_number_of_versions(made: LanceDataset) -> None:
     for i in range(4):
         made.delete(f"id = {i}")
 

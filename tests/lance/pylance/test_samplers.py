@@ -1,4 +1,4 @@
-"""Samplers, batches of one size and arrays of numbers: what loaders of tensors are made of."""
+"""Samplers, fixed-size batches and numeric arrays for tensor loaders."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def values(sampler: Sampler, ds: LanceDataset, **how: object) -> list[list[int]]
     return [b.column(0).to_pylist() for b in sampler(ds, columns=["a"], **how)]  # type: ignore[arg-type]
 
 
-def test_a_full_scan_has_all_rows_in_batches_of_one_size(made: LanceDataset) -> None:
+def test_full_scan_yields_all_rows_in_fixed_batches(made: LanceDataset) -> None:
     found = values(FullScanSampler(), made, batch_size=30)
     assert [len(b) for b in found] == [30] * 6 + [17]
     assert [v for b in found for v in b] == made.to_table()["a"].to_pylist()
@@ -50,7 +50,7 @@ def test_a_full_scan_has_all_rows_in_batches_of_one_size(made: LanceDataset) -> 
 @pytest.mark.parametrize("kind", SHARDED)
 @pytest.mark.parametrize("randomize", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3, 11])
-def test_readers_get_every_row_once(
+def test_shards_read_every_row_once(
     made: LanceDataset, kind: Callable[..., Sampler], randomize: bool, size: int
 ) -> None:
     shares = [values(kind(rank, size, randomize=randomize, seed=5), made, batch_size=8) for rank in range(size)]
@@ -61,13 +61,13 @@ def test_readers_get_every_row_once(
 
 
 @pytest.mark.parametrize("kind", SHARDED)
-def test_readers_of_filtered_rows_get_each_once(made: LanceDataset, kind: Callable[..., Sampler]) -> None:
+def test_shards_read_every_filtered_row_once(made: LanceDataset, kind: Callable[..., Sampler]) -> None:
     shares = [values(kind(rank, 3), made, batch_size=8, filter="a > 100") for rank in range(3)]
     found = sorted(v for share in shares for batch in share for v in batch)
     assert found == made.to_table(filter="a > 100")["a"].to_pylist()
 
 
-def test_a_random_order_is_another_one_each_time_and_comes_again_with_its_seed(made: LanceDataset) -> None:
+def test_random_order_depends_on_the_seed(made: LanceDataset) -> None:
     sampler = ShardedBatchSampler(0, 1, randomize=True, seed=3)
     first, second = values(sampler, made, batch_size=8), values(sampler, made, batch_size=8)
     assert first != second
@@ -76,20 +76,20 @@ def test_a_random_order_is_another_one_each_time_and_comes_again_with_its_seed(m
         values(ShardedBatchSampler(0, 1, randomize=True), made, filter="a > 3")
 
 
-def test_row_ids_come_with_a_share(made: LanceDataset) -> None:
+def test_shard_includes_row_ids(made: LanceDataset) -> None:
     (batch, *_) = ShardedBatchSampler(0, 2)(made, batch_size=8, columns=["b"], with_row_id=True)
     assert batch.schema.names == ["b", "_rowid"]
 
 
 @pytest.mark.parametrize(("rank", "size"), [(2, 2), (-1, 2), (0, 0)])
-def test_a_rank_that_there_is_not(rank: int, size: int) -> None:
+def test_invalid_rank_is_rejected(rank: int, size: int) -> None:
     for kind in SHARDED:
         with pytest.raises(InvalidArgumentError, match="rank must be from 0"):
             kind(rank, size)
 
 
 @given(st.lists(st.integers(0, 9), max_size=8), st.integers(1, 12))
-def test_rows_stay_in_order_when_batches_are_cut_anew(sizes: list[int], size: int) -> None:
+def test_rebatching_keeps_the_order_of_rows(sizes: list[int], size: int) -> None:
     starts = np.cumsum([0, *sizes])
     batches = [pa.record_batch({"a": np.arange(s, s + n)}) for s, n in zip(starts, sizes, strict=False)]
     found = list(regroup(batches, size))
@@ -97,7 +97,7 @@ def test_rows_stay_in_order_when_batches_are_cut_anew(sizes: list[int], size: in
     assert all(b.num_rows == size for b in found[:-1])
 
 
-def test_columns_become_arrays() -> None:
+def test_columns_convert_to_arrays() -> None:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(6), pa.float16()), 2)
     tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12, dtype=np.float32).reshape(3, 2, 2))
     batch = pa.record_batch(
@@ -124,21 +124,21 @@ def test_columns_become_arrays() -> None:
         (pa.array([[1.0, None]], pa.list_(pa.float32(), 2)), ValueError),
     ],
 )
-def test_what_cannot_be_an_array(column: pa.Array, kind: type[Exception]) -> None:
+def test_unsupported_array_columns_are_rejected(column: pa.Array, kind: type[Exception]) -> None:
     with pytest.raises(kind, match="c"):
         batch_to_numpy(pa.record_batch({"c": column}))
 
 
 @pytest.mark.parametrize("total", [0, 2, 10, 500])
 @pytest.mark.parametrize("readers", [1, 3, 4])
-def test_readers_share_places_among_them(total: int, readers: int) -> None:
+def test_fixed_batch_shards_cover_all_offsets(total: int, readers: int) -> None:
     samplers = [ShardedFixedBatchSampler(r, readers, batch_size=7, total_num_rows=total) for r in range(readers)]
     assert [len(s) for s in samplers] == [len(list(s)) for s in samplers]
     assert [place for s in samplers for batch in s for place in batch] == list(range(total))
     assert all(len(batch) <= 7 for s in samplers for batch in s)
 
 
-def test_places_come_in_another_order_in_each_epoch() -> None:
+def test_offsets_are_shuffled_in_each_epoch() -> None:
     def batches(epoch: int) -> list[list[int]]:
         sampler = ShardedFixedBatchSampler(1, 2, randomize=True, seed=4, batch_size=10, total_num_rows=200)
         sampler.set_epoch(epoch)
@@ -148,7 +148,7 @@ def test_places_come_in_another_order_in_each_epoch() -> None:
     assert sorted(batches(1)) == sorted(batches(2)) == [list(range(i, i + 10)) for i in range(100, 200, 10)]
 
 
-def test_places_need_a_size() -> None:
+def test_fixed_batches_need_a_size() -> None:
     ds = lance.write_dataset(pa.table({"a": range(10)}), "memory://samplers-fixed", mode="overwrite")
     sampler = ShardedFixedBatchSampler(1, 2)
     assert [b["a"].to_pylist() for b in sampler(ds, batch_size=4)] == [[4, 5, 6, 7]]

@@ -1,4 +1,4 @@
-"""Options of scans that pylance has got since 0.8.19: orders, batches of one size, deleted rows, row ids in filters."""
+"""Scan options added to pylance after 0.8.19: order, fixed-size batches, deleted rows, row ids in filters."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def place(id: int) -> int:
     return (id // 4 << 32) + id % 4
 
 
-def test_filters_may_name_row_ids(made: LanceDataset) -> None:
+def test_filters_on_row_ids(made: LanceDataset) -> None:
     def found(filter: Any, **more: Any) -> list[int]:
         ids: list[int] = made.to_table(["id"], filter=filter, **more)["id"].to_pylist()
         return ids
@@ -76,15 +76,13 @@ def test_filters_may_name_row_ids(made: LanceDataset) -> None:
     assert own.to_table(filter="_rowid = 8").to_pydict() == {"_rowid": [8]}
 
 
-def test_a_row_id_finds_its_row_without_a_look_at_others(made: LanceDataset) -> None:
+def test_row_id_filter_reads_only_its_row(made: LanceDataset) -> None:
     plan = made.scanner(["id"], filter=f"_rowid = {place(5)}").explain_plan(verbose=True)
     assert "rows to read: 1 of 10" in plan
 
 
-def test_a_condition_of_ids_alone_is_not_asked_of_their_rows(
-    made: LanceDataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It took longer than the rows, as all ids were looked at in each fragment."""
+def test_row_id_condition_is_not_evaluated_on_rows(made: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It took longer than reading the rows, as every fragment checked all ids."""
 
     def asked(self: Filter, rows: pa.Table) -> Any:
         raise AssertionError(f"{self.sql} is asked of {rows.num_rows} rows")
@@ -102,7 +100,7 @@ def test_a_condition_of_ids_alone_is_not_asked_of_their_rows(
         made.to_table(filter=f"_rowid = {place(2)} AND kind = 'c'")
 
 
-def test_changes_by_row_ids(made: LanceDataset) -> None:
+def test_delete_and_update_by_row_ids(made: LanceDataset) -> None:
     made.update({"kind": "'z'"}, where=f"_rowid = {place(0)}")
     assert made.to_table(["id"], filter="kind = 'z'")["id"].to_pylist() == [0]
     made.delete(f"_rowaddr IN ({place(3)}, {place(4)})")
@@ -115,7 +113,7 @@ def test_changes_by_row_ids(made: LanceDataset) -> None:
     assert sorted(made.to_table(["id"])["id"].to_pylist()) == [0, 2, 5, 9]
 
 
-def test_row_ids_filter_what_a_search_finds() -> None:
+def test_search_is_filtered_by_row_ids() -> None:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(20, dtype=np.float32)), 2)
     ds = lance.write_dataset(pa.table({"id": range(10), "v": vectors}), "memory://near-by-id", mode="overwrite")
     near = {"column": "v", "q": [0.0, 0.0], "k": 4}
@@ -132,7 +130,7 @@ def test_row_ids_filter_what_a_search_finds() -> None:
         next(ds.scanner(nearest=near).scan_batches())
 
 
-def test_rows_come_in_the_order_of_columns(made: LanceDataset) -> None:
+def test_order_by_columns(made: LanceDataset) -> None:
     def ids(*order: str | ColumnOrdering, **more: Any) -> list[int]:
         found: list[int] = made.to_table(["id"], order_by=list(order), **more)["id"].to_pylist()
         return found
@@ -164,7 +162,7 @@ def test_rows_come_in_the_order_of_columns(made: LanceDataset) -> None:
             made.to_table(order_by=order)
 
 
-def test_orders_place_nulls_and_nan() -> None:
+def test_order_by_places_nulls_and_nan() -> None:
     rows = pa.table({"id": range(5), "n": pa.array([1.0, None, math.nan, -1.0, 5.0])})
     ds = lance.write_dataset(rows, "memory://order-nulls", mode="overwrite")
     expected = {
@@ -177,7 +175,7 @@ def test_orders_place_nulls_and_nan() -> None:
         assert ds.to_table(["id"], order_by=[order])["id"].to_pylist() == ids
 
 
-def test_batches_have_one_size(made: LanceDataset) -> None:
+def test_strict_batch_size(made: LanceDataset) -> None:
     def sizes(**options: Any) -> list[int]:
         batches = list(made.to_batches(**options))
         assert pa.Table.from_batches(batches).equals(made.to_table(**{**options, "strict_batch_size": False}))
@@ -190,7 +188,7 @@ def test_batches_have_one_size(made: LanceDataset) -> None:
     assert sizes(batch_size=1, strict_batch_size=True, limit=2) == [1, 1]
 
 
-def test_the_environment_has_a_default_batch_size(made: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_size_from_the_environment(made: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANCE_DEFAULT_BATCH_SIZE", "1")
     assert [b.num_rows for b in made.to_batches()] == [1] * 8
     assert max(b.num_rows for b in made.to_batches(batch_size=2)) == 2
@@ -199,7 +197,7 @@ def test_the_environment_has_a_default_batch_size(made: LanceDataset, monkeypatc
         made.to_table()
 
 
-def test_batches_have_so_many_bytes_at_most(made: LanceDataset) -> None:
+def test_batch_size_bytes_is_a_maximum(made: LanceDataset) -> None:
     def sizes(**options: Any) -> list[int]:
         batches = list(made.to_batches(["id"], **options))
         assert pa.Table.from_batches(batches)["id"].to_pylist() == made.to_table(["id"])["id"].to_pylist()
@@ -215,7 +213,7 @@ def test_batches_have_so_many_bytes_at_most(made: LanceDataset) -> None:
         sizes(batch_size_bytes=0)
 
 
-def test_deleted_rows_come_without_an_id(made: LanceDataset) -> None:
+def test_deleted_rows_have_null_row_ids(made: LanceDataset) -> None:
     found = made.to_table(["id"], include_deleted_rows=True, with_row_id=True)
     assert found["id"].to_pylist() == list(range(10))
     assert found["_rowid"].to_pylist() == [None if i in (1, 8) else place(i) for i in range(10)]
@@ -239,7 +237,7 @@ def test_scans_without_indices(made: LanceDataset) -> None:
     assert without.to_table()["id"].to_pylist() == [3]
 
 
-def test_a_dataset_knows_how_it_is_scanned(made: LanceDataset, tmp_path: Path) -> None:
+def test_default_scan_options(made: LanceDataset, tmp_path: Path) -> None:
     defaults = {"columns": ["id"], "with_row_id": True, "batch_size": 2, "order_by": ["kind"], "limit": 3}
     ds = lance.dataset(made.uri, default_scan_options=defaults)
     expected = {"id": [3, 6, 9], "_rowid": [place(i) for i in (3, 6, 9)]}
@@ -265,7 +263,7 @@ def test_analyze_plan_runs_the_scan(made: LanceDataset) -> None:
     assert lines[1].endswith("metrics=[output_rows=4, output_batches=2, rows_scanned=10]")
 
 
-def test_batches_say_their_fragment(made: LanceDataset) -> None:
+def test_batches_carry_their_fragment_id(made: LanceDataset) -> None:
     def found(**options: Any) -> list[tuple[int, list[int]]]:
         tagged = made.scanner(["id"], **options).scan_batches()
         return [(t.fragment.fragment_id, t.record_batch["id"].to_pylist()) for t in tagged]
@@ -284,8 +282,8 @@ def test_hints_change_nothing(made: LanceDataset) -> None:
         made.to_table(full_text_query="b")
 
 
-def test_columns_that_read_none_have_all_rows(made: LanceDataset) -> None:
-    """Arrow loses the number of rows of a table without columns where it takes some of them."""
+def test_constant_columns_have_all_rows(made: LanceDataset) -> None:
+    """Arrow loses the row count of a table without columns in ``take``."""
     one = {"one": "cast(1 as bigint)"}
     assert made.to_table(one, order_by=["kind"]).to_pydict() == {"one": [1] * 8}
     assert made.to_table(one, order_by=["kind"], limit=2, offset=1).to_pydict() == {"one": [1] * 2}
@@ -297,8 +295,8 @@ def test_columns_that_read_none_have_all_rows(made: LanceDataset) -> None:
     assert made.to_table(one, filter="id = 3").to_pydict() == {"one": [1]}
 
 
-def test_row_ids_are_those_of_the_version_that_is_shown(first: LanceDataset) -> None:
-    """Planned anew behind an overwrite, or another change that moves rows, they would name others."""
+def test_row_ids_belong_to_the_opened_version(first: LanceDataset) -> None:
+    """After an overwrite, or another change that moves rows, they would name other rows."""
     made = first
 
     def stale() -> LanceDataset:
@@ -333,7 +331,7 @@ def test_row_ids_are_those_of_the_version_that_is_shown(first: LanceDataset) -> 
         before.delete(f"_rowid = {place(5)}")
 
 
-def test_columns_are_joined_by_row_ids(first: LanceDataset) -> None:
+def test_merge_columns_by_row_ids(first: LanceDataset) -> None:
     made = first
     for number, name in enumerate(("_rowid", "_rowaddr")):
         rows = made.to_table(["id"], with_row_id=True).rename_columns([f"of_{name}", name]).slice(1)
@@ -352,7 +350,7 @@ def test_columns_are_joined_by_row_ids(first: LanceDataset) -> None:
 
 
 @pytest.mark.parametrize("index", ["BTREE", None])
-def test_fast_search_leaves_out_rows_without_index(uri: Path, index: str | None) -> None:
+def test_fast_search_skips_unindexed_rows(uri: Path, index: str | None) -> None:
     made = lance.write_dataset(pa.table({"n": range(100)}), uri)
     if index is not None:
         made.create_scalar_index("n", index)

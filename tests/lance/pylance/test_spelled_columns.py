@@ -1,4 +1,4 @@
-"""Names of columns as users write them: between backticks, in another case, and after a rename."""
+"""Column names as users write them: in backticks, in another case, and after a rename."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def made(tmp_path: Path) -> LanceDataset:
         ("`metadata`.`ITEM:count`", "MetaData.item:count", "MetaData.`item:count` = 50"),
     ],
 )
-def test_indices_are_of_the_column_that_is_meant(made: LanceDataset, column: str, spelled: str, filter: str) -> None:
+def test_index_column_name_is_normalized(made: LanceDataset, column: str, spelled: str, filter: str) -> None:
     made.create_scalar_index(column, "BTREE")
     (index,) = made.list_indices()
     assert (index["fields"], index["name"]) == ([spelled], f"{spelled}_idx")
@@ -50,7 +50,7 @@ def test_indices_are_of_the_column_that_is_meant(made: LanceDataset, column: str
     assert len(made.list_indices()) == 1
 
 
-def test_vectors_and_keys_of_another_case(made: LanceDataset) -> None:
+def test_vector_and_key_columns_in_another_case(made: LanceDataset) -> None:
     indexed = made.create_index("vec", "IVF_PQ", num_partitions=1, num_sub_vectors=2)
     assert indexed.list_indices()[0]["fields"] == ["Vec"]
     change = pa.concat_tables([ROWS.slice(18), ROWS.slice(0, 1).set_column(0, "userId", [[99]])])
@@ -60,7 +60,7 @@ def test_vectors_and_keys_of_another_case(made: LanceDataset) -> None:
         made.merge_insert("user")
 
 
-def test_of_names_that_differ_in_case_only_none_is_chosen(tmp_path: Path) -> None:
+def test_ambiguous_case_is_rejected(tmp_path: Path) -> None:
     made = lance.write_dataset(pa.table({"ab": [1], "aB": [2], "c": [3]}), tmp_path / "t")
     made.create_scalar_index("aB", "BTREE")
     assert made.list_indices()[0]["fields"] == ["aB"]
@@ -68,7 +68,7 @@ def test_of_names_that_differ_in_case_only_none_is_chosen(tmp_path: Path) -> Non
         made.create_scalar_index("AB", "BTREE")
 
 
-def test_backticks_around_columns_that_are_read_and_dropped(made: LanceDataset) -> None:
+def test_backquoted_columns_are_read_and_dropped(made: LanceDataset) -> None:
     assert made.to_table(["`row-id`"], limit=1).to_pylist() == [{"row-id": 0}]
     assert made.take([1], ["MetaData.`item:count`"]).to_pylist() == [{"MetaData.`item:count`": 10}]
     made.drop_columns(["`row-id`", "MetaData.`item:count`"])
@@ -76,7 +76,7 @@ def test_backticks_around_columns_that_are_read_and_dropped(made: LanceDataset) 
 
 
 @pytest.mark.parametrize("kind", [None, 3, ["BTREE"]])
-def test_kinds_and_columns_that_are_no_text(made: LanceDataset, kind: Any) -> None:
+def test_non_string_index_arguments_are_rejected(made: LanceDataset, kind: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="is not supported"):
         made.create_scalar_index("userId", kind)
     with pytest.raises(InvalidArgumentError, match="is not supported"):
@@ -108,7 +108,7 @@ def test_renamed_columns_keep_their_nulls(tmp_path: Path, at_once: bool) -> None
     assert more.to_table(["c"])["c"].to_pylist() == [2, None, 4, 1, None, 3]
 
 
-def test_an_index_is_checked_by_searches(tmp_path: Path) -> None:
+def test_validate_vector_index(tmp_path: Path) -> None:
     vectors = np.random.default_rng(1).normal(size=(300, 8)).astype(np.float32)
     vectors[0] = np.nan
     rows = pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 8)})

@@ -1,4 +1,4 @@
-"""``LanceDataset.sql``; rows are those of pylance 14.0.2."""
+"""``LanceDataset.sql``; expected rows are from pylance 14.0.2."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_queries(made: LanceDataset) -> None:
     assert none.to_stream_reader().schema == pa.schema([("id", pa.int64())])
 
 
-def test_a_query_sees_the_version_that_is_shown(made: LanceDataset) -> None:
+def test_query_reads_the_opened_version(made: LanceDataset) -> None:
     before = made.sql("SELECT count(*) AS n FROM dataset")
     made.delete("id = 1")
     assert rows(before) == [{"n": 4}]
     assert rows(made.sql("SELECT count(*) AS n FROM dataset")) == [{"n": 3}]
 
 
-def test_where_rows_are(made: LanceDataset) -> None:
+def test_row_ids_and_addresses(made: LanceDataset) -> None:
     made.delete("id = 1")
     found = made.sql("SELECT id, _rowid FROM dataset").with_row_id().build().to_table()
     assert found.to_pydict() == {"id": [2, 3, 4], "_rowid": [1, 1 << 32, (1 << 32) + 1]}
@@ -73,7 +73,7 @@ def test_where_rows_are(made: LanceDataset) -> None:
         ("", TrilakeError, "SQL|query|statement"),
     ],
 )
-def test_texts_that_are_no_query(made: LanceDataset, text: str, kind: type[TrilakeError], message: str) -> None:
+def test_invalid_queries_are_rejected(made: LanceDataset, text: str, kind: type[TrilakeError], message: str) -> None:
     with pytest.raises(kind, match=message):
         made.sql(text).build().to_batch_records()
 

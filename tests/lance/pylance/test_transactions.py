@@ -1,4 +1,4 @@
-"""Transactions by name: what made a version, and an operation with its version in one object."""
+"""``Transaction``: the operation of each version, and an operation with its read version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def made(tmp_path: Path) -> LanceDataset:
     return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2, max_rows_per_group=2)
 
 
-def test_each_version_says_what_made_it(made: LanceDataset) -> None:
+def test_each_version_has_its_transaction(made: LanceDataset) -> None:
     made.insert(ROWS)
     made.delete("id = 1")
     made.update({"name": "'z'"}, where="id = 2")
@@ -59,25 +59,25 @@ def test_each_version_says_what_made_it(made: LanceDataset) -> None:
     assert dropped.operation.schema.to_pyarrow().names == made.schema.names
 
 
-def test_names_of_fragments_that_there_are_not_say_so(made: LanceDataset) -> None:
+def test_unknown_fragment_attributes_are_rejected(made: LanceDataset) -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         made.get_fragments()[0].nothing  # noqa: B018
 
 
-def test_a_transaction_that_is_gone_is_none(tmp_path: Path) -> None:
+def test_removed_transaction_is_none(tmp_path: Path) -> None:
     made = lance.write_dataset(ROWS, tmp_path / "first", data_storage_version="legacy")
     for file in (Path(made.uri) / "_transactions").iterdir():
         file.unlink()
     assert made.get_transactions() == [None]
 
 
-def test_a_manifest_of_today_has_its_transaction(made: LanceDataset) -> None:
+def test_current_manifest_contains_its_transaction(made: LanceDataset) -> None:
     for file in (Path(made.uri) / "_transactions").iterdir():
         file.unlink()
     assert [type(t.operation).__name__ for t in made.get_transactions() if t] == ["Overwrite"]
 
 
-def test_a_transaction_is_committed_with_its_version(made: LanceDataset) -> None:
+def test_transaction_is_committed_with_its_version(made: LanceDataset) -> None:
     fragment = LanceFragment.create(made.uri, ROWS)
     append = Transaction(1, LanceOperation.Append([fragment]), "5d7b0c1e-0000-4000-8000-00000000000a")
     done = LanceDataset.commit(made.uri, append)
@@ -98,7 +98,7 @@ def test_a_transaction_is_committed_with_its_version(made: LanceDataset) -> None
     assert read.transaction_properties == {"note": "x"}
 
 
-def test_a_transaction_of_an_index_can_be_committed_again(made: LanceDataset) -> None:
+def test_index_transaction_can_be_recommitted(made: LanceDataset) -> None:
     made.create_scalar_index("id", "BTREE")
     read = made.read_transaction(2)
     assert read is not None
@@ -111,7 +111,7 @@ def test_a_transaction_of_an_index_can_be_committed_again(made: LanceDataset) ->
     assert back.to_table(filter="id = 3")["name"].to_pylist() == ["c"]
 
 
-def test_a_rewrite_can_be_committed_as_an_operation(made: LanceDataset) -> None:
+def test_rewrite_is_committed_as_an_operation(made: LanceDataset) -> None:
     made.optimize.compact_files()
     read = made.read_transaction(made.version)
     assert read is not None
@@ -124,7 +124,7 @@ def test_a_rewrite_can_be_committed_as_an_operation(made: LanceDataset) -> None:
     assert (len(again.get_fragments()), again.to_table().equals(ROWS)) == (1, True)
 
 
-def test_conflicts_are_tried_again_as_often_as_one_says(made: LanceDataset) -> None:
+def test_conflicts_are_retried_up_to_the_limit(made: LanceDataset) -> None:
     stale = lance.dataset(made.uri)
     made.delete("id = 1")
     with pytest.raises(ConflictError):
@@ -141,7 +141,7 @@ def test_conflicts_are_tried_again_as_often_as_one_says(made: LanceDataset) -> N
             stale.update({"id": "1"}, **options)
 
 
-def test_rows_of_a_fragment_are_deleted_by_their_places(made: LanceDataset) -> None:
+def test_fragment_rows_are_deleted_by_offset(made: LanceDataset) -> None:
     made.delete("id = 3")
     first, second = made.get_fragments()
     kept = first.delete_rows([1])
@@ -228,7 +228,7 @@ def test_detached_versions(tmp_path: Path) -> None:
         lance.dataset(made.uri, version=number).delete("x = 1")
 
 
-def test_clean_ups_keep_the_files_of_detached_versions(tmp_path: Path) -> None:
+def test_cleanup_keeps_files_of_detached_versions(tmp_path: Path) -> None:
     made = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "t")
     number = appended(made, 1, 1, detached=True).version
     lance.write_dataset(pa.table({"x": [9]}), tmp_path / "t", mode="overwrite")
@@ -242,7 +242,7 @@ def test_clean_ups_keep_the_files_of_detached_versions(tmp_path: Path) -> None:
     assert not (tmp_path / "t").exists() or not list((tmp_path / "t").rglob("*.manifest"))
 
 
-def test_detached_versions_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_detached_commits_are_rejected(tmp_path: Path) -> None:
     old = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "v1", enable_v2_manifest_paths=False)
     with pytest.raises(OSError, match="need manifests of the v2"):
         appended(old, 1, 1, detached=True)

@@ -1,4 +1,4 @@
-"""Functions of JSON columns give what pylance gives."""
+"""JSON functions return the same values as in pylance."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return uri
 
 
-def test_json_functions_give_what_pylance_gives(uri: Path) -> None:
+def test_json_functions_match_pylance(uri: Path) -> None:
     columns = {f"c{i}": call for i, call in enumerate(CALLS)}
     theirs = pylance.dataset(uri).to_table(columns=columns)
     ours = lance.dataset(uri).to_table(columns=columns)
@@ -78,7 +78,7 @@ def test_json_functions_give_what_pylance_gives(uri: Path) -> None:
         "JSON_ARRAY_LENGTH(d, '$.a') > 1 OR json_get(d, '0') IS NOT NULL",
     ],
 )
-def test_filter_keeps_the_rows_that_pylance_keeps(uri: Path, condition: str) -> None:
+def test_json_filter_matches_pylance(uri: Path, condition: str) -> None:
     ours = lance.dataset(uri).to_table(["id"], filter=condition)
     assert ours.equals(pylance.dataset(uri).to_table(["id"], filter=condition))
     assert ours.num_rows > 0

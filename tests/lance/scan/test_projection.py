@@ -1,4 +1,4 @@
-"""Columns that are SQL expressions, ``columns={"name": "SQL"}``; values are those of pylance 14.0.2."""
+"""Columns that are SQL expressions, ``columns={"name": "SQL"}``; expected values are from pylance 14.0.2."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def made(tmp_path: Path) -> LanceDataset:
     return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2, max_rows_per_group=2)
 
 
-def test_columns_of_scans(made: LanceDataset) -> None:
+def test_scan_expressions(made: LanceDataset) -> None:
     table = made.to_table(columns={"y": "x * 2", "id": "id", "l": "length(s)", "e": "note.email"})
     assert table.to_pydict() == {
         "y": [3.0, 5.0, 7.0, 9.0],
@@ -53,7 +53,7 @@ def test_columns_of_scans(made: LanceDataset) -> None:
     ]
 
 
-def test_an_index_past_the_end_of_a_list_is_null(tmp_path: Path) -> None:
+def test_list_index_past_the_end_is_null(tmp_path: Path) -> None:
     made = lance.write_dataset(pa.table({"l": [["a", "b"], ["c"], [], None]}), tmp_path / "lists")
     columns = {"first": "l[0]", "second": "l[1]", "far": "l[9]"}
     assert made.to_table(columns=columns).to_pydict() == {
@@ -63,7 +63,7 @@ def test_an_index_past_the_end_of_a_list_is_null(tmp_path: Path) -> None:
     }
 
 
-def test_columns_of_searches(made: LanceDataset) -> None:
+def test_search_expressions(made: LanceDataset) -> None:
     doubled = made.to_table(columns={"id": "id", "d": "_distance * 2"}, nearest=NEAREST)
     assert doubled.to_pylist() == [
         {"id": 1, "d": 2.0, "_distance": 1.0},
@@ -73,7 +73,7 @@ def test_columns_of_searches(made: LanceDataset) -> None:
     assert named.schema.names == ["_distance", "id", "_rowid"]
 
 
-def test_columns_of_single_rows(made: LanceDataset) -> None:
+def test_take_expressions(made: LanceDataset) -> None:
     made.delete("id = 1")
     columns = {"y": "x + id", "r": "_rowid"}
     assert made.take([2, 0], columns).to_pylist() == [{"y": 8.5, "r": (1 << 32) + 1}, {"y": 4.5, "r": 1}]
@@ -89,7 +89,7 @@ def test_columns_of_single_rows(made: LanceDataset) -> None:
     assert made.sample(3, {"n": "id * 10"}, randomize_order=False).to_pydict() == {"n": [20, 30, 40]}
 
 
-def test_a_column_of_the_datasets_may_have_any_name() -> None:
+def test_dataset_column_may_have_any_name() -> None:
     odd = lance.write_dataset(pa.table({"a b": [1], "_rowid": [7]}), "memory://projection-names", mode="overwrite")
     assert odd.to_table(columns={"n": "a b", "m": "`a b` + 1", "r": "_rowid"}).to_pylist() == [{"n": 1, "m": 2, "r": 7}]
 
@@ -106,12 +106,14 @@ def test_a_column_of_the_datasets_may_have_any_name() -> None:
         ({"y": 3}, TypeError, "got 3"),
     ],
 )
-def test_columns_that_cannot_be(made: LanceDataset, columns: Any, kind: type[Exception], message: str) -> None:
+def test_invalid_expressions_are_rejected(
+    made: LanceDataset, columns: Any, kind: type[Exception], message: str
+) -> None:
     with pytest.raises(kind, match=message):
         made.to_table(columns=columns)
 
 
-def test_row_groups_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_are_evaluated_together(monkeypatch: pytest.MonkeyPatch) -> None:
     many = lance.write_dataset(ROWS.take(np.arange(400) % 4), "memory://projection-groups", max_rows_per_group=4)
     calls: list[int] = []
 
@@ -153,7 +155,7 @@ def addressed() -> lance.LanceDataset:
         ["s.b", "_rowid", "id"],
     ],
 )
-def test_row_ids_are_columns_where_they_are_asked_for(addressed: lance.LanceDataset, columns: list[str]) -> None:
+def test_requested_row_ids_are_columns(addressed: lance.LanceDataset, columns: list[str]) -> None:
     ids = [0, 1, 3, 1 << 32, (1 << 32) + 2]
     got = addressed.to_table(columns)
     assert (got.schema.names, got.schema.metadata) == (columns, {b"k": b"v"})
@@ -182,7 +184,7 @@ def test_addresses_of_rows_come_last(addressed: lance.LanceDataset) -> None:
     assert addressed.to_pandas(["id"], with_row_address=True)["_rowaddr"].tolist()[3] == 1 << 32
 
 
-def test_distances_stand_where_they_are_asked_for() -> None:
+def test_distance_column_keeps_the_requested_position() -> None:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array([float(i) for i in range(8)], pa.float32()), 2)
     ds = lance.write_dataset(pa.table({"id": range(4), "v": vectors}), "memory://projection-near", mode="overwrite")
     near = {"column": "v", "q": [2.0, 3.0], "k": 2}
@@ -200,7 +202,7 @@ def test_distances_stand_where_they_are_asked_for() -> None:
     assert ds.to_table(["_distance", "query_index"], nearest=several).schema.names == ["query_index", "_distance"]
 
 
-def test_a_column_of_the_name_of_row_ids_is_a_column() -> None:
+def test_stored_column_named_rowid_is_a_column() -> None:
     ds = lance.write_dataset(pa.table({"_rowaddr": ["a", "b"]}), "memory://projection-own", mode="overwrite")
     assert ds.to_table(["_rowaddr"]).to_pydict() == {"_rowaddr": ["a", "b"]}
     assert ds.to_table(["_rowaddr", "_rowid"]).to_pydict() == {"_rowaddr": ["a", "b"], "_rowid": [0, 1]}

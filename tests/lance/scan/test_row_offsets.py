@@ -30,17 +30,17 @@ def test_rows_are_taken_with_an_id_column_several_times(tmp_path: Path) -> None:
         assert made._take_rows([2], columns).equals(peer._take_rows([2], columns))
 
 
-def test_row_offsets_of_scans_and_takes_equal_pylances(three_fragments: LanceDataset) -> None:
+def test_row_offsets_match_pylance(three_fragments: LanceDataset) -> None:
     theirs = pylance.dataset(three_fragments.uri)
     for options in ({}, {"filter": "a > 5"}, {"limit": 3, "offset": 4}):
         assert three_fragments.to_table(COLUMNS, **options).equals(theirs.to_table(COLUMNS, **options)), options
-    # pylance says that they are never null only here.
+    # pylance declares them non-nullable only here.
     assert three_fragments.take([3, 0, 10], COLUMNS).to_pydict() == theirs.take([3, 0, 10], COLUMNS).to_pydict()
     fragment = three_fragments.get_fragments()[1]
     assert fragment.to_table(COLUMNS).equals(theirs.get_fragments()[1].to_table(columns=COLUMNS))
 
 
-def test_filter_on_row_offsets_finds_these_rows(three_fragments: LanceDataset) -> None:
+def test_filter_on_row_offsets(three_fragments: LanceDataset) -> None:
     assert three_fragments.to_table(["a"], filter="_rowoffset IN (3, 7)")["a"].to_pylist() == [5, 10]
     assert three_fragments.count_rows("_rowoffset < 4") == 4
     assert three_fragments.to_table(["a"], order_by=["_rowoffset"], limit=2)["a"].to_pylist() == [0, 3]

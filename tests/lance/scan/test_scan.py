@@ -1,4 +1,4 @@
-"""Scans with filters look at many rows at once and give few: whatever the windows are, the rows are the same."""
+"""Scans with selective filters: the rows do not depend on the window size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
 
 @pytest.mark.parametrize("condition", ["id < 700", "x < 0.01", "x < 0.6", "id >= 0", "s = 'text 4'", "id < 0"])
 @pytest.mark.parametrize(("tested", "stored"), [(1, 4_000), (1_000, 4_000), (10_000, 40_000), (1 << 21, 4_000)])
-def test_windows_of_any_size_give_the_same_rows(
+def test_rows_do_not_depend_on_the_window_size(
     dataset: LanceDataset, monkeypatch: pytest.MonkeyPatch, condition: str, tested: int, stored: int
 ) -> None:
     expected = dataset.to_table(filter=condition, use_stats=False)
@@ -46,9 +46,7 @@ def test_windows_of_any_size_give_the_same_rows(
     assert some["s"].to_pylist() == expected["s"].slice(11, 70).to_pylist()
 
 
-def test_a_narrow_filter_sees_more_rows_at_once_than_are_held_together(
-    dataset: LanceDataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_selective_filter_reads_larger_windows(dataset: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     own = FragmentReader.read_range
 
@@ -63,5 +61,5 @@ def test_a_narrow_filter_sees_more_rows_at_once_than_are_held_together(
     assert len(batches) > 5
     assert max(b.num_rows for b in batches) < 1_000
     seen.clear()
-    dataset.to_table(filter="s = 'nope'", use_stats=False)  # how long texts are is not known before they are read
+    dataset.to_table(filter="s = 'nope'", use_stats=False)  # string lengths are unknown before they are read
     assert max(seen) < 1_000

@@ -83,7 +83,7 @@ def test_arguments(ds: LanceDataset) -> None:
             ds.to_table(nearest=bad)
 
 
-def test_an_index_of_pylance(shared: Path, tmp_path: Path) -> None:
+def test_search_with_index_of_pylance(shared: Path, tmp_path: Path) -> None:
     copy = tmp_path / "t"
     shutil.copytree(corpus.folder(shared, "ivf_pq_cosine"), copy)
     ds = lance.dataset(copy)
@@ -108,7 +108,7 @@ def test_an_index_of_pylance(shared: Path, tmp_path: Path) -> None:
     assert exact > 90
 
 
-def test_rows_since_the_index(shared: Path, tmp_path: Path) -> None:
+def test_rows_added_after_the_index(shared: Path, tmp_path: Path) -> None:
     copy = tmp_path / "t"
     shutil.copytree(corpus.folder(shared, "ivf_pq_cosine"), copy)
     (copy / LATEST).unlink()
@@ -131,7 +131,7 @@ def test_rows_since_the_index(shared: Path, tmp_path: Path) -> None:
     ds.validate()
 
 
-def test_scalar_indices() -> None:
+def test_search_with_scalar_index() -> None:
     rows = pa.table({"id": range(9000), "t": [f"t{i % 100}" for i in range(9000)]})
     ds = lance.write_dataset(rows, "memory://lance-btree", mode="overwrite", max_rows_per_file=3000)
     ds.create_scalar_index("id")
@@ -164,7 +164,7 @@ def test_scalar_indices() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_an_index_of_our_own(ds: LanceDataset, metric: str) -> None:
+def test_search_with_own_index(ds: LanceDataset, metric: str) -> None:
     made = lance.write_dataset(ds.to_table(), f"memory://lance-own-{metric}", mode="overwrite", max_rows_per_file=300)
     made = made.create_index("v", "IVF_PQ", metric=metric, num_partitions=4, num_sub_vectors=4)
     assert (made.has_index, made.stats.index_stats("v_idx")["num_indexed_rows"]) == (True, ds.count_rows())
@@ -184,7 +184,7 @@ def test_an_index_of_our_own(ds: LanceDataset, metric: str) -> None:
 
 
 @pytest.mark.parametrize("metric", ["L2", "cosine", "dot"])
-def test_rows_without_a_vector_are_found_by_none(metric: str) -> None:
+def test_rows_without_a_vector_are_never_found(metric: str) -> None:
     vectors = np.random.default_rng(3).normal(5, 1, (400, 4)).astype(np.float32)
     values = [None if i % 4 == 0 else v.tolist() for i, v in enumerate(vectors)]
     rows = pa.table({"id": range(400), "v": pa.array(values, pa.list_(pa.float32(), 4))})
@@ -232,8 +232,8 @@ def test_damaged_indices(shared: Path, tmp_path: Path) -> None:
         VectorIndex.open(store, "other")
 
 
-def test_what_is_no_number_is_not_near() -> None:
-    """NaN in a vector or in the query, and the angle of no direction: such a distance is less than none."""
+def test_nan_distances_are_never_found() -> None:
+    """NaN in a vector or query, and the cosine distance of a zero vector."""
     values = np.array([[1, 0], [0, 2], [np.nan, 1], [0, 0], [3, 3]], np.float32)
     rows = pa.table({"id": range(5), "v": pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 2)})
     ds = lance.write_dataset(rows, "memory://not-near", mode="overwrite")

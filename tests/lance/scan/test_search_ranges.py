@@ -1,4 +1,4 @@
-"""Searches within a range of distances, and for several vectors at once, against numpy."""
+"""Searches in a distance range, and for several vectors at once, compared with numpy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def live(metric: str, low: float | None = None, high: float | None = None) -> li
 
 @pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
-def test_distances_in_a_range(metric: str, indexed: bool) -> None:
+def test_distance_range(metric: str, indexed: bool) -> None:
     ds = begun()
     if indexed:
         ds.create_index("v", "IVF_PQ", metric=metric, num_partitions=4, num_sub_vectors=8, seed=1)
@@ -49,7 +49,7 @@ def test_distances_in_a_range(metric: str, indexed: bool) -> None:
     assert low <= coarse["_distance"].to_numpy().min() <= coarse["_distance"].to_numpy().max() < high
 
 
-def test_the_lower_bound_belongs_to_the_range_and_the_upper_does_not() -> None:
+def test_lower_bound_is_inclusive_and_upper_is_exclusive() -> None:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(8), pa.float32()), 2)
     ds = lance.write_dataset(pa.table({"id": [1, 2, 3, 4], "v": vectors}), "memory://range-ends", mode="overwrite")
 
@@ -58,13 +58,13 @@ def test_the_lower_bound_belongs_to_the_range_and_the_upper_does_not() -> None:
         ids: list[int] = ds.to_table(columns=["id"], nearest=search)["id"].to_pylist()
         return ids
 
-    # What pylance 14.0.2 finds; the distances are 1, 13, 41 and 85.
+    # From pylance 14.0.2; the distances are 1, 13, 41 and 85.
     assert (found(5.0, 41.0), found(None, 13.0), found(13.0, None), found(9.0, 1.0)) == ([2], [1], [2, 3], [])
     assert found(-1e300, 1e300) == [1, 2]
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-def test_several_vectors(indexed: bool) -> None:
+def test_several_query_vectors(indexed: bool) -> None:
     ds = begun()
     if indexed:
         ds.create_index("v", "IVF_PQ", num_partitions=4, num_sub_vectors=4, seed=1)
@@ -86,7 +86,7 @@ def test_several_vectors(indexed: bool) -> None:
     assert only["query_index"].to_pylist() == [0, 0, 0]
 
 
-def test_bounds_of_probes() -> None:
+def test_minimum_and_maximum_nprobes() -> None:
     ds = begun()
     ds.create_index("v", "IVF_PQ", num_partitions=8, num_sub_vectors=4, seed=1)
     search: dict[str, Any] = {"column": "v", "q": Q, "k": 5}
@@ -100,8 +100,8 @@ def test_bounds_of_probes() -> None:
         assert f"nprobes={nprobes}" in ds.scanner(nearest={**search, **bounds}).explain_plan()
 
 
-def test_probes_go_on_until_enough_rows_are_found() -> None:
-    """Of deleted rows, or of those that a filter takes away, a search gave fewer than it was asked for."""
+def test_probing_continues_until_k_rows_are_found() -> None:
+    """A search returned fewer than k rows if some were deleted or filtered out."""
     ds = begun()
     ds.create_index("v", "IVF_PQ", num_partitions=8, num_sub_vectors=4, seed=1)
     every: dict[str, Any] = {"column": "v", "q": Q, "k": ds.count_rows()}
@@ -128,7 +128,7 @@ def test_probes_go_on_until_enough_rows_are_found() -> None:
         ({"q": [[0.0] * 8, [0.0]]}, "array of floats"),
     ],
 )
-def test_searches_that_cannot_be(search: dict[str, Any], message: str) -> None:
+def test_invalid_searches_are_rejected(search: dict[str, Any], message: str) -> None:
     ds = begun(9)
     with pytest.raises((InvalidArgumentError, TypeError), match=message):
         ds.to_table(nearest={"column": "v", "q": Q, **search})

@@ -1,4 +1,4 @@
-"""Functions that users of pylance write in conditions; the rows are those that pylance 14.0.2 finds."""
+"""SQL functions in pylance conditions; expected rows are from pylance 14.0.2."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_conditions(made: LanceDataset, condition: str, ids: list[int]) -> None:
     assert made.to_table(["id"], filter=condition)["id"].to_pylist() == ids
 
 
-def test_other_places_of_sql(made: LanceDataset) -> None:
+def test_sql_outside_of_filters(made: LanceDataset) -> None:
     columns = {"e": "note['email']", "n": "array_length(tags)", "b": "starts_with(s, 'b')"}
     assert made.to_table(columns=columns, limit=1).to_pylist() == [{"e": "e1", "n": 1, "b": False}]
     query = made.sql("SELECT id FROM dataset WHERE array_has_all(tags, ['a', 'b'])").build()
@@ -100,18 +100,18 @@ def test_other_places_of_sql(made: LanceDataset) -> None:
         "",
     ],
 )
-def test_everything_else_stays(text: str) -> None:
+def test_other_conditions_stay_as_written(text: str) -> None:
     assert in_sparks_words(text) == text
 
 
-def test_names_that_are_known_nowhere(made: LanceDataset) -> None:
+def test_unknown_functions_are_rejected(made: LanceDataset) -> None:
     with pytest.raises(FilterError, match="array_has_every"):
         made.to_table(filter="array_has_every(tags, ['a'])")
     with pytest.raises(FilterError, match="not found"):
         made.to_table(filter="note['nope'] = 1")
 
 
-def test_lists_with_nulls_match_as_in_pylance(tmp_path: Path) -> None:
+def test_lists_with_nulls_match_pylance(tmp_path: Path) -> None:
     labels = [["foo", "bar"], ["bar"], ["baz"], ["qux", None], [None], [], None]
     made = lance.write_dataset(pa.table({"i": range(7), "labels": labels}), tmp_path / "t")
     calls = ["array_has(labels, 'foo')", "array_contains(labels, NULL)", "list_has(labels, NULL)"]

@@ -1,7 +1,6 @@
-"""``lance.torch``: datasets of torch over Lance datasets.
+"""``lance.torch``: torch datasets over Lance datasets.
 
-Torch itself is too large for the tests.  What stands in for it here takes what torch takes: arrays that may be written
-to, of the types that tensors have.
+Torch itself is too large for the tests.  The stand-in takes writable arrays of the types that tensors have.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def test_batches_are_tensors(torch: Any, made: lance.LanceDataset) -> None:
     assert list(own) == [230]
 
 
-def test_arguments_of_other_implementations_are_taken(torch: Any, made: lance.LanceDataset) -> None:
+def test_arguments_of_other_implementations_are_accepted(torch: Any, made: lance.LanceDataset) -> None:
     rows = torch.data.LanceDataset(made, 40, columns=["n"], pin_memory=True, samples=None)
     assert rows.pin_memory
     assert sum(len(batch) for batch in rows) == 230
@@ -84,7 +83,7 @@ def test_arguments_of_other_implementations_are_taken(torch: Any, made: lance.La
 
 @pytest.mark.parametrize("how", ["fragment", "batch"])
 @pytest.mark.parametrize("filter", [None, "n >= 10"])
-def test_processes_and_workers_get_each_row_once(
+def test_ranks_and_workers_read_each_row_once(
     torch: Any, made: lance.LanceDataset, how: str, filter: str | None
 ) -> None:
     found = []
@@ -98,14 +97,14 @@ def test_processes_and_workers_get_each_row_once(
     assert sorted(found) == list(range(0 if filter is None else 10, 230))
 
 
-def test_a_cache_gives_the_same_again(torch: Any, made: lance.LanceDataset, tmp_path: Path) -> None:
+def test_cache_returns_the_same_batches(torch: Any, made: lance.LanceDataset, tmp_path: Path) -> None:
     kept = torch.data.LanceDataset(made, 50, columns=["n"], cache=tmp_path)
     first = _numbers(kept)
     made.delete("n < 100")
     assert _numbers(kept) == first == list(range(230))
 
 
-def test_samples_and_samplers(torch: Any, made: lance.LanceDataset) -> None:
+def test_samples_and_sampler_arguments(torch: Any, made: lance.LanceDataset) -> None:
     drawn = _numbers(torch.data.LanceDataset(made, 10, columns=["n"], samples=25))
     assert len(set(drawn)) == 25
     sampled = torch.data.LanceDataset(made, 10, columns=["n"], sampler=ShardedBatchSampler(1, 2))
@@ -130,25 +129,23 @@ def test_samples_and_samplers(torch: Any, made: lance.LanceDataset) -> None:
     ],
     ids=", ".join,
 )
-def test_parameters_that_exclude_each_other_are_refused(
-    torch: Any, made: lance.LanceDataset, how: dict[str, Any]
-) -> None:
+def test_conflicting_parameters_are_rejected(torch: Any, made: lance.LanceDataset, how: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError):
         list(torch.data.LanceDataset(made, **{"batch_size": 10, **how}))
 
 
-def test_nulls_are_refused(torch: Any, tmp_path: Path) -> None:
+def test_nulls_are_rejected(torch: Any, tmp_path: Path) -> None:
     rows = lance.write_dataset(pa.table({"n": [1, None]}), tmp_path / "t", nulls="mask")
     with pytest.raises(InvalidArgumentError, match="IS NOT NULL"):
         list(torch.data.LanceDataset(rows, 2))
 
 
-def test_a_worker_that_is_started_anew_gets_the_dataset(torch: Any, made: lance.LanceDataset) -> None:
+def test_new_worker_process_gets_the_dataset(torch: Any, made: lance.LanceDataset) -> None:
     sent = pickle.loads(pickle.dumps(torch.data.LanceDataset(made, 100, columns=["n"])))
     assert _numbers(sent) == list(range(230))
 
 
-def test_without_torch_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torch_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     sys.modules.pop(_MODULE, None)
     with pytest.raises(MissingDependencyError, match=r'pip install "trilake\[torch\]"'):

@@ -1,4 +1,4 @@
-"""``lance.torch.kmeans`` and ``lance.torch.distance``, with arrays of numpy that answer as tensors of torch do."""
+"""``lance.torch.kmeans`` and ``lance.torch.distance``, with numpy arrays that act as torch tensors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("room", [1 << 25, 50])
-def test_the_nearest_centre(torch: Any, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+def test_nearest_centre(torch: Any, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
     x, y = (RNG.normal(size=(n, 8)).astype(np.float32) for n in (300, 7))
     lengths = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(y, axis=1)
     expected = {
@@ -98,7 +98,7 @@ def test_clusters_are_found(torch: Any) -> None:
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_steps_lower_the_distance(torch: Any, metric: str) -> None:
+def test_iterations_lower_the_distance(torch: Any, metric: str) -> None:
     model = torch.kmeans.KMeans(5, metric=metric, seed=1, max_iters=1)
     model.fit(CLUSTERS)
     first = model.total_distance
@@ -112,7 +112,7 @@ def test_fewer_vectors_than_clusters(torch: Any) -> None:
     assert np.isfinite(model.centroids).all()
 
 
-def test_what_cannot_be(torch: Any) -> None:
+def test_invalid_arguments_are_rejected(torch: Any) -> None:
     for wrong in ({"metric": "l7"}, {"init": "best"}, {"k": 0}):
         with pytest.raises(InvalidArgumentError):
             torch.kmeans.KMeans(**{"k": 2, **wrong})
@@ -127,9 +127,9 @@ def test_what_cannot_be(torch: Any) -> None:
         torch.kmeans.KMeans(1, centroids=CLUSTERS[:1]).transform("x")
 
 
-def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torch_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    kmeans, distance = (import_module(name) for name in (_KMEANS, _DISTANCE))  # only what is called needs it
+    kmeans, distance = (import_module(name) for name in (_KMEANS, _DISTANCE))  # imports work without torch
     for call in (lambda: kmeans.KMeans(2), lambda: distance.l2_distance(CLUSTERS, CLUSTERS[:1])):
         with pytest.raises(MissingDependencyError, match="torch"):
             call()

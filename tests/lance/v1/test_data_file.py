@@ -1,4 +1,4 @@
-"""Data files: what is written is read again, by batch and by row, here and by Lance itself; damage is an error."""
+"""Data files: round trips by batch and by row, here and through Lance itself; damage is an error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def texts() -> list[str | None]:
 
 
 def every_type() -> pa.Table:
-    """A column of each type, with values that the format keeps."""
+    """A column of each type, with values that the format preserves."""
     rng = np.random.default_rng(0)
     counted = pa.array(range(N), pa.int64())
     numbers = {str(t): pa.array(range(N), t) for t in (pa.int8(), pa.uint8(), pa.int16(), pa.uint32(), pa.uint64())}
@@ -95,7 +95,7 @@ def write(store: Store, batches: Sequence[pa.RecordBatch], schema: pa.Schema, ke
 
 
 def write_dataset(folder: Path, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> None:
-    """A dataset of one file, with no more in its manifest than there must be."""
+    """A dataset of one file with a minimal manifest."""
     store = open_store(str(folder))
     found = write(store, batches, schema)
     data, places = encode_dictionaries(found)
@@ -116,19 +116,19 @@ def same(a: pa.Table, b: pa.Table) -> bool:
 
 @pytest.fixture(params=["mapped", "ranges"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """A store whose files are mapped, and one of which only ranges are read."""
+    """A store with mapped files, and one with range reads only."""
     return open_store(str(tmp_path)) if request.param == "mapped" else MemoryStore(f"memory://{tmp_path.name}")
 
 
 @pytest.mark.parametrize("skip", [0, 3])
-def test_every_type(store: Store, skip: int) -> None:
+def test_every_type_round_trips(store: Store, skip: int) -> None:
     table = every_type().slice(skip)
     schema = write(store, table.to_batches(max_chunksize=17), table.schema)
     file = V1File.open(store, KEY, schema)
     found = read(file)
     found.validate(full=True)
     assert same(found, table)
-    assert same(read(V1File.open(store, KEY)), table)  # by the schema in the file
+    assert same(read(V1File.open(store, KEY)), table)  # with the schema in the file
     part = file.read_batch(1, rows=slice(3, 9))
     part.validate(full=True)
     assert part.to_pylist() == table.slice(20, 6).to_pylist()
@@ -150,7 +150,7 @@ def test_projections(store: Store) -> None:
     assert read(file, schema.project(["string"])).column_names == ["string"]
 
 
-def test_a_file_with_some_of_the_columns(store: Store) -> None:
+def test_file_with_some_of_the_columns(store: Store) -> None:
     schema = LanceSchema.from_arrow(pa.schema({"a": pa.int8(), "b": pa.int8(), "c": pa.string()}))
     part = schema.project(["b", "c"])
     with V1Writer(store, KEY, part) as writer:
@@ -161,8 +161,8 @@ def test_a_file_with_some_of_the_columns(store: Store) -> None:
 
 
 @pytest.mark.parametrize("first", ["b", "s"])
-def test_page_tables_that_begin_with_field_0(store: Store, first: str) -> None:
-    """As pylance wrote them before 0.8, in files of columns that were added."""
+def test_page_tables_that_start_at_field_0(store: Store, first: str) -> None:
+    """As pylance before 0.8 wrote them, in files of added columns."""
     types = {"a": pa.int8(), "b": pa.int8(), "s": pa.struct({"x": pa.int8(), "y": pa.int8()}), "c": pa.int8()}
     schema = LanceSchema.from_arrow(pa.schema(types))
     part = schema.project([first, "c"])
@@ -182,14 +182,14 @@ def test_page_tables_that_begin_with_field_0(store: Store, first: str) -> None:
     assert read(older, schema.project(["c"]))["c"].to_pylist() == [5, 6]
 
 
-def test_lance_reads_what_is_written(tmp_path: Path) -> None:
+def test_lance_reads_written_files(tmp_path: Path) -> None:
     table = every_type()
     write_dataset(tmp_path, table.to_batches(max_chunksize=17), table.schema)
     dataset = lance.dataset(str(tmp_path))
     assert dataset.schema.equals(table.schema)
     assert dataset.to_table().to_pylist() == table.to_pylist()
     dataset = lance.dataset(str(tmp_path))
-    # By our statistics.
+    # With trilake's statistics.
     assert (
         dataset.to_table(["string"], filter="double < 2 and int8 = 33")["string"].to_pylist()
         == table["string"][33:34].to_pylist()
@@ -197,7 +197,7 @@ def test_lance_reads_what_is_written(tmp_path: Path) -> None:
     assert dataset.count_rows("string = 'é36'") == 1
 
 
-def test_what_lance_writes_is_read(tmp_path: Path) -> None:
+def test_files_written_by_lance_are_read(tmp_path: Path) -> None:
     table = every_type().drop(["null"])
     options: dict[str, Any] = {"data_storage_version": "legacy", "enable_v2_manifest_paths": False}
     lance.write_dataset(table, tmp_path / "ds", max_rows_per_group=17, **options)
@@ -221,7 +221,7 @@ def test_one_dictionary_for_all_batches(store: Store) -> None:
     assert [m.key for m in store.list()] == [KEY]
 
 
-def test_more_values_than_keys_can_count(store: Store) -> None:
+def test_dictionary_with_too_many_values_is_rejected(store: Store) -> None:
     words = pa.array([str(i) for i in range(200)]).dictionary_encode()
     kind = pa.dictionary(pa.int8(), pa.string())
     halves = [words.slice(0, 100), pa.array([str(i) for i in range(100, 200)]).dictionary_encode()]
@@ -230,7 +230,7 @@ def test_more_values_than_keys_can_count(store: Store) -> None:
         write(store, batches, pa.schema({"d": kind}))
 
 
-def test_nulls_become_what_lance_makes_of_them(store: Store) -> None:
+def test_nulls_are_read_as_lance_reads_them(store: Store) -> None:
     table = pa.table(
         {
             "i": pa.array([None, 1], pa.int32()),
@@ -248,7 +248,7 @@ def test_nulls_become_what_lance_makes_of_them(store: Store) -> None:
     assert read(file).slice(1).equals(table.slice(1))
 
 
-def test_what_null_slots_hide_is_not_written(store: Store) -> None:
+def test_values_under_nulls_are_not_written(store: Store) -> None:
     values = pa.array([7, 8, 9], pa.int64())
     hidden = pa.Array.from_buffers(pa.int64(), 3, [pa.py_buffer(b"\x05"), values.buffers()[1]])
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), values, mask=pa.array([False, True, False]))
@@ -257,7 +257,7 @@ def test_what_null_slots_hide_is_not_written(store: Store) -> None:
     assert read(file).to_pydict() == {"i": [7, 0, 9], "l": [[7], [], [9]]}
 
 
-def test_other_columns_are_refused(store: Store) -> None:
+def test_other_columns_are_rejected(store: Store) -> None:
     with V1Writer(store, KEY, LanceSchema.from_arrow(pa.schema({"a": pa.int8()}))) as writer:
         for wrong in ({"b": pa.array([1], pa.int8())}, {"a": pa.array([1], pa.int16())}):
             with pytest.raises(SchemaMismatchError):
@@ -265,7 +265,7 @@ def test_other_columns_are_refused(store: Store) -> None:
     assert V1File.open(store, KEY).num_rows == 0
 
 
-def test_rows_that_are_not_there(store: Store) -> None:
+def test_missing_rows_are_rejected(store: Store) -> None:
     schema = write(store, [pa.record_batch({"a": [1, 2]})], pa.schema({"a": pa.int64()}))
     file = V1File.open(store, KEY, schema)
     for rows in ([2], [-1]):
@@ -278,7 +278,7 @@ def test_rows_that_are_not_there(store: Store) -> None:
         V1File.open(store, "data/none.lance", schema)
 
 
-def test_the_second_format_is_refused(tmp_path: Path) -> None:
+def test_version_2_file_is_rejected(tmp_path: Path) -> None:
     lance.write_dataset(pa.table({"a": [1]}), tmp_path / "ds", data_storage_version="2.0")
     (path,) = (tmp_path / "ds" / "data").iterdir()
     with pytest.raises(UnsupportedProtocolError, match="version"):
@@ -286,7 +286,7 @@ def test_the_second_format_is_refused(tmp_path: Path) -> None:
 
 
 class Counting(MemoryStore):
-    """Counts what is asked of it."""
+    """Counts reads."""
 
     calls = 0
 
@@ -297,11 +297,11 @@ class Counting(MemoryStore):
     def read_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         before = self.calls
         found = super().read_ranges(key, ranges)
-        self.calls = before + 1  # one request, however this store answers it
+        self.calls = before + 1  # one request to the store
         return found
 
 
-def test_few_requests_are_made_of_a_store() -> None:
+def test_few_requests_to_a_store() -> None:
     store = Counting("memory://counted")
     table = every_type().drop(["lists", "pairs", "struct"])
     schema = write(store, table.to_batches(max_chunksize=17), table.schema)
@@ -310,7 +310,7 @@ def test_few_requests_are_made_of_a_store() -> None:
     file.read_batch(1)
     assert store.calls == 2
     file.take([1, 20, 49])
-    assert store.calls == 2  # the end that was fetched first has all of them
+    assert store.calls == 2  # the tail that was fetched first contains all of them
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ TYPES = st.recursive(
 
 
 def value(draw: Any, t: pa.DataType) -> Any:
-    """A value that the format keeps: no nulls, and no empty texts, which are nulls to it."""
+    """A value that the format preserves: no nulls, and no empty strings, which it reads as nulls."""
     if pa.types.is_struct(t):
         return {f.name: value(draw, f.type) for f in t}
     if pa.types.is_list(t) or pa.types.is_large_list(t):
@@ -377,7 +377,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def use(data: bytes) -> None:
-    """Read everything in a file; an error must be one of ours, and arrays must be valid, numbers in them may be any."""
+    """Read everything in a file; errors must be trilake's, and arrays valid, with arbitrary values."""
 
     def check(found: pa.RecordBatch | pa.Table) -> None:
         found.validate()
@@ -408,7 +408,7 @@ def test_every_truncation_is_an_error(sample: bytes) -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(st.data())
-def test_mutations(sample: bytes, data: Any) -> None:
+def test_mutated_files_raise_typed_errors(sample: bytes, data: Any) -> None:
     broken = bytearray(sample)
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(broken) - 9))
@@ -421,7 +421,7 @@ def test_mutations(sample: bytes, data: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["strings", "lists", "list_struct", "structs", "dictionary"])
-def test_mutations_of_lances_own_files(shared: Path, name: str, tmp_path: Path) -> None:
+def test_mutated_files_of_lance_raise_typed_errors(shared: Path, name: str, tmp_path: Path) -> None:
     shutil.copytree(shared / "corpus" / "lance" / name / "ds.lance" / "data", tmp_path / "data")
     rng = np.random.default_rng(2)
     for path in (tmp_path / "data").iterdir():

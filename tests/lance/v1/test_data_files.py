@@ -29,7 +29,7 @@ ROWS = pa.table(
 )
 
 
-def test_a_file_that_was_written_is_read(tmp_path: Path) -> None:
+def test_written_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x.lance"
     with lance.file.LanceFileWriter(path, version="legacy", max_page_bytes=1 << 20) as writer:
         for at in range(0, 3000, 700):
@@ -50,7 +50,7 @@ def test_a_file_that_was_written_is_read(tmp_path: Path) -> None:
     assert some.take_rows([7]).to_table().to_pylist() == [{"s": "t7", "id": 7}]
 
 
-def test_files_of_datasets(tmp_path: Path) -> None:
+def test_data_files_of_datasets(tmp_path: Path) -> None:
     made = lance.write_dataset(ROWS, tmp_path / "t", nulls="mask", data_storage_version="legacy")
     made.delete("id < 10")
     [entry] = made.get_fragments()[0].data_files()
@@ -64,7 +64,7 @@ def test_files_of_datasets(tmp_path: Path) -> None:
     assert dataset.to_table().equals(ROWS.select(["id", "s"]))
 
 
-def test_nulls_of_files() -> None:
+def test_nulls_in_files() -> None:
     rows = pa.table({"n": [1, None], "v": [[1.0], None]})
     with (
         pytest.raises(SchemaMismatchError, match="null would be lost"),
@@ -90,7 +90,7 @@ def test_files_without_rows() -> None:
         LanceFileWriter("memory://files/empty").close()
 
 
-def test_what_cannot_be(tmp_path: Path) -> None:
+def test_invalid_arguments_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=r"'2\.9'"):
         LanceFileWriter(tmp_path / "x", version="2.9")
     with pytest.raises(TypeError, match="'compression'"):

@@ -1,4 +1,4 @@
-"""Row groups that are read as one batch have the rows that they have one by one, or none at all where one is wrong."""
+"""Row groups read as one batch give the same rows as one by one, or none if one is damaged."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_every_type_that_can_be_joined(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["bool", "list", "pairs", "struct", "dict", "null", "flags"])
-def test_other_types_are_read_batch_by_batch(name: str, tmp_path: Path) -> None:
+def test_other_types_are_not_joined(name: str, tmp_path: Path) -> None:
     table = every_type().select(["int8", name])
     schema = write(store := open_store(str(tmp_path)), table.to_batches(max_chunksize=7), table.schema)
     assert V1File.open(store, KEY, schema).read_joined(0, 3, schema) is None
 
 
-def test_texts_in_a_store_are_read_where_their_offsets_are() -> None:
+def test_strings_in_a_store_are_read_with_their_offsets() -> None:
     table = every_type().select(["string"])
     schema = write(store := MemoryStore("memory://joined"), table.to_batches(max_chunksize=7), table.schema)
     assert V1File.open(store, KEY, schema).read_joined(0, 3, schema) is None
@@ -56,7 +56,7 @@ def test_texts_in_a_store_are_read_where_their_offsets_are() -> None:
     st.lists(st.lists(st.sampled_from([None, "", "a", "é", "longer than that"]), max_size=6), min_size=1, max_size=6)
 )
 @settings(max_examples=examples(60), deadline=None)
-def test_texts_of_any_batches(tmp_path_factory: pytest.TempPathFactory, groups: list[list[str | None]]) -> None:
+def test_strings_of_random_batches(tmp_path_factory: pytest.TempPathFactory, groups: list[list[str | None]]) -> None:
     schema = pa.schema({"n": pa.int32(), "t": pa.string()})
     batches = [pa.record_batch([pa.array(range(len(g)), pa.int32()), pa.array(g, pa.string())], schema) for g in groups]
     stored = write(store := open_store(str(tmp_path_factory.mktemp("t"))), batches, schema)
@@ -81,7 +81,7 @@ def _far(offsets: np.ndarray) -> None:
 
 @pytest.mark.parametrize("change", [_falling, _outside, _far])
 def test_damaged_offsets(change: Callable[[np.ndarray], None], tmp_path: Path) -> None:
-    """Where the end of a batch is wrong, it is left to :meth:`V1File.read_batch`, which names the batch."""
+    """If the end of a batch is wrong, :meth:`V1File.read_batch` reports it with the batch."""
     table = pa.table({"t": [f"value {i}" for i in range(40)]})
     schema = write(store := open_store(str(tmp_path)), table.to_batches(max_chunksize=10), table.schema)
     position = V1File.open(store, KEY, schema)._pages.field(0)[0][2]
@@ -97,7 +97,7 @@ def test_damaged_offsets(change: Callable[[np.ndarray], None], tmp_path: Path) -
 
 @given(st.data())
 @settings(max_examples=examples(60), deadline=None)
-def test_damage_is_an_error_of_ours(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_damage_raises_typed_errors(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     table = pa.table({"n": range(60), "t": [None if i % 5 == 0 else "é" * (i % 4) for i in range(60)]})
     folder = tmp_path_factory.mktemp("d")
     write(store := open_store(str(folder)), table.to_batches(max_chunksize=9), table.schema)

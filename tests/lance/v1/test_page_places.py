@@ -1,4 +1,4 @@
-"""Whether pages are inside of their file: of few one by one, of many at once, and with the same answer."""
+"""Pages must lie inside of the file; checked one by one or all at once, with the same result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _found(cells: np.ndarray[Any, Any], kind: str, few: int) -> tuple[str, dict[
     return "", decoder._claimed
 
 
-def test_few_pages_are_judged_as_many_are() -> None:
+def test_few_and_many_pages_are_checked_alike() -> None:
     rng, good = random.Random(7), 0
     for _ in range(4000):
         kind = rng.choice(("int64", "bool", "string", "int8", "list"))

@@ -1,4 +1,4 @@
-"""Statistics of batches: written as Lance writes them, and not believed further than they can be."""
+"""Statistics of batches: written as Lance writes them, and used only as far as they are reliable."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_bounds(values: list[Any], kind: pa.DataType, expected: tuple[int, Any, 
 
 
 def test_batches_keep_their_order() -> None:
-    """Whatever is looked at together: batches with and without nulls and NaN, and empty ones, come out as they came."""
+    """Batches with and without nulls and NaN, and empty ones, keep their order."""
     collector = Collector(LanceSchema.from_arrow(pa.schema([pa.field("x", pa.float32())])).fields[0])
     batches: list[list[float | None]] = [[1, 2], [np.nan, 5], [None, 3], [], [-0.0], [7, 6], [np.inf, np.nan]]
     for batch in batches:
@@ -65,7 +65,7 @@ def test_batches_keep_their_order() -> None:
 
 
 @given(st.lists(st.text(max_size=80), min_size=1, max_size=5))
-def test_text_bounds_enclose(values: list[str]) -> None:
+def test_string_bounds_enclose_values(values: list[str]) -> None:
     _, low, high = bounds(pa.array(values))
     encoded = [v.encode() for v in values]
     assert low.encode() <= min(encoded)
@@ -86,7 +86,7 @@ def sample() -> pa.Table:
 
 
 @pytest.mark.parametrize("name", ["prim_multibatch", "strings", "prim_nulls"])
-def test_statistics_are_those_that_lance_writes(shared: Path, name: str) -> None:
+def test_statistics_equal_those_of_lance(shared: Path, name: str) -> None:
     store = open_store(str(shared / "corpus" / "lance" / name / "ds.lance"))
     (key,) = (m.key for m in store.list("data"))
     file = V1File.open(store, key)
@@ -104,7 +104,7 @@ def test_statistics_are_those_that_lance_writes(shared: Path, name: str) -> None
     assert repr(ours.to_pylist()) == repr(theirs.to_pylist())
 
 
-def test_lost_nulls_are_taken_into_account() -> None:
+def test_statistics_account_for_lost_nulls() -> None:
     store = MemoryStore("memory://trusted")
     table = sample()
     schema = LanceSchema.from_arrow(table.schema)
@@ -117,7 +117,7 @@ def test_lost_nulls_are_taken_into_account() -> None:
     assert number.min is not None
     assert number.null_count is not None
     assert text.null_count is not None
-    # The first batch has a zero where the null was.
+    # The first batch has a zero in place of the null.
     assert number.min.to_pylist() == [None, 4]
     assert number.null_count.to_pylist() == [0, 0]
     assert text.null_count.to_pylist() == [1, 0]
@@ -129,7 +129,7 @@ def test_lost_nulls_are_taken_into_account() -> None:
     assert trusted(None, schema, []) == {}
 
 
-def test_an_empty_string_may_be_null() -> None:
+def test_empty_string_may_be_null() -> None:
     store = MemoryStore("memory://empty")
     schema = LanceSchema.from_arrow(pa.schema({"t": pa.string()}))
     with V1Writer(store, "x", schema) as writer:
@@ -140,7 +140,7 @@ def test_an_empty_string_may_be_null() -> None:
 
 
 @pytest.mark.parametrize(("kind", "least"), [(pa.date32(), -(2**31)), (pa.date64(), -86_400_000 * 2**31)])
-def test_dates_beyond_those_of_python_have_bounds(kind: pa.DataType, least: int) -> None:
+def test_dates_beyond_the_python_range_have_bounds(kind: pa.DataType, least: int) -> None:
     integers = pa.int32() if kind == pa.date32() else pa.int64()
     collector = Collector(LanceSchema.from_arrow(pa.schema([("x", kind)])).fields[0])
     collector.add(pa.array([least, -least - 1, None], integers).cast(kind))

@@ -1,4 +1,4 @@
-"""Columns of every type for files that pylance writes: values by type, nulls by pattern."""
+"""Columns of every type for files written by pylance: values by type, nulls by pattern."""
 
 from __future__ import annotations
 

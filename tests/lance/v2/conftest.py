@@ -1,4 +1,4 @@
-"""Files that pylance writes, and what it reads back from them."""
+"""Files written by pylance, and the rows that it reads back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Written = Callable[..., tuple[V2File, pa.Table]]
 
 @pytest.fixture
 def written(tmp_path: Path) -> Written:
-    """Write a table with pylance; the open file, and the table as pylance reads it."""
+    """Write a table with pylance; returns the open file, and the table as pylance reads it."""
     number = iter(range(1 << 30))
 
     def write(table: pa.Table, version: str, **options: Any) -> tuple[V2File, pa.Table]:

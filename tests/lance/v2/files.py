@@ -1,4 +1,4 @@
-"""What tests of data files share: columns along axes, files written here and read by Lance itself."""
+"""Helpers for data file tests: columns along axes, files written by trilake and read by Lance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.v2.writer import V2Writer, WrittenFile
 from trilake.storage import open_store
 
-#: How nulls lie among the rows.
+#: Patterns of nulls.
 NULLS = ("none", "some", "one", "all")
 
 
@@ -32,7 +32,7 @@ def nulls(pattern: str, rows: int) -> Any:
 
 @cache
 def column(type: pa.DataType, rows: int, pattern: str = "none", *, seed: int = 0) -> pa.Array:
-    """Values of a type, nested ones with nulls and empty lists where the pattern has some."""
+    """Values of a type; nested ones have nulls and empty lists if the pattern has some."""
     rng = np.random.default_rng([seed, rows])
     return pa.array(
         [
@@ -93,7 +93,7 @@ def value(type: pa.DataType, rng: np.random.Generator, sparse: bool) -> Any:
 def write(
     folder: Path, table: pa.Table, version: str = "2.2", *, batch_rows: int | None = None, **options: Any
 ) -> tuple[str, WrittenFile]:
-    """Write a file; return its path and what the writer says of it."""
+    """Write a file; return its path and the writer's result."""
     with V2Writer(
         open_store(str(folder)),
         "x.lance",
@@ -107,7 +107,7 @@ def write(
 
 
 def write_dataset(folder: Path, table: pa.Table, version: str = "2.2", **options: Any) -> lance.LanceDataset:
-    """A dataset of Lance's whose only data file is written here."""
+    """A Lance dataset whose only data file is written by trilake."""
     _, written = write(folder / "data", table, version, **options)
     file = lance.fragment.DataFile(
         path="x.lance",
@@ -128,7 +128,7 @@ def read(path: str) -> pa.Table:
 
 
 def differences(expected: pa.Table, actual: pa.Table) -> Iterator[str]:
-    """The columns that are not equal, bit by bit, with the first row that differs."""
+    """The columns that differ bit by bit, each with its first different row."""
     if expected.schema.names != actual.schema.names or expected.num_rows != actual.num_rows:
         yield f"{expected.schema.names} x {expected.num_rows} is not {actual.schema.names} x {actual.num_rows}"
         return

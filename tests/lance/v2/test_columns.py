@@ -1,4 +1,4 @@
-"""Columns by type, nulls, rows and version: what pylance reads back from files of its own."""
+"""Columns by type, nulls, rows and version: files of pylance give the rows that pylance reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.lance.v2.columns import COLUMNS, NULLS, column
 from tests.lance.v2.conftest import Written
 from trilake.lance.v2.file import V2File
 
-#: What pylance does not write, or cannot read back.
+#: Combinations that pylance does not write, or cannot read back.
 MAPS = {name for name, (arrow, _) in COLUMNS.items() if "map" in str(arrow)}
 VECTORS_OF_STRUCTS = {"vector struct", "struct vector struct"}
 ALL = [
@@ -33,7 +33,7 @@ def same(got: pa.Table, expected: pa.Table, what: object) -> None:
 
 
 def check(file: V2File, expected: pa.Table) -> None:
-    """The whole file, ranges and single rows are those of a table."""
+    """The whole file, ranges and single rows equal those of a table."""
     n = file.num_rows
     assert n == expected.num_rows
     same(pa.Table.from_batches([file.read_rows(0, n)]), expected, "all")
@@ -50,7 +50,7 @@ def run(written: Written, case: tuple[str, str, int, str]) -> None:
     check(file, expected)
 
 
-# A column in a file each is slow; the product of all is for long runs.
+# A file per column is slow; the full product is for long runs.
 @pytest.mark.parametrize("case", random.Random(1).sample(ALL, 60), ids=str)
 def test_columns_are_read_as_pylance_reads_them(written: Written, case: tuple[str, str, int, str]) -> None:
     run(written, case)

@@ -1,4 +1,4 @@
-"""Damaged and hostile files: typed errors, and memory that is bounded by the rows that are read."""
+"""Damaged and hostile files: typed errors, and memory bounded by the rows read."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from trilake.storage.memory import MemoryStore
 
 pytestmark = pytest.mark.long
 
-#: Damaged files of each family, a third of them in each version.
+#: Number of damaged files of each family, a third of them in each version.
 COUNT = int(os.environ.get("TRILAKE_FUZZ", "3000" if SOAK else "36"))
 ENCODING = "lance-encoding:"
-#: Family -> columns, with the metadata of their fields.
+#: Family -> columns, with their field metadata.
 FAMILIES: dict[str, list[tuple[str, dict[str, str]]]] = {
     "numbers": [("small32", {}), ("int64", {}), ("bool", {}), ("runs long", {"rle-threshold": "1.0"}), ("int16", {})],
     "floats": [("float32", {"bss": "on", "compression": "lz4"}), ("float64", {}), ("decimal128", {})],
@@ -50,7 +50,7 @@ FAMILIES: dict[str, list[tuple[str, dict[str, str]]]] = {
     "packed": [("packed", {"packed": "true"}), ("packed strings", {"packed": "true"})],
     "maps": [("map", {}), ("vector struct", {}), ("empty struct", {})],
 }
-#: Families that pylance does not write in a version, or not all columns of.
+#: Families that pylance does not write, or only in part, in a version.
 NOT_WRITTEN = {("2.0", "structs"), ("2.0", "maps"), ("2.1", "maps")}
 
 
@@ -90,7 +90,7 @@ def read(data: bytes) -> None:
             columns = file.schema.project([field.name])
             for start, stop in {(0, min(n, 1000)), (max(n - 10, 0), n)}:
                 batch = file.read_rows(start, stop, columns)
-                # Digits of a decimal beyond its precision are not looked for.
+                # Digits of a decimal beyond its precision are not checked.
                 batch.validate(full=not pa.types.is_decimal(batch.schema[0].type))
                 assert batch.num_rows == stop - start
             if n:
@@ -133,7 +133,7 @@ def with_message(rng: random.Random, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_damaged_files_are_read_or_refused(tmp_path: Path, version: str, family: str) -> None:
+def test_damaged_files_are_read_or_rejected(tmp_path: Path, version: str, family: str) -> None:
     if (version, family) in NOT_WRITTEN:
         family = "numbers"
     samples = sample(version, family, str(tmp_path))
@@ -146,7 +146,7 @@ def test_damaged_files_are_read_or_refused(tmp_path: Path, version: str, family:
     assert grown < 1 << 20, f"{grown >> 10} MiB"
 
 
-def test_footers_that_claim_too_much_are_refused(tmp_path: Path) -> None:
+def test_oversized_footers_are_rejected(tmp_path: Path) -> None:
     data = sample("2.2", "numbers", str(tmp_path))[0]
     values = FOOTER.unpack(data[-FOOTER.size :])
     for position in range(1, 5):

@@ -1,4 +1,4 @@
-"""Encodings that the metadata of a field asks for, and columns of several pages."""
+"""Encodings requested by field metadata, and columns of several pages."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_vectors_whose_items_are_all_null_are_read(written: Written, version: st
     )
 
 
-def test_vectors_of_null_items_have_rows_that_are_not_null() -> None:
+def test_rows_of_vectors_with_null_items_are_not_null() -> None:
     """Full-zip pages of pylance 0.38 to 11 have levels but no values for them."""
     validity = pa.py_buffer(b"\x05")
     vectors = Nothing(3).arrow(pa.list_(pa.bool_(), 2), validity)
@@ -156,8 +156,8 @@ def test_columns_of_several_pages_are_read(tmp_path: Path, version: str) -> None
 
 
 @pytest.mark.parametrize("name", ["int64", "list", "string"])
-def test_pages_of_one_layout_are_read_in_any_order(name: str) -> None:
-    """They are read as one page, of which a store is asked only for the pages that have the rows."""
+def test_pages_of_one_layout_are_read_together(name: str) -> None:
+    """They are read as one page, and only pages with requested rows are fetched."""
     store = Counting("memory://v2-pages")
     table = pa.table({"c": pa.concat_arrays([column(name, 3000, "some", seed) for seed in range(4)])})
     writer = V2Writer(store, "f", LanceSchema.from_arrow(table.schema), max_page_bytes=4000, data_cache_bytes=1)
@@ -185,7 +185,7 @@ def test_columns_and_fields_of_structs_are_projected(written: Written, version: 
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_a_file_in_a_store_is_read_by_few_requests(tmp_path: Path, version: str) -> None:
+def test_file_in_a_store_is_read_with_few_requests(tmp_path: Path, version: str) -> None:
     table = pa.table({name: column(name, 60_000, "some") for name in ("int64", "string", "list", "float64")})
     lance.write_dataset(table, tmp_path / "ds", data_storage_version=version)
     (path,) = (tmp_path / "ds" / "data").iterdir()
@@ -201,8 +201,8 @@ def test_a_file_in_a_store_is_read_by_few_requests(tmp_path: Path, version: str)
     assert store.bytes < file.size / 10
 
 
-def test_pages_of_another_version_are_refused(tmp_path: Path) -> None:
-    """Drafts of 2.1 had the number, and pages as 2.0 has them."""
+def test_pages_of_another_version_are_rejected(tmp_path: Path) -> None:
+    """Drafts of 2.1 had that version number, and pages as in 2.0."""
     for version, number in (("2.0", (2, 1)), ("2.1", (0, 3))):
         path = tmp_path / f"{version}.lance"
         lance.write_dataset(pa.table({"a": [1, 2]}), path, data_storage_version=version)
@@ -215,7 +215,7 @@ def test_pages_of_another_version_are_refused(tmp_path: Path) -> None:
 
 
 class Counting(MemoryStore):
-    """Counts the rounds of requests, and the bytes that are read."""
+    """Counts the rounds of requests, and the bytes read."""
 
     rounds = bytes = 0
 

@@ -1,4 +1,4 @@
-"""Random nested columns: what is written is read back, by Lance and here, whole, by range and by row."""
+"""Random nested columns are read back by Lance and by trilake, whole, by range and by row."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check(folder: Path, table: pa.Table, version: str, batch_rows: int | None, c
 
 
 def check_here(folder: Path, table: pa.Table) -> None:
-    """Our own reader: all rows, a range, and single rows."""
+    """With trilake's reader: all rows, a range, and single rows."""
     file = V2File.open(open_store(str(folder)), "x.lance")
     count = table.num_rows
     rows = np.random.default_rng(count).integers(0, count, 5)
@@ -103,7 +103,7 @@ def test_every_type_is_read_back_here(tmp_path: Path, version: str, pattern: str
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_types_apart_are_read_back_here(tmp_path: Path, name: str) -> None:
+def test_separate_types_are_read_back_here(tmp_path: Path, name: str) -> None:
     for pattern in NULLS if name != "empty struct" else ["none"]:
         table = pa.table({name: column(ALONE[name], 700, pattern)})
         write(tmp_path, table, batch_rows=300, data_cache_bytes=1)
@@ -111,7 +111,7 @@ def test_types_apart_are_read_back_here(tmp_path: Path, name: str) -> None:
 
 
 def test_sliced_and_masked_arrays_are_read_back(tmp_path: Path) -> None:
-    """Values under nulls, and outside of slices, are not written."""
+    """Values under nulls and outside of slices are not written."""
     inner = pa.ListArray.from_arrays(
         pa.array([0, 2, 2, 5, 7, 9], pa.int32()),
         pa.array([f"v{i}" for i in range(9)]),
@@ -129,8 +129,8 @@ def test_sliced_and_masked_arrays_are_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_more_levels_than_a_chunk_can_count(tmp_path: Path, version: str) -> None:
-    """Many empty lists between few values: pages have fewer rows, and one such row is zipped."""
+def test_more_levels_than_fit_in_a_chunk(tmp_path: Path, version: str) -> None:
+    """Many empty lists between few values: pages have fewer rows, and one such row uses full-zip."""
     rows = [[] if i % 50_000 else [i] for i in range(200_000)]
     one_row = [[[] for _ in range(150_000)] + [[1, 2], [], [3]], [[4]]]
     check(tmp_path, pa.table({"a": pa.array(rows, pa.list_(pa.int64()))}), version, None, None)

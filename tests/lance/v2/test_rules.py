@@ -1,4 +1,4 @@
-"""Rules of 2.x files: ours and Lance's keep them, and each broken one is found."""
+"""Rules of 2.x files: files of trilake and Lance keep them, and each violation is found."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_written_files_keep_the_rules(tmp_path: Path, version: str) -> None:
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, array: pa.Array, change: Callable[[Page], Page]) -> list[str]:
-    """What the rules say of a file whose pages were changed before they were written."""
+    """The violations in a file whose pages were changed before they were written."""
     pages = Column.pages
     monkeypatch.setattr(Column, "pages", lambda self, array: [(n, change(p)) for n, p in pages(self, array)])
     store = MemoryStore("memory://broken")
@@ -100,7 +100,7 @@ VECTORS = column(pa.list_(pa.float32(), 100), 10)
         (VECTORS, with_layout(num_items=9), "10 values for 9 levels"),
     ],
 )
-def test_each_broken_rule_is_found(
+def test_every_violation_is_found(
     monkeypatch: pytest.MonkeyPatch, array: pa.Array, change: Callable[[Page], Page], message: str
 ) -> None:
     assert any(message in found for found in broken(monkeypatch, array, change))

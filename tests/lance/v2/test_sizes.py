@@ -1,4 +1,4 @@
-"""Files are no larger than Lance's own for the same rows: at most 1.1 times."""
+"""Files are at most 1.1 times as large as those of Lance for the same rows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def kinds() -> dict[str, pa.Array]:
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("name", kinds())
-def test_files_are_no_larger_than_lances(tmp_path: Path, version: str, name: str) -> None:
+def test_files_are_not_larger_than_those_of_lance(tmp_path: Path, version: str, name: str) -> None:
     table = pa.table({"a": kinds()[name]})
     path, written = write(tmp_path, table, version)
     assert not list(differences(table, read(path)))

@@ -1,4 +1,4 @@
-"""Data files of versions 2.x: what is written here, Lance itself reads."""
+"""Data files of versions 2.x: Lance itself reads the files that trilake writes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TYPES: dict[str, pa.DataType] = {
     "list of dictionaries": pa.list_(pa.dictionary(pa.int8(), TEXT)),
     "vectors of vectors": pa.list_(pa.list_(pa.int16(), 2), 3),
 }
-#: Types that are in some versions alone.
+#: Types that only some versions have.
 LATER = {
     "map": pa.map_(TEXT, INT),
     "map to lists": pa.map_(INT, pa.struct({"a": pa.list_(TEXT)})),
@@ -86,7 +86,7 @@ def test_every_type_is_read_back(tmp_path: Path, version: str, pattern: str) -> 
 
 @pytest.mark.parametrize("pattern", NULLS)
 @pytest.mark.parametrize("name", ALONE)
-def test_types_apart_are_read_back(tmp_path: Path, pattern: str, name: str) -> None:
+def test_separate_types_are_read_back(tmp_path: Path, pattern: str, name: str) -> None:
     for rows in (1, 7, 1500):
         table = pa.table({name: column(ALONE[name], rows, "none" if name == "empty struct" else pattern)})
         assert not list(differences(table, read(write(tmp_path, table)[0])))
@@ -175,7 +175,7 @@ def test_packed_structs_are_read_back(tmp_path: Path, version: str, name: str) -
 
 
 @pytest.mark.parametrize("metadata", [{"a": "bool"}, {"a": "list"}])
-def test_packed_structs_refuse_what_they_cannot_hold(tmp_path: Path, metadata: dict[str, str]) -> None:
+def test_packed_structs_reject_unsupported_types(tmp_path: Path, metadata: dict[str, str]) -> None:
     kind = pa.bool_() if metadata["a"] == "bool" else pa.list_(INT)
     with pytest.raises(UnsupportedProtocolError, match="packed struct cannot contain type"):
         write(tmp_path, with_metadata(column(pa.struct({"a": kind}), 3), packed="true"))
@@ -204,7 +204,7 @@ ENCODINGS: list[dict[str, str]] = [
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("metadata", ENCODINGS, ids=lambda m: " ".join(f"{k}={v}" for k, v in m.items()))
-def test_field_metadata_choose_the_encoding(tmp_path: Path, version: str, metadata: dict[str, str]) -> None:
+def test_field_metadata_selects_the_encoding(tmp_path: Path, version: str, metadata: dict[str, str]) -> None:
     rng = np.random.default_rng(1)
     words = np.array(["alpha", "beta", "gamma delta", ""])
     arrays = [
@@ -226,12 +226,12 @@ def test_field_metadata_choose_the_encoding(tmp_path: Path, version: str, metada
 @pytest.mark.parametrize(
     ("key", "value"), [("compression", "brotli"), ("rle_threshold", "2"), ("bss", "maybe"), ("dict_divisor", "x")]
 )
-def test_wrong_field_metadata_are_named(tmp_path: Path, key: str, value: str) -> None:
+def test_invalid_field_metadata_is_named(tmp_path: Path, key: str, value: str) -> None:
     with pytest.raises(InvalidArgumentError, match=value):
         write(tmp_path, with_metadata(pa.array([1]), **{key: value}))
 
 
-# --- what versions do not have ---
+# --- limits of versions ---
 
 
 def test_null_structs_need_2_1(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Branches of newer writers: which versions a clean-up leaves to them."""
+"""Branches of newer writers: the versions that a clean-up keeps for them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.lance import LanceDataset
 from trilake.lance.versions.branches import BRANCHES, branch_points
 
-#: A branch of version 2, and one of its third version, as pylance 14 and as its first releases with branches note them.
+#: A branch of version 2, and one of its version 3, as written by pylance 14 and by its first releases with branches.
 OF_TWO = {"parentBranch": None, "parentVersion": 2, "createAt": 1, "manifestSize": 9}
 OF_A_BRANCH = {"parentBranch": "a/b", "parentVersion": 3, "createAt": 1, "manifestSize": 9}
 WHOLE_WAY = OF_A_BRANCH | {"identifier": {"version_mapping": [[2, "x"], [3, "y"]]}}
 
 
 def dataset(name: str, **branches: object) -> LanceDataset:
-    """Four versions: 1 to 3 name files that 4 does not."""
+    """Four versions: 1 to 3 refer to files that 4 does not."""
     made = lance.write_dataset(pa.table({"a": [1, 2, 3]}), f"memory://branches-{name}", mode="overwrite")
     made.delete("a = 1")
     made.delete("a = 2")
@@ -38,19 +38,19 @@ def cleaned(made: LanceDataset) -> list[int]:
     return [v["version"] for v in made.versions()]
 
 
-def test_without_branches_all_old_versions_go() -> None:
+def test_cleanup_without_branches_removes_old_versions() -> None:
     assert len(cleaned(dataset("none"))) == 1
 
 
 @pytest.mark.parametrize("content", [OF_TWO, WHOLE_WAY, OF_TWO | {"identifier": {"version_mapping": []}}])
-def test_the_version_that_a_branch_comes_from_stays(content: Any) -> None:
+def test_cleanup_keeps_the_parent_version_of_a_branch(content: Any) -> None:
     made = dataset("one", a__b=OF_TWO, c=content)
     assert branch_points(made.snapshot.store) in ({2: "a/b"}, {2: "c"})
     assert cleaned(made) == [2, made.version]
     assert made.checkout_version(2).to_table()["a"].to_pylist() == [2, 3]
 
 
-def test_a_branch_of_a_branch_comes_from_where_that_one_does() -> None:
+def test_nested_branch_keeps_the_version_of_its_parent() -> None:
     made = dataset("nested", a__b=OF_TWO, c=OF_A_BRANCH, d=OF_A_BRANCH | {"parentBranch": "c"})
     assert cleaned(made) == [2, made.version]
 
@@ -69,14 +69,14 @@ def test_a_branch_of_a_branch_comes_from_where_that_one_does() -> None:
         b"{",
     ],
 )
-def test_nothing_goes_where_a_branch_does_not_say_where_it_began(content: Any) -> None:
+def test_branch_without_parent_version_blocks_cleanup(content: Any) -> None:
     made = dataset("doubt", c=content)
     with pytest.raises(CorruptLogError):
         cleaned(made)
     assert [v["version"] for v in made.versions()] == list(range(1, made.version + 1))
 
 
-def test_nothing_goes_where_the_version_of_a_branch_is_not_there() -> None:
+def test_branch_of_a_missing_version_blocks_cleanup() -> None:
     made = dataset("missing")
     cleaned(made)
     made.delete("a = 4")
@@ -85,7 +85,7 @@ def test_nothing_goes_where_the_version_of_a_branch_is_not_there() -> None:
         cleaned(made)
 
 
-def test_a_branch_with_a_child_branch_is_not_deleted() -> None:
+def test_branch_with_a_child_is_not_deleted() -> None:
     made = lance.write_dataset(pa.table({"a": [1]}), "memory://branches-child", mode="overwrite")
     made.create_branch("parent").create_branch("child")
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Deletion files of both kinds, written, read, damaged; and which rows live."""
+"""Deletion files of both kinds: written, read, damaged; and the live rows."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def fragment(rows: BitMap, store: MemoryStore, physical: int = 1_000_000) -> Fra
 
 
 @pytest.mark.parametrize(("count", "kind"), [(1, ARROW_ARRAY), (5000, ARROW_ARRAY), (5001, BITMAP), (90_000, BITMAP)])
-def test_the_kind_of_file_follows_the_number_of_rows(count: int, kind: int) -> None:
+def test_file_kind_depends_on_the_number_of_rows(count: int, kind: int) -> None:
     store, rows = MemoryStore(), BitMap(range(0, 3 * count, 3))
     found = fragment(rows, store)
     assert found.deletion_file == DeletionFile(kind, 2, 9, count)
     assert deletions.read(Bases(store), found) == rows
 
 
-def test_the_corpus_has_both_kinds(shared: Path) -> None:
+def test_corpus_has_both_kinds(shared: Path) -> None:
     seen = set()
     for name in ("delete_few", "delete_many", "update", "compaction"):
         store = open_store(corpus.folder(shared, name))
@@ -87,7 +87,7 @@ def test_damage() -> None:
         deletions.decode(7, pa.py_buffer(b""), rows=1 << 20, file="f")
 
 
-def test_what_the_manifest_says_is_checked() -> None:
+def test_manifest_counts_are_checked() -> None:
     store = MemoryStore()
     found = fragment(BitMap([1, 10]), store)
     assert found.deletion_file is not None
@@ -102,7 +102,7 @@ def test_what_the_manifest_says_is_checked() -> None:
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
-def test_the_nth_live_row(case: tuple[int, set[int]]) -> None:
+def test_nth_live_row(case: tuple[int, set[int]]) -> None:
     rows, gone = case
     live = [i for i in range(rows) if i not in gone]
     deleted = deletions.offsets_of(BitMap(gone))

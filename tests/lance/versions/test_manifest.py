@@ -1,4 +1,4 @@
-"""Manifests and transaction files: what others wrote is understood, written again byte for byte, and never trusted."""
+"""Manifests and transaction files of other writers: parsed, rewritten byte for byte, and validated."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def parsed(data: bytes) -> Manifest:
     return parse_manifest(pa.py_buffer(data), file="m")
 
 
-def test_manifests_of_the_corpus_are_written_again_byte_for_byte(shared: Path) -> None:
+def test_corpus_manifests_are_rewritten_byte_for_byte(shared: Path) -> None:
     same = total = 0
     for name in corpus.names(shared):
         store = open_store(corpus.folder(shared, name))
@@ -56,7 +56,7 @@ def test_manifests_of_the_corpus_are_written_again_byte_for_byte(shared: Path) -
             assert parsed(again) == manifest
             total += 1
             same += again == data
-    # Map entries have no order, and dictionaries lie at other places.
+    # Map entries have no order, and dictionaries are at other offsets.
     assert total == 35
     assert same == total - 2
 
@@ -74,7 +74,7 @@ def test_transactions_of_the_corpus(shared: Path) -> None:
     assert op.ReserveFragments in kinds
 
 
-def test_what_a_deletion_file_says_is_in_its_name() -> None:
+def test_deletion_file_names() -> None:
     assert DeletionFile(0, 3, 7).key(2) == "_deletions/2-3-7.arrow"
     assert DeletionFile(1, 3, 7).key(2) == "_deletions/2-3-7.bin"
 
@@ -115,7 +115,7 @@ MANIFESTS = st.builds(
 
 
 @given(MANIFESTS)
-def test_any_manifest_comes_back(manifest: Manifest) -> None:
+def test_random_manifests_round_trip(manifest: Manifest) -> None:
     manifest = replace(manifest, max_fragment_id=max([5, *(f.id for f in manifest.fragments)]))
     again = parsed(serialise_manifest(manifest))
     assert again == manifest
@@ -131,14 +131,14 @@ FULL = Manifest(
 )
 
 
-def test_any_cut_of_a_manifest_is_an_error() -> None:
+def test_truncated_manifest_is_an_error() -> None:
     data = serialise_manifest(FULL)
     for size in range(len(data)):
         with pytest.raises(CorruptLogError):
             parsed(data[:size])
 
 
-def test_damaged_manifests_raise_only_our_errors() -> None:
+def test_damaged_manifests_raise_typed_errors() -> None:
     data = bytearray(serialise_manifest(FULL))
     rng = random.Random(1)
     for _ in range(3000):
@@ -152,14 +152,14 @@ def test_damaged_manifests_raise_only_our_errors() -> None:
 
 
 @pytest.mark.parametrize(("major", "minor"), [(0, 3), (2, 0), (2, 1)])
-def test_later_formats_are_refused(major: int, minor: int) -> None:
+def test_later_formats_are_rejected(major: int, minor: int) -> None:
     data = bytearray(serialise_manifest(FULL))
     data[-8:-4] = major.to_bytes(2, "little") + minor.to_bytes(2, "little")
     with pytest.raises(UnsupportedProtocolError, match=f"{major}.{minor}"):
         parsed(bytes(data))
 
 
-def test_feature_flags_are_refused_by_name() -> None:
+def test_feature_flags_are_rejected_by_name() -> None:
     FULL.check_readable("f")
     FULL.check_writable("f")
     with pytest.raises(UnsupportedProtocolError, match="read: it uses data overlays, flag 1024"):
@@ -189,13 +189,13 @@ def test_fields_of_newer_writers_are_kept() -> None:
     assert fragment_message(parse_fragment(fragment)).SerializeToString().endswith(b"\x5a\x01x")
 
 
-def test_an_unknown_operation_is_no_error() -> None:
+def test_unknown_operation_is_not_an_error() -> None:
     data = b"\x08\x01\x12\x01u" + b"\xba\x07\x00"  # field 119
     assert transaction.parse(data).operation == op.Unknown(119)
     with pytest.raises(CorruptLogError):
         transaction.parse(b"\xff\xff\xff")
 
 
-def test_two_fragments_with_one_id_are_refused() -> None:
+def test_duplicate_fragment_ids_are_rejected() -> None:
     with pytest.raises(CorruptLogError, match="fragment id 0 occurs more than once"):
         parsed(serialise_manifest(replace(FULL, fragments=FULL.fragments * 2)))

@@ -1,4 +1,4 @@
-"""The conflict table, and what each operation makes of a manifest: pure functions."""
+"""The conflict table, and the effect of each operation on a manifest: pure functions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPERATIONS: dict[str, op.Operation] = {
     "restore": op.Restore(1),
     "reserve": op.ReserveFragments(2),
 }
-#: What pylance 0.8.19 does with stale handles, as the columns of facts/lance.md have it, but for two cells: a delete or
+#: The behaviour of pylance 0.8.19 with stale handles (facts/lance.md), except for two cells: a delete or
 #: an update does not follow an update that adds rows ("new"), as it does not follow an append, and an index does not
 #: follow one of its name ("ids").
 TABLE = """
@@ -55,7 +55,7 @@ CELLS = [(row[0], theirs, rule) for row in LINES[1:] for theirs, rule in zip(LIN
 
 
 def elsewhere(operation: op.Operation) -> op.Operation:
-    """The same operation on other fragments, or by another name."""
+    """The same operation on other fragments, or with another name."""
     match operation:
         case op.CreateIndex():
             return op.CreateIndex((IndexMetadata(UUID(int=2), (0,), "other", 1),))
@@ -69,7 +69,7 @@ def elsewhere(operation: op.Operation) -> op.Operation:
 
 
 @pytest.mark.parametrize(("mine", "theirs", "rule"), CELLS)
-def test_the_conflict_table(mine: str, theirs: str, rule: str) -> None:
+def test_conflict_table(mine: str, theirs: str, rule: str) -> None:
     assert len(CELLS) == 81
     found = op.conflict(OPERATIONS[mine], OPERATIONS[theirs])
     assert (found is None) == (rule == "ok")
@@ -82,7 +82,7 @@ def test_the_conflict_table(mine: str, theirs: str, rule: str) -> None:
 
 
 @pytest.mark.parametrize("mine", OPERATIONS)
-def test_unknown_operations_exclude_all_but_replacements(mine: str) -> None:
+def test_unknown_operations_conflict_except_with_overwrite(mine: str) -> None:
     found = op.conflict(OPERATIONS[mine], op.Unknown(119))
     assert (found is None) == (mine in ("overwrite", "restore"))
 
@@ -109,7 +109,7 @@ def ids(manifest: Manifest) -> list[int]:
     return [f.id for f in manifest.fragments]
 
 
-def test_a_dataset_begins() -> None:
+def test_first_version() -> None:
     made = done(None, op.Overwrite((fragment(0), fragment(0)), SCHEMA))
     assert (made.version, ids(made), made.max_fragment_id) == (1, [0, 1], 1)
     assert (made.timestamp_ns, made.transaction_file, made.writer_version) == (77, "t", WRITER)
@@ -118,13 +118,13 @@ def test_a_dataset_begins() -> None:
         done(None, op.Append(()))
 
 
-def test_append_goes_on_with_ids() -> None:
+def test_append_continues_fragment_ids() -> None:
     made = done(base(fragment(0), fragment(4), max_fragment_id=6), op.Append((fragment(0), fragment(0))))
     assert (ids(made), made.max_fragment_id, made.version) == ([0, 4, 7, 8], 8, 6)
     assert ids(done(base(), op.Append((fragment(0),)))) == [0]
 
 
-def test_an_id_that_an_index_knows_is_not_given_again() -> None:
+def test_fragment_id_in_an_index_is_not_reused() -> None:
     index = IndexMetadata(UUID(int=1), (0,), "i", 1, FrozenBitMap([0]))
     assert ids(done(base(indices=(index,)), op.Append((fragment(0),)))) == [1]
 
@@ -140,19 +140,19 @@ def test_delete_and_update() -> None:
         done(newest, op.Delete((), (9,), "x"))
 
 
-def test_flags_go_when_the_last_deletion_file_goes() -> None:
+def test_deletion_flag_is_cleared_with_the_last_file() -> None:
     newest = base(fragment(0, deleted=True), fragment(1), reader_feature_flags=1, writer_feature_flags=1)
     made = done(newest, op.Delete((), (0,), "x"))
     assert (made.reader_feature_flags, made.writer_feature_flags) == (0, 0)
 
 
-def test_overwrite_begins_ids_anew_but_remembers_the_highest() -> None:
+def test_overwrite_restarts_ids_and_keeps_the_maximum() -> None:
     index = IndexMetadata(UUID(int=1), (0,), "i", 1, FrozenBitMap([0]))
     made = done(base(fragment(0), fragment(3), indices=(index,)), op.Overwrite((fragment(0),), OTHER))
     assert (ids(made), made.max_fragment_id, made.schema, made.indices) == ([0], 3, OTHER, ())
 
 
-def test_restore_keeps_what_ids_were_used() -> None:
+def test_restore_keeps_the_highest_ids() -> None:
     old = base(fragment(0), version=2, tag="x")
     made = done(base(fragment(8)), op.Restore(2), old)
     assert (ids(made), made.max_fragment_id, made.version, made.tag) == ([0], 8, 6, "")
@@ -168,13 +168,13 @@ def test_create_index_replaces_by_name_and_id() -> None:
         done(newest, op.CreateIndex((replace(three, fields=(9,)),)))
 
 
-def test_merge_gives_up_indices_of_dropped_columns() -> None:
+def test_merge_drops_indices_of_dropped_columns() -> None:
     index = IndexMetadata(UUID(int=1), (0,), "a", 1)
     made = done(base(fragment(2), indices=(index,)), op.Merge((fragment(2, path="y"),), OTHER))
     assert (made.indices, ids(made), made.schema) == ((), [2], OTHER)
 
 
-def test_fragments_are_listed_by_their_ids() -> None:
+def test_fragments_are_ordered_by_id() -> None:
     newest = base(*map(fragment, range(5)), max_fragment_id=20)
     group = op.RewriteGroup((fragment(1), fragment(2)), (fragment(10), fragment(11)))
     assert ids(done(newest, op.Rewrite((group,)))) == [0, 3, 4, 10, 11]
@@ -182,11 +182,11 @@ def test_fragments_are_listed_by_their_ids() -> None:
     assert ids(done(newest, op.Rewrite((apart,)))) == [0, 2, 4, 10]
     with pytest.raises(ConflictError):
         done(newest, op.Rewrite((op.RewriteGroup((fragment(9),), (fragment(10),)),)))
-    older = replace(newest, fragments=tuple(map(fragment, (0, 7, 3))))  # as pylance 0.8 leaves them
+    older = replace(newest, fragments=tuple(map(fragment, (0, 7, 3))))  # as pylance 0.8 writes them
     assert ids(done(older, op.Append((fragment(0),)))) == [0, 3, 7, 21]
 
 
-def test_rewrite_moves_indices_or_cuts_what_they_cover() -> None:
+def test_rewrite_remaps_indices_or_reduces_coverage() -> None:
     def index(id: int, *covered: int) -> IndexMetadata:
         return IndexMetadata(UUID(int=id), (0,), f"i{id}", 1, FrozenBitMap(covered))
 
@@ -200,11 +200,11 @@ def test_rewrite_moves_indices_or_cuts_what_they_cover() -> None:
     ]
 
 
-def test_no_version_keeps_the_transaction_of_the_one_before() -> None:
+def test_new_version_drops_the_previous_transaction() -> None:
     newest = base(fragment(0), transaction=b"of the version before")
     assert done(newest, op.ReserveFragments(1)).transaction is None
     assert done(newest, op.Restore(1), old=newest).transaction is None
 
 
-def test_reserve() -> None:
+def test_reserve_fragments() -> None:
     assert done(base(fragment(3)), op.ReserveFragments(4)).max_fragment_id == 7

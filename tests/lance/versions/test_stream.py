@@ -1,4 +1,4 @@
-"""Datasets as streams: every fragment once, and every batch one version, whatever dies."""
+"""Datasets as streams: every fragment once, and one version per batch, across crashes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def ids(store: Store) -> list[int]:
     return sorted(ids_of(store, [(f, manifest.schema) for f in manifest.fragments]))
 
 
-def test_the_first_version_and_what_comes_later() -> None:
+def test_first_version_and_later_appends() -> None:
     store = MemoryStore()
     for i in range(4):
         append(store, 2 * i, 2 * i + 1)
@@ -86,7 +86,7 @@ def test_the_first_version_and_what_comes_later() -> None:
     assert everything(now) == []
 
 
-def test_what_compactions_deletes_and_new_columns_mean(tmp_path: Any) -> None:
+def test_stream_after_compaction_delete_and_new_column(tmp_path: Any) -> None:
     uri = str(tmp_path / "d")
     dataset = lance.write_dataset(rows(0, 1), uri)
     for i in range(2, 5):
@@ -117,7 +117,7 @@ def test_what_compactions_deletes_and_new_columns_mean(tmp_path: Any) -> None:
         everything(stream(store), LanceOffset(list_versions(store).latest))
 
 
-def test_versions_that_were_cleaned_up_are_missed() -> None:
+def test_cleaned_up_versions_are_reported() -> None:
     store = MemoryStore()
     for i in range(5):
         append(store, i)
@@ -130,13 +130,13 @@ def test_versions_that_were_cleaned_up_are_missed() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{}, None, {"version": "x", "fragment": 0}])
-def test_what_is_no_offset_is_said(wrong: Any) -> None:
+def test_invalid_offsets_are_rejected(wrong: Any) -> None:
     with pytest.raises(LanceStreamError):
         LanceOffset.from_json(wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"startingVersion": "x"}, {"maxFilesPerTrigger": "0"}, {"ignoreDeletes": "1"}])
-def test_wrong_options_are_named(wrong: dict[str, str]) -> None:
+def test_invalid_options_are_named(wrong: dict[str, str]) -> None:
     with pytest.raises(InvalidArgumentError):
         parse_options(wrong)
 
@@ -152,7 +152,7 @@ def write_batch(store: Store, batch: LanceBatch, table: pa.Table, mode: Any = "a
     )
 
 
-def test_a_batch_that_comes_again_is_not_written_again() -> None:
+def test_repeated_batch_is_written_once() -> None:
     store = MemoryStore()
     for _ in range(2):
         assert write_batch(store, LanceBatch("q", 0), rows(1, 2)) == 1
@@ -167,7 +167,7 @@ def test_a_batch_that_comes_again_is_not_written_again() -> None:
     assert ids(store) == [9]
 
 
-def test_two_queries_make_one_dataset_and_two_runs_race() -> None:
+def test_two_queries_create_one_dataset_and_runs_race() -> None:
     store = MemoryStore()
     plans = [plan_write(store, "append", SYSTEM_RUNTIME) for _ in range(2)]
     for number, plan in enumerate(plans):
@@ -187,8 +187,8 @@ def test_two_queries_make_one_dataset_and_two_runs_race() -> None:
     assert ids(store) == [0, 1, 7]
 
 
-def test_two_queries_make_one_dataset_at_the_same_moment() -> None:
-    """The other's first version comes between our look at the dataset and our own: the query went down."""
+def test_two_queries_create_one_dataset_concurrently() -> None:
+    """The other query commits the first version between this query's check and its commit: the query failed."""
     store = MemoryStore()
     done: list[int | None] = []
 
@@ -202,7 +202,7 @@ def test_two_queries_make_one_dataset_at_the_same_moment() -> None:
     assert ids(store) == [1, 2, 3]
 
 
-def test_a_claim_that_nobody_can_look_up_is_not_guessed() -> None:
+def test_unverifiable_claim_is_an_error() -> None:
     store = MemoryStore()
     append(store, 0)
     write_batch(store, LanceBatch("q", 0), rows(1))
@@ -213,7 +213,7 @@ def test_a_claim_that_nobody_can_look_up_is_not_guessed() -> None:
 
 
 class _TornStore(MemoryStore):
-    """The next listing of versions misses one that is there, as pages of different moments may."""
+    """The next listing of versions misses one, as pages from different moments may."""
 
     hidden = ""
 
@@ -223,11 +223,11 @@ class _TornStore(MemoryStore):
         return (m for m in super().list(prefix, **more) if not missed or not m.key.endswith(missed))
 
 
-def test_a_version_that_one_listing_missed_was_not_cleaned_up() -> None:
+def test_version_missing_in_one_listing_is_not_lost() -> None:
     store = _TornStore()
     append(store, 0)
     assert write_batch(store, LanceBatch("q", 0), rows(1)) == 2
-    write(store, SCHEMA, rows(5).to_batches(), "overwrite", SYSTEM_RUNTIME)  # which has none of its files
+    write(store, SCHEMA, rows(5).to_batches(), "overwrite", SYSTEM_RUNTIME)  # the new dataset has none of its files
     plan = plan_write(store, "append", SYSTEM_RUNTIME)
     target = plan.target(SCHEMA)
     fragments = write_fragments(store, rows(1).to_batches(), target, plan.options, plan.runtime)
@@ -243,14 +243,13 @@ def _dies_at_the_manifest(op: str, keys: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_claim_whose_files_are_gone_counts_no_more(first: bool) -> None:
-    """Its writer died before the commit, and somebody removed what belonged to no version: a clean-up, or who followed
-    the help of FOREIGN_FILES."""
+def test_claim_without_files_is_ignored(first: bool) -> None:
+    """Its writer died, and a clean-up, or a user following the help of FOREIGN_FILES, removed its files."""
     store = MemoryStore()
     if not first:
         append(store, 0)
     before = {m.key for m in store.list("data")}
-    for _ in range(2):  # the second time, the claim after it is left without files, too
+    for _ in range(2):  # the second time, the claim after it has no files, either
         with pytest.raises(SimulatedCrash):
             write_batch(FaultStore(store, before=_dies_at_the_manifest), LanceBatch("q", 1), rows(1, 2))
         store.delete([m.key for m in store.list("data") if m.key not in before])
@@ -262,7 +261,7 @@ def test_a_claim_whose_files_are_gone_counts_no_more(first: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(s, marks=pytest.mark.soak) for s in range(4, 300))])
-def test_queries_that_die_at_any_request(seed: int) -> None:
+def test_queries_crash_at_any_request(seed: int) -> None:
     random_ = random.Random(seed)
     source, target = MemoryStore(), MemoryStore()
     offsets: list[tuple[LanceOffset, LanceOffset]] = []

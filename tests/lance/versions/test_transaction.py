@@ -1,4 +1,4 @@
-"""Commits: races, lost replies, crashes at every step, and handles that are out of date."""
+"""Commits: races, lost replies, crashes at every step, and stale handles."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def paths(store: Store, version: int | None = None) -> list[str]:
     return [f.files[0].path for f in transaction.load(store, version).fragments]
 
 
-def test_a_version_after_another() -> None:
+def test_second_version() -> None:
     store = begun()
     made = commit(store, 1, op.Append((fragment("y"),)))
     assert (made.version, paths(store), paths(store, 1)) == (2, ["x", "y"], ["x"])
@@ -74,7 +74,7 @@ def test_a_version_after_another() -> None:
     assert (found.read_version, found.operation) == (1, op.Append((fragment("y"),)))
 
 
-def test_newer_names_are_kept_up() -> None:
+def test_v2_manifest_names_are_kept() -> None:
     store = begun(scheme="v2")
     commit(store, 1, op.Append((fragment("y"),)))
     assert [m.key for m in store.list("_versions")] == [manifest_key(2, "v2"), manifest_key(1, "v2")]
@@ -82,7 +82,7 @@ def test_newer_names_are_kept_up() -> None:
     assert paths(store) == ["x", "y"]
 
 
-def test_the_copy_of_the_newest_manifest_is_never_trusted() -> None:
+def test_copy_of_the_newest_manifest_is_not_trusted() -> None:
     store = begun()
     store.put(LATEST, b"nonsense")
     assert paths(store) == ["x"]
@@ -90,7 +90,7 @@ def test_the_copy_of_the_newest_manifest_is_never_trusted() -> None:
     assert store.read(LATEST) == store.read("_versions/2.manifest")
 
 
-def test_beginnings() -> None:
+def test_first_commits() -> None:
     store = MemoryStore()
     with pytest.raises(TableNotFoundError):
         commit(store, 1, op.Append(()))
@@ -121,7 +121,7 @@ def test_stale_handles() -> None:
         commit(store, 6, op.Append(()))
 
 
-def test_commits_that_cannot_be_checked_are_conflicts() -> None:
+def test_unverifiable_commits_are_conflicts() -> None:
     store = begun()
     made = commit(store, 1, op.Append((fragment("y"),)))
     store.delete([f"_transactions/{made.transaction_file}"])
@@ -137,8 +137,8 @@ def test_commits_that_cannot_be_checked_are_conflicts() -> None:
     assert commit(store, 3, op.Overwrite((), SCHEMA)).version == 6
 
 
-def test_a_commit_that_a_listing_has_missed_is_checked_all_the_same() -> None:
-    """A folder that is read while versions come may show a later one, and not the one before it."""
+def test_commit_missing_in_a_listing_is_checked() -> None:
+    """A listing during commits may contain a later version, but not the one before it."""
 
     class Torn(MemoryStore):
         missing = ""
@@ -155,7 +155,7 @@ def test_a_commit_that_a_listing_has_missed_is_checked_all_the_same() -> None:
     assert paths(store) == ["x", "y", "z", "w"]
 
 
-def test_a_dataset_that_must_not_be_written_to() -> None:
+def test_unsupported_writer_flags_are_rejected() -> None:
     store = begun()
     store.put(manifest_key(2), serialise_manifest(Manifest(2, SCHEMA, writer_feature_flags=32)))
     assert transaction.load(store).version == 2
@@ -163,7 +163,7 @@ def test_a_dataset_that_must_not_be_written_to() -> None:
         commit(store, 2, op.Append(()))
 
 
-def test_a_manifest_that_lies_about_its_version() -> None:
+def test_manifest_with_a_wrong_version() -> None:
     store = begun()
     store.put(manifest_key(2), serialise_manifest(Manifest(3, SCHEMA)))
     with pytest.raises(CorruptLogError, match="manifest of version 2, got version 3"):
@@ -174,7 +174,7 @@ def test_a_manifest_that_lies_about_its_version() -> None:
 
 
 def racing(inner: Store, operation: op.Operation) -> FaultStore:
-    """A store in which another writer commits just before our manifest is put, once."""
+    """A store in which another writer commits once, just before this manifest is put."""
     left = [operation]
 
     def other(verb: str, key: str) -> None:
@@ -184,21 +184,21 @@ def racing(inner: Store, operation: op.Operation) -> FaultStore:
     return FaultStore(inner, before=other)
 
 
-def test_a_lost_race_is_tried_again_behind_the_winner() -> None:
+def test_lost_race_is_retried_after_the_winner() -> None:
     inner = begun()
     made = commit(racing(inner, op.Append((fragment("theirs"),))), 1, op.Append((fragment("mine"),)))
     assert (made.version, paths(inner)) == (3, ["x", "theirs", "mine"])
     assert [f.id for f in made.fragments] == [0, 1, 2]
 
 
-def test_a_lost_race_can_be_a_conflict() -> None:
+def test_lost_race_can_be_a_conflict() -> None:
     inner = begun()
     with pytest.raises(ConflictError, match="a merge cannot follow an append"):
         commit(racing(inner, op.Append((fragment("theirs"),))), 1, op.Merge((), SCHEMA))
     assert paths(inner) == ["x", "theirs"]
 
 
-def test_only_one_creates() -> None:
+def test_only_one_writer_creates_the_dataset() -> None:
     inner = MemoryStore()
     left = [1]
 
@@ -212,7 +212,7 @@ def test_only_one_creates() -> None:
     assert list_versions(inner).versions == (1,)
 
 
-def test_many_writers_at_once() -> None:
+def test_many_concurrent_writers() -> None:
     store, errors = begun(), list[Exception]()
 
     def append(name: str) -> None:
@@ -237,14 +237,14 @@ def test_many_writers_at_once() -> None:
 # --- faults ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_lost_reply_is_looked_up() -> None:
+def test_lost_reply_is_looked_up() -> None:
     inner = begun()
     store = FaultStore(inner, [Fault("put_if_absent", "_versions/*", when="after")])
     assert commit(store, 1, op.Append((fragment("y"),))).version == 2
     assert paths(inner) == ["x", "y"]
 
 
-def test_a_lost_reply_of_a_commit_that_did_not_land() -> None:
+def test_lost_reply_of_a_failed_commit() -> None:
     inner = begun()
     error = UnknownOutcomeError("lost")
     store = FaultStore(inner, [Fault("put_if_absent", "_versions/*", error=error)])
@@ -252,7 +252,7 @@ def test_a_lost_reply_of_a_commit_that_did_not_land() -> None:
         commit(store, 1, op.Append((fragment("y"),)))
 
 
-def test_a_lost_reply_and_another_writers_version() -> None:
+def test_lost_reply_and_another_writer() -> None:
     inner = begun()
     store = racing(inner, op.Append((fragment("theirs"),)))
     store._state.faults = (Fault("put_if_absent", "_versions/*", error=UnknownOutcomeError("lost")),)
@@ -271,7 +271,7 @@ def append(store: Store) -> Manifest:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_at_any_step_leaves_one_version_or_the_other(when: str) -> None:
+def test_crash_at_any_step_is_atomic(when: str) -> None:
     total = steps(append)
     outcomes = set()
     for step in range(1, total + 1):
@@ -282,13 +282,13 @@ def test_a_crash_at_any_step_leaves_one_version_or_the_other(when: str) -> None:
         found = paths(inner)
         assert found in (["x"], ["x", "y"])
         outcomes.add(len(found))
-        # And the dataset goes on.
+        # The dataset accepts further commits.
         assert commit(inner, 1, op.Append((fragment("z"),))).fragments[-1].files[0].path == "z"
     assert outcomes == {1, 2}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_failure_at_any_step_is_told_truly(when: str) -> None:
+def test_failure_at_any_step_is_reported_correctly(when: str) -> None:
     for step in range(1, steps(append) + 1):
         inner = begun()
         store = FaultStore(inner, [Fault(nth=step, when=when)])  # type: ignore[arg-type]
@@ -302,14 +302,14 @@ def test_a_failure_at_any_step_is_told_truly(when: str) -> None:
             assert paths(inner) == ["x", "y"]
 
 
-def test_the_copy_may_fail() -> None:
+def test_copy_of_the_manifest_may_fail() -> None:
     inner = begun()
     store = FaultStore(inner, [Fault("put", LATEST)])
     assert append(store).version == 2
     assert inner.read(LATEST) == inner.read("_versions/1.manifest")
 
 
-def test_a_commit_costs_few_requests() -> None:
+def test_commit_takes_few_requests() -> None:
     store = FaultStore(begun())
     append(store)
     assert store.counts() == {"put_if_absent": 2, "list": 1, "read": 1, "put": 1}

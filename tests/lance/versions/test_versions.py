@@ -32,7 +32,7 @@ def store_with(*keys: str) -> MemoryStore:
     return store
 
 
-def test_versions_come_from_a_listing_and_may_have_gaps() -> None:
+def test_versions_are_listed_and_may_have_gaps() -> None:
     store = store_with(
         "_versions/2.manifest",
         "_versions/10.manifest",
@@ -51,7 +51,7 @@ def test_versions_come_from_a_listing_and_may_have_gaps() -> None:
         choose_version(store, found, 3)
 
 
-def test_the_newer_names_count_down() -> None:
+def test_v2_manifest_names_count_down() -> None:
     assert manifest_key(1, "v2") == "_versions/18446744073709551614.manifest"
     store = store_with(manifest_key(1, "v2"), manifest_key(7, "v2"))
     found = list_versions(store)
@@ -61,7 +61,7 @@ def test_the_newer_names_count_down() -> None:
         list_versions(store)
 
 
-def test_nothing_there() -> None:
+def test_no_versions() -> None:
     store = store_with("data/x.lance")
     found = list_versions(store)
     assert (found.versions, found.latest, exists(store)) == ((), 0, False)
@@ -89,7 +89,7 @@ def test_tags() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a..b", ".x", "x.lock", "a b", "a\n"])
-def test_names_that_tags_cannot_have(name: str) -> None:
+def test_invalid_tag_names_are_rejected(name: str) -> None:
     with pytest.raises(InvalidArgumentError):
         write_tag(MemoryStore(), name, 1, size=1, now_ns=0)
 
@@ -102,7 +102,7 @@ def test_damaged_tags(content: bytes) -> None:
         read_tags(store)
 
 
-def test_tags_say_which_branch_their_version_is_of() -> None:
+def test_tags_name_the_branch_of_their_version() -> None:
     store = MemoryStore()
     store.put("_refs/tags/t.json", b'{"version": 1, "branch": "b"}')
     assert {name: (tag.branch, tag.version) for name, tag in read_tags(store).items()} == {"t": ("b", 1)}
