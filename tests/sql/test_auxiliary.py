@@ -1,4 +1,4 @@
-"""Statements about our tables that neither query nor change rows."""
+"""Statements about trilake tables that neither query nor change rows."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def _comments(spark: SparkSession, table: str) -> list[object]:
     return [f.metadata.get("comment") for f in (*schema.fields, *schema["s"].dataType.fields)]  # type: ignore[attr-defined]
 
 
-def test_comments_of_columns_are_the_table_s(session: SparkSession, tmp_path: Path) -> None:
-    """Spark took them, and changed what its catalogue keeps: the table itself never said them."""
+def test_column_comments_are_stored_in_the_table(session: SparkSession, tmp_path: Path) -> None:
+    """Spark accepted them and changed only its catalog, not the table."""
     session.sql("COMMENT ON COLUMN aux_t.a IS 'an a'")
     session.sql("COMMENT ON COLUMN default.aux_t.s.x IS 'an x'")
     assert _comments(session, "aux_t") == ["an a", None, "an x"]
@@ -42,7 +42,7 @@ def test_comments_of_columns_are_the_table_s(session: SparkSession, tmp_path: Pa
     assert _comments(session, path) == [None, "an s", None]
 
 
-def test_properties_say_clustering_columns(session: SparkSession) -> None:
+def test_properties_include_clustering_columns(session: SparkSession) -> None:
     shown = session.sql("SHOW TBLPROPERTIES aux_t ('clusteringColumns')").collect()
     assert [r.value for r in shown] == ['[["a"],["s","x"]]']
     assert "clusteringColumns" not in session.sql("SHOW CREATE TABLE aux_t").collect()[0][0]

@@ -1,4 +1,4 @@
-"""``spark.catalog`` after ``trilake.install``: tables that it makes, and what it says of trilake tables."""
+"""``spark.catalog`` after ``trilake.install``: creating and describing trilake tables."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def _entries(spark: SparkSession) -> list[str]:
     return [t.name for t in spark.catalog.listTables() if t.name.startswith("made")]
 
 
-def test_a_table_made_by_the_catalogue_is_one_in_the_log(sql: SparkSession, tmp_path: Path) -> None:
-    """It was refused as UNKNOWN_OPTION."""
+def test_table_created_by_the_catalog_has_a_log(sql: SparkSession, tmp_path: Path) -> None:
+    """It failed with UNKNOWN_OPTION."""
     path = f"{tmp_path}/t"
     told = {"schema": _COLUMNS, "description": "why", "delta.appendOnly": True}
     for name, place in (("made", None), ("made_too", path)):
@@ -42,21 +42,21 @@ def test_a_table_made_by_the_catalogue_is_one_in_the_log(sql: SparkSession, tmp_
         sql.sql(f"INSERT INTO {name} VALUES (1, 'a')")
         detail = sql.sql(f"DESCRIBE DETAIL {name}").collect()[0]
         assert (detail.description, detail.properties) == ("why", {"delta.appendOnly": "true"})
-        kind = "MANAGED" if place is None else "EXTERNAL"  # Spark takes a table of any Python source for a managed one
+        kind = "MANAGED" if place is None else "EXTERNAL"  # Spark treats a table of any Python source as managed
         assert sql.catalog.getTable(name).tableType == kind
         assert [t.tableType for t in sql.catalog.listTables() if t.name == name] == [kind]
     shown = [(c.name, c.nullable, c.description) for c in sql.catalog.listColumns("made_too")]
     assert shown == [("id", False, None), ("s", True, "a text")]
     with pytest.raises(AnalysisException, match="already exists"):
         sql.catalog.createTable("made", source="delta", schema=_COLUMNS)
-    # Another format stays with Spark.
+    # Spark handles other formats.
     sql.sql("DROP TABLE made")
     sql.catalog.createTable("made", source="parquet", schema=_COLUMNS)
     assert sql.table("made").count() == 0
 
 
 @pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
-def test_a_table_that_is_there_gets_a_name(sql: SparkSession, tmp_path: Path, format: str) -> None:
+def test_existing_table_gets_a_name(sql: SparkSession, tmp_path: Path, format: str) -> None:
     path = f"{tmp_path}/t"
     trilake.write(sql.range(3), path, format=format)
     assert sql.catalog.createTable("made", path, format).count() == 3
@@ -67,8 +67,8 @@ def test_a_table_that_is_there_gets_a_name(sql: SparkSession, tmp_path: Path, fo
     assert sql.table("made_too").count() == 3
 
 
-def test_a_table_may_be_made_before_its_columns(sql: SparkSession, tmp_path: Path) -> None:
-    """delta-spark takes it too; the columns come with the first rows, or by ALTER TABLE."""
+def test_table_may_be_created_without_columns(sql: SparkSession, tmp_path: Path) -> None:
+    """As in delta-spark; the columns are added with the first rows, or by ALTER TABLE."""
     sql.sql("CREATE TABLE made USING delta")
     sql.sql("CREATE TABLE IF NOT EXISTS made USING delta")
     sql.catalog.createTable("made_too", f"{tmp_path}/t", "delta")
@@ -83,7 +83,7 @@ def test_a_table_may_be_made_before_its_columns(sql: SparkSession, tmp_path: Pat
         sql.sql("CREATE OR REPLACE TABLE made_new USING delta")
 
 
-def test_what_cannot_be_made_leaves_neither_a_name_nor_files(sql: SparkSession, tmp_path: Path) -> None:
+def test_failed_create_leaves_no_name_and_no_files(sql: SparkSession, tmp_path: Path) -> None:
     path = f"{tmp_path}/t"
     for format in ("lance", "trevni"):
         with pytest.raises(AnalysisException, match="needs at least one column"):
@@ -101,7 +101,7 @@ def test_what_cannot_be_made_leaves_neither_a_name_nor_files(sql: SparkSession, 
     assert trilake.open(path).properties == {"delta.appendOnly": "true"}
 
 
-def test_the_catalogue_shows_a_table_as_it_is_now(sql: SparkSession, tmp_path: Path) -> None:
+def test_catalog_shows_the_newest_schema(sql: SparkSession, tmp_path: Path) -> None:
     path = f"{tmp_path}/t"
     by_path = f"delta.`{path}`"
     assert not sql.catalog.tableExists(by_path)
@@ -124,7 +124,7 @@ def test_the_catalogue_shows_a_table_as_it_is_now(sql: SparkSession, tmp_path: P
         sql.catalog.recoverPartitions("made")
 
 
-def test_rows_in_the_cache_are_those_that_are_read(sql: SparkSession) -> None:
+def test_cached_table_is_read_from_the_cache(sql: SparkSession) -> None:
     sql.sql("CREATE TABLE made (id INT) USING delta")
     sql.sql("INSERT INTO made VALUES (1)")
     assert not sql.catalog.isCached("made")

@@ -1,4 +1,4 @@
-"""SQL scripts answer as delta-spark does: the shared corpus.  Over Spark Connect too, when soaking."""
+"""SQL scripts of the shared corpus give the results of delta-spark; over Spark Connect in soak runs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: A case as the corpus has it: a name, and steps.
+#: A case of the corpus: a name and steps.
 Case = dict[str, Any]
 
 
 def corpus_cases(shared: Path) -> list[Case]:
-    """The cases of the corpus in the shared folder."""
+    """The corpus cases in the shared folder."""
     cases: list[Case] = json.loads((shared / "corpus" / "sql" / "cases.json").read_text(encoding="utf-8"))
     return cases
 
 
 def corpus_runner(shared: Path) -> ModuleType:
-    """The program of the corpus that runs a case and compares."""
+    """The corpus runner, which runs a case and compares results."""
     folder = shared / "corpus" / "sql"
     spec = importlib.util.spec_from_file_location("sql_corpus_runner", folder / "run.py")
     assert spec is not None
@@ -51,7 +51,7 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.timeout(900)  # 87 scripts
-def test_cases_of_the_corpus_are_answered_as_delta_spark_answers_them(sql: SparkSession, shared: Path) -> None:
+def test_corpus_results_match_delta_spark(sql: SparkSession, shared: Path) -> None:
     tried, wrong, other = _answered(sql, shared)
     assert tried
     assert not wrong, wrong
@@ -59,8 +59,8 @@ def test_cases_of_the_corpus_are_answered_as_delta_spark_answers_them(sql: Spark
 
 
 def _answered(spark: SparkSession, shared: Path) -> tuple[list[str], dict[str, str], dict[str, int]]:
-    """The cases that were tried, what is wrong with the answers of some, by the case and the number of its step, and
-    how many refusals have another condition, by the case."""
+    """The cases that ran, the wrong results by case and step number, and
+    the number of errors with another condition by case."""
     runner = corpus_runner(shared)
     cases = corpus_cases(shared)
     wrong, other = {}, {}
@@ -78,8 +78,8 @@ def _answered(spark: SparkSession, shared: Path) -> tuple[list[str], dict[str, s
 
 
 @pytest.mark.soak
-def test_cases_of_the_corpus_over_connect_are_answered_but_for_permanent_views(tmp_path: Path, shared: Path) -> None:
-    """A Connect server gives no one the methods of its catalogue by which a permanent view gets its text."""
+def test_corpus_over_connect_except_permanent_views(tmp_path: Path, shared: Path) -> None:
+    """A Connect server does not expose the catalog methods that set the SQL of a permanent view."""
     script = "from tests.sql.test_corpus import main_over_connect; main_over_connect()"
     done = run_apart(script, str(shared), str(tmp_path), timeout=3_000)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -90,7 +90,7 @@ def test_cases_of_the_corpus_over_connect_are_answered_but_for_permanent_views(t
 
 
 def main_over_connect() -> None:
-    """Answer the cases of the shared folder that the command line names, in a Connect session; prints what is wrong."""
+    """Run the named cases of the shared folder in a Connect session; prints failures."""
     shared, scratch = map(Path, sys.argv[1:])
     settings = {"warehouse.dir": (scratch / "warehouse").as_uri(), "session.timeZone": "UTC", "shuffle.partitions": "2"}
     spark = connect_session(**{f"spark.sql.{name}": value for name, value in settings.items()})

@@ -1,4 +1,4 @@
-"""``delta.exceptions``: each name is a class of its own below the one that stands for all; and the client's names."""
+"""``delta.exceptions``: each name is a separate subclass of the common base; and the client's names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import trilake
 from delta import tables
 
 
-def test_a_conflict_is_caught_by_its_own_name_and_by_no_other() -> None:
+def test_each_conflict_class_catches_only_its_conflict() -> None:
     classes = {n: getattr(names, n) for n in names.__all__}
     base = classes.pop("DeltaConcurrentModificationException")
     assert len(set(classes.values())) == len(classes) == 7
@@ -21,7 +21,7 @@ def test_a_conflict_is_caught_by_its_own_name_and_by_no_other() -> None:
         assert others == []
 
 
-def test_the_version_is_that_of_delta_spark() -> None:
+def test_version_is_that_of_delta_spark() -> None:
     """``delta.__version__`` was an AttributeError."""
     from delta.version import __version__
 
@@ -30,7 +30,7 @@ def test_the_version_is_that_of_delta_spark() -> None:
     assert __version__ != trilake.__version__
 
 
-def test_the_names_of_the_client_for_spark_connect_are_the_same_classes() -> None:
+def test_connect_client_names_are_the_same_classes() -> None:
     for client, here in ((connect_tables, tables), (connect_names, names)):
         assert client.__all__ == here.__all__
         assert all(getattr(client, name) is getattr(here, name) for name in here.__all__)

@@ -1,4 +1,4 @@
-"""What Delta's documentation shows in SQL and Python, on small tables of our own: each kind of statement once."""
+"""The SQL and Python of Delta's documentation on small tables: each kind of statement once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Run = Callable[..., list[tuple[Any, ...]]]
 
 @pytest.fixture(scope="module")
 def docs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with a database of its own, which is gone afterwards."""
+    """A session with a temporary database."""
     trilake.install(spark)
     spark.sql(f"CREATE DATABASE docs LOCATION '{tmp_path_factory.mktemp('docs')}'")
     spark.sql("USE docs")
@@ -40,7 +40,7 @@ def docs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def run(docs: SparkSession) -> Run:
-    """Runs statements; the sorted rows of the last one."""
+    """Run statements; returns the sorted rows of the last one."""
 
     def run(*texts: str) -> list[tuple[Any, ...]]:
         for text in texts[:-1]:
@@ -50,10 +50,10 @@ def run(docs: SparkSession) -> Run:
     return run
 
 
-# --- tables are made -------------------------------------------------------------------------------------------------
+# --- creating tables -------------------------------------------------------------------------------------------------
 
 
-def test_a_table_with_comments_partitions_and_properties(run: Run) -> None:
+def test_table_with_comments_partitions_and_properties(run: Run) -> None:
     run(
         "CREATE TABLE IF NOT EXISTS people (id INT NOT NULL COMMENT 'who', born DATE, land STRING) USING DELTA"
         " PARTITIONED BY (land) COMMENT 'all of them' TBLPROPERTIES ('delta.appendOnly' = 'true')"
@@ -106,7 +106,7 @@ def test_tables_of_queries_and_clustered_tables(run: Run, tmp_path: Path) -> Non
     assert trilake.open(f"{tmp_path}/s").count() == 5
 
 
-def test_properties_that_new_tables_of_a_session_have(run: Run, docs: SparkSession) -> None:
+def test_session_defaults_for_table_properties(run: Run, docs: SparkSession) -> None:
     docs.conf.set("spark.databricks.delta.properties.defaults.enableChangeDataFeed", "true")
     try:
         run("CREATE OR REPLACE TABLE by_default (a INT) USING DELTA")
@@ -119,7 +119,7 @@ def test_properties_that_new_tables_of_a_session_have(run: Run, docs: SparkSessi
 
 
 @pytest.mark.soak
-def test_rows_come_change_and_go(run: Run) -> None:
+def test_insert_update_and_delete(run: Run) -> None:
     run("CREATE OR REPLACE TABLE events (id INT, day DATE, note STRING) USING DELTA PARTITIONED BY (day)")
     run("INSERT INTO events SELECT id, DATE'2024-01-01' + CAST(id % 2 AS INT), 'a' FROM range(4)")
     run("INSERT INTO events BY NAME SELECT 'b' AS note, 9 AS id, DATE'2024-01-01' AS day")
@@ -142,7 +142,7 @@ def test_merges(run: Run) -> None:
         "CREATE OR REPLACE TEMPORARY VIEW news AS"
         " SELECT * FROM VALUES (1L, 'new', 11L), (8L, 'new', 88L) AS v(id, state, n)"
     )
-    # Change and add; take away by the source; what the source does not have.
+    # Update and insert; delete matched rows; delete rows missing in the source.
     run(
         "MERGE INTO stock t USING news s ON t.id = s.id"
         " WHEN MATCHED AND s.n > 10 THEN UPDATE SET t.n = s.n, state = s.state"
@@ -150,7 +150,7 @@ def test_merges(run: Run) -> None:
         " WHEN NOT MATCHED BY SOURCE AND t.id = 3 THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET state = 'gone'"
     )
     assert run("SELECT * FROM stock") == [(0, "gone", 0), (1, "new", 11), (2, "gone", 20), (8, "new", 88)]
-    # Only what is new, as without duplicates.
+    # Only new rows, for deduplication.
     run("MERGE INTO stock USING (SELECT * FROM news) AS s ON stock.id = s.id WHEN NOT MATCHED THEN INSERT *")
     assert len(run("SELECT * FROM stock")) == 4
     # Changes of another table, the last one of each key.
@@ -161,7 +161,7 @@ def test_merges(run: Run) -> None:
         " WHEN MATCHED THEN UPDATE SET n = s.n WHEN NOT MATCHED AND NOT s.gone THEN INSERT (id, n) VALUES (id, n)"
     )
     assert run("SELECT id, n FROM stock") == [(0, 0), (2, 7), (8, 88)]
-    # A column that the table gains.
+    # A new column.
     run(
         "MERGE WITH SCHEMA EVOLUTION INTO stock t USING (SELECT 2L AS id, 'x' AS state, 9L AS n, true AS seen) s"
         " ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
@@ -170,7 +170,7 @@ def test_merges(run: Run) -> None:
 
 
 @pytest.mark.soak
-def test_rows_with_a_history_of_each(run: Run) -> None:
+def test_slowly_changing_dimension(run: Run) -> None:
     run("CREATE OR REPLACE TABLE homes (who INT, place STRING, current BOOLEAN, since INT, until INT) USING DELTA")
     run("INSERT INTO homes VALUES (1, 'a', true, 1, NULL), (2, 'b', true, 1, NULL)")
     run(
@@ -218,7 +218,7 @@ def test_versions_changes_and_clones(run: Run, docs: SparkSession, tmp_path: Pat
 
 
 def test_parquet_files_are_cloned(run: Run, docs: SparkSession, tmp_path: Path) -> None:
-    """By path, where no partition column is told, and by a name of the catalogue, which tells them."""
+    """By path, which gives no partition columns, and by a catalog name, which does."""
     (tmp_path / "plain").mkdir()
     pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "plain" / "x.parquet")
     run(f"CREATE TABLE of_files SHALLOW CLONE parquet.`{tmp_path}/plain`", "INSERT INTO of_files VALUES (3)")
@@ -241,7 +241,7 @@ def test_parquet_files_are_cloned(run: Run, docs: SparkSession, tmp_path: Path) 
 # --- the schema, rules and features ----------------------------------------------------------------------------------
 
 
-def test_columns_come_move_get_names_and_go(run: Run) -> None:
+def test_add_move_rename_and_drop_columns(run: Run) -> None:
     run("CREATE OR REPLACE TABLE c (a INT, s STRUCT<x: INT>) USING DELTA", "INSERT INTO c VALUES (1, struct(2))")
     run("ALTER TABLE c ADD COLUMNS (first STRING COMMENT 'f' FIRST, s.y INT AFTER x)")
     run("ALTER TABLE c ALTER COLUMN a COMMENT 'number'", "ALTER TABLE c CHANGE COLUMN first first STRING AFTER a")
@@ -275,10 +275,10 @@ def test_constraints_properties_and_features(run: Run) -> None:
     assert not [k for k, _ in run("SHOW TBLPROPERTIES r") if "deletionVectors" in k or k == "team"]
 
 
-# --- upkeep ----------------------------------------------------------------------------------------------------------
+# --- maintenance -----------------------------------------------------------------------------------------------------
 
 
-def test_upkeep(run: Run, docs: SparkSession, tmp_path: Path) -> None:
+def test_maintenance(run: Run, docs: SparkSession, tmp_path: Path) -> None:
     run("CREATE OR REPLACE TABLE u (a INT, d DATE) USING DELTA PARTITIONED BY (d)")
     for i in range(3):
         run(f"INSERT INTO u VALUES ({i}, DATE'2024-01-01'), ({i}, DATE'2024-01-02')")
@@ -306,7 +306,7 @@ def test_upkeep(run: Run, docs: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_the_python_pages(docs: SparkSession, tmp_path: Path) -> None:
+def test_python_examples(docs: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     docs.range(4).selectExpr("id", "id % 2 AS p").write.format("delta").partitionBy("p").save(path)
     new = docs.range(10, 12).selectExpr("id", "0L AS p")

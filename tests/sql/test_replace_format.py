@@ -1,4 +1,4 @@
-"""A trilake table is not replaced by one of another format."""
+"""A trilake table is not replaced by a table of another format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trilake
 @pytest.mark.parametrize(
     "rest", ["AS SELECT id + 1 AS id FROM replaced", "(id INT)", "USING parquet AS SELECT 1 AS id"]
 )
-def test_the_format_must_be_said(spark: SparkSession, kind: str, rest: str) -> None:
+def test_replace_requires_the_format(spark: SparkSession, kind: str, rest: str) -> None:
     trilake.install(spark)
     spark.sql("CREATE TABLE replaced USING delta AS SELECT 1 AS id")
     try:

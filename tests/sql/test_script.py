@@ -1,4 +1,4 @@
-"""SQL scripts over our tables run as Spark runs scripts over its own."""
+"""SQL scripts over trilake tables run as over Spark's tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
     trilake.install(spark)
     spark.sql("CREATE DATABASE scripts")
     spark.sql("USE scripts")
-    # The same script runs over a trilake table and, by Spark alone, over one of Spark's.
+    # The same script runs over a trilake table and over a Spark table.
     spark.sql("CREATE TABLE ours (id INT, what STRING) USING delta")
     spark.sql("CREATE TABLE theirs (id INT, what STRING) USING parquet")
     yield spark
@@ -96,7 +96,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_script_over_our_table_is_one_over_sparks(sql: SparkSession, name: str) -> None:
+def test_script_over_trilake_table_matches_spark(sql: SparkSession, name: str) -> None:
     answers = []
     for table in ("theirs", "ours"):
         sql.sql(f"TRUNCATE TABLE {table}")
@@ -108,7 +108,7 @@ def test_a_script_over_our_table_is_one_over_sparks(sql: SparkSession, name: str
         sql.sql("SELECT n").collect()
 
 
-def test_variables_of_the_session_come_back(sql: SparkSession) -> None:
+def test_session_variables_are_restored(sql: SparkSession) -> None:
     sql.sql("DECLARE OR REPLACE VARIABLE n STRING DEFAULT 'mine'")
     try:
         sql.sql("BEGIN DECLARE n INT DEFAULT 1; INSERT INTO ours VALUES (n, 'x'); END")
@@ -117,7 +117,7 @@ def test_variables_of_the_session_come_back(sql: SparkSession) -> None:
         sql.sql("DROP TEMPORARY VARIABLE n")
 
 
-def test_parameters_reach_all_statements(sql: SparkSession) -> None:
+def test_parameters_apply_to_all_statements(sql: SparkSession) -> None:
     sql.sql("TRUNCATE TABLE ours")
     frame = sql.sql(
         "BEGIN INSERT INTO ours VALUES (:k, :w); SELECT * FROM ours WHERE id = :k; END", {"k": 3, "w": "é;'"}
@@ -125,18 +125,18 @@ def test_parameters_reach_all_statements(sql: SparkSession) -> None:
     assert [tuple(r) for r in frame.collect()] == [(3, "é;'")]
 
 
-def test_an_error_that_nobody_handles_is_raised_and_leaves_no_variable(sql: SparkSession) -> None:
+def test_unhandled_error_is_raised_and_leaves_no_variable(sql: SparkSession) -> None:
     with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
         sql.sql("BEGIN DECLARE n INT DEFAULT 0; INSERT INTO ours VALUES (1, 'x'); SELECT 1 / n; END")
     with pytest.raises(PySparkException, match="UNRESOLVED_COLUMN"):
         sql.sql("SELECT n").collect()
 
 
-def test_a_script_that_creates_a_table_of_ours(sql: SparkSession) -> None:
+def test_script_creates_a_trilake_table(sql: SparkSession) -> None:
     frame = sql.sql("BEGIN CREATE TABLE made (a INT) USING delta; INSERT INTO made VALUES (1); SELECT * FROM made; END")
     assert [tuple(r) for r in frame.collect()] == [(1,)]
 
 
-def test_a_script_that_spark_does_not_take_is_refused_by_spark(sql: SparkSession) -> None:
+def test_invalid_script_is_rejected_by_spark(sql: SparkSession) -> None:
     with pytest.raises(PySparkException, match="PARSE_SYNTAX_ERROR"):
         sql.sql("BEGIN INSERT INTO ours VALUES (9, 'x') SELECT 1; END")

@@ -1,4 +1,4 @@
-"""``STREAM t`` in a query: the rows of a table as they come."""
+"""``STREAM t`` in a query reads a table as a stream."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
     trilake.uninstall(spark)
 
 
-def test_a_table_in_a_query_as_a_stream(session: SparkSession, tmp_path: Path) -> None:
-    """It was a frame of the rows of today, or an error of syntax."""
+def test_stream_table_in_a_query(session: SparkSession, tmp_path: Path) -> None:
+    """It was a batch DataFrame, or a syntax error."""
     place = session.sql("DESCRIBE DETAIL streamed_t").collect()[0].location
     for name in (
         "STREAM(streamed_t)",

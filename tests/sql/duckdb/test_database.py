@@ -1,4 +1,4 @@
-"""Which way a query's rows come: from files that DuckDB reads itself, or from the tables' own scans."""
+"""The source of a query's rows: files that DuckDB reads itself, or the tables' scans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MANY = 200_000
 
 
 def _damaged(place: Path, after: int) -> None:
-    """A table of a sound file of ``after`` rows, if any, and one whose pages are not pages; its footer is whole."""
+    """A table of a valid file of ``after`` rows, if any, and one with damaged pages and a valid footer."""
     if after:
         trilake.write(pa.table({"n": range(after)}), place)
     sound = set(place.glob("*.parquet"))
@@ -39,7 +39,7 @@ def _batches(place: Path, query: str, rows: int = 1000) -> list[pa.RecordBatch]:
 
 
 @pytest.mark.parametrize("after", [0, _MANY])
-def test_a_damaged_file_is_told_by_the_tables_scan_before_and_after_rows_were_sent(tmp_path: Path, after: int) -> None:
+def test_damaged_file_is_reported_by_the_table_scan(tmp_path: Path, after: int) -> None:
     place = tmp_path / "t"
     _damaged(place, after)
     with pytest.raises(CorruptFileError):
@@ -48,7 +48,7 @@ def test_a_damaged_file_is_told_by_the_tables_scan_before_and_after_rows_were_se
         trilake.sql(f"SELECT n FROM delta.`{place}`")
 
 
-def test_rows_are_sent_once_where_files_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_sent_once_after_falling_back_to_the_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "t"
     trilake.write({"n": [1, 2, 3]}, place)
     own = parquet_relation
@@ -61,16 +61,14 @@ def test_rows_are_sent_once_where_files_cannot_be_read(tmp_path: Path, monkeypat
     assert pa.Table.from_batches(_batches(place, "SELECT n FROM t"))["n"].to_pylist() == [1, 2, 3]
 
 
-def test_a_value_that_fails_after_rows_were_sent_stays_the_engines_error(tmp_path: Path) -> None:
+def test_engine_error_after_first_rows_is_raised(tmp_path: Path) -> None:
     place = tmp_path / "t"
     trilake.write(pa.table({"s": ["1"] * _MANY + ["x"]}), place)
     with pytest.raises(duckdb.Error, match="'x'"):
         _batches(place, "SELECT s::INT FROM t")
 
 
-def test_files_are_compared_with_their_table_once_until_they_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_checked_against_the_table_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "t"
     trilake.write({"n": [1]}, place)
     compared: list[int] = []
@@ -94,9 +92,7 @@ def test_files_are_compared_with_their_table_once_until_they_change(
     assert compared == [1, 1, 2]
 
 
-def test_a_query_is_bound_once_for_the_runs_over_the_same_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_query_is_bound_once_for_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, bound = tmp_path / "t", list[str]()
     trilake.write({"n": [1]}, place)
     own = database.Database.relation
@@ -116,7 +112,7 @@ def test_a_query_is_bound_once_for_the_runs_over_the_same_files(
     assert len(set(bound)) == 2
 
 
-def test_what_needs_no_table_opens_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statement_without_query_opens_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
     own = open_database
 
@@ -133,7 +129,7 @@ def test_what_needs_no_table_opens_no_database(tmp_path: Path, monkeypatch: pyte
     assert len(opened) == 1
 
 
-def test_what_needs_no_table_opens_no_file_either(tmp_path: Path) -> None:
+def test_statement_without_query_opens_no_file(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a\n1\n")
     with pytest.raises(InvalidArgumentError, match="disabled"):
         trilake.sql(f"SELECT * FROM read_csv('{tmp_path}/x.csv')")

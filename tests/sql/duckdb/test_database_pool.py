@@ -1,4 +1,4 @@
-"""Databases that stay open: which query gets one again, and when one goes."""
+"""Pooled databases: which query reuses one, and when one is closed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def _file(folder: Path, name: str, *values: int) -> frozenset[FileState]:
 
 
 def _read(kept: DatabasePool, files: frozenset[FileState], name: str = "t") -> tuple[int, list[tuple[int, ...]]]:
-    """Which database has answered, and the rows of all files."""
+    """The database that answered, and the rows of all files."""
     paths = ", ".join(f"'{file.path}'" for file in files)
     with kept.of(files) as (database, connection):
         database.set_views(database.connection, {(name,): f"SELECT * FROM read_parquet([{paths}])"})
         return id(database), connection.execute(f"SELECT n FROM {name}").fetchall()
 
 
-def test_the_next_query_of_the_same_files_has_the_same_database(tmp_path: Path) -> None:
+def test_next_query_of_the_same_files_reuses_the_database(tmp_path: Path) -> None:
     kept, one, two = DatabasePool(), _file(tmp_path, "one", 1), _file(tmp_path, "two", 2)
     first, other, again = _read(kept, one), _read(kept, two), _read(kept, one)
     assert (first[1], other[1]) == ([(1,)], [(2,)])
@@ -37,7 +37,7 @@ def test_the_next_query_of_the_same_files_has_the_same_database(tmp_path: Path) 
     assert first[0] != other[0]
 
 
-def test_a_file_that_was_replaced_is_another_one(tmp_path: Path) -> None:
+def test_replaced_file_gets_a_new_database(tmp_path: Path) -> None:
     kept = DatabasePool()
     before = _read(kept, _file(tmp_path, "a", 1))
     after = _read(kept, _file(tmp_path, "a", 5))
@@ -45,7 +45,7 @@ def test_a_file_that_was_replaced_is_another_one(tmp_path: Path) -> None:
     assert before[0] != after[0]
 
 
-def test_views_of_another_query_are_gone(tmp_path: Path) -> None:
+def test_views_of_another_query_are_dropped(tmp_path: Path) -> None:
     kept, files = DatabasePool(), _file(tmp_path, "a", 1)
     first, _ = _read(kept, files, "private")
     with kept.of(files) as (database, connection):
@@ -56,7 +56,7 @@ def test_views_of_another_query_are_gone(tmp_path: Path) -> None:
             connection.execute("SELECT n FROM private")
 
 
-def test_a_query_is_kept_until_the_views_are_others(tmp_path: Path) -> None:
+def test_prepared_query_is_kept_until_views_change(tmp_path: Path) -> None:
     kept, files = DatabasePool(), _file(tmp_path, "a", 1)
     query, found = "SELECT n FROM t", list[duckdb.DuckDBPyRelation]()
     for number in (1, 1, 2):
@@ -68,7 +68,7 @@ def test_a_query_is_kept_until_the_views_are_others(tmp_path: Path) -> None:
     assert found[1] is not found[2]
 
 
-def test_few_and_short_queries_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_few_and_short_queries_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trilake.sql.duckdb.database._LONGEST", 10)
     with DatabasePool().of(_file(tmp_path, "a", 1)) as (database, _):
         for number in range(50):
@@ -77,7 +77,7 @@ def test_few_and_short_queries_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
         assert list(database._relations) == [f"SELECT {number}" for number in range(34, 50)]
 
 
-def test_what_a_query_made_on_its_connection_goes_with_it(tmp_path: Path) -> None:
+def test_temporary_objects_of_a_query_are_dropped(tmp_path: Path) -> None:
     kept, files = DatabasePool(), _file(tmp_path, "a", 1)
     with kept.of(files) as (first, connection):
         connection.register("rows", pa.table({"x": [1]}))
@@ -89,7 +89,7 @@ def test_what_a_query_made_on_its_connection_goes_with_it(tmp_path: Path) -> Non
                 connection.execute(f"SELECT * FROM {name}")
 
 
-def test_no_other_file_is_opened(tmp_path: Path) -> None:
+def test_other_files_cannot_be_opened(tmp_path: Path) -> None:
     kept, one, two = DatabasePool(), _file(tmp_path, "one", 1), _file(tmp_path, "two", 2)
     _read(kept, two)
     [other] = two
@@ -98,7 +98,7 @@ def test_no_other_file_is_opened(tmp_path: Path) -> None:
             connection.execute(f"SELECT * FROM read_parquet('{other.path}')")
 
 
-def test_a_database_goes_after_an_error(tmp_path: Path) -> None:
+def test_database_is_closed_after_an_error(tmp_path: Path) -> None:
     kept, files = DatabasePool(), _file(tmp_path, "a", 1)
     _read(kept, files)
     with pytest.raises(KeyError), kept.of(files) as (database, _):
@@ -108,7 +108,7 @@ def test_a_database_goes_after_an_error(tmp_path: Path) -> None:
         database.connection.execute("SELECT 1")
 
 
-def test_few_stay_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_databases_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trilake.sql.duckdb.database._MOST_IDLE", 4)
     kept = DatabasePool()
     files = [_file(tmp_path, str(n), n) for n in range(7)]
@@ -117,7 +117,7 @@ def test_few_stay_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [database.files for database in kept.idle] == files[-4:]
 
 
-def test_queries_at_the_same_time_have_databases_of_their_own(tmp_path: Path) -> None:
+def test_concurrent_queries_use_separate_databases(tmp_path: Path) -> None:
     kept, files = DatabasePool(), _file(tmp_path, "a", 1)
     both, seen = threading.Barrier(2), list[int]()
 
@@ -135,7 +135,7 @@ def test_queries_at_the_same_time_have_databases_of_their_own(tmp_path: Path) ->
     assert len(set(seen)) == 2
 
 
-def test_a_forked_child_has_databases_of_its_own(tmp_path: Path) -> None:
+def test_forked_child_uses_separate_databases(tmp_path: Path) -> None:
     trilake.write({"n": [1, 2]}, tmp_path / "t")
     query = f"SELECT sum(n) AS s FROM delta.`{tmp_path}/t`"
     assert trilake.sql(query)["s"].to_pylist() == [3]

@@ -1,4 +1,4 @@
-"""INSERT without Spark stores values as its columns' types do, by Spark's rules of assignment."""
+"""INSERT without Spark casts values to the column types by Spark's store assignment rules."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COLUMNS = "i INT, l BIGINT, f DOUBLE, d DECIMAL(10, 2), s STRING, day DATE, at 
         ("i", "NULL", None),
     ],
 )
-def test_a_value_is_stored_as_its_column_has_it(tmp_path: Path, column: str, value: str, stored: object) -> None:
+def test_value_is_cast_to_the_column_type(tmp_path: Path, column: str, value: str, stored: object) -> None:
     name = f"delta.`{tmp_path}/t`"
     trilake.sql(f"CREATE TABLE {name} ({_COLUMNS})")
     trilake.sql(f"INSERT INTO {name} ({column}) VALUES ({value})")
@@ -54,7 +54,7 @@ def test_a_value_is_stored_as_its_column_has_it(tmp_path: Path, column: str, val
         ("day", "'2024-02-30'", "CAST_INVALID_INPUT"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, column: str, value: str, condition: str) -> None:
+def test_value_that_does_not_fit_is_rejected(tmp_path: Path, column: str, value: str, condition: str) -> None:
     name = f"delta.`{tmp_path}/t`"
     trilake.sql(f"CREATE TABLE {name} ({_COLUMNS})")
     with pytest.raises(SchemaMismatchError, match=f"does not fit column {column}") as refused:
@@ -63,8 +63,8 @@ def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, column: str, value
     assert trilake.open(tmp_path / "t").count() == 0
 
 
-def test_rows_that_need_no_cast_keep_the_names_of_their_fields(tmp_path: Path) -> None:
-    """As on Spark: where columns have the table's names and types, structs go by name; else by position."""
+def test_structs_match_by_name_if_no_cast_is_needed(tmp_path: Path) -> None:
+    """As on Spark: structs match by name if columns have the table's names and types, else by position."""
     table, swapped = (f"delta.`{tmp_path}/{name}`" for name in ("t", "swapped"))
     value, other = "{'a': 1::BIGINT, 'b': 1::BIGINT}", "{'b': 6::BIGINT, 'a': 5::BIGINT}"
     for name, s in ((table, value), (swapped, other)):
@@ -86,7 +86,7 @@ def test_rows_that_need_no_cast_keep_the_names_of_their_fields(tmp_path: Path) -
     assert last() == [{"a": 5, "b": 6, "z": 9}, {"a": 5, "b": 6}, {"a": 5, "b": 6}]
 
 
-def test_only_rows_of_others_are_a_blind_append(tmp_path: Path) -> None:
+def test_only_inserts_from_other_tables_are_blind_appends(tmp_path: Path) -> None:
     name, other = f"delta.`{tmp_path}/t`", f"delta.`{tmp_path}/other`"
     for n in (name, other):
         trilake.sql(f"CREATE TABLE {n} (i INT)")
@@ -104,7 +104,7 @@ def test_only_rows_of_others_are_a_blind_append(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["INTO", "OVERWRITE"])
-def test_an_insert_of_own_rows_sees_what_came_since_it_read_them(
+def test_insert_from_itself_detects_concurrent_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     path, name = f"{tmp_path}/t", f"delta.`{tmp_path}/t`"

@@ -1,4 +1,4 @@
-"""Tables that were queried before: their logs are read again where these have changed, and nowhere else."""
+"""Tables that were queried before: a log is read again only if it has changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _age(place: Path, times: tuple[float, float] = _LONG_AGO) -> None:
 
 @pytest.fixture
 def read() -> Iterator[list[str]]:
-    """The files of logs that were read."""
+    """The log files that were read."""
     seen: list[str] = []
     own = DeltaLog.read_files
 
@@ -40,7 +40,7 @@ def _rows(known: SnapshotCache, place: Path) -> list[dict[str, int]]:
     return list(known.open(str(place), {}).to_arrow().sort_by("n").to_pylist())
 
 
-def test_an_unchanged_log_is_read_once(tmp_path: Path, read: list[str]) -> None:
+def test_unchanged_log_is_read_once(tmp_path: Path, read: list[str]) -> None:
     known, place = SnapshotCache(), tmp_path / "t"
     trilake.write({"n": [1]}, place)
     _age(place)
@@ -59,7 +59,7 @@ def test_each_commit_is_seen(tmp_path: Path) -> None:
         assert len(_rows(known, place)) == n
 
 
-def test_another_table_at_the_same_place_is_seen(tmp_path: Path, read: list[str]) -> None:
+def test_replaced_table_at_the_same_path_is_seen(tmp_path: Path, read: list[str]) -> None:
     known, place = SnapshotCache(), tmp_path / "t"
     trilake.write({"n": [1]}, place)
     _age(place)
@@ -70,7 +70,7 @@ def test_another_table_at_the_same_place_is_seen(tmp_path: Path, read: list[str]
     assert _rows(known, place) == [{"n": 2}]
 
 
-def test_a_log_that_is_young_is_read_each_time(tmp_path: Path, read: list[str]) -> None:
+def test_recent_log_is_read_each_time(tmp_path: Path, read: list[str]) -> None:
     known, place = SnapshotCache(), tmp_path / "t"
     trilake.write({"n": [1]}, place)
     read.clear()
@@ -80,7 +80,7 @@ def test_a_log_that_is_young_is_read_each_time(tmp_path: Path, read: list[str]) 
     assert not known.versions
 
 
-def test_a_large_list_of_files_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_file_list_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known, place = SnapshotCache(), tmp_path / "t"
     trilake.write({"n": [1]}, place)
     _age(place)
@@ -89,7 +89,7 @@ def test_a_large_list_of_files_is_not_kept(tmp_path: Path, monkeypatch: pytest.M
     assert not known.versions
 
 
-def test_few_tables_are_kept(tmp_path: Path) -> None:
+def test_cached_tables_are_limited(tmp_path: Path) -> None:
     known, first = SnapshotCache(), tmp_path / "0"
     for n in range(33):
         place = tmp_path / str(n)
@@ -102,7 +102,7 @@ def test_few_tables_are_kept(tmp_path: Path) -> None:
     assert not any(uri.endswith("/1") for uri, _ in known.versions)
 
 
-def test_options_are_part_of_what_is_known(tmp_path: Path) -> None:
+def test_options_are_part_of_the_cache_key(tmp_path: Path) -> None:
     known, place = SnapshotCache(), tmp_path / "t"
     trilake.write({"n": [1]}, place)
     _age(place)

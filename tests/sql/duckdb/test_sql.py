@@ -1,4 +1,4 @@
-"""``trilake.sql``: statements over tables by path without Spark, and nothing of Spark is loaded for them."""
+"""``trilake.sql``: statements over tables by path without Spark, which is never loaded."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def run(text: str, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_query_names_tables_by_path_at_any_depth(t: str) -> None:
+def test_query_names_tables_by_path_at_any_depth(t: str) -> None:
     run(f"DELETE FROM {t} WHERE id = 1")
     assert run(f"SELECT count(*) AS n FROM {t}") == [{"n": 2}]
     assert run(f"SELECT sum(id) AS s FROM {t} VERSION AS OF 1") == [{"s": 6}]
     assert run(f"SELECT `id` FROM {t[:-1]}@v1` x WHERE x.id NOT IN (SELECT id FROM {t})") == [{"id": 1}]
     assert run(f"WITH q AS (SELECT id FROM {t}) SELECT max(id) AS m FROM q") == [{"m": 3}]
-    assert run(f"SELECT {t}.note FROM {t} ORDER BY 1") == [{"note": "b"}, {"note": None}]  # nulls go last, as in DuckDB
+    assert run(f"SELECT {t}.note FROM {t} ORDER BY 1") == [{"note": "b"}, {"note": None}]  # nulls last, as in DuckDB
     assert trilake.sql(f"SELECT sum(id) AS s FROM {t}").schema.field("s").type == pa.decimal128(38, 0)  # HUGEINT
 
 
-def test_a_query_names_tables_as_duckdb_writes_names(t: str) -> None:
+def test_query_accepts_duckdb_quoting(t: str) -> None:
     path = t.removeprefix("delta.").strip("`")
     for name in (f"'{path}'", f'"{path}"', f"`{path}`", f'delta."{path}"', f"delta.'{path}'", f"DELTA.`{path}`"):
         assert run(f"SELECT max(id) AS m FROM {name}") == [{"m": 3}]
@@ -69,7 +69,7 @@ def test_a_query_names_tables_as_duckdb_writes_names(t: str) -> None:
 @pytest.mark.parametrize(
     "version", ["VERSION AS OF 0 + 1", "TIMESTAMP AS OF now() - INTERVAL 0 DAY", "VERSION AS OF $one"]
 )
-def test_a_version_stands_behind_its_table(t: str, version: str) -> None:
+def test_version_follows_the_table_name(t: str, version: str) -> None:
     args = {"one": 1} if "$one" in version else None
     assert run(f"SELECT x.id FROM {t} {version} AS x ORDER BY id LIMIT 1", args) == [{"id": 1}]
     assert run(f"SELECT count(*) AS n FROM {t} {version} x JOIN {t} y USING (id)", args) == [{"n": 3}]
@@ -77,18 +77,18 @@ def test_a_version_stands_behind_its_table(t: str, version: str) -> None:
     assert run(f"SELECT count(x.id) AS n FROM {t} AS x AT ({unit} => {of}) WHERE x.id > 1", args) == [{"n": 2}]
 
 
-def test_two_paths_that_differ_in_case_are_two_tables(tmp_path: Path) -> None:
+def test_paths_are_case_sensitive(tmp_path: Path) -> None:
     for name, rows in (("t", 1), ("T", 2)):
         trilake.write({"n": range(rows)}, tmp_path / name)
     counts = ", ".join(f"(SELECT count(*) FROM '{tmp_path}/{name}') AS {name * 2}" for name in ("t", "T"))
     assert list(run(f"SELECT {counts}")[0].values()) == [1, 2]
 
 
-def test_a_query_in_a_query_may_be_called_like_rows_that_it_reads() -> None:
+def test_cte_may_have_the_name_of_the_rows_it_reads() -> None:
     assert run("WITH x AS (SELECT a + 1 AS a FROM x) SELECT a FROM x", x={"a": [1]}) == [{"a": 2}]
 
 
-def test_a_colon_inside_of_a_value_is_not_a_parameter() -> None:
+def test_colon_inside_a_string_is_not_a_parameter() -> None:
     rows = {"b": [3], "n": [1], "l": [[1, 2]]}
     assert run("SELECT {'a':b} AS s, l[1:n] AS l FROM x WHERE b > :n", {"n": 0, "b": 9}, x=rows) == [
         {"s": {"a": 3}, "l": [1]}
@@ -96,14 +96,14 @@ def test_a_colon_inside_of_a_value_is_not_a_parameter() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.5", "1e0", "true", "'1.5'", "NULL", "DATE'2024-01-01'"])
-def test_a_version_is_a_whole_number(tmp_path: Path, version: str) -> None:
+def test_version_must_be_an_integer(tmp_path: Path, version: str) -> None:
     trilake.write({"id": [1]}, tmp_path / "t")
     trilake.write({"id": [2]}, tmp_path / "t", mode="append")
     with pytest.raises(InvalidArgumentError, match="not a valid version"):
         trilake.sql(f"SELECT * FROM delta.`{tmp_path}/t` VERSION AS OF {version}")
 
 
-def test_all_that_name_a_table_see_one_version(t: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_references_to_a_table_see_one_version(t: str, monkeypatch: pytest.MonkeyPatch) -> None:
     versions: list[int | None] = []
     own = Place.open
 
@@ -119,20 +119,20 @@ def test_all_that_name_a_table_see_one_version(t: str, monkeypatch: pytest.Monke
     assert len(versions) == 1
 
 
-def test_a_time_is_one_of_the_table(t: str) -> None:
+def test_time_travel_by_timestamp(t: str) -> None:
     before = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
     with pytest.raises(trilake.errors.VersionNotFoundError):
         run(f"SELECT * FROM {t} TIMESTAMP AS OF '{before:%Y-%m-%d}'")
     assert run(f"SELECT count(*) AS n FROM {t} TIMESTAMP AS OF now()") == [{"n": 3}]
 
 
-def test_parameters_and_frames_go_into_a_statement(t: str) -> None:
+def test_statement_with_parameters_and_frames(t: str) -> None:
     assert run(f"SELECT note FROM {t} WHERE id = ? AND note <> '?'", [2]) == [{"note": "b"}]
     assert run(f"SELECT note FROM {t} WHERE id = :id", {"id": 1}) == [{"note": "a"}]
     assert run(f"SELECT t.id FROM {t} t JOIN more USING (id)", more={"id": [2, 9]}) == [{"id": 2}]
 
 
-def test_only_files_and_columns_that_a_query_needs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_reads_only_needed_files_and_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"delta.`{tmp_path}/t`"
     run(f"CREATE TABLE {name} AS SELECT 1 AS id, 'a' AS note")
     run(f"INSERT INTO {name} VALUES (2, 'b')")
@@ -154,7 +154,7 @@ def test_only_files_and_columns_that_a_query_needs_are_read(tmp_path: Path, monk
     assert list(read[0][0]) == ["note"]
 
 
-def test_rows_come_by_position_by_name_and_into_partitions(tmp_path: Path) -> None:
+def test_insert_by_position_by_name_and_into_partition(tmp_path: Path) -> None:
     name = f"delta.`{tmp_path}/p`"
     run(f"CREATE TABLE {name} (v INT, d DOUBLE, p STRING) PARTITIONED BY (p)")
     run(f"INSERT INTO {name} (p, v) VALUES ('x', 1)")
@@ -173,7 +173,7 @@ def test_rows_come_by_position_by_name_and_into_partitions(tmp_path: Path) -> No
         run(f"INSERT INTO {name} PARTITION (v = 1) VALUES (1, 'x')")
 
 
-def test_default_stands_for_the_default(tmp_path: Path) -> None:
+def test_default_keyword_uses_the_column_default(tmp_path: Path) -> None:
     name = f"delta.`{tmp_path}/d`"
     feature = "'delta.feature.allowColumnDefaults' = 'supported'"
     run(f"CREATE TABLE {name} (id INT, k STRING DEFAULT upper('k')) TBLPROPERTIES ({feature})")
@@ -183,7 +183,7 @@ def test_default_stands_for_the_default(tmp_path: Path) -> None:
     assert run(f"SELECT DISTINCT k FROM {name}") == [{"k": "K"}]
 
 
-def test_a_new_table_may_state_its_checks_as_properties(tmp_path: Path) -> None:
+def test_new_table_with_checks_as_properties(tmp_path: Path) -> None:
     name, like = f"delta.`{tmp_path}/checked`", f"delta.`{tmp_path}/like`"
     properties = "'delta.constraints.Positive' = 'n > 0', 'k' = 'v'"
     run(f"CREATE TABLE {name} (n BIGINT) TBLPROPERTIES ({properties})")
@@ -196,7 +196,7 @@ def test_a_new_table_may_state_its_checks_as_properties(tmp_path: Path) -> None:
     assert refused.value.condition == "DELTA_ADD_CONSTRAINTS"
 
 
-def test_rows_change_with_every_clause_of_a_merge(t: str) -> None:
+def test_merge_with_every_clause(t: str) -> None:
     assert run(f"UPDATE {t} AS x SET x.note = concat(note, '!') WHERE x.id < 3") == [{"num_affected_rows": 2}]
     assert run(f"DELETE FROM {t} WHERE {t}.id = 2") == [{"num_affected_rows": 1}]
     done = run(
@@ -213,7 +213,7 @@ def test_rows_change_with_every_clause_of_a_merge(t: str) -> None:
     assert run(f"SELECT * FROM {t}") == []
 
 
-def test_tables_are_kept_in_shape(t: str, tmp_path: Path) -> None:
+def test_maintenance_statements(t: str, tmp_path: Path) -> None:
     run(f"INSERT INTO {t} VALUES (4, 'd')")
     path = f"{tmp_path}/two words"
     [optimized] = run(f"OPTIMIZE '{path}' ZORDER BY (id)")
@@ -231,14 +231,14 @@ def test_tables_are_kept_in_shape(t: str, tmp_path: Path) -> None:
     assert (Path(path) / "_symlink_format_manifest" / "manifest").exists()
 
 
-def test_a_folder_of_parquet_becomes_a_table(tmp_path: Path) -> None:
+def test_convert_parquet_folder_to_delta(tmp_path: Path) -> None:
     (tmp_path / "y=1").mkdir()
     pq.write_table(pa.table({"a": [7]}), tmp_path / "y=1" / "a.parquet")
     run(f"CONVERT TO DELTA parquet.`{tmp_path}` PARTITIONED BY (y INT)")
     assert run(f"SELECT * FROM delta.`{tmp_path}`") == [{"a": 7, "y": 1}]
 
 
-def test_a_folder_of_parquet_is_cloned(tmp_path: Path) -> None:
+def test_clone_parquet_folder(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     pq.write_table(pa.table({"a": [7]}), tmp_path / "files" / "a.parquet")
     for kind in ("SHALLOW", "DEEP"):
@@ -251,7 +251,7 @@ def test_a_folder_of_parquet_is_cloned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_other_formats_take_queries_and_rows(tmp_path: Path, format: str) -> None:
+def test_other_formats_support_select_and_insert(tmp_path: Path, format: str) -> None:
     name = f"{format}.`{tmp_path}/x`"
     run(f"CREATE TABLE {name} AS SELECT 1 AS a, 'x' AS b")
     run(f"INSERT INTO {name} VALUES (2, 'y')")
@@ -260,7 +260,7 @@ def test_other_formats_take_queries_and_rows(tmp_path: Path, format: str) -> Non
         run(f"OPTIMIZE {name}")
 
 
-def test_what_is_there_is_not_made_again(t: str) -> None:
+def test_create_existing_table(t: str) -> None:
     with pytest.raises(TableExistsError):
         run(f"CREATE TABLE {t} (a INT)")
     assert run(f"CREATE TABLE IF NOT EXISTS {t} (a INT)") == []
@@ -270,7 +270,7 @@ def test_what_is_there_is_not_made_again(t: str) -> None:
         run(f"DROP TABLE {t}")
 
 
-def test_a_check_is_in_the_first_version_of_its_table(tmp_path: Path) -> None:
+def test_check_is_in_the_first_version_of_the_table(tmp_path: Path) -> None:
     name = f"delta.`{tmp_path}/t`"
     with pytest.raises(ExpressionError, match="nope"):
         run(f"CREATE TABLE {name} (id BIGINT, CONSTRAINT c CHECK (nope > 0))")
@@ -282,13 +282,13 @@ def test_a_check_is_in_the_first_version_of_its_table(tmp_path: Path) -> None:
         run(f"INSERT INTO {name} VALUES (-1)")
 
 
-def test_a_replacement_with_a_wrong_check_leaves_the_table_as_it_was(t: str) -> None:
+def test_replace_with_invalid_check_keeps_the_table(t: str) -> None:
     with pytest.raises(ExpressionError, match="nope"):
         run(f"CREATE OR REPLACE TABLE {t} (id BIGINT, CONSTRAINT c CHECK (nope > 0))")
     assert run(f"SELECT count(note) AS n FROM {t}") == [{"n": 2}]
 
 
-def test_the_rows_of_a_query_meet_the_checks_of_the_table_they_make(tmp_path: Path) -> None:
+def test_create_as_select_enforces_checks(tmp_path: Path) -> None:
     name = f"delta.`{tmp_path}/t`"
     with pytest.raises(ConstraintViolatedError):
         run(f"CREATE TABLE {name} (CONSTRAINT c CHECK (id > 0)) AS SELECT -1 AS id")
@@ -297,7 +297,7 @@ def test_the_rows_of_a_query_meet_the_checks_of_the_table_they_make(tmp_path: Pa
     assert trilake.open(f"{tmp_path}/t").properties["delta.constraints.c"] == "id > 0"
 
 
-def test_a_table_like_another_has_its_checks_and_replaces_rows(t: str, tmp_path: Path) -> None:
+def test_create_or_replace_like_copies_checks(t: str, tmp_path: Path) -> None:
     run(f"CREATE TABLE delta.`{tmp_path}/a` (id BIGINT, CHECK (id > 0))")
     run(f"CREATE OR REPLACE TABLE {t} LIKE delta.`{tmp_path}/a`")
     assert run(f"SELECT * FROM {t}") == []
@@ -305,13 +305,13 @@ def test_a_table_like_another_has_its_checks_and_replaces_rows(t: str, tmp_path:
         run(f"INSERT INTO {t} VALUES (-1)")
 
 
-def test_a_table_like_another_is_clustered_as_that_is(tmp_path: Path) -> None:
+def test_create_like_copies_clustering(tmp_path: Path) -> None:
     run(f"CREATE TABLE delta.`{tmp_path}/a` (id BIGINT, s STRUCT<x: INT>) CLUSTER BY (s.x, id)")
     run(f"CREATE TABLE delta.`{tmp_path}/b` LIKE delta.`{tmp_path}/a`")
     assert trilake.open(f"{tmp_path}/b").detail()["clusteringColumns"].to_pylist() == [["s.x", "id"]]
 
 
-def test_a_path_needs_no_slash_behind_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_without_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     trilake.write({"id": [1, 2]}, "orders")
     assert run("SELECT count(*) AS n FROM delta.orders") == [{"n": 2}]
@@ -323,7 +323,7 @@ def test_a_path_needs_no_slash_behind_its_format(tmp_path: Path, monkeypatch: py
         run("SELECT * FROM orders")
 
 
-def test_mistakes_are_told_with_their_place(t: str) -> None:
+def test_errors_state_their_position(t: str) -> None:
     with pytest.raises(SqlTextError, match=r"line 2, pos \d+"):
         run(f"SELECT *\nFROM {t} WHERE")
     with pytest.raises(SqlTextError, match="expected a number of hours"):
@@ -347,7 +347,7 @@ def test_mistakes_are_told_with_their_place(t: str) -> None:
         "INSTALL httpfs",
     ],
 )
-def test_a_query_reaches_nothing_but_the_tables_it_names(tmp_path: Path, text: str) -> None:
+def test_query_cannot_access_other_files(tmp_path: Path, text: str) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s")
     with pytest.raises(trilake.TrilakeError):
@@ -355,7 +355,7 @@ def test_a_query_reaches_nothing_but_the_tables_it_names(tmp_path: Path, text: s
     assert [p.name for p in tmp_path.iterdir()] == ["secret"]
 
 
-def test_the_function_is_there_whatever_was_imported_before_and_loads_nothing_of_spark() -> None:
+def test_sql_is_callable_and_does_not_load_spark() -> None:
     program = """
 import sys, trilake
 import trilake.sql.parser.tokens
@@ -367,7 +367,7 @@ assert not any(m.split(".")[0] in ("pyspark", "py4j") for m in sys.modules), "Sp
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_statistics_of_all_files_are_computed_again(t: str) -> None:
+def test_analyze_recomputes_statistics_of_all_files(t: str) -> None:
     before = run(f"DESCRIBE HISTORY {t}")[0]["version"]
     run(f"ANALYZE TABLE {t} COMPUTE STATISTICS NOSCAN")
     run(f"ANALYZE TABLE {t} COMPUTE STATISTICS FOR COLUMNS id")
@@ -378,7 +378,7 @@ def test_statistics_of_all_files_are_computed_again(t: str) -> None:
         run(f"ANALYZE TABLE {t} PARTITION (a = 1) COMPUTE STATISTICS")
 
 
-def test_several_changes_of_columns_are_one_commit_or_none(t: str) -> None:
+def test_several_column_changes_are_one_commit(t: str) -> None:
     def versions() -> list[str]:
         return [r["operation"] for r in reversed(run(f"DESCRIBE HISTORY {t}"))]
 
@@ -409,13 +409,13 @@ def test_several_changes_of_columns_are_one_commit_or_none(t: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["ADD PARTITION", "DROP PARTITION", "DROP IF EXISTS PARTITION"])
-def test_partitions_follow_from_the_rows(t: str, form: str) -> None:
-    """To drop one was an error of syntax."""
+def test_alter_partitions_is_rejected(t: str, form: str) -> None:
+    """Dropping one was a syntax error."""
     with pytest.raises(InvalidArgumentError, match="not supported for Delta tables"):
         run(f"ALTER TABLE {t} {form} (id = 1)")
 
 
-def test_a_column_may_be_called_like_a_word_of_the_grammar(t: str) -> None:
+def test_column_named_like_a_keyword(t: str) -> None:
     run(f"ALTER TABLE {t} ADD COLUMN first INT")
     run(f"ALTER TABLE {t} CHANGE COLUMN first first INT COMMENT 'x' AFTER id")
     found = [(r["col_name"], r["comment"]) for r in run(f"DESCRIBE {t}")]
@@ -436,7 +436,7 @@ def _nested(uri: str, format: str, struct: pa.DataType, value: dict[str, Any], *
 
 
 @pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
-def test_insert_matches_fields_by_position_unless_by_name(tmp_path: Path, format: str) -> None:
+def test_insert_matches_struct_fields_by_position_or_name(tmp_path: Path, format: str) -> None:
     to = _nested(f"{tmp_path}/to", format, PAIR, {"a": 1, "b": "x"})
     others = _nested(f"{tmp_path}/of", "delta", pa.struct([("n", pa.int64()), ("t", pa.string())]), {"n": 5, "t": "q"})
     run(f"INSERT INTO {to} SELECT 2, s, l FROM {others}")

@@ -1,4 +1,4 @@
-"""SQL that ran before: what is kept of it depends on nothing but the SQL, and rows are always read again."""
+"""Cached statements: the cache depends on the SQL alone, and rows are always read again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trilake.sql.duckdb import run
 from trilake.sql.parser.cursor import Cursor
 
 
-def test_a_query_sees_each_commit(tmp_path: Path) -> None:
+def test_cached_query_sees_each_commit(tmp_path: Path) -> None:
     place = tmp_path / "t"
     text = f"SELECT sum(n) AS s FROM delta.`{place}`"
     for n in range(1, 5):
@@ -24,7 +24,7 @@ def test_a_query_sees_each_commit(tmp_path: Path) -> None:
         assert trilake.sql(text).to_pylist() == [{"s": n * (n + 1) // 2}]
 
 
-def test_columns_may_have_other_types_in_the_next_run(tmp_path: Path) -> None:
+def test_column_types_may_change_between_runs(tmp_path: Path) -> None:
     place = tmp_path / "t"
     text = f"SELECT * FROM delta.`{place}` ORDER BY 1"
     trilake.write({"n": [1]}, place)
@@ -33,7 +33,7 @@ def test_columns_may_have_other_types_in_the_next_run(tmp_path: Path) -> None:
     assert trilake.sql(text).to_pylist() == [{"n": "a", "m": 2.5}]
 
 
-def test_rows_that_are_given_need_not_have_the_same_columns() -> None:
+def test_passed_rows_may_have_other_columns() -> None:
     text = "SELECT max(x) AS m FROM rows"
     for _ in range(2):
         assert trilake.sql(text, rows={"x": [1, 2]}).to_pylist() == [{"m": 2}]
@@ -43,14 +43,14 @@ def test_rows_that_are_given_need_not_have_the_same_columns() -> None:
 
 
 @pytest.mark.parametrize("what", ["current_timestamp", "now()", "(SELECT max(x) FROM (SELECT now() AS x))"])
-def test_a_query_for_the_time_gets_that_of_each_run(what: str) -> None:
+def test_current_time_is_evaluated_in_each_run(what: str) -> None:
     first = trilake.sql(f"SELECT {what} AS t").column("t")[0].as_py()
     time.sleep(0.002)
     second = trilake.sql(f"SELECT {what} AS t").column("t")[0].as_py()
     assert dt.timedelta(0) < second - first < dt.timedelta(minutes=5)
 
 
-def test_versions_are_computed_for_each_run(tmp_path: Path) -> None:
+def test_version_expressions_are_evaluated_in_each_run(tmp_path: Path) -> None:
     place = tmp_path / "t"
     for n in range(3):
         trilake.write({"n": [n]}, place, mode="append")
@@ -61,7 +61,7 @@ def test_versions_are_computed_for_each_run(tmp_path: Path) -> None:
     assert trilake.sql(text).to_pylist() == [{"n": 2, "now": 4}]
 
 
-def test_changes_are_read_for_each_run(tmp_path: Path) -> None:
+def test_change_feed_is_read_in_each_run(tmp_path: Path) -> None:
     place = tmp_path / "t"
     trilake.sql(f"CREATE TABLE delta.`{place}` (n BIGINT) TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
     text = f"SELECT count(*) AS n FROM table_changes_by_path('{place}', 1)"
@@ -71,13 +71,13 @@ def test_changes_are_read_for_each_run(tmp_path: Path) -> None:
     assert trilake.sql(text.replace(", 1)", ", '1999-01-01')")).to_pylist() == [{"n": 3}]
 
 
-def test_an_error_is_the_same_each_time() -> None:
+def test_error_is_the_same_in_each_run() -> None:
     for _ in range(2):
         with pytest.raises(InvalidArgumentError, match="nope"):
             trilake.sql("SELECT nope FROM rows", rows={"x": [1]})
 
 
-def test_many_threads_share_a_query() -> None:
+def test_threads_share_a_cached_query() -> None:
     text = "SELECT count(*) AS n, sum(x) AS s FROM rows GROUP BY x % 3 ORDER BY 1, 2"
     expected = trilake.sql(text, rows={"x": list(range(10))})
     with ThreadPoolExecutor(4) as pool:
@@ -85,7 +85,7 @@ def test_many_threads_share_a_query() -> None:
             assert answer.equals(expected)
 
 
-def test_a_statement_that_ran_is_not_tokenized_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_statement_is_not_tokenized_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, seen = tmp_path / "t", list[str]()
     trilake.write({"n": [1]}, place)
 

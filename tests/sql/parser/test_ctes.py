@@ -1,4 +1,4 @@
-"""Statements that name queries before they begin."""
+"""Statements with common table expressions."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _A = "WITH a AS (SELECT 1 x)"
         ("SELECT 1", "SELECT"),
     ],
 )
-def test_the_kind_of_a_statement_is_that_behind_them(text: str, word: str) -> None:
+def test_statement_kind_is_found_after_the_ctes(text: str, word: str) -> None:
     assert kind(tokenize(text)) == word
 
 
-def test_every_query_in_brackets_gets_them_once() -> None:
+def test_each_subquery_gets_the_ctes_once() -> None:
     text = f"{_A}, b AS (SELECT x FROM a)\nDELETE FROM t WHERE x IN (SELECT x FROM (SELECT * FROM b)) OR y = (TABLE a)"
     clause = f"{_A}, b AS (SELECT x FROM a)"
     assert without_ctes(text)[0] == (
@@ -55,17 +55,17 @@ def test_every_query_in_brackets_gets_them_once() -> None:
         ),
     ],
 )
-def test_a_query_with_names_of_its_own_has_both(clause: str, inner: str, merged: str) -> None:
+def test_subquery_with_its_own_ctes_gets_both(clause: str, inner: str, merged: str) -> None:
     assert without_ctes(f"{clause} UPDATE t SET x = ({inner})")[0] == f"UPDATE t SET x = ({merged})"
 
 
-def test_without_them_nothing_changes() -> None:
+def test_statement_without_ctes_is_unchanged() -> None:
     for text in ("DELETE FROM t WHERE x IN (SELECT 1)", "", "WITH a AS (SELECT 1)"):
         assert without_ctes(text)[0] == text
     assert behind_ctes(tokenize("DELETE FROM t")) == 0
 
 
-def test_parsed_changes_hold_them() -> None:
+def test_parsed_changes_include_the_ctes() -> None:
     assert (
         parse_delete(Cursor(f"{_A} DELETE FROM t AS u WHERE x = (SELECT x FROM a)")).condition
         == f"x = ({_A} SELECT x FROM a)"

@@ -1,4 +1,4 @@
-"""What INSERT writes to, and which word is its name."""
+"""The target of INSERT, and which word is its name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trilake.sql.parser.insert import parse_inserts
         ("INSERT INTO t VALUES (1)", "t"),
     ],
 )
-def test_table_is_a_name_before_the_rows(sql: str, name: str) -> None:
+def test_insert_target_named_table(sql: str, name: str) -> None:
     [insert] = parse_inserts(sql)
     assert insert.parts == (name,)
     assert insert.query.split()[0] in ("VALUES", "SELECT")

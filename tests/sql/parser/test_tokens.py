@@ -1,4 +1,4 @@
-"""Tokens of SQL strings: strings, comments and names in backquotes are told apart as Spark does."""
+"""SQL tokens: string literals, comments and backquoted names are distinguished as in Spark."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def texts(text: str) -> list[str]:
         ("ü☃ 😀", ["ü", "☃", "😀"]),
     ],
 )
-def test_a_text_is_cut_where_spark_cuts_it(text: str, wanted: list[str]) -> None:
+def test_tokens_match_spark(text: str, wanted: list[str]) -> None:
     assert texts(text) == wanted
 
 
 @given(st.text(max_size=200))
-def test_any_text_has_tokens_that_do_not_overlap(text: str) -> None:
+def test_random_input_has_tokens_that_do_not_overlap(text: str) -> None:
     at = 0
     for token in tokenize(text):
         assert token.start >= at
@@ -45,18 +45,18 @@ def test_any_text_has_tokens_that_do_not_overlap(text: str) -> None:
 
 
 @given(st.text())
-def test_a_string_literal_reads_as_the_text_it_was_made_of(text: str) -> None:
+def test_string_literal_round_trips(text: str) -> None:
     [token] = tokenize(string_literal(text))
     assert unquoted(token) == text
 
 
 @given(st.text(min_size=1))
-def test_a_quoted_name_reads_as_the_name_it_was_made_of(name: str) -> None:
+def test_quoted_name_round_trips(name: str) -> None:
     assert Cursor(quote_name(name)).name() == (name,)
 
 
 @given(st.text(max_size=60), st.data())
-def test_positions_in_edited_sql_lead_back_to_the_original(text: str, data: st.DataObject) -> None:
+def test_positions_in_edited_sql_map_to_the_original(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))
     edited = Edited.of(text, [Edit(start, end, "abcdef")])
@@ -67,7 +67,7 @@ def test_positions_in_edited_sql_lead_back_to_the_original(text: str, data: st.D
         assert edited.source_index(i - (end - start) + 6) == i
 
 
-def test_a_syntax_problem_says_its_place() -> None:
+def test_syntax_error_states_its_position() -> None:
     cursor = Cursor("VACUUM t\n  RETAIN x")
     cursor.accept("VACUUM")
     cursor.name()

@@ -1,4 +1,4 @@
-"""Changes of tables that name queries before they begin."""
+"""Changes of tables with common table expressions."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
         ),
     ],
 )
-def test_queries_that_are_named_first(sql: SparkSession, statement: str, wanted: list[tuple[int, str]]) -> None:
+def test_changes_with_ctes(sql: SparkSession, statement: str, wanted: list[tuple[int, str]]) -> None:
     assert "Scan" in sql.sql(f"EXPLAIN {statement}").collect()[0][0]
     sql.sql(statement)
     assert sorted(map(tuple, sql.table("named_first").collect())) == wanted
 
 
-def test_without_spark(tmp_path: Path) -> None:
+def test_changes_with_ctes_without_spark(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     trilake.write({"id": [1, 2, 3]}, path)
     trilake.sql(

@@ -1,4 +1,4 @@
-"""INSERT: rows whose values are all DEFAULT, of which as many are written as were given, and columns that are new."""
+"""INSERT: rows in which all values are DEFAULT, and new columns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rows(spark: SparkSession, table: str) -> list[tuple[object, ...]]:
         ("OVERWRITE {} VALUES (DEFAULT, DEFAULT)", [(42, 7)]),
     ],
 )
-def test_rows_of_nothing_but_defaults_are_written(
+def test_insert_rows_of_only_defaults(
     sql: SparkSession, tmp_path: Path, values: str, wanted: list[tuple[int, int]]
 ) -> None:
     table = f"delta.`{tmp_path}`"
@@ -50,10 +50,10 @@ def test_rows_of_nothing_but_defaults_are_written(
         ("a INT DEFAULT 5, b INT GENERATED ALWAYS AS (a + 1)", _ALLOWED, (5, 6)),
     ],
 )
-def test_what_a_table_makes_of_rows_without_values(
+def test_rows_without_values_get_table_defaults(
     sql: SparkSession, tmp_path: Path, columns: str, more: str, wanted: tuple[object, ...]
 ) -> None:
-    """By INSERT, by MERGE, and of a frame that has no columns."""
+    """By INSERT, by MERGE, and from a DataFrame without columns."""
     tables = [f"delta.`{tmp_path}/{n}`" for n in range(3)]
     for table in tables:
         sql.sql(f"CREATE TABLE {table} ({columns}) USING delta {more}")
@@ -66,7 +66,7 @@ def test_what_a_table_makes_of_rows_without_values(
     assert [rows(sql, table) for table in tables] == [[wanted]] * 3
 
 
-def test_a_merge_leaves_the_first_column_its_own_default(sql: SparkSession, tmp_path: Path) -> None:
+def test_merge_keeps_the_default_of_the_first_column(sql: SparkSession, tmp_path: Path) -> None:
     table = f"delta.`{tmp_path}`"
     sql.sql(f"CREATE TABLE {table} (a INT DEFAULT 42, b INT) USING delta {_ALLOWED}")
     sql.sql(
@@ -76,15 +76,15 @@ def test_a_merge_leaves_the_first_column_its_own_default(sql: SparkSession, tmp_
     assert rows(sql, table) == [(42, None)] * 2
 
 
-def test_trevni_files_get_the_rows_of_a_frame_without_columns(sql: SparkSession, tmp_path: Path) -> None:
+def test_trevni_append_from_a_frame_without_columns(sql: SparkSession, tmp_path: Path) -> None:
     trilake.write(sql.sql("SELECT 1 AS a"), str(tmp_path), format="trevni")
     sql.range(3).select().write.format("trevni").mode("append").save(str(tmp_path))
     assert sorted(trilake.open(str(tmp_path)).to_arrow()["a"].to_pylist(), key=str) == [1, None, None, None]
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_no_table_is_begun_without_columns(sql: SparkSession, tmp_path: Path, format: str) -> None:
-    """They would hold no row of those that were given."""
+def test_table_without_columns_is_not_created(sql: SparkSession, tmp_path: Path, format: str) -> None:
+    """It would lose the written rows."""
     without = sql.range(3).select()
     for mode in ("append", "overwrite"):
         with pytest.raises(SchemaMismatchError, match="at least one column"):
@@ -105,7 +105,7 @@ AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
         ("SET {}", [(1, 2, None), (5, 6, 7)]),
     ],
 )
-def test_columns_behind_those_of_the_table_become_new_ones(
+def test_extra_columns_are_added_with_schema_evolution(
     sql: SparkSession, tmp_path: Path, statement: str, wanted: list[tuple[object, ...]]
 ) -> None:
     table = f"delta.`{tmp_path}`"
@@ -125,8 +125,8 @@ def test_columns_behind_those_of_the_table_become_new_ones(
     assert rows(sql, table) == wanted
 
 
-def test_types_are_widened_where_the_schema_evolves(sql: SparkSession, tmp_path: Path) -> None:
-    """As by appends of frames: by clause and by setting, by name and by position."""
+def test_schema_evolution_widens_types(sql: SparkSession, tmp_path: Path) -> None:
+    """As with appends of DataFrames: by clause and by setting, by name and by position."""
     table = f"delta.`{tmp_path}`"
     wide = "SELECT 100000 AS a, named_struct('x', 9999999999) AS s"
     narrow = "a SMALLINT, s STRUCT<x: INT>) USING delta TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
@@ -148,7 +148,7 @@ def test_types_are_widened_where_the_schema_evolves(sql: SparkSession, tmp_path:
     assert trilake.open(f"{tmp_path}/alone").to_arrow().to_pylist() == [{"a": 100000}]
 
 
-def test_a_partition_may_be_overwritten_with_new_columns(sql: SparkSession, tmp_path: Path) -> None:
+def test_overwrite_partition_with_new_columns(sql: SparkSession, tmp_path: Path) -> None:
     table = f"delta.`{tmp_path}`"
     sql.sql(f"CREATE TABLE {table} (a INT, b INT) USING delta PARTITIONED BY (a)")
     sql.sql(f"INSERT INTO {table} VALUES (1, 2), (2, 3)")
@@ -158,7 +158,7 @@ def test_a_partition_may_be_overwritten_with_new_columns(sql: SparkSession, tmp_
         sql.sql(f"INSERT WITH SCHEMA EVOLUTION OVERWRITE {table} PARTITION (a = 1) SELECT 1 AS a, 4 AS b, 5 AS c")
 
 
-def test_a_required_column_that_is_left_out_is_refused_as_on_delta_spark(sql: SparkSession, tmp_path: Path) -> None:
+def test_missing_required_column_is_rejected_as_in_delta_spark(sql: SparkSession, tmp_path: Path) -> None:
     table = f"delta.`{tmp_path}`"
     sql.sql(f"CREATE TABLE {table} (a INT NOT NULL, b INT) USING delta")
     for statement in ("(b) VALUES (1)", "BY NAME SELECT 1 AS b"):
@@ -167,8 +167,8 @@ def test_a_required_column_that_is_left_out_is_refused_as_on_delta_spark(sql: Sp
         assert e.value.condition == "DELTA_INSERT_COLUMN_MISMATCH"
 
 
-def test_by_name_a_struct_brings_every_field(sql: SparkSession, tmp_path: Path) -> None:
-    """Frames that are appended may lack some, and so may rows where the schema evolves."""
+def test_insert_by_name_requires_all_struct_fields(sql: SparkSession, tmp_path: Path) -> None:
+    """Appended DataFrames may omit some, and so may rows with schema evolution."""
     table = f"delta.`{tmp_path}`"
     sql.sql(f"CREATE TABLE {table} (a INT, s STRUCT<x: INT, n: STRUCT<y: INT, z: INT>>) USING delta")
     for fields, packed in (
@@ -187,8 +187,8 @@ def test_by_name_a_struct_brings_every_field(sql: SparkSession, tmp_path: Path) 
     assert sql.sql(f"SELECT count(*) FROM {table} WHERE s.x IS NULL OR s.n.y IS NULL").first() == (4,)
 
 
-def test_rows_bring_defaults_along_only_where_the_table_has_the_feature(sql: SparkSession, tmp_path: Path) -> None:
-    """Rows of a table with defaults, identity and generated columns: what a query makes of it is made of values."""
+def test_create_as_select_copies_defaults_only_with_feature(sql: SparkSession, tmp_path: Path) -> None:
+    """The source has defaults, identity and generated columns: a query result has plain values."""
     source = f"delta.`{tmp_path}/source`"
     columns = (
         "i BIGINT GENERATED BY DEFAULT AS IDENTITY, a INT DEFAULT 42 COMMENT 'c', g INT GENERATED ALWAYS AS (a + 1)"

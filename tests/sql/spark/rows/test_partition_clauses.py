@@ -1,4 +1,4 @@
-"""PARTITION clauses of TRUNCATE, SHOW PARTITIONS and DESCRIBE: the partitions that they name, and no others."""
+"""PARTITION clauses of TRUNCATE, SHOW PARTITIONS and DESCRIBE affect only the named partitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def ids(place: str) -> list[int]:
         ("(p = 'no such')", [1, 2, 3, 4]),
     ],
 )
-def test_only_rows_of_the_partition_go(sql: SparkSession, place: str, partition: str, left: list[int]) -> None:
+def test_truncate_partition_deletes_only_its_rows(
+    sql: SparkSession, place: str, partition: str, left: list[int]
+) -> None:
     copy = trilake.open(place).to_arrow()
     sql.sql(f"TRUNCATE TABLE delta.`{place}` PARTITION {partition}")
     assert ids(place) == left
@@ -46,7 +48,7 @@ def test_only_rows_of_the_partition_go(sql: SparkSession, place: str, partition:
 
 
 @pytest.mark.parametrize("partition", ["(id = 1)", "(nothing = 1)", "(p)", "()"])
-def test_what_is_no_partition_is_refused(sql: SparkSession, place: str, partition: str) -> None:
+def test_truncate_invalid_partition_is_rejected(sql: SparkSession, place: str, partition: str) -> None:
     statement = f"TRUNCATE TABLE delta.`{place}` PARTITION {partition}"
     with pytest.raises(Exception, match=r"(?i)partition"):
         sql.sql(statement)
@@ -55,7 +57,7 @@ def test_what_is_no_partition_is_refused(sql: SparkSession, place: str, partitio
     assert ids(place) == [1, 2, 3, 4]
 
 
-def test_a_format_without_partitions_refuses_them(sql: SparkSession, tmp_path: Path) -> None:
+def test_partition_clause_is_rejected_without_partitions(sql: SparkSession, tmp_path: Path) -> None:
     place = str(tmp_path / "l")
     trilake.write(pa.table({"id": [1, 2]}), place, format="lance")
     with pytest.raises(InvalidArgumentError, match="non-partition column id"):
@@ -63,7 +65,7 @@ def test_a_format_without_partitions_refuses_them(sql: SparkSession, tmp_path: P
     assert ids(place) == [1, 2]
 
 
-def test_without_a_partition_all_rows_go(sql: SparkSession, place: str) -> None:
+def test_truncate_without_partition_deletes_all_rows(sql: SparkSession, place: str) -> None:
     sql.sql(f"TRUNCATE TABLE delta.`{place}`")
     assert ids(place) == []
 
@@ -78,7 +80,7 @@ def test_without_a_partition_all_rows_go(sql: SparkSession, place: str) -> None:
         ("PARTITION (q = 9)", []),
     ],
 )
-def test_partitions_are_shown(sql: SparkSession, place: str, partition: str, shown: list[str]) -> None:
+def test_show_partitions(sql: SparkSession, place: str, partition: str, shown: list[str]) -> None:
     assert [r[0] for r in sql.sql(f"SHOW PARTITIONS delta.`{place}` {partition}").collect()] == shown
 
 
@@ -86,7 +88,7 @@ def test_partitions_are_shown(sql: SparkSession, place: str, partition: str, sho
     "statement",
     ["SHOW PARTITIONS {} PARTITION (id = 1)", "SHOW PARTITIONS {} PARTITION (p)", "DESC {} PARTITION (q = 1)"],
 )
-def test_what_names_no_partition_is_not_passed_over(sql: SparkSession, place: str, statement: str) -> None:
-    """The first had no rows, and the others those of all partitions."""
+def test_unknown_partition_is_rejected(sql: SparkSession, place: str, statement: str) -> None:
+    """The first statement returned no rows, and the others those of all partitions."""
     with pytest.raises(Exception, match=r"(?i)partition"):
         sql.sql(statement.format(f"delta.`{place}`"))

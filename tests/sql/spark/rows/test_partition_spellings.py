@@ -1,4 +1,4 @@
-"""Spark's commands on tables whose writers spell one partition value in several ways."""
+"""Spark's commands on tables with several spellings of one partition value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.delta.tables import table_of
 from trilake.delta.protocol.schema import PrimitiveType
 from trilake.storage import open_store
 
-#: By type spellings of one value, another value, and the first as SQL.
+#: By type: spellings of one value, another value, and the first as SQL.
 _CASES: dict[str, tuple[list[str], str, str]] = {
     "integer": (["7", "07", "+7"], "8", "7"),
     "boolean": (["true", "True", "TRUE"], "false", "true"),
@@ -54,7 +54,7 @@ def _numbers(place: str) -> list[int]:
 
 
 @pytest.mark.parametrize("type_", _CASES)
-def test_spellings_are_one_partition_for_spark(sql: SparkSession, conf: Any, tmp_path: Path, type_: str) -> None:
+def test_spellings_are_one_partition_in_spark(sql: SparkSession, conf: Any, tmp_path: Path, type_: str) -> None:
     conf("spark.sql.session.timeZone", "America/New_York")
     conf("spark.sql.sources.partitionOverwriteMode", "dynamic")
     place, literal = str(tmp_path / "t"), _CASES[type_][2]
@@ -78,7 +78,7 @@ def test_spellings_are_one_partition_for_spark(sql: SparkSession, conf: Any, tmp
 
 
 @pytest.mark.parametrize("type_", _CASES)
-def test_spellings_are_one_partition_for_trilake_sql(tmp_path: Path, type_: str) -> None:
+def test_spellings_are_one_partition_in_trilake_sql(tmp_path: Path, type_: str) -> None:
     place, literal = str(tmp_path / "t"), _CASES[type_][2]
     _table(type_, place)
     trilake.sql(f"INSERT OVERWRITE delta.`{place}` PARTITION (k = {literal}) SELECT 13")

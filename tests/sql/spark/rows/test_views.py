@@ -1,4 +1,4 @@
-"""Tables that are changed through views made in SQL: those that show all rows of one table, whatever they call its
+"""Tables changed through SQL views that show all rows of one table, even if they rename its
 columns."""
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def sql(views: SparkSession) -> Iterator[SparkSession]:
         ("MERGE INTO named n USING (SELECT 1 AS id) s ON n.id = s.id WHEN MATCHED THEN DELETE", [(2, "b")]),
     ],
 )
-def test_a_table_is_changed_through_a_view(sql: SparkSession, statement: str, wanted: list[tuple[int, str]]) -> None:
+def test_table_is_changed_through_a_view(sql: SparkSession, statement: str, wanted: list[tuple[int, str]]) -> None:
     sql.sql(statement)
     assert sorted(map(tuple, sql.table("seen").collect())) == wanted
 
@@ -109,7 +109,7 @@ def test_a_table_is_changed_through_a_view(sql: SparkSession, statement: str, wa
         "MERGE INTO renamed r USING (SELECT 1 AS x) s ON r.k = x WHEN NOT MATCHED THEN INSERT (id) VALUES (9)",
     ],
 )
-def test_a_column_that_the_view_does_not_show_is_not_there(sql: SparkSession, statement: str) -> None:
+def test_hidden_column_of_a_view_is_unknown(sql: SparkSession, statement: str) -> None:
     with pytest.raises(SchemaMismatchError, match="not found in the view"):
         sql.sql(statement)
     assert sorted(map(tuple, sql.table("seen").collect())) == [(1, "a"), (2, "b")]
@@ -129,7 +129,7 @@ def test_a_column_that_the_view_does_not_show_is_not_there(sql: SparkSession, st
         "UPDATE renamed SET w = (SELECT max(text) FROM seen)",
     ],
 )
-def test_what_is_not_certain_is_refused(sql: SparkSession, statement: str) -> None:
+def test_change_through_unsupported_view_is_rejected(sql: SparkSession, statement: str) -> None:
     with pytest.raises(InvalidArgumentError, match="view"):
         sql.sql(statement)
     assert sorted(map(tuple, sql.table("seen").collect())) == [(1, "a"), (2, "b")]

@@ -1,7 +1,7 @@
-"""SQL asks the JVM and the log for little more than the Python interface does, and next to nothing where it names no
+"""SQL calls the JVM and reads the log little more often than the Python API, and hardly ever for statements without
 table of trilake.
 
-Counts and no times: they are the same on every machine.
+Counts instead of times, because counts are the same on every machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def counted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], Counter[str]]:
-    """Counts what an action asks the JVM, and how often it looks at a log; the second time, when all is loaded."""
+    """Counts JVM calls and log reads of an action, in its second run, when everything is loaded."""
     seen: Counter[str] = Counter()
     client: Any = type(spark.sparkContext._gateway._gateway_client)  # type: ignore[union-attr]
     send, segment = client.send_command, DeltaLog.segment
@@ -62,7 +62,7 @@ def counted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[C
     return count
 
 
-def test_sql_asks_for_little_more_than_the_python_interface(
+def test_sql_makes_few_more_jvm_calls_than_python(
     sql: SparkSession, tmp_path: Path, counted: Callable[[Callable[[], object]], Counter[str]]
 ) -> None:
     for name in "ab":
@@ -84,13 +84,13 @@ def test_sql_asks_for_little_more_than_the_python_interface(
     for api, text in ((insert, inserted), (select, selected)):
         wanted, found = counted(api), counted(text)
         assert found["looks"] == wanted["looks"]
-        # What the parser and the names of a statement cost, however few calls its rows take (30 for this SELECT), and
+        # The cost of parsing and name resolution, in addition to the calls for the rows (30 for this SELECT), and
         # the question whether it is a stream.
         assert found["calls"] <= wanted["calls"] + 17
 
 
 @pytest.mark.soak
-def test_merge_by_sql_asks_for_what_the_python_interface_asks_for(
+def test_merge_by_sql_makes_the_jvm_calls_of_python(
     sql: SparkSession, tmp_path: Path, counted: Callable[[Callable[[], object]], Counter[str]]
 ) -> None:
     for name in "ab":
@@ -106,7 +106,7 @@ def test_merge_by_sql_asks_for_what_the_python_interface_asks_for(
     assert found["calls"] <= 1.05 * wanted["calls"]
 
 
-def test_a_statement_without_our_tables_asks_for_the_database_and_for_each_name(
+def test_jvm_calls_of_a_statement_without_trilake_tables(
     sql: SparkSession, counted: Callable[[Callable[[], object]], Counter[str]]
 ) -> None:
     installed = counted(lambda: sql.sql(_PLAIN))["calls"]

@@ -1,4 +1,4 @@
-"""What a statement or a call that is refused states: the condition that delta-spark 4 has for the same mistake."""
+"""Rejected statements and calls have the error condition of delta-spark 4 for the same mistake."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def _condition(call: Callable[[], Any]) -> str:
     return "nothing is refused"
 
 
-def test_a_refusal_states_the_condition_that_delta_spark_has(spark: SparkSession, tmp_path: Path) -> None:
+def test_error_conditions_match_delta_spark(spark: SparkSession, tmp_path: Path) -> None:
     trilake.register(spark)
     trilake.install(spark)
     names = {*re.findall(r"\{(\w+)\}", _SETUP)} - {"dir"}
@@ -325,7 +325,7 @@ def test_a_refusal_states_the_condition_that_delta_spark_has(spark: SparkSession
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_condition_that_an_error_states_has_its_sqlstate() -> None:
+def test_every_condition_has_its_sqlstate() -> None:
     stated = re.compile(r'(?:condition|default_condition)(?:: ClassVar\[str\])? ?= ?"([A-Z_.]+)"|"((?:DELTA)_[A-Z_]+)"')
     source = Path(trilake.__file__).parent
     names = {

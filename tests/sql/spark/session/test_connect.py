@@ -1,4 +1,4 @@
-"""What sqlglot and our own tokens find of a query's relations where there is no parser of Spark's to ask."""
+"""Relations of a query, found with sqlglot and trilake's tokens because Spark's parser is not available."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from trilake.sql.spark.session.connect import relations
         ("for system_version as of 0", " TABLESAMPLE (5 ROWS) y"),
     ],
 )
-def test_a_version_ends_behind_all_of_its_expression(moment: str, behind: str) -> None:
+def test_version_expression_ends_at_its_last_token(moment: str, behind: str) -> None:
     text = f"SELECT count(*) FROM db.t {moment}{behind}"
     [found] = [r for r in relations(text) if r.parts == ("db", "t")]
     assert text[found.start : found.end] == "db.t"
@@ -52,7 +52,7 @@ def test_a_version_ends_behind_all_of_its_expression(moment: str, behind: str) -
         "SELECT * FROM u WHERE a IN (TABLE db.t)",
     ],
 )
-def test_the_query_of_a_whole_table_names_it(text: str) -> None:
+def test_query_of_a_whole_table_names_the_table(text: str) -> None:
     [found] = [r for r in relations(text) if r.parts == ("db", "t")]
     assert text[found.start : found.end] == "db.t"
     assert found.travel_end is None
@@ -61,12 +61,12 @@ def test_the_query_of_a_whole_table_names_it(text: str) -> None:
 @pytest.mark.parametrize(
     "name", ["STREAM(db.t)", "STREAM db.t", "stream ( db . t ) AS u", "STREAM(`db`.`t`)", "u, STREAM db.t"]
 )
-def test_a_stream_names_its_table(name: str) -> None:
+def test_stream_names_its_table(name: str) -> None:
     text = f"SELECT * FROM {name} WHERE a > 0"
     [found] = [r for r in relations(text) if r.parts == ("db", "t")]
     assert text[found.start : found.end] in ("db.t", "db . t", "`db`.`t`")
 
 
-def test_a_table_that_is_called_like_the_word_for_streams() -> None:
+def test_table_named_stream() -> None:
     for text in ("SELECT * FROM stream", "SELECT * FROM stream WHERE a", "SELECT stream FROM stream ORDER BY 1"):
         assert [r.parts for r in relations(text)] == [("stream",)]

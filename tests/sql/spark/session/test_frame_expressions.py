@@ -1,4 +1,4 @@
-"""Strings of frames that hold queries over our tables: ``where``, ``filter``, ``selectExpr`` and ``F.expr``."""
+"""SQL strings with subqueries over trilake tables in ``where``, ``filter``, ``selectExpr`` and ``F.expr``."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
         (lambda df: df.where("id IN (SELECT 2)"), [(2,)]),
     ],
 )
-def test_queries_in_texts(
+def test_subqueries_in_expressions(
     sql: SparkSession, make: Callable[[DataFrame], DataFrame], wanted: list[tuple[object, ...]]
 ) -> None:
     assert [tuple(r) for r in make(sql.range(4)).collect()] == wanted
     assert not [t.name for t in sql.catalog.listTables() if "trilake" in t.name]
 
 
-def test_rows_are_those_of_the_moment(sql: SparkSession) -> None:
+def test_subquery_reads_the_newest_rows(sql: SparkSession) -> None:
     table = sql.table("some_ids")
     sql.sql("INSERT INTO some_ids VALUES (2, 2.5)")
     assert sorted(r.id for r in table.where("id IN (SELECT id FROM some_ids)").collect()) == [1, 2, 3]
     assert sql.range(4).where(F.expr("id IN (SELECT id FROM some_ids)")).count() == 3
 
 
-def test_a_path_in_a_text(sql: SparkSession, tmp_path: Path) -> None:
+def test_path_in_an_expression(sql: SparkSession, tmp_path: Path) -> None:
     trilake.write(pa.table({"id": [2]}), str(tmp_path / "t"))
     assert sql.range(4).where(f"id IN (SELECT id FROM delta.`{tmp_path / 't'}`)").collect() == [(2,)]
 
 
-def test_errors_are_sparks_and_show_the_text(sql: SparkSession) -> None:
+def test_errors_are_from_spark_and_show_the_original_sql(sql: SparkSession) -> None:
     with pytest.raises(AnalysisException, match="nothing") as caught:
         sql.range(4).where("id IN (SELECT nothing FROM some_ids)")
     assert "__trilake" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Temporary views of frames that read one table: they show its newest rows, and the table is changed through them."""
+"""Temporary views of DataFrames over one table show its newest rows, and can change the table."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rows(frame: DataFrame) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_the_view_of_a_frame_is_one_of_its_table(
+def test_view_of_a_frame_reads_and_changes_its_table(
     sql: SparkSession, tmp_path: Path, read: Callable[[SparkSession, str], DataFrame]
 ) -> None:
     read(sql, str(tmp_path / "t")).createOrReplaceTempView("v")
@@ -55,7 +55,7 @@ def test_the_view_of_a_frame_is_one_of_its_table(
     assert rows(sql.table("seen")) == [(2, "z"), (3, "c"), (4, "d")]
 
 
-def test_a_path_without_a_slash_is_one(sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_without_slash(sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sql.read.format("delta").load("t").createOrReplaceTempView("v")
     assert rows(sql.sql("SELECT * FROM v")) == [(1, "a"), (2, "b")] == rows(sql.sql("SELECT * FROM delta.`t`"))
@@ -66,7 +66,7 @@ def test_a_path_without_a_slash_is_one(sql: SparkSession, tmp_path: Path, monkey
     assert rows(sql.sql("SELECT * FROM delta.`t@v1`")) == [(1, "a"), (2, "b")]
 
 
-def test_a_name_of_a_database_is_no_path(sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_name_is_not_a_path(sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AnalysisException, match="SCHEMA_NOT_FOUND"):
         sql.sql("CREATE TABLE delta.t (id INT) USING delta")
@@ -78,7 +78,7 @@ def test_a_name_of_a_database_is_no_path(sql: SparkSession, tmp_path: Path, monk
         sql.sql("DROP DATABASE delta CASCADE")
 
 
-def test_a_view_keeps_the_columns_that_it_was_made_with(sql: SparkSession) -> None:
+def test_view_keeps_its_columns(sql: SparkSession) -> None:
     sql.sql("ALTER TABLE seen SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     sql.sql("CREATE TEMP VIEW w AS SELECT * FROM seen")
     sql.table("seen").createTempView("v")
@@ -90,7 +90,7 @@ def test_a_view_keeps_the_columns_that_it_was_made_with(sql: SparkSession) -> No
             sql.sql(f"SELECT * FROM {name}")
 
 
-def test_a_view_that_all_sessions_see_shows_the_newest_rows(sql: SparkSession) -> None:
+def test_global_view_shows_the_newest_rows(sql: SparkSession) -> None:
     for make in (
         lambda: sql.table("seen").createGlobalTempView("g"),
         lambda: sql.sql("CREATE OR REPLACE GLOBAL TEMP VIEW g AS SELECT * FROM seen"),
@@ -102,13 +102,13 @@ def test_a_view_that_all_sessions_see_shows_the_newest_rows(sql: SparkSession) -
         assert rows(sql.table("seen")) == [(1, "a"), (2, "b")]
 
 
-def test_the_name_of_a_table_may_stand_before_the_columns_of_its_frame(sql: SparkSession) -> None:
+def test_columns_of_a_frame_may_be_qualified_by_its_table(sql: SparkSession) -> None:
     for frame in (sql.table("seen"), sql.read.table("default.seen")):
         assert rows(frame.where("seen.id = 1 AND default.seen.text = spark_catalog.default.seen.text")) == [(1, "a")]
         assert frame.select("_metadata.file_path").count() == 2
 
 
-def test_a_frame_in_the_cache_stays_there(sql: SparkSession) -> None:
+def test_view_of_a_cached_frame_reads_the_cache(sql: SparkSession) -> None:
     frame = sql.table("seen").cache()
     frame.createOrReplaceTempView("v")
     frame.count()
@@ -118,7 +118,7 @@ def test_a_frame_in_the_cache_stays_there(sql: SparkSession) -> None:
     assert len(rows(sql.sql("SELECT * FROM v"))) == 3
 
 
-def test_the_view_of_another_frame_shows_its_rows(sql: SparkSession, tmp_path: Path) -> None:
+def test_view_of_another_frame_shows_its_rows(sql: SparkSession, tmp_path: Path) -> None:
     versioned = sql.read.format("delta").option("versionAsOf", 1).load(str(tmp_path / "t"))
     for frame in (sql.table("seen").where("id > 0"), versioned, sql.sql("SELECT * FROM seen WHERE id > 0")):
         frame.createOrReplaceTempView("v")
@@ -130,14 +130,14 @@ def test_the_view_of_another_frame_shows_its_rows(sql: SparkSession, tmp_path: P
         sql.sql("DELETE FROM seen WHERE id = 3")
 
 
-def test_a_view_of_a_view_of_the_same_name_does_not_read_itself(sql: SparkSession) -> None:
+def test_view_over_a_view_of_the_same_name(sql: SparkSession) -> None:
     sql.table("seen").createOrReplaceTempView("v")
     sql.sql("SELECT * FROM v").createOrReplaceTempView("v")
     assert rows(sql.table("v")) == [(1, "a"), (2, "b")]
 
 
 @pytest.mark.parametrize("kind", ["TEMP VIEW", "VIEW"])
-def test_a_query_that_reads_its_own_view_is_refused(sql: SparkSession, kind: str) -> None:
+def test_query_that_reads_its_own_view_is_rejected(sql: SparkSession, kind: str) -> None:
     sql.sql(f"CREATE {kind} v AS SELECT * FROM seen")
     sql.sql(f"CREATE {kind} w AS SELECT id, text FROM v")
     try:

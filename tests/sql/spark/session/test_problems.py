@@ -1,4 +1,4 @@
-"""Places in the errors of Spark, when the text that it was given is not the one that the user wrote."""
+"""Positions in Spark's errors refer to the user's SQL, even if Spark parsed a rewritten string."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _error(line: int, position: int) -> ParseException:
     )
 
 
-def test_a_prefix_that_spark_was_given_is_in_no_place_of_its_error() -> None:
+def test_error_position_excludes_the_added_prefix() -> None:
     first = str(without_prefix(_error(1, 15), "EXPLAIN "))
     assert "(line 1, pos 7)" in first
     assert first.endswith("== SQL ==\nDELETE t\n-------^^^\n  WHERE a = 'x")

@@ -1,5 +1,5 @@
-"""A session's own SQL over trilake tables: what is ours, what is not, strings that look like something else, and
-back."""
+"""``spark.sql`` over trilake tables: which statements trilake handles, strings that look like SQL, and
+uninstalling."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(spark: SparkSession, text: str, **more: object) -> list[tuple[object, .
     return sorted(tuple(r) for r in spark.sql(text, **more).collect())  # type: ignore[arg-type]
 
 
-def test_strings_comments_and_columns_that_look_like_tables_are_left_alone(sql: SparkSession, tmp_path: Path) -> None:
+def test_strings_and_comments_like_tables_are_unchanged(sql: SparkSession, tmp_path: Path) -> None:
     path = f"{tmp_path}/a b"
     sql.sql(f"CREATE TABLE delta.`{path}` (delta STRING, `merge` INT, `from` STRING) USING delta")
     sql.sql(
@@ -43,10 +43,10 @@ def test_strings_comments_and_columns_that_look_like_tables_are_left_alone(sql: 
 
 
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/Los_Angeles"])
-def test_times_of_table_changes_are_instants_in_every_zone(
+def test_table_changes_times_are_instants_in_every_zone(
     sql: SparkSession, conf: Callable[[str, str], None], tmp_path: Path, zone: str
 ) -> None:
-    """They were read in the session's zone as the machine's shows them, and so were others where the two differ."""
+    """They were wrong if the time zones of the session and the machine differ."""
     path, start = str(tmp_path / "t"), 1_700_000_000
     for version in range(3):
         trilake.write([{"n": version}], path, mode="append", properties={"delta.enableChangeDataFeed": "true"})
@@ -58,18 +58,18 @@ def test_times_of_table_changes_are_instants_in_every_zone(
     assert rows(sql, f"{changes}, string(timestamp_seconds({start + 7200})))") == [(1,), (2,)]
 
 
-def test_a_common_table_hides_a_table_of_its_name(sql: SparkSession, tmp_path: Path) -> None:
+def test_cte_shadows_a_table_of_the_same_name(sql: SparkSession, tmp_path: Path) -> None:
     sql.sql(f"CREATE TABLE sql_hidden USING delta LOCATION '{tmp_path}/t' AS SELECT 1 AS a")
     try:
         text = "WITH sql_hidden AS (SELECT 2 AS a) SELECT a FROM sql_hidden UNION ALL SELECT a FROM default.sql_hidden"
         assert rows(sql, text) == [(1,), (2,)]
-        # Inside of its own definition the name is still the table's.
+        # Inside of its definition the name still means the table.
         assert rows(sql, "WITH sql_hidden AS (SELECT a + 10 AS a FROM sql_hidden) SELECT a FROM sql_hidden") == [(11,)]
     finally:
         sql.sql("DROP TABLE sql_hidden")
 
 
-def test_columns_may_have_the_whole_name_of_their_table(sql: SparkSession, tmp_path: Path) -> None:
+def test_columns_may_be_qualified_by_the_full_table_name(sql: SparkSession, tmp_path: Path) -> None:
     sql.sql(f"CREATE TABLE sql_whole USING delta LOCATION '{tmp_path}/t' AS SELECT 1 AS a, named_struct('b', 2) AS s")
     try:
         text = "SELECT default.sql_whole.a, sql_whole.s.b, spark_catalog.default.sql_whole.* FROM default.sql_whole"
@@ -81,7 +81,7 @@ def test_columns_may_have_the_whole_name_of_their_table(sql: SparkSession, tmp_p
         sql.sql("DROP TABLE sql_whole")
 
 
-def test_errors_are_of_spark_and_name_the_place_in_the_text_as_given(sql: SparkSession, tmp_path: Path) -> None:
+def test_errors_are_from_spark_with_original_positions(sql: SparkSession, tmp_path: Path) -> None:
     from pyspark.errors import AnalysisException, ParseException
 
     sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` (a INT) USING delta")
@@ -96,7 +96,7 @@ def test_errors_are_of_spark_and_name_the_place_in_the_text_as_given(sql: SparkS
     assert isinstance(none.value, TrilakeError)
 
 
-def test_views_show_the_rows_of_the_moment(sql: SparkSession, tmp_path: Path) -> None:
+def test_views_show_the_newest_rows(sql: SparkSession, tmp_path: Path) -> None:
     sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a")
     sql.sql(f"CREATE TEMP VIEW sql_now AS SELECT * FROM delta.`{tmp_path}/t`")
     sql.sql(f"CREATE VIEW sql_lasting (b) AS SELECT a + 1 FROM delta.`{tmp_path}/t`")
@@ -112,14 +112,14 @@ def test_views_show_the_rows_of_the_moment(sql: SparkSession, tmp_path: Path) ->
         sql.sql("DROP VIEW sql_lasting")
 
 
-def test_no_private_name_is_left_behind(sql: SparkSession, tmp_path: Path) -> None:
+def test_no_temporary_view_is_left_behind(sql: SparkSession, tmp_path: Path) -> None:
     sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a")
     sql.sql(f"SELECT * FROM delta.`{tmp_path}/t` a JOIN delta.`{tmp_path}/t` b USING (a)").collect()
     sql.sql(f"DELETE FROM delta.`{tmp_path}/t` WHERE a IN (SELECT a FROM delta.`{tmp_path}/t`)")
     assert not [t.name for t in sql.catalog.listTables() if "trilake" in t.name]
 
 
-def test_a_create_that_fails_leaves_no_name_and_no_table(sql: SparkSession, tmp_path: Path) -> None:
+def test_failed_create_leaves_no_table(sql: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(TrilakeError):
         sql.sql(
             f"CREATE TABLE sql_fails (a INT) USING delta LOCATION '{tmp_path}/t' TBLPROPERTIES ('delta.nope' = '1')"
@@ -128,9 +128,7 @@ def test_a_create_that_fails_leaves_no_name_and_no_table(sql: SparkSession, tmp_
     assert not (tmp_path / "t" / "_delta_log").exists()
 
 
-def test_a_create_with_a_wrong_check_leaves_no_table_and_a_replacement_takes_all_rows(
-    sql: SparkSession, tmp_path: Path
-) -> None:
+def test_create_with_invalid_check_leaves_no_table(sql: SparkSession, tmp_path: Path) -> None:
     name = f"delta.`{tmp_path}/t`"
     with pytest.raises(TrilakeError, match="nope"):
         sql.sql(f"CREATE TABLE {name} (a INT, CONSTRAINT c CHECK (nope > 0)) USING delta")
@@ -142,9 +140,7 @@ def test_a_create_with_a_wrong_check_leaves_no_table_and_a_replacement_takes_all
     assert rows(sql, f"SELECT a, b FROM {name}") == []
 
 
-def test_a_statement_without_our_tables_is_given_to_spark_as_it_is(
-    sql: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_statement_without_trilake_tables_is_unchanged(sql: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     from trilake.sql.spark import statements
 
     def never(*_: object, **__: object) -> None:
@@ -154,7 +150,7 @@ def test_a_statement_without_our_tables_is_given_to_spark_as_it_is(
     assert rows(sql, "SELECT 'FROM delta.`/x`' AS s, 1 AS merge FROM range(1) AS delta") == [("FROM delta.`/x`", 1)]
 
 
-def test_after_uninstall_the_methods_are_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
+def test_uninstall_restores_spark_methods(spark: SparkSession, tmp_path: Path) -> None:
     trilake.unregister(spark)
     own = type(spark).sql
     trilake.install(spark)
@@ -171,7 +167,7 @@ def test_after_uninstall_the_methods_are_sparks_own(spark: SparkSession, tmp_pat
         spark.sql(f"SELECT * FROM delta.`{tmp_path}/t`")
 
 
-def test_a_new_session_of_the_session_knows_our_tables_too(sql: SparkSession, tmp_path: Path) -> None:
+def test_new_session_supports_trilake_tables(sql: SparkSession, tmp_path: Path) -> None:
     sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a")
     new = sql.newSession()
     try:
@@ -180,7 +176,7 @@ def test_a_new_session_of_the_session_knows_our_tables_too(sql: SparkSession, tm
         assert new.read.format("delta").load(f"{tmp_path}/t").first()["a"] == 2  # type: ignore[index]
         assert new.readStream.format("delta").load(f"{tmp_path}/t").isStreaming
         assert rows(sql, f"SELECT a FROM delta.`{tmp_path}/t`") == [(2,)]
-        trilake.install(new)  # again, which changes nothing: Spark said that a source of the name exists
+        trilake.install(new)  # a second time, which changes nothing: Spark reported that the source exists
         assert SparkSession.getActiveSession() is not None
         assert rows(new, f"SELECT a FROM delta.`{tmp_path}/t`") == [(2,)]
     finally:
@@ -188,7 +184,7 @@ def test_a_new_session_of_the_session_knows_our_tables_too(sql: SparkSession, tm
         trilake.unregister(new)
 
 
-def test_a_new_session_that_nobody_uses_any_more_is_forgotten(sql: SparkSession) -> None:
+def test_unused_new_session_is_released(sql: SparkSession) -> None:
     new, other = sql.newSession(), sql.newSession()
     forgotten, keys = weakref.ref(new), [session_key(new), session_key(other)]
     assert [installed(s) is not None for s in (new, other)] == [True, True]
@@ -202,8 +198,8 @@ def test_a_new_session_that_nobody_uses_any_more_is_forgotten(sql: SparkSession)
     assert keys[0] not in _DERIVED
 
 
-def test_a_batch_of_a_stream_is_merged_by_sql_of_its_own_session(sql: SparkSession, tmp_path: Path) -> None:
-    """Spark hands over the batches in a clone of the session."""
+def test_foreach_batch_merges_by_sql_of_its_session(sql: SparkSession, tmp_path: Path) -> None:
+    """Spark passes the batches in a cloned session."""
     sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 0L AS id, 0L AS batch")
     sql.sql(f"CREATE TEMPORARY VIEW batch_before AS SELECT count(*) AS n FROM delta.`{tmp_path}/t`")
     sql.range(2).write.parquet(f"{tmp_path}/in")
@@ -230,7 +226,7 @@ def test_a_batch_of_a_stream_is_merged_by_sql_of_its_own_session(sql: SparkSessi
         sql.catalog.dropTempView("batch_before")
 
 
-def test_the_names_of_delta_sparks_package_are_ours(sql: SparkSession, tmp_path: Path) -> None:
+def test_delta_package_names_are_trilake_classes(sql: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql import SparkSession as Sessions
 
     from delta import configure_spark_with_delta_pip
@@ -250,15 +246,13 @@ def test_the_names_of_delta_sparks_package_are_ours(sql: SparkSession, tmp_path:
         configure_spark_with_delta_pip("no builder")  # type: ignore[arg-type]
 
 
-def test_the_column_about_files_is_there_when_named_and_not_in_a_star(
-    sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metadata_column_is_not_in_a_star(sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a, 'x' AS b")
     found = sql.sql(f"SELECT *, _metadata.file_size > 0 AS sized FROM delta.`{tmp_path}/t`")
     assert (found.columns, [tuple(r) for r in found.collect()]) == (["a", "b", "sized"], [(1, "x", True)])
     found = sql.sql(f"SELECT t.*, t._metadata.file_name LIKE 'part%' AS part FROM delta.`{tmp_path}/t` AS t")
     assert (found.columns, [tuple(r) for r in found.collect()]) == (["a", "b", "part"], [(1, "x", True)])
-    # Spark before 4.0 has no EXCEPT for a star: the columns stand in its place, where it is known which.
+    # Spark before 4.0 has no `* EXCEPT`: the star is replaced by its columns if they are known.
     monkeypatch.setattr(relations, "parse_release", lambda version: (3, 5))
     found = sql.sql(f"SELECT *, _metadata.file_size > 0 AS sized FROM delta.`{tmp_path}/t` WHERE a IN (1, 2)")
     assert (found.columns, [tuple(r) for r in found.collect()]) == (["a", "b", "sized"], [(1, "x", True)])
@@ -270,7 +264,7 @@ def test_the_column_about_files_is_there_when_named_and_not_in_a_star(
         sql.sql(f"SELECT *, {joined}")
 
 
-def test_lance_and_trevni_have_names_too(sql: SparkSession) -> None:
+def test_lance_table_in_the_catalog(sql: SparkSession) -> None:
     sql.sql("CREATE TABLE sql_lance USING lance AS SELECT id, id * 2 AS v FROM range(3)")
     try:
         sql.sql("INSERT INTO sql_lance VALUES (9, 9)")
@@ -281,7 +275,7 @@ def test_lance_and_trevni_have_names_too(sql: SparkSession) -> None:
         sql.sql("DROP TABLE sql_lance")
 
 
-def test_statistics_go_to_the_log_and_the_table_is_told_as_json(sql: SparkSession, tmp_path: Path) -> None:
+def test_analyze_writes_the_log_and_describe_as_json(sql: SparkSession, tmp_path: Path) -> None:
     name = f"delta.`{tmp_path}/t`"
     sql.sql(
         f"CREATE TABLE {name} (a INT NOT NULL COMMENT 'n', s STRUCT<b: DECIMAL(5, 2)>) USING delta PARTITIONED BY (a)"
@@ -296,12 +290,12 @@ def test_statistics_go_to_the_log_and_the_table_is_told_as_json(sql: SparkSessio
     decimal = {"name": "b", "type": {"name": "decimal", "precision": 5, "scale": 2}, "nullable": True}
     assert told["columns"][1]["type"] == {"name": "struct", "fields": [decimal]}
     assert (told["provider"], told["type"], told["partition_columns"]) == ("delta", "EXTERNAL", ["a"])
-    # As Spark 4.3 prints tables of a V2 catalogue, which Delta tables are to it: nothing about partitions without some.
+    # As Spark 4.3 prints V2 tables, which Delta tables are: nothing about partitions if there are none.
     sql.sql(f"CREATE TABLE delta.`{tmp_path}/u` (a INT) USING delta")
     assert rows(sql, f"DESCRIBE TABLE delta.`{tmp_path}/u`") == [("a", "int", None)]
 
 
-def test_a_path_is_no_name_that_could_be_dropped(sql: SparkSession, tmp_path: Path) -> None:
+def test_drop_table_by_path_is_rejected(sql: SparkSession, tmp_path: Path) -> None:
     name = f"delta.`{tmp_path}/t`"
     sql.sql(f"DROP TABLE IF EXISTS {name}")
     sql.sql(f"CREATE TABLE {name} AS SELECT 1 AS a")
@@ -311,9 +305,7 @@ def test_a_path_is_no_name_that_could_be_dropped(sql: SparkSession, tmp_path: Pa
     assert rows(sql, f"SELECT * FROM {name}") == [(1,)]
 
 
-def test_what_cannot_be_stored_or_is_another_each_time_has_the_conditions_that_delta_spark_has(
-    sql: SparkSession, tmp_path: Path
-) -> None:
+def test_invalid_values_have_delta_spark_conditions(sql: SparkSession, tmp_path: Path) -> None:
     name = f"delta.`{tmp_path}/t`"
     sql.sql(f"CREATE TABLE {name} (i INT, d DECIMAL(5, 1)) USING delta")
     sql.sql("CREATE OR REPLACE TEMP VIEW sql_large AS SELECT id + 3000000000 AS i, 123456.7 AS d FROM range(2)")
@@ -338,11 +330,11 @@ def test_what_cannot_be_stored_or_is_another_each_time_has_the_conditions_that_d
 
 
 @pytest.mark.parametrize("by_spark", sorted({HAS_DATA_SOURCES, False}))
-def test_a_table_gets_another_name_with_its_files_and_never_one_that_is_taken(
+def test_rename_moves_files_and_rejects_existing_name(
     sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool
 ) -> None:
-    """Spark before 4.0 looks for the source of a table that gets another name, and knows none of trilake; so there the
-    catalogue is told."""
+    """Spark before 4.0 looks up the source of a renamed table and does not find trilake's; so there the
+    catalog is changed directly."""
     monkeypatch.setattr(alter, "HAS_DATA_SOURCES", by_spark)
     sql.sql("CREATE SCHEMA sql_renames")
     try:
@@ -371,9 +363,7 @@ def test_a_table_gets_another_name_with_its_files_and_never_one_that_is_taken(
         sql.sql("DROP SCHEMA sql_renames CASCADE")
 
 
-def test_a_value_that_does_not_fit_is_refused_by_its_condition_in_a_session_without_ansi(
-    sql: SparkSession, tmp_path: Path
-) -> None:
+def test_overflow_is_rejected_without_ansi(sql: SparkSession, tmp_path: Path) -> None:
     before = sql.conf.get("spark.sql.ansi.enabled")
     sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` (i INT, d DECIMAL(5, 1)) USING delta")
     sql.conf.set("spark.sql.ansi.enabled", "false")

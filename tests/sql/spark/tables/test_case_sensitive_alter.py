@@ -1,4 +1,4 @@
-"""ALTER TABLE in a session in which the case of names counts."""
+"""ALTER TABLE in a case-sensitive session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OTHER_CASE = (
 )
 
 
-def test_columns_are_found_as_they_are_spelled(
+def test_alter_matches_column_names_by_case(
     sql: SparkSession, tmp_path: Path, conf: Callable[[str, str], None]
 ) -> None:
     table = f"delta.`{tmp_path}`"

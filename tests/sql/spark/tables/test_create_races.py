@@ -1,4 +1,4 @@
-"""Statements that make one table at the same time: rows of neither are lost, and a name is that of the table there."""
+"""Concurrent statements that create one table: neither loses rows, and the name refers to the existing table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INSERT = "INSERT INTO raced VALUES (7)"
 
 
 def elsewhere(session: SparkSession, *statements: str) -> None:
-    """Run statements in a thread of their own: in this one a statement of trilake is at work."""
+    """Run statements in a separate thread: this thread already runs a trilake statement."""
     with ThreadPoolExecutor(1) as other:
         for statement in statements:
             other.submit(session.sql, statement).result()
@@ -53,7 +53,7 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def before(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str, str], None]:
-    """Lets another one make the table, and write a row, right before a function is called for the first time."""
+    """Create the table and write a row concurrently, right before the first call of a function."""
 
     def arrange(module: Any, function: str, other: str) -> None:
         own = getattr(module, function)
@@ -92,12 +92,12 @@ def ids(session: SparkSession) -> list[int]:
     [(PLAIN, True, True), (PLAIN, False, False), (SELECT, True, True), (SELECT, False, True)],
     ids=["columns, before its name", "columns, before its files", "query, before its name", "query, before its files"],
 )
-def test_who_takes_a_table_that_is_there_takes_that_of_another(
+def test_create_if_not_exists_uses_a_concurrent_table(
     session: SparkSession, before: Any, tmp_path: Path, text: str, named: bool, placed: bool
 ) -> None:
     place = f" LOCATION '{tmp_path / 't'}'" if placed else ""
     makes = (create_tables, "create_table" if text is PLAIN else "write_dataframe")
-    # The rows of a query are there where the statement was the first to write them.
+    # The rows of a query are present if the statement wrote them first.
     first = [1] if named and text is SELECT else []
     before(*((place_names, "add_delta") if named else makes), OTHER + place)
     statement = text.format("IF NOT EXISTS ").replace(" USING delta", f" USING delta{place}")
@@ -106,7 +106,7 @@ def test_who_takes_a_table_that_is_there_takes_that_of_another(
 
 
 @pytest.mark.parametrize("placed", [False, True], ids=["managed", "placed"])
-def test_who_takes_a_name_that_is_there_takes_it_whatever_the_place(
+def test_create_if_not_exists_ignores_the_location(
     session: SparkSession, before: Any, tmp_path: Path, placed: bool
 ) -> None:
     places = ["", f" LOCATION '{tmp_path / 't'}'"]
@@ -120,7 +120,7 @@ def test_who_takes_a_name_that_is_there_takes_it_whatever_the_place(
 
 
 @pytest.mark.parametrize("placed", [False, True], ids=["managed", "placed"])
-def test_who_refuses_a_table_that_is_there_leaves_that_of_another(
+def test_failed_create_keeps_a_concurrent_table(
     session: SparkSession, before: Any, tmp_path: Path, placed: bool
 ) -> None:
     place = f" LOCATION '{tmp_path / 't'}'" if placed else ""
@@ -130,7 +130,7 @@ def test_who_refuses_a_table_that_is_there_leaves_that_of_another(
     assert ids(session) == [7]
 
 
-def test_a_table_that_got_its_name_from_another_has_it(session: SparkSession, before: Any) -> None:
+def test_create_accepts_a_concurrently_registered_name(session: SparkSession, before: Any) -> None:
     before(place_names, "add_delta", f"{OTHER} LOCATION '{names.default_location(session, 'raced')}'")
     session.sql(PLAIN.format(""))
     assert ids(session) == [7]
@@ -138,10 +138,10 @@ def test_a_table_that_got_its_name_from_another_has_it(session: SparkSession, be
 
 
 @pytest.mark.parametrize("text", [PLAIN, SELECT], ids=["columns", "query"])
-def test_if_not_exists_waits_for_the_name_of_new_files(
+def test_create_if_not_exists_waits_for_the_name(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    """The files at the place of a managed table are those of a statement that has not named them yet."""
+    """The files at a managed table's location belong to a statement that has not registered them yet."""
     looks, own_look, own_add = Event(), create_place.gets_its_name, place_names.add_delta
 
     def look(*args: Any) -> bool:
@@ -163,10 +163,10 @@ def test_if_not_exists_waits_for_the_name_of_new_files(
 
 
 @pytest.mark.parametrize("text", [PLAIN, SELECT], ids=["columns", "query"])
-def test_a_table_whose_name_cannot_be_made_stays_with_those_who_found_it(
+def test_failed_registration_keeps_a_table_used_by_others(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
 ) -> None:
-    """Another statement has named the table in the meantime, and others may have opened it: its log must not go."""
+    """Another statement has registered the table, and others may have opened it: its log must stay."""
     place, own = f" LOCATION '{tmp_path / 't'}'", place_names.add_delta
     refused: list[bool] = []
 
@@ -182,13 +182,13 @@ def test_a_table_whose_name_cannot_be_made_stays_with_those_who_found_it(
     with pytest.raises(RuntimeError, match="gone"):
         session.sql(statement)
     session.sql("INSERT INTO raced_too VALUES (7)")
-    session.sql(OTHER + place)  # which gives it the name that it was to have
+    session.sql(OTHER + place)  # registers the intended name
     assert ids(session) == [*([1] if text is SELECT else []), 7]
     session.sql("DROP TABLE raced_too")
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_files_at_the_place_of_a_managed_table_are_nobody_s_to_replace(session: SparkSession, format: str) -> None:
+def test_files_at_a_managed_location_are_not_replaced(session: SparkSession, format: str) -> None:
     place = names.default_location(session, "raced")
     trilake.write(pa.table({"id": [7]}), place, format=format)
     try:
@@ -205,12 +205,12 @@ def test_files_at_the_place_of_a_managed_table_are_nobody_s_to_replace(session: 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
 @pytest.mark.parametrize("named", [False, True], ids=["before its files", "before its name"])
-def test_who_takes_what_is_there_takes_files_of_another(
+def test_create_if_not_exists_uses_concurrent_files(
     session: SparkSession, before: Any, tmp_path: Path, format: str, named: bool
 ) -> None:
     place = f" LOCATION '{tmp_path / 't'}'"
     other = OTHER.replace("delta", format) + place
-    if named:  # the files are there, and the other statement takes them for its own
+    if named:  # the files exist, and the other statement uses them
         before(place_names, "add", other)
     else:
         before(create_tables, "SaveRequest", other)
@@ -219,19 +219,19 @@ def test_who_takes_what_is_there_takes_files_of_another(
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite", "ignore"])
-def test_a_write_to_a_name_that_comes_meanwhile(session: SparkSession, before: Any, mode: str) -> None:
+def test_save_as_table_with_a_concurrent_create(session: SparkSession, before: Any, mode: str) -> None:
     before(names, "make_entry", OTHER)
     session.sql("SELECT 1 AS id").write.format("delta").mode(mode).saveAsTable("raced")
     assert ids(session) == {"append": [1, 7], "overwrite": [1], "ignore": [7]}[mode]
 
 
-def test_a_builder_finds_the_table_of_another(session: SparkSession, before: Any) -> None:
+def test_builder_finds_a_concurrent_table(session: SparkSession, before: Any) -> None:
     before(names, "make_entry", OTHER)
     trilake.DeltaTable.createIfNotExists(session).tableName("raced").addColumn("id", "int").execute()
     assert ids(session) == [7]
 
 
-def test_a_name_that_stands_for_another_place_by_now_stays(session: SparkSession, tmp_path: Path) -> None:
+def test_name_with_a_concurrent_location_is_kept(session: SparkSession, tmp_path: Path) -> None:
     columns = from_spark(T.StructType().add("id", T.IntegerType()))
     with (
         pytest.raises(RuntimeError, match="failed"),
@@ -241,8 +241,8 @@ def test_a_name_that_stands_for_another_place_by_now_stays(session: SparkSession
     assert ids(session) == [7]
 
 
-def test_a_name_is_not_taken_from_the_table_of_another(session: SparkSession, tmp_path: Path) -> None:
-    """Whoever has written a table finds that its name stands for another one now."""
+def test_name_is_not_taken_from_a_concurrent_table(session: SparkSession, tmp_path: Path) -> None:
+    """After the write, the name refers to another table."""
     elsewhere(session, f"{OTHER} LOCATION '{tmp_path / 'a'}'", INSERT)
     trilake.write(pa.table({"id": [1]}), tmp_path / "b")
     log = DeltaLog(open_store(tmp_path / "b"), spark_engine())
@@ -251,7 +251,7 @@ def test_a_name_is_not_taken_from_the_table_of_another(session: SparkSession, tm
     assert ids(session) == [7]
 
 
-def test_the_name_of_parquet_files_is_told_where_it_cannot_come_back(
+def test_backup_name_is_logged_if_restore_fails(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def taken(*args: Any, **more: Any) -> None:
@@ -268,8 +268,8 @@ def test_the_name_of_parquet_files_is_told_where_it_cannot_come_back(
     session.sql(f"DROP TABLE {aside[0]}")
 
 
-def test_rows_that_come_while_a_name_is_dropped_stay(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the last look at the place of a managed table and the end of its name."""
+def test_rows_written_during_drop_are_kept(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the last check of a managed table's location and the removal of its name."""
     place, drop = names.default_location(session, "raced"), entries.drop_entry
 
     def late(*args: Any) -> None:
@@ -285,9 +285,7 @@ def test_rows_that_come_while_a_name_is_dropped_stay(session: SparkSession, monk
     shutil.rmtree(place)
 
 
-def test_the_error_of_a_write_is_shown_where_its_name_cannot_be_dropped(
-    session: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_error_is_raised_if_drop_fails(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*args: Any) -> None:
         raise OSError("the catalogue is gone")
 
@@ -298,7 +296,7 @@ def test_the_error_of_a_write_is_shown_where_its_name_cannot_be_dropped(
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_a_name_goes_with_a_write_that_fails_unless_others_have_written(session: SparkSession, rows: int) -> None:
+def test_failed_write_drops_an_unused_name(session: SparkSession, rows: int) -> None:
     with (
         pytest.raises(RuntimeError),
         names.new_name(session, "raced", from_spark(T.StructType().add("id", T.IntegerType()))),
@@ -310,7 +308,7 @@ def test_a_name_goes_with_a_write_that_fails_unless_others_have_written(session:
 
 
 @pytest.mark.parametrize("by_sql", [False, True], ids=["classic", "by SQL alone"])
-def test_a_table_whose_new_place_cannot_be_noted_keeps_its_name(
+def test_failed_set_location_keeps_the_name(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by_sql: bool
 ) -> None:
     elsewhere(session, f"{OTHER} LOCATION '{tmp_path / 'a'}'", INSERT)
@@ -332,7 +330,7 @@ def test_a_table_whose_new_place_cannot_be_noted_keeps_its_name(
 
 
 def told_by_sql(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As over Spark Connect, where the catalogue is told by SQL alone."""
+    """As over Spark Connect, where the catalog is changed only by SQL."""
     own = alter._set_location
 
     def set_location(*args: Any) -> Any:
@@ -343,10 +341,10 @@ def told_by_sql(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alter, "_set_location", set_location)
 
 
-def test_a_managed_table_keeps_its_files_where_only_sql_tells_the_catalogue(
+def test_managed_table_keeps_files_with_sql_only_catalog(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Over Spark Connect a name goes with DROP TABLE, and the files of a managed table with that."""
+    """Over Spark Connect a name is removed by DROP TABLE, which deletes the files of a managed table."""
     elsewhere(session, OTHER, INSERT)
     trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b")
     told_by_sql(monkeypatch)

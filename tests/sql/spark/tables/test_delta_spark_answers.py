@@ -1,4 +1,4 @@
-"""What delta-spark 4.x commits and answers, found in its sources: versions, parameters of the history, columns."""
+"""Commits and results of delta-spark 4.x, from its sources: versions, history parameters, columns."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def newest(spark: SparkSession, table: str = "answers") -> tuple[int, str, dict[
     ],
     ids=["unset", "unset if exists", "set", "drop constraint"],
 )
-def test_a_change_without_effect_is_a_version(
+def test_change_without_effect_is_a_version(
     sql: SparkSession, table: str, change: str, operation: str, parameters: dict[str, str]
 ) -> None:
     sql.sql(f"ALTER TABLE {table} {change}")
@@ -51,12 +51,12 @@ def test_a_change_without_effect_is_a_version(
 
 
 @pytest.mark.parametrize("columns", ["()", "", "( )", "(id,)"])
-def test_zorder_by_nothing_is_no_statement(sql: SparkSession, table: str, columns: str) -> None:
+def test_zorder_without_columns_is_a_syntax_error(sql: SparkSession, table: str, columns: str) -> None:
     with pytest.raises(ParseException):
         sql.sql(f"OPTIMIZE {table} ZORDER BY {columns}")
 
 
-def test_vacuum_gives_the_uri_of_the_table(sql: SparkSession, table: str) -> None:
+def test_vacuum_returns_the_uri_of_the_table(sql: SparkSession, table: str) -> None:
     place = sql.sql(f"DESCRIBE DETAIL {table}").collect()[0].location
     assert place.startswith("file:/")
     assert [row.path for row in sql.sql(f"VACUUM {table}").collect()] == [place]
@@ -70,7 +70,7 @@ def test_vacuum_gives_the_uri_of_the_table(sql: SparkSession, table: str) -> Non
     ],
     ids=["create", "alter"],
 )
-def test_a_default_needs_its_feature(sql: SparkSession, table: str, statement: str) -> None:
+def test_column_default_needs_its_feature(sql: SparkSession, table: str, statement: str) -> None:
     with pytest.raises(AnalysisException, match=r"delta\.feature\.allowColumnDefaults") as e:
         sql.sql(statement)
     assert e.value.getCondition() == "WRONG_COLUMN_DEFAULTS_FOR_DELTA_FEATURE_NOT_ENABLED"
@@ -88,7 +88,7 @@ def test_detail_has_the_columns_of_delta_spark(sql: SparkSession, table: str) ->
     assert detail.collect()[0].name == "spark_catalog.default.answers"
 
 
-def test_the_history_has_the_parameters_of_delta_spark(sql: SparkSession, table: str, tmp_path: Path) -> None:
+def test_history_has_the_parameters_of_delta_spark(sql: SparkSession, table: str, tmp_path: Path) -> None:
     rows = sql.sql("SELECT 1 AS id, 'x' AS s")
     rows.write.format("delta").mode("append").option("mergeSchema", True).saveAsTable(table)
     assert newest(sql)[2] == {"mode": "Append", "partitionBy": "[]", "canMergeSchema": "true"}
@@ -122,7 +122,7 @@ print([c.name for c in spark.catalog.listColumns("t")], spark.sql("DESCRIBE t").
 
 
 @pytest.mark.long
-def test_a_hive_metastore_logs_no_errors_of_new_columns(tmp_path: Path) -> None:
+def test_hive_metastore_logs_no_errors_for_new_columns(tmp_path: Path) -> None:
     done = run_apart(HIVE, str(tmp_path))
     assert "['n', 'id', 's'] 3" in done.stdout, done.stderr[-3000:]
     assert "HiveAlterHandler" not in done.stderr

@@ -1,7 +1,7 @@
-"""Names that are dropped, renamed or given another place while a statement is at work on their table.
+"""Names that are dropped, renamed or relocated while a statement works on their table.
 
-Whoever is told that rows are written finds them under a name that is there, no name stands for files that are gone, and
-what another statement was told stays so.
+Acknowledged rows are found under an existing name, no name refers to deleted files, and results reported to other
+statements stay valid.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def before(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Before:
-    """Lets statements of another one run right before a function is called for the first time."""
+    """Run statements concurrently, right before the first call of a function."""
 
     def arrange(module: Any, function: str, *statements: str) -> None:
         own, left = getattr(module, function), list(statements)
 
         def late(*args: Any, **more: Any) -> Any:
             now, left[:] = left[:], []
-            with ThreadPoolExecutor(1) as other:  # in this one a statement of trilake is at work
+            with ThreadPoolExecutor(1) as other:  # this thread already runs a trilake statement
                 for statement in now:
                     other.submit(session.sql, statement).result()
             return own(*args, **more)
@@ -73,10 +73,8 @@ def append(session: SparkSession, format: str = "delta") -> None:
 
 
 @pytest.mark.parametrize("function", ["refresh_name", "newest"])
-def test_a_table_that_gets_another_name_behind_an_append_has_the_rows_once(
-    session: SparkSession, before: Before, function: str
-) -> None:
-    """The caller would write once more what is there, if told that it failed."""
+def test_rename_after_append_keeps_the_rows_once(session: SparkSession, before: Before, function: str) -> None:
+    """If the append failed, the caller would write the rows again."""
     make(session)
     before(dataframe_writer if function == "refresh_name" else names, function, "ALTER TABLE raced RENAME TO renamed")
     append(session)
@@ -85,9 +83,7 @@ def test_a_table_that_gets_another_name_behind_an_append_has_the_rows_once(
 
 
 @pytest.mark.parametrize("function", ["find_entry", "newest"])
-def test_a_table_that_gets_another_name_behind_a_replacement_has_that(
-    session: SparkSession, before: Before, function: str
-) -> None:
+def test_rename_after_replace_is_kept(session: SparkSession, before: Before, function: str) -> None:
     make(session)
     before(place_names, function, "ALTER TABLE raced RENAME TO renamed")
     session.sql("CREATE OR REPLACE TABLE raced USING delta AS SELECT 7 AS id")
@@ -96,9 +92,7 @@ def test_a_table_that_gets_another_name_behind_a_replacement_has_that(
 
 
 @pytest.mark.parametrize("format", ["delta", "trevni"])
-def test_a_table_that_is_dropped_before_an_append_is_made_anew_with_its_name(
-    session: SparkSession, before: Before, format: str
-) -> None:
+def test_append_recreates_a_dropped_table(session: SparkSession, before: Before, format: str) -> None:
     make(session, format)
     before(dataframe_writer, "save_named", "DROP TABLE raced")
     append(session, format)
@@ -109,7 +103,7 @@ def test_a_table_that_is_dropped_before_an_append_is_made_anew_with_its_name(
 
 
 @pytest.mark.parametrize(("format", "function"), [("delta", "write_dataframe"), ("lance", "SaveRequest")])
-def test_a_replacement_of_a_table_that_is_dropped_has_its_name(
+def test_replace_of_a_dropped_table_restores_its_name(
     session: SparkSession, before: Before, format: str, function: str
 ) -> None:
     make(session, format)
@@ -119,7 +113,7 @@ def test_a_replacement_of_a_table_that_is_dropped_has_its_name(
 
 
 @pytest.mark.parametrize("placed", [False, True], ids=["managed", "placed"])
-def test_a_name_that_is_dropped_behind_a_write_stays_gone(
+def test_name_dropped_after_a_write_stays_dropped(
     session: SparkSession, before: Before, tmp_path: Path, placed: bool
 ) -> None:
     make(session, place=str(tmp_path / "t") if placed else "")
@@ -131,10 +125,8 @@ def test_a_name_that_is_dropped_behind_a_write_stays_gone(
 
 
 @pytest.mark.parametrize("more", ["", ", more INT"], ids=["as it was", "with a column"])
-def test_a_name_that_gets_another_place_behind_a_write_keeps_that(
-    session: SparkSession, before: Before, tmp_path: Path, more: str
-) -> None:
-    """The catalogue takes a whole entry: one that was read before would bring the old place back."""
+def test_location_set_after_a_write_is_kept(session: SparkSession, before: Before, tmp_path: Path, more: str) -> None:
+    """The catalog replaces whole entries: an entry read before would restore the old location."""
     make(session)
     trilake.write(pa.table({"id": pa.array([9], pa.int32())}), tmp_path / "b")
     before(
@@ -151,10 +143,8 @@ def test_a_name_that_gets_another_place_behind_a_write_keeps_that(
 
 
 @pytest.mark.parametrize("statement", ["DROP TABLE raced", "ALTER TABLE raced RENAME TO renamed"])
-def test_what_a_lance_write_leaves_of_a_dataset_that_went_has_no_name(
-    session: SparkSession, before: Before, statement: str
-) -> None:
-    """Its commit had landed, and only the copy of the newest manifest was written where nothing is."""
+def test_lance_write_to_a_dropped_dataset_has_no_name(session: SparkSession, before: Before, statement: str) -> None:
+    """Its commit had landed, and only the copy of the newest manifest was written to the empty folder."""
     first = session.sql("SELECT 1 AS id").write.format("lance").option("dataStorageVersion", "legacy")
     first.saveAsTable("raced")
     before(transaction, "_copy_latest", statement)
@@ -162,7 +152,7 @@ def test_what_a_lance_write_leaves_of_a_dataset_that_went_has_no_name(
     assert not session.catalog.tableExists("raced")
 
 
-def test_a_name_that_is_dropped_gets_no_other_place(session: SparkSession, before: Before, tmp_path: Path) -> None:
+def test_set_location_of_a_dropped_name_is_rejected(session: SparkSession, before: Before, tmp_path: Path) -> None:
     make(session)
     trilake.write(pa.table({"id": pa.array([9], pa.int32())}), tmp_path / "b")
     before(place_names, "move_entry", "DROP TABLE raced")
@@ -171,10 +161,10 @@ def test_a_name_that_is_dropped_gets_no_other_place(session: SparkSession, befor
     assert not session.catalog.tableExists("raced")
 
 
-def test_a_name_is_there_while_it_gets_another_place(
+def test_set_location_never_removes_the_name(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Between two statements of the catalogue another one could take the name, or with it the files."""
+    """Between two catalog calls another statement could take the name, or delete the files with it."""
     make(session)
     trilake.write(pa.table({"id": pa.array([9], pa.int32())}), tmp_path / "b")
     place = names.default_location(session, "raced")
@@ -191,9 +181,7 @@ def test_a_name_is_there_while_it_gets_another_place(
     assert trilake.open(tmp_path / "b").to_arrow()["id"].to_pylist() == [9]
 
 
-def test_a_new_name_stands_for_no_files_that_went_meanwhile(
-    session: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_name_is_not_created_for_deleted_files(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     own = place_names.make_entry
 
     def late(*args: Any, **more: Any) -> None:
@@ -205,7 +193,7 @@ def test_a_new_name_stands_for_no_files_that_went_meanwhile(
     assert not session.catalog.tableExists("raced")
 
 
-def test_a_name_that_goes_between_two_looks_is_not_found(session: SparkSession, before: Before) -> None:
+def test_name_dropped_between_two_lookups_is_not_found(session: SparkSession, before: Before) -> None:
     make(session)
     before(dml, "changeable_table", "ALTER TABLE raced RENAME TO renamed")
     with pytest.raises(TableNotFoundError, match="cannot be found"):
