@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis profiles, one Spark session, and the way to the shared corpora."""
+"""Shared fixtures: hypothesis profiles, one Spark session, and the path to the shared corpora."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ QUICK_ON_SPARK = (
 )
 SOAK = os.environ.get("TRILAKE_SOAK", "") not in ("", "0")
 
-# Spark's processes live for seconds here: Java's second compiler would take two fifths of their processor time, and its
-# collector for large heaps, which works beside the program, a seventh of the rest.
+# Spark's processes are short-lived here: Java's C2 compiler would take two fifths of their CPU time, and its concurrent
+# garbage collector a seventh of the rest.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1")
 
-# A deadline would fail tests on a busy machine.  CI tries the same examples every time, so that a red run can be
-# repeated; new examples are found on developers' machines and by soak runs.
+# A deadline would fail tests on a busy machine.  CI tries the same examples every time, so that a failed run can be
+# repeated; developers' machines and soak runs try new examples.
 _too_slow = [HealthCheck.too_slow]
 _EXAMPLES = 40
 settings.register_profile("trilake", deadline=None, suppress_health_check=_too_slow, max_examples=_EXAMPLES)
@@ -51,12 +51,12 @@ settings.load_profile("trilake-soak" if SOAK else "trilake-ci" if os.environ.get
 
 
 def examples(few: int) -> int:
-    """How many examples a test of hypothesis tries: few of them, or many when soaking."""
+    """Number of examples of a hypothesis test: ``few``, or many when soaking."""
     return 100 * few if SOAK else few
 
 
 def pytest_report_header() -> str:
-    """Say which Java runs Spark, or why none does."""
+    """Report which Java runs Spark, or why there is none."""
     try:
         return f"spark: {find_java()}"
     except TrilakeError as e:
@@ -65,7 +65,7 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without the garbage collector, which would look at the 14,000 tests again and again, then and later."""
+    """Collect with garbage collection disabled, which would traverse the 14,000 tests repeatedly."""
     gc.disable()
     try:
         return (yield)
@@ -76,7 +76,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each file to one worker, and the files of ``make test`` that use Spark to the same one."""
+    """Run each file on one worker, and all Spark files of ``make test`` on the same one."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # late: few runs have workers
@@ -90,7 +90,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark most tests on Spark as long; leave out the soak tests, and the time limit of the others when soaking."""
-    if hasattr(config, "workerinput"):  # those on Spark begin early: at the end, the other workers would wait for them
+    if hasattr(
+        config, "workerinput"
+    ):  # Spark tests start early, so that the other workers do not wait for them at the end
         files = {path: path.relative_to(ROOT).as_posix() for path in {item.path for item in items}}
         items.sort(key=lambda item: "tests/lance" if files[item.path] in QUICK_ON_SPARK else files[item.path])
     for item in items:
@@ -105,7 +107,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one Spark session of the whole run; tests put back what they change in its settings."""
+    """The Spark session of the whole run; tests restore the settings they change."""
     from trilake.spark.session.local import local_session  # late: most runs of a few tests need no PySpark
 
     warehouse = tmp_path_factory.mktemp("spark-warehouse")
@@ -117,7 +119,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def sql(spark: SparkSession) -> Iterator[SparkSession]:
-    """That session, whose SQL knows our tables."""
+    """That session with SQL support for trilake tables."""
     from trilake.sql.spark.install import install, uninstall  # late, as above
 
     install(spark)
@@ -127,7 +129,7 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def conf(spark: SparkSession) -> Iterator[Any]:
-    """Sets what a test wants of the session, and puts it back."""
+    """Set session options for a test, and restore them."""
     before: dict[str, str | None] = {}
 
     def set_(key: str, value: str) -> None:
@@ -143,9 +145,9 @@ def conf(spark: SparkSession) -> Iterator[Any]:
 
 
 def shared_folder() -> Path | None:
-    """The folder of corpora, specs and facts: what ``TRILAKE_SHARED`` names, or ``../shared`` beside the repository.
+    """The folder of corpora, specs and facts: ``TRILAKE_SHARED``, or ``../shared`` next to the repository.
 
-    ``None`` where neither is there.
+    ``None`` if neither exists.
     """
     named = os.environ.get("TRILAKE_SHARED")
     folder = Path(named) if named else ROOT.parent / "shared"
@@ -154,7 +156,7 @@ def shared_folder() -> Path | None:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of :func:`shared_folder`; skips the test where it is not there.
+    """The folder of :func:`shared_folder`; skips the test if it does not exist.
 
     The folder is read-only: copy a table before writing to it.
     """

@@ -1,4 +1,4 @@
-"""A session of Spark Connect for tests: its server runs in this process, on a port that no one else has."""
+"""A Spark Connect session for tests: its server runs in this process, on a free port."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def connect_session(**settings: str) -> SparkSession:
-    """The one Connect session of this process, which has no classic one beside it.
+    """The Connect session of this process, which has no classic session.
 
-    Spark's own port, 15002, is that of every server on the machine; this one asks the system for a free one.  The
+    Spark's default port, 15002, is shared by all servers on the machine; this one uses a free port.  The
     package of PySpark 3.5 has no server: ``TRILAKE_CONNECT_SERVER`` names an interpreter whose PySpark has one.
     """
-    from pyspark.sql.connect.client import core  # late: needs gRPC, which only sessions of Connect do
+    from pyspark.sql.connect.client import core  # late: needs gRPC, for Connect sessions only
 
     ensure_java()
     server = os.environ.get("TRILAKE_CONNECT_SERVER")
@@ -41,7 +41,7 @@ def connect_session(**settings: str) -> SparkSession:
 
 
 def _served(python: str, settings: dict[str, str]) -> int:
-    """Start a server of the PySpark that this interpreter has, which ends with this process; its port."""
+    """Start a server with this interpreter's PySpark, which ends with this process; returns its port."""
     found = subprocess.run(
         [python, "-c", "import pyspark; print(pyspark.__path__[0])"], capture_output=True, check=True
     )
@@ -64,14 +64,14 @@ def _served(python: str, settings: dict[str, str]) -> int:
 
 
 def _port() -> int:
-    """The port of the server, which runs in the JVM of the session that started it."""
+    """The port of the server, in the JVM of the session that started it."""
     jvm: Any = SparkSession._instantiatedSession._jvm  # type: ignore[union-attr]
     service = getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
     return int(service.__getattr__("MODULE$").localPort())
 
 
 def run_apart(script: str, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process of its own: one has either a classic session or a Connect one."""
+    """Run a script in a separate process: a process has either a classic or a Connect session."""
     return subprocess.run(
         [sys.executable, "-c", script, *arguments],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""write, convert, optimize, vacuum and restore: each is one commit, and nothing goes without being asked for."""
+"""write, convert, optimize, vacuum and restore: each is one commit, and nothing is deleted without a flag."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def typed(name: str) -> tuple[str, ...]:
-    """Types of columns, for files that have none themselves."""
+    """Column types, for files without types."""
     return () if name.startswith(("a.parquet", "a.arrow")) else ("--type", "zip=string", "--type", "at=timestamp")
 
 
 @pytest.mark.parametrize(
     "name", ["a.csv", "a.csv.gz", "a.tsv", "a.jsonl", "a.json", "a.parquet", "a.arrows", "a.arrow"]
 )
-def test_a_file_of_every_format_is_written(tmp_path: Path, inputs: dict[str, Path], name: str) -> None:
+def test_write_file_of_every_format(tmp_path: Path, inputs: dict[str, Path], name: str) -> None:
     done = run("write", tmp_path / "t", inputs[name], *typed(name), "--json")
     assert done.code == 0, done.err
     assert (done.json["version"], done.json["rows_added"]) == (0, 2)
@@ -64,7 +64,7 @@ def test_a_file_of_every_format_is_written(tmp_path: Path, inputs: dict[str, Pat
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json", "a.parquet", "a.arrows", "a.arrow"])
-def test_standard_input_of_every_format_is_written(tmp_path: Path, inputs: dict[str, Path], name: str) -> None:
+def test_write_standard_input_of_every_format(tmp_path: Path, inputs: dict[str, Path], name: str) -> None:
     how = ["--from", "csv"] if name == "a.csv" else []
     done = run("write", tmp_path / "t", *how, *typed(name), input=inputs[name].read_bytes())
     assert done.code == 0, done.err
@@ -72,8 +72,8 @@ def test_standard_input_of_every_format_is_written(tmp_path: Path, inputs: dict[
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
-def test_a_named_pipe_is_written(tmp_path: Path, inputs: dict[str, Path], name: str) -> None:
-    """What a shell makes of ``<(...)`` is read once, from its beginning."""
+def test_write_from_named_pipe(tmp_path: Path, inputs: dict[str, Path], name: str) -> None:
+    """The pipe of ``<(...)`` is read once, from its beginning."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = Thread(target=lambda: pipe.write_bytes(inputs[name].read_bytes()))
@@ -85,15 +85,15 @@ def test_a_named_pipe_is_written(tmp_path: Path, inputs: dict[str, Path], name: 
     assert rows(tmp_path / "t") == WANTED
 
 
-def test_columns_of_csv_have_the_types_of_the_table(tmp_path: Path, inputs: dict[str, Path]) -> None:
+def test_csv_columns_get_the_types_of_the_table(tmp_path: Path, inputs: dict[str, Path]) -> None:
     run("write", tmp_path / "t", inputs["a.parquet"])
     done = run("write", tmp_path / "t", inputs["a.csv"], inputs["a.jsonl"], "-m", "append", "--json")
     assert done.json["rows_added"] == 4
     assert [r["zip"] for r in rows(tmp_path / "t")] == ["00123"] * 3 + [None] * 3
 
 
-def test_columns_that_rows_leave_out_get_their_defaults(tmp_path: Path) -> None:
-    """Rows of JSON had them as nulls: no default came, and generated and identity columns were refused."""
+def test_missing_columns_get_their_defaults(tmp_path: Path) -> None:
+    """JSON rows had nulls for them: defaults were not applied, and generated and identity columns were rejected."""
     columns = {"a": "int", "d": "int", "g": "int", "i": "bigint"}
     trilake.create(tmp_path / "t", columns, defaults={"d": "7"}, generated={"g": "a * 2"}, identity=["i"])
     for name, text in {"1.json": '{"a": 1}', "2.json": '[{"a": 2}, {"a": 3, "d": null}]', "4.csv": "a\n4\n"}.items():
@@ -112,7 +112,7 @@ def test_columns_that_rows_leave_out_get_their_defaults(tmp_path: Path) -> None:
     assert trilake.open(tmp_path / "l").to_arrow().column("s").to_pylist() == ["x", None]
 
 
-def test_what_says_nothing_of_a_format_is_refused(tmp_path: Path, inputs: dict[str, Path]) -> None:
+def test_option_that_does_not_apply_to_the_format_is_rejected(tmp_path: Path, inputs: dict[str, Path]) -> None:
     for name, option in (
         ("a.jsonl", ("--delimiter", ";")),
         ("a.json", ("--null", "x")),
@@ -124,7 +124,7 @@ def test_what_says_nothing_of_a_format_is_refused(tmp_path: Path, inputs: dict[s
     assert not (tmp_path / "t").exists()
 
 
-def test_whole_numbers_that_no_long_holds_keep_their_digits(tmp_path: Path) -> None:
+def test_integers_beyond_bigint_keep_their_digits(tmp_path: Path) -> None:
     data = "n,long,x\n1,12345678901234567890,12345678901234567890\n2,,1.5\n3,-7,2\n"
     (tmp_path / "a.csv").write_text(data)
     for place, how in ("piped", ["--from", "csv"]), ("named", [tmp_path / "a.csv"]):
@@ -135,7 +135,7 @@ def test_whole_numbers_that_no_long_holds_keep_their_digits(tmp_path: Path) -> N
         assert [r["x"] for r in found] == [12345678901234567890.0, 1.5, 2.0]
 
 
-def test_an_empty_text_in_quotes_is_no_null(tmp_path: Path) -> None:
+def test_quoted_empty_string_is_not_null(tmp_path: Path) -> None:
     run("write", tmp_path / "t", "--from", "csv", "--type", "s=string", input='n,s\n1,""\n2,\n3,NA\n')
     assert [r["s"] for r in run("query", f"SELECT * FROM '{tmp_path}/t' ORDER BY n", "--json").json] == ["", None, "NA"]
 
@@ -156,9 +156,7 @@ def test_an_empty_text_in_quotes_is_no_null(tmp_path: Path) -> None:
         ("a\n1\n", ["--from", "csv", "--type", "b=int"], 2, "--type: column 'b' not found"),
     ],
 )
-def test_rows_that_cannot_be_read_write_nothing(
-    tmp_path: Path, data: str, how: list[str], code: int, words: str
-) -> None:
+def test_unreadable_rows_write_nothing(tmp_path: Path, data: str, how: list[str], code: int, words: str) -> None:
     done = run("write", tmp_path / "t", *how, input=data)
     assert (done.code, done.out) == (code, "")
     assert words in done.err
@@ -175,7 +173,7 @@ def test_write_makes_tables_of_every_format(tmp_path: Path) -> None:
         assert run("count", tmp_path / format).out == "2\n"
 
 
-def test_a_table_that_is_there_is_refused(tmp_path: Path) -> None:
+def test_existing_table_is_rejected(tmp_path: Path) -> None:
     run("write", tmp_path / "t", "--from", "csv", input="n\n1\n")
     done = run("write", tmp_path / "t", "--from", "csv", "--json", input="n\n2\n")
     assert (done.code, done.error["code"]) == (3, "TABLE_EXISTS")
@@ -187,7 +185,7 @@ def test_a_table_that_is_there_is_refused(tmp_path: Path) -> None:
     assert run("count", tmp_path / "t").out == "1\n"
 
 
-def test_convert_says_that_rows_were_compared(tmp_path: Path, inputs: dict[str, Path]) -> None:
+def test_convert_reports_that_rows_were_compared(tmp_path: Path, inputs: dict[str, Path]) -> None:
     run("write", tmp_path / "t", inputs["a.parquet"], "--partition-by", "zip")
     done = run("convert", tmp_path / "t", tmp_path / "p", "--to", "parquet", "--no-partitions", "--json")
     assert (done.json["rows"], done.json["verified"], done.json["version"]) == (2, True, None)
@@ -218,7 +216,7 @@ def test_optimize_purges_deleted_rows(tmp_path: Path) -> None:
     assert run("optimize", place, "--purge", "--full").code == 2
 
 
-def test_optimize_joins_files_of_delta_and_lance_and_refuses_trevni(tmp_path: Path) -> None:
+def test_optimize_supports_delta_and_lance_only(tmp_path: Path) -> None:
     for format in "delta", "lance", "trevni":
         for n in 1, 2:
             run("write", tmp_path / format, "--from", "csv", "--format", format, "-m", "append", input=f"n\n{n}\n")
@@ -241,7 +239,7 @@ def overwritten(place: Path, format: str = "delta") -> Path:
     return place
 
 
-def test_vacuum_deletes_nothing_unless_told(tmp_path: Path) -> None:
+def test_vacuum_deletes_nothing_by_default(tmp_path: Path) -> None:
     place = overwritten(tmp_path / "t")
     files = sorted(place.glob("*.parquet"))
     found = run("vacuum", place, *NOW, "--json").json
@@ -249,7 +247,7 @@ def test_vacuum_deletes_nothing_unless_told(tmp_path: Path) -> None:
     people = run("vacuum", place, *NOW)
     assert "would be deleted" in people.err
     assert found["paths"][0] in people.out
-    assert run("vacuum", place, *NOW, "--delete").code == 2  # no one can be asked here
+    assert run("vacuum", place, *NOW, "--delete").code == 2  # no terminal for the prompt
     assert sorted(place.glob("*.parquet")) == files
     assert run("vacuum", place, "--retention-hours", "0", "--delete", "--yes").code == 2  # shorter than the table's
     gone = run("vacuum", place, *NOW, "--delete", "--yes", "--json").json
@@ -280,7 +278,7 @@ def test_vacuum_of_lance_removes_old_versions(tmp_path: Path) -> None:
     assert run("count", place).out == "1\n"
 
 
-def test_drop_deletes_nothing_unless_told(tmp_path: Path) -> None:
+def test_drop_deletes_nothing_by_default(tmp_path: Path) -> None:
     place = overwritten(tmp_path / "t")
     listed = run("drop", place, "--dry-run", "--json").json
     assert (listed["deleted"], listed["files"], len(listed["paths"])) == (False, 4, 4)
@@ -305,7 +303,7 @@ def test_drop_lists_and_asks_on_a_terminal(
 
 
 @pytest.mark.parametrize(("format", "old"), [("delta", "0"), ("lance", "1")])
-def test_restore_brings_a_version_back(tmp_path: Path, format: str, old: str) -> None:
+def test_restore_returns_to_a_version(tmp_path: Path, format: str, old: str) -> None:
     place = overwritten(tmp_path / "t", format)
     done = run("restore", place, "-v", old, "--json")
     assert done.json["restored_version"] == int(old)
@@ -314,7 +312,7 @@ def test_restore_brings_a_version_back(tmp_path: Path, format: str, old: str) ->
     assert run("restore", place, "-v", "99").code == 4
 
 
-def test_verify_passes_a_good_table_and_names_what_is_broken(tmp_path: Path) -> None:
+def test_verify_passes_a_sound_table_and_names_faults(tmp_path: Path) -> None:
     place = overwritten(tmp_path / "t")
     good = run("verify", place, "--json")
     assert (good.code, good.json["ok"]) == (0, True)
@@ -327,7 +325,7 @@ def test_verify_passes_a_good_table_and_names_what_is_broken(tmp_path: Path) -> 
     assert bad.json["findings"][0]["code"] in people.out
 
 
-def test_repair_says_the_same_in_words_json_and_exit_codes(tmp_path: Path) -> None:
+def test_repair_text_json_and_exit_codes_agree(tmp_path: Path) -> None:
     place = overwritten(tmp_path / "t")
     (place / trilake.open(place).files()["path"][0].as_py()).unlink()
     plan = run("repair", place, "--json")
@@ -335,7 +333,7 @@ def test_repair_says_the_same_in_words_json_and_exit_codes(tmp_path: Path) -> No
     assert plan.json["steps"][0]["needs"] == "--accept-loss"
     assert "needs --accept-loss" in run("repair", place).out
     accepted = run("repair", place, "--accept-loss").out
-    assert "planned delta.drop-missing-files" in accepted  # it was said to need what was passed
+    assert "planned delta.drop-missing-files" in accepted  # the message asked for the flag that was passed
     assert accepted.strip().endswith("nothing was changed: pass --run to run the steps")
     kept = run("repair", place, "--run", "--yes", "--json")
     assert (kept.code, kept.json["ok"], kept.json["rows_lost"]) == (1, False, 0)
@@ -347,7 +345,7 @@ def test_repair_says_the_same_in_words_json_and_exit_codes(tmp_path: Path) -> No
     assert done.json["rows_lost"] > 0
 
 
-def test_repair_changes_nothing_unless_told(tmp_path: Path) -> None:
+def test_repair_changes_nothing_by_default(tmp_path: Path) -> None:
     place = overwritten(tmp_path / "t")
     done = run("repair", place, "--json")
     assert (done.code, done.json["dry_run"], done.json["steps"]) == (0, True, [])

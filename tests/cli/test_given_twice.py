@@ -1,4 +1,4 @@
-"""Options of one value, given twice: of two values one would count for nothing."""
+"""Repeated options that take one value are rejected."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tests.cli.running import run
         ("--timestamp", "2020-01-01", "--timestamp", "2021-01-01"),
     ],
 )
-def test_an_option_of_one_value_is_given_once(delta: str, more: tuple[str, ...]) -> None:
+def test_repeated_option_is_rejected(delta: str, more: tuple[str, ...]) -> None:
     done = run("count", delta, *more)
     assert done.code == 2
     assert "more than once" in " ".join(done.err.split())
 
 
-def test_flags_that_deny_each_other_are_refused(delta: str) -> None:
+def test_opposite_flags_are_rejected(delta: str) -> None:
     assert run("repair", delta, "--dry-run", "--run").code == 2
     assert run("count", delta, "--json", "--json").json["count"] == 2
     assert run("head", delta, "-c", "id", "-c", "kind", "-n", "1").code == 0
 
 
-def test_a_key_has_one_value(delta: str, lance: str) -> None:
+def test_key_with_two_values_is_rejected(delta: str, lance: str) -> None:
     done = run("query", "SELECT 1 FROM t", "-t", f"t={delta}", "-t", f"t={lance}", "--json")
     assert done.code != 0
     assert "has two values" in done.error["message"]

@@ -1,11 +1,11 @@
-"""info, schema, files, history, log: what a table is, for people and as JSON."""
+"""info, schema, files, history and log, as text and as JSON."""
 
 from __future__ import annotations
 
 from tests.cli.running import run
 
 
-def test_info_says_the_same_first_keys_of_every_format(delta: str, lance: str, trevni: str) -> None:
+def test_info_starts_with_the_same_keys_for_every_format(delta: str, lance: str, trevni: str) -> None:
     found = [run("info", place, "--json").json for place in (delta, lance, trevni)]
     assert [f["format"] for f in found] == ["delta", "lance", "trevni"]
     assert [f["rows"] for f in found] == [2, 6, 3]
@@ -16,7 +16,7 @@ def test_info_says_the_same_first_keys_of_every_format(delta: str, lance: str, t
     assert "changeDataFeed" in found[0]["features"]
 
 
-def test_info_for_people_is_lines_without_colours(delta: str) -> None:
+def test_info_text_is_lines_without_colours(delta: str) -> None:
     done = run("info", delta)
     assert done.code == 0
     assert done.err == ""
@@ -31,7 +31,7 @@ def test_info_of_an_older_version(delta: str) -> None:
     assert run("info", delta, "--timestamp", "2999-01-01", "--json").json["version"] == 1
 
 
-def test_schema_says_the_role_of_columns(delta: str, lance: str, trevni: str) -> None:
+def test_schema_shows_the_role_of_columns(delta: str, lance: str, trevni: str) -> None:
     columns = run("schema", delta, "--json").json
     assert [(c["name"], c["type"], c["role"]) for c in columns] == [
         ("id", "long", None),
@@ -43,7 +43,7 @@ def test_schema_says_the_role_of_columns(delta: str, lance: str, trevni: str) ->
     assert run("schema", delta).out.split()[:5] == ["name", "type", "nullable", "role", "comment"]
 
 
-def test_files_are_those_that_a_condition_keeps(delta: str, lance: str, trevni: str) -> None:
+def test_files_with_a_filter(delta: str, lance: str, trevni: str) -> None:
     assert len(run("files", delta, "--json").json) == 2
     (kept,) = run("files", delta, "--where", "kind = 'b'", "--json").json
     assert kept["partition_values"] == {"kind": "b"}
@@ -52,7 +52,7 @@ def test_files_are_those_that_a_condition_keeps(delta: str, lance: str, trevni: 
     assert len(run("files", trevni, "--json").json) == 2
 
 
-def test_a_limit_that_leaves_files_out_says_so(delta: str) -> None:
+def test_limit_reports_omitted_files(delta: str) -> None:
     done = run("files", delta, "-n", "1")
     assert len(done.out.splitlines()) == 3
     assert done.err == "1 of 2 files\n"
@@ -71,7 +71,7 @@ def test_history_is_newest_first(delta: str, lance: str, trevni: str) -> None:
     assert run("history", trevni, "--json").json == []
 
 
-def test_log_shows_actions_as_they_are_written(delta: str, lance: str, trevni: str) -> None:
+def test_log_shows_actions_as_written(delta: str, lance: str, trevni: str) -> None:
     newest, first = run("log", delta, "--json").json
     assert (newest["version"], first["version"]) == (1, 0)
     assert {name for action in first["actions"] for name in action} == {"commitInfo", "protocol", "metaData", "add"}
@@ -83,7 +83,7 @@ def test_log_shows_actions_as_they_are_written(delta: str, lance: str, trevni: s
     assert "Trevni tables have no log" in done.err
 
 
-def test_log_for_people_says_how_many_actions_it_leaves_out(delta: str) -> None:
+def test_log_text_reports_omitted_actions(delta: str) -> None:
     done = run("log", delta, "--from", "0", "--to", "0", "--actions", "1")
     lines = done.out.splitlines()
     assert lines[0] == "version 0  _delta_log/00000000000000000000.json"

@@ -1,4 +1,4 @@
-"""Commands on an object store: the same calls, with ``--option`` for the store's settings."""
+"""Commands on an object store, with ``--option`` for the store's settings."""
 
 from __future__ import annotations
 

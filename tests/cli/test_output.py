@@ -1,4 +1,4 @@
-"""What is printed: safe for terminals, whole in pipes, and JSON of every command."""
+"""Output: safe for terminals, complete in pipes, and JSON for every command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trilake.cli.values import python_values
 from trilake.common.text import printable
 
 ROOT = Path(__file__).resolve().parents[2]
-#: A colour, a title of the window, a turned line, a bell, a C1 sequence, markup of rich, and a halved pair.
+#: A colour, a window title, a right-to-left override, a bell, a C1 sequence, rich markup, and a lone surrogate.
 HOSTILE = "\x1b[31mred\x1b]0;title\x07 \u202edlrow\u2066 \x9b2J [bold]b[/bold] :smile: \u2028"
 OBEYED = ("\x1b", "\x07", "\x9b", "\u202e", "\u2066", "\u2028")
 
@@ -57,7 +57,7 @@ COMMANDS = (
     "command", COMMANDS, ids=lambda c: " ".join(c[:2]).replace(HOSTILE, "hostile")[:20].strip("`\x1b")
 )
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
-def test_nothing_of_a_table_is_obeyed_by_a_terminal(hostile: str, command: list[str], form: list[str]) -> None:
+def test_table_values_cannot_control_the_terminal(hostile: str, command: list[str], form: list[str]) -> None:
     done = run(command[0], hostile, *command[1:], *form)
     assert not [c for c in OBEYED if c in done.out + done.err]
     assert done.code in (0, 2)
@@ -65,18 +65,18 @@ def test_nothing_of_a_table_is_obeyed_by_a_terminal(hostile: str, command: list[
         json.loads(done.out)
 
 
-def test_json_keeps_a_hostile_text_as_it_is(hostile: str) -> None:
+def test_json_keeps_hostile_strings(hostile: str) -> None:
     (row,) = run("head", hostile, "--json").json
     assert row[f"c {HOSTILE}"] == row["part"] == HOSTILE
     assert run("info", hostile, "--json").json["properties"]["x\x1b[1m"] == HOSTILE
 
 
-def test_markup_of_rich_is_text(hostile: str) -> None:
+def test_rich_markup_is_printed_as_text(hostile: str) -> None:
     assert "[bold]b[/bold] :smile:" in run("head", hostile).out
 
 
 @pytest.mark.parametrize("width", [30, 80, 200])
-def test_a_terminal_gets_what_fits_and_every_value(
+def test_terminal_output_fits_and_shows_every_value(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
@@ -94,7 +94,7 @@ def _without_colours(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-def test_a_pipe_gets_every_row_on_one_line_however_many(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipe_gets_every_row_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     rows = pa.table({"n": range(2500), "s": ["x" * 300 + "\n"] * 2500})
     ConsoleOutput().rows(rows.schema, rows.to_batches(max_chunksize=700))
     lines = capsys.readouterr().out.splitlines()
@@ -109,7 +109,7 @@ def test_rows_without_columns_are_counted(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == "2 rows without columns\n[\n{},\n{}\n]\n"
 
 
-def test_every_command_has_json_and_a_help_without_markup() -> None:
+def test_every_command_has_json_and_plain_help() -> None:
     for command in application().registered_commands:
         name = command.callback.__name__
         shown = run(name, "--help")
@@ -118,7 +118,7 @@ def test_every_command_has_json_and_a_help_without_markup() -> None:
     assert run().code in (0, 2)
 
 
-def test_usage_errors_are_objects_too() -> None:
+def test_usage_errors_are_json_objects() -> None:
     for arguments in (
         ["head"],
         ["nope"],
@@ -132,14 +132,14 @@ def test_usage_errors_are_objects_too() -> None:
     assert run("head", "t", "--option", "secret", "--json").error["code"] == "INVALID_ARGUMENT"
 
 
-def test_exit_codes_are_those_of_the_page() -> None:
+def test_exit_codes_are_documented() -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
     assert [line for line in page.splitlines() if line.startswith("| ") and line.split()[1].isdigit()] != []
     stated = {int(line.split()[1]) for line in page.splitlines() if line.startswith("| ") and line.split()[1].isdigit()}
     assert stated == {int(code) for code in Exit}
 
 
-def test_every_command_is_on_the_page() -> None:
+def test_every_command_is_documented() -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
     names = [c.callback.__name__ for c in application().registered_commands]
     assert [n for n in names if f"`{n}`" not in page] == []
@@ -162,12 +162,12 @@ def test_every_command_is_on_the_page() -> None:
     ],
     ids=lambda v: type(v).__name__ if isinstance(v, Exception) else str(v),
 )
-def test_an_error_leads_to_its_exit_code(error: Exception, code: int) -> None:
+def test_errors_map_to_exit_codes(error: Exception, code: int) -> None:
     assert Problem.of(error).exit == code
     assert output(True).__class__ is JsonOutput
 
 
-def test_texts_are_made_harmless_and_stay_json() -> None:
+def test_escaped_strings_stay_valid_json() -> None:
     assert printable("plain é 漢字 👩\u200d🚀") == "plain é 漢字 👩\u200d🚀"
     assert printable("a\tb\r\n\ud800\U000e0041") == "a\\tb\\r\\n\\ud800\\U000e0041"
     assert printable_lines("a\n\x1b") == "a\n\\x1b"
@@ -205,7 +205,7 @@ def test_texts_are_made_harmless_and_stay_json() -> None:
     ],
     ids=lambda v: str(getattr(v, "type", ""))[:30],
 )
-def test_values_are_those_that_json_has(array: pa.Array, wanted: list[object]) -> None:
+def test_values_convert_to_json_types(array: pa.Array, wanted: list[object]) -> None:
     assert python_values(array) == wanted
     json.dumps(wanted, allow_nan=False)
 

@@ -1,4 +1,4 @@
-"""The command as a process: standard streams, exit codes, what it loads."""
+"""The command as a process: standard streams, exit codes, imported modules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def after_import(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_help_loads_nothing_that_it_does_not_need() -> None:
+def test_help_loads_only_needed_modules() -> None:
     done = after_import(
         "import sys; sys.argv = ['trilake', '--help']\n"
         "from trilake.cli import main\n"
@@ -57,33 +57,33 @@ def test_help_loads_nothing_that_it_does_not_need() -> None:
     assert "convert" in done.stdout
 
 
-def test_the_entry_point_is_the_module() -> None:
+def test_entry_point_is_the_module() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts == {"trilake": "trilake.cli:main"}
     done = process("--version")
     assert (done.returncode, done.stdout.decode()) == (0, f"trilake {trilake.__version__}\n")
 
 
-def test_without_typer_one_line_says_what_to_install() -> None:
+def test_missing_typer_names_what_to_install() -> None:
     done = after_import("import sys; sys.modules['typer'] = None\nfrom trilake.cli import main; main()")
     assert done.returncode == 2
     assert done.stderr.splitlines() == ['trilake: the command line needs typer: pip install "trilake[cli]"']
 
 
-def test_a_pipe_in_and_a_pipe_out(tmp_path: Path) -> None:
+def test_pipe_in_and_out(tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     done = process("write", place, "--from", "csv", input=b"n,s\n1,\xc3\xa9\n2,b\n")
     assert (done.returncode, done.stderr) == (0, b"")
     rows = process("query", f"SELECT s FROM '{place}' ORDER BY n", "--json", PYTHONIOENCODING="ascii")
     assert rows.stderr == b""
-    assert b"\\xe9" in rows.stdout  # an output that knows no such letter is no reason to fail
+    assert b"\\xe9" in rows.stdout  # an output encoding without this letter must not fail
     assert json.loads(process("query", f"SELECT s FROM '{place}' ORDER BY n", "--json").stdout) == [
         {"s": "é"},
         {"s": "b"},
     ]
 
 
-def test_nothing_but_a_terminal_gets_colours_or_progress(tmp_path: Path) -> None:
+def test_only_terminals_get_colours_and_progress(tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     process("write", place, "--from", "csv", input=b"n\n1\n")
     for arguments in (["info", place], ["head", place], ["info", "/no/where"], ["nope"]):
@@ -91,7 +91,7 @@ def test_nothing_but_a_terminal_gets_colours_or_progress(tmp_path: Path) -> None
         assert b"\x1b" not in done.stdout + done.stderr
 
 
-def test_errors_are_text_or_one_json_object_and_never_a_traceback(tmp_path: Path) -> None:
+def test_errors_are_text_or_one_json_object(tmp_path: Path) -> None:
     people = process("count", str(tmp_path / "none"))
     assert (people.returncode, people.stdout) == (4, b"")
     assert people.stderr.startswith(b"error: [TABLE_NOT_FOUND] ")
@@ -102,7 +102,7 @@ def test_errors_are_text_or_one_json_object_and_never_a_traceback(tmp_path: Path
     assert (error["code"], error["exit_code"]) == ("TABLE_NOT_FOUND", 4)
 
 
-def test_an_unexpected_error_is_one_line_and_a_traceback_where_it_is_asked_for() -> None:
+def test_unexpected_error_is_one_line_with_optional_traceback() -> None:
     code = (
         "import trilake.api, sys; trilake.api.open = None; sys.argv = ['trilake', 'count', 't']\n"
         "from trilake.cli import main; main()"
@@ -117,7 +117,7 @@ def test_an_unexpected_error_is_one_line_and_a_traceback_where_it_is_asked_for()
     assert debugged.stderr.startswith("Traceback")
 
 
-def test_a_reader_that_leaves_ends_the_command_in_silence(tmp_path: Path) -> None:
+def test_closed_pipe_ends_the_command_silently(tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     trilake.write([{"n": n, "s": "x" * 100} for n in range(20_000)], place)
     with subprocess.Popen(
@@ -132,7 +132,7 @@ def test_a_reader_that_leaves_ends_the_command_in_silence(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")
-def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
+def test_full_disk_is_an_error(tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     trilake.write([{"n": 1}], place)
     with open("/dev/full", "wb") as full:
@@ -141,7 +141,7 @@ def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
     assert re.fullmatch(rb"error: \[OS\] .*No space left on device\n", done.stderr)
 
 
-def test_an_interrupt_is_told_in_a_word(tmp_path: Path) -> None:
+def test_interrupt_prints_one_word(tmp_path: Path) -> None:
     code = (
         "import trilake.api, sys\n"
         "def wait(*_, **__): raise KeyboardInterrupt\n"
@@ -159,7 +159,7 @@ def test_completion_knows_commands_and_formats(shell: str) -> None:
     assert b"_TRILAKE_COMPLETE" in script.stdout
 
 
-def test_completion_offers_what_fits() -> None:
+def test_completion_offers_matching_values() -> None:
     def offered(words: str, at: int) -> list[str]:
         done = process(_TRILAKE_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(at))
         return done.stdout.decode().split()

@@ -18,7 +18,7 @@ def test_head_and_count_of_every_format(request: pytest.FixtureRequest, place: s
     assert run("count", table, "--json").json["count"] == {"delta": 2, "lance": 6, "trevni": 3}[place]
 
 
-def test_numbers_that_json_does_not_have_are_texts(delta: str) -> None:
+def test_non_finite_numbers_are_json_strings(delta: str) -> None:
     rows = {r["id"]: r["x"] for r in run("head", delta, "-v", "0", "--json").json}
     assert rows == {1: 0.5, 2: "NaN", 3: None}
 
@@ -39,13 +39,13 @@ def test_query_joins_tables_of_all_formats_by_path(delta: str, lance: str, trevn
     assert run("query", sql, "-t", f"t={trevni}", "--json").json == [{"id": 1, "n": 2}, {"id": 2, "n": 2}]
 
 
-def test_query_takes_a_version_of_a_folder_here(delta: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_version_of_a_relative_path(delta: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, _, name = delta.rpartition("/")
     monkeypatch.chdir(folder)
     assert run("query", f"SELECT count(*) AS n FROM '{name}@v0'", "--json").json == [{"n": 3}]
 
 
-def test_query_takes_relations_in_subqueries_and_leaves_its_own_names_alone(delta: str) -> None:
+def test_query_resolves_paths_in_subqueries_and_keeps_ctes(delta: str) -> None:
     sql = f"WITH x AS (FROM '{delta}') SELECT count(*) AS n FROM x WHERE id IN (SELECT id FROM '{delta}@v0')"
     assert run("query", sql, "--json").json == [{"n": 2}]
 
@@ -62,13 +62,13 @@ def test_query_takes_relations_in_subqueries_and_leaves_its_own_names_alone(delt
         ("SELECT CAST('x' AS INT)", 3, "Could not convert"),
     ],
 )
-def test_query_refuses(sql: str, code: int, words: str) -> None:
+def test_invalid_query_is_rejected(sql: str, code: int, words: str) -> None:
     done = run("query", sql)
     assert (done.code, done.out) == (code, "")
     assert words in done.err
 
 
-def test_an_error_of_a_table_that_is_read_by_sql_is_the_tables_own(tmp_path: Path) -> None:
+def test_query_raises_the_error_of_the_table(tmp_path: Path) -> None:
     import trilake
 
     trilake.write([{"n": 1}], tmp_path / "t")
@@ -78,7 +78,7 @@ def test_an_error_of_a_table_that_is_read_by_sql_is_the_tables_own(tmp_path: Pat
     assert done.code == done.error["exit_code"] == 6
 
 
-def test_query_reads_plain_files_without_our_own_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_reads_plain_files_with_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import trilake
     from trilake.delta.table import ArrowDeltaTable
 
@@ -88,7 +88,7 @@ def test_query_reads_plain_files_without_our_own_scan(tmp_path: Path, monkeypatc
     assert run("query", "SELECT n FROM x", "-t", f"x={tmp_path}/t", "--json").json == [{"n": 1}]
 
 
-def test_a_value_that_fails_far_down_is_an_error_of_the_query(tmp_path: Path) -> None:
+def test_late_evaluation_error_is_a_query_error(tmp_path: Path) -> None:
     import trilake
 
     trilake.write({"s": ["1"] * 200_000 + ["x"]}, tmp_path / "t")
@@ -97,12 +97,12 @@ def test_a_value_that_fails_far_down_is_an_error_of_the_query(tmp_path: Path) ->
     assert "'x'" in done.error["message"]
 
 
-def test_columns_of_one_name_all_come(delta: str) -> None:
+def test_duplicate_column_names_are_all_printed(delta: str) -> None:
     assert run("query", "SELECT 1 AS a, 2 AS a", "--json").json == [{"a": 1, "a_1": 2}]
     assert run("query", "SELECT 1 AS a, 2 AS a").out.split()[-2:] == ["1", "2"]
 
 
-def test_changes_are_the_feed(delta: str, lance: str) -> None:
+def test_changes_print_the_change_feed(delta: str, lance: str) -> None:
     rows = run("changes", delta, "--from", "1", "--json").json
     assert [(r["id"], r["_change_type"], r["_commit_version"]) for r in rows] == [(2, "delete", 1)]
     assert len(run("changes", delta, "-c", "id", "--json").json) == 4
@@ -113,7 +113,7 @@ def test_changes_are_the_feed(delta: str, lance: str) -> None:
     assert "no change data feed" in done.err
 
 
-def test_diff_is_in_rows_columns_and_files(delta: str, lance: str) -> None:
+def test_diff_counts_rows_columns_and_files(delta: str, lance: str) -> None:
     found = run("diff", delta, "0", "1", "--key", "id", "--json").json
     assert (found["rows"]["removed"], found["rows"]["added"], found["rows"]["same"]) == (1, 0, 2)
     assert found["rows"]["removed_rows"] == [{"id": 2, "kind": "a", "x": "NaN"}]

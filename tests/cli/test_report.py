@@ -1,4 +1,4 @@
-"""report: a page about a table of every format."""
+"""report: an HTML page for a table of every format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.cli.running import run
 
 
 @pytest.mark.parametrize("place", ["delta", "lance", "trevni"])
-def test_a_report_is_written_where_it_is_asked_for(request: pytest.FixtureRequest, tmp_path: Path, place: str) -> None:
+def test_report_is_written_to_the_given_path(request: pytest.FixtureRequest, tmp_path: Path, place: str) -> None:
     page = tmp_path / "page.html"
     done = run("report", request.getfixturevalue(place), "-o", page, "--json")
     assert done.code == 0, done.err

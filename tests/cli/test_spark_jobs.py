@@ -1,4 +1,4 @@
-"""Commands whose work is done by Spark's tasks: they say and make what they do without Spark."""
+"""Commands that run in Spark tasks: same output and same tables as without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module", autouse=True)
 def _session(spark: object) -> Iterator[None]:
-    """The commands find the session of the tests; what they put into it is taken out again."""
+    """The commands find the test session; their changes to it are undone."""
     yield
     trilake.uninstall(spark)
 

@@ -1,4 +1,4 @@
-"""Arguments of the wrong kind: refused at the front door, before anything is written."""
+"""Arguments of the wrong type are rejected at the public API, before anything is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trilake.common.arguments import checked, checked_methods
 from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError
 from trilake.storage import open_store
 
-#: The front door without its types, which mistakes do not keep.
+#: The public API without static types, for wrong calls.
 ANY: Any = trilake
 ROWS = pa.table({"a": [1, 2], "b": ["x", "y"]})
 
@@ -39,7 +39,7 @@ def _call(
     return name, flag, more, columns, names
 
 
-def test_what_fits_goes_through() -> None:
+def test_valid_arguments_are_passed_on() -> None:
     on: Any = np.bool_(True)
     assert _call("a", on, "x", "y", columns=["c"], names=["d"]) == ("a", True, ("x", "y"), ["c"], ("d",))
 
@@ -53,12 +53,12 @@ def test_what_fits_goes_through() -> None:
         lambda: _call(name=b"a"),  # type: ignore[arg-type]
     ],
 )
-def test_what_does_not_fit_is_named(wrong: Callable[[], Any]) -> None:
+def test_invalid_argument_is_named(wrong: Callable[[], Any]) -> None:
     with pytest.raises(InvalidArgumentError, match=r"^\[INVALID_ARGUMENT\] (name|flag|more) must be "):
         wrong()
 
 
-def test_methods_of_a_class() -> None:
+def test_checked_methods() -> None:
     @checked_methods
     class Thing:
         def rename(self, name: str) -> str:
@@ -111,32 +111,32 @@ def test_methods_of_a_class() -> None:
         lambda t: ANY.verify(t, format=5),
     ],
 )
-def test_mistakes_change_nothing(mistake: Callable[[str], Any], table: str) -> None:
+def test_invalid_arguments_change_nothing(mistake: Callable[[str], Any], table: str) -> None:
     before = sorted(p for p in Path(table).parent.rglob("*") if p.is_file())
     with pytest.raises(InvalidArgumentError):
         mistake(table)
     assert sorted(p for p in Path(table).parent.rglob("*") if p.is_file()) == before
 
 
-def test_an_application_version_may_be_one_of_numpy(table: str) -> None:
+def test_application_version_may_be_a_numpy_integer(table: str) -> None:
     for _ in range(2):
         ANY.write(ROWS, table, mode="append", txn=("nightly", np.int64(7)))
     assert trilake.open(table).count() == 4
 
 
-def test_one_identity_column_is_a_name(tmp_path: Path) -> None:
+def test_identity_columns_may_be_one_name(tmp_path: Path) -> None:
     trilake.create(tmp_path / "i", {"key": "bigint", "a": "bigint"}, identity="key")
     trilake.write(ROWS.select(["a"]), tmp_path / "i", mode="append")
     assert sorted(trilake.open(tmp_path / "i").to_arrow(["key"])["key"].to_pylist()) == [1, 2]
 
 
-def test_names_come_in_any_list(table: str) -> None:
+def test_column_names_come_in_any_iterable(table: str) -> None:
     t = ANY.open(table)
     for names in (("b", "a"), pa.array(["b", "a"]).to_pandas(), (n for n in ["b", "a"])):
         assert t.to_arrow(names).column_names == ["b", "a"]
 
 
-def test_columns_are_replaced_by_types_by_name(tmp_path: Path) -> None:
+def test_replace_columns_with_types_by_name(tmp_path: Path) -> None:
     trilake.write(ROWS, tmp_path / "t", properties={"delta.columnMapping.mode": "name"})
     trilake.alter(tmp_path / "t").replace_columns({"b": "string", "c": "int"})
     assert trilake.open(tmp_path / "t").to_arrow().sort_by("b").to_pylist() == [
@@ -145,7 +145,7 @@ def test_columns_are_replaced_by_types_by_name(tmp_path: Path) -> None:
     ]
 
 
-def test_columns_of_runs_and_structs_without_fields(tmp_path: Path) -> None:
+def test_run_end_encoded_columns_and_empty_structs(tmp_path: Path) -> None:
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["x", None]))
     trilake.write(pa.table({"r": runs, "s": [{"r": 1}, None, {"r": 2}]}), tmp_path / "r")
     assert trilake.open(tmp_path / "r").to_arrow()["r"].to_pylist() == ["x", "x", None]
@@ -154,7 +154,7 @@ def test_columns_of_runs_and_structs_without_fields(tmp_path: Path) -> None:
     assert not (tmp_path / "e").exists() or not any((tmp_path / "e").iterdir())
 
 
-def test_columns_that_nobody_has_cannot_be_left_out(table: str) -> None:
+def test_unknown_excluded_column_is_rejected(table: str) -> None:
     merge = trilake.open(table).merge(ROWS, "t.a = s.a", "s", "t")
     with pytest.raises(InvalidArgumentError, match="excludes bb"):
         merge.when_matched_update_all(except_cols=["bb"]).execute()
@@ -181,7 +181,7 @@ def _by_types(
         lambda: _by_types("a", names=[1]),  # type: ignore[list-item]
     ],
 )
-def test_types_are_checked_however_they_are_spelled(wrong: Callable[[], Any]) -> None:
+def test_type_checks_support_every_annotation(wrong: Callable[[], Any]) -> None:
     assert _by_types("a", {"b": 1}, ["c"], 2) == ("a", {"b": 1}, ("c",), 2)
     with pytest.raises(InvalidArgumentError, match="must"):
         wrong()
@@ -199,12 +199,12 @@ def test_types_are_checked_however_they_are_spelled(wrong: Callable[[], Any]) ->
         (lambda t: t.vacuum(retention_hour=1), "retention_hours"),
     ],
 )
-def test_an_argument_of_another_name_is_named(table: str, call: Callable[[Any], Any], meant: str) -> None:
+def test_misnamed_argument_suggests_the_name(table: str, call: Callable[[Any], Any], meant: str) -> None:
     with pytest.raises(TypeError, match=f"it is called '{meant}' here"):
         call(ANY.open(table))
 
 
-def test_names_of_deltalake_are_known(table: str) -> None:
+def test_deltalake_argument_names_are_suggested(table: str) -> None:
     opened: Any = trilake.open(table)
     assert opened.update(updates={"b": "'z'"}, predicate="a = 1").rows == 1
     assert opened.delete(predicate="a = 1").rows == 1
@@ -222,7 +222,7 @@ def test_names_of_deltalake_are_known(table: str) -> None:
         lambda t: t.merge(ROWS, "target.a = source.a").when_matched_update({"b": "Rome"}).execute(),
     ],
 )
-def test_a_string_that_should_be_quoted_is_shown_quoted(table: str, change: Callable[[Any], Any]) -> None:
+def test_unquoted_sql_string_is_shown_quoted(table: str, change: Callable[[Any], Any]) -> None:
     with pytest.raises(ExpressionError) as e:
         change(trilake.open(table))
     assert e.value.help is not None
@@ -230,13 +230,13 @@ def test_a_string_that_should_be_quoted_is_shown_quoted(table: str, change: Call
 
 
 @pytest.mark.parametrize("on", ["a", "`a`", "A"])
-def test_a_column_is_no_condition_of_a_merge(table: str, on: str) -> None:
+def test_column_name_is_not_a_merge_condition(table: str, on: str) -> None:
     with pytest.raises(InvalidArgumentError, match="write on='t") as e:
         trilake.open(table).merge(ROWS, on, "s", "t")
     assert f"t.{on} = s.{on}" in (e.value.help or "")
 
 
-def test_vacuum_lists_and_deletes_where_it_is_told(table: str) -> None:
+def test_vacuum_lists_and_deletes_on_request(table: str) -> None:
     trilake.write(ROWS, table, mode="overwrite")
     opened = trilake.open(table)
     assert opened.vacuum(0, enforce_retention=False).files.num_rows == 1
@@ -245,7 +245,7 @@ def test_vacuum_lists_and_deletes_where_it_is_told(table: str) -> None:
     assert len(list(Path(table).glob("*.parquet"))) == 1
 
 
-def test_a_transaction_takes_a_location(table: str) -> None:
+def test_transaction_takes_a_location(table: str) -> None:
     for place in (table, Path(table), open_store(table)):
         assert trilake.Transaction(place).read().num_rows >= 1
 
@@ -259,9 +259,7 @@ def test_a_transaction_takes_a_location(table: str) -> None:
     ],
     ids=["table", "merge", "alter"],
 )
-def test_dir_shows_what_users_may_call(
-    table: str, make: Callable[[str], Any], shown: set[str], hidden: set[str]
-) -> None:
+def test_dir_shows_public_methods(table: str, make: Callable[[str], Any], shown: set[str], hidden: set[str]) -> None:
     names = set(dir(make(table)))
     assert shown <= names
     assert not hidden & names

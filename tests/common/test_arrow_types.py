@@ -1,4 +1,4 @@
-"""Walks over Arrow's nested types keep everything that they do not change."""
+"""Transforms of nested Arrow types keep everything they do not change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NESTED = [
 
 
 @pytest.mark.parametrize("t", _NESTED, ids=str)
-def test_a_walk_keeps_what_it_does_not_change(t: pa.DataType) -> None:
+def test_transform_keeps_unchanged_parts(t: pa.DataType) -> None:
     assert with_parts(t, parts(t)) is t
     assert mapped(t, lambda inner: inner) is t
     wider = mapped(t, lambda inner: pa.int64() if inner == pa.int8() else inner)
@@ -31,6 +31,6 @@ def test_a_walk_keeps_what_it_does_not_change(t: pa.DataType) -> None:
     assert leaf_count(t) == len(parts(t))
 
 
-def test_types_come_parents_first() -> None:
+def test_types_are_visited_parents_first() -> None:
     inner = pa.struct([("a", pa.int8())])
     assert list(types_in(pa.list_(inner))) == [pa.list_(inner), inner, pa.int8()]

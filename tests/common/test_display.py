@@ -1,4 +1,4 @@
-"""What a notebook shows: values that are never markup, and nothing that runs a job or reads a file to be shown."""
+"""Notebook display: values are never markup, and displaying runs no job and reads no file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_large_tables_are_cut() -> None:
     assert "1,000 rows, 100 columns, 70 not shown" in shown
 
 
-def test_tables_of_any_type_and_with_names_twice_are_shown() -> None:
+def test_tables_with_any_type_and_duplicate_names_are_shown() -> None:
     columns = [pa.array([{"a": [1, None]}]), pa.array([b"\x00"]), pa.array([dt.date(2026, 1, 1)]), pa.nulls(1)]
     shown = arrow_of(pa.Table.from_arrays(columns, ["x", "x", "y", "z"]))
     assert "{&#x27;a&#x27;: [1, None]}" in shown
@@ -41,7 +41,7 @@ def test_tables_of_any_type_and_with_names_twice_are_shown() -> None:
     assert "0 rows, 0 columns" in arrow_of(pa.table({}))
 
 
-def test_results_of_commands_show_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_results_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = str(tmp_path / "t")
     rows = pa.table({"n": range(100), HOSTILE[:8].strip("<"): ["x"] * 100})
     results: list[Any] = [trilake.write(rows, uri)]
@@ -50,7 +50,7 @@ def test_results_of_commands_show_themselves(tmp_path: Path, monkeypatch: pytest
     results += [trilake.open(uri).restore(0), trilake.open(uri).clone(str(tmp_path / "clone"))]
     results += [trilake.open(uri).generate(), trilake.convert(uri, str(tmp_path / "lance"), format="lance")]
     results += [trilake.open(uri), trilake.open(uri).explain("n > 3")]
-    # What is shown is what is there: nothing is read any more.
+    # Only existing results are shown: nothing is read.
     monkeypatch.setattr(LocalStore, "read", _fail)
     monkeypatch.setattr(LocalStore, "list", _fail)
     shown = [r._repr_html_() for r in results]
@@ -67,7 +67,7 @@ def _fail(*_: object, **__: object) -> None:
 
 
 class _Formatter(dict[str, Any]):
-    """What IPython's formatter does with names of classes."""
+    """IPython's formatter registration by class name."""
 
     def for_type_by_name(self, module: str, name: str, function: Any) -> None:
         self[f"{module}.{name}"] = function
@@ -80,7 +80,7 @@ class _Shell:
         self.formatters = {"text/html": self.html}
 
 
-def test_the_extension_shows_histories_and_is_taken_back() -> None:
+def test_extension_shows_histories_and_is_unloaded() -> None:
     shell = _Shell()
     trilake.load_ipython_extension(shell)  # type: ignore[attr-defined]
     kind = type(pa.table({}))
@@ -88,4 +88,4 @@ def test_the_extension_shows_histories_and_is_taken_back() -> None:
     assert "<td>3</td>" in shown
     trilake.unload_ipython_extension(shell)  # type: ignore[attr-defined]
     assert not shell.html
-    display.unload_ipython_extension(shell)  # twice is not an error
+    display.unload_ipython_extension(shell)  # unloading twice is not an error

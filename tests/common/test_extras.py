@@ -1,4 +1,4 @@
-"""Delta tables need none of the extras; what does need one names it."""
+"""Delta tables need no extras; features that need one name it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _run(script: str, folder: Path, *hidden: str) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_delta_tables_need_no_extra(tmp_path: Path) -> None:
+def test_delta_tables_need_no_extras(tmp_path: Path) -> None:
     _run(
         """
         trilake.write(rows, place + "/t", properties={"delta.enableDeletionVectors": "true"})
@@ -50,7 +50,7 @@ def test_delta_tables_need_no_extra(tmp_path: Path) -> None:
     )
 
 
-def test_a_format_without_its_libraries_says_what_to_install(tmp_path: Path) -> None:
+def test_format_without_its_libraries_names_what_to_install(tmp_path: Path) -> None:
     _run(
         """
         with pytest.raises(MissingDependencyError, match=r'pip install "trilake\\[lance\\]"'):
@@ -81,7 +81,7 @@ def test_sessions_register_without_the_libraries_of_lance(tmp_path: Path) -> Non
     )
 
 
-def test_delta_tables_in_spark_and_its_sql_need_the_extra_of_spark_alone(tmp_path: Path) -> None:
+def test_delta_in_spark_needs_only_the_spark_extra(tmp_path: Path) -> None:
     _run(
         """
         spark = trilake.session(**{"spark.sql.warehouse.dir": place + "/names"})
@@ -105,7 +105,7 @@ def test_delta_tables_in_spark_and_its_sql_need_the_extra_of_spark_alone(tmp_pat
     )
 
 
-#: Hides what is named on the command line: every public name and every module either loads or names what to install.
+#: Hides the modules on the command line: every public name and module either loads or names what to install.
 _EVERY_NAME = """
 import pkgutil, sys
 from importlib import import_module
@@ -159,9 +159,7 @@ print("\\n".join(sorted(refused)))
     ],
     ids=["pyspark", "extras of the formats"],
 )
-def test_without_a_library_every_name_loads_or_says_what_to_install(
-    hidden: str, refused: set[str], works: set[str]
-) -> None:
+def test_names_load_or_name_what_to_install(hidden: str, refused: set[str], works: set[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _EVERY_NAME, hidden], capture_output=True, text=True, check=False, timeout=200
     )
@@ -171,7 +169,7 @@ def test_without_a_library_every_name_loads_or_says_what_to_install(
     assert not works & names
 
 
-def test_spark_names_without_pyspark_say_what_to_install(tmp_path: Path) -> None:
+def test_spark_names_without_pyspark_name_what_to_install(tmp_path: Path) -> None:
     _run(
         """
         wanted = r'pip install "trilake\\[spark\\]"'
@@ -199,7 +197,7 @@ def test_spark_names_without_pyspark_say_what_to_install(tmp_path: Path) -> None
     )
 
 
-def test_frames_of_libraries_that_are_missing_say_what_to_install(tmp_path: Path) -> None:
+def test_frames_of_missing_libraries_name_what_to_install(tmp_path: Path) -> None:
     _run(
         """
         table = trilake.write(rows, place + "/t") and trilake.open(place + "/t")

@@ -1,4 +1,4 @@
-"""Functions keep their names, though packages have the same ones."""
+"""Public functions are callable even though packages have the same names."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ assert type(lance.dataset).__name__ == "function"
 
 
 @pytest.mark.parametrize("first", ["", "import trilake.sql.spark.install", "from trilake.sql.duckdb import run"])
-def test_sql_is_a_function_whatever_was_imported(first: str) -> None:
+def test_sql_is_a_function_after_any_import(first: str) -> None:
     code = f"{first}\n{IMPORTS}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_function_can_be_replaced_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_function_can_be_patched_temporarily(monkeypatch: pytest.MonkeyPatch) -> None:
     import trilake
 
     own = trilake.sql

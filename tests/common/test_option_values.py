@@ -1,4 +1,4 @@
-"""Options that users write as strings: one understanding for all formats, and a typed error for every other text."""
+"""String options are parsed alike in all formats, with a typed error for invalid values."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ VERSIONS: dict[str, _Number] = {
 
 
 @pytest.mark.parametrize("format", NUMBERS)
-def test_numbers_of_options_are_read_alike_and_other_texts_are_typed_errors(format: str) -> None:
+def test_numeric_options_are_parsed_alike_in_all_formats(format: str) -> None:
     number = NUMBERS[format]
     assert (number("7"), number(" 7 ")) == (7, 7)
-    # The superscript is a digit to Python's isdigit and no number to its int, which takes no 5,000 digits either.
+    # The superscript passes isdigit() but not int(), which rejects 5,000 digits as well.
     for wrong in ("0", "-1", "1.5", "", "many", "²", "٣", "9" * 5000):
         with pytest.raises(InvalidArgumentError) as error:
             number(wrong)
@@ -39,7 +39,7 @@ def test_numbers_of_options_are_read_alike_and_other_texts_are_typed_errors(form
 
 
 @pytest.mark.parametrize("format", VERSIONS)
-def test_starting_versions_are_read_alike_and_other_texts_are_typed_errors(format: str) -> None:
+def test_starting_versions_are_parsed_alike_in_all_formats(format: str) -> None:
     version = VERSIONS[format]
     assert (version("0"), version(" 3 "), version("LATEST")) == (0, 3, "latest")
     for wrong in ("-1", "", "newest", "²", "٣", "9" * 5000):
@@ -48,7 +48,7 @@ def test_starting_versions_are_read_alike_and_other_texts_are_typed_errors(forma
 
 
 @pytest.mark.parametrize("value", ["0_0", "1.5", 1.5, True, None, "", "٣"])
-def test_a_version_is_a_whole_number(value: object) -> None:
+def test_version_must_be_an_integer(value: object) -> None:
     """``VERSION AS OF '1_0'`` was version 10, and ``VERSION AS OF 0.5`` of a clone version 0."""
     with pytest.raises(InvalidArgumentError, match="is not a valid version"):
         stated_version(value)

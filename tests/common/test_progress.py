@@ -1,4 +1,4 @@
-"""Progress bars: seen in a terminal, silent elsewhere."""
+"""Progress bars: shown in a terminal, silent elsewhere."""
 
 import io
 import sys
@@ -10,9 +10,7 @@ from trilake.common import progress as module
 from trilake.common.progress import progress, track
 
 
-def test_nothing_is_drawn_where_nobody_looks(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_bar_without_a_terminal(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRILAKE_PROGRESS", raising=False)
     monkeypatch.setattr(module, "_DELAY", 0.0)
     assert list(track(range(5), "vacuum", 5)) == [0, 1, 2, 3, 4]
@@ -20,7 +18,7 @@ def test_nothing_is_drawn_where_nobody_looks(
     assert out.out == out.err == ""
 
 
-def test_a_bar_counts_units(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bar_counts_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRILAKE_PROGRESS", "1")
     monkeypatch.setattr(module, "_DELAY", 0.0)
     out = io.StringIO()
@@ -44,7 +42,7 @@ def test_bars_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, wish: str) ->
     assert not module.is_shown()
 
 
-def test_a_notebook_counts_as_someone_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bar_is_drawn_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRILAKE_PROGRESS", raising=False)
     shell = type("ZMQInteractiveShell", (), {})()
     fake = types.ModuleType("IPython")
@@ -53,7 +51,7 @@ def test_a_notebook_counts_as_someone_looking(monkeypatch: pytest.MonkeyPatch) -
     assert module.is_shown()
 
 
-def test_a_notebook_without_widgets_gets_text_and_no_warning(
+def test_notebook_without_widgets_gets_text_and_no_warning(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
     monkeypatch.delenv("TRILAKE_PROGRESS", raising=False)
@@ -70,7 +68,7 @@ def test_a_notebook_without_widgets_gets_text_and_no_warning(
     assert not recwarn.list
 
 
-def test_an_error_takes_the_bar_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_removes_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRILAKE_PROGRESS", "1")
     monkeypatch.setattr(module, "_DELAY", 0.0)
 

@@ -1,4 +1,4 @@
-"""Points in time as users write them."""
+"""Timestamps as users write them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_TIMES = [
     [1],
     None,
     "soon",
-    "20231114221320000",  # which Python takes for 21:32:00 of that day
+    "20231114221320000",  # Python parses it as 21:32:00 of that day
     "2020-01-01-10:00",
     "20200101x10:00:00",
     b"2024-01-01",
@@ -48,20 +48,20 @@ NO_TIMES = [
         (pd.Timestamp(NS + 789, unit="ns", tz="UTC"), NS + 789),
     ],
 )
-def test_a_time_is_read_exactly(value: object, ns: int) -> None:
+def test_timestamp_is_parsed_exactly(value: object, ns: int) -> None:
     assert timestamp_ns(value) == ns  # type: ignore[arg-type]
     assert timestamp_ms(value) == ns // 10**6  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", NO_TIMES, ids=repr)
-def test_what_is_no_time_is_refused(value: object) -> None:
+def test_invalid_timestamp_is_rejected(value: object) -> None:
     for read in timestamp_ms, timestamp_ns:
         with pytest.raises(InvalidArgumentError):
             read(value)  # type: ignore[arg-type]
 
 
-def test_time_travel_in_lance_reads_times_as_delta_does() -> None:
-    """Seconds as a float once became a time before the commit that they name; a list was a raw ``TypeError``."""
+def test_lance_time_travel_parses_timestamps_as_delta() -> None:
+    """Float seconds were rounded to a time before their commit; a list raised a plain ``TypeError``."""
     rows, store = pa.table({"a": [1]}), MemoryStore("timestamps-lance")
     runtime = Runtime(lambda: NS, SYSTEM_RUNTIME.new_id, SYSTEM_RUNTIME.sleep)
     write(store, rows.schema, rows.to_batches(), "create", runtime)

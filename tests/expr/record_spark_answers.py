@@ -1,7 +1,7 @@
 """Ask a local Spark which rows each filter of ``spark_filters.txt`` keeps, and write ``spark_answers.json``.
 
-Run by hand, with pyspark and a Java runtime, when filters are added (it asks only those
-that have no answer yet): ``python -m tests.expr.record_spark_answers``.
+Run by hand, with pyspark and a Java runtime, when filters are added (it runs only those
+without an answer): ``python -m tests.expr.record_spark_answers``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.ansi.enabled", "true")
-        # Pruning by statistics forgets NaN, which is not what is asked here.
+        # Statistics pruning ignores NaN, which is not under test here.
         .config("spark.sql.parquet.filterPushdown", "false")
         .getOrCreate()
     )

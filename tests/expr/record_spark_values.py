@@ -1,7 +1,7 @@
 """Ask a local Spark for the values of each expression of ``scalar_cases.py``, and write ``spark_values.json``.
 
-Run by hand, with pyspark and a Java runtime, when expressions are added (it asks only those
-that have no answer yet): ``python -m tests.expr.record_spark_values``.
+Run by hand, with pyspark and a Java runtime, when expressions are added (it runs only those
+without a value): ``python -m tests.expr.record_spark_values``.
 """
 
 from __future__ import annotations

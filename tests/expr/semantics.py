@@ -19,7 +19,7 @@ def _ntz(text: str) -> dt.datetime:
     return dt.datetime.fromisoformat(text)
 
 
-#: One list a column; row 0 is all null.
+#: One list per column; row 0 is all null.
 ROWS = pa.table(
     {
         "id": pa.array(range(12), pa.int32()),
@@ -169,5 +169,5 @@ ROWS = pa.table(
     }
 )
 
-#: Of each, ``spark_answers.json`` holds what Spark 4 answered.
+#: ``spark_answers.json`` has Spark 4's rows for each.
 FILTERS = (Path(__file__).parent / "spark_filters.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")

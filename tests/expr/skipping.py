@@ -1,4 +1,4 @@
-"""Files of few rows with their statistics, and filters that meet their bounds."""
+"""Small files with statistics, and filters near their bounds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
     }
 )
 
-#: Few values, at the edges of each type, so that bounds and literals often meet.
+#: Few values, at the limits of each type, so that literals often equal bounds.
 VALUES: dict[str, list[Any]] = {
     "n": [-(2**63), -3, 0, 1, 2, 5, 2**53, 2**53 + 1, 2**63 - 1],
     "tiny": [-128, -1, 0, 1, 127],
@@ -61,7 +61,7 @@ VALUES: dict[str, list[Any]] = {
     "q": [-1, 0, 1, 2020],
 }
 
-#: Literals of other types, which are moved into the column's.
+#: Literals of other types, which are cast to the column's.
 ODD: dict[str, list[Any]] = {
     "n": [1.5, 0.1, 9007199254740992.0, 9007199254740993.0, 1e300, NAN, "1", 2**70, Decimal("1.5")],
     "tiny": [1000, -1000, 0.5, "1"],
@@ -106,7 +106,7 @@ def terms(draw: st.DrawFn, depth: int = 2) -> Term:
 
 
 def make_files(random: Random, count: int | None = None) -> list[pa.Table]:
-    """Tables of few rows, with few different values in each, of which partition columns have one."""
+    """Small tables with few distinct values each, and one value per partition column."""
     found = []
     for _ in range(count or random.randint(1, 12)):
         rows = random.randint(0, 4)

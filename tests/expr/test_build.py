@@ -1,4 +1,4 @@
-"""Filters built from pieces mean what their text means."""
+"""Filters built from terms equal the filters parsed from their SQL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from trilake.expr.build import (
 
 @settings(max_examples=60, deadline=None)
 @given(seeds, terms())
-def test_the_text_of_a_filter_parses_to_the_same_filter(seed: int, term: Term) -> None:
+def test_sql_of_a_filter_round_trips(seed: int, term: Term) -> None:
     rows = pa.concat_tables(make_files(Random(seed)))
     built = to_filter(term, SCHEMA)
     parsed = parse_filter(built.sql, SCHEMA)
@@ -91,7 +91,7 @@ def test_conjunctions_are_split() -> None:
         lambda: compare("s", "=", "\ud800"),
     ],
 )
-def test_what_is_refused(make: object) -> None:
+def test_invalid_terms_are_rejected(make: object) -> None:
     assert callable(make)
     with pytest.raises(FilterError):
         make()

@@ -1,4 +1,4 @@
-"""Decimals of up to 38 digits and both signs keep every digit, wherever a literal, a bound or a constant is read."""
+"""Decimals of up to 38 digits and both signs keep every digit in literals, bounds and constants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG = Decimal("-1234567890123456789012345678.1234567891")
 
 @st.composite
 def numbers(draw: st.DrawFn) -> tuple[Decimal, pa.DataType]:
-    """A decimal and a type of up to 38 digits that holds it."""
+    """A decimal and a type of up to 38 digits that can represent it."""
     precision = draw(st.integers(1, 38))
     scale = draw(st.integers(0, precision))
     digits = draw(st.integers(0, 10**precision - 1))
@@ -31,12 +31,12 @@ def numbers(draw: st.DrawFn) -> tuple[Decimal, pa.DataType]:
 
 
 def string_value(value: Decimal) -> str:
-    """The number as SQL; a whole one is an integer literal, which is another road through the parser."""
+    """The number as SQL; an integer is an integer literal, which the parser handles separately."""
     return format(value, "f")
 
 
 def neighbours(value: Decimal, type_: pa.DataType) -> pa.Table:
-    """The value, those one unit of the last digit away that the type holds, its opposite, and null."""
+    """The value, its neighbours by one unit of the last digit within the type, its negation, and null."""
     with decimal.localcontext(prec=60):
         unit = Decimal((0, (1,), -type_.scale))
         limit = Decimal(10) ** (type_.precision - type_.scale)
@@ -65,10 +65,8 @@ WAYS: list[Callable[[str], str]] = [
 @example((LONG, pa.decimal128(38, 10)))
 @example((LONG.copy_negate(), pa.decimal128(38, 10)))
 @example((Decimal(-(10**38) + 1), pa.decimal128(38, 0)))
-def test_a_filter_finds_exactly_the_number_it_names(
-    way: Callable[[str], str], number: tuple[Decimal, pa.DataType]
-) -> None:
-    """Nothing of a literal is rounded, whatever its sign, and whatever form of condition it stands in."""
+def test_filter_matches_exactly_its_number(way: Callable[[str], str], number: tuple[Decimal, pa.DataType]) -> None:
+    """Literals are never rounded, for any sign and form of condition."""
     value, type_ = number
     rows = neighbours(value, type_)
     expected = [v is not None and v == value for v in rows["m"].to_pylist()]
@@ -94,7 +92,7 @@ def test_literals_from_python_and_arrow_are_exact(number: tuple[Decimal, pa.Data
 @given(numbers())
 @example((LONG, pa.decimal128(38, 10)))
 def test_constants_keep_every_digit(number: tuple[Decimal, pa.DataType]) -> None:
-    """Defaults, generated columns and SET take their values from here."""
+    """Used for defaults, generated columns and SET."""
     value, type_ = number
     for text in (
         string_value(value),
@@ -113,10 +111,10 @@ def type_str(type_: pa.DataType) -> str:
 @settings(max_examples=40, deadline=None)
 @given(numbers(), numbers())
 @example((LONG, pa.decimal128(38, 10)), (LONG, pa.decimal128(38, 10)))
-def test_bounds_and_partition_values_keep_the_file_that_has_the_number(
+def test_file_with_the_number_is_never_skipped(
     number: tuple[Decimal, pa.DataType], other: tuple[Decimal, pa.DataType]
 ) -> None:
-    """A file whose only value is the number is read for every condition that is true of it, and for no stricter one."""
+    """A file whose only value is the number is read for every condition that it satisfies, and for no stricter one."""
     value, type_ = number
     column = pa.array([value], type_)
     wanted = other[0]
@@ -139,7 +137,7 @@ def test_bounds_and_partition_values_keep_the_file_that_has_the_number(
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(-(10**38) + 1, 10**38 - 1), min_size=1, max_size=20), st.sampled_from([0, 3, 20, 38]))
-def test_a_decimal_as_a_double_is_the_nearest_one(digits: list[int], scale: int) -> None:
+def test_decimal_casts_to_the_nearest_double(digits: list[int], scale: int) -> None:
     type_ = pa.decimal128(38, scale)
     values = [Decimal((int(d < 0), tuple(map(int, str(abs(d)))), -scale)) for d in digits]
     found = parse_expression("CAST(m AS DOUBLE) + 0D", pa.schema({"m": type_})).evaluate(
@@ -148,8 +146,8 @@ def test_a_decimal_as_a_double_is_the_nearest_one(digits: list[int], scale: int)
     assert np.array_equal(found.to_numpy(), np.array([float(v) for v in values]))
 
 
-def test_no_context_of_the_caller_changes_a_literal() -> None:
-    """A program that computes with few digits, or that forbids rounding, gets the same rows."""
+def test_decimal_context_does_not_change_literals() -> None:
+    """A caller's decimal context with low precision, or with a rounding trap, gives the same rows."""
     rows = pa.table({"m": pa.array([LONG, Decimal("-1.23")], pa.decimal128(38, 10))})
     with decimal.localcontext(prec=2, traps=[decimal.Inexact, decimal.Rounded]):
         assert parse_filter(f"m = {LONG}", rows.schema).mask(rows).to_pylist() == [True, False]
@@ -158,8 +156,8 @@ def test_no_context_of_the_caller_changes_a_literal() -> None:
 
 
 @pytest.mark.parametrize("type_", [pa.int32(), pa.decimal128(38, 10), pa.float32(), pa.float64()])
-def test_a_number_of_a_million_digits_costs_nothing(type_: pa.DataType) -> None:
-    """It lies beyond every column: its digits are never written out."""
+def test_number_of_a_million_digits_is_cheap(type_: pa.DataType) -> None:
+    """It is out of range for every column: its digits are never expanded."""
     rows = pa.table({"m": pa.array([1, None]).cast(type_)})
     for value, greater in ((Decimal("1E+999999999"), False), (Decimal("-1E+999999999"), True)):
         found = to_filter(compare("m", ">", value), rows.schema)

@@ -1,4 +1,4 @@
-"""Scalar expressions: binding, types, what is refused and how, store assignment, several at once."""
+"""Scalar expressions: binding, types, rejected expressions, store assignment, several at once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_types_and_values(text: str, kind: pa.DataType, values: list[object]) ->
     assert expression.evaluate(ROWS.slice(0, 0)).to_pylist() == []
 
 
-def test_a_column_keeps_its_type_and_others_are_instants() -> None:
+def test_column_keeps_its_timestamp_type() -> None:
     schema = ROWS.schema
     assert parse_expression("wall", schema).type == pa.timestamp("us")
     assert parse_expression("coalesce(wall, wall)", schema).type == pa.timestamp("us")
@@ -61,7 +61,7 @@ def test_a_column_keeps_its_type_and_others_are_instants() -> None:
     assert parse_expression("st", schema).evaluate(ROWS).to_pylist()[1] is None
 
 
-def test_what_is_read() -> None:
+def test_referenced_columns() -> None:
     expression = parse_expression("upper(S) || st.t", ROWS.schema)
     assert set(expression.paths) == {("s",), ("st", "T")}
     assert expression.columns == {"s", "st"}
@@ -82,7 +82,7 @@ def test_what_is_read() -> None:
         ("1 / 0", "division by zero"),
     ],
 )
-def test_what_no_engine_can_do(text: str, match: str) -> None:
+def test_invalid_expressions(text: str, match: str) -> None:
     with pytest.raises(ExpressionError, match=match) as raised:
         parse_expression(text, ROWS.schema)
     assert raised.value.code == "INVALID_EXPRESSION"
@@ -99,7 +99,7 @@ def test_what_no_engine_can_do(text: str, match: str) -> None:
         "CAST(array(n) AS STRING)",
     ],
 )
-def test_what_only_spark_can_do_says_so(text: str) -> None:
+def test_spark_only_expressions_are_reported(text: str) -> None:
     with pytest.raises(UnsupportedExpressionError, match="only Spark can") as raised:
         parse_expression(text, ROWS.schema)
     assert raised.value.code == "UNSUPPORTED_EXPRESSION"
@@ -115,19 +115,19 @@ def test_units_of_time_are_not_columns(function: str) -> None:
             parse_expression(wrong, ROWS.schema)
 
 
-def test_case_may_matter() -> None:
+def test_case_sensitive_names() -> None:
     with pytest.raises(ExpressionError):
         parse_expression("N", ROWS.schema, case_sensitive=True)
 
 
-def test_a_row_that_fails_names_the_expression() -> None:
+def test_failing_row_names_the_expression() -> None:
     rows = pa.table({"n": [1, 0]})
     good, bad = parse_expression("n + 1", rows.schema), parse_expression("10 / n", rows.schema)
     with pytest.raises(ExpressionError, match="10 / n fails on a row: division by zero"):
         evaluate_all([good, bad], rows)
 
 
-def test_several_at_once_equal_each_alone() -> None:
+def test_evaluate_all_equals_single_evaluation() -> None:
     texts = ["n + 1", "n", "upper(s)", "7", "date_format(ts, 'yyyy-MM')", "st.a * 2"]
     expressions = [parse_expression(t, ROWS.schema) for t in texts]
     for one, values in zip(expressions, evaluate_all(expressions, ROWS), strict=True):
@@ -156,12 +156,12 @@ def test_store_assignment(text: str, target: pa.DataType, value: object) -> None
 
 
 @pytest.mark.parametrize(("text", "target"), [("'1'", pa.int32()), ("n", UTC), ("ts", pa.int64()), ("st", pa.string())])
-def test_types_that_cannot_be_stored(text: str, target: pa.DataType) -> None:
+def test_unassignable_types_are_rejected(text: str, target: pa.DataType) -> None:
     with pytest.raises(ExpressionError, match="cannot be stored as"):
         parse_expression(text, ROWS.schema).cast(target)
 
 
-def test_a_value_out_of_range_is_an_error() -> None:
+def test_out_of_range_value_is_an_error() -> None:
     with pytest.raises(ExpressionError, match="fails on a row"):
         parse_expression("n * 1000", ROWS.schema).cast(pa.int8()).evaluate(ROWS)
 
@@ -172,7 +172,7 @@ def test_nested_values_keep_their_types() -> None:
 
 
 @pytest.mark.parametrize("text", ['t."a" = 1', "`t`.'a' = 1", '"s".x + 1', 'upper("s"."x")', 'a > 1 AND s."x" = 2'])
-def test_names_that_are_quoted_as_elsewhere_are_told_apart_from_texts(text: str) -> None:
+def test_double_quoted_names_are_not_strings(text: str) -> None:
     schema = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.int64())]))])
     for parse, error in ((parse_expression, ExpressionError), (parse_filter, FilterError)):
         with pytest.raises(error, match="is a string, not a name") as e:
@@ -181,8 +181,8 @@ def test_names_that_are_quoted_as_elsewhere_are_told_apart_from_texts(text: str)
     assert parse_expression("s['x'] + `s`.x", schema).type == pa.int64()
 
 
-def test_a_statement_that_comes_again_asks_for_its_type_once() -> None:
-    """And where a column of its name has another type, again."""
+def test_type_of_a_repeated_expression_is_cached() -> None:
+    """And looked up again if the column has another type."""
     first, second = (pa.schema([("n", t), ("m", pa.int64())]) for t in (pa.int64(), pa.float64()))
     text = "n * 3 + m - 20261127"
     with mock.patch.object(engine, "query", wraps=engine.query) as asked:

@@ -1,4 +1,4 @@
-"""Filters over rows: what is kept, what is refused, and what the errors say."""
+"""Filters over rows: matching rows, rejected filters, and error messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parsed(filter: str | pc.Expression, schema: pa.Schema = ROWS.schema) -> Filt
 
 
 def kept(filter: str | pc.Expression, rows: pa.Table = ROWS) -> list[int]:
-    # Arrow cannot filter all types of columns, but all types can be filtered by.
+    # Arrow cannot filter columns of all types, but filters can use all types.
     ids: list[int] = rows["id"].filter(parsed(filter, rows.schema).mask(rows)).to_pylist()
     return ids
 
@@ -33,20 +33,20 @@ def kept(filter: str | pc.Expression, rows: pa.Table = ROWS) -> list[int]:
 # --- the filter as an object -----------------------------------------------------------------------------------------
 
 
-def test_no_filter_is_no_filter() -> None:
+def test_none_is_no_filter() -> None:
     assert parse_filter(None, ROWS.schema) is None
     bound = parsed("i32 = 1")
     assert parse_filter(bound, ROWS.schema) is bound
 
 
-def test_columns_are_those_of_the_schema_whatever_the_spelling() -> None:
+def test_columns_are_matched_case_insensitively() -> None:
     bound = parsed("I32 > 1 AND mIxEd = 'p' AND ST.S = 'x' AND `A B` > 0 OR upper(W) = 'A'")
     assert bound.columns == {"i32", "Mixed", "st", "a b", "w"}
     assert ("st", "s") in bound.paths
     assert parsed("1 = 1").columns == frozenset()
 
 
-def test_conjuncts_have_their_texts() -> None:
+def test_conjuncts_have_their_sql() -> None:
     bound = parsed("i32 > 1 and (s like 'a%' or b) AND (d is null AND not c)")
     assert [c.sql for c in bound.conjuncts] == ["i32 > 1", "s LIKE 'a%' OR b", "d IS NULL", "NOT c"]
     assert str(bound) == bound.sql
@@ -62,7 +62,7 @@ def test_masks_have_no_null_and_follow_the_rows() -> None:
 
 
 @pytest.mark.parametrize("text", ["i32 > 1", "i32 % 2 = 1", "i32 > 1 AND upper(s) = 'ABC'", "TRUE", "FALSE"])
-def test_batches_and_tables_give_the_same(text: str) -> None:
+def test_batches_and_tables_give_equal_results(text: str) -> None:
     bound = parsed(text)
     batch = ROWS.combine_chunks().to_batches()[0]
     assert isinstance(bound.mask(batch), pa.BooleanArray)
@@ -73,7 +73,7 @@ def test_batches_and_tables_give_the_same(text: str) -> None:
     assert bound.apply(chunked)["id"].to_pylist() == bound.apply(ROWS)["id"].to_pylist()
 
 
-def test_rows_need_no_more_than_the_columns_of_the_filter() -> None:
+def test_rows_need_only_the_columns_of_the_filter() -> None:
     assert parsed("i32 > 1 OR upper(s) = 'A'").mask(ROWS.select(["s", "i32"])).to_pylist().count(True) == 8
     with pytest.raises(FilterError, match="column 's' not found"):
         parsed("s = 'a'").mask(ROWS.select(["i32"]))
@@ -87,12 +87,12 @@ def test_rows_keep_their_order_through_duckdb() -> None:
 
 
 @pytest.mark.parametrize("text", ["i32 > 1", "i32 % 2 = 1 AND s IS NOT NULL"])
-def test_filters_travel_to_other_processes(text: str) -> None:
+def test_filters_can_be_pickled(text: str) -> None:
     copy = pickle.loads(pickle.dumps(parsed(text)))
     assert copy.mask(ROWS).equals(parsed(text).mask(ROWS))
 
 
-def test_time_is_what_the_caller_says() -> None:
+def test_now_is_given_by_the_caller() -> None:
     now = dt.datetime(2020, 1, 1, 12, tzinfo=dt.UTC)
     for text, ids in (("t > now()", [4, 5, 9, 10, 11]), ("d = current_date", [2]), ("d = current_date() - 1", [8])):
         bound = parse_filter(text, ROWS.schema, now=now)
@@ -100,7 +100,7 @@ def test_time_is_what_the_caller_says() -> None:
         assert bound.apply(ROWS)["id"].to_pylist() == ids, text
 
 
-def test_a_text_is_parsed_once_for_a_schema_unless_it_asks_for_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sql_is_parsed_once_unless_it_uses_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
     own = parse.parse_tree
 
@@ -119,7 +119,7 @@ def test_a_text_is_parsed_once_for_a_schema_unless_it_asks_for_the_time(monkeypa
     assert len(texts) == 4
 
 
-def test_a_text_that_is_known_is_bound_to_each_schema() -> None:
+def test_cached_sql_is_bound_to_each_schema() -> None:
     text = "X = '1' AND 'bound' = 'bound'"
     number, name = pa.table({"x": [1, 2]}), pa.table({"x": ["1", "01"], "id": [7, 8]})
     padded = pa.table([pa.array(["1  ", "2  "])], schema=pa.schema([char_field(pa.field("x", pa.string()), 3)]))
@@ -133,7 +133,7 @@ def test_a_text_that_is_known_is_bound_to_each_schema() -> None:
             parse_filter(text, number.schema, case_sensitive=True)
 
 
-def test_errors_of_a_row_spare_the_rows_that_another_condition_excludes() -> None:
+def test_rows_excluded_by_another_condition_do_not_fail() -> None:
     rows = pa.table({"id": [0, 1, 2], "n": [0, 1, 2], "s": ["x", "5", "6"]})
     assert kept("10 / n > 6 AND n <> 0", rows) == [1]
     assert kept("n = 0 OR 10 / n > 6", rows) == [0, 1]
@@ -209,17 +209,17 @@ NESTED = pa.table(
         "k[1] = 'x'",
     ],
 )
-def test_values_within_lists_maps_and_structs(text: str) -> None:
+def test_values_in_lists_maps_and_structs(text: str) -> None:
     assert kept(text, NESTED) == [0]
 
 
-def test_extension_types_are_what_they_store() -> None:
+def test_extension_types_filter_by_storage() -> None:
     rows = pa.table({"id": [0, 1], "u": pa.array([b"0" * 16, None], pa.uuid())})
     assert kept(f"u = X'{'30' * 16}'", rows) == [0]
     assert kept("u IS NULL", rows) == [1]
 
 
-def test_rows_of_other_types_than_the_schema_says() -> None:
+def test_rows_of_other_types_than_the_schema() -> None:
     schema = pa.schema({"n": pa.int64(), "st": pa.struct([("a", pa.int64())]), "t": pa.timestamp("us")})
     assert parsed("n > 1", schema).mask(pa.table({"n": pa.array([1, 2], pa.int8())})).to_pylist() == [False, True]
     for text, rows in (
@@ -239,7 +239,7 @@ def test_columns_of_type_void_are_null() -> None:
     assert kept("NOT v = 1 OR coalesce(v, 5) = 5", rows) == [0]
 
 
-def test_fields_of_a_null_struct_are_null_and_of_a_null_mask_too() -> None:
+def test_fields_of_null_structs_are_null() -> None:
     hidden = pa.StructArray.from_arrays([pa.array([1, 2])], names=["a"], mask=pa.array([False, True]))
     rows = pa.table({"id": [0, 1], "v": hidden})
     assert kept("v.a IS NULL", rows) == [1]
@@ -265,7 +265,7 @@ def test_names_with_dots_spaces_and_backticks() -> None:
     assert kept("`a b` = 4 AND `a``b` = 6", rows) == [1]
 
 
-def test_names_that_differ_in_case_only() -> None:
+def test_names_that_differ_only_in_case() -> None:
     rows = pa.table({"id": [0, 1], "a": [1, 2], "A": [2, 1]})
     assert kept("a = 1", rows) == [0]
     assert kept("A = 1 AND A + 0 = 1", rows) == [1]
@@ -280,7 +280,7 @@ def test_case_sensitive_names() -> None:
         parse_filter("I32 = 1", ROWS.schema, case_sensitive=True)
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- rejected filters ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -339,19 +339,19 @@ def test_case_sensitive_names() -> None:
         ("x" * 5_000_000, "characters long"),
     ],
 )
-def test_refusals_say_what_is_wrong(text: str, message: str) -> None:
+def test_errors_state_the_problem(text: str, message: str) -> None:
     with pytest.raises(FilterError, match=f"(?s){message}"):
         parse_filter(text, ROWS.schema)
 
 
-def test_what_is_no_filter_at_all() -> None:
+def test_filter_must_be_sql_or_an_expression() -> None:
     with pytest.raises(FilterError, match="got 5"):
         parse_filter(5, ROWS.schema)  # type: ignore[arg-type]
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(alphabet="nsb12.5'`()=<>!,+-*/%[] ANDORNTILKEx\\\"\n", max_size=30))
-def test_any_text_is_a_filter_or_a_filter_error(text: str) -> None:
+def test_any_string_is_a_filter_or_a_filter_error(text: str) -> None:
     schema = pa.schema({"n": pa.int64(), "s": pa.string(), "b": pa.bool_()})
     rows = pa.table({"n": [1, None], "s": ["1", None], "b": [True, None]})
     try:
@@ -389,7 +389,7 @@ def test_pyarrow_expressions_are_evaluated_by_arrow() -> None:
     assert kept(pc.scalar(True)) == list(range(12))
 
 
-def test_expressions_of_pyarrow_pass_over_nested_extension_types() -> None:
+def test_pyarrow_expressions_with_nested_extension_types() -> None:
     rows = pa.table(
         {"s": pa.nulls(2, pa.struct({"u": pa.uuid(), "n": pa.int64()})), "l": pa.nulls(2, pa.list_(pa.uuid()))}
     )
@@ -398,14 +398,14 @@ def test_expressions_of_pyarrow_pass_over_nested_extension_types() -> None:
         assert parse_filter(expression, rows.schema).mask(rows).to_pylist() == [False, True]
 
 
-def test_expressions_that_compare_with_null_are_null_in_every_row() -> None:
+def test_pyarrow_comparison_with_null_is_null() -> None:
     null = pc.field("i32") == pa.scalar(None, pa.int32())
     assert kept(null) == kept(~null) == kept(null & (pc.field("s") == "abc")) == []
     assert kept(null | (pc.field("s") == "abc")) == kept(pc.field("s") == "abc") != []
     assert parsed(null).mask(ROWS.select(["i32"])).to_pylist() == [False] * len(ROWS)
 
 
-def test_columns_of_expressions_that_cannot_be_decoded() -> None:
+def test_columns_of_undecodable_pyarrow_expressions() -> None:
     assert parsed(pc.add(pc.field("i32"), pc.field("j")) > 3).columns == {"i32", "j"}
     assert {"i32"} <= parsed(pc.round(pc.field("i32"), ndigits=1) > 3).columns
 
@@ -420,7 +420,7 @@ def test_columns_of_expressions_that_cannot_be_decoded() -> None:
         (pc.field("s") > 1, "cannot evaluate"),
     ],
 )
-def test_refused_expressions(expression: pc.Expression, message: str) -> None:
+def test_unsupported_pyarrow_expressions_are_rejected(expression: pc.Expression, message: str) -> None:
     with pytest.raises(FilterError, match=message):
         parse_filter(expression, ROWS.schema)
 
@@ -441,10 +441,8 @@ def test_refused_expressions(expression: pc.Expression, message: str) -> None:
         (pa.float32(), [float("nan")], "cast('NaN' as double)", True),
     ],
 )
-def test_a_value_among_numbers_of_another_type(
-    kind: pa.DataType, values: list[float], looked_for: str, answer: bool
-) -> None:
-    """Answers are those of Spark 4.3."""
+def test_in_list_with_mixed_types(kind: pa.DataType, values: list[float], looked_for: str, answer: bool) -> None:
+    """Results are from Spark 4.3."""
     for array in (pa.array([values], pa.list_(kind)), pa.array([values], pa.list_(kind, len(values)))):
         table = pa.table({"v": array})
         condition = parse_filter(f"array_contains(v, {looked_for})", table.schema)
@@ -452,7 +450,7 @@ def test_a_value_among_numbers_of_another_type(
         assert condition.mask(table).to_pylist() == [answer]
 
 
-def test_a_text_among_numbers_is_refused() -> None:
+def test_string_among_numbers_is_rejected() -> None:
     schema = pa.schema([("v", pa.list_(pa.int16()))])
     with pytest.raises(FilterError, match="must be smallint like the elements, got string"):
         parse_filter("array_contains(v, '1')", schema)
@@ -469,8 +467,8 @@ def test_a_text_among_numbers_is_refused() -> None:
         '"Color" = "n"',
     ],
 )
-def test_a_text_that_is_compared_with_constants_and_names_a_column_is_refused(text: str) -> None:
-    # deltalake's users mean the column; as a string, it would be the same for all rows, and a delete would take all.
+def test_double_quoted_column_name_is_rejected(text: str) -> None:
+    # In deltalake it means the column; as a string, the condition is the same for all rows, and a delete removes all.
     with pytest.raises(FilterError, match="compares a string, not the column") as e:
         parse_filter(text, pa.schema([("Color", pa.string()), ("n", pa.int64())]))
     assert "backquotes" in str(e.value)
@@ -487,7 +485,7 @@ def test_a_text_that_is_compared_with_constants_and_names_a_column_is_refused(te
         ("Color <> '\"n\"'", 2),
     ],
 )
-def test_other_texts_in_double_quotes_are_texts(text: str, rows: int) -> None:
+def test_other_double_quoted_strings_are_strings(text: str, rows: int) -> None:
     table = pa.table({"Color": ["n", "a"], "n": [1, 2]})
     found = parse_filter(text, table.schema)
     assert found is not None

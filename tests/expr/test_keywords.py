@@ -1,7 +1,7 @@
-"""Columns named by words of SQL need no backticks where Spark needs none.
+"""Columns named like SQL keywords need no backticks where Spark needs none.
 
-``spark_keywords.json`` holds the words of Spark 4 (the function ``sql_keywords()``), forms of conditions, and in which
-of them a word is not a name to Spark, all recorded from its own parser.
+``spark_keywords.json`` has Spark 4's keywords (``sql_keywords()``), forms of conditions, and those in which a keyword is
+not a name, recorded from Spark's parser.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FORMS: list[str] = SPARK["forms"]
 
 
 @pytest.mark.parametrize("form", range(len(FORMS)), ids=FORMS)
-def test_a_word_of_sql_names_a_column_where_it_does_in_spark(form: int) -> None:
+def test_keyword_column_names_match_spark(form: int) -> None:
     assert len(SPARK["keywords"]) > 400
     text = FORMS[form]
     numbers = pa.int64() if "LIKE" not in text else pa.string()
@@ -63,7 +63,7 @@ def test_a_word_of_sql_names_a_column_where_it_does_in_spark(form: int) -> None:
         ("current_date + 1", 8),
     ],
 )
-def test_what_a_word_means_follows_from_where_it_stands(text: str, value: object) -> None:
+def test_meaning_of_a_keyword_depends_on_position(text: str, value: object) -> None:
     row = {"case": 1, "end": 2, "when": 9, "date": 3, "interval": 4, "values": 5, "not": False, "year": 6}
     rows = pa.table({k: [v] for k, v in (row | {"comment": "x", "null": 1, "current_date": 7}).items()})
     assert parse_expression(text, rows.schema).evaluate(rows).to_pylist() == [value]

@@ -1,4 +1,4 @@
-"""Long and deep filters: computed in time that grows with their length, or refused with the limit named."""
+"""Long and deep filters: evaluated in linear time, or rejected with the limit named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trilake.expr.terms.predicate import In
 ROWS = pa.table({"n": pa.array([1, 2, None, 70_000]), "s": ["1", "b", None, ""], "x": [1.0, -0.0, None, float("nan")]})
 
 
-def test_many_ors_are_one_look_at_the_column() -> None:
+def test_many_ors_become_one_membership_test() -> None:
     text = " OR ".join(f"n = {i}" for i in range(3_000)) + " OR s = 'b'"
     found = parse_filter(text, ROWS.schema)
     assert found is not None
@@ -24,14 +24,14 @@ def test_many_ors_are_one_look_at_the_column() -> None:
     assert found.evaluate(ROWS).to_pylist() == [True, True, None, False]
 
 
-def test_ors_over_numbers_with_a_fraction_keep_spark_s_equality() -> None:
+def test_ors_over_floats_keep_spark_equality() -> None:
     text = " OR ".join(f"x = {i}D" for i in range(40)) + " OR x = double('NaN')"
     assert parse_filter(text, ROWS.schema).evaluate(ROWS).to_pylist() == [True, True, None, True]
 
 
 @pytest.mark.parametrize("value", ["0.0", "-0.0", "0", "0D", "-0D"])
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
-def test_zero_has_no_sign(kind: pa.DataType, value: str) -> None:
+def test_zero_equals_negative_zero(kind: pa.DataType, value: str) -> None:
     rows = pa.table({"x": pa.array([0.0, -0.0, 1.0], kind)})
     for condition in (
         f"x = {value}",
@@ -44,8 +44,8 @@ def test_zero_has_no_sign(kind: pa.DataType, value: str) -> None:
 
 
 @pytest.mark.parametrize("operator", ["+", "-", "&"])
-def test_a_sum_is_looked_at_once_and_not_once_for_each_part(operator: str) -> None:
-    """Its type follows from the types of two operands: asking for the type of each partial sum costs the square."""
+def test_type_of_a_sum_is_computed_once(operator: str) -> None:
+    """Computing the type of each partial sum would take quadratic time."""
     from trilake.expr.terms import engine
 
     asked: list[int] = []
@@ -78,7 +78,7 @@ def test_a_sum_is_looked_at_once_and_not_once_for_each_part(operator: str) -> No
     ],
     ids=["constants", "columns", "parentheses", "NOT", "NOT()", "minus", "calls", "CASE"],
 )
-def test_what_is_too_deep_is_refused_with_the_limit(text: str) -> None:
+def test_too_deep_filter_is_rejected_with_the_limit(text: str) -> None:
     with pytest.raises(FilterError, match=r"nested too deeply: .*\d+ levels") as refused:
         parse_filter(text, ROWS.schema)
     assert len(str(refused.value)) < 1_000
@@ -91,14 +91,14 @@ def test_what_is_too_deep_is_refused_with_the_limit(text: str) -> None:
         (" OR ".join(f"n + 1 = {i}" for i in range(2_100)), "more than 2,000 conditions"),
     ],
 )
-def test_what_is_too_long_is_refused_with_the_limit(text: str, limit: str) -> None:
+def test_too_long_filter_is_rejected_with_the_limit(text: str, limit: str) -> None:
     with pytest.raises(FilterError, match=limit):
         parse_filter(text, ROWS.schema)
 
 
 @pytest.mark.parametrize("form", ["substring({}, -1, 2)", "({}) IN ('x', 'true', null)", "nullif({}, 'x')"])
-def test_parts_in_parts_do_not_double_without_end(form: str) -> None:
-    """Each level has the one below in several places: fifty took more than 20 GB."""
+def test_nested_rewrites_do_not_grow_exponentially(form: str) -> None:
+    """Each level contains the one below several times: fifty levels took more than 20 GB."""
     text = "s"
     for _ in range(50):
         text = form.format(text)
@@ -109,13 +109,13 @@ def test_parts_in_parts_do_not_double_without_end(form: str) -> None:
 
 
 @pytest.mark.parametrize("levels", [1, 30, 100])
-def test_what_people_write_is_not_too_deep(levels: int) -> None:
+def test_realistic_filters_are_not_too_deep(levels: int) -> None:
     assert parse_filter("(" * levels + "n = 1" + ")" * levels, ROWS.schema).mask(ROWS).to_pylist()[0]
     assert parse_filter("NOT NOT " * levels + "n = 1", ROWS.schema).mask(ROWS).to_pylist()[0]
     assert parse_filter("n = " + " + ".join(["1"] * levels) + f" - {levels - 1}", ROWS.schema).mask(ROWS).to_pylist()[0]
 
 
-def test_structs_in_one_another_are_refused_before_they_are_parsed() -> None:
+def test_deeply_nested_structs_are_rejected_before_parsing() -> None:
     with pytest.raises(FilterError, match="12 nested calls of struct"):
         parse("named_struct(" + "struct(" * 50 + "'x', a)")
     with pytest.raises(SqlglotError):

@@ -1,4 +1,4 @@
-"""Nanoseconds become microseconds only where nothing is lost, or where the caller asked for rounding."""
+"""Nanoseconds become microseconds only without loss, or if the caller allows rounding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NS = pa.timestamp("ns")
     ],
     ids=lambda v: str(v) if isinstance(v, pa.DataType) else "wrapped",
 )
-def test_a_time_is_kept_or_refused_or_rounded_down(type_: pa.DataType, wrap: object) -> None:
+def test_timestamp_is_kept_rejected_or_rounded_down(type_: pa.DataType, wrap: object) -> None:
     assert callable(wrap)
     fine = [5_000, -3_000, None]
     rows = pa.record_batch({"t": pa.array([wrap(v) for v in fine] + [None], type_)})
@@ -43,14 +43,14 @@ def test_a_time_is_kept_or_refused_or_rounded_down(type_: pa.DataType, wrap: obj
     assert in_microseconds(lossy, round_down=True).column("t").cast(type_).equals(expected.column("t"))
 
 
-def test_other_units_are_not_touched() -> None:
+def test_other_units_are_unchanged() -> None:
     rows = pa.record_batch({"t": pa.array([1], pa.timestamp("ms")), "n": [1]})
     assert in_microseconds(rows) is rows
     assert microseconds_schema(rows.schema) is rows.schema
 
 
 class _Made(pa.ExtensionType):  # type: ignore[misc]
-    """A type as users make them: it has no hash."""
+    """A user-defined type without a hash."""
 
     def __init__(self) -> None:
         super().__init__(pa.binary(2), "tests.made")
@@ -63,7 +63,7 @@ class _Made(pa.ExtensionType):  # type: ignore[misc]
         return cls()
 
 
-def test_a_type_of_users_needs_no_hash() -> None:
+def test_user_defined_type_needs_no_hash() -> None:
     made = _Made()
     with pytest.raises(TypeError, match="unhashable"):
         hash(made)

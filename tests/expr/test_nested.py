@@ -1,4 +1,4 @@
-"""Fields of structs at any depth of Arrow types, whatever the layout in memory."""
+"""Struct fields at any depth of Arrow types, for any memory layout."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Wrap = Callable[[pa.DataType], pa.DataType]
 
 
 @WRAPS
-def test_the_same_fields_in_any_order_are_no_problem(wrap: Wrap, path: str) -> None:
+def test_same_fields_in_any_order_are_compatible(wrap: Wrap, path: str) -> None:
     assert field_problem(wrap(SWAPPED), wrap(PAIR), "c") is None
-    assert field_problem(wrap(pa.int8()), wrap(PAIR), "c") is None  # no struct: for others to refuse
+    assert field_problem(wrap(pa.int8()), wrap(PAIR), "c") is None  # not a struct: checked elsewhere
     upper = pa.struct({"A": pa.int64(), "B": pa.string()})
     assert field_problem(wrap(upper), wrap(PAIR), "c", ignore_case=True) is None
     assert field_problem(wrap(pa.struct({"b": pa.string()})), wrap(PAIR), "c", fill=True) is None
@@ -46,14 +46,14 @@ def test_the_same_fields_in_any_order_are_no_problem(wrap: Wrap, path: str) -> N
         ("b", "has no field a, which the column has"),
     ],
 )
-def test_other_fields_are(wrap: Wrap, path: str, fields: str, problem: str) -> None:
+def test_other_fields_are_reported(wrap: Wrap, path: str, fields: str, problem: str) -> None:
     source = pa.struct([(name, pa.int64()) for name in fields])
     assert field_problem(wrap(source), wrap(PAIR), "c") == f"the struct for column {path} {problem}"
     if fields == "aB":
         assert field_problem(wrap(source), wrap(PAIR), "c", ignore_case=True) is None
 
 
-def test_lists_of_different_layouts_are_compared() -> None:
+def test_lists_of_different_layouts_are_compatible() -> None:
     problem = "the struct for column c.element has a field z, which the column lacks"
     wider = pa.struct([*PAIR, pa.field("z", pa.int8())])
     assert field_problem(pa.list_(wider, 2), pa.large_list(PAIR), "c") == problem

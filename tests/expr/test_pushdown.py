@@ -1,4 +1,4 @@
-"""The Arrow expression that a filter implies never loses a row for which the filter is true."""
+"""The Arrow expression pushed down for a filter never drops a matching row."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_no_matching_row_is_pruned(seed: int, several: list[Term]) -> None:
 
 
 @pytest.mark.parametrize("column", SCHEMA.names)
-def test_every_leaf_keeps_its_rows(column: str) -> None:
+def test_every_leaf_keeps_matching_rows(column: str) -> None:
     random = Random(column)
     table = pa.concat_tables(make_files(random, 40)).select([column])
     fragment = _parquet(table, 2)
@@ -88,25 +88,25 @@ def test_every_leaf_keeps_its_rows(column: str) -> None:
         ("FALSE", pc.scalar(False)),
     ],
 )
-def test_what_is_pushed(text: str, expected: pc.Expression | None) -> None:
+def test_pushed_expression(text: str, expected: pc.Expression | None) -> None:
     superset = parsed(text).arrow_superset()
     if expected is None:
         assert superset is None
     else:
-        # Literals may differ in type (int8 for a tinyint column), which the text does not show.
+        # Literals may differ in type (int8 for a tinyint column), which the string does not show.
         assert str(superset) == str(expected)
 
 
-def test_columns_are_renamed_and_missing_ones_left_out() -> None:
+def test_columns_are_renamed_and_missing_ones_omitted() -> None:
     schema = pa.schema({"a": pa.int64(), "b": pa.struct([("x", pa.int64())]), "c": pa.int64()})
     bound = parsed("a > 1 AND b.x > 2 AND c > 3", schema)
     renamed = bound.arrow_superset({"a": "col-1", ("b", "x"): ("col-2", "col-3"), "c": None})
     assert renamed.equals((pc.field("col-1") > 1) & (pc.field("col-2", "col-3") > 2))
-    # A struct that is renamed may have renamed fields: nothing is said of them.
+    # A renamed struct may have renamed fields, which are not pushed.
     assert bound.arrow_superset({"a": "a", "b": "col-2"}).equals((pc.field("a") > 1) & (pc.field("c") > 3))
 
 
-def test_columns_of_another_type_in_the_file_are_left_out() -> None:
+def test_columns_of_another_file_type_are_omitted() -> None:
     bound = parsed("n > 1 AND s = 'a' AND q > 0")
     file = pa.schema({"n": pa.int64(), "s": pa.binary()})
     assert bound.arrow_superset(schema=file).equals(pc.field("n") > 1)
@@ -120,12 +120,12 @@ def test_nanoseconds_in_the_file_are_finer_than_the_filter() -> None:
         kept = table if superset is None else table.filter(superset)
         assert bound.apply(kept).equals(bound.apply(table)), op
     far = parsed("t <= '9999-01-01'", table.schema)
-    assert far.arrow_superset() is None  # no nanoseconds reach so far
+    assert far.arrow_superset() is None  # out of range for nanoseconds
     assert far.apply(table).num_rows == 4
 
 
 @given(st.text(max_size=4), st.text(max_size=4))
-def test_successor_is_the_least_text_above_all_that_start_with_a_prefix(prefix: str, rest: str) -> None:
+def test_successor_is_the_least_string_above_a_prefix(prefix: str, rest: str) -> None:
     after = successor(prefix)
     if after is not None:
         assert (prefix + rest).encode() < after.encode()

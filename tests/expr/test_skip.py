@@ -1,4 +1,4 @@
-"""Data skipping loses no row and proves what it claims, whatever files, statistics and filters there are."""
+"""Data skipping is sound for random files, statistics and filters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trilake.expr.pushdown import successor
 
 
 def _bounds(values: pa.ChunkedArray, cut: int) -> tuple[Any, Any]:
-    """Minimum and maximum as Delta writes them: NaN left out, strings cut off, timestamps in widened milliseconds."""
+    """Minimum and maximum as Delta writes them: without NaN, strings truncated, timestamps widened to milliseconds."""
     present = [v for v in values.to_pylist() if v is not None and v == v]
     if not present:
         return None, None
@@ -39,7 +39,7 @@ def _bounds(values: pa.ChunkedArray, cut: int) -> tuple[Any, Any]:
 
 
 def make_statistics(random: Random, tables: list[pa.Table]) -> FileStats:
-    """Statistics of files, with some missing and some wide, as after deletions."""
+    """File statistics, with some missing and some wide, as after deletions."""
     columns: dict[tuple[str, ...], ColumnStats] = {}
     cut = random.choice([0, 1, 2])
     wide = [random.random() < 0.5 for _ in tables]
@@ -138,7 +138,7 @@ def expressions(draw: st.DrawFn, depth: int = 2) -> pc.Expression:
 
 @settings(max_examples=30, deadline=None)
 @given(seeds, st.lists(expressions(), min_size=1, max_size=6))
-def test_pyarrow_expressions_skip_by_arrow_rules(seed: int, several: list[pc.Expression]) -> None:
+def test_pyarrow_expressions_skip_by_arrow_semantics(seed: int, several: list[pc.Expression]) -> None:
     random = Random(seed)
     tables = make_files(random)
     for expression in several:

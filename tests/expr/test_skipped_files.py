@@ -1,4 +1,4 @@
-"""Which files data skipping leaves out, and the reasons it gives."""
+"""The files that data skipping prunes, and its reasons."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _numbers(t: pa.DataType, nulls: list[int] | None = None) -> ColumnStats:
         ("FALSE", "000"),
     ],
 )
-def test_integers_are_skipped_by_bounds(text: str, kept: str) -> None:
+def test_integer_bounds_skip_files(text: str, kept: str) -> None:
     if kept == "error":
         with pytest.raises(InvalidArgumentError):
             parse_filter(text, SCHEMA)
@@ -77,7 +77,7 @@ def test_integers_are_skipped_by_bounds(text: str, kept: str) -> None:
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
-        ("x > 200", "111"),  # NaN is greater, and no maximum tells of it
+        ("x > 200", "111"),  # NaN is greater, and not in the maximum
         ("x >= 200", "111"),
         ("x != 100", "111"),
         ("NOT (x < 200)", "111"),
@@ -99,7 +99,7 @@ def test_floats_may_hold_nan(text: str, kept: str) -> None:
 @pytest.mark.parametrize(
     ("text", "kept"), [("x > 200", "010"), ("x >= 60", "011"), ("NOT (x <= 50)", "011"), ("x != 100", "110")]
 )
-def test_floats_of_files_whose_maximum_counts_nan(text: str, kept: str) -> None:
+def test_float_maximum_that_includes_nan(text: str, kept: str) -> None:
     """The second file's writer does not say whether it does."""
     x = replace(_numbers(pa.float64()), max_counts_nan=pa.array([True, False, True]))
     found = can_match(parse_filter(text, SCHEMA), _stats(x=x))
@@ -112,12 +112,12 @@ def test_arrow_expressions_compare_nan_as_false() -> None:
     assert can_match(parse_filter(~(pc.field("x") <= 50), SCHEMA), stats).keep.tolist() == [True, True, True]
 
 
-def test_a_bound_that_is_nan_says_nothing() -> None:
+def test_nan_bound_is_ignored() -> None:
     nan = ColumnStats(min=pa.array([NAN, 1.0, 1.0]), max=pa.array([NAN, NAN, 5.0]), null_count=pa.array([0, 0, 0]))
     assert can_match(parse_filter("x < 0", SCHEMA), _stats(x=nan)).keep.tolist() == [True, False, False]
 
 
-def test_texts_are_compared_by_bytes_and_bounds_are_no_values() -> None:
+def test_strings_compare_by_bytes_and_bounds_may_be_truncated() -> None:
     stats = _stats(s=ColumnStats(min=pa.array(["a", "\uffff", "k"]), max=pa.array(["b", "\U0001f600", "k"])))
 
     def kept(text: str) -> list[bool]:
@@ -132,12 +132,12 @@ def test_texts_are_compared_by_bytes_and_bounds_are_no_values() -> None:
     assert can_match(parse_filter("s <> 'k'", SCHEMA), exact).keep.tolist() == [False]
 
 
-def test_bounds_that_cross_are_not_believed() -> None:
+def test_crossed_bounds_are_ignored() -> None:
     stats = _stats(n=ColumnStats(min=pa.array([9, 1, None]), max=pa.array([1, 9, None])))
     assert can_match(parse_filter("n > 100", SCHEMA), stats).keep.tolist() == [True, False, True]
 
 
-def test_counts_that_contradict_each_other_are_not_believed() -> None:
+def test_contradictory_counts_are_ignored() -> None:
     stats = _stats(n=ColumnStats(null_count=pa.array([11, 10, -1])))
     assert can_match(parse_filter("n > 1", SCHEMA), stats).keep.tolist() == [True, False, True]
     assert can_match(parse_filter("n IS NULL", SCHEMA), stats).keep.tolist() == [True, True, True]
@@ -157,7 +157,7 @@ def test_partition_values_decide_any_expression() -> None:
     assert run("concat(p, '-', CAST(q AS STRING)) = 'X-1'") == ([False, True, False], [False, True, False])
     assert run("p IS NULL") == ([False, False, True], [False, False, True])
     assert run("p <=> NULL OR n > 1") == ([True, True, True], [False, False, True])
-    assert run("1 / (q - 1) > 0") == ([True, True, True], [False, False, False])  # it would fail: the scan says so
+    assert run("1 / (q - 1) > 0") == ([True, True, True], [False, False, False])  # it would fail: the scan reports it
     expression = parse_filter(pc.utf8_upper(pc.field("p")) == "X", SCHEMA)
     assert can_match(expression, stats).keep.tolist() == [True, True, False]
 
@@ -192,7 +192,7 @@ def test_reasons_name_the_condition_and_the_cause() -> None:
     ]
 
 
-def test_only_the_columns_of_the_filter_are_asked_for_and_each_once() -> None:
+def test_filter_columns_are_read_once() -> None:
     asked: list[tuple[str, ...]] = []
 
     def column(path: tuple[str, ...]) -> ColumnStats | None:
@@ -206,7 +206,7 @@ def test_only_the_columns_of_the_filter_are_asked_for_and_each_once() -> None:
     assert not asked
 
 
-def test_nested_fields_have_statistics_of_their_own() -> None:
+def test_nested_fields_have_statistics() -> None:
     schema = pa.schema({"a": pa.struct([("b.c", pa.int64())])})
     stats = FileStats.of(2, {("a", "b.c"): ColumnStats(min=pa.array([1, 10]), max=pa.array([5, 20]))})
     assert can_match(parse_filter("a.`b.c` > 5", schema), stats).keep.tolist() == [False, True]
@@ -218,7 +218,7 @@ def test_statistics_of_the_wrong_length_are_an_error() -> None:
         can_match(parse_filter("n > 1", SCHEMA), stats)
 
 
-def test_statistics_of_another_type_are_used_only_where_it_is_safe() -> None:
+def test_statistics_of_another_type_are_used_only_if_safe() -> None:
     found = can_match(parse_filter("n > 5", SCHEMA), _stats(n=_numbers(pa.int16())))
     assert found.keep.tolist() == [False, True, True]
     texts = ColumnStats(min=pa.array(["1", "10", "9"]), max=pa.array(["5", "9", "9"]))
@@ -239,7 +239,7 @@ def test_statistics_of_another_type_are_used_only_where_it_is_safe() -> None:
         ("hour(t) = 1", "111"),
     ],
 )
-def test_functions_that_keep_the_order_use_bounds(text: str, kept: str) -> None:
+def test_monotonic_functions_use_bounds(text: str, kept: str) -> None:
     def times(*texts: str) -> pa.Array:
         return pa.array([dt.datetime.fromisoformat(t).replace(tzinfo=UTC) for t in texts])
 
@@ -251,7 +251,7 @@ def test_functions_that_keep_the_order_use_bounds(text: str, kept: str) -> None:
     assert "".join("01"[int(k)] for k in found.keep) == kept
 
 
-def test_many_files_cost_no_loop() -> None:
+def test_many_files_are_evaluated_without_a_loop() -> None:
     n = 200_000
     low = np.arange(n)
     stats = FileStats.of(n, {("n",): ColumnStats(min=pa.array(low), max=pa.array(low + 1))}, pa.array(np.full(n, 5)))
@@ -261,7 +261,7 @@ def test_many_files_cost_no_loop() -> None:
 
 @pytest.mark.parametrize("stored", [0.0, -0.0])
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
-def test_zero_has_no_sign_in_bounds_and_partition_values(kind: pa.DataType, stored: float) -> None:
+def test_zero_equals_negative_zero_in_bounds(kind: pa.DataType, stored: float) -> None:
     value = pa.array([stored], kind)
     for stats in (ColumnStats(min=value, max=value, null_count=pa.array([0])), ColumnStats(value=value)):
         for condition in ("x = 0.0", "x = -0.0D", "x IN (-0.0, 5)", "x <=> 0", "x <= -0.0", "x >= 0.0", "NOT (x < 0)"):

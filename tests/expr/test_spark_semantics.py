@@ -1,4 +1,4 @@
-"""What a filter keeps is what Spark keeps: answers recorded from Spark 4, see ``record_spark_answers.py``."""
+"""Filters keep the rows that Spark keeps: answers recorded from Spark 4, see ``record_spark_answers.py``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ LENIENT = {
     "- -i8 = 5": [6],
     "i64 + 1 > 0": [1, 2, 4, 6, 7, 8, 9, 10],
     "i32 - 1 = 0": [2],
-    # Spark 4.3 answers with the null row as well: it folds the comparison to TRUE.
+    # Spark 4.3 returns the null row as well: it folds the comparison to TRUE.
     "i64 < 9223372036854775808": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
 }
-#: What Spark evaluates and trilake refuses, with the reason.
+#: Filters that Spark evaluates and trilake rejects, with the reason.
 REFUSED = {
     "big + 1 > 1e27": "Overflow in addition",
     "bin LIKE 'a%'": "must be string",

@@ -1,4 +1,4 @@
-"""What an expression is worth is what Spark computes: values and types recorded from Spark 4."""
+"""Expressions have the values and types recorded from Spark 4."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trilake.expr.terms.datatypes import spark_name
 
 ANSWERS: dict[str, tuple[str, list[str]] | str] = json.loads((Path(__file__).parent / "spark_values.json").read_text())
 
-#: What Spark evaluates and fails here, with the reason.
+#: Expressions that Spark evaluates and trilake rejects, with the reason.
 FAILS = {"from_unixtime(n)": "Overflow"}
 #: Where the type is a wider decimal, which holds the same values.
 OTHER_TYPE = {
@@ -35,7 +35,7 @@ def test_every_case_has_an_answer_and_every_exception_is_needed() -> None:
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
-def test_values_and_types_are_those_of_spark(text: str) -> None:
+def test_values_and_types_match_spark(text: str) -> None:
     answer = ANSWERS[text]
     if isinstance(answer, str):
         with pytest.raises(ExpressionError):
@@ -51,7 +51,7 @@ def test_values_and_types_are_those_of_spark(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "target"), STORED)
-def test_stored_values_are_those_of_spark(text: str, target: str) -> None:
+def test_stored_values_match_spark(text: str, target: str) -> None:
     answer = ANSWERS[f"CAST({text} AS {target})"]
     stored = parse_expression(text, ROWS.schema).cast(ARROW[target])
     assert stored.type == ARROW[target]

@@ -1,4 +1,4 @@
-"""Views of strings, binaries and lists as plain ones: the same values, in a layout that every kernel takes."""
+"""String, binary and list views converted to plain layouts, which every kernel supports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ARRAYS = [
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda a: str(a.type))
-def test_values_stay_as_they_are(array: pa.Array) -> None:
+def test_values_are_unchanged(array: pa.Array) -> None:
     for part in (array, array.slice(1), array.slice(1, 2), array.slice(0, 0)):
         plain = plain_array(part)
         plain.validate(full=True)
@@ -44,7 +44,7 @@ def test_values_stay_as_they_are(array: pa.Array) -> None:
         assert plain.take(pa.array(range(len(part)), pa.int64())).to_pylist() == part.to_pylist()
 
 
-def test_rows_without_views_are_not_touched() -> None:
+def test_rows_without_views_are_unchanged() -> None:
     rows = pa.record_batch(
         {"a": [1], "s": ["x"], "l": [[{"a": 1}]], "m": pa.array([[("k", 1)]], pa.map_("string", "i4"))}
     )
@@ -52,7 +52,7 @@ def test_rows_without_views_are_not_touched() -> None:
     assert without_views_schema(rows.schema) is rows.schema
 
 
-def test_what_is_said_beside_the_columns_is_kept() -> None:
+def test_metadata_and_nullability_are_kept() -> None:
     field = pa.field("s", pa.list_(TEXT), metadata={"k": "v"})
     schema = pa.schema([field, pa.field("n", pa.int64(), nullable=False)], {"a": "b"})
     rows = pa.record_batch([pa.array([["x"]], pa.list_(TEXT)), pa.array([1])], schema=schema)
@@ -62,7 +62,7 @@ def test_what_is_said_beside_the_columns_is_kept() -> None:
     assert not found.field("n").nullable
 
 
-def test_batches_of_a_file_whose_layouts_differ() -> None:
+def test_batches_with_different_layouts() -> None:
     views = pa.record_batch({"s": pa.array(["a", None], TEXT)})
     plain = pa.record_batch({"s": ["b"]})
     out = list(numbered_without_views([(0, views), (2, plain), (3, views), (5, plain)]))
@@ -72,8 +72,8 @@ def test_batches_of_a_file_whose_layouts_differ() -> None:
     assert out[1][1] is plain
 
 
-def test_what_is_noted_on_fields_stays_whatever_was_asked_before() -> None:
-    """Types are equal whatever is noted on their fields, and the answer for one was given for the other."""
+def test_field_metadata_is_not_mixed_up_by_the_cache() -> None:
+    """Type equality ignores field metadata, so the cached result of one type was returned for another."""
     bare, noted = (pa.struct([pa.field("x", TEXT, metadata=m)]) for m in (None, {"comment": "c"}))
     assert without_views_type(bare).field(0).metadata is None
     assert without_views_type(noted).field(0).metadata == {b"comment": b"c"}

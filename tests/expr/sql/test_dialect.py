@@ -1,4 +1,4 @@
-"""Strings become trees in which calls are those that the user wrote, whichever build of sqlglot parses them."""
+"""Parsed trees keep function calls as written, with any build of sqlglot."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def _below(kind: type) -> Iterator[type]:
 
 
 @pytest.mark.parametrize("kind", [Parser, Generator, exp.Expr])
-def test_no_class_of_ours_is_one_that_sqlglot_compiles(kind: type) -> None:
-    """With ``sqlglot[c]``, which others may have installed, an object of such a class cannot be made."""
+def test_dialect_does_not_subclass_compiled_sqlglot_classes(kind: type) -> None:
+    """With ``sqlglot[c]``, such classes cannot be instantiated."""
     assert [c for c in _below(kind) if c.__module__.startswith("trilake")] == []
 
 
@@ -37,14 +37,14 @@ def test_no_class_of_ours_is_one_that_sqlglot_compiles(kind: type) -> None:
         ("any_value(a)", "any_value"),
     ],
 )
-def test_calls_keep_their_names(text: str, name: str) -> None:
+def test_function_calls_keep_their_names(text: str, name: str) -> None:
     [tree] = statements(text)
     assert isinstance(tree, exp.Anonymous)
     assert tree.name == name
     assert "\ue000" not in repr(tree)
 
 
-def test_other_words_keep_theirs() -> None:
+def test_other_identifiers_keep_their_names() -> None:
     text = "WITH sum(max) AS (SELECT 'sum' AS min /* min( */) SELECT /*+ COALESCE(1) */ sum (max) FROM sum"
     [tree] = statements(text)
     assert tree is not None
@@ -54,7 +54,7 @@ def test_other_words_keep_theirs() -> None:
     assert "\ue000" not in repr(tree)
 
 
-def test_the_mark_in_a_text_of_the_users() -> None:
+def test_marker_character_in_user_sql() -> None:
     [tree] = statements("upper('\ue000upper') = `\ue000sum`")
     assert isinstance(tree, exp.EQ)
     assert (tree.this.name, tree.this.expressions[0].name, tree.expression.name) == (

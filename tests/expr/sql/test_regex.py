@@ -44,7 +44,7 @@ def _matches(pattern: str, text: str) -> bool:
         ("^$", "", True),
     ],
 )
-def test_matches_as_java_does(pattern: str, text: str, matches: bool) -> None:
+def test_matches_like_java(pattern: str, text: str, matches: bool) -> None:
     assert _matches(pattern, text) is matches
 
 
@@ -66,6 +66,6 @@ def test_matches_as_java_does(pattern: str, text: str, matches: bool) -> None:
         r"\h",
     ],
 )
-def test_what_re2_lacks_is_refused(pattern: str) -> None:
+def test_unsupported_regex_is_rejected(pattern: str) -> None:
     with pytest.raises(FilterError, match="regular expression"):
         to_re2(pattern)

@@ -1,4 +1,4 @@
-"""``variant_get`` in filters: each result is that of Spark 4.3, an error where a value cannot be read here."""
+"""``variant_get`` in filters: results of Spark 4.3, or an error if a value is not supported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def kept(filter: str) -> list[int]:
         ("try_variant_get(v, '$', 'int') = 3", [6]),
     ],
 )
-def test_parts_of_variants_in_filters(filter: str, expected: list[int]) -> None:
+def test_variant_get_in_filters(filter: str, expected: list[int]) -> None:
     assert kept(filter) == expected
 
 
@@ -57,6 +57,6 @@ def test_parts_of_variants_in_filters(filter: str, expected: list[int]) -> None:
         ("variant_get(v, '$.a', CAST(n AS STRING)) IS NULL", "must be a constant"),
     ],
 )
-def test_what_cannot_be_read_from_variants(filter: str, says: str) -> None:
+def test_unsupported_variant_reads(filter: str, says: str) -> None:
     with pytest.raises(FilterError, match=says):
         kept(filter)

@@ -1,4 +1,4 @@
-"""Comparisons of ``char(n)`` columns, against what Spark 4.3 answers over the same rows, filled up or not."""
+"""Comparisons of ``char(n)`` columns with Spark 4.3's results over the same rows, padded or not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trilake.expr.terms.bind import CHAR, char_field, compare_padded, compare_va
 from trilake.expr.terms.evaluate import Rows, evaluate
 from trilake.expr.terms.predicate import Opaque
 
-#: The numbers of the rows that Spark 4.3 finds in ``ROWS``.
+#: The numbers of the rows that match in ``ROWS`` on Spark 4.3.
 SPARK = {
     "m = 'x'": [1],
     "'x' = m": [1],
@@ -83,7 +83,7 @@ def _table(folder: Path, *, partitioned: bool = False) -> tuple[str, ArrowDeltaT
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_conditions_find_the_rows_that_spark_finds(tmp_path: Path, partitioned: bool) -> None:
+def test_conditions_match_spark(tmp_path: Path, partitioned: bool) -> None:
     _, table = _table(tmp_path, partitioned=partitioned)
     for condition, found in SPARK.items():
         read = table.to_arrow(filter=condition)
@@ -91,13 +91,13 @@ def test_conditions_find_the_rows_that_spark_finds(tmp_path: Path, partitioned: 
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_queries_compare_what_is_stored(tmp_path: Path, partitioned: bool) -> None:
+def test_queries_compare_stored_values(tmp_path: Path, partitioned: bool) -> None:
     name, _ = _table(tmp_path, partitioned=partitioned)
     for condition, rows in (("m = 'x'", []), ("m = 'x  '", [1]), ("rtrim(m) = 'x'", [1])):
         assert trilake.sql(f"SELECT n FROM {name} WHERE {condition}")["n"].to_pylist() == rows
 
 
-def test_rows_that_are_not_filled_up_compare_as_if_they_were(tmp_path: Path) -> None:
+def test_unpadded_rows_compare_as_padded(tmp_path: Path) -> None:
     _, table = _table(tmp_path)
     rows = table.to_arrow()
     bare = rows.set_column(0, "m", pc.utf8_rtrim(rows["m"], " ")).set_column(1, "l", pc.utf8_rtrim(rows["l"], " "))
@@ -109,7 +109,7 @@ def test_rows_that_are_not_filled_up_compare_as_if_they_were(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("condition", [c for c in SPARK if "n = " not in c])
-def test_changes_take_the_rows_that_a_select_finds(tmp_path: Path, condition: str) -> None:
+def test_changes_match_the_rows_of_a_select(tmp_path: Path, condition: str) -> None:
     name, table = _table(tmp_path)
     trilake.sql(f"UPDATE {name} SET n = -n WHERE {condition}")
     now = trilake.sql(f"SELECT n FROM {name}")["n"].to_pylist()
@@ -119,7 +119,7 @@ def test_changes_take_the_rows_that_a_select_finds(tmp_path: Path, condition: st
     assert {1, 2, 3, 4, 5} - set(table.refresh().to_arrow()["n"].to_pylist()) == set(SPARK[condition])
 
 
-def test_a_merge_compares_a_literal_as_spark_does(tmp_path: Path) -> None:
+def test_merge_compares_a_literal_like_spark(tmp_path: Path) -> None:
     name, table = _table(tmp_path)
     trilake.sql(
         f"MERGE INTO {name} t USING (SELECT 1 AS k) u ON t.m = 'x' WHEN MATCHED AND t.m <> 'y' THEN UPDATE SET s = t.m"
@@ -130,7 +130,7 @@ def test_a_merge_compares_a_literal_as_spark_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_rows_are_replaced_where_a_condition_says(tmp_path: Path, partitioned: bool) -> None:
+def test_replace_where_on_char_columns(tmp_path: Path, partitioned: bool) -> None:
     name, table = _table(tmp_path, partitioned=partitioned)
     rows = pa.table({"m": ["x"], "l": ["n"], "s": ["n"], "v": ["n"], "n": pa.array([10], pa.int32())})
     trilake.write(rows, table.uri, mode="overwrite", replace_where="m = 'x'")
@@ -139,7 +139,7 @@ def test_rows_are_replaced_where_a_condition_says(tmp_path: Path, partitioned: b
     assert sorted(table.refresh().to_arrow()["n"].to_pylist()) == [2, 3, 4, 5, 11]
 
 
-def test_files_are_left_out_by_what_they_hold(tmp_path: Path) -> None:
+def test_files_are_skipped_by_stored_values(tmp_path: Path) -> None:
     name = f"delta.`{tmp_path}/t`"
     trilake.sql(f"CREATE TABLE {name} (m CHAR(3), n INT)")
     for i, text in enumerate("abcd"):
@@ -150,7 +150,7 @@ def test_files_are_left_out_by_what_they_hold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("partitions", ["", "PARTITIONED BY (m)"])
-def test_a_query_reads_the_files_that_can_match_and_no_others(tmp_path: Path, partitions: str) -> None:
+def test_query_reads_only_files_that_can_match(tmp_path: Path, partitions: str) -> None:
     name = f"delta.`{tmp_path}/t`"
     trilake.sql(f"CREATE TABLE {name} (m CHAR(3), n INT) {partitions}")
     for i, text in enumerate("abc"):
@@ -162,14 +162,14 @@ def test_a_query_reads_the_files_that_can_match_and_no_others(tmp_path: Path, pa
     assert trilake.sql(f"SELECT n FROM {name} WHERE m = 'b  '").to_pylist() == [{"n": 1}]
 
 
-def test_an_expression_of_pyarrow_compares_what_is_stored(tmp_path: Path) -> None:
+def test_pyarrow_expression_compares_stored_values(tmp_path: Path) -> None:
     _, table = _table(tmp_path)
     assert table.to_arrow(filter=pc.field("m") == "x  ")["n"].to_pylist() == [1]
     assert table.to_arrow(filter=pc.field("m") == "x").num_rows == 0
 
 
 @pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">="])
-def test_stored_texts_compare_as_their_filled_up_forms(op: str) -> None:
+def test_stored_strings_compare_as_padded(op: str) -> None:
     kernels = {"=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater}
     kernel = kernels.get(op, pc.greater_equal)
     alphabet = ["", " ", "\t", "a", "~"]
@@ -184,7 +184,7 @@ def test_stored_texts_compare_as_their_filled_up_forms(op: str) -> None:
         assert plain.to_pylist() == kernel(pc.utf8_rpad(pa.array(texts), 3, " "), literal).to_pylist(), literal
 
 
-def test_long_texts_are_left_to_the_engine() -> None:
+def test_long_strings_are_left_to_the_engine() -> None:
     schema = pa.schema([char_field(pa.field("c", pa.string()), 5_000)])
     filter = parse_filter("c = 'a' OR c > 'b'", schema)
     assert filter is not None

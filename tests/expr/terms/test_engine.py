@@ -1,4 +1,4 @@
-"""One DuckDB a process: threads, forks, order, and what it must not do."""
+"""One DuckDB per process: threads, forks, order, and isolation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_tables_are_named_by_keyword_and_parameters_are_bound() -> None:
     assert engine.query("SELECT n FROM t WHERE n = $wanted", params={"wanted": 2}, t=t)["n"].to_pylist() == [2]
 
 
-def test_record_batches_are_tables_too() -> None:
+def test_record_batches_are_accepted_as_tables() -> None:
     assert engine.query("SELECT sum(n)::BIGINT AS s FROM t", t=pa.record_batch({"n": [1, 2]}))["s"].to_pylist() == [3]
 
 
@@ -37,7 +37,7 @@ def test_rows_keep_their_order() -> None:
     assert found == [i for i in range(n) if i % 3 != 1]
 
 
-def test_errors_are_ours_and_leave_the_connection_usable() -> None:
+def test_errors_are_typed_and_keep_the_connection_usable() -> None:
     with pytest.raises(engine.QueryError, match="division"):
         engine.query("SELECT 1 // n AS x FROM t", t=pa.table({"n": [1, 0]}))
     with pytest.raises(engine.QueryError):
@@ -49,13 +49,13 @@ def test_errors_are_ours_and_leave_the_connection_usable() -> None:
     assert engine.query("SELECT 1 AS a")["a"].to_pylist() == [1]
 
 
-def test_tables_of_one_query_are_unknown_to_the_next() -> None:
+def test_tables_are_unregistered_after_a_query() -> None:
     engine.query("SELECT * FROM secret", secret=pa.table({"a": [1]}))
     with pytest.raises(engine.QueryError, match="secret"):
         engine.query("SELECT * FROM secret")
 
 
-def test_files_and_local_variables_are_out_of_reach() -> None:
+def test_files_and_local_variables_are_inaccessible() -> None:
     local = pa.table({"a": [1]})
     with pytest.raises(engine.QueryError):
         engine.query("SELECT * FROM local")
@@ -94,6 +94,6 @@ assert engine.query("SELECT 1 AS a")["a"].to_pylist() == [1]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_child_gets_a_database_of_its_own() -> None:
+def test_forked_child_gets_its_own_database() -> None:
     done = subprocess.run([sys.executable, "-c", _FORK], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Literals and the strings that Spark reads as values."""
+"""Literals, and strings that Spark casts to values."""
 
 from __future__ import annotations
 
@@ -77,26 +77,26 @@ def test_timestamps_agree_with_python(when: dt.datetime) -> None:
         ("12:00", None),
     ],
 )
-def test_timestamp_texts(text: str, micros: int | None) -> None:
+def test_timestamp_strings(text: str, micros: int | None) -> None:
     assert parse_timestamp(text, with_zone=True) == micros
 
 
-def test_timestamps_without_zone_ignore_one() -> None:
+def test_timestamps_without_zone_ignore_a_zone() -> None:
     assert parse_timestamp("1970-01-01 00:00:00+05:00", with_zone=False) == 0
 
 
 @pytest.mark.parametrize("text", ["1.5", "x", "", "1 2", "٣", "1" * 200])
-def test_texts_that_are_no_integer(text: str) -> None:
+def test_invalid_integer_strings(text: str) -> None:
     assert parse_integer(text) is None
 
 
 @pytest.mark.parametrize("text", ["x", "", "1e", "0x1p3", "1_0", "infinit", "--1"])
-def test_texts_that_are_no_double(text: str) -> None:
+def test_invalid_double_strings(text: str) -> None:
     assert parse_double(text) is None
 
 
 @given(st.floats(allow_nan=False))
-def test_doubles_are_read_as_python_reads_them(value: float) -> None:
+def test_doubles_parse_like_python(value: float) -> None:
     assert parse_double(repr(value)) == value
 
 

@@ -1,4 +1,4 @@
-"""Arrays and structs are ordered as Spark orders them, nulls in them first."""
+"""Arrays and structs are ordered as in Spark, with inner nulls first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STRUCTS = st.none() | st.fixed_dictionaries({"a": _NUMBERS, "b": st.none() | st
 
 
 def _compared(x: Any, y: Any) -> int:
-    """Spark's order: null before all, arrays and structs by their first part that differs, then the shorter one."""
+    """Spark's order: null first, arrays and structs by their first different element, then the shorter one."""
     if x is None or y is None:
         return (x is not None) - (y is not None)
     if isinstance(x, dict):
@@ -32,7 +32,7 @@ def _compared(x: Any, y: Any) -> int:
 
 
 @given(st.lists(st.none() | st.lists(_STRUCTS, max_size=3), max_size=8))
-def test_the_order_is_that_of_spark(values: list[Any]) -> None:
+def test_order_matches_spark(values: list[Any]) -> None:
     kind = pa.list_(pa.struct([("a", pa.int64()), ("b", pa.list_(pa.int64()))]))
     rows = pa.table({"v": pa.array(values, kind), "n": pa.array(range(len(values)), pa.int64())})
     key = order_key(Sql("v", 'STRUCT("a" BIGINT, "b" BIGINT[])[]'))
@@ -42,7 +42,7 @@ def test_the_order_is_that_of_spark(values: list[Any]) -> None:
     assert found == sorted(range(len(values)), key=cmp_to_key(lambda i, j: _compared(values[i], values[j])))
 
 
-def test_filters_compare_columns_of_arrays_and_structs_so() -> None:
+def test_filters_compare_arrays_and_structs() -> None:
     pair = pa.struct([("a", pa.int64()), ("b", pa.int64())])
     rows = {
         "n": pa.array([1, 2, 3, 4]),
