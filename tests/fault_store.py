@@ -126,7 +126,7 @@ class FaultStore(Store):
         self._sleep = sleep
         self._state = _State(tuple(faults))
 
-    # --- what the test looks at ---
+    # --- for assertions ---
 
     @property
     def calls(self) -> list[Call]:

@@ -1,4 +1,4 @@
-"""Damage for tests of decoders: bytes changed by a seed, so that a failure can be repeated."""
+"""Damage for decoder tests: bytes changed by a seed, so that failures can be reproduced."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def mutated(data: bytes, random: Random, start: int = 0) -> bytes:
 
 
 def footer_start(data: bytes) -> int:
-    """Where the footer of a Parquet file begins."""
+    """The offset of a Parquet file's footer."""
     return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
 
 
@@ -56,7 +56,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def mutated_json(data: bytes, random: Random) -> bytes:
-    """Lines of JSON of which one to three values are of another kind, gone, doubled or under another name."""
+    """JSON lines in which one to three values have another type, are missing, duplicated or renamed."""
     lines = [json.loads(line) for line in data.splitlines()]
     for _ in range(random.choice((1, 1, 2, 3))):
         number = random.randrange(len(lines))
@@ -75,7 +75,7 @@ def _changed(value: Any, random: Random) -> Any:
         value = value[key]
     last, kind = path[-1], random.random()
     if isinstance(value[last], str) and value[last][:1] in ("{", "[") and kind < 0.6:
-        value[last] = json.dumps(_changed(json.loads(value[last]), random))  # JSON inside of JSON
+        value[last] = json.dumps(_changed(json.loads(value[last]), random))  # nested JSON strings
     elif kind < 0.75:
         value[last] = random.choice(_JUNK)
     elif kind < 0.85:

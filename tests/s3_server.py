@@ -1,7 +1,7 @@
 """An object store for tests: a server that speaks the protocol of S3, in this process, on the loopback interface.
 
-``python -m tests.s3_server --delay 0.03`` runs one in a process of its own, which prints its options as a line of JSON
-and ends when its input does.
+``python -m tests.s3_server --delay 0.03`` runs one as a process, which prints its options as a line of JSON
+and ends when its input is closed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class S3Server:
 def _recording(
     app: Callable[..., Iterable[bytes]], requests: list[Request], delay: float
 ) -> Callable[..., Iterable[bytes]]:
-    """The server's application, which notes what it is asked and how much it answers, ``delay`` seconds later."""
+    """The server's application, which records requests and response sizes, and answers after ``delay`` seconds."""
 
     def call(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         method, path = environ["REQUEST_METHOD"], unquote(environ["PATH_INFO"]).removeprefix("/lake").lstrip("/")
@@ -68,15 +68,15 @@ def _recording(
             )
             return start_response(status, headers, *rest)
 
-        time.sleep(delay)  # each request has a thread, so those that come together wait together
+        time.sleep(delay)  # each request has a thread, so concurrent requests wait concurrently
         return app(environ, respond)
 
     return call
 
 
 def _put_one_at_a_time() -> None:
-    """Make conditional puts of the server atomic, as those of S3 are: moto 5.2 looks whether a key is there and then
-    writes it, and two threads may both find nothing."""
+    """Make conditional puts of the server atomic, as in S3: moto 5.2 checks whether a key exists and then
+    writes it, so two threads may both succeed."""
     from moto.s3.responses import S3Response
 
     put, lock = S3Response.put_object, threading.RLock()
@@ -90,8 +90,8 @@ def _put_one_at_a_time() -> None:
 
 @contextmanager
 def s3_server(delay: float = 0.0) -> Iterator[S3Server]:
-    """Run the server, with its bucket ``lake``; each request takes ``delay`` seconds more than its work."""
-    import boto3  # late: most runs of a few tests need no S3, and these take a second to import
+    """Run the server, with its bucket ``lake``; each request takes ``delay`` additional seconds."""
+    import boto3  # late: importing takes a second, and most test runs need no S3
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -125,7 +125,7 @@ def s3_server(delay: float = 0.0) -> Iterator[S3Server]:
 
 
 def main() -> None:
-    """Run a server until the input ends."""
+    """Run a server until its input is closed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--delay", type=float, default=0.0, help="seconds that each request takes more")
     with s3_server(parser.parse_args().delay) as server:

@@ -1,4 +1,4 @@
-"""The front door without Spark: open, write, and what a table offers."""
+"""The public API without Spark: open, write, and table methods."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _rows(table: Table, **kw: Any) -> list[dict[str, Any]]:
     return sorted(table.to_arrow(**kw).to_pylist(), key=repr)
 
 
-# --- where -----------------------------------------------------------------------------------------------------------
+# --- paths -----------------------------------------------------------------------------------------------------------
 
 
 def test_memory(uri: str) -> None:
@@ -69,13 +69,13 @@ def test_paths_and_uris_name_one_table(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("place", ["", "ftp://x/y", "file://host/x", "s3:///x"])
-def test_places_that_are_none(place: str) -> None:
+def test_invalid_paths_are_rejected(place: str) -> None:
     for call in (lambda: trilake.open(place), lambda: trilake.write(DATA, place)):
         with pytest.raises(InvalidArgumentError):
             call()
 
 
-def test_no_table(tmp_path: Path, uri: str) -> None:
+def test_missing_table(tmp_path: Path, uri: str) -> None:
     for place in (tmp_path, tmp_path / "nothing", uri):
         with pytest.raises(TableNotFoundError, match="no Delta, Lance or Trevni table"):
             trilake.open(place)
@@ -122,12 +122,12 @@ def test_versions(uri: str) -> None:
     ],
     ids=["table", "batch", "list", "polars", "pandas", "duckdb"],
 )
-def test_whatever_holds_arrow_data(uri: str, make: Callable[[], Any]) -> None:
+def test_write_accepts_arrow_data(uri: str, make: Callable[[], Any]) -> None:
     assert trilake.write(make(), uri).rows_added == 3
     assert _rows(trilake.open(uri)) == DATA.to_pylist()
 
 
-def test_streams_are_read_once_and_batch_by_batch(uri: str) -> None:
+def test_streams_are_read_once_in_batches(uri: str) -> None:
     seen = []
 
     def batches() -> Any:
@@ -142,7 +142,7 @@ def test_streams_are_read_once_and_batch_by_batch(uri: str) -> None:
 
 
 @pytest.mark.parametrize("data", [None, 5, "text", b"x", [], [1], pd.Series([1]).to_list()])
-def test_what_holds_no_arrow_data(uri: str, data: Any) -> None:
+def test_unsupported_data_is_rejected(uri: str, data: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot write "):
         trilake.write(data, uri)
 
@@ -155,7 +155,7 @@ def test_categories_and_views_of_frames(uri: str) -> None:
     assert [r["c"] for r in found] == ["a", "a", "b", "z"]
 
 
-def test_a_frame_with_an_index_keeps_to_the_columns_of_the_table(uri: str) -> None:
+def test_append_of_frame_ignores_the_default_index(uri: str) -> None:
     trilake.write(pd.DataFrame({"n": [1, 2]}), uri)
     filtered = pd.DataFrame({"n": [1, 2, 3]}).query("n > 1")
     trilake.write(filtered, uri, mode="append")
@@ -163,7 +163,7 @@ def test_a_frame_with_an_index_keeps_to_the_columns_of_the_table(uri: str) -> No
     assert trilake.open(uri).count() == 4
 
 
-def test_arguments_that_contradict_each_other(uri: str) -> None:
+def test_conflicting_arguments_are_rejected(uri: str) -> None:
     for kw in (
         {"mode": "append", "replace_where": "p = 'x'"},
         {"mode": "overwrite", "replace_where": "p = 'x'", "partition_overwrite": "dynamic"},
@@ -176,7 +176,7 @@ def test_arguments_that_contradict_each_other(uri: str) -> None:
         trilake.open(uri)
 
 
-def test_errors_of_writes_are_ours(uri: str) -> None:
+def test_write_errors_are_typed(uri: str) -> None:
     trilake.write(DATA, uri, partition_by="p")
     with pytest.raises(TableExistsError) as exists:
         trilake.write(DATA, uri)
@@ -195,7 +195,7 @@ def table(uri: str) -> Table:
     return trilake.open(uri)
 
 
-def test_what_it_is(table: Table) -> None:
+def test_table_properties(table: Table) -> None:
     assert isinstance(table, trilake.Table)
     assert (table.format, table.version) == ("delta", 0)
     assert table.schema == DATA.schema
@@ -227,7 +227,7 @@ def test_explain(table: Table) -> None:
     assert "2 of 2 kept" in str(table.explain())
 
 
-def test_how_it_shows(table: Table) -> None:
+def test_table_repr(table: Table) -> None:
     assert repr(table).startswith(f"<Delta table {table.uri} version 0, 2 files partitioned by p; n: long")
     html = table._repr_html_()
     assert "<table>" in html
@@ -241,7 +241,7 @@ def test_names_are_escaped_in_html(uri: str) -> None:
     assert "<b>&" not in html
 
 
-def test_every_format_shows_its_columns(tmp_path: Path) -> None:
+def test_repr_of_every_format_shows_columns(tmp_path: Path) -> None:
     for format in ("lance", "trevni"):
         path = tmp_path / format
         trilake.write(pa.table({"<n>": [1]}), path, format=format)
@@ -250,7 +250,7 @@ def test_every_format_shows_its_columns(tmp_path: Path) -> None:
         assert "&lt;n&gt;" in shown
 
 
-def test_other_libraries_take_the_table_itself(table: Any) -> None:
+def test_other_libraries_accept_the_table(table: Any) -> None:
     assert pl.DataFrame(table).sort("n")["n"].to_list() == [1, 2, 3]
     connection = duckdb.connect()
     connection.register("reader", pa.RecordBatchReader.from_stream(table))
@@ -259,7 +259,7 @@ def test_other_libraries_take_the_table_itself(table: Any) -> None:
     assert sorted(pd.DataFrame.from_arrow(table)["n"]) == [1, 2, 3] if hasattr(pd.DataFrame, "from_arrow") else True
 
 
-def test_an_open_table_does_not_change(table: Any) -> None:
+def test_open_table_is_a_snapshot(table: Any) -> None:
     trilake.write(DATA, table.uri, mode="append")
     assert (table.version, table.count()) == (0, 3)
     fresh = table.refresh()
@@ -267,7 +267,7 @@ def test_an_open_table_does_not_change(table: Any) -> None:
     assert fresh.to_arrow().num_rows == 6
 
 
-def test_reading_can_be_given_up_half_way(uri: str) -> None:
+def test_reading_can_be_closed_early(uri: str) -> None:
     for i in range(8):
         trilake.write(pa.table({"n": [i] * 1000}), uri, mode="append")
     batches = trilake.open(uri).to_batches()
@@ -275,7 +275,7 @@ def test_reading_can_be_given_up_half_way(uri: str) -> None:
     batches.close()  # type: ignore[attr-defined]
 
 
-def test_everything_raised_has_one_base_and_a_code(uri: str) -> None:
+def test_all_errors_have_one_base_and_a_code(uri: str) -> None:
     with pytest.raises(TrilakeError) as e:
         trilake.open(uri)
     assert str(e.value).startswith("[TABLE_NOT_FOUND] ")
@@ -292,7 +292,7 @@ def test_opening_and_writing_import_no_spark() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_a_table_is_made_with_rules_for_its_columns() -> None:
+def test_create_table_with_column_rules() -> None:
     uri = MemoryStore().uri
     columns = {"id": "bigint", "s": "string", "n": "int", "twice": "bigint"}
     made = trilake.create(

@@ -19,11 +19,11 @@ from trilake.lance.table import LanceTable, write_table
 from trilake.storage import open_store
 
 ROWS = pa.table({"n": pa.array(range(100), pa.int64()), "s": [f"t{i % 3}" for i in range(100)]})
-#: Files of the legacy format note bounds of each group of rows, so that filters leave groups and files out.
+#: Legacy files have bounds per row group, so that filters skip row groups and files.
 CUT = {"dataStorageVersion": "legacy", "maxRowsPerFile": "40", "maxRowsPerGroup": "10"}
 
 
-def test_a_dataset_is_written_and_found_out(tmp_path: Path) -> None:
+def test_dataset_is_written_and_detected(tmp_path: Path) -> None:
     path = tmp_path / "a %20"
     done = trilake.write(ROWS, path, format="lance", properties=CUT)
     assert (done.version, done.files_added, done.rows_added) == (1, 3, 100)
@@ -41,7 +41,7 @@ def test_a_dataset_is_written_and_found_out(tmp_path: Path) -> None:
     assert "10 of 100 rows" in str(table.explain("n > 95"))
 
 
-def test_modes(tmp_path: Path) -> None:
+def test_write_modes(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path, format="lance")
     with pytest.raises(TableExistsError):
@@ -68,7 +68,7 @@ def test_modes(tmp_path: Path) -> None:
 
 
 def test_history_shows_times_that_open_their_versions() -> None:
-    """Versions are told apart by nanoseconds: a time that was cut off would open the version before."""
+    """Versions differ by nanoseconds: a truncated time would open the previous version."""
     times = [1_700_000_000_123_456_788 + n for n in range(3)]
     uri = "memory://lance-history-ns"
     for n, now in enumerate(times):
@@ -83,7 +83,7 @@ def test_history_shows_times_that_open_their_versions() -> None:
     assert newest == python_values(history["timestamp"])[0] == "2023-11-14T22:13:20.123456790Z"
 
 
-def test_two_formats_do_not_mix(tmp_path: Path) -> None:
+def test_formats_do_not_mix(tmp_path: Path) -> None:
     trilake.write(ROWS, tmp_path / "l", format="lance")
     with pytest.raises(TableExistsError, match="the location contains a Lance dataset"):
         trilake.write(ROWS, tmp_path / "l", mode="append")
@@ -96,7 +96,7 @@ def test_two_formats_do_not_mix(tmp_path: Path) -> None:
         assert trilake.open(tmp_path / name).to_arrow().num_rows == 100
 
 
-def test_what_every_table_offers(tmp_path: Path) -> None:
+def test_common_table_methods(tmp_path: Path) -> None:
     for format in ("lance", "trevni", "delta"):
         done = trilake.write(ROWS, tmp_path / format, format=format)
         files = [p for p in (tmp_path / format).rglob("*") if p.suffix in (".lance", ".trv", ".parquet")]
@@ -108,7 +108,7 @@ def test_what_every_table_offers(tmp_path: Path) -> None:
         assert "n: " in repr(table)
 
 
-def test_what_lance_does_not_have(tmp_path: Path) -> None:
+def test_unsupported_table_methods(tmp_path: Path) -> None:
     for more in ({"partition_by": "s"}, {"replace_where": "n > 1"}, {"data_format": "parquet"}):
         with pytest.raises(InvalidArgumentError):
             trilake.write(ROWS, tmp_path, format="lance", **more)  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ def rows(path: Path | str) -> list[dict[str, object]]:
     return sorted(trilake.open(path).to_arrow().to_pylist(), key=lambda r: str(r["n"]))
 
 
-def test_a_folder_is_written_and_found_out(tmp_path: Path) -> None:
+def test_folder_is_written_and_detected(tmp_path: Path) -> None:
     path = tmp_path / "a [1] %20"
     done = trilake.write(ROWS, path, format="trevni", properties={"codec": "bzip2"})
     assert (done.version, done.files_added, done.rows_added) == (None, 1, 3)
@@ -45,7 +45,7 @@ def test_a_folder_is_written_and_found_out(tmp_path: Path) -> None:
     assert trilake.open(file).count() == trilake.open(tmp_path / "a*" / "*.trv").count() == 3
 
 
-def test_modes(tmp_path: Path) -> None:
+def test_write_modes(tmp_path: Path) -> None:
     path = tmp_path / "t"
     assert trilake.write(ROWS, path, format="trevni", mode="ignore").rows_added == 3
     with pytest.raises(TableExistsError):
@@ -71,7 +71,7 @@ def test_partition_folders(tmp_path: Path) -> None:
         trilake.write(ROWS.drop_columns(["p"]), path, format="trevni", mode="append")
 
 
-def test_appended_rows_take_the_table_s_columns(tmp_path: Path) -> None:
+def test_appended_rows_get_the_columns_of_the_table(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path, format="trevni")
     more = pa.table({"S": pa.array(["d"], pa.large_string()), "N": pa.array([4], pa.int8())})
@@ -91,7 +91,7 @@ def test_appended_rows_take_the_table_s_columns(tmp_path: Path) -> None:
         ({"n": pa.array([2**64 - 1], pa.uint64())}, "does not fit int64"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(tmp_path: Path, bad: dict[str, object], message: str) -> None:
+def test_mismatched_rows_are_rejected(tmp_path: Path, bad: dict[str, object], message: str) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path, format="trevni")
     before = sorted(path.rglob("*"))
@@ -100,7 +100,7 @@ def test_rows_that_do_not_fit_are_refused(tmp_path: Path, bad: dict[str, object]
     assert sorted(path.rglob("*")) == before
 
 
-def test_files_have_about_the_size_asked_for(tmp_path: Path) -> None:
+def test_target_file_size(tmp_path: Path) -> None:
     many = pa.table({"n": pa.array(range(100_000), pa.int64())})
     how = {"rowGroupSize": "64k", "blockSize": "4k", "codec": "null", "values": "n"}
     done = trilake.write(many, tmp_path / "t", format="trevni", properties=how)
@@ -112,7 +112,7 @@ def test_files_have_about_the_size_asked_for(tmp_path: Path) -> None:
     assert int(notes.split(" ")[0]) < 50_000, notes
 
 
-def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_files(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path, format="trevni")
     before = sorted(path.rglob("*"))
@@ -127,7 +127,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
         assert [f for f in sorted(path.rglob("*")) if f.name != "_staged"] == before
 
 
-def test_one_attempt_that_fails_leaves_the_files_of_others(tmp_path: Path) -> None:
+def test_failed_attempt_keeps_files_of_other_attempts(tmp_path: Path) -> None:
     store = open_store(tmp_path / "t")
     plan = plan_table_write(store, ROWS.schema, mode="append", partition_by=["p"])
 
@@ -139,7 +139,7 @@ def test_one_attempt_that_fails_leaves_the_files_of_others(tmp_path: Path) -> No
     with pytest.raises(RuntimeError):
         write_rows(store, plan, failing(), task="2", attempt="8")
     twice = write_rows(store, plan, ROWS.to_batches(), task="2", attempt="9")
-    write_rows(store, plan, ROWS.to_batches(), task="2", attempt="10")  # whose message never came
+    write_rows(store, plan, ROWS.to_batches(), task="2", attempt="10")  # its commit message was lost
     with pytest.raises(TableNotFoundError):
         trilake.open(tmp_path / "t", format="trevni")
     assert finish_table_write(store, plan, [*kept, *twice]).rows_added == 6
@@ -147,7 +147,7 @@ def test_one_attempt_that_fails_leaves_the_files_of_others(tmp_path: Path) -> No
     assert sorted(f.name for f in (tmp_path / "t").iterdir()) == ["p=x", "p=y"]
 
 
-def test_cleaning_removes_what_one_write_staged() -> None:
+def test_cleanup_removes_staged_files() -> None:
     store = open_store("memory://api-trevni-clean")
     plans = [plan_table_write(store, ROWS.schema, mode="append") for _ in range(2)]
     for plan in plans:
@@ -157,14 +157,14 @@ def test_cleaning_removes_what_one_write_staged() -> None:
     assert plans[1].write_id in left
 
 
-def test_no_rows(tmp_path: Path) -> None:
+def test_write_without_rows(tmp_path: Path) -> None:
     none = ROWS.slice(0, 0)
     trilake.write(none, tmp_path / "t", format="trevni")
     assert trilake.open(tmp_path / "t").to_arrow() == none
     assert trilake.write(none, tmp_path / "t", format="trevni", mode="append").files_added == 0
 
 
-def test_another_format_s_table_is_left_alone(tmp_path: Path) -> None:
+def test_table_of_another_format_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path)
     for mode in ("append", "overwrite"):
@@ -200,7 +200,7 @@ def test_trevni_needs_no_spark(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_spark_writes_partitions_and_reads_what_a_filter_leaves(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_writes_partitions_and_reads_with_a_filter(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     done = trilake.write(spark.createDataFrame(ROWS), path, format="trevni", partition_by=["p"])
     assert (done.version, done.rows_added) == (None, 3)

@@ -1,7 +1,7 @@
-"""How many requests the operations on a table in an object store take, and of what: counted at the server.
+"""Requests of table operations on an object store, counted at the server.
 
-Each number is what was seen when it was last made smaller.  One that grows is a regression; one that shrinks is to be
-written down here, and in docs/internals/benchmarks.md.
+Each number is the smallest so far.  A larger one is a regression; record a smaller one here and in
+docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNIQUE = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a
 
 
 def rows(count: int, first: int = 0) -> pa.Table:
-    """``id`` ascending, ``x`` that does not compress, a string, and a number below 100."""
+    """``id`` ascending, ``x`` incompressible, a string, and a number below 100."""
     random = np.random.default_rng(first)
     ids = np.arange(first, first + count)
     x = random.random(count)
@@ -42,7 +42,7 @@ def rows(count: int, first: int = 0) -> pa.Table:
 
 
 class Trace:
-    """What a server was asked since the last :meth:`of`."""
+    """The server's requests since the last :meth:`of`."""
 
     def __init__(self, server: S3Server) -> None:
         self.server = server
@@ -50,7 +50,7 @@ class Trace:
         self.requests: list[Request] = []
 
     def of(self, call: Callable[[], Any]) -> Any:
-        """The result of a call, whose requests are then known."""
+        """The result of a call, after recording its requests."""
         self.server.requests.clear()
         result = call()
         self.requests = list(self.server.requests)
@@ -63,13 +63,13 @@ class Trace:
 
     @property
     def text(self) -> list[str]:
-        """Each request as a string, without the parts of names that no one can know, in an order that does not depend
-        on which of parallel ones was faster."""
+        """Each request as a string without random name parts, in an order that does not depend on the timing of
+        parallel requests."""
         return sorted(f"{r.kind} {_UNIQUE.sub('*', r.key.partition('/')[2])}" for r in self.requests)
 
     @property
     def fetched(self) -> int:
-        """Bytes of objects that were read."""
+        """Object bytes read."""
         return sum(r.size for r in self.requests if r.kind == "GET")
 
 
@@ -101,7 +101,7 @@ OPEN = [
 
 
 @pytest.mark.parametrize("format", ["delta", None])
-def test_opening_a_delta_table_fetches_each_file_of_the_log_once(table: str, trace: Trace, format: str | None) -> None:
+def test_open_delta_table_fetches_each_log_file_once(table: str, trace: Trace, format: str | None) -> None:
     _open(table, trace, format=format)
     assert trace.text == OPEN
     ours = len(trace.requests)
@@ -110,7 +110,7 @@ def test_opening_a_delta_table_fetches_each_file_of_the_log_once(table: str, tra
 
 
 def _meet(monkeypatch: pytest.MonkeyPatch, of: dict[str, str], count: int) -> list[str]:
-    """Let methods of object stores wait, for keys that hold a string, until so many calls came; the keys that met."""
+    """Block store methods for keys that contain a string until ``count`` calls arrived; the keys that did."""
     barrier, met = threading.Barrier(count), []
 
     def waiting(method: str, text: str) -> None:
@@ -129,7 +129,7 @@ def _meet(monkeypatch: pytest.MonkeyPatch, of: dict[str, str], count: int) -> li
     return met
 
 
-def test_a_checkpoint_and_the_commits_after_it_are_fetched_at_once(
+def test_checkpoint_and_later_commits_are_fetched_in_parallel(
     table: str, trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     met = _meet(monkeypatch, {"read": "/000", "read_sized": ".checkpoint."}, 3)
@@ -138,7 +138,7 @@ def test_a_checkpoint_and_the_commits_after_it_are_fetched_at_once(
     assert len(met) == 3
 
 
-def test_a_store_that_is_read_makes_one_client(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_store_creates_one_client(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     make = obstore.store.from_url
     monkeypatch.setattr(obstore.store, "from_url", lambda *args, **how: made.append(1) or make(*args, **how))
@@ -154,9 +154,7 @@ def test_a_store_that_is_read_makes_one_client(s3: S3Server, monkeypatch: pytest
     assert len(made) == 2
 
 
-def test_files_of_partitions_are_put_several_at_once(
-    s3: S3Server, trace: Trace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partition_files_are_uploaded_in_parallel(s3: S3Server, trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     uri, count = "s3://lake/requests-partitions", ObjectStore.writes_at_once
     barrier, put = threading.Barrier(count), UploadWriter._publish
 
@@ -170,18 +168,18 @@ def test_files_of_partitions_are_put_several_at_once(
     assert trace.counts["PUT"] == 2 * count + 1
 
 
-def test_an_old_version_is_listed_and_read_without_the_rest(table: str, trace: Trace) -> None:
+def test_old_version_is_read_without_later_commits(table: str, trace: Trace) -> None:
     _open(table, trace, format="delta", version=3)
     assert trace.counts == {"GET": 5, "LIST": 1}  # the hint, and four commits
 
 
-def test_a_refresh_is_one_listing_and_what_is_new(table: str, trace: Trace) -> None:
+def test_refresh_lists_once_and_reads_new_commits(table: str, trace: Trace) -> None:
     opened = _open(table, trace)
     trace.of(opened.refresh)
     assert trace.text == ["LIST _delta_log/"]
 
 
-def test_counts_and_plans_need_no_request_and_a_lookup_one(table: str, trace: Trace) -> None:
+def test_counts_and_plans_need_no_requests(table: str, trace: Trace) -> None:
     opened = _open(table, trace)
     trace.of(opened.count)
     trace.of(lambda: opened.files("id = 5005"))
@@ -190,7 +188,7 @@ def test_counts_and_plans_need_no_request_and_a_lookup_one(table: str, trace: Tr
     assert trace.counts == {"GET": 1}
 
 
-def test_history_reads_the_commits_that_it_shows(table: str, trace: Trace) -> None:
+def test_history_reads_only_shown_commits(table: str, trace: Trace) -> None:
     opened = _open(table, trace)
     trace.of(lambda: opened.history(2))
     assert trace.text == [
@@ -200,7 +198,7 @@ def test_history_reads_the_commits_that_it_shows(table: str, trace: Trace) -> No
     ]
 
 
-def test_an_append_reads_what_the_table_is_and_writes_two_objects(s3: S3Server, trace: Trace) -> None:
+def test_append_reads_the_snapshot_and_writes_two_objects(s3: S3Server, trace: Trace) -> None:
     uri = "s3://lake/requests-append"
     for i in range(11):
         trilake.write(rows(10, i), uri, mode="append", storage_options=trace.options)
@@ -220,7 +218,7 @@ def test_an_append_reads_what_the_table_is_and_writes_two_objects(s3: S3Server, 
     assert ours <= len(trace.requests)
 
 
-def test_an_append_to_many_files_fetches_no_file_action(s3: S3Server, trace: Trace, tmp_path: Path) -> None:
+def test_append_to_many_files_fetches_no_file_actions(s3: S3Server, trace: Trace, tmp_path: Path) -> None:
     uri = "s3://lake/requests-many"
     long_table(tmp_path, files=100_000, commits=1, added=3)
     store = open_store(uri, trace.options)
@@ -254,7 +252,7 @@ def large(s3: S3Server) -> str:
     return uri
 
 
-def test_a_scan_fetches_the_footer_and_the_columns_asked_for(large: str, trace: Trace) -> None:
+def test_scan_fetches_the_footer_and_requested_columns(large: str, trace: Trace) -> None:
     opened = _open(large, trace)
     size = opened.files()["size"][0].as_py()
     assert size > 4_000_000
@@ -264,11 +262,11 @@ def test_a_scan_fetches_the_footer_and_the_columns_asked_for(large: str, trace: 
     assert len(others) <= 5
     assert trace.fetched < 262_144 + size // 8
     assert trace.of(lambda: opened.to_arrow(["x"], "id = 70000")).num_rows == 1
-    assert trace.counts == {"GET": 2}  # two columns of the one row group that can have it lie side by side
+    assert trace.counts == {"GET": 2}  # the two columns of the only matching row group are adjacent
     assert trace.fetched < 262_144 + size // 5
 
 
-def test_a_delete_by_vectors_reads_one_column_and_writes_no_rows(large: str, trace: Trace) -> None:
+def test_delete_by_vectors_reads_one_column(large: str, trace: Trace) -> None:
     opened = _open(large, trace)
     assert trace.of(lambda: opened.delete("id % 1000 = 7")).rows == 200
     assert Counter(r.kind for r in trace.requests if r.kind != "GET") == {"HEAD": 1, "LIST": 1, "PUT": 2}
@@ -280,7 +278,7 @@ def test_a_delete_by_vectors_reads_one_column_and_writes_no_rows(large: str, tra
     assert [r.kind for r in vectors] == ["GET"]
 
 
-def test_a_merge_lists_the_log_once_and_reads_what_it_joins(large: str, trace: Trace) -> None:
+def test_merge_lists_the_log_once_and_reads_join_columns(large: str, trace: Trace) -> None:
     opened = _open(large, trace).refresh()
     source = pa.table({"id": [1, 2, 10**9], "x": [0.0, 0.0, 0.0], "s": ["", "", ""], "k": [0, 0, 0]})
     merge = opened.merge(source, "source.id = target.id").when_matched_update_all().when_not_matched_insert_all()
@@ -301,7 +299,7 @@ def dataset(s3: S3Server) -> str:
     return uri
 
 
-def test_a_dataset_is_opened_by_a_listing_and_a_manifest(dataset: str, trace: Trace) -> None:
+def test_open_dataset_lists_and_reads_a_manifest(dataset: str, trace: Trace) -> None:
     trace.of(lambda: lance.dataset(dataset, storage_options=trace.options))
     assert trace.text == ["GET _versions/18446744073709551614.manifest", "LIST _versions/"]
     trace.of(lambda: trilake.open(dataset, storage_options=trace.options))
@@ -313,7 +311,7 @@ def test_a_dataset_is_opened_by_a_listing_and_a_manifest(dataset: str, trace: Tr
     ]
 
 
-def test_rows_are_taken_by_two_rounds_after_the_end_of_the_file(dataset: str, trace: Trace) -> None:
+def test_take_needs_two_rounds_after_the_file_footer(dataset: str, trace: Trace) -> None:
     opened = lance.dataset(dataset, storage_options=trace.options)
     trace.of(lambda: opened.take([1, 5000, 19_999]))
     assert trace.counts["GET"] <= 7
@@ -322,9 +320,7 @@ def test_rows_are_taken_by_two_rounds_after_the_end_of_the_file(dataset: str, tr
     assert trace.counts == {"GET": 1}
 
 
-def test_rows_of_several_fragments_are_taken_at_once(
-    s3: S3Server, trace: Trace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_take_reads_several_fragments_in_parallel(s3: S3Server, trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = "s3://lake/requests-lance-fragments"
     for i in range(3):
         lance.write_dataset(rows(1000, 1000 * i), uri, mode="append", storage_options=dict(s3.options))
@@ -334,7 +330,7 @@ def test_rows_of_several_fragments_are_taken_at_once(
     assert len(met) == 3
 
 
-def test_an_append_to_a_dataset_looks_at_it_while_it_says_what_it_does(
+def test_dataset_append_checks_while_writing_transaction(
     s3: S3Server, trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = "s3://lake/requests-lance-beside"
@@ -354,7 +350,7 @@ def test_an_append_to_a_dataset_looks_at_it_while_it_says_what_it_does(
     assert lance.dataset(uri, storage_options=trace.options).count_rows() == 110
 
 
-def test_an_append_that_another_one_overtook_reads_what_is_newest(s3: S3Server, trace: Trace) -> None:
+def test_dataset_append_after_lost_race_reads_the_newest(s3: S3Server, trace: Trace) -> None:
     uri, options = "s3://lake/requests-lance-overtaken", dict(s3.options)
     lance.write_dataset(rows(100), uri, storage_options=options)
     store = open_store(uri, options)
@@ -366,14 +362,14 @@ def test_an_append_that_another_one_overtook_reads_what_is_newest(s3: S3Server, 
     assert lance.dataset(uri, storage_options=options).count_rows() == 111
 
 
-def test_a_column_of_a_dataset_is_fetched_many_batches_at_once(dataset: str, trace: Trace) -> None:
+def test_dataset_column_is_fetched_in_many_batches_at_once(dataset: str, trace: Trace) -> None:
     opened = lance.dataset(dataset, storage_options=trace.options)
     assert trace.of(lambda: opened.to_table(["x"])).num_rows == 20_000
     assert trace.counts["GET"] <= 4
     assert set(trace.counts) == {"GET"}
 
 
-def test_an_append_to_a_dataset(s3: S3Server, trace: Trace) -> None:
+def test_dataset_append(s3: S3Server, trace: Trace) -> None:
     uri = "s3://lake/requests-lance-append"
     lance.write_dataset(rows(10), uri, storage_options=trace.options)
     trace.of(lambda: lance.write_dataset(rows(10), uri, mode="append", storage_options=trace.options))
@@ -383,11 +379,11 @@ def test_an_append_to_a_dataset(s3: S3Server, trace: Trace) -> None:
 # --- Trevni ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_trevni_file_is_opened_by_one_request(s3: S3Server, trace: Trace) -> None:
+def test_open_trevni_file_needs_one_request(s3: S3Server, trace: Trace) -> None:
     uri = "s3://lake/requests-trevni"
     trilake.write(rows(20_000), uri, format="trevni", storage_options=trace.options)
     opened = trace.of(lambda: trilake.open(uri, format="trevni", storage_options=trace.options))
-    assert trace.counts == {"LIST": 2}  # that no write is under way shows when two listings are the same
+    assert trace.counts == {"LIST": 2}  # equal listings show that no write is in progress
     trace.of(lambda: opened.schema)
     assert trace.counts == {"GET": 1}
     assert trace.of(lambda: opened.to_arrow(["x"])).num_rows == 20_000

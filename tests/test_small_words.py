@@ -1,4 +1,4 @@
-"""What users see of small things: errors of filters, sizes, and the names that a shell completes."""
+"""Details that users see: filter errors, sizes, and names in tab completion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def table() -> ArrowDeltaTable:
 
 
 @pytest.mark.parametrize("filter", ["n >", "(((", "n ==> 3", "n between 1", "n > 1 AND", "NOT", "abs(", "n in (", "-"])
-def test_a_broken_filter_shows_no_class_of_the_parser(table: ArrowDeltaTable, filter: str) -> None:
+def test_filter_error_hides_parser_classes(table: ArrowDeltaTable, filter: str) -> None:
     for read in (table.to_pandas, table.to_arrow):
         with pytest.raises(FilterError) as refused:
             read(filter=filter)
@@ -29,20 +29,20 @@ def test_a_broken_filter_shows_no_class_of_the_parser(table: ArrowDeltaTable, fi
         assert "<class" not in str(refused.value)
 
 
-def test_an_expression_that_is_refused_names_its_column(table: ArrowDeltaTable) -> None:
+def test_rejected_expression_names_its_column(table: ArrowDeltaTable) -> None:
     with pytest.raises(TrilakeError, match=r"ARRAY\(\).*column: l") as refused:
         table.update({"l": "ARRAY()"})
     assert refused.value.context["column"] == "l"
 
 
-def test_small_sizes_are_no_zero(table: ArrowDeltaTable) -> None:
+def test_small_sizes_are_not_shown_as_zero(table: ArrowDeltaTable) -> None:
     trilake.write({"n": [1]}, URI, mode="append")
     shown = repr(trilake.open(URI).optimize())  # type: ignore[attr-defined]
     assert " kB became " in shown
     assert "0.0 MB" not in shown
 
 
-def test_builders_show_their_methods_alone(table: ArrowDeltaTable) -> None:
+def test_builders_list_only_their_methods(table: ArrowDeltaTable) -> None:
     merge = table.merge({"n": [1]}, "target.n = source.n")
     assert "when_matched_delete" in dir(merge)
     for builder in (merge, merge.when_matched_delete(), trilake.alter(URI)):

@@ -1,5 +1,5 @@
-"""Bytes that are not UTF-8 in a column of strings, as ``CAST(x AS STRING)`` of Spark makes them: refused by the formats
-whose readers take none, before a file is there that no one can read."""
+"""Invalid UTF-8 in a string column, as created by Spark's ``CAST(x AS STRING)``: rejected by formats
+whose readers do not accept it, before an unreadable file is written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PLACES: dict[str, Callable[[pa.Array], pa.Array]] = {
 @pytest.mark.parametrize(
     ("format", "place"), [(f, p) for f in ("lance", "trevni") for p in _PLACES if (f, p) != ("lance", "map")]
 )
-def test_no_file_is_written_that_cannot_be_read(tmp_path: Path, format: str, place: str, texts: pa.Array) -> None:
+def test_invalid_utf8_is_rejected_before_writing(tmp_path: Path, format: str, place: str, texts: pa.Array) -> None:
     rows = pa.table({"v": _PLACES[place](texts)})
     with pytest.raises(SchemaMismatchError, match="a string is not UTF-8") as caught:
         trilake.write(rows, str(tmp_path / "t"), format=format)
@@ -42,6 +42,6 @@ def test_no_file_is_written_that_cannot_be_read(tmp_path: Path, format: str, pla
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_what_a_slice_leaves_out_does_not_matter(tmp_path: Path, format: str) -> None:
+def test_bytes_outside_of_a_slice_do_not_matter(tmp_path: Path, format: str) -> None:
     trilake.write(pa.table({"v": _LONE.slice(2)}), str(tmp_path / "t"), format=format)
     assert trilake.open(str(tmp_path / "t")).to_arrow()["v"].to_pylist() == ["z"]

@@ -1,7 +1,7 @@
 """Columns named like SQL keywords need no backticks where Spark needs none.
 
-``spark_keywords.json`` has Spark 4's keywords (``sql_keywords()``), forms of conditions, and those in which a keyword is
-not a name, recorded from Spark's parser.
+``spark_keywords.json`` has the keywords of Spark 4 (``sql_keywords()``), conditions, and those in which a keyword
+is not a name, recorded from Spark's parser.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def test_floats_may_hold_nan(text: str, kept: str) -> None:
     ("text", "kept"), [("x > 200", "010"), ("x >= 60", "011"), ("NOT (x <= 50)", "011"), ("x != 100", "110")]
 )
 def test_float_maximum_that_includes_nan(text: str, kept: str) -> None:
-    """The second file's writer does not say whether it does."""
+    """The second file's writer does not state whether it includes NaN."""
     x = replace(_numbers(pa.float64()), max_counts_nan=pa.array([True, False, True]))
     found = can_match(parse_filter(text, SCHEMA), _stats(x=x))
     assert "".join("01"[int(k)] for k in found.keep) == kept

@@ -1,4 +1,4 @@
-"""What the calls of the matrix share."""
+"""Helpers for the calls of the matrix."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Lake:
-    """A session with our formats, and a folder."""
+    """A session with trilake's formats, and a folder."""
 
     spark: SparkSession
     folder: Path
 
     def path(self, name: str) -> str:
-        """A place in the folder."""
+        """A path in the folder."""
         return str(self.folder / name)
 
     def rows(self, count: int = 100, start: int = 0) -> DataFrame:
@@ -52,19 +52,19 @@ class Lake:
         )
 
     def simple(self, count: int = 50, start: int = 0) -> DataFrame:
-        """Rows with a number and a string, which every format has."""
+        """Rows with a number and a string, which every format supports."""
         return self.spark.range(start, start + count).selectExpr("id", "CAST(id AS string) AS s")
 
     def wait(self, query: Any) -> None:
-        """Let a stream end, and its error show."""
+        """Wait for a stream to end, and raise its error."""
         assert query.awaitTermination(240), "the stream does not end"
         assert query.exception() is None, str(query.exception())
 
 
 def since(major: int, minor: int, *, connect: tuple[int, int] | None = None) -> Callable[[F], F]:
-    """Say from which release on a call works, and over Spark Connect, where that is another one.
+    """State the first release that supports a call, and over Spark Connect, if that differs.
 
-    Before, it must be refused: the test passes where ``UnsupportedSparkError`` is raised, and only there.
+    On older releases it must raise ``UnsupportedSparkError``.
     """
     needed = (major, minor) if MODE != "connect" or connect is None else connect
 
@@ -83,12 +83,12 @@ def since(major: int, minor: int, *, connect: tuple[int, int] | None = None) -> 
     return mark
 
 
-#: For what no release does over Spark Connect.
+#: For calls that no release supports over Spark Connect.
 NEVER = (99, 0)
 
 
 def counted(total: int) -> Callable[[F], F]:
-    """Let the table say how many of the ``total`` cases of a test work, where some are refused."""
+    """Show in the table how many of the ``total`` cases of a test work, if some are rejected."""
 
     def mark(test: F) -> F:
         test._matrix_counted = total  # type: ignore[attr-defined]

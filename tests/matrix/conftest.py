@@ -1,4 +1,4 @@
-"""The matrix: every public call once, on the release of Spark and in the kind of session at hand.
+"""The matrix: every public call once, on the current Spark release and kind of session.
 
 ``TRILAKE_MATRIX_MODE`` chooses the session: ``classic``, ``connect``, ``local-cluster`` or ``standalone``; ``make
 matrix`` sets it.  Without it the calls are left out: the other tests make each of them on the release that is locked.
@@ -36,7 +36,7 @@ _RESULTS = os.environ.get("TRILAKE_MATRIX_RESULTS")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the calls to ``make matrix``."""
+    """Deselect the calls unless ``make matrix`` runs."""
     for item in items:
         if item.path.parent == Path(__file__).parent and "TRILAKE_MATRIX_MODE" not in os.environ:
             item.add_marker(pytest.mark.skip(reason="make matrix runs these, on every release of Spark"))
@@ -55,7 +55,7 @@ def matrix_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     warehouse = tmp_path_factory.mktemp("warehouse").as_uri()
     builder = SparkSession.builder.config("spark.sql.warehouse.dir", warehouse).config("spark.ui.enabled", "false")
     if MODE == "connect":
-        from tests.connect_session import connect_session  # late: needs gRPC, which only this mode does
+        from tests.connect_session import connect_session  # late: needs gRPC, for this mode only
 
         session = connect_session(**{"spark.sql.warehouse.dir": warehouse})
         yield session
@@ -78,7 +78,7 @@ def matrix_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
 
 @contextmanager
 def _standalone(folder: Path) -> Iterator[str]:
-    """A master and a worker of Spark's own cluster manager, on the loopback interface."""
+    """A master and a worker of Spark's standalone cluster manager, on the loopback interface."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -130,7 +130,7 @@ def _listening(port: int) -> None:
 
 @pytest.fixture(scope="session")
 def lake(matrix_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """The session with our formats registered."""
+    """The session with trilake's formats registered."""
     trilake.register(matrix_session)
     yield Lake(matrix_session, tmp_path_factory.mktemp("lake"))
     if MODE != "classic":
@@ -142,12 +142,12 @@ def lake(matrix_session: SparkSession, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Write down how a call went."""
+    """Record the outcome of a call."""
     outcome: Any = yield
     report = outcome.get_result()
     if _RESULTS is None or report.when not in ("setup", "call") or (report.when == "setup" and report.passed):
         return
-    if report.skipped:  # cases of a corpus that is not here
+    if report.skipped:  # cases of a missing corpus
         return
     function: Callable[..., None] | None = getattr(item, "function", None)
     title = (getattr(function, "__doc__", None) or item.name).strip().splitlines()[0]

@@ -1,4 +1,4 @@
-"""The names that Spark's users know: readers and writers."""
+"""Spark's readers and writers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_frames_that_are_used_again(lake: Lake) -> None:
         frames[0].alias("a").join(frames[0].alias("b"), "id").where("id >= 10").agg(F.count("*")),
         other.join(frames[1], F.col("other") == frames[1]["id"]).agg(F.count("*") + 30),
     ]
-    for rows in (100, 150):  # a frame that follows once must do so again
+    for rows in (100, 150):  # a frame that was refreshed once must be refreshed again
         trilake.write(lake.simple(50, rows - 50), place, mode="append")
         assert [frame.collect()[0][0] for frame in made] == [rows - 10, rows - 10, 70]
         for frame, column in zip(frames, columns, strict=True):

@@ -1,4 +1,4 @@
-"""Streams, from our formats and into them."""
+"""Streams from and to trilake's formats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.matrix.calls import MODE, NEVER, Lake, since
 
 
 def _numbers(lake: Lake, name: str) -> object:
-    """A stream that any release has: new files of a folder."""
+    """A stream that every release supports: new files of a folder."""
     folder = lake.path(f"numbers-{name}")
     lake.simple().write.parquet(folder)
     return lake.spark.readStream.schema("id bigint, s string").parquet(folder)

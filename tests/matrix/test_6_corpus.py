@@ -1,4 +1,4 @@
-"""SQL scripts of the shared corpus, after ``trilake.install``; none where the corpus is not there."""
+"""SQL scripts of the shared corpus, after ``trilake.install``; none if the corpus does not exist."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from trilake.spark.session.compat import RELEASE
 
 _SHARED = shared_folder()
 _CASES: dict[str, Case] = {} if _SHARED is None else {c["name"]: c for c in corpus_cases(_SHARED)}
-#: Cases that a release, or a kind of session, lacks something for: what the refusal says, and why there is one.
+#: Cases that a release or kind of session does not support: the error message and the reason.
 _LACKING: dict[str, tuple[str, str]] = {}
-#: Cases in which Spark itself refuses one statement without a name for the condition.
+#: Cases in which Spark itself rejects a statement without an error condition.
 _NAMELESS: set[str] = set()
 if RELEASE < (4, 0):
     _LACKING["variables-in-merge-and-execute"] = ("at or near 'DECLARE'", "session variables came with Spark 4.0")
-    if MODE != "connect":  # whose server is of a newer release
+    if MODE != "connect":  # its server is a newer release
         _NAMELESS |= {"truncate-table-path", "err-analysis-exists-already"}  # TRUNCATE and CREATE VIEW of another kind
 if MODE == "connect":
     _VIEWS = ("UNSUPPORTED_SPARK", "the catalog of a Connect server takes no text for a permanent view")
     _LACKING |= dict.fromkeys(("show-tables-schema", "drop-table-external"), _VIEWS)
 
-#: What refuses each case that makes a name, where a client cannot register our formats with its server.
+#: The error of each case that creates a name, if a client cannot register trilake's formats with its server.
 _NO_NAMES = "cannot create names of trilake tables" if MODE == "connect" and RELEASE < (4, 0) else None
 
 
 @pytest.fixture
 def sql(lake: Lake) -> Iterator[Lake]:
-    """The session with SQL of trilake, in the zone of the corpus."""
+    """The session with trilake's SQL, in the time zone of the corpus."""
     spark, key = lake.spark, "spark.sql.session.timeZone"
     before = spark.conf.get(key)
     spark.conf.set(key, "UTC")

@@ -1,4 +1,4 @@
-"""Mistakes that people make on Spark, each a call that must say what is wrong."""
+"""User mistakes on Spark, each a call that must raise a helpful error."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from trilake import DeltaTable
 
 
 class OnSpark:
-    """A session and tables to make mistakes with."""
+    """A session and tables for wrong calls."""
 
     def __init__(self, spark: SparkSession, tables: Tables) -> None:
         self.spark, self.tables = spark, tables
 
     def frame(self, text: str) -> DataFrame:
-        """A query whose rows only Spark's tasks have."""
+        """A query whose rows exist only in Spark's tasks."""
         return self.spark.range(0, 4, 1, 2).selectExpr(*text.split("; "))
 
     def append(self, text: str, path: str, **options: Any) -> None:
@@ -40,11 +40,11 @@ class OnSpark:
         writer.trigger(availableNow=True).start(path).awaitTermination()
 
     def read(self, path: str, format: str = "delta") -> None:
-        """Read all rows as everyone does."""
+        """Read all rows with ``spark.read``."""
         self.spark.read.format(format).load(path).collect()
 
     def read_without_end(self, format: str) -> None:
-        """Read a dataset whose file loses its last bytes when the frame is there already."""
+        """Read a dataset whose file is truncated after the DataFrame was created."""
         path = f"{self.tables.folder}/cut-{format}"
         trilake.write({"id": list(range(1000)), "name": ["a"] * 1000}, path, format=format)
         df = self.spark.read.format(format).load(path)

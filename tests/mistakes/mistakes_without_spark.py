@@ -1,4 +1,4 @@
-"""Mistakes that people make without Spark, each a call that must say what is wrong."""
+"""User mistakes without Spark, each a call that must raise a helpful error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trilake.storage import open_store
 
 
 class Tables:
-    """Tables to make mistakes with."""
+    """Tables for wrong calls."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -253,7 +253,7 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     "alter: type that cannot become another": lambda t: trilake.alter(t.t).change_type("name", "int"),
     "alter: unknown feature": lambda t: trilake.alter(t.t).add_feature("timeMachine"),
     "alter: unknown property": lambda t: trilake.alter(t.t).set_properties({"delta.speed": "high"}),
-    # --- upkeep
+    # --- maintenance
     "vacuum: retention too short": lambda t: trilake.open(t.t).vacuum(retention_hours=0),
     "vacuum: negative retention": lambda t: trilake.open(t.t).vacuum(retention_hours=-5),
     "vacuum: retention as a string": lambda t: trilake.open(t.t).vacuum(retention_hours="7 days"),

@@ -1,6 +1,6 @@
-"""What users are told when they make a mistake: every message, in a golden file that people have read.
+"""Error messages for user mistakes, in reviewed golden files.
 
-``TRILAKE_RECORD=1`` writes the golden files again; read what changed.
+``TRILAKE_RECORD=1`` rewrites the golden files; review the diff.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from tests.mistakes.mistakes_without_spark import MISTAKES, Tables
 from trilake.errors import TrilakeError
 
-#: What belongs to a log, or to those who write this library: no message for users says it.
+#: Log and developer terms that must not occur in user messages.
 _NOT_FOR_USERS = re.compile(
     r"Traceback|sqlglot|py4j|obstore|pyo3|Py4J|org\.apache|java\.|\.scala|Some\(|Os \{|panicked|object at 0x"
     r"|site-packages"
@@ -23,16 +23,18 @@ _NOT_FOR_USERS = re.compile(
 _MOST_LINES, _MOST_LETTERS = 5, 1100
 
 
-def _told(call: Callable[[Any], Any], with_what: Any, folder: Path) -> tuple[BaseException | None, dict[str, Any]]:
+def _message_of(
+    call: Callable[[Any], Any], with_what: Any, folder: Path
+) -> tuple[BaseException | None, dict[str, Any]]:
     try:
         call(with_what)
     except Exception as e:  # noqa: BLE001 - whatever is raised is what is looked at
-        return e, {"error": type(e).__name__, "says": _steady(str(e), folder)}
+        return e, {"error": type(e).__name__, "says": _normalized(str(e), folder)}
     return None, {"error": None, "says": ""}
 
 
-def _steady(text: str, folder: Path) -> str:
-    """The text without what differs from run to run."""
+def _normalized(text: str, folder: Path) -> str:
+    """The message without parts that differ between runs."""
     text = text.replace(str(folder), "<folder>").replace(folder.as_uri(), "file://<folder>")
     text = re.sub(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<id>", text)
     text = re.sub(r"<id>-[0-9a-f]{8}\b", "<id>-<n>", text)
@@ -64,7 +66,7 @@ def _check(found: dict[str, tuple[BaseException | None, dict[str, Any]]], name: 
 
 def test_mistakes_without_spark(tmp_path: Path) -> None:
     tables = Tables(tmp_path)
-    found = {name: _told(call, tables, tmp_path) for name, call in MISTAKES.items()}
+    found = {name: _message_of(call, tables, tmp_path) for name, call in MISTAKES.items()}
     assert len(found) >= 100
     _check(found, "mistakes_without_spark.json")
 
@@ -75,6 +77,6 @@ def test_mistakes_on_spark(spark: Any, tmp_path: Path) -> None:
 
     trilake.register(spark)
     session = OnSpark(spark, Tables(tmp_path))
-    found = {name: _told(call, session, tmp_path) for name, call in MISTAKES.items()}
+    found = {name: _message_of(call, session, tmp_path) for name, call in MISTAKES.items()}
     assert len(found) >= 48
     _check(found, "mistakes_on_spark.json")

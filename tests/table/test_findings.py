@@ -1,4 +1,4 @@
-"""``Findings``, ``Repairs`` and the running of checks: nothing stops at the first finding, nothing is a traceback."""
+"""``Findings``, ``Repairs`` and check runs: no stop at the first finding, and no traceback."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def barred(_: int) -> Generator[Finding, None, int]:
     raise NotCheckedError("the version cannot be made up")
 
 
-def test_a_check_that_fails_is_a_finding_and_the_others_are_made() -> None:
+def test_failing_check_is_a_finding_and_others_run() -> None:
     checks = (one("x.broken", broken), one("x.surprising", surprising), one("x.barred", barred), one("x.many", many))
     findings, runs = run_checks(checks, 2, "log")
     assert [f.code for f in findings] == ["x.broken", "x.broken", "x.surprising", "x.many", "x.many"]
@@ -56,14 +56,14 @@ def test_a_check_that_fails_is_a_finding_and_the_others_are_made() -> None:
     assert runs[2].reason == "the version cannot be made up"
 
 
-def test_only_checks_of_the_depth_are_made() -> None:
+def test_only_checks_of_the_depth_run() -> None:
     checks = (one("x.many", many), one("x.deep", many, "rows"))
     assert [r.code for r in run_checks(checks, 0, "files")[1]] == ["x.many"]
     with pytest.raises(InvalidArgumentError, match="log, files, rows"):
         as_depth("whole")
 
 
-def test_a_million_findings_are_counted_and_few_are_listed() -> None:
+def test_many_findings_are_counted_and_few_listed() -> None:
     findings, (run,) = run_checks((one("x.many", many),), 3 * MAX_LISTED, "log")
     assert (len(findings), run.found, run.examined) == (MAX_LISTED, 3 * MAX_LISTED, 3 * MAX_LISTED)
 
@@ -81,7 +81,7 @@ def test_findings_become_json_arrow_and_html() -> None:
     assert "x.y" in str(found)
 
 
-def test_repairs_say_what_is_lost_and_what_is_needed() -> None:
+def test_repairs_state_losses_and_requirements() -> None:
     steps = (
         RepairStep("x.drop", "drop <b>", ("x.y",), ("f",), rows_lost=3, needs="accept_loss"),
         RepairStep("x.write", "write", ("x.z",), done=True),

@@ -1,4 +1,4 @@
-"""What is said of locations that are not tables: folders of a table, and Parquet files."""
+"""Errors for locations that are not tables: folders of a table, and Parquet files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trilake.errors import ForeignFilesError, TableNotFoundError
 
 @pytest.fixture(params=["disk", "memory"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A place for tables."""
+    """A folder for tables."""
     return str(tmp_path) if request.param == "disk" else f"memory://{request.node.name}"
 
 
@@ -32,7 +32,7 @@ PARTITIONS = pa.table({"p": ["a b", "5", None], "q": [1, 2, None], "n": [1, 2, 3
         ("p", "p=__HIVE_DEFAULT_PARTITION__", "p IS NULL"),
     ],
 )
-def test_a_partition_read_as_table_names_the_filter(lake: str, columns: str, folder: str, filter: str) -> None:
+def test_partition_folder_suggests_a_filter(lake: str, columns: str, folder: str, filter: str) -> None:
     trilake.write(PARTITIONS, f"{lake}/t", partition_by=columns)
     for format in (None, "delta"):
         with pytest.raises(TableNotFoundError, match="got a location inside the Delta table") as missing:
@@ -42,7 +42,7 @@ def test_a_partition_read_as_table_names_the_filter(lake: str, columns: str, fol
     assert found.num_rows == 1
 
 
-def test_no_table_is_made_below_a_table(lake: str) -> None:
+def test_table_is_not_created_below_a_table(lake: str) -> None:
     trilake.write(PARTITIONS, f"{lake}/t", partition_by="p")
     for folder in ("p=5", "p=1/deep"):
         place = f"{lake}/t/{folder}"
@@ -59,7 +59,7 @@ def test_no_table_is_made_below_a_table(lake: str) -> None:
     assert rows(trilake.open(f"{lake}/t").to_arrow()) == rows(PARTITIONS)
 
 
-def test_a_table_below_a_table_may_be_wanted(lake: str) -> None:
+def test_table_below_a_table_with_explicit_option(lake: str) -> None:
     trilake.write(PARTITIONS, f"{lake}/t")
     trilake.write({"n": [1]}, f"{lake}/t/_hidden")
     trilake.write({"n": [1]}, f"{lake}/t/own", allow_foreign_files=True)
@@ -68,7 +68,7 @@ def test_a_table_below_a_table_may_be_wanted(lake: str) -> None:
     trilake.write({"n": [1]}, f"{lake}/beside")
 
 
-def test_parquet_where_a_table_is_expected_says_convert(tmp_path: Path) -> None:
+def test_parquet_folder_suggests_convert(tmp_path: Path) -> None:
     folder = tmp_path / "files" / "year=2024"
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"n": [1]}), folder / "f.parquet")

@@ -1,4 +1,4 @@
-"""A sound Delta table with all that a table can promise, and the faults that are put into copies of it."""
+"""A sound Delta table with many features, and faults injected into copies of it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def commit(folder: Path, version: int) -> Path:
 
 
 def edit(folder: Path, version: int, change: Callable[[Action], Action | None]) -> None:
-    """Change the actions of a commit; ``None`` takes one out."""
+    """Change the actions of a commit; ``None`` removes one."""
     file = commit(folder, version)
     actions = [change(orjson.loads(line)) for line in file.read_bytes().splitlines()]
     file.write_bytes(b"\n".join(orjson.dumps(a) for a in actions if a is not None) + b"\n")
@@ -81,7 +81,7 @@ def edit_all(folder: Path, change: Callable[[Action], Action | None]) -> None:
 
 
 def strip(folder: Path) -> None:
-    """Take away what the log says twice, so that an edited commit is what readers see."""
+    """Remove redundant log files, so that readers see an edited commit."""
     for file in (folder / _LOG).iterdir():
         if "checkpoint" in file.name or "compacted" in file.name or file.suffix == ".crc":
             file.unlink()
@@ -112,7 +112,7 @@ def stats(folder: Path, change: Callable[[Action], None]) -> None:
 
 
 def vector(folder: Path, change: Callable[[Action], None]) -> None:
-    """Change the deletion vector that version 7 puts."""
+    """Change the deletion vector that version 7 adds."""
     strip(folder)
 
     def apply(action: Action) -> Action:

@@ -1,4 +1,4 @@
-"""Sound Lance datasets and Trevni files, and the faults that are put into copies of them."""
+"""Sound Lance datasets and Trevni files, and faults injected into copies of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trilake.lance.versions import deletions
 from trilake.lance.versions.manifest import Manifest, parse_manifest, serialise_manifest
 from trilake.storage import open_store
 
-#: The faults are put into files of the legacy format, at the places where it has them.
+#: The faults are injected into files of the legacy format, at its offsets.
 _LEGACY: dict[str, Any] = {"data_storage_version": "legacy"}
 
 
@@ -204,7 +204,7 @@ def build_trevni(folder: Path) -> None:
 
 
 def crafted(data: bytes) -> Callable[[Path], None]:
-    """Puts a file made by hand into the folder."""
+    """Puts a hand-made file into the folder."""
 
     def put(folder: Path) -> None:
         for file in [p for p in folder.rglob("*") if p.is_file()]:

@@ -1,4 +1,4 @@
-"""Every good table of the corpora passes; of those that are damaged, what is found is right."""
+"""Every sound table of the corpora passes; damaged ones have the expected findings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.lance import corpus as lance_corpus
 from trilake.errors import TableNotFoundError
 from trilake.table.findings import Findings
 
-#: Tables of the Delta corpus that are damaged or incomplete, and what must be found of them.
+#: Damaged or incomplete tables of the Delta corpus, and their expected findings.
 DAMAGED = {
-    # A protocol of the future: nothing can be checked, and nothing is said to be wrong.
+    # An unsupported protocol: nothing can be checked, and nothing is reported.
     "deltalog-invalid-protocol-version": set[str](),
     "deltalog-state-reconstruction-from-checkpoint-missing-metadata": {
         "delta.version-unreadable",
@@ -44,7 +44,7 @@ def test_every_delta_table(shared: Path) -> None:
     golden = shared / "corpus" / "delta" / "golden"
     everything = sorted(p.name for p in golden.iterdir())
     assert len(everything) >= 90
-    # A third of the good tables in CI, all of them when soaking.
+    # A third of the sound tables in CI, all of them when soaking.
     names = [n for i, n in enumerate(everything) if SOAK or i % 3 == 0 or n in DAMAGED or n == NO_TABLE]
     with ThreadPoolExecutor(2) as pool:
         found = dict(zip(names, pool.map(lambda n: _verified(golden / n / "delta"), names), strict=True))

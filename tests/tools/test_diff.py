@@ -1,4 +1,4 @@
-"""``diff``: what two tables, or two versions of one, differ in."""
+"""``diff`` of two tables, or of two versions of one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def place(request: pytest.FixtureRequest) -> str:
     return f"memory://diff-{request.node.name}"
 
 
-def test_versions_by_key(place: str) -> None:
+def test_diff_versions_by_key(place: str) -> None:
     trilake.write(pa.table({"id": [1, 2, 3, 4], "n": [1, 2, 3, 4], "s": ["a", "b", "c", None]}), place)
     table = trilake.open(place)
     table.update({"n": "n + 1", "s": "'z'"}, "id = 2")
@@ -38,7 +38,7 @@ def test_versions_by_key(place: str) -> None:
     json.loads(found.to_json())
 
 
-def test_whole_rows_count_how_often_each_is_there(place: str) -> None:
+def test_whole_row_diff_counts_duplicates(place: str) -> None:
     trilake.write(pa.table({"n": [1, 1, 2, None]}), place)
     trilake.write(pa.table({"n": [1, 2, 2, None]}), place, mode="overwrite")
     rows = trilake.diff(place, before_version=0).rows
@@ -72,14 +72,14 @@ def test_schema_properties_and_files(place: str) -> None:
     assert "<script>" not in found._repr_html_()
 
 
-def test_equal_tables_are_equal(place: str) -> None:
+def test_equal_tables_have_no_differences(place: str) -> None:
     trilake.write(pa.table({"n": [1, 2]}), place)
     table = trilake.open(place)
     assert table.diff(table).equal
     assert table.diff(table, key="n", filter="n > 1").rows.same == 1  # type: ignore[union-attr]
 
 
-def test_what_cannot_be_compared_is_refused(place: str) -> None:
+def test_incomparable_tables_are_rejected(place: str) -> None:
     trilake.write(pa.table({"k": [1, 1], "n": [1, 2]}), place)
     with pytest.raises(InvalidArgumentError, match="is not unique"):
         trilake.diff(place, place, key="k")

@@ -1,4 +1,4 @@
-"""``trilake.drop``: a table's own files go, and no others, in an order in which a drop that dies can be repeated."""
+"""``trilake.drop`` deletes only the table's files, in an order that makes an interrupted drop repeatable."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_drop_removes_a_table_and_its_folder(tmp_path: Path, format: str) -> Non
 
 
 @pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
-def test_drop_leaves_files_of_others(tmp_path: Path, format: str) -> None:
+def test_drop_keeps_foreign_files(tmp_path: Path, format: str) -> None:
     place = tmp_path / "t"
     place.mkdir()
     for name in ("notes.txt", ".hidden", "_docs/readme.md"):
@@ -75,7 +75,7 @@ def test_drop_leaves_files_of_others(tmp_path: Path, format: str) -> None:
 
 
 @pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
-def test_drop_deletes_nothing_behind_a_link(tmp_path: Path, format: str) -> None:
+def test_drop_does_not_follow_links(tmp_path: Path, format: str) -> None:
     place, outside = _table(tmp_path / "t", format), tmp_path / "outside"
     folder = next(iter({"lance": ["data"]}.get(format, ["p=1"])))
     shutil.move(place / folder, outside)
@@ -87,7 +87,7 @@ def test_drop_deletes_nothing_behind_a_link(tmp_path: Path, format: str) -> None
     assert _files(place) == {folder}
 
 
-def test_drop_refuses_a_log_behind_a_link(tmp_path: Path) -> None:
+def test_drop_rejects_a_log_behind_a_link(tmp_path: Path) -> None:
     place = _table(tmp_path / "t")
     shutil.move(place / "_delta_log", tmp_path / "log")
     (place / "_delta_log").symlink_to(tmp_path / "log")
@@ -96,7 +96,7 @@ def test_drop_refuses_a_log_behind_a_link(tmp_path: Path) -> None:
     assert trilake.open(place).count() == 4
 
 
-def test_drop_takes_what_delta_writers_leave(tmp_path: Path) -> None:
+def test_drop_removes_leftovers_of_delta_writers(tmp_path: Path) -> None:
     place = _checkpointed(tmp_path / "t")
     trilake.open(place).generate("symlink_format_manifest")
     trilake.open(place).delete("n = 1")
@@ -111,7 +111,7 @@ def test_drop_takes_what_delta_writers_leave(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cleaned", [False, True])
-def test_a_drop_that_died_can_be_repeated(tmp_path: Path, cleaned: bool) -> None:
+def test_interrupted_drop_can_be_repeated(tmp_path: Path, cleaned: bool) -> None:
     place = _checkpointed(tmp_path / "made")
     if cleaned:
         for version in 0, 1:
@@ -127,7 +127,7 @@ def test_a_drop_that_died_can_be_repeated(tmp_path: Path, cleaned: bool) -> None
         assert not _files(died)
 
 
-def test_drop_refuses_what_it_cannot_know(tmp_path: Path) -> None:
+def test_drop_rejects_unreadable_tables(tmp_path: Path) -> None:
     corrupt, foreign = _table(tmp_path / "corrupt"), _table(tmp_path / "foreign")
     (corrupt / "_delta_log" / f"{1:020}.json").write_text("{")
     feature = '{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["x"],"writerFeatures":["x"]}}'
@@ -150,21 +150,21 @@ def test_drop_needs_a_table(tmp_path: Path, name: str) -> None:
     assert _files(tmp_path) == before
 
 
-def test_drop_refuses_a_folder_of_a_delta_table(tmp_path: Path) -> None:
+def test_drop_rejects_a_folder_of_a_delta_table(tmp_path: Path) -> None:
     trilake.write({"p": [1], "n": [1]}, tmp_path / "t", partition_by="p", data_format="trevni")
     with pytest.raises(TableNotFoundError, match="inside the Delta table"):
         trilake.drop(tmp_path / "t" / "p=1")
     assert trilake.open(tmp_path / "t").count() == 1
 
 
-def test_drop_of_trevni_leaves_tables_below(tmp_path: Path) -> None:
+def test_drop_of_trevni_keeps_tables_below(tmp_path: Path) -> None:
     trilake.write({"n": [1]}, tmp_path / "lake" / "a", format="trevni")
     trilake.write({"n": [2]}, tmp_path / "lake" / "b", format="trevni")
     assert trilake.drop(tmp_path / "lake").files.num_rows == 0
     assert trilake.open(tmp_path / "lake" / "a").count() == 1
 
 
-def test_drop_of_one_trevni_file_leaves_its_folder(tmp_path: Path) -> None:
+def test_drop_of_one_trevni_file_keeps_its_folder(tmp_path: Path) -> None:
     trilake.write({"n": [1]}, tmp_path / "made", format="trevni")
     file = next((tmp_path / "made").glob("*.trv"))
     (tmp_path / "made" / "other.trv").write_bytes(file.read_bytes())
@@ -172,7 +172,7 @@ def test_drop_of_one_trevni_file_leaves_its_folder(tmp_path: Path) -> None:
     assert _files(tmp_path / "made") == {"other.trv"}
 
 
-def test_drop_tells_of_a_writer_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drop_reports_a_concurrent_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     trilake.write({"n": [1]}, "memory://drop-race", mode="overwrite")
     delete = MemoryStore.delete
 
@@ -186,7 +186,7 @@ def test_drop_tells_of_a_writer_at_work(monkeypatch: pytest.MonkeyPatch) -> None
         trilake.drop("memory://drop-race")
 
 
-def test_the_files_of_a_shallow_clone_stay(tmp_path: Path) -> None:
+def test_drop_keeps_the_files_of_a_shallow_clone(tmp_path: Path) -> None:
     source = _table(tmp_path / "source")
     trilake.open(source).clone(tmp_path / "clone")
     trilake.drop(tmp_path / "clone")
@@ -194,7 +194,7 @@ def test_the_files_of_a_shallow_clone_stay(tmp_path: Path) -> None:
     assert trilake.open(source).count() == 4
 
 
-def test_every_real_table_goes_whole(shared: Path, tmp_path: Path) -> None:
+def test_drop_removes_every_corpus_table_completely(shared: Path, tmp_path: Path) -> None:
     dropped = 0
     for place in sorted((shared / "corpus" / "delta" / "golden").iterdir())[::12]:
         copy = tmp_path / place.name
@@ -211,7 +211,7 @@ def test_every_real_table_goes_whole(shared: Path, tmp_path: Path) -> None:
     assert dropped > 5
 
 
-def test_drop_files_take_their_order(tmp_path: Path) -> None:
+def test_drop_files_delete_the_log_last(tmp_path: Path) -> None:
     store = open_store(str(_table(tmp_path / "t")))
     files = DELTA.table_files(store)
     keys = files.files["path"].to_pylist()

@@ -1,4 +1,4 @@
-"""``repair`` mends what is provably safe, says it first, and loses no row without being told to."""
+"""``repair`` fixes only what is provably safe, plans first, and loses rows only if accepted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trilake.delta.repair.run import STEPS
 from trilake.errors import CorruptLogError, InvalidArgumentError, LogGapError
 from trilake.storage.local import LocalStore
 
-#: Faults that are mended so that the table passes again, by code.
+#: Faults that repair fixes so that the table passes again, by code.
 MENDED = {
     "delta.checkpoint-unreadable",
     "delta.checkpoint-differs",
@@ -60,7 +60,7 @@ def rows(folder: Path) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("fault", MENDABLE, ids=lambda f: f"{f.code.partition('.')[0]}: {f.name}")
-def test_a_fault_is_mended(fault: Fault, sound: Callable[[str], Path], tmp_path: Path) -> None:
+def test_fault_is_repaired(fault: Fault, sound: Callable[[str], Path], tmp_path: Path) -> None:
     folder = tmp_path / "t"
     shutil.copytree(sound(fault.base.__name__), folder)
     before = rows(folder)
@@ -81,7 +81,7 @@ def test_a_fault_is_mended(fault: Fault, sound: Callable[[str], Path], tmp_path:
     assert rows(folder) == before
 
 
-def test_references_to_files_that_are_gone_go_only_when_told(sound: Callable[[str], Path], tmp_path: Path) -> None:
+def test_missing_files_are_dropped_only_if_accepted(sound: Callable[[str], Path], tmp_path: Path) -> None:
     folder = tmp_path / "t"
     shutil.copytree(sound("build"), folder)
     lost = data_file(folder)
@@ -109,7 +109,7 @@ def test_references_to_files_that_are_gone_go_only_when_told(sound: Callable[[st
     assert trilake.open(str(folder)).history(1)["operation"].to_pylist() == ["FSCK"]
 
 
-def test_a_checkpoint_that_no_commits_vouch_for_stays(sound: Callable[[str], Path], tmp_path: Path) -> None:
+def test_unverifiable_checkpoint_is_kept(sound: Callable[[str], Path], tmp_path: Path) -> None:
     folder = tmp_path / "t"
     shutil.copytree(sound("build"), folder)
     for version in range(4):
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_no_commits_vouch_for_stays(sound: Callable[[str], Pat
     assert "delta.checkpoint-unreadable" in {f.code for f in done.left}
 
 
-def test_nothing_is_removed_behind_a_link(sound: Callable[[str], Path], tmp_path: Path) -> None:
+def test_repair_does_not_follow_links(sound: Callable[[str], Path], tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "t", tmp_path / "elsewhere"
     shutil.copytree(sound("build"), folder)
     next(f for f in FAULTS if f.code == "delta.compaction-differs").inject(folder)
@@ -134,7 +134,7 @@ def test_nothing_is_removed_behind_a_link(sound: Callable[[str], Path], tmp_path
     assert contents(elsewhere) == before
 
 
-def test_a_step_that_there_is_not_is_refused(sound: Callable[[str], Path]) -> None:
+def test_unknown_step_is_rejected(sound: Callable[[str], Path]) -> None:
     with pytest.raises(InvalidArgumentError, match=r"delta\.drop-checksum"):
         trilake.repair(str(sound("build")), only=["drop-checksum"])
     assert trilake.repair(str(sound("build")), dry_run=False).steps == ()
@@ -158,9 +158,7 @@ TEARS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("tear", TEARS.values(), ids=TEARS)
 @pytest.mark.parametrize("torn", [1, 2])
-def test_torn_newest_commits_are_dropped_when_accepted(
-    tmp_path: Path, tear: Callable[[bytes], bytes], torn: int
-) -> None:
+def test_torn_newest_commits_are_dropped_if_accepted(tmp_path: Path, tear: Callable[[bytes], bytes], torn: int) -> None:
     folder = tmp_path / "t"
     for i in range(5):
         trilake.write([{"n": i}], folder, mode="append")
@@ -185,7 +183,7 @@ def test_torn_newest_commits_are_dropped_when_accepted(
     assert trilake.write([{"n": 9}], folder, mode="append").version == 5 - torn
 
 
-def test_what_a_torn_commit_held_is_said(shared: Path, tmp_path: Path) -> None:
+def test_torn_commit_contents_are_reported(shared: Path, tmp_path: Path) -> None:
     folder = tmp_path / "t"
     shutil.copytree(shared / "corpus" / "faults" / "torn_newest_commit", folder)
     (step,) = trilake.repair(folder).steps
@@ -197,8 +195,8 @@ def test_what_a_torn_commit_held_is_said(shared: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["older", "first", "checkpoint"])
-def test_a_damaged_commit_that_is_not_the_newest_stays(tmp_path: Path, case: str) -> None:
-    """Newer versions, or a checkpoint of the same one, may hold rows of others."""
+def test_damaged_older_commit_is_kept(tmp_path: Path, case: str) -> None:
+    """Newer versions, or a checkpoint of the same version, may contain rows of other writers."""
     folder = tmp_path / "t"
     for i in range(1 if case == "first" else 11):
         trilake.write([{"n": i}], folder, mode="append")
@@ -212,8 +210,8 @@ def test_a_damaged_commit_that_is_not_the_newest_stays(tmp_path: Path, case: str
     assert len(file.read_bytes()) == 30
 
 
-def test_a_torn_commit_that_changes_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow writer looks alike."""
+def test_torn_commit_that_changes_concurrently_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow writer looks the same."""
     folder = tmp_path / "t"
     for i in range(3):
         trilake.write([{"n": i}], folder, mode="append")
@@ -244,7 +242,7 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 
 
 @pytest.mark.parametrize(("depth", "damage"), DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_file_gets_what_a_missing_one_gets(
+def test_damaged_file_is_repaired_like_a_missing_one(
     tmp_path: Path, depth: str, damage: Callable[[bytes], bytes]
 ) -> None:
     folder = tmp_path / "t"
@@ -268,7 +266,7 @@ def test_a_damaged_file_gets_what_a_missing_one_gets(
     assert bad.read_bytes() == damaged
 
 
-def test_a_file_that_the_store_does_not_give_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "t"
     trilake.write([{"n": 1}], folder)
 
@@ -281,7 +279,7 @@ def test_a_file_that_the_store_does_not_give_stays(tmp_path: Path, monkeypatch: 
     assert [f.code for f in done.left] == ["delta.file-unreadable"]
 
 
-def test_a_gap_before_a_checkpoint_says_what_can_be_read(tmp_path: Path) -> None:
+def test_gap_before_a_checkpoint_reports_readable_versions(tmp_path: Path) -> None:
     folder = tmp_path / "t"
     for i in range(13):
         trilake.write([{"n": i}], folder, mode="append")
@@ -294,7 +292,7 @@ def test_a_gap_before_a_checkpoint_says_what_can_be_read(tmp_path: Path) -> None
         trilake.open(folder, version=7)
 
 
-def test_checks_not_made_for_one_reason_are_one_line(tmp_path: Path) -> None:
+def test_checks_skipped_for_one_reason_are_one_line(tmp_path: Path) -> None:
     folder = tmp_path / "t"
     for i in range(4):
         trilake.write([{"n": i}], folder, mode="append")

@@ -1,4 +1,4 @@
-"""``verify`` finds every fault by its name, in all formats, and nothing in a sound table."""
+"""``verify`` finds every fault by its code in all formats, and nothing in a sound table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_sound_table_passes(name: str, sound: Callable[[str], Path]) -> None:
 
 
 @pytest.mark.parametrize("fault", ALL, ids=lambda f: f"{f.code.partition('.')[0]}: {f.name}")
-def test_a_fault_is_found_by_name(fault: Fault, sound: Callable[[str], Path], tmp_path: Path) -> None:
+def test_fault_is_found_by_code(fault: Fault, sound: Callable[[str], Path], tmp_path: Path) -> None:
     folder = tmp_path / "t"
     shutil.copytree(sound(fault.base.__name__), folder)
     fault.inject(folder)
@@ -65,13 +65,13 @@ def test_a_fault_is_found_by_name(fault: Fault, sound: Callable[[str], Path], tm
     json.loads(found.to_json())
 
 
-def test_the_faults_are_of_every_check() -> None:
+def test_every_check_has_a_fault() -> None:
     injected = {f.code for f in ALL}
     assert len(injected) >= 40
     assert DEPTHS.keys() - injected == set()
 
 
-def test_a_shallow_look_reads_no_data_file(tmp_path: Path, sound: Callable[[str], Path]) -> None:
+def test_shallow_verify_reads_no_data_files(tmp_path: Path, sound: Callable[[str], Path]) -> None:
     folder = tmp_path / "t"
     shutil.copytree(sound("build"), folder)
     for file in folder.rglob("p=*/*.parquet"):
@@ -80,7 +80,7 @@ def test_a_shallow_look_reads_no_data_file(tmp_path: Path, sound: Callable[[str]
     assert trilake.verify(str(folder), depth="files").codes == ("delta.file-missing",)
 
 
-def test_a_sample_reads_some_files_only() -> None:
+def test_sample_reads_only_some_files() -> None:
     for n in range(6):
         trilake.write(pa.table({"n": [n]}), "memory://verify-sample", mode="append")
     found = trilake.verify("memory://verify-sample", sample=2)
@@ -88,7 +88,7 @@ def test_a_sample_reads_some_files_only() -> None:
     assert {c.examined for c in found.checks if c.code == "delta.rows-unreadable"} == {2}
 
 
-def test_indices_of_nulls_and_empty_texts_are_sound() -> None:
+def test_indices_of_nulls_and_empty_strings_are_sound() -> None:
     uri = "memory://verify-nulls"
     schema = pa.schema([("i", pa.int64()), ("s", pa.string()), pa.field("r", pa.string(), nullable=False)])
     rows = pa.table({"i": [None, 0, 5, None], "s": ["", None, "b", None], "r": ["", "a", "", "b"]}, schema=schema)
@@ -100,7 +100,7 @@ def test_indices_of_nulls_and_empty_texts_are_sound() -> None:
     assert not trilake.verify(uri).findings
 
 
-def test_an_older_version_is_verified_as_it_was(tmp_path: Path, sound: Callable[[str], Path]) -> None:
+def test_older_version_is_verified(tmp_path: Path, sound: Callable[[str], Path]) -> None:
     folder = tmp_path / "t"
     shutil.copytree(sound("build"), folder)
     newest = trilake.open(str(folder))
@@ -112,7 +112,7 @@ def test_an_older_version_is_verified_as_it_was(tmp_path: Path, sound: Callable[
     assert trilake.verify(newest).ok
 
 
-def test_what_is_no_table_or_no_argument_is_refused() -> None:
+def test_missing_table_and_invalid_arguments() -> None:
     with pytest.raises(TableNotFoundError):
         trilake.verify("memory://verify-nothing")
     trilake.write(pa.table({"n": [1]}), "memory://verify-one", mode="overwrite")
@@ -125,8 +125,8 @@ def test_what_is_no_table_or_no_argument_is_refused() -> None:
         trilake.verify(trilake.open("memory://verify-one"), version=0)
 
 
-def test_an_open_folder_of_trevni_is_verified_with_the_options_it_was_opened_with(tmp_path: Path) -> None:
-    """They were left out: a folder that needs them could not be verified, or another account's was."""
+def test_verify_uses_the_options_of_an_open_trevni_folder(tmp_path: Path) -> None:
+    """They were ignored: a folder that needs them could not be verified, or the wrong account was used."""
     trilake.write(pa.table({"n": [1]}), str(tmp_path / "t"), format="trevni")
     table = trilake.open(str(tmp_path / "t"), storage_options={"region": "eu"})
     assert format_named(table.format).store_of(table).options == {"region": "eu"}

@@ -1,4 +1,4 @@
-"""The checksum of rows: what it does not depend on, and what it does."""
+"""The checksum of rows: what changes it and what does not."""
 
 # ruff: noqa: DTZ001, E501 - local times are tested too, and tables are easier to read in one line
 
@@ -68,7 +68,7 @@ def test_order_batches_and_columns_do_not_matter(table: pa.Table, random: Any) -
 
 @given(tables(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_any_change_shows(table: pa.Table, data: st.DataObject) -> None:
+def test_any_change_changes_the_checksum(table: pa.Table, data: st.DataObject) -> None:
     if not table.num_rows:
         return
     name = data.draw(st.sampled_from(table.column_names))
@@ -87,7 +87,7 @@ def test_any_change_shows(table: pa.Table, data: st.DataObject) -> None:
 
 @given(tables())
 @settings(max_examples=40, deadline=None)
-def test_numpy_computes_what_the_compiled_loops_do(table: pa.Table) -> None:
+def test_numpy_and_compiled_loops_agree(table: pa.Table) -> None:
     if not kernels.COMPILED:
         pytest.skip("nothing is compiled here")
     hashes = [row_hashes(b) for b in table.to_batches()]
@@ -117,7 +117,7 @@ SAME = [
 
 
 @pytest.mark.parametrize("case", range(len(SAME)))
-def test_a_value_is_the_same_in_every_type_that_holds_it(case: int) -> None:
+def test_equal_values_of_different_types_are_equal(case: int) -> None:
     values, kinds = SAME[case]
     found = {checksum(pa.table({"c": pa.array(values, kind)})) for kind in kinds}
     assert len(found) == 1
@@ -137,7 +137,7 @@ def test_encodings_do_not_matter() -> None:
     assert checksum(pa.table({"c": floats})) == checksum(pa.table({"c": other}))
 
 
-def test_what_lies_under_a_null_does_not_matter() -> None:
+def test_values_under_nulls_do_not_matter() -> None:
     mask = np.array([False, True])
     for a, b in (([1, 2], [1, 3]), ([True, True], [True, False]), (["x", "y"], ["x", "zz"])):
         one, two = (pa.table({"c": pa.array(np.array(v), mask=mask)}) for v in (a, b))
@@ -146,7 +146,7 @@ def test_what_lies_under_a_null_does_not_matter() -> None:
     assert checksum(pa.table({"c": structs[0]})) == checksum(pa.table({"c": structs[1]}))
 
 
-def test_order_in_lists_and_maps() -> None:
+def test_order_in_lists_and_maps_matters() -> None:
     def of(values: list[Any], kind: pa.DataType) -> Checksum:
         return checksum(pa.table({"c": pa.array(values, kind)}))
 
@@ -174,7 +174,7 @@ def test_unions_and_unknown_types() -> None:
     assert str(checksum(pa.table({"c": [1]}))).startswith("1:")
 
 
-def test_the_number_itself_does_not_change_between_releases() -> None:
+def test_checksum_is_stable_between_releases() -> None:
     table = pa.table({"n": [1, None], "s": ["a", "bcdefghij"], "l": [[1.5], []]})
     assert str(checksum(table)) == "2:c7ec676c7dac77e20ff76473425f570d"
     code = "import pyarrow as pa; from trilake.table.checksum import checksum; print(checksum(pa.table({'s': ['abcdefghijk']})))"

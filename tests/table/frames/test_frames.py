@@ -1,4 +1,4 @@
-"""Any frame in, any frame out: what ``trilake.write`` takes, and what tables turn into."""
+"""Frame types: inputs of ``trilake.write``, and conversions of tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TABLE = pa.table(_ROWS)
 
 
 class _OtherBatch:
-    """A batch of another library, such as ``arro3``, which deltalake's users have."""
+    """A batch of another library, such as ``arro3``, which deltalake users have."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
@@ -56,14 +56,14 @@ _FRAMES: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
 @pytest.mark.parametrize("frame", _FRAMES)
-def test_every_frame_goes_into_every_format(tmp_path: Path, frame: str, format: str) -> None:
+def test_every_frame_type_is_written_to_every_format(tmp_path: Path, frame: str, format: str) -> None:
     path = str(tmp_path / "t")
     assert trilake.write(_FRAMES[frame](), path, format=format).rows_added == 3
     found = trilake.open(path).to_arrow().sort_by("id").to_pydict()
     assert found == _ROWS
 
 
-def test_string_views_within_lists_and_structs_go_into_lance(tmp_path: Path) -> None:
+def test_nested_string_views_are_written_to_lance(tmp_path: Path) -> None:
     kind = pa.struct([("s", pa.list_(pa.string_view())), ("b", pa.binary_view())])
     rows = pa.table({"x": pa.array([{"s": ["a", "b"], "b": b"z"}], kind)})
     trilake.write(rows, str(tmp_path / "t"), format="trevni")
@@ -87,13 +87,13 @@ def test_string_views_within_lists_and_structs_go_into_lance(tmp_path: Path) -> 
         [pa.array([1])],
     ],
 )
-def test_what_holds_no_rows_is_refused(data: Any) -> None:
+def test_unsupported_input_is_rejected(data: Any) -> None:
     with pytest.raises((InvalidArgumentError, SchemaMismatchError)) as found:
         trilake.write(data, "memory://frames-refused")
     assert found.value.help
 
 
-def test_a_merge_takes_the_same_frames() -> None:
+def test_merge_accepts_every_frame_type() -> None:
     for name, frame in _FRAMES.items():
         uri = f"memory://frames-merge-{name.replace(' ', '-')}"
         trilake.write(_TABLE.slice(0, 1), uri)
@@ -111,7 +111,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return trilake.open(path, format=request.param)
 
 
-def test_a_table_turns_into_every_frame(table: Any) -> None:
+def test_table_converts_to_every_frame_type(table: Any) -> None:
     assert table.to_pandas(["n"], "n >= 290")["n"].sort_values().tolist() == list(range(290, 300))
     assert sorted(table.to_polars(["n"], "n >= 290")["n"].to_list()) == list(range(290, 300))
     assert table.to_duckdb().filter("n >= 290 AND s <> 's299'").aggregate("sum(n), count(*)").fetchall() == [(2646, 9)]
@@ -138,7 +138,7 @@ def test_a_table_turns_into_every_frame(table: Any) -> None:
         assert shown.startswith("<div>")
 
 
-def test_a_dataset_goes_into_a_union_with_others(table: Any) -> None:
+def test_dataset_can_be_used_in_a_union(table: Any) -> None:
     dataset = table.to_pyarrow_dataset()
     more = pa.table({"n": [1000], "s": ["more"]})
     union = ds.dataset([dataset, ds.dataset(more)])
@@ -152,7 +152,7 @@ def test_a_dataset_goes_into_a_union_with_others(table: Any) -> None:
         dataset.replace_schema(pa.schema([("s", pa.int64())]))
 
 
-def test_a_dataset_opens_only_the_files_that_matter(tmp_path: Path) -> None:
+def test_dataset_reads_only_matching_files(tmp_path: Path) -> None:
     path = tmp_path / "t"
     for day in (1, 2, 3):
         trilake.write({"day": [dt.date(2024, 1, day)] * 5, "n": list(range(5))}, path, mode="append")
@@ -165,7 +165,7 @@ def test_a_dataset_opens_only_the_files_that_matter(tmp_path: Path) -> None:
     assert table.to_duckdb().filter("day = '2024-01-02'").aggregate("count(*)").fetchall() == [(5,)]
 
 
-def test_deleted_rows_are_not_in_a_dataset(tmp_path: Path) -> None:
+def test_dataset_excludes_deleted_rows(tmp_path: Path) -> None:
     properties = {"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}
     trilake.write({"n": list(range(10))}, tmp_path / "t", properties=properties)
     trilake.open(tmp_path / "t").delete("n < 4")
@@ -175,7 +175,7 @@ def test_deleted_rows_are_not_in_a_dataset(tmp_path: Path) -> None:
     assert sorted(dataset.to_table(filter=pc.field("m") != 9)["m"].to_pylist()) == [4, 5, 6, 7, 8]
 
 
-def test_a_dataset_knows_the_parameters_of_arrows_and_no_others() -> None:
+def test_dataset_accepts_only_arrow_parameters() -> None:
     trilake.write(_TABLE, "memory://frames-parameters", mode="overwrite")
     dataset = trilake.open("memory://frames-parameters").to_pyarrow_dataset()
     assert dataset.to_table(["id"], None, 2, 3, 4, None, False).num_rows == 3
@@ -185,7 +185,7 @@ def test_a_dataset_knows_the_parameters_of_arrows_and_no_others() -> None:
             getattr(dataset, wrong)(colums=["id"])
 
 
-def test_names_of_the_package() -> None:
+def test_public_names_of_the_package() -> None:
     script = """
 import builtins, trilake
 assert trilake.lance.__name__ == "trilake.lance" and trilake.errors.TrilakeError is trilake.TrilakeError
@@ -198,7 +198,7 @@ assert not names, names
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_a_place_in_front_of_the_rows_is_told(tmp_path: Path) -> None:
+def test_swapped_path_and_rows_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot write '/") as found:
         trilake.write(str(tmp_path / "t"), _ROWS)  # type: ignore[arg-type]
     assert "pass the rows first" in str(found.value)
@@ -225,9 +225,7 @@ _NAIVE = _ZONED.replace(tzinfo=None)
     ],
 )
 @pytest.mark.parametrize("frame", ["dict", "rows", "nested", "pandas"])
-def test_values_that_arrow_would_change_or_not_take_name_their_column(
-    tmp_path: Path, values: list[Any], words: str, frame: str
-) -> None:
+def test_unconvertible_values_name_their_column(tmp_path: Path, values: list[Any], words: str, frame: str) -> None:
     data: Any = {
         "dict": lambda: {"k": values, "v": values},
         "rows": lambda: [{"v": v} for v in values],
@@ -240,7 +238,7 @@ def test_values_that_arrow_would_change_or_not_take_name_their_column(
     assert not (tmp_path / "t").exists()
 
 
-def test_midnights_among_dates_missing_times_and_equal_kinds_are_taken(tmp_path: Path) -> None:
+def test_convertible_pandas_values_are_accepted(tmp_path: Path) -> None:
     midnight = _NAIVE.replace(hour=0)
     rows = pd.DataFrame({"d": pd.Series([midnight.date(), midnight], dtype=object), "t": [_ZONED, pd.NaT]})
     trilake.write(rows, str(tmp_path / "t"))
@@ -251,7 +249,7 @@ def test_midnights_among_dates_missing_times_and_equal_kinds_are_taken(tmp_path:
 @pytest.mark.parametrize(
     ("values", "kind"), [([object()], pl.Object), ([5], pl.Int128), ([5], pl.UInt128), ([[5]], pl.List(pl.Int128))]
 )
-def test_types_of_polars_alone_are_refused_by_column(tmp_path: Path, values: list[Any], kind: Any) -> None:
+def test_polars_only_types_are_rejected_by_column(tmp_path: Path, values: list[Any], kind: Any) -> None:
     rows = pl.DataFrame({"Object": pl.Series([{"Int128": 1}]), "v": pl.Series(values, dtype=kind)})
     with pytest.raises(SchemaMismatchError, match="of polars") as caught:
         trilake.write(rows, str(tmp_path / "t"))
@@ -268,7 +266,7 @@ def test_types_of_polars_alone_are_refused_by_column(tmp_path: Path, values: lis
         ("'01:02:03+02'::TIMETZ", "TIME WITH TIME ZONE of DuckDB"),
     ],
 )
-def test_types_of_duckdb_alone_are_refused_by_column(tmp_path: Path, value: str, words: str) -> None:
+def test_duckdb_only_types_are_rejected_by_column(tmp_path: Path, value: str, words: str) -> None:
     query = f"SELECT {{'BIT': 1}} AS \"UHUGEINT\", sum(7) AS n, {value} AS v"
     with pytest.raises(SchemaMismatchError, match=words) as caught:
         trilake.write(duckdb.connect().sql(query), str(tmp_path / "t"), format="trevni")
@@ -286,8 +284,8 @@ def test_types_of_duckdb_alone_are_refused_by_column(tmp_path: Path, value: str,
         pa.ExtensionArray.from_storage(pa.opaque(pa.string(), "money", "db"), pa.array(["x"])),
     ],
 )
-def test_types_whose_stored_values_say_something_else_are_not_put_into_delta(tmp_path: Path, values: Any) -> None:
-    """The months of pandas went in as counts since 1970, under no word."""
+def test_types_with_other_storage_semantics_are_rejected(tmp_path: Path, values: Any) -> None:
+    """Pandas periods were silently written as counts since 1970."""
     rows = pa.table({"v": values}) if isinstance(values, pa.Array) else pd.DataFrame({"v": values})
     with pytest.raises(SchemaMismatchError, match="would be misread") as caught:
         trilake.write(rows, str(tmp_path / "t"))
@@ -296,8 +294,8 @@ def test_types_whose_stored_values_say_something_else_are_not_put_into_delta(tmp
     assert trilake.open(str(tmp_path / "t")).to_arrow().column("v").type == pa.array(values).type
 
 
-def test_labels_of_rows_are_columns_where_they_have_a_name_of_their_own(tmp_path: Path) -> None:
-    """Labels that pandas only counts were left out, and so were those named as a column is."""
+def test_named_pandas_index_becomes_a_column(tmp_path: Path) -> None:
+    """Range indices were omitted, and so were indices with the name of a column."""
     frame = pd.DataFrame({"a": [1, 2]}, index=pd.RangeIndex(5, 7, name="k"))
     trilake.write(frame, str(tmp_path / "counted"))
     assert trilake.open(str(tmp_path / "counted")).to_arrow().to_pydict() == {"a": [1, 2], "k": [5, 6]}
@@ -312,7 +310,7 @@ def test_labels_of_rows_are_columns_where_they_have_a_name_of_their_own(tmp_path
     "values",
     [np.array([1j]), np.array([1.5], "longdouble"), pd.arrays.SparseArray([0, 1]), pd.Series([2**70], dtype=object)],
 )
-def test_columns_of_pandas_that_arrow_has_no_type_for_are_refused_by_name(tmp_path: Path, values: Any) -> None:
+def test_unsupported_pandas_columns_are_rejected_by_name(tmp_path: Path, values: Any) -> None:
     with pytest.raises(SchemaMismatchError, match="cannot convert the values") as caught:
         trilake.write(pd.DataFrame({"v": values}), str(tmp_path / "t"))
     assert caught.value.context["column"] == "v"
@@ -320,7 +318,7 @@ def test_columns_of_pandas_that_arrow_has_no_type_for_are_refused_by_name(tmp_pa
         trilake.write(pd.DataFrame([[1, 2]], columns=["a", "a"]), str(tmp_path / "t"))
 
 
-def test_names_of_columns_that_are_no_texts_keep_their_values(tmp_path: Path) -> None:
+def test_columns_with_non_string_names_keep_their_values(tmp_path: Path) -> None:
     for i, rows in enumerate(([{1: 2}, {1: 3, "a": 4}], {1: [2, 3], "a": [None, 4]})):
         trilake.write(rows, str(tmp_path / f"{i}"))
         assert trilake.open(str(tmp_path / f"{i}")).to_arrow().to_pydict() == {"1": [2, 3], "a": [None, 4]}
@@ -342,7 +340,7 @@ _UNION = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1]), pa.
         ("polars", pa.array([1], pa.decimal256(50, 0))),
     ],
 )
-def test_columns_that_a_library_cannot_hold_are_named(tmp_path: Path, library: str, values: pa.Array) -> None:
+def test_unconvertible_columns_are_named(tmp_path: Path, library: str, values: pa.Array) -> None:
     trilake.write(pa.table({"k": [1], "v": values}), str(tmp_path / "t"), format="trevni")
     table = trilake.open(str(tmp_path / "t"))
     with pytest.raises(SchemaMismatchError, match=f"{library} does not support column 'v'") as caught:
@@ -351,7 +349,7 @@ def test_columns_that_a_library_cannot_hold_are_named(tmp_path: Path, library: s
     assert len(getattr(table, f"to_{library}")(["k"])) == 1
 
 
-def test_a_query_reads_a_sparse_union_and_refuses_a_dense_one(tmp_path: Path) -> None:
+def test_query_reads_sparse_unions_but_not_dense_ones(tmp_path: Path) -> None:
     numbers, words, kinds = pa.array([5, None]), pa.array([None, "x"]), pa.array([0, 1], pa.int8())
     sparse = pa.UnionArray.from_sparse(kinds, [numbers, words], ["a", "b"])
     assert trilake.sql("SELECT v FROM t", t=pa.table({"v": sparse})).to_pylist() == [{"v": 5}, {"v": "x"}]
@@ -371,8 +369,8 @@ def test_a_query_reads_a_sparse_union_and_refuses_a_dense_one(tmp_path: Path) ->
         (pa.array([None], pa.duration("s")), True),
     ],
 )
-def test_durations_are_those_of_the_table_in_duckdb(tmp_path: Path, values: pa.Array, exact: bool) -> None:
-    """DuckDB took the nanoseconds of 1 ns, and made a negative interval of 34,000 years."""
+def test_duckdb_durations_match_the_table(tmp_path: Path, values: pa.Array, exact: bool) -> None:
+    """DuckDB converted a duration of 1 ns to a negative interval of 34,000 years."""
     rows = pa.table({"k": [1], "v": values})
     trilake.write(rows, str(tmp_path / "t"), format="trevni")
     table, place = trilake.open(str(tmp_path / "t")), f"trevni.`{tmp_path / 't'}`"

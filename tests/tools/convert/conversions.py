@@ -1,4 +1,4 @@
-"""Tables of every format, made and read by place."""
+"""Create and read tables of every format by path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UTC = dt.UTC
 
 
 def make(table: pa.Table, format: str, where: str, **more: Any) -> str:
-    """A table of a format that has these rows."""
+    """Create a table of a format with these rows."""
     if format == "parquet":
         pads.write_dataset(table, where, format="parquet", **more)
     elif format == "lance":
@@ -29,7 +29,7 @@ def make(table: pa.Table, format: str, where: str, **more: Any) -> str:
 
 
 def read(where: str, format: str | None = None, **more: Any) -> pa.Table:
-    """The rows at a place, as ``convert`` reads them."""
+    """The rows at a path, as ``convert`` reads them."""
     asked = {"format": format, "version": None, "timestamp": None, "columns": None, "filter": None, **more}
     source = open_source(open_store(where), **asked)
     batches = [b for piece in source.whole for b in piece.batches()]

@@ -1,4 +1,4 @@
-"""``trilake.convert``: every pair of formats, and what is kept."""
+"""``trilake.convert``: every pair of formats, and what each conversion preserves."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_every_pair_keeps_rows_and_schema(tmp_path: Path, start: str, end: str) 
             assert back.schema.field(name).type == ROWS.schema.field(name).type
 
 
-# --- schemas and data at random --------------------------------------------------------------------------------------
+# --- random schemas and data -----------------------------------------------------------------------------------------
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=5)
 
-#: Types that all formats have, and values that all can hold (an empty text is not a null only where it can be told).
+#: Types and values that all formats support (some formats cannot distinguish an empty string from null).
 LEAVES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "i8": (pa.int8(), st.integers(-128, 127)),
     "i32": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
@@ -95,7 +95,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
 
 @given(tables(), st.lists(st.sampled_from(FORMATS), min_size=2, max_size=4))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_rows_go_through_any_formats_and_come_back(table: pa.Table, way: list[str]) -> None:
+def test_random_rows_round_trip_through_all_formats(table: pa.Table, way: list[str]) -> None:
     place = f"memory://{uuid.uuid4().hex}"
     store = open_store(f"{place}/0")
     with store.open_output("x.parquet") as sink:
@@ -115,7 +115,7 @@ def test_rows_go_through_any_formats_and_come_back(table: pa.Table, way: list[st
         assert str(was.type).split("<")[0] == str(now.type).split("<")[0]
 
 
-# --- what is kept ----------------------------------------------------------------------------------------------------
+# --- preserved parts -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("start", "end"), PAIRS)
@@ -138,7 +138,7 @@ def test_partitions(tmp_path: Path, start: str, end: str) -> None:
         assert flat.checksum == done.checksum
 
 
-def test_partition_values_that_folder_names_would_change(tmp_path: Path) -> None:
+def test_partition_values_that_folder_names_cannot_keep(tmp_path: Path) -> None:
     rows = pa.table({"n": [1, 2], "p": ["01", "2"], "q": [1.5, 2.5]})
     source = make(rows, "delta", str(tmp_path / "from"), partition_by=["p"])
     for end in ("trevni", "parquet"):
@@ -151,7 +151,7 @@ def test_partition_values_that_folder_names_would_change(tmp_path: Path) -> None
     assert trilake.convert(by_double, tmp_path / "q-delta", format="delta").files == 2
 
 
-def test_vectors_and_dictionaries_come_back(tmp_path: Path) -> None:
+def test_vectors_and_dictionaries_round_trip(tmp_path: Path) -> None:
     vectors = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2))
     rows = pa.table(
         {"v": vectors, "k": pa.array(["a", "b"]).dictionary_encode(), "big": pa.array([1, 2**64 - 1], pa.uint64())}
@@ -196,14 +196,14 @@ def test_versions_columns_and_filters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", FORMATS)
-def test_modes(tmp_path: Path, end: str) -> None:
+def test_write_modes(tmp_path: Path, end: str) -> None:
     source = make(ROWS, "delta", str(tmp_path / "from"), partition_by="p")
     target = tmp_path / "to"
     options = {"nulls": "mask"} if end == "lance" else None
     trilake.convert(source, target, format=end, options=options)
     with pytest.raises(TableExistsError) as refused:
         trilake.convert(source, target, format=end, options=options)
-    assert "ignore" not in str(refused.value)  # no mode of a conversion
+    assert "ignore" not in str(refused.value)  # not a mode of convert
     done = trilake.convert(source, target, format=end, mode="append", filter="n < 3")
     assert done.rows == 2
     assert read(str(target)).num_rows == 6
@@ -218,8 +218,8 @@ def test_modes(tmp_path: Path, end: str) -> None:
         trilake.convert(source, target, format=other, mode="overwrite")
 
 
-def test_files_of_a_parquet_folder_have_no_more_rows_than_was_asked(tmp_path: Path) -> None:
-    """The option was looked at once a row group was full, so files had 131,072 rows at least."""
+def test_parquet_folder_respects_rows_per_file(tmp_path: Path) -> None:
+    """The option was checked only after full row groups, so files had at least 131,072 rows."""
     source = make(pa.table({"n": range(25), "p": ["a", "b"] * 12 + ["a"]}), "delta", str(tmp_path / "from"))
     how = {"maxRowsPerFile": "10", "maxRowsPerGroup": "4"}
     trilake.convert(source, tmp_path / "whole", format="parquet", options=how)
@@ -232,7 +232,7 @@ def test_files_of_a_parquet_folder_have_no_more_rows_than_was_asked(tmp_path: Pa
         trilake.convert(source, tmp_path / "x", format="parquet", options={"maxRowsPerFile": "²"})
 
 
-def test_parquet_folders_say_when_they_are_complete(tmp_path: Path) -> None:
+def test_parquet_folder_has_a_success_file(tmp_path: Path) -> None:
     source = make(ROWS, "delta", str(tmp_path / "from"))
     target = tmp_path / "to"
     trilake.convert(source, target, format="parquet", options={"compression": "zstd", "maxRowsPerFile": "2"})

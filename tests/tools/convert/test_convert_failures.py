@@ -1,4 +1,4 @@
-"""``trilake.convert`` when something goes wrong: nothing is seen, left behind, or removed that is another's."""
+"""Failures of ``trilake.convert``: nothing is visible or left behind, and no other files are removed."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from trilake.trevni.tables.row_groups import RowGroupWriter
 
 
 @pytest.mark.parametrize("end", FORMATS)
-def test_rows_that_read_back_as_others_are_never_seen(
+def test_rows_that_read_back_differently_are_not_visible(
     tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The target's reader gives another value: then nothing of the target may be there."""
+    """If the target's reader returns another value, the target must not exist."""
     source = make(ROWS.select(["n", "y", "f"]), "delta", str(tmp_path / "from"))
     target = {"delta": DeltaRows, "lance": LanceRows, "trevni": TrevniRows, "parquet": ParquetRows}[end]
     true_reader = target.read_back
@@ -53,7 +53,7 @@ def test_rows_that_read_back_as_others_are_never_seen(
 
 
 @pytest.mark.parametrize("end", FORMATS)
-def test_a_source_that_breaks_leaves_nothing(tmp_path: Path, end: str) -> None:
+def test_failing_source_leaves_nothing(tmp_path: Path, end: str) -> None:
     source = tmp_path / "from"
     for i in range(3):
         trilake.write(ROWS.select(["n", "p"]).slice(i, 1), source, mode="append")
@@ -65,7 +65,7 @@ def test_a_source_that_breaks_leaves_nothing(tmp_path: Path, end: str) -> None:
 
 
 def test_memory_is_bounded_by_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows are never collected: while a target writes, it has seen few batches more than it was given."""
+    """Rows are never collected: the source is only a few batches ahead of the target."""
     where = f"memory://{uuid.uuid4().hex}"
     store = open_store(f"{where}/a")
     rows = pa.table({"n": range(1_000_000)})
@@ -84,8 +84,8 @@ def test_memory_is_bounded_by_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(seen) > 10
 
 
-def test_rows_of_many_parquet_partitions_do_not_wait_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them waited for a row group of its own, so that all the rows of a table could be in memory."""
+def test_buffered_rows_of_many_partitions_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each partition buffered a row group, so that all rows of a table could be in memory."""
     monkeypatch.setattr("trilake.tools.convert.parquet._WAITING_BYTES", 8 * 1000)
     where, most = f"memory://{uuid.uuid4().hex}", [0]
     rows = pa.table({"n": range(10_000), "p": [f"p{i % 50}" for i in range(10_000)]})
@@ -102,10 +102,8 @@ def test_rows_of_many_parquet_partitions_do_not_wait_without_limit(monkeypatch: 
     assert max(most) <= 8 * 1000
 
 
-def test_parquet_files_have_their_names_on_disk_before_the_old_ones_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a failure of power there could be ``_SUCCESS``, and neither the old files nor the new ones."""
+def test_new_parquet_names_are_durable_before_deletion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power failure ``_SUCCESS`` could exist without the old or the new files."""
     source = make(pa.table({"n": [1, 2], "p": ["x", "y"]}), "delta", str(tmp_path / "from"))
     target = tmp_path / "to"
     trilake.convert(source, target, format="parquet", partition_by="p")
@@ -124,8 +122,8 @@ def test_parquet_files_have_their_names_on_disk_before_the_old_ones_go(
     assert steps[2:] == ["delete", "delete"]
 
 
-def test_what_is_wrong_with_the_rows_is_told_although_nothing_can_be_removed() -> None:
-    """The store's error took the place of it."""
+def test_row_error_is_raised_if_cleanup_fails() -> None:
+    """The store's error replaced it."""
     store = FaultStore(MemoryStore(), [Fault("delete", times=9)])
     schema = pa.schema({"n": pa.int64(), "p": pa.string()})
     options = ParquetOptions(file_rows=1, row_group_rows=1)
@@ -141,7 +139,7 @@ def test_what_is_wrong_with_the_rows_is_told_although_nothing_can_be_removed() -
         write()
 
 
-def test_a_bar_moves_as_rows_are_read_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_covers_reading_and_verification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trilake.tools.convert import run
 
     bars = []
@@ -168,7 +166,7 @@ def test_a_bar_moves_as_rows_are_read_and_read_back(tmp_path: Path, monkeypatch:
     assert [(b.label, b.total, b.done, b.unit) for b in bars] == [("convert", 8, 8, "rows")]
 
 
-def test_a_folder_of_parquet_files_that_cannot_be_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_folder_that_cannot_be_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trilake.tools.convert import parquet
 
     source = make(ROWS, "delta", str(tmp_path / "from"), partition_by="p")
@@ -190,9 +188,7 @@ def test_a_folder_of_parquet_files_that_cannot_be_finished(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("behind", ["link", "table"])
-def test_an_overwrite_of_parquet_files_removes_none_behind_a_link_or_in_another_table(
-    tmp_path: Path, behind: str
-) -> None:
+def test_parquet_overwrite_spares_links_and_other_tables(tmp_path: Path, behind: str) -> None:
     source, folder = make(ROWS, "delta", str(tmp_path / "from")), tmp_path / "to"
     trilake.convert(source, folder, format="parquet")
     if behind == "link":
@@ -208,7 +204,7 @@ def test_an_overwrite_of_parquet_files_removes_none_behind_a_link_or_in_another_
     assert sorted(p.name for p in (*kept.iterdir(), *folder.iterdir())) == before
 
 
-def test_staged_parquet_files_behind_a_link_are_not_removed(tmp_path: Path) -> None:
+def test_staged_parquet_files_behind_links_are_not_removed(tmp_path: Path) -> None:
     from trilake.tools.convert import parquet
 
     (tmp_path / "theirs" / "job").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""``trilake.convert`` where the target's store fails at any write: all rows are there, or none."""
+"""``trilake.convert`` with a failure at any write to the target: all rows exist, or none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows_at(store: Store) -> Checksum:
 
 
 def seen(store: Store) -> str | None:
-    """The format of what readers find; they pass over what was staged."""
+    """The format that readers detect; they ignore staged files."""
     found = format_at(store)
     if found == "trevni" and all(meta.key.startswith("_staged/") for meta in store.list()):
         return None
@@ -37,12 +37,12 @@ def seen(store: Store) -> str | None:
 
 
 def complete(store: Store) -> bool:
-    """Whether the writer of a folder of Parquet files has said that all is there."""
+    """Whether a folder of Parquet files is marked complete."""
     return any(meta.key == "_SUCCESS" for meta in store.list())
 
 
 def attempt(base: str, end: str, name: str, patch: pytest.MonkeyPatch, *faults: Fault) -> tuple[FaultStore, Any]:
-    """Convert into a store with faults: the store, and the error if there was one."""
+    """Convert into a store with faults; returns the store, and the error if there was one."""
     made: list[FaultStore] = []
 
     def open_faulty(uri: Any, options: Any = None) -> Store:
@@ -62,7 +62,7 @@ def attempt(base: str, end: str, name: str, patch: pytest.MonkeyPatch, *faults: 
 
 
 @pytest.mark.parametrize("end", FORMATS)
-def test_any_write_may_fail(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_at_any_write_is_atomic(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     base = f"memory://{uuid.uuid4().hex}"
     trilake.write(ROWS, f"{base}/from", partition_by="p")
     expected = checksum(ROWS)
@@ -83,12 +83,12 @@ def test_any_write_may_fail(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 if there == end and (end != "parquet" or complete(faulty.inner)):
                     assert rows_at(faulty.inner) == expected, name
                 if there == "parquet" and end == "delta":
-                    # A store that fails while the first commit is put leaves files that might be someone's: they are
-                    # not deleted, and not taken for a table.
+                    # A failure during the first commit leaves files of unknown ownership: they are not deleted, and
+                    # not recognized as a table.
                     assert op == "put_if_absent", name
                     assert isinstance(error, StorageError), name
                     continue
-                # Otherwise, whatever is left is no obstacle.
+                # Otherwise, leftover files are no obstacle.
                 again = trilake.convert(
                     f"{base}/from", f"{base}/{name}", format=end, mode="overwrite", options=OPTIONS.get(end)
                 )
@@ -97,7 +97,7 @@ def test_any_write_may_fail(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert failed > 2
 
 
-def test_a_bucket(s3_options: Mapping[str, str]) -> None:
+def test_convert_in_a_bucket(s3_options: Mapping[str, str]) -> None:
     base = f"s3://lake/convert/{uuid.uuid4().hex}"
     trilake.write(ROWS, f"{base}/0", partition_by="p", storage_options=s3_options)
     for i, end in enumerate(["parquet", "lance", "trevni", "delta"]):
@@ -108,7 +108,7 @@ def test_a_bucket(s3_options: Mapping[str, str]) -> None:
     assert trilake.open(f"{base}/4", storage_options=s3_options).count("s IS NULL") == 1
 
 
-def test_a_parquet_file_that_may_appear_later_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_file_that_may_appear_later_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     base = f"memory://{uuid.uuid4().hex}"
     trilake.write(ROWS, f"{base}/from")
     faulty, error = attempt(base, "parquet", "lost", monkeypatch, Fault("close", "part-*", when="after"))

@@ -1,4 +1,4 @@
-"""``trilake.convert``: what becomes of types and names, and what is refused before anything is written."""
+"""``trilake.convert``: conversion of types and names, and errors before anything is written."""
 
 # ruff: noqa: E501 - a table of types is easier to read in one line each
 from __future__ import annotations
@@ -31,7 +31,7 @@ TIMES = pa.table({"n": [1], "m": pa.array([dt.time(1)], pa.time64("us"))})
     [(MAPS, "delta", "lance"), (UNIONS, "trevni", "parquet"), (UNIONS, "trevni", "delta"), (UNIONS, "trevni", "lance"),
      (TIMES, "parquet", "delta")],
 )  # fmt: skip
-def test_types_are_refused_before_anything_is_written(tmp_path: Path, rows: pa.Table, start: str, end: str) -> None:
+def test_types_are_rejected_before_anything_is_written(tmp_path: Path, rows: pa.Table, start: str, end: str) -> None:
     source = make(rows, start, str(tmp_path / "from"))
     options = {"data_storage_version": "legacy"} if end == "lance" else None
     with pytest.raises(SchemaMismatchError) as e:
@@ -41,7 +41,7 @@ def test_types_are_refused_before_anything_is_written(tmp_path: Path, rows: pa.T
     assert trilake.convert(source, tmp_path / "to", format=end, columns=["n"]).rows == 1
 
 
-#: A value of a type, and what becomes of the type in each format: None where it is refused.
+#: A value of a type, and the type in each format: None if it is rejected.
 BECOMES: list[tuple[pa.Array, list[pa.DataType | None]]] = [
     (pa.array([1], pa.uint8()), [pa.int16(), pa.uint8(), pa.uint8(), pa.uint8()]),
     (pa.array([1.5], pa.float16()), [pa.float32(), pa.float16(), pa.float16(), pa.float16()]),
@@ -61,7 +61,7 @@ BECOMES: list[tuple[pa.Array, list[pa.DataType | None]]] = [
 
 
 @pytest.mark.parametrize("case", range(len(BECOMES)))
-def test_what_becomes_of_types(tmp_path: Path, case: int) -> None:
+def test_type_in_each_format(tmp_path: Path, case: int) -> None:
     values, found = BECOMES[case]
     source = make(pa.table({"k": [1], "c": values}), "trevni", str(tmp_path / "from"))
     for end, expected in zip(FORMATS, found, strict=True):
@@ -78,13 +78,13 @@ def test_what_becomes_of_types(tmp_path: Path, case: int) -> None:
         assert back.checksum == done.checksum
 
 
-def test_nanoseconds_that_a_delta_table_would_lose(tmp_path: Path) -> None:
+def test_nanoseconds_that_delta_would_lose(tmp_path: Path) -> None:
     source = make(pa.table({"t": pa.array([1], pa.timestamp("ns"))}), "trevni", str(tmp_path / "from"))
     with pytest.raises(SchemaMismatchError, match=r"finer than Spark's microseconds.*column: t"):
         trilake.convert(source, tmp_path / "to", format="delta")
 
 
-def test_nulls_of_the_first_lance_format(tmp_path: Path) -> None:
+def test_nulls_in_the_legacy_lance_format(tmp_path: Path) -> None:
     legacy = {"data_storage_version": "legacy"}
     source = make(pa.table({"n": [1, None], "s": ["", "x"]}), "delta", str(tmp_path / "from"))
     with pytest.raises(SchemaMismatchError, match=r"null would be lost.*column: n"):
@@ -118,7 +118,7 @@ def test_lance_2_2_keeps_maps_and_nulls_of_structs(tmp_path: Path) -> None:
         trilake.convert(source, tmp_path / "old", format="lance", options={"dataStorageVersion": "3"})
 
 
-def test_places_and_names(tmp_path: Path) -> None:
+def test_invalid_paths_and_names_are_rejected(tmp_path: Path) -> None:
     source = make(ROWS, "delta", str(tmp_path / "from"))
     with pytest.raises(InvalidArgumentError, match="same location"):
         trilake.convert(source, source + "/", format="lance")
@@ -143,8 +143,8 @@ def test_places_and_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("through", ["delta", "lance", "trevni", "parquet"])
-def test_variants_are_variants_again_in_delta(tmp_path: Path, through: str) -> None:
-    """Arrow has them as structs of their two binaries, and as such they came back."""
+def test_variants_round_trip_to_delta(tmp_path: Path, through: str) -> None:
+    """Arrow represents them as structs of two binaries, which were written as structs."""
     kind = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
     one = {"value": b"\x0c\x01", "metadata": b"\x01\x00\x00"}
     deep = StructType((StructField("a", ArrayType(PrimitiveType("variant"))),))
@@ -161,8 +161,8 @@ def test_variants_are_variants_again_in_delta(tmp_path: Path, through: str) -> N
         assert trilake.open(tmp_path / name).to_arrow().to_pylist() == [{"v": one, "s": {"a": [one]}}]
 
 
-def test_variants_are_variants_in_whatever_their_rows_are_written_to(tmp_path: Path) -> None:
-    """Rows that a program had read were structs of two binaries for a new table, and for one whose schema grows."""
+def test_written_variants_stay_variants(tmp_path: Path) -> None:
+    """Variants read from a table became structs of two binaries in a new table or with schema evolution."""
     rows = duckdb.sql("SELECT 5::VARIANT AS v, [6::VARIANT] AS l, {'a': 'x'::VARIANT, 'n': 1} AS s")
     kinds = "v:variant,l:array<variant>,s:struct<a:variant,n:integer>"
     trilake.write(rows, tmp_path / "first")

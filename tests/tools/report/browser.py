@@ -1,4 +1,4 @@
-"""A headless Chromium, as Debian packages it: what a page becomes in it, what it complains about, how it looks."""
+"""A headless Chromium, as packaged by Debian: the DOM of a page, console messages, and pixels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SWITCHES = (
 
 
 def chromium() -> str:
-    """The program.  Fails in CI where it is not there, and skips elsewhere."""
+    """The program.  If it is missing, fails in CI and skips elsewhere."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
         message = "no Chromium: apt-get install chromium"
@@ -50,7 +50,7 @@ def run(page: Path, profile: Path, *switches: str) -> subprocess.CompletedProces
 
 @dataclass(frozen=True)
 class Dom:
-    """The document that the browser made of a page: elements with their attributes, strings, and console messages."""
+    """The DOM of a page: elements with their attributes, strings, and console messages."""
 
     elements: tuple[tuple[str, dict[str, str | None]], ...]
     text: str
@@ -90,7 +90,7 @@ class _Collector(HTMLParser):
 
 
 def dom(page: Path, profile: Path) -> Dom:
-    """The document that the browser makes of a page."""
+    """The DOM of a page."""
     done = run(page, profile, "--dump-dom")
     collector = _Collector()
     collector.feed(done.stdout)
@@ -99,7 +99,7 @@ def dom(page: Path, profile: Path) -> Dom:
 
 
 def first_pixel(page: Path, profile: Path, *, dark: bool = False) -> str:
-    """The colour of the upper left corner of the page as it is shown, in hexadecimal digits."""
+    """The colour of the upper left pixel of the rendered page, in hexadecimal digits."""
     picture = profile.with_suffix(".png")
     scheme = "--blink-settings=preferredColorScheme=0" if dark else "--blink-settings=preferredColorScheme=1"
     run(page, profile, scheme, "--window-size=800,600", f"--screenshot={picture}")

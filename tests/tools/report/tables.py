@@ -1,4 +1,4 @@
-"""Tables that reports are made of: one of everything, an empty one, one of many files, one whose names are hostile."""
+"""Tables for reports: one with many features, an empty one, one with many files, one with hostile names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trilake
 from trilake.delta.log.log import DeltaLog
 from trilake.storage import open_store
 
-#: Strings that would be markup, addresses or a turned line, were they not escaped.
+#: Strings that would be markup, URLs or reversed text if they were not escaped.
 HOSTILE = (
     "<script>alert(1)</script>",
     "</title><img src=x onerror=alert(1)>",
@@ -64,7 +64,7 @@ def empty(place: Path) -> str:
 
 
 def hostile(place: Path) -> str:
-    """A table in whose column names, values, properties and history every hostile text stands."""
+    """A table with every hostile string in column names, values, properties and history."""
     uri = str(place / "<img src=x onerror=alert(2)>")
     columns = [*HOSTILE, "part"]
     properties = {"delta.columnMapping.mode": "name", **{f"owner.{i}": t for i, t in enumerate(HOSTILE)}}
@@ -84,7 +84,7 @@ def hostile(place: Path) -> str:
 
 
 def _rename_operation(place: Path) -> None:
-    """Let commits say that they were hostile operations by hostile users."""
+    """Give commits hostile operations and users."""
     for i, commit in enumerate(sorted((place / "_delta_log").glob("*.json"))):
         lines = [json.loads(line) for line in commit.read_text().splitlines()]
         for line in lines:
@@ -95,7 +95,7 @@ def _rename_operation(place: Path) -> None:
 
 
 def many_files(place: Path, files: int) -> str:
-    """A table whose log names so many files, none of which is there: a report reads no row."""
+    """A table whose log lists ``count`` files that do not exist: a report reads no rows."""
     uri = str(place)
     trilake.create(uri, {"id": "bigint", "at": "timestamp", "who": "string", "day": "int"}, partition_by="day")
     rng = np.random.default_rng(3)

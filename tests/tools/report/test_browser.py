@@ -1,4 +1,4 @@
-"""A report in a browser: it loads nothing, runs nothing, and nothing of a table's text is ever markup."""
+"""A report in a browser: it loads and runs nothing, and strings of a table are never markup."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ MADE: dict[str, Callable[[Path], str]] = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_a_page_holds_only_markup_of_its_own(name: str, tmp_path: Path) -> None:
+def test_page_contains_only_its_own_markup(name: str, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     made = trilake.report(MADE[name](tmp_path / "table"), page)
     seen = dom(page, tmp_path / "profile")
     assert seen.names() <= ELEMENTS
     assert {a for _, attributes in seen.elements for a in attributes} <= ATTRIBUTES
-    # Links lead into the page, to ids that are there once; nothing names a place.
+    # Links point to unique ids in the page; nothing refers to a URL.
     ids = [a["id"] for _, a in seen.elements if "id" in a]
     assert len(ids) == len(set(ids))
     assert {a["href"] for a in seen.of("a")} <= {f"#{i}" for i in ids}
     assert not re.search(r"url\(|@import", made.html.split("</style>")[0])
-    # The browser refused nothing, the style among it: what the policy allows is what is there.
+    # The browser blocked nothing, including the style: the policy allows exactly the page's content.
     assert seen.console == ()
     policy = next(a["content"] for a in seen.of("meta") if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None
@@ -53,7 +53,7 @@ def test_a_page_holds_only_markup_of_its_own(name: str, tmp_path: Path) -> None:
 
 
 def _check_accessible(elements: tuple[tuple[str, dict[str, str | None]], ...]) -> None:
-    """Landmarks, one first heading and no level left out, captions of tables, names of drawings and regions."""
+    """Landmarks, one first heading and no skipped level, table captions, names of drawings and regions."""
     names = [name for name, _ in elements]
     assert {names.count(n) for n in ("main", "header", "footer", "h1", "nav")} == {1}
     levels = [int(n[1]) for n in names if re.fullmatch("h[1-6]", n)]
@@ -71,23 +71,23 @@ def _check_accessible(elements: tuple[tuple[str, dict[str, str | None]], ...]) -
             assert attributes["tabindex"] == "0"
         if name == "th":
             assert attributes["scope"] in ("col", "row")
-    # Behind each chart are its data.
+    # Each chart has its data.
     assert names.count("details") == names.count("svg") == names.count("figure")
 
 
-def test_hostile_names_are_shown_as_what_they_are(tmp_path: Path) -> None:
+def test_hostile_names_are_shown_as_text(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     made = trilake.report(tables.hostile(tmp_path), page)
     seen = dom(page, tmp_path / "profile")
     assert seen.title.startswith("<img src=x onerror=alert(2)> – report")
     for text in tables.HOSTILE[:-1]:
         assert text in seen.text
-    # A name that turns the line around or cannot be seen is spelt out.
+    # Bidirectional overrides and invisible characters are escaped.
     assert "a\\u202eb\\u2066c\\x07" in seen.text
     assert not set("\u202e\u2066\u0007") & set(made.html)
 
 
-def test_a_page_is_light_or_dark_as_its_reader_likes(tmp_path: Path) -> None:
+def test_page_follows_the_colour_scheme(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     trilake.report(tables.empty(tmp_path / "table"), page)
     assert first_pixel(page, tmp_path / "light") == "f5f6f8"

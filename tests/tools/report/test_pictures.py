@@ -1,4 +1,4 @@
-"""The numbers behind charts: binned, they are still all there."""
+"""The data of charts: binning keeps all files, rows and bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def files_of(sizes: list[int], rows: list[int | None], deleted: list[int]) -> pa
     return pa.table([[f"f{i}" for i in range(len(sizes))], sizes, rows, deleted], schema=FILES)
 
 
-def test_files_touched_are_those_whose_bounds_surround_a_value() -> None:
+def test_touched_files_have_bounds_around_the_value() -> None:
     low = RNG.integers(0, 50, 200)
     high = low + RNG.integers(0, 20, 200)
     points = np.arange(-1, 72)
@@ -31,21 +31,21 @@ def test_files_touched_are_those_whose_bounds_surround_a_value() -> None:
     assert files_at(low, high, points).tolist() == expected
 
 
-def test_overlap_counts_the_other_files_that_share_a_part() -> None:
+def test_overlap_counts_files_with_common_ranges() -> None:
     low = RNG.integers(0, 50, 100)
     high = low + RNG.integers(0, 9, 100)
     pairs = (low[:, None] <= high[None]) & (low[None] <= high[:, None])
     assert measure(ColumnBounds("c", low, high), 100, 100).overlap == pytest.approx(pairs.sum(axis=1).mean() - 1)
 
 
-def test_a_sample_stands_for_all_files() -> None:
+def test_sample_represents_all_files() -> None:
     low = np.zeros(50, np.int64)
     assert measure(ColumnBounds("mixed", low, low + 9), 5000, 50).mean == pytest.approx(5000)
     order = np.arange(50, dtype=np.int64)
     assert measure(ColumnBounds("ordered", order, order), 5000, 50).mean == pytest.approx(1)
 
 
-def test_files_without_bounds_are_touched_by_every_lookup_and_files_of_nulls_by_none() -> None:
+def test_lookups_touch_files_without_bounds() -> None:
     low, high = pa.chunked_array([[1, None, None]]), pa.chunked_array([[2, None, None]])
     found = ranked("c", low, high, pa.chunked_array([[False, True, None]]))
     assert found is not None
@@ -61,20 +61,20 @@ def test_bounds_of_every_ordered_type_have_ranks(values: list[object]) -> None:
     assert found.low.tolist() == found.high.tolist() == [1, 2]
 
 
-def test_bounds_that_contradict_each_other_say_nothing() -> None:
+def test_contradictory_bounds_are_ignored() -> None:
     found = ranked("c", pa.chunked_array([[5, 1]]), pa.chunked_array([[1, 2]]), pa.chunked_array([[False, False]]))
     assert found is not None
     assert (len(found.low), found.unknown) == (1, 1)
 
 
-def test_size_classes_hold_every_file_and_byte() -> None:
+def test_size_classes_count_every_file_and_byte() -> None:
     sizes = RNG.lognormal(12, 4, 3000).astype(np.int64)
     found = size_classes(sizes)
     assert sum(c.files for c in found) == 3000
     assert sum(c.size for c in found) == pytest.approx(int(sizes.sum()), rel=1e-9)
 
 
-def test_deleted_classes_hold_every_file_with_deleted_rows() -> None:
+def test_deleted_classes_count_every_file_with_deleted_rows() -> None:
     files = files_of([1] * 5, [100, 100, 100, None, 100], [0, 3, 100, 7, 50])
     found = deleted_classes(files)
     assert [(label, n) for label, n, _ in found if n] == [
@@ -87,7 +87,7 @@ def test_deleted_classes_hold_every_file_with_deleted_rows() -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3])
-def test_a_heat_map_holds_every_file_and_byte_however_many_values_there_are(columns: int) -> None:
+def test_heat_map_counts_every_file_and_byte(columns: int) -> None:
     count = 2000
     sizes = RNG.integers(1, 10**6, count)
     values = [[None if v == 7 else f"v{v:03d}" for v in RNG.integers(0, 90, count)] for _ in range(columns)]
@@ -102,7 +102,7 @@ def test_a_heat_map_holds_every_file_and_byte_however_many_values_there_are(colu
     assert map_.y_left == 90 - (len(map_.y) - 1)
 
 
-def test_a_timeline_holds_every_version() -> None:
+def test_timeline_has_every_version() -> None:
     times = np.sort(RNG.integers(1_600_000_000_000, 1_700_000_000_000, 700))
     names = [f"OP{i % 9}" for i in range(699)] + [None]
     rows = {"version": range(700), "timestamp": times, "operation": names, "by": [None] * 700, "metrics": [None] * 700}
@@ -116,14 +116,14 @@ def test_a_timeline_holds_every_version() -> None:
     assert len(set(line.table["start"].to_pylist())) <= 49
 
 
-def test_the_other_columns_have_the_bytes_that_are_left() -> None:
+def test_other_columns_have_the_remaining_bytes() -> None:
     columns = {f"c{i}": i for i in range(40)}
     found = top_columns(columns, 5)
     assert len(found) == 5
     assert sum(size for _, size in found) == sum(columns.values())
 
 
-def test_a_drawing_keeps_only_what_draws() -> None:
+def test_svg_is_sanitized() -> None:
     text = (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="9" height="9">'
         '<style>*{}</style><script>1</script><foreignObject><p/></foreignObject><a xlink:href="x"><rect/></a>'
@@ -133,6 +133,6 @@ def test_a_drawing_keeps_only_what_draws() -> None:
     assert found.endswith("<g><text>a &lt;b&gt;</text></g></svg>")
 
 
-def test_plain_text_has_nothing_that_hides() -> None:
+def test_plain_text_escapes_invisible_characters() -> None:
     assert plain("\x00\u200b\u2066é\U0001f468\u200d\U0001f469") == "\\x00\\u200b\\u2066é\U0001f468\u200d\U0001f469"
     assert len(plain("x" * 10_000)) == 120

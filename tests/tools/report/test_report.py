@@ -1,4 +1,4 @@
-"""A report says what is true of a table, and its advice does what its estimate says."""
+"""A report states facts of a table, and its advice has the estimated effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def advice_of(made: Report, title: str) -> Advice:
 
 
 def run(advice: Advice) -> object:
-    """Type the command in Python; that for a shell names the same table, and is one that there is."""
+    """Run the Python command; the shell command exists and names the same table."""
     words = shlex.split(advice.shell)
     assert words[:2] in (["trilake", "optimize"], ["trilake", "vacuum"])
     assert repr(words[2]) in advice.command
@@ -72,7 +72,7 @@ def test_lookups_touch_the_files_that_explain_keeps(demo: str) -> None:
     found = measure(bounds, facts.bounds.files, facts.bounds.sampled)
     adds = table.explain().files.num_rows
     assert found.files == adds
-    # The values that are looked up, asked of explain.
+    # The lookup values, passed to explain.
     ends = [_ends(s, "id") for s in table.files()["stats"].to_pylist()]
     values = sorted({v for pair in ends for v in pair})
     middle = sorted((values.index(low) + values.index(high) + 2) // 2 - 1 for low, high in ends)
@@ -85,7 +85,7 @@ def _ends(stats: str, column: str) -> tuple[int, int]:
     return found["minValues"][column], found["maxValues"][column]
 
 
-def test_advice_to_compact_says_how_many_files_there_will_be(tmp_path: Path) -> None:
+def test_advice_to_compact_estimates_the_file_count(tmp_path: Path) -> None:
     uri = tables.demo(tmp_path / "t")
     facts = facts_of(trilake.open(uri))
     assert facts.compaction is not None
@@ -97,7 +97,7 @@ def test_advice_to_compact_says_how_many_files_there_will_be(tmp_path: Path) -> 
     assert not [a for a in trilake.report(uri).advice if "small files" in a.title]
 
 
-def test_advice_to_purge_and_to_vacuum_does_what_it_says(tmp_path: Path) -> None:
+def test_advice_to_purge_and_vacuum_has_its_stated_effect(tmp_path: Path) -> None:
     uri = tables.demo(tmp_path / "t")
     purge = advice_of(trilake.report(uri), "without their deleted rows")
     rows = trilake.open(uri).count()
@@ -116,7 +116,7 @@ def test_advice_to_purge_and_to_vacuum_does_what_it_says(tmp_path: Path) -> None
     assert trilake.open(uri).count() == rows
 
 
-def test_advice_to_order_rows_makes_lookups_touch_few_files(tmp_path: Path) -> None:
+def test_advice_to_sort_makes_lookups_touch_few_files(tmp_path: Path) -> None:
     uri, rng = str(tmp_path / "t"), np.random.default_rng(1)
     for _ in range(10):
         rows = pa.table({"a.b": rng.permutation(100_000)[:2000], "kind": ["x", "y"] * 1000})
@@ -131,7 +131,7 @@ def test_advice_to_order_rows_makes_lookups_touch_few_files(tmp_path: Path) -> N
     assert len(after.kept) <= 2 < len(after.files)
 
 
-def test_counts_of_commits_have_right_plurals(tmp_path: Path) -> None:
+def test_commit_counts_use_correct_plurals(tmp_path: Path) -> None:
     for rows in ([1], [1, 2]):
         trilake.write({"id": rows}, tmp_path, mode="append")
     page = trilake.report(tmp_path).html
@@ -139,7 +139,7 @@ def test_counts_of_commits_have_right_plurals(tmp_path: Path) -> None:
     assert "2 rows written, 1 file<" in page
 
 
-def test_a_table_that_does_well_gets_no_advice(tmp_path: Path) -> None:
+def test_healthy_table_gets_no_advice(tmp_path: Path) -> None:
     trilake.write(pa.table({"n": range(10)}), str(tmp_path / "t"))
     made = trilake.report(tmp_path / "t")
     assert made.advice == ()
@@ -147,7 +147,7 @@ def test_a_table_that_does_well_gets_no_advice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_other_formats_have_reports_without_what_they_do_not_have(format: str, tmp_path: Path) -> None:
+def test_reports_of_other_formats_omit_missing_sections(format: str, tmp_path: Path) -> None:
     uri = getattr(tables, format)(tmp_path / "t")
     table = trilake.open(uri, format=format)
     made = table.report()
@@ -163,9 +163,7 @@ def test_other_formats_have_reports_without_what_they_do_not_have(format: str, t
         assert len(trilake.open(uri, format="lance").files()) == 1
 
 
-def test_findings_of_verify_are_shown_and_large_tables_are_verified_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_findings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = str(tmp_path / "t")
     for n in range(3):
         trilake.write(pa.table({"n": [n]}), uri, mode="append")
@@ -183,34 +181,34 @@ def test_findings_of_verify_are_shown_and_large_tables_are_verified_when_asked(
     assert found.codes[0] not in trilake.report(uri, verify=False).html
 
 
-def test_a_page_is_saved_where_its_reader_wants_it(demo: str, tmp_path: Path) -> None:
+def test_report_is_saved_to_the_given_path(demo: str, tmp_path: Path) -> None:
     made = trilake.open(demo).report(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == made.html
     with pytest.raises(InvalidArgumentError, match="cannot be written"):
         made.save(tmp_path / "missing" / "report.html")
-    # In a notebook the page is in a frame of its own, which runs no script.
+    # In a notebook the page is in a sandboxed frame, which runs no script.
     shown = made._repr_html_()
     assert shown.startswith("<iframe sandbox ")
     assert "<h1>" not in shown
 
 
-def test_a_report_of_an_old_version_is_of_that_version(demo: str) -> None:
+def test_report_of_an_old_version(demo: str) -> None:
     made = trilake.report(demo, version=0)
     assert "Schema over time" in made.html
     assert "channel" not in made.html
 
 
-def test_commits_that_are_damaged_are_said_and_the_rest_is_shown(tmp_path: Path) -> None:
+def test_damaged_commits_are_reported_and_the_rest_is_shown(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     for n in range(12):
         trilake.write(pa.table({"n": [n]}), uri, mode="append")
     (tmp_path / "t" / "_delta_log" / f"{3:020d}.json").write_text("no json\n")
-    made = trilake.report(uri)  # the checkpoint stands for it
+    made = trilake.report(uri)  # the checkpoint replaces it
     assert "1 commit could not be read" in made.html
     assert "12 versions" in made.html
 
 
-def test_the_beginning_of_a_large_commit_says_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_commit_is_summarized_from_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trilake.delta import report as delta_history
 
     monkeypatch.setattr(delta_history, "_WHOLE", 10)
@@ -222,7 +220,7 @@ def test_the_beginning_of_a_large_commit_says_what_it_was(tmp_path: Path, monkey
     assert commits.table["operation"].to_pylist() == trilake.open(uri).history()["operation"].to_pylist()
 
 
-def test_charts_need_their_libraries_and_nothing_else_does(tmp_path: Path) -> None:
+def test_only_charts_need_chart_libraries(tmp_path: Path) -> None:
     trilake.write(pa.table({"n": [1]}), str(tmp_path / "t"))
     script = f"""
 import sys
@@ -246,9 +244,9 @@ for name in ("vl_convert", "jinja2"):
 
 
 @pytest.mark.soak
-def test_a_report_of_100_000_files_takes_little_longer_than_their_list(tmp_path: Path) -> None:
+def test_report_of_100_000_files_is_fast(tmp_path: Path) -> None:
     uri = tables.many_files(tmp_path / "t", 100_000)
-    trilake.report(uri)  # loads everything
+    trilake.report(uri)  # imports everything
     begin = time.perf_counter()
     trilake.open(uri).files()
     listed = time.perf_counter() - begin
