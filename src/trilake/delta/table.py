@@ -532,11 +532,7 @@ class ArrowDeltaTable(Table):
         return vacuum(self.log, dry_run=dry_run, lite=lite, keep_versions=keep_versions, cached=self.snapshot, **how)
 
     def restore(
-        self,
-        version: int | None = None,
-        timestamp: TimestampLike | None = None,
-        *,
-        ignore_missing: bool = False,
+        self, version: int | None = None, timestamp: TimestampLike | None = None, *, ignore_missing: bool = False
     ) -> RestoreResult:
         """Restore an older version, as a new one.
 

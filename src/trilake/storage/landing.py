@@ -123,8 +123,7 @@ class LandingGroup(WriteGroup):
                 self._force_folders()
             except OSError as e:
                 raise UnknownOutcomeError(
-                    f"the files were written, but their folders could not be synced: {e.strerror}",
-                    file=self.store.uri,
+                    f"the files were written, but their folders could not be synced: {e.strerror}", file=self.store.uri
                 ) from e
         finally:
             self._stop()

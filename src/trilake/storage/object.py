@@ -309,9 +309,7 @@ class ObjectStore(Store):
             for (start, length), data in zip(ranges, parts, strict=True):
                 if data.size != length:
                     raise StorageError(
-                        "the object became shorter after it was opened",
-                        file=self._shown(key),
-                        size=start + data.size,
+                        "the object became shorter after it was opened", file=self._shown(key), size=start + data.size
                     )
             return parts
 

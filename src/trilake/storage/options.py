@@ -32,12 +32,7 @@ from pathlib import Path
 from trilake.errors import InvalidArgumentError, UnknownOptionError
 
 #: Scheme of a store -> prefix of its options.
-PREFIXES: Mapping[str, tuple[str, ...]] = {
-    "s3": ("aws_",),
-    "gs": ("google_",),
-    "az": ("azure_",),
-    "abfss": ("azure_",),
-}
+PREFIXES: Mapping[str, tuple[str, ...]] = {"s3": ("aws_",), "gs": ("google_",), "az": ("azure_",), "abfss": ("azure_",)}
 _ANY_PREFIX = tuple({p for prefixes in PREFIXES.values() for p in prefixes})
 
 #: Other libraries' names of obstore options.

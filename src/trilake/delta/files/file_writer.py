@@ -22,7 +22,7 @@ from trilake.delta.files.file_statistics import (
     type_at,
 )
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.table_features import variant_shredding
+from trilake.delta.protocol.table_features import VARIANT_SHREDDING
 from trilake.errors import SchemaMismatchError
 from trilake.parquet.files import PAGE_CHECKSUMS
 from trilake.parquet.shredding import Shape, shredded
@@ -62,7 +62,7 @@ class ParquetLayout:
         self.floats = float_paths(self.schema)
         self.stated = stated_columns(plan.stated_schema, plan.statistics)
         pairs = zip(plan.stated_schema.names, plan.stored.fields, strict=False)
-        shreds = plan.action == "add" and is_on(plan.configuration, variant_shredding.ENABLED)
+        shreds = plan.action == "add" and is_on(plan.configuration, VARIANT_SHREDDING)
         self.variants = [name for name, f in pairs if shreds and str(f.type) == "variant"]
         self._known: tuple[pa.Schema, dict[str, pa.DataType], pa.Schema] | None = None
 

@@ -415,12 +415,7 @@ def _read_actions(
 
 
 def _read_selected(
-    source: pa.NativeFile,
-    file: pq.ParquetFile,
-    query: Query,
-    selected: Selected,
-    parts: list[str],
-    choice: Choice,
+    source: pa.NativeFile, file: pq.ParquetFile, query: Query, selected: Selected, parts: list[str], choice: Choice
 ) -> Iterator[pa.Table]:
     choice.skipped += sum(selected.files.values())
     for run in fetched_together(source, file, list(selected.groups), parts):

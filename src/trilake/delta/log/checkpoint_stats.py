@@ -118,11 +118,7 @@ class StatsParser:
     """
 
     def __init__(
-        self,
-        schema: StructType,
-        partition: tuple[str, ...],
-        configuration: Mapping[str, str],
-        query: Query,
+        self, schema: StructType, partition: tuple[str, ...], configuration: Mapping[str, str], query: Query
     ) -> None:
         self._query = query
         indexed = indexed_paths(schema, partition, configuration)

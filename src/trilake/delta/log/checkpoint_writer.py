@@ -276,9 +276,7 @@ def _write_v2(
     """Write sidecars of at most ``most`` actions and the top-level file; return the hint and the file totals."""
     extension = (version.properties.text(TOP_LEVEL_FORMAT) or "parquet").lower()
     if extension not in ("parquet", "json"):
-        raise InvalidArgumentError(
-            f"the table property {TOP_LEVEL_FORMAT} must be parquet or json, got {extension!r}",
-        )
+        raise InvalidArgumentError(f"the table property {TOP_LEVEL_FORMAT} must be parquet or json, got {extension!r}")
     columns, store = FileColumns.of(version), log.store
     if isinstance(version, PendingSnapshot) and not replace:
         now = runtime.clock_ms()

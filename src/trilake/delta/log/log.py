@@ -565,9 +565,5 @@ def _is_there(log: DeltaLog, file: ObjectMeta) -> bool:
 
 def _gone(base: Head, what: str, help: str) -> MetadataChangedError:
     return MetadataChangedError(
-        f"the table {what}",
-        help=help,
-        file=base.uri,
-        version=base.version,
-        condition="DELTA_TABLE_ID_MISMATCH",
+        f"the table {what}", help=help, file=base.uri, version=base.version, condition="DELTA_TABLE_ID_MISMATCH"
     )

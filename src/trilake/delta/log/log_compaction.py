@@ -85,8 +85,7 @@ def json_lines(kind: str, files: pa.Table, query: Query) -> list[str]:
         rows = files.to_pylist(maps_as_pydicts="lossy")
         return [orjson.dumps({kind: _stated(row, FILE_ACTIONS[kind])}).decode() for row in rows]
     lines: list[str] = query(
-        f"""select '{{"{kind}":' || {_object(FILE_ACTIONS[kind])} || '}}' as line from files""",
-        files=files,
+        f"""select '{{"{kind}":' || {_object(FILE_ACTIONS[kind])} || '}}' as line from files""", files=files
     )["line"].to_pylist()
     return lines
 

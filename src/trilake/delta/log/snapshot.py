@@ -88,8 +88,7 @@ def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
         decoded.validate(full=True)
     except pa.ArrowInvalid as e:
         raise CorruptLogError(
-            f"the path of a file cannot be decoded: {e}",
-            help="restore the log from a backup, or read an older version",
+            f"the path of a file cannot be decoded: {e}", help="restore the log from a backup, or read an older version"
         ) from e
     return decoded
 

@@ -23,7 +23,7 @@ from trilake.delta.protocol.properties import FEATURE, parse_keys, parse_propert
 from trilake.delta.protocol.property_values import column_list, is_on
 from trilake.delta.protocol.schema import ArrayType, MapType
 from trilake.delta.protocol.schema_edit import Path, PathLike, format_path, spelled, type_at
-from trilake.delta.protocol.table_features import deletion_vectors
+from trilake.delta.protocol.table_features import DELETION_VECTORS
 from trilake.delta.rules.constraints import PREFIX, parse_check
 from trilake.delta.rules.iceberg_compat import with_needs
 from trilake.delta.rules.new_columns import check_change_columns
@@ -146,7 +146,7 @@ def _check_stats_columns(before: Metadata | None, after: Metadata) -> None:
 
 def _manifests_fail(metadata: Metadata) -> bool:
     on = metadata.configuration
-    vectors = is_on(on, deletion_vectors.KEY) or metadata.column_mapping_mode != "none"
+    vectors = is_on(on, DELETION_VECTORS) or metadata.column_mapping_mode != "none"
     return vectors and is_on(on, symlink_manifest.ENABLED)
 
 
@@ -154,8 +154,8 @@ def _check_manifests(metadata: Metadata) -> None:
     """Raise ``InvalidArgumentError`` if later commits could not write their symlink manifests."""
     if not _manifests_fail(metadata):
         return
-    vectors = is_on(metadata.configuration, deletion_vectors.KEY)
-    other = deletion_vectors.KEY if vectors else "delta.columnMapping.mode"
+    vectors = is_on(metadata.configuration, DELETION_VECTORS)
+    other = DELETION_VECTORS if vectors else "delta.columnMapping.mode"
     raise InvalidArgumentError(
         f"{symlink_manifest.ENABLED} and {other} cannot be used together: readers of manifests do not support"
         f" {'deletion vectors' if vectors else 'column mapping'}",

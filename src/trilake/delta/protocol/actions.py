@@ -106,10 +106,7 @@ class Protocol:
             raise CorruptLogError(f"the protocol action is incomplete ({e})", version=version) from e
 
     def to_json(self) -> dict[str, Any]:
-        out: dict[str, Any] = {
-            "minReaderVersion": self.min_reader_version,
-            "minWriterVersion": self.min_writer_version,
-        }
+        out: dict[str, Any] = {"minReaderVersion": self.min_reader_version, "minWriterVersion": self.min_writer_version}
         if self.reader_features is not None:
             out["readerFeatures"] = list(self.reader_features)
         if self.writer_features is not None:
@@ -385,10 +382,7 @@ def _texts(commits: Sequence[tuple[int, str, pa.Buffer]]) -> list[bytes]:
 
 def _corrupt(version: int, name: str, why: str) -> CorruptLogError:
     return CorruptLogError(
-        f"the commit file is not newline-delimited JSON: {why}",
-        help=_damaged_help(version),
-        file=name,
-        version=version,
+        f"the commit file is not newline-delimited JSON: {why}", help=_damaged_help(version), file=name, version=version
     )
 
 
@@ -403,8 +397,7 @@ def _damaged_help(version: int) -> str:
 
 def _parse_few(names: list[tuple[int, str]], contents: list[bytes]) -> ActionBatch:
     columns: dict[str, list[Any]] = {k: [] for k in FILE_ACTIONS}
-    positions: dict[str, list[tuple[int, int]]] = {k: [] for k in FILE_ACTIONS}
-    files: dict[str, list[str]] = {k: [] for k in FILE_ACTIONS}
+    positions: dict[str, list[tuple[int, int, str]]] = {k: [] for k in FILE_ACTIONS}
     rare: list[tuple[int, str, Any]] = []
     order = 0
     for (version, name), content in zip(names, contents, strict=True):
@@ -415,22 +408,20 @@ def _parse_few(names: list[tuple[int, str]], contents: list[bytes]) -> ActionBat
                     continue
                 if kind in columns:
                     columns[kind].append(value)
-                    positions[kind].append((version, order))
-                    files[kind].append(name)
+                    positions[kind].append((version, order, name))
                 elif kind in RARE_ACTIONS:
                     rare.append((version, kind, _object(value, kind, version, name)))
-    tables = {"add": EMPTY_BATCH.add, "remove": EMPTY_BATCH.remove, "cdc": EMPTY_BATCH.cdc}
+    tables = {}
     for kind, values in columns.items():
-        if not values:
-            continue
-        try:
-            arrays = _arrays(kind, values)
-        except _WRONG_TYPE as error:
-            raise _first_wrong(kind, values, [v for v, _ in positions[kind]], files[kind], error) from error
-        numbers = np.array(positions[kind], np.int64).reshape(-1, 2)
-        arrays += map(int64_array, numbers.T)
-        tables[kind] = pa.Table.from_arrays(arrays, schema=action_schema(kind))
-    return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple(rare))
+        if values:
+            try:
+                arrays = _arrays(kind, values)
+            except _WRONG_TYPE as error:
+                raise _first_wrong(kind, values, positions[kind], error) from error
+            numbers = np.array([p[:2] for p in positions[kind]], np.int64)
+            arrays += map(int64_array, numbers.T)
+            tables[kind] = pa.Table.from_arrays(arrays, schema=action_schema(kind))
+    return replace(EMPTY_BATCH, **tables, rare=tuple(rare))
 
 
 def _objects(content: bytes, version: int, name: str) -> Iterator[dict[str, Any]]:
@@ -457,9 +448,8 @@ def _arrays(kind: str, values: Sequence[Any]) -> list[pa.Array]:
         if pa.types.is_map(f.type):
             column = [None if v is None else _map_entries(v) for v in column]
         elif f.name == "stats":
-            column = [
-                orjson.dumps(v).decode() if isinstance(v, dict) else v for v in column
-            ]  # as some writers write it
+            # Some writers write an object.
+            column = [orjson.dumps(v).decode() if isinstance(v, dict) else v for v in column]
         try:
             array = array_of(column, f.type)
         except TypeError:
@@ -474,20 +464,20 @@ def _arrays(kind: str, values: Sequence[Any]) -> list[pa.Array]:
 
 
 def _first_wrong(
-    kind: str, values: Sequence[Any], versions: Sequence[int], files: Sequence[str], error: Exception
+    kind: str, values: Sequence[Any], positions: Sequence[tuple[int, int, str]], error: Exception
 ) -> CorruptLogError:
-    at = 0
-    for i, value in enumerate(values):
+    version, _, file = positions[0]
+    for value, position in zip(values, positions, strict=True):
         try:
             _arrays(kind, [value])
         except _WRONG_TYPE as e:
-            at, error = i, e
+            (version, _, file), error = position, e
             break
     return CorruptLogError(
         f"the {kind} action does not follow the protocol: {error}",
         help="restore the file from a backup, or read an older version",
-        file=files[at],
-        version=versions[at],
+        file=file,
+        version=version,
     )
 
 
@@ -575,16 +565,10 @@ def _parse_many(names: list[tuple[int, str]], contents: list[bytes], query: Quer
     for name in RARE_ACTIONS:
         column = pc.struct_field(structs, name).cast(pa.string())
         mask = pc.and_(pc.is_valid(column), pc.not_equal(column, "null"))
-        checks = zip(
-            order.filter(mask).to_pylist(),
-            versions.filter(mask).to_pylist(),
-            column.filter(mask).to_pylist(),
-            strict=True,
-        )
-        rare += [(o, v, name, content) for o, v, content in checks]
-    rare = [(o, v, kind, _loaded(content, kind, v, names[int(owner[o])][1])) for o, v, kind, content in rare]
+        rows = zip(*(c.filter(mask).to_pylist() for c in (order, versions, column)), strict=True)
+        rare += [(o, v, name, _loaded(content, name, v, names[int(owner[o])][1])) for o, v, content in rows]
     rare.sort(key=lambda r: r[0])
-    return ActionBatch(tables["add"], tables["remove"], tables["cdc"], tuple((v, n, d) for _, v, n, d in rare))
+    return ActionBatch(**tables, rare=tuple((v, n, d) for _, v, n, d in rare))
 
 
 def _loaded(content: str, kind: str, version: int, name: str) -> Any:

@@ -24,27 +24,20 @@ _MEANINGS = {
     "arrow.bool8": "cast the column to bool",
     "arrow.opaque": "cast the column before writing, e.g. to string",
 }
-_BY_CHECK: list[tuple[Any, str]] = [
-    (pa.types.is_string, "string"),
-    (pa.types.is_large_string, "string"),
-    (pa.types.is_int64, "long"),
-    (pa.types.is_int32, "integer"),
-    (pa.types.is_int16, "short"),
-    (pa.types.is_int8, "byte"),
-    (pa.types.is_uint8, "short"),
-    (pa.types.is_uint16, "integer"),
-    (pa.types.is_uint32, "long"),
-    (pa.types.is_uint64, "decimal(20,0)"),
-    (pa.types.is_float16, "float"),
-    (pa.types.is_float32, "float"),
-    (pa.types.is_float64, "double"),
-    (pa.types.is_boolean, "boolean"),
-    (pa.types.is_date, "date"),
-    (pa.types.is_binary, "binary"),
-    (pa.types.is_large_binary, "binary"),
-    (pa.types.is_fixed_size_binary, "binary"),
-    (pa.types.is_null, "void"),
-]
+_NAMES: dict[pa.DataType, str] = {
+    **dict.fromkeys((pa.string(), pa.large_string()), "string"),
+    **dict.fromkeys((pa.int64(), pa.uint32()), "long"),
+    **dict.fromkeys((pa.int32(), pa.uint16()), "integer"),
+    **dict.fromkeys((pa.int16(), pa.uint8()), "short"),
+    **dict.fromkeys((pa.float16(), pa.float32()), "float"),
+    **dict.fromkeys((pa.date32(), pa.date64()), "date"),
+    **dict.fromkeys((pa.binary(), pa.large_binary()), "binary"),
+    pa.int8(): "byte",
+    pa.uint64(): "decimal(20,0)",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.null(): "void",
+}
 
 
 def primitive_name(t: pa.DataType, path: str) -> str:
@@ -63,9 +56,8 @@ def primitive_name(t: pa.DataType, path: str) -> str:
         return f"decimal({t.precision},{t.scale})"
     if pa.types.is_timestamp(t):
         return "timestamp" if t.tz is not None else "timestamp_ntz"
-    for check, name in _BY_CHECK:
-        if check(t):
-            return name
+    if (name := "binary" if pa.types.is_fixed_size_binary(t) else _NAMES.get(t)) is not None:
+        return name
     raise SchemaMismatchError(
         f"Delta does not support the Arrow type {t}",
         help="cast the column before writing, e.g. to long or string",

@@ -13,15 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.schema import (
-    ArrayType,
-    DataType,
-    MapType,
-    PrimitiveType,
-    StructField,
-    StructType,
-    parts,
-)
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, parts
 from trilake.errors import ConstraintViolatedError, CorruptLogError
 from trilake.expr.terms.bind import char_field
 
@@ -112,13 +104,15 @@ def filter_schema(schema: StructType) -> pa.Schema:
     cache = vars(schema)  # cached with other results
     cached: pa.Schema | None = cache.get("filter_schema")
     if cached is None:
-        cached = cache["filter_schema"] = pa.schema([_of_filter(f) for f in schema.fields])
+        cached = cache["filter_schema"] = pa.schema(
+            [
+                char_field(f.arrow, rule.limit)
+                if TYPE_STRING in f.metadata and (rule := length_rule(f)) is not None and rule.kind == "char"
+                else f.arrow
+                for f in schema.fields
+            ]
+        )
     return cached
-
-
-def _of_filter(field: StructField) -> pa.Field:
-    rule = length_rule(field) if TYPE_STRING in field.metadata else None
-    return char_field(field.arrow, rule.limit) if rule is not None and rule.kind == "char" else field.arrow
 
 
 def apply_length(array: pa.Array, rule: Length, path: str) -> pa.Array:

@@ -91,8 +91,7 @@ def nested_ids(field: StructField) -> dict[str, int]:
         return {}
     if not isinstance(ids, Mapping) or not all(type(i) is int for i in ids.values()):
         raise CorruptLogError(
-            f"column {field.name!r} has {NESTED_IDS} that are not numbers by path: {str(ids)[:80]!r}",
-            column=field.name,
+            f"column {field.name!r} has {NESTED_IDS} that are not numbers by path: {str(ids)[:80]!r}", column=field.name
         )
     return dict(ids)
 

@@ -1,7 +1,6 @@
-"""The registry of table features, and the checks by name.
+"""The features of a protocol, and the checks by name; see :mod:`trilake.delta.protocol.table_features`.
 
-Protocol: *Table Features*, *Requirements for Readers*, *Requirements for Writers*.  For each entry see
-:class:`~trilake.delta.protocol.feature.Feature`.
+Protocol: *Table Features*, *Requirements for Readers*, *Requirements for Writers*.
 
 :func:`required` lists the features that metadata needs.  A new table gets the lowest protocol with them
 (:func:`protocol_for`); an existing table is :func:`upgraded`.  Legacy versions stay if they suffice, since more readers
@@ -10,81 +9,15 @@ support them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.feature import Feature
-from trilake.delta.protocol.table_features import (
-    append_only,
-    change_data_feed,
-    check_constraints,
-    checkpoint_protection,
-    clustering,
-    column_defaults,
-    column_mapping,
-    deletion_vectors,
-    domain_metadata,
-    generated_columns,
-    geospatial,
-    iceberg_compat,
-    identity_columns,
-    in_commit_timestamp,
-    invariants,
-    materialized_partitions,
-    row_tracking,
-    timestamp_ntz,
-    type_widening,
-    unsupported,
-    v2_checkpoint,
-    vacuum_protocol_check,
-    variant_shredding,
-    variant_type,
-)
+from trilake.delta.protocol.table_features import REGISTRY as REGISTRY
+from trilake.delta.protocol.table_features import Feature
 from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 
 MAX_READER = 3
 MAX_WRITER = 7
-
-
-#: Every feature.  A new one needs a file in ``table_features`` and an entry here.
-REGISTRY: Mapping[str, Feature] = {
-    f.name: f
-    for f in (
-        append_only.FEATURE,
-        invariants.FEATURE,
-        check_constraints.FEATURE,
-        change_data_feed.FEATURE,
-        generated_columns.FEATURE,
-        column_mapping.FEATURE,
-        identity_columns.FEATURE,
-        deletion_vectors.FEATURE,
-        timestamp_ntz.FEATURE,
-        v2_checkpoint.FEATURE,
-        domain_metadata.FEATURE,
-        vacuum_protocol_check.FEATURE,
-        row_tracking.FEATURE,
-        type_widening.FEATURE,
-        type_widening.PREVIEW,
-        in_commit_timestamp.FEATURE,
-        clustering.FEATURE,
-        column_defaults.FEATURE,
-        variant_type.FEATURE,
-        variant_type.PREVIEW,
-        variant_shredding.FEATURE,
-        variant_shredding.PREVIEW,
-        geospatial.FEATURE,
-        geospatial.PREVIEW,
-        iceberg_compat.V1,
-        iceberg_compat.V2,
-        iceberg_compat.V3,
-        materialized_partitions.FEATURE,
-        checkpoint_protection.FEATURE,
-        unsupported.CATALOG_MANAGED,
-        unsupported.CATALOG_OWNED,
-        unsupported.REDIRECT,
-        unsupported.REDIRECT_WRITES,
-    )
-}
 
 
 def _check_version(kind: str, needed: int, highest: int, *, uri: str, version: int) -> None:
@@ -126,9 +59,9 @@ def check_mapping_listed(protocol: Protocol, metadata: Metadata, *, uri: str, ve
     column mapping; for protocols without lists, the property decides.  Raises ``UnsupportedProtocolError``.
     """
     lists = protocol.min_reader_version >= 3 or protocol.min_writer_version >= 7
-    if not lists or protocol.min_reader_version == 2 or not column_mapping.FEATURE.active(metadata):
+    if not lists or protocol.min_reader_version == 2 or metadata.column_mapping_mode == "none":
         return
-    if has_feature(protocol, column_mapping.FEATURE.name):
+    if has_feature(protocol, "columnMapping"):
         return
     raise UnsupportedProtocolError(
         "the table has the property delta.columnMapping.mode, but its protocol does not list columnMapping: its"
@@ -151,11 +84,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version:
     """Refuse, by name, writer features that trilake does not support.  Raises ``UnsupportedProtocolError``."""
     check_readable(protocol, uri=uri, version=version)
     _check_version("writer", protocol.min_writer_version, MAX_WRITER, uri=uri, version=version)
-    lacking = []
-    for name in writer_features(protocol):
-        entry = REGISTRY.get(name)
-        if entry is None or not entry.writes:
-            lacking.append(name)
+    lacking = [n for n in writer_features(protocol) if n not in REGISTRY or not REGISTRY[n].writes]
     if lacking:
         raise UnsupportedProtocolError(
             f"the table uses the writer features {', '.join(lacking)}, which trilake does not support for writing",
@@ -235,8 +164,11 @@ def upgraded(protocol: Protocol, metadata: Metadata, names: Iterable[str] = ()) 
     Protocol(min_reader_version=1, min_writer_version=7, reader_features=None, writer_features=('appendOnly',
     'changeDataFeed', 'invariants'))
     """
-    feature_names = with_needs([*required(metadata), *(feature(n).name for n in names)])
-    lacking = [n for n in feature_names if not has_feature(protocol, n)]
+    return _with_lacking(protocol, [*required(metadata), *(feature(n).name for n in names)])
+
+
+def _with_lacking(protocol: Protocol, names: Iterable[str]) -> Protocol:
+    lacking = [n for n in with_needs(names) if not has_feature(protocol, n)]
     return with_features(protocol, lacking) if lacking else protocol
 
 
@@ -306,19 +238,11 @@ def upgrade_protocol(protocol: Protocol, reader: int, writer: int) -> Protocol:
             "reader version 2 needs writer version 5 or higher", help="pass writer version 5, too"
         )
     if writer == 7:
-        upgraded_ = from_features(features_of(protocol), reader=reader)
-        return protocol if upgraded_ == _sorted(protocol) else upgraded_
+        listed = [None if n is None else tuple(sorted(n)) for n in (protocol.reader_features, protocol.writer_features)]
+        explicit = from_features(features_of(protocol), reader=reader)
+        unchanged = Protocol(protocol.min_reader_version, protocol.min_writer_version, *listed) == explicit
+        return protocol if unchanged else explicit
     return Protocol(reader, writer)
-
-
-def _sorted(protocol: Protocol) -> Protocol:
-    reader, writer = protocol.reader_features, protocol.writer_features
-    return Protocol(
-        protocol.min_reader_version,
-        protocol.min_writer_version,
-        None if reader is None else tuple(sorted(reader)),
-        None if writer is None else tuple(sorted(writer)),
-    )
 
 
 def add_feature(protocol: Protocol, name: str) -> Protocol:
@@ -332,8 +256,7 @@ def add_feature(protocol: Protocol, name: str) -> Protocol:
             f"table feature {row.name} cannot be added, because trilake could not write to the table afterwards",
             help="add it with an engine that supports it",
         )
-    lacking = [n for n in with_needs([row.name]) if not has_feature(protocol, n)]
-    return with_features(protocol, lacking) if lacking else protocol
+    return _with_lacking(protocol, [row.name])
 
 
 def dependents(protocol: Protocol, name: str) -> list[str]:

@@ -7,7 +7,7 @@ Protocol: *Partition Value Serialization*.  An empty string and null are both nu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,14 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.schema import (
-    DataType,
-    PrimitiveType,
-    StructField,
-    StructType,
-    UserDefinedType,
-    is_spatial,
-)
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType, UserDefinedType, is_spatial
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.expr.terms.literals import format_date, format_timestamp, parse_date, parse_timestamp
 
@@ -53,7 +46,9 @@ def partition_strings(maps: pa.ChunkedArray, fields: Sequence[StructField]) -> l
 
     To compare, group or name partitions, use :class:`~trilake.delta.protocol.partitions.PartitionKeys`.
     """
-    return [_lookup(maps, f) for f in fields]
+    if not len(maps):
+        return [pa.chunked_array([], pa.string()) for _ in fields]
+    return [pc.map_lookup(maps, pa.scalar(f.physical_name, pa.string()), "first") for f in fields]
 
 
 def partition_fields(schema: StructType, names: tuple[str, ...]) -> list[StructField]:
@@ -97,12 +92,6 @@ def check_partition_columns(schema: StructType, columns: list[str] | tuple[str, 
     return tuple(out)
 
 
-def _lookup(values: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
-    if not len(values):
-        return pa.chunked_array([], pa.string())
-    return pc.map_lookup(values, pa.scalar(field.physical_name, pa.string()), "first")
-
-
 def parse_values(strings: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
     """Parse strings of one partition column; each distinct string is parsed once."""
     assert isinstance(field.type, PrimitiveType)
@@ -139,21 +128,15 @@ def _parse(strings: pa.Array, type_: PrimitiveType) -> pa.Array:
     if name == "boolean":
         words = pc.replace_substring_regex(pc.utf8_lower(strings), "^(?:t|y|yes)$", "true")
         return pc.replace_substring_regex(words, "^(?:f|n|no)$", "false").cast(target)
-    if name.startswith("decimal") or name in ("float", "double"):
-        return _numbers(strings, target)
-    if pa.types.is_integer(target):
-        strings = pc.replace_substring_regex(strings, r"^\+", "")
-    return strings.cast(target)
-
-
-def _numbers(strings: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(target):
         # The string may have more trailing zeros than the scale allows.
         plain = pc.replace_substring_regex(strings, r"(\.[0-9]*?)0+$", r"\1")
         return plain.cast(pa.decimal128(38, target.scale)).cast(target)
-    lowered = pc.utf8_lower(strings)
-    lowered = pc.replace_substring_regex(lowered, r"^([+-]?)infinity$", r"\1inf")
-    return lowered.cast(target)
+    if pa.types.is_floating(target):
+        return pc.replace_substring_regex(pc.utf8_lower(strings), r"^([+-]?)infinity$", r"\1inf").cast(target)
+    if pa.types.is_integer(target):
+        strings = pc.replace_substring_regex(strings, r"^\+", "")
+    return strings.cast(target)
 
 
 def parse_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
@@ -217,23 +200,23 @@ def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> l
     >>> format_values(pa.array([True, None]), PrimitiveType("boolean"))
     ['true', None]
     """
-    if type_.name in ("timestamp", "timestamp_ntz"):
-        local = values.cast(pa.timestamp("us", "UTC") if type_.name == "timestamp" else pa.timestamp("us"))
-        # As in delta-spark, microseconds are written only if they are not zero.
-        return [None if v is None else format_timestamp(v) for v in local.cast(pa.int64()).to_pylist()]
-    if type_.name == "date":
-        return [None if v is None else format_date(v) for v in values.cast(pa.int32()).to_pylist()]
-    if type_.name in ("float", "double"):
-        number = np.float32 if type_.name == "float" else np.float64
-        return [None if v is None else _float_string(number(v)) for v in values.to_pylist()]
-    if type_.name == "binary":
-        return [
-            None if v is None else v.decode("utf-8") if _is_plain_text(v) else _escape(v) for v in values.to_pylist()
-        ]
-    if type_.name == "boolean":
-        return [None if v is None else str(v).lower() for v in values.to_pylist()]
-    strings = values.cast(pa.string()).to_pylist()
-    return [None if t == "" else t for t in strings]
+    convert: Callable[[Any], str | None]
+    match type_.name:
+        case "timestamp" | "timestamp_ntz":  # as in delta-spark, microseconds are written only if they are not zero
+            values, convert = values.cast(type_.arrow).cast(pa.int64()), format_timestamp
+        case "date":
+            values, convert = values.cast(pa.int32()), format_date
+        case "float":
+            convert = lambda v: _float_string(np.float32(v))  # noqa: E731
+        case "double":
+            convert = lambda v: _float_string(np.float64(v))  # noqa: E731
+        case "binary":
+            convert = _binary_string
+        case "boolean":
+            convert = lambda v: str(v).lower()  # noqa: E731
+        case _:
+            values, convert = values.cast(pa.string()), lambda t: t or None
+    return [None if v is None else convert(v) for v in values.to_pylist()]
 
 
 def _float_string(v: np.floating[Any]) -> str:
@@ -248,14 +231,10 @@ def _float_string(v: np.floating[Any]) -> str:
     return f"{digits}E{int(exponent)}"
 
 
-def _is_plain_text(v: bytes) -> bool:
-    try:
-        return _ESCAPED_BYTES.fullmatch(v.decode("utf-8")) is None
-    except UnicodeDecodeError:
-        return False
-
-
-def _escape(v: bytes) -> str:
+def _binary_string(v: bytes) -> str:
+    with suppress(UnicodeDecodeError):
+        if _ESCAPED_BYTES.fullmatch(string := v.decode()) is None:
+            return string
     return "".join(f"\\u{b:04x}" for b in v)
 
 

@@ -587,11 +587,7 @@ def where_marked(type_: DataType, marked_type: DataType) -> DataType:
 
 def needs_mark(type_: DataType) -> bool:
     """Whether a type contains a variant or a user-defined type, which Arrow lacks."""
-    return any(isinstance(t, UserDefinedType) or _needs_mark(str(t)) for _, t in types_in(type_))
-
-
-def _needs_mark(name: str) -> bool:
-    return name == "variant" or is_spatial(name)
+    return any(isinstance(t, UserDefinedType) or str(t) == "variant" or is_spatial(str(t)) for _, t in types_in(type_))
 
 
 def marked(field: pa.Field, type_: DataType) -> pa.Field:

@@ -20,7 +20,6 @@ from trilake.delta.protocol.schema import (
     PHYSICAL_NAME,
     ArrayType,
     DataType,
-    MapType,
     PrimitiveType,
     StructField,
     StructType,
@@ -141,23 +140,15 @@ class Position:
 FIRST = Position()
 
 
-def _parts(t: DataType) -> dict[str, DataType]:
-    """The types inside an array or map, by their name in paths."""
-    if isinstance(t, ArrayType):
-        return {"element": t.element}
-    if isinstance(t, MapType):
-        return {"key": t.key, "value": t.value}
-    return {}
-
-
 def _nothing_there(schema_path: Sequence[str], name: str, t: DataType) -> SchemaMismatchError:
     whole = format_path((*schema_path, name))
     if isinstance(t, StructType):
         hint = columns_help(name, t.names)
         if schema_path:
             hint = f"the columns in {format_path(tuple(schema_path))} are {', '.join(t.names)}"
-    elif _parts(t):
-        hint = f"{format_path(tuple(schema_path))} is of type {t}: continue the path with {' or '.join(_parts(t))}"
+    elif inside := parts(t):
+        names = " or ".join(name for name, _ in inside)
+        hint = f"{format_path(tuple(schema_path))} is of type {t}: continue the path with {names}"
     else:
         hint = f"{format_path(tuple(schema_path))} is of type {t}, which has no fields"
     return SchemaMismatchError(f"the table has no column {whole}", help=hint, column=whole, condition="FIELD_NOT_FOUND")
@@ -177,9 +168,9 @@ def spelled(schema: StructType, path: PathLike) -> Path:
                 raise _nothing_there(out, name, t)
             out.append(f.name)
             t = f.type
-        elif name.lower() in _parts(t):
+        elif (inner := dict(parts(t)).get(name.lower())) is not None:
             out.append(name.lower())
-            t = _parts(t)[name.lower()]
+            t = inner
         else:
             raise _nothing_there(out, name, t)
     return tuple(out)
@@ -189,7 +180,7 @@ def type_at(schema: StructType, path: PathLike) -> DataType:
     """The type at a path, which may lead to a column, an element, a key or a value.  Raises ``SchemaMismatchError``."""
     t: DataType = schema
     for name in spelled(schema, path):
-        t = t.field(name).type if isinstance(t, StructType) else _parts(t)[name]
+        t = t.field(name).type if isinstance(t, StructType) else dict(parts(t))[name]
     return t
 
 
@@ -236,7 +227,7 @@ def _edit_siblings(
         if not isinstance(t, StructType):
             raise InvalidArgumentError(
                 f"{format_path(parent)} is of type {t}, which has no fields",
-                help=f"continue the path with {' or '.join(_parts(t))}" if _parts(t) else None,
+                help=f"continue the path with {' or '.join(n for n, _ in inside)}" if (inside := parts(t)) else None,
                 column=format_path(parent),
                 condition="INVALID_FIELD_NAME",
             )

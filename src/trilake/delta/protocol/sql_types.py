@@ -102,8 +102,7 @@ class _Parser:
     def _wrong(self, expected: str) -> InvalidArgumentError:
         token = repr(self.tokens[self.at]) if self.at < len(self.tokens) else "the end"
         return InvalidArgumentError(
-            f"cannot parse the data type {self.sql!r}: expected {expected}, got {token}",
-            help=_EXAMPLES,
+            f"cannot parse the data type {self.sql!r}: expected {expected}, got {token}", help=_EXAMPLES
         )
 
     def _peek(self) -> str:

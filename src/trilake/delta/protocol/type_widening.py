@@ -14,14 +14,7 @@ from typing import Any
 
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import (
-    DataType,
-    PrimitiveType,
-    StructField,
-    StructType,
-    paired,
-    with_parts,
-)
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType, paired, with_parts
 from trilake.delta.protocol.schema_edit import nested_fields
 
 TYPE_CHANGES = "delta.typeChanges"

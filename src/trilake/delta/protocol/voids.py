@@ -5,14 +5,7 @@ If a file lacks a column, its values are null, whatever type the column gets lat
 
 from __future__ import annotations
 
-from trilake.delta.protocol.schema import (
-    DataType,
-    PrimitiveType,
-    StructType,
-    contains_type,
-    parts,
-    with_parts,
-)
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType, contains_type, parts, with_parts
 from trilake.errors import SchemaMismatchError
 
 

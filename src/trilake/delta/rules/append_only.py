@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.table_features import append_only
+from trilake.delta.protocol.table_features import APPEND_ONLY
 from trilake.errors import InvalidArgumentError
-
-APPEND_ONLY = append_only.KEY
 
 
 def removal_refused(uri: str, *, so: str = "rows cannot be removed", help: str) -> InvalidArgumentError:

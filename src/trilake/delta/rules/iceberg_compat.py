@@ -24,7 +24,7 @@ from trilake.delta.protocol.iceberg import ENABLED, TAG, UNIFORM, compat_version
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, fields_in, parts
 from trilake.delta.protocol.schema_edit import nested_fields
-from trilake.delta.protocol.table_features import deletion_vectors, row_tracking
+from trilake.delta.protocol.table_features import DELETION_VECTORS, ROW_TRACKING
 from trilake.delta.protocol.type_widening import type_changes
 from trilake.delta.rules.defaults import default_expression
 from trilake.errors import FilterError, InvalidArgumentError
@@ -52,7 +52,7 @@ def with_needs(before: Metadata | None, after: Metadata) -> Metadata:
     if before is not None and compat_versions(before.configuration) and is_uniform(before.configuration):
         after = without_uniform(after)
     needs = {MODE: "name"} if versions and before is None else {}
-    needs |= {row_tracking.KEY: "true"} if 3 in versions else {}
+    needs |= {ROW_TRACKING: "true"} if 3 in versions else {}
     lacking = {k: v for k, v in needs.items() if k not in after.configuration}
     return replace(after, configuration={**after.configuration, **lacking}) if lacking else after
 
@@ -121,22 +121,22 @@ def _maps_columns(change: Change) -> None:
 
 def _tracks_rows(change: Change) -> None:
     version, _, after, _ = change
-    if version == 3 and not is_on(after.configuration, row_tracking.KEY):
+    if version == 3 and not is_on(after.configuration, ROW_TRACKING):
         raise _violated(
             version,
-            f"row tracking: expected {row_tracking.KEY} 'true', got {after.configuration.get(row_tracking.KEY)!r}",
-            f"set {row_tracking.KEY} to 'true' as well",
+            f"row tracking: expected {ROW_TRACKING} 'true', got {after.configuration.get(ROW_TRACKING)!r}",
+            f"set {ROW_TRACKING} to 'true' as well",
             "WRONG_REQUIRED_TABLE_PROPERTY",
-            property=row_tracking.KEY,
+            property=ROW_TRACKING,
         )
 
 
 def _has_no_vectors(change: Change) -> None:
     version, _, after, protocol = change
-    if version == 3 or not has_feature(protocol, deletion_vectors.FEATURE.name):
+    if version == 3 or not has_feature(protocol, "deletionVectors"):
         return
-    if is_on(after.configuration, deletion_vectors.KEY):
-        what, help = f"{deletion_vectors.KEY} is 'true'", f"set {deletion_vectors.KEY} to 'false' and purge the table"
+    if is_on(after.configuration, DELETION_VECTORS):
+        what, help = f"{DELETION_VECTORS} is 'true'", f"set {DELETION_VECTORS} to 'false' and purge the table"
     elif version == 1:
         what, help = "the table has the feature deletionVectors", "drop that feature first, or use icebergCompatV2"
     else:

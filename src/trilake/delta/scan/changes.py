@@ -22,13 +22,7 @@ from trilake.delta.log.snapshot import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch, Metadata
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import (
-    DataType,
-    PrimitiveType,
-    StructField,
-    StructType,
-    paired,
-)
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType, paired
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
 from trilake.delta.scan.statistics import record_counts

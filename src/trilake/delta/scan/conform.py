@@ -223,10 +223,7 @@ def _timestamp(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def conform_batch(
-    batch: pa.RecordBatch,
-    fields: list[StructField],
-    resolver: Resolver,
-    constants: Mapping[str, pa.Scalar | pa.Array],
+    batch: pa.RecordBatch, fields: list[StructField], resolver: Resolver, constants: Mapping[str, pa.Scalar | pa.Array]
 ) -> pa.RecordBatch:
     """Convert the rows of a file to columns ``fields`` of the table.
 

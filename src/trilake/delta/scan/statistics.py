@@ -229,11 +229,7 @@ class StatisticsReader:
 
     def file_stats(self) -> FileStats:
         """The statistics provider for data skipping."""
-        return FileStats(
-            self.adds.num_rows,
-            self.column,
-            self.record_counts,
-        )
+        return FileStats(self.adds.num_rows, self.column, self.record_counts)
 
     def read(self, paths: Iterable[tuple[str, ...]]) -> None:
         """Parse the statistics of all these columns (display paths) at once; then call :meth:`column` once per

@@ -28,11 +28,7 @@ def present(table: DeltaContext) -> Generator[Finding, None, int]:
     ahead = adds.filter(pc.greater(pc.fill_null(adds["defaultRowCommitVersion"], 0), table.version))
     for path in ahead["file"].to_pylist():
         yield _finding(
-            table,
-            "row-ids-missing",
-            "the file's rows have a future version",
-            "rewrite the file (OPTIMIZE)",
-            path,
+            table, "row-ids-missing", "the file's rows have a future version", "rewrite the file (OPTIMIZE)", path
         )
     return table.file_count
 

@@ -6,8 +6,8 @@ feature must also be gone from the readable history, since readers without it wo
     disable it (properties) --> traces in the newest version? rewrite those files, or raise and say what to do
       --> traces in older versions? raise until they are cleaned up --> protocol without the feature
 
-Each feature's :class:`~trilake.delta.protocol.feature.FeatureRemoval` says how to disable it, what its traces are, and
-which files to rewrite.
+Each feature's :class:`~trilake.delta.protocol.table_features.FeatureRemoval` says how to disable it, what its
+traces are, and which files to rewrite.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, State
 from trilake.delta.metadata.schema_changes import MetadataChange
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, Numbers, Past, Trace
 from trilake.delta.protocol.features import dependents, feature, features_of, with_features, without_feature
-from trilake.delta.protocol.table_features import checkpoint_protection
+from trilake.delta.protocol.table_features import CHECKPOINT_PROTECTION, Feature, FeatureRemoval, Numbers, Past, Trace
 from trilake.errors import FeatureInUseError, InvalidArgumentError
 
 
@@ -213,7 +212,7 @@ def removed(
 
 def protected(change: MetadataChange, version: int) -> MetadataChange:
     """The change, extended to protect the checkpoint and the history before ``version``."""
-    configuration = {**change.metadata.configuration, checkpoint_protection.KEY: str(version)}
+    configuration = {**change.metadata.configuration, CHECKPOINT_PROTECTION: str(version)}
     protocol = with_features(change.protocol, ["checkpointProtection"])
     return replace(change, protocol=protocol, metadata=replace(change.metadata, configuration=configuration))
 

@@ -21,7 +21,7 @@ from trilake.delta.metadata.property_changes import set_properties
 from trilake.delta.protocol.column_mapping import MODE
 from trilake.delta.protocol.iceberg import ENABLED
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.table_features import deletion_vectors, row_tracking
+from trilake.delta.protocol.table_features import DELETION_VECTORS, ROW_TRACKING
 from trilake.delta.rules.iceberg_compat import check_compatible, unfit_files
 from trilake.errors import InvalidArgumentError
 
@@ -48,8 +48,8 @@ def upgrade_iceberg(
     properties = _properties(snapshot, version)
     change = set_properties(snapshot.protocol, snapshot.metadata, properties, new_id=runtime.new_id)
     check_compatible(snapshot.metadata, change.metadata, change.protocol)
-    if version == 3 and not snapshot.properties.is_on(row_tracking.KEY):
-        Alter(log, runtime=runtime, run=run).set_properties({row_tracking.KEY: "true"})
+    if version == 3 and not snapshot.properties.is_on(ROW_TRACKING):
+        Alter(log, runtime=runtime, run=run).set_properties({ROW_TRACKING: "true"})
         snapshot = log.snapshot()
         change = set_properties(snapshot.protocol, snapshot.metadata, properties, new_id=runtime.new_id)
     others, vectors = unfit_files(version, snapshot.adds)
@@ -78,6 +78,6 @@ def _properties(snapshot: Snapshot, version: int) -> dict[str, str]:
     out |= {key: "false" for v, key in ENABLED.items() if v != version and is_on(now, key)}
     if snapshot.metadata.column_mapping_mode == "none":
         out[MODE] = "name"
-    if version < 3 and is_on(now, deletion_vectors.KEY):
-        out[deletion_vectors.KEY] = "false"
+    if version < 3 and is_on(now, DELETION_VECTORS):
+        out[DELETION_VECTORS] = "false"
     return out

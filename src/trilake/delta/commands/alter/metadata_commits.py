@@ -30,11 +30,11 @@ from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata.schema_changes import Condition, MetadataChange
-from trilake.delta.protocol.feature import Feature, FeatureRemoval
 from trilake.delta.protocol.features import check_writable, features_of
 from trilake.delta.protocol.iceberg import compat_versions
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.table_features import Feature, FeatureRemoval
 from trilake.delta.rules.constraints import checks_in_zone, parse_check, verify_checks
 from trilake.delta.rules.defaults import JudgeDefault, check_defaults_allowed
 from trilake.delta.rules.iceberg_compat import check_compatible, check_old_files

@@ -43,7 +43,7 @@ from trilake.delta.protocol.deletion_vectors import store_vectors
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.properties import FEATURE
 from trilake.delta.protocol.schema import StructField, parse_schema
-from trilake.delta.protocol.table_features import variant_shredding
+from trilake.delta.protocol.table_features import VARIANT_SHREDDING
 from trilake.errors import (
     CorruptFileError,
     ForeignFilesError,
@@ -235,9 +235,7 @@ def convert_to_delta(
         distinct.setdefault(f.schema, f.key)
     data = merged_schema([(key, parse_schema(schema_json)) for schema_json, key in distinct.items()])
     if any(f.shredded for f in footers):
-        properties = {FEATURE + variant_shredding.FEATURE.name: "supported", variant_shredding.ENABLED: "true"} | dict(
-            properties or {}
-        )
+        properties = {f"{FEATURE}variantShredding": "supported", VARIANT_SHREDDING: "true"} | dict(properties or {})
     protocol, metadata = new_table(
         with_partition_columns(data, partitions.fields),
         partition_by=[f.name for f in partitions.fields],

@@ -1,1 +1,0 @@
-"""Table features, one file each."""
