@@ -1,4 +1,4 @@
-"""Adapters for the corpus runner: each way in as the callables it asks for."""
+"""Adapters for the corpus runner: each API as the callables it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _open(path: str, **kw: Any) -> ArrowDeltaTable:
 
 
 def arrow() -> dict[str, Any]:
-    """Without Spark."""
+    """The adapter without Spark."""
 
     def read_cdf(path: str, start: int, end: int | None) -> pa.Table:
         return _open(path).changes(start, end)

@@ -1,8 +1,8 @@
-"""Damages one file of a table many times and reads the table each time, in a process of its own.
+"""Damage one file of a table many times and read the table each time, in a separate process.
 
-``python -m tests.delta.damage SEED KIND:COUNT...`` prints, as JSON, how often each outcome came and what was wrong:
-an error that is not ours, or rows that differ where the damage could not have changed their meaning.  The process has a
-limit of memory, and dies where something aborts: both are for the caller to see.
+``python -m tests.delta.damage SEED KIND:COUNT...`` prints as JSON how often each outcome occurred, and the problems:
+an error that is not trilake's, or different rows although the damage cannot have changed their meaning.  The process
+has a memory limit and dies if something aborts; the caller checks for both.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.storage.memory import MemoryStore
 
-#: Bytes that the process may take.
+#: Memory limit of the process in bytes.
 MEMORY = 4 << 30
-#: Seconds that one read may take.
+#: Time limit of one read in seconds.
 TIME = 10.0
 
 Files = dict[str, bytes]
@@ -54,7 +54,7 @@ def _files(store: MemoryStore) -> Files:
     return {o.key: bytes(store.read(o.key)) for o in store.list("")}
 
 
-#: What is done with a damaged table beside reading its rows: one of these for each damage, in turn.
+#: Further uses of a damaged table, one per damage in turn.
 _USES: tuple[Callable[[ArrowDeltaTable], object], ...] = (
     lambda table: table.to_arrow(filter="a > 700"),
     lambda table: table.count() + 0,
@@ -69,7 +69,7 @@ _USES: tuple[Callable[[ArrowDeltaTable], object], ...] = (
 
 @dataclass(frozen=True)
 class Whole:
-    """What the sound table says: its files with their vectors, schema and protocol, and the rows of these."""
+    """The intact table: files with vectors, schema, protocol and rows."""
 
     adds: pa.Table
     metadata: Metadata
@@ -77,7 +77,7 @@ class Whole:
     rows: pa.Table
 
     def is_of(self, table: ArrowDeltaTable) -> bool:
-        """Whether a table says the same, and so has the same rows where its data files are sound."""
+        """Whether a table has the same state, and so the same rows if its data files are intact."""
         found = table.snapshot
         same = (found.metadata, found.protocol) == (self.metadata, self.protocol)
         return same and found.adds.sort_by("path").equals(self.adds)
@@ -97,9 +97,9 @@ def _opened(files: Files) -> ArrowDeltaTable:
 
 
 def _rows(files: Files, number: int, whole: Whole | None = None) -> pa.Table:
-    """The rows of a table; where it says what the sound one says, they are not read, if ``whole`` is given."""
+    """The rows of a table; not read if ``whole`` is given and the table has the same state."""
     table = _opened(files)
-    if number % 2:  # before the rows are read, too: what is wrong may show there first
+    if number % 2:  # also before the rows are read: the damage may show there first
         _USES[number // 2 % len(_USES)](table)
     rows = whole.rows if whole is not None and whole.is_of(table) else table.to_arrow()
     if not number % 2:
@@ -153,7 +153,7 @@ def _with_checkpoint(**conf: str) -> MemoryStore:
 
 
 def _without_hint_checksum() -> MemoryStore:
-    """Of version 2, and its hint as writers leave it that compute no checksum."""
+    """A v2 checkpoint whose hint has no checksum, as some writers leave it."""
     store = _with_checkpoint(**_V2)
     hint = json.loads(bytes(store.read(LAST_CHECKPOINT)))
     del hint["checksum"]
@@ -175,7 +175,7 @@ def _compacted() -> MemoryStore:
 
 
 def _mutated_vector_file(data: bytes, random: Random) -> bytes:
-    """Damage that a checksum does not show: it is computed again."""
+    """Damage with a recomputed checksum."""
     if random.random() < 0.3:
         return mutated(data, random)
     bitmap = mutated(data[5:-4], random)
@@ -183,7 +183,7 @@ def _mutated_vector_file(data: bytes, random: Random) -> bytes:
 
 
 def _mutated_between(mark: bytes, end: bytes) -> Mutate:
-    """Damage of what stands between two marks."""
+    """Damage between two markers."""
 
     def mutate(data: bytes, random: Random) -> bytes:
         start = data.index(mark) + len(mark)
@@ -195,10 +195,10 @@ def _mutated_between(mark: bytes, end: bytes) -> Mutate:
 
 @dataclass(frozen=True)
 class Kind:
-    """One file that is damaged, and the ``decoder`` that gets the damage.
+    """One damaged file, and the ``decoder`` that reads it.
 
-    ``exact`` says that every answer must be the right one, where there is any.  ``as_large`` has its log read as those
-    are that have thousands of lines: what is few of those is none.
+    ``exact``: every answer must be right, if there is one.  ``as_large``: read the log with the code path for thousands
+    of lines.
     """
 
     decoder: str
@@ -250,7 +250,7 @@ KINDS: dict[str, Kind] = {
 
 
 def share(name: str, count: int) -> int:
-    """How many of ``count`` damages of one decoder are of this kind, so that all its kinds get as many.
+    """The share of ``count`` damages of one decoder for this kind, equal for all its kinds.
 
     >>> share("statistics", 5000)
     2500
@@ -259,7 +259,7 @@ def share(name: str, count: int) -> int:
 
 
 def run(name: str, seed: int, count: int) -> tuple[Counter[str], list[str]]:
-    """The outcomes of ``count`` damages, and what was wrong."""
+    """The outcomes of ``count`` damages, and the problems."""
     with ExitStack() as patches:
         for module, limit in ((actions, "_FEW_LINES"), (statistics, "_FEW")) if KINDS[name].as_large else ():
             patches.enter_context(mock.patch.object(module, limit, 0))
@@ -270,12 +270,12 @@ def _run(name: str, kind: Kind, seed: int, count: int) -> tuple[Counter[str], li
     files = _files(kind.make())
     key = kind.key(files)
     whole = _whole(files)
-    # Damage of the log that leaves what it says cannot change what the data files hold.
+    # Log damage that keeps the state cannot change the rows.
     known = whole if key.startswith("_delta_log/") else None
     outcomes: Counter[str] = Counter()
     wrong: list[str] = []
     for number in range(seed, seed + count):
-        print(name, number, file=sys.stderr, flush=True)  # what was tried last, where the process dies
+        print(name, number, file=sys.stderr, flush=True)  # the last attempt, in case the process dies
         damaged = {**files, key: kind.mutate(files[key], Random(number))}
         started = time.monotonic()
         try:
@@ -283,7 +283,7 @@ def _run(name: str, kind: Kind, seed: int, count: int) -> tuple[Counter[str], li
         except TrilakeError as e:
             outcomes[type(e).__name__] += 1
             str(e).encode()
-        except Exception as e:  # noqa: BLE001 - whatever it is, it should not have been
+        except Exception as e:  # noqa: BLE001 - any other error is a problem
             at = traceback.extract_tb(e.__traceback__)[-1]
             wrong.append(f"{name} {number}: {type(e).__name__}: {str(e)[:120]} at {at.filename}:{at.lineno}")
         else:

@@ -1,4 +1,4 @@
-"""Actions of files that a table has already: many at once are what each of them is alone."""
+"""Add actions of existing files: a batch equals the single actions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _with(adds: pa.Table, name: str, values: list[Any]) -> pa.Table:
 
 @pytest.mark.parametrize("some", [(), ("stats",), ("tags", "deletionVector"), tuple(_VALUES)])
 @pytest.mark.parametrize("every", [True, False])
-def test_many_actions_are_those_of_each(some: tuple[str, ...], every: bool) -> None:
+def test_batch_of_add_actions_matches_single_ones(some: tuple[str, ...], every: bool) -> None:
     adds = _adds()
     for name in some:
         adds = _with(adds, name, [_VALUES[name] if every or n % 2 else None for n in range(adds.num_rows)])

@@ -1,4 +1,4 @@
-"""What follows a commit: when it is due, what it costs, and that its death costs nothing."""
+"""Work after a commit: when it is due, what it costs, and that a failure does no harm."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def _conf(key: str, value: str) -> dict[str, Any]:
 
 
 def _event(log: DeltaLog, base: Head, runtime: Runtime) -> CommitEvent:
-    """The commit on top of ``base``, which is in the log."""
+    """The event of the commit on top of ``base``."""
     return CommitEvent(log, base, CommitPlan("WRITE", {}, []), base.metadata, base.version + 1, runtime)
 
 
 def _upkeep(log: DeltaLog, runtime: Runtime | None = None) -> FaultStore:
-    """What follows the newest commit; the store that saw its calls."""
+    """Run the work after the newest commit; returns the store with its calls."""
     base = log.head(log.head().version - 1)
     seen = FaultStore(log.store)
     maintain_log(_event(DeltaLog(seen, standard_engine()), base, runtime or fixed_runtime()))
@@ -47,11 +47,11 @@ def _upkeep(log: DeltaLog, runtime: Runtime | None = None) -> FaultStore:
 
 
 @pytest.mark.parametrize("versions", [2, 5, 10])
-def test_nothing_due_costs_no_request(versions: int) -> None:
+def test_no_upkeep_makes_no_request(versions: int) -> None:
     assert _upkeep(_log(versions)).calls == []
 
 
-def test_a_checkpoint_brings_its_checksum() -> None:
+def test_checkpoint_writes_its_checksum() -> None:
     log = _log(11)
     _upkeep(log)
     assert log.snapshot().segment.checkpoint_version == 10
@@ -60,13 +60,13 @@ def test_a_checkpoint_brings_its_checksum() -> None:
     assert differences(checksum, log.snapshot()) == []
 
 
-def test_no_checksums_where_they_are_off() -> None:
+def test_no_checksum_when_disabled() -> None:
     log = _log(11, **_conf(CHECKSUMS, "none"))
     _upkeep(log)
     assert read_checksum(log.store, 10) is None
 
 
-def test_a_checksum_with_every_commit_reads_one_commit() -> None:
+def test_checksum_per_commit_reads_one_commit() -> None:
     log = _log(3, **_conf(CHECKSUMS, "commit"))
     _upkeep(log)
     log.store.put(f"_delta_log/{3:020d}.json", b'{"commitInfo":{}}\n{"add":{"path":"x","partitionValues":{},"size":7,'
@@ -79,13 +79,13 @@ def test_a_checksum_with_every_commit_reads_one_commit() -> None:
     assert differences(checksum, log.snapshot()) == []
 
 
-def test_compactions_when_asked_for() -> None:
+def test_log_compaction_at_its_interval() -> None:
     log = _log(4, **_conf(COMPACTION_INTERVAL, "4"))
     _upkeep(log)
     assert [(a, b) for a, b, _ in log.listing().compactions] == [(0, 3)]
 
 
-def test_log_cleanup_follows_a_checkpoint_unless_it_is_off() -> None:
+def test_log_cleanup_follows_a_checkpoint_unless_disabled() -> None:
     for enabled, oldest in (("true", 10), ("false", 0)):
         conf: dict[str, Any] = {"delta.enableExpiredLogCleanup": enabled}
         log = _log(11, clock=DAY_MS, **conf)
@@ -94,7 +94,7 @@ def test_log_cleanup_follows_a_checkpoint_unless_it_is_off() -> None:
 
 
 @pytest.mark.parametrize("conf", [{"delta.checkpointInterval": "often"}, {COMPACTION_INTERVAL: "often"}], ids=repr)
-def test_a_property_that_makes_no_sense_is_a_warning(conf: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_property_is_a_warning(conf: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     _upkeep(_log(3, **conf))
     assert "is committed, but" in caplog.text
 
@@ -111,11 +111,11 @@ def test_a_property_that_makes_no_sense_is_a_warning(conf: dict[str, Any], caplo
     ],
     ids=["classic", "parts", "v2", "compaction"],
 )
-def test_death_at_any_call_leaves_the_table_as_it_is(first: Any, conf: dict[str, Any], kind: Any, when: Any) -> None:
+def test_failure_at_any_call_keeps_the_table(first: Any, conf: dict[str, Any], kind: Any, when: Any) -> None:
     runtime = runtime_in_ms(lambda: 100 * DAY_MS, new_id=fixed_runtime().new_id)
     expected = rows(_log(11, first=first, clock=DAY_MS, **conf).snapshot().adds.drop_columns(["dataChange"]))
     seen = _upkeep(_log(11, first=first, clock=DAY_MS, **conf), runtime)
-    total = seen.count()  # calls that name an object: those can be hit
+    total = seen.count()  # calls that name an object can fail
     assert total > 3
     for nth in range(1, total + 1):
         log = _log(11, first=first, clock=DAY_MS, **conf)
@@ -123,7 +123,7 @@ def test_death_at_any_call_leaves_the_table_as_it_is(first: Any, conf: dict[str,
         store = FaultStore(log.store, [Fault(nth=nth, kind=kind, when=when)])
         try:
             maintain_log(_event(DeltaLog(store, standard_engine()), base, runtime))
-            assert not store.crashed  # a call that fails by itself, such as a read of no object, has no "after"
+            assert not store.crashed  # a call that fails by itself, such as reading a missing object, has no "after"
         except SimulatedCrash:
             assert kind == "crash"
         snapshot = log.snapshot()

@@ -1,4 +1,4 @@
-"""Every ordered pair of operations at every isolation level: the verdict as a pure function, and by real commits."""
+"""Every ordered pair of operations at every isolation level, by the pure function and by real commits."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ CODES: dict[str, type[ConflictError] | None] = {
     "P": ProtocolChangedError,
     "T": ConcurrentTransactionError,
 }
-# Rows: mine, which commits second.  Columns: the winner, in the order of OPERATIONS.
+# Rows: the later commit.  Columns: the winner, in the order of OPERATIONS.
 MATRIX: dict[IsolationLevel, dict[str, str]] = {
     "WriteSerializable": {
         #            x y i d u y o d o m p s d
@@ -202,7 +202,7 @@ MATRIX: dict[IsolationLevel, dict[str, str]] = {
         "domain": ". . . . . . . . . M P . M",
     },
 }
-# An optimize reads files by name, not by predicate: what others add is nothing to it at any level.
+# An optimize reads files by name, not by predicate: added files never conflict with it.
 MATRIX["WriteSerializable"]["optimize"] = MATRIX["Serializable"]["optimize"]
 
 PAIRS = [
@@ -213,7 +213,7 @@ PAIRS = [
 ]
 
 
-def test_the_matrix_is_whole() -> None:
+def test_conflict_matrix_is_complete() -> None:
     assert set(MATRIX) == set(LEVELS)
     assert len(PAIRS) == len(LEVELS) * len(OPERATIONS) ** 2
 
@@ -242,7 +242,7 @@ def test_every_pair_of_operations(level: IsolationLevel) -> None:
         assert log.snapshot().version == 1, pair
 
 
-def test_a_predicate_covers_partitions_that_did_not_exist() -> None:
+def test_predicate_covers_new_partitions() -> None:
     log = _table()
     base = log.snapshot()
     plan = _plan([], ReadSet(predicates=_predicate(base, "p >= 'y'"), isolation="Serializable"))
@@ -251,7 +251,7 @@ def test_a_predicate_covers_partitions_that_did_not_exist() -> None:
         commit(log, base, plan)
 
 
-def test_a_predicate_on_other_columns_covers_its_partitions_whole() -> None:
+def test_data_predicate_covers_its_whole_partitions() -> None:
     log = _table()
     base = log.snapshot()
     plan = _plan([], ReadSet(predicates=_predicate(base, "a = 5 and p = 'y'"), isolation="Serializable"))
@@ -259,7 +259,7 @@ def test_a_predicate_on_other_columns_covers_its_partitions_whole() -> None:
     assert commit(log, base, plan).version == 2
 
 
-def test_identity_columns_that_move_on_are_no_change_of_metadata() -> None:
+def test_identity_high_water_mark_is_not_a_metadata_change() -> None:
     marked = SCHEMA.replace('"metadata":{}},', '"metadata":{"delta.identity.start":1,"delta.identity.step":1}},', 1)
     log = log_of([protocol(1, 6), metadata(marked, ["p"]), add("p=x/x1", **X)])
     base = log.snapshot()
@@ -276,7 +276,7 @@ def test_identity_columns_that_move_on_are_no_change_of_metadata() -> None:
     assert isinstance(check(read, winner), MetadataChangedError)
 
 
-def test_levels_by_name() -> None:
+def test_isolation_levels_are_parsed_by_name() -> None:
     assert parse_level(" writeserializable ") == "WriteSerializable"
     with pytest.raises(InvalidArgumentError, match="levels are Serializable"):
         parse_level("read committed")

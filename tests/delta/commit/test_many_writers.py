@@ -1,4 +1,4 @@
-"""Many processes append to one table: every row exactly once, every version in turn, whatever the store."""
+"""Many processes append to one table: every row exactly once and contiguous versions, on any store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _append(uri: str, options: Mapping[str, str], writer: int, count: int) -> No
 
 def _race(uri: str, options: Mapping[str, str], writers: int, each: int) -> None:
     trilake.write(pa.table({"writer": [-1], "i": [-1]}), uri, storage_options=options)
-    # Started afresh, as writers on other machines are.
+    # Spawned, like writers on other machines.
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_append, args=(uri, dict(options), w, each)) for w in range(writers)]
     for p in processes:
@@ -45,11 +45,11 @@ def _race(uri: str, options: Mapping[str, str], writers: int, each: int) -> None
     assert log.snapshot().segment.checkpoint_version is not None
 
 
-def test_processes_on_a_local_disk(tmp_path: Path) -> None:
+def test_concurrent_processes_on_a_local_disk(tmp_path: Path) -> None:
     _race(str(tmp_path / "t"), {}, 4, 12)
 
 
-def test_processes_on_s3(s3_options: Mapping[str, str]) -> None:
+def test_concurrent_processes_on_s3(s3_options: Mapping[str, str]) -> None:
     _race(f"s3://lake/delta/many-{os.getpid()}", s3_options, 3, 6)
 
 

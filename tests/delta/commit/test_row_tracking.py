@@ -1,4 +1,4 @@
-"""Row ids and in-commit timestamps: assigned with the version that a commit gets in the end."""
+"""Row ids and in-commit timestamps are assigned with the final version of a commit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _append(store: Store, count: int, runtime: Runtime | None = None, **request:
 
 
 def _ranges(store: Store) -> list[tuple[int, int, int]]:
-    """First id, number of rows and version of each file."""
+    """The first id, row count and version of each file."""
     adds = DeltaLog(store, standard_engine()).snapshot().adds.to_pylist()
     return sorted((a["baseRowId"], json.loads(a["stats"])["numRecords"], a["defaultRowCommitVersion"]) for a in adds)
 
@@ -50,7 +50,7 @@ def _mark(store: Store) -> int:
     return row_tracking.high_water_mark(DeltaLog(store, standard_engine()).snapshot().state)
 
 
-def test_every_file_has_a_range_of_its_own() -> None:
+def test_every_file_has_its_own_row_id_range() -> None:
     store = MemoryStore()
     _append(store, 3, properties=TRACKED)
     for count in (2, 4):
@@ -62,7 +62,7 @@ def test_every_file_has_a_range_of_its_own() -> None:
     assert {row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN} <= set(snapshot.metadata.configuration)
 
 
-def test_a_concurrent_winner_takes_its_range_first() -> None:
+def test_concurrent_winner_takes_its_row_ids_first() -> None:
     inner = MemoryStore()
     _append(inner, 3, properties=TRACKED)
     done: list[int] = []
@@ -78,7 +78,7 @@ def test_a_concurrent_winner_takes_its_range_first() -> None:
 
 
 @pytest.mark.parametrize("vectors", [False, True])
-def test_rows_that_stay_keep_their_ids(vectors: bool) -> None:
+def test_remaining_rows_keep_their_row_ids(vectors: bool) -> None:
     properties = {**TRACKED, **({"delta.enableDeletionVectors": "true"} if vectors else {})}
     store = MemoryStore()
     _append(store, 5, properties=properties)
@@ -89,20 +89,20 @@ def test_rows_that_stay_keep_their_ids(vectors: bool) -> None:
     if vectors:
         assert (file["baseRowId"], file["defaultRowCommitVersion"]) == (0, 0)
         return
-    assert file["baseRowId"] == 5  # a new range, which only rows without an id of their own would use
+    assert file["baseRowId"] == 5  # a new range, used only by rows without a materialized id
     import pyarrow.parquet as pq
 
     raw = pq.read_table(pa.BufferReader(store.read(file["path"])))
     assert raw[names[0]].to_pylist() == [0, 1, 3, 4]
     assert raw[names[1]].to_pylist() == [0, 0, 0, 0]
     assert trilake.open(store.uri).schema.names == ["a"]
-    # And once more: ids come from the column now.
+    # Repeat: ids now come from the column.
     _append(store, 0, mode="overwrite", replace_where="a = 3")
     (file,) = DeltaLog(store, standard_engine()).snapshot().adds.to_pylist()
     assert pq.read_table(pa.BufferReader(store.read(file["path"])))[names[0]].to_pylist() == [0, 1, 4]
 
 
-def test_a_file_without_a_count_cannot_be_added() -> None:
+def test_file_without_num_records_is_rejected() -> None:
     features = protocol(1, 7, writerFeatures=["rowTracking", "domainMetadata"])
     log = log_of([features, metadata()])
     with pytest.raises(WriteFailedError, match="numRecords"):
@@ -112,7 +112,7 @@ def test_a_file_without_a_count_cannot_be_added() -> None:
     assert row_tracking.high_water_mark(log.snapshot().state) == 6
 
 
-def test_a_damaged_mark_is_an_error() -> None:
+def test_damaged_high_water_mark_is_an_error() -> None:
     broken = State(
         empty_state().adds, empty_state().removes, domains={row_tracking.DOMAIN: {"configuration": "nonsense"}}
     )
@@ -129,7 +129,7 @@ def _times(store: Store) -> list[int]:
     return [i["inCommitTimestamp"] for i in infos if "inCommitTimestamp" in i]
 
 
-def test_times_never_decrease() -> None:
+def test_in_commit_timestamps_never_decrease() -> None:
     store = MemoryStore()
     ticks = iter([1000, 1000, 1000, 500, 500, 2000, 2000])
     last = [0]
@@ -145,10 +145,10 @@ def test_times_never_decrease() -> None:
     assert len(times) == 4
     assert all(a < b for a, b in pairwise(times))
     first = bytes(store.read("_delta_log/00000000000000000003.json")).split(b"\n")[0]
-    assert json.loads(first)["commitInfo"]["inCommitTimestamp"] == times[3]  # in the first line, where readers look
+    assert json.loads(first)["commitInfo"]["inCommitTimestamp"] == times[3]  # in the first line, as readers require
 
 
-def test_a_winner_between_is_older() -> None:
+def test_timestamp_follows_a_concurrent_winner() -> None:
     inner = MemoryStore()
     _append(inner, 1, runtime_in_ms(lambda: 1000), properties=TIMED)
     done: list[int] = []
@@ -162,7 +162,7 @@ def test_a_winner_between_is_older() -> None:
     assert _times(inner) == [1000, 9000, 9001]
 
 
-def test_turned_on_later_it_says_since_when() -> None:
+def test_enablement_version_and_timestamp_are_recorded() -> None:
     store = MemoryStore()
     _append(store, 1)
     log = DeltaLog(store, standard_engine())
@@ -182,8 +182,8 @@ def test_turned_on_later_it_says_since_when() -> None:
     assert trilake.open(store.uri).history().num_rows == 3
 
 
-def test_a_table_that_is_replaced_says_still_since_when() -> None:
-    """It said that all its commits state their times, and the older ones do not."""
+def test_replaced_table_keeps_the_enablement_version() -> None:
+    """It claimed in-commit timestamps for all commits, but the older ones have none."""
     store = MemoryStore()
     for _ in range(2):
         _append(store, 1)
@@ -203,8 +203,8 @@ def test_a_table_that_is_replaced_says_still_since_when() -> None:
     assert since()[in_commit_timestamps.SINCE_VERSION] == "5"
 
 
-class _Meanwhile(MemoryStore):
-    """A store in which someone drops row tracking right before the commit of a version."""
+class _DropsBeforeCommit(MemoryStore):
+    """A store in which another writer drops row tracking right before a version is committed."""
 
     def __init__(self, before: int) -> None:
         super().__init__()
@@ -219,8 +219,8 @@ class _Meanwhile(MemoryStore):
 
 
 @pytest.mark.parametrize("before", [2, 3])
-def test_tracking_is_not_promised_where_somebody_drops_it_meanwhile(before: int) -> None:
-    store = _Meanwhile(before)
+def test_concurrent_drop_of_row_tracking_is_retried(before: int) -> None:
+    store = _DropsBeforeCommit(before)
     _append(store, 3)
     Alter(DeltaLog(store, standard_engine())).set_properties(TRACKED)
     assert store.dropped
@@ -228,8 +228,8 @@ def test_tracking_is_not_promised_where_somebody_drops_it_meanwhile(before: int)
     assert _mark(store) == 2
 
 
-class _Always(MemoryStore):
-    """A store in which row tracking is dropped as soon as a table has it."""
+class _AlwaysDrops(MemoryStore):
+    """A store in which row tracking is dropped as soon as it is added."""
 
     def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
         super().put_if_absent(key, data)
@@ -237,16 +237,16 @@ class _Always(MemoryStore):
             Alter(DeltaLog(self, standard_engine())).drop_feature("rowTracking")
 
 
-def test_who_drops_tracking_again_and_again_is_named() -> None:
-    store = _Always()
+def test_repeated_drop_of_row_tracking_is_an_error() -> None:
+    store = _AlwaysDrops()
     _append(store, 3)
     with pytest.raises(ProtocolChangedError, match="dropped the feature rowTracking"):
         Alter(DeltaLog(store, standard_engine())).set_properties(TRACKED)
     assert "delta.enableRowTracking" not in DeltaLog(store, standard_engine()).head().metadata.configuration
 
 
-class _Later(MemoryStore):
-    """A store in which someone drops row tracking between the first look at the log and the second."""
+class _DropsBetweenReads(MemoryStore):
+    """A store in which row tracking is dropped between the first and the second listing."""
 
     looks = -1
 
@@ -257,8 +257,8 @@ class _Later(MemoryStore):
         return super().list(prefix, start_after)
 
 
-def test_tracking_that_is_on_and_is_dropped_meanwhile_is_not_promised_without_ids() -> None:
-    store = _Later()
+def test_row_tracking_is_never_enabled_without_ids() -> None:
+    store = _DropsBetweenReads()
     _append(store, 3, properties=TRACKED)
     store.looks = 2
     Alter(DeltaLog(store, standard_engine())).set_properties(TRACKED)

@@ -114,7 +114,7 @@ PART = ReadSet(partitions=_partition("1"), removed=frozenset({"x"}))
         (ReadSet(app_ids=frozenset({"t"})), _winner({"txn": {"appId": "s", "version": 2}}), None),
     ],
 )
-def test_the_matrix_of_conflicts(read: ReadSet, winner: Winner, error: type[ConflictError] | None) -> None:
+def test_conflict_check(read: ReadSet, winner: Winner, error: type[ConflictError] | None) -> None:
     found = check(read, winner)
     assert type(found) is (error or type(None))
     if found is not None:
@@ -122,7 +122,7 @@ def test_the_matrix_of_conflicts(read: ReadSet, winner: Winner, error: type[Conf
         assert found.help
 
 
-def test_a_long_list_of_files_is_cut() -> None:
+def test_long_file_list_is_truncated() -> None:
     found = check(WHOLE, _winner(*(add(f"f{i}") for i in range(50))))
     assert found is not None
     assert "and 47 more" in str(found)
@@ -132,7 +132,7 @@ def test_a_long_list_of_files_is_cut() -> None:
 
 
 def _raced(winner: list[dict[str, Any]], **request: Any) -> tuple[Store, WriteResult]:
-    """A write that meets a winner at the version it wants."""
+    """A write that loses its version to ``winner``."""
     inner = MemoryStore()
     _write(inner, pa.table({"a": [1, 2], "p": ["x", "y"]}), partition_by=("p",))
     done: list[int] = []
@@ -146,18 +146,18 @@ def _raced(winner: list[dict[str, Any]], **request: Any) -> tuple[Store, WriteRe
     return inner, _write(store, pa.table({"a": [3], "p": ["x"]}), **request)
 
 
-def test_a_blind_append_goes_past_any_data_change() -> None:
+def test_blind_append_passes_any_data_change() -> None:
     store, result = _raced([{"commitInfo": {}}, remove("f")])
     assert result.version == 2
     assert _rows(store) == 3
 
 
-def test_an_append_does_not_go_past_new_metadata() -> None:
+def test_append_conflicts_with_new_metadata() -> None:
     with pytest.raises(MetadataChangedError, match="schema or properties"):
         _raced([metadata()])
 
 
-def test_an_overwrite_meets_appends() -> None:
+def test_overwrite_conflicts_with_appends() -> None:
     with pytest.raises(ConcurrentAppendError):
         _raced([{"commitInfo": {"isBlindAppend": False}}, add("f", partitionValues={"p": "x"})], mode="overwrite")
     _, result = _raced(
@@ -175,7 +175,7 @@ def test_replaced_partitions_conflict_by_partition() -> None:
     assert rows(trilake.open(store.uri).to_arrow()) == [{"a": 2, "p": "y"}, {"a": 3, "p": "x"}]
 
 
-def test_a_version_that_is_still_on_its_way_is_not_stepped_over() -> None:
+def test_missing_version_is_not_skipped() -> None:
     inner = MemoryStore()
     _write(inner)
 
@@ -187,7 +187,7 @@ def test_a_version_that_is_still_on_its_way_is_not_stepped_over() -> None:
     assert _write(FaultStore(inner, before=before)).version == 2
 
 
-def test_only_a_commit_that_read_nothing_calls_itself_a_blind_append() -> None:
+def test_only_commits_without_reads_are_blind_appends() -> None:
     store = MemoryStore()
     _write(store)
     _write(store)
@@ -197,7 +197,7 @@ def test_only_a_commit_that_read_nothing_calls_itself_a_blind_append() -> None:
     assert [log.commit_info(v)["isBlindAppend"] for v in (1, 2, 3)] == [True, False, False]
 
 
-def test_domains_are_written_and_taken_back() -> None:
+def test_domain_metadata_is_set_and_removed() -> None:
     store = MemoryStore()
     _write(store, properties={"delta.feature.domainMetadata": "supported"})
     log = DeltaLog(store, standard_engine())
@@ -207,7 +207,7 @@ def test_domains_are_written_and_taken_back() -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "error"])
-def test_two_creators(mode: str) -> None:
+def test_concurrent_table_creation(mode: str) -> None:
     inner = MemoryStore()
 
     def before(op: str, key: str) -> None:
@@ -222,7 +222,7 @@ def test_two_creators(mode: str) -> None:
     assert _rows(inner) == (2 if mode == "append" else 1)
 
 
-def test_many_winners_in_a_row_are_passed() -> None:
+def test_many_concurrent_winners_are_passed() -> None:
     inner = MemoryStore()
     lost: list[str] = []
     _write(inner)
@@ -253,7 +253,7 @@ def _all_landed(uri: str, writers: int, each: int) -> None:
     assert DeltaLog(open_store(uri), standard_engine()).snapshot().segment.checkpoint_version is not None
 
 
-def test_appends_in_threads_all_land(tmp_path: Path) -> None:
+def test_appends_from_threads_all_succeed(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     trilake.write(pa.table({"a": [-1]}), uri)
     with ThreadPoolExecutor(4) as pool:
@@ -261,7 +261,7 @@ def test_appends_in_threads_all_land(tmp_path: Path) -> None:
     _all_landed(uri, 4, 5)
 
 
-def test_appends_in_processes_all_land(tmp_path: Path) -> None:
+def test_appends_from_processes_all_succeed(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     trilake.write(pa.table({"a": [-1]}), uri)
     context = multiprocessing.get_context("fork")
@@ -278,7 +278,7 @@ def test_appends_in_processes_all_land(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_lost_reply_of_a_commit_that_landed_is_a_success(version: int) -> None:
+def test_lost_reply_of_a_landed_commit_is_a_success(version: int) -> None:
     inner = MemoryStore()
     if version:
         _write(inner)
@@ -291,18 +291,18 @@ def _unknown() -> UnknownOutcomeError:
     return UnknownOutcomeError("no reply", file="x")
 
 
-def test_a_lost_reply_of_a_commit_that_is_not_there() -> None:
+def test_lost_reply_of_a_missing_commit_is_unknown() -> None:
     inner = MemoryStore()
     _write(inner)
     store = FaultStore(inner, [Fault("put_if_absent", "_delta_log/*.json", error=_unknown())])
     with pytest.raises(UnknownOutcomeError, match="version 1"):
         _write(store)
     assert store.count("delete") == 0
-    assert len([o for o in inner.list() if o.key.endswith(".parquet")]) == 2  # the commit may land yet
+    assert len([o for o in inner.list() if o.key.endswith(".parquet")]) == 2  # the commit may still land
     assert _rows(inner) == 1
 
 
-def test_a_lost_reply_and_a_foreign_winner() -> None:
+def test_lost_reply_with_another_winner_is_retried() -> None:
     inner = MemoryStore()
     _write(inner)
 
@@ -314,7 +314,7 @@ def test_a_lost_reply_and_a_foreign_winner() -> None:
     assert _write(store).version == 2
 
 
-def test_a_retried_request_that_meets_its_own_first_attempt() -> None:
+def test_retried_request_recognizes_its_first_attempt() -> None:
     inner = MemoryStore()
     _write(inner)
 
@@ -329,7 +329,7 @@ def test_a_retried_request_that_meets_its_own_first_attempt() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_lost_reply_and_a_log_that_cannot_be_read_is_no_failure(when: Any) -> None:
+def test_lost_reply_with_an_unreadable_log_is_unknown(when: Any) -> None:
     inner = MemoryStore()
     _write(inner)
     faults = [
@@ -341,7 +341,7 @@ def test_a_lost_reply_and_a_log_that_cannot_be_read_is_no_failure(when: Any) -> 
     assert _rows(inner) == (2 if when == "after" else 1)
 
 
-def test_a_winner_that_is_damaged_is_a_typed_error() -> None:
+def test_damaged_winner_is_a_typed_error() -> None:
     for content in (b'{"commitInfo":{"txnId":', b"", b"[]"):
         inner = MemoryStore()
         _write(inner)
@@ -365,7 +365,7 @@ def _steps(store: FaultStore, **request: Any) -> int:
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("kind", ["crash", "fail"])
-def test_a_failure_at_any_call_leaves_a_readable_table(mode: str, when: Any, kind: Any) -> None:
+def test_failure_at_any_call_leaves_a_readable_table(mode: str, when: Any, kind: Any) -> None:
     begin = MemoryStore()
     for _ in range(10):  # the next commit writes a checkpoint
         _write(begin)
@@ -398,7 +398,7 @@ def test_a_failure_at_any_call_leaves_a_readable_table(mode: str, when: Any, kin
         assert _rows(inner) in (old + 1, new + 1)
 
 
-def test_a_failed_write_leaves_no_commit_and_cleans_up_what_it_can() -> None:
+def test_failed_write_commits_nothing_and_cleans_up() -> None:
     inner = MemoryStore()
     _write(inner)
 
@@ -418,7 +418,7 @@ def test_a_failed_write_leaves_no_commit_and_cleans_up_what_it_can() -> None:
     assert len([o for o in inner.list() if o.key.endswith(".parquet")]) == 1
 
 
-def test_a_checkpoint_that_failed_is_made_up_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_checkpoint_is_written_by_the_next_commit(caplog: pytest.LogCaptureFixture) -> None:
     inner = MemoryStore()
     for _ in range(10):
         _write(inner)
@@ -435,7 +435,7 @@ def test_a_checkpoint_that_failed_is_made_up_for(caplog: pytest.LogCaptureFixtur
 # --- reproducible ----------------------------------------------------------------------------------------------------
 
 
-def test_clock_and_ids_decide_every_byte() -> None:
+def test_fixed_clock_and_ids_are_reproducible() -> None:
     contents = []
     for _ in range(2):
         store, runtime = MemoryStore(), fixed_runtime()
@@ -448,7 +448,7 @@ def test_clock_and_ids_decide_every_byte() -> None:
     assert 1_600_000_000_000 <= info["timestamp"] < 1_600_000_100_000
 
 
-def test_a_commit_without_files() -> None:
+def test_commit_without_files() -> None:
     log = log_of([])
     plan = CommitPlan("SET TRANSACTION", {}, [{"txn": {"appId": "s", "version": 3}}])
     assert commit(log, log.snapshot(), plan, fixed_runtime()).version == 1

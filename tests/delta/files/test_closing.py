@@ -1,4 +1,4 @@
-"""Ending many data files: as many at a time as the store says, in order, and none after a write was given up."""
+"""Closing many data files: concurrently up to the store's limit, in order, and none after a write is abandoned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trilake.storage.local_writer import GroupWriter, LocalWriter
 
 
 class File:
-    """A file that notes what becomes of it; its end waits for ``gate``."""
+    """A file that records whether it was closed or discarded; ``close`` waits for ``gate``."""
 
     def __init__(self, number: int, gate: threading.Event, *, fails: bool = False) -> None:
         self.number, self.gate, self.fails = number, gate, fails
@@ -41,11 +41,11 @@ def _open() -> threading.Event:
     return gate
 
 
-def test_files_end_together_and_are_told_in_order() -> None:
+def test_files_close_concurrently_and_report_in_order() -> None:
     first, others = threading.Event(), threading.Barrier(2, timeout=10)
 
     class Meeting(File):
-        """Ends only while another one ends, too."""
+        """Closes only while another file closes."""
 
         def close(self, now_ms: int) -> dict[str, Any]:
             others.wait()
@@ -61,7 +61,7 @@ def test_files_end_together_and_are_told_in_order() -> None:
 
 
 @pytest.mark.parametrize(("at_once", "last"), [(1, False), (8, True)])
-def test_a_single_file_needs_no_thread(at_once: int, last: bool) -> None:
+def test_single_file_needs_no_thread(at_once: int, last: bool) -> None:
     before, closing = threading.active_count(), Closing(at_once)
     file = File(0, _open())
     closing.end(file, 0, last=last)
@@ -70,10 +70,10 @@ def test_a_single_file_needs_no_thread(at_once: int, last: bool) -> None:
     assert len(closing.actions()) == 1
 
 
-def test_a_failure_is_raised_and_what_has_not_begun_is_given_up() -> None:
+def test_failure_is_raised_and_pending_files_are_discarded() -> None:
     gate = threading.Event()
     closing = Closing(1)
-    closing._at_once = 2  # two wait, and one thread of the pool is held by the first
+    closing._at_once = 2  # two files wait, and the first occupies one thread of the pool
     files = [File(0, gate), File(1, gate)]
     for file in files:
         closing.end(file, 0, last=False)
@@ -90,7 +90,7 @@ def test_a_failure_is_raised_and_what_has_not_begun_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "with their file system"])
-def test_no_file_appears_after_a_write_was_given_up(
+def test_no_file_appears_after_an_abandoned_write(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, together: bool
 ) -> None:
     monkeypatch.setattr(durable, "_syncs_file_systems", lambda: together)
@@ -122,9 +122,7 @@ def test_no_file_appears_after_a_write_was_given_up(
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_files_of_many_partitions_are_forced_to_disk_by_several_threads(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partition_files_are_synced_by_several_threads(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable, "_syncs_file_systems", lambda: False)
     barrier, met = threading.Barrier(_GROUP_THREADS), []
     land = LocalWriter.land

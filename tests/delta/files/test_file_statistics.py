@@ -1,5 +1,5 @@
-# ruff: noqa: DTZ001 - times without a zone are a type of their own here
-"""Statistics of files just written: sound, and in the form that others read."""
+# ruff: noqa: DTZ001 - times without a zone are a distinct type here
+"""Statistics of new files: valid, and in the form that other readers expect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _stats(table: pa.Table, **properties: str) -> dict[str, Any]:
     return found
 
 
-def test_every_type() -> None:
+def test_statistics_of_every_type() -> None:
     utc = dt.datetime(2024, 5, 6, 7, 8, 9, 123456, dt.UTC)
     found = _stats(
         pa.table(
@@ -71,21 +71,21 @@ def test_decimals_keep_all_digits() -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_nan_takes_the_bounds_away(nested: bool) -> None:
+def test_nan_removes_the_bounds(nested: bool) -> None:
     values = [1.0, float("nan"), None]
     found = _stats(pa.table({"a": [{"x": v} for v in values] if nested else values}))
     assert (found["minValues"], found["maxValues"]) == ({}, {})
     assert found["nullCount"] in ({}, {"a": {"x": 1} if nested else 1})
 
 
-def test_infinities_are_left_out_and_zeros_compare_equal() -> None:
+def test_infinities_are_omitted_and_zeros_compare_equal() -> None:
     found = _stats(pa.table({"a": [float("inf"), -float("inf")], "z": [0.0, -0.0]}))
     assert "a" not in found["minValues"]
     assert "a" not in found["maxValues"]
     assert found["minValues"]["z"] == found["maxValues"]["z"] == 0
 
 
-def test_the_last_microsecond_of_year_9999_has_no_upper_bound_that_lies() -> None:
+def test_last_microsecond_of_year_9999_has_no_upper_bound() -> None:
     last = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
     found = _stats(pa.table({"a": pa.array([last], pa.timestamp("us"))}))
     assert found["maxValues"].get("a") is None
@@ -102,20 +102,20 @@ def test_only_the_first_columns_are_indexed() -> None:
     assert len(_stats(table, delta__dataSkippingNumIndexedCols="-1")["minValues"]) == 40
 
 
-def test_a_column_of_nulls() -> None:
+def test_column_of_nulls_has_no_bounds() -> None:
     found = _stats(pa.table({"a": pa.array([None, None], pa.int64()), "b": [1, 2]}))
     assert found["minValues"] == {"b": 1}
     assert found["nullCount"] == {"a": 2, "b": 0}
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=40) | st.text("a\U0010ffff", min_size=30, max_size=40))
-def test_string_bounds_hold(value: str) -> None:
+def test_string_bounds_are_valid(value: str) -> None:
     low, high = _string_bound(value, False), _string_bound(value, True)
     assert low.encode() <= value.encode() <= high.encode()
     assert len(low) <= 32
 
 
-def test_very_long_strings_keep_sound_bounds() -> None:
+def test_very_long_strings_have_valid_bounds() -> None:
     values = ["b" * 100_000, "a" * 100_000]
     uri = MemoryStore().uri
     trilake.write(pa.table({"a": values, "n": [1, 2]}), uri)
@@ -131,7 +131,7 @@ def test_leaves_of_lists_and_maps_have_no_path() -> None:
     assert leaf_paths(schema) == [("a",), ("s", "x"), None, None, None, None, ("b",)]
 
 
-def test_columns_are_named_or_counted() -> None:
+def test_indexed_columns_by_name_or_count() -> None:
     rows = pa.table(
         {
             "a": [1],
@@ -150,7 +150,7 @@ def test_columns_are_named_or_counted() -> None:
     assert named["nullCount"] == {"s": {"u": {"v": 0}}, "odd.name": 0, "z": 0}
 
 
-def test_mapped_columns_are_counted_under_their_physical_names() -> None:
+def test_mapped_columns_use_physical_names() -> None:
     found = _stats(
         pa.table({"a": [1], "b": [2]}), delta__columnMapping__mode="name", delta__dataSkippingStatsColumns="B"
     )
@@ -160,7 +160,7 @@ def test_mapped_columns_are_counted_under_their_physical_names() -> None:
 
 
 class _OldStatistics:
-    """What pyarrow 21 and 22 give for decimals that are stored as integers."""
+    """The statistics of integer decimals in pyarrow 21 and 22."""
 
     min_raw, max_raw = -250, 110
 
@@ -171,6 +171,6 @@ class _OldStatistics:
     max = min
 
 
-def test_decimals_stored_as_integers_have_bounds_with_every_pyarrow() -> None:
+def test_integer_decimals_have_bounds_with_old_pyarrow() -> None:
     low, high = stored_bounds(_OldStatistics(), pa.decimal128(5, 2))
     assert (str(low), str(high)) == ("-2.50", "1.10")

@@ -1,4 +1,4 @@
-"""Rows of many kilobytes, and many of them: straight to a local disk, which begins before all are encoded."""
+"""Rows of many kilobytes are written directly to a local disk, which starts before all are encoded."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("place", ["disk", "memory"])
-def test_rows_of_any_size_come_back(tmp_path: Path, place: str, opened: list[str]) -> None:
+def test_rows_of_any_size_round_trip(tmp_path: Path, place: str, opened: list[str]) -> None:
     uri = str(tmp_path / "t") if place == "disk" else "memory://large-rows"
     trilake.write(texts(20, 100_000), uri)
     assert len(opened) == (place == "disk")
@@ -65,9 +65,7 @@ def test_rows_of_any_size_come_back(tmp_path: Path, place: str, opened: list[str
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("when", ["open", "first", "last"])
-def test_a_disk_that_fails_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, code: int
-) -> None:
+def test_failing_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, code: int) -> None:
     class Failing(io.RawIOBase):
         calls = 0
 
@@ -100,7 +98,7 @@ def test_a_disk_that_fails_leaves_nothing(
 
 
 class Library:
-    """Notes when the disk is told to begin."""
+    """Records calls that start writeback."""
 
     def __init__(self) -> None:
         self.calls: list[int] = []
@@ -108,11 +106,11 @@ class Library:
     def sync_file_range(self, fd: int, start: Any, length: Any, flags: int) -> int:
         self.calls.append(flags)
         assert "/.trilake-" in os.readlink(f"/proc/self/fd/{fd}")
-        return -1  # whatever it says, nothing is promised
+        return -1  # the result is ignored
 
 
 @pytest.mark.parametrize("rows", [texts(40, 1 << 20), numbers(3 << 20)], ids=["texts", "numbers"])
-def test_the_disk_begins_before_all_rows_are_encoded(
+def test_writeback_starts_before_all_rows_are_encoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: pa.Table
 ) -> None:
     library = Library()
@@ -124,7 +122,7 @@ def test_the_disk_begins_before_all_rows_are_encoded(
     assert trilake.open(tmp_path / "t").to_arrow().num_rows == rows.num_rows
 
 
-def test_where_the_disk_cannot_be_told_it_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_without_sync_file_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable, "_library", object)
     trilake.write(numbers(2 << 20), tmp_path / "t")
     assert trilake.open(tmp_path / "t").to_arrow().num_rows == 2 << 20

@@ -1,4 +1,4 @@
-"""What a write says of single data files: most rows, and how they are compressed."""
+"""Write options of single data files: maximum rows and compression."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def _footers(path: Path) -> list[pq.FileMetaData]:
 
 
 @pytest.mark.parametrize(("rows", "most", "sizes"), [(25, 10, [5, 10, 10]), (20, 10, [10, 10]), (3, 1, [1, 1, 1])])
-def test_files_have_no_more_records_than_the_write_says(tmp_path: Path, rows: int, most: int, sizes: list[int]) -> None:
+def test_files_respect_max_records_per_file(tmp_path: Path, rows: int, most: int, sizes: list[int]) -> None:
     data = pa.table({"n": pa.array(range(rows), pa.float64())})
     trilake.write(data, tmp_path, max_records_per_file=most)
     assert sorted(f.num_rows for f in _footers(tmp_path)) == sizes
     assert sorted(trilake.open(str(tmp_path)).to_arrow()["n"].to_pylist()) == list(range(rows))
 
 
-def test_the_limit_holds_in_each_partition_and_beside_a_late_nan(tmp_path: Path) -> None:
+def test_record_limit_applies_per_partition_and_with_nan(tmp_path: Path) -> None:
     data = pa.table({"p": ["a", "b"] * 15, "n": [1.0] * 28 + [float("nan")] * 2})
     trilake.write(data.to_batches(max_chunksize=4), tmp_path, partition_by="p", max_records_per_file=6)
     assert max(f.num_rows for f in _footers(tmp_path)) <= 6
@@ -33,12 +33,12 @@ def test_the_limit_holds_in_each_partition_and_beside_a_late_nan(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("given", "found"), [("ZSTD", "ZSTD"), ("gzip", "GZIP"), ("uncompressed", "UNCOMPRESSED")])
-def test_files_are_compressed_as_the_write_says(tmp_path: Path, given: str, found: str) -> None:
+def test_files_use_the_given_compression(tmp_path: Path, given: str, found: str) -> None:
     trilake.write(pa.table({"n": [1, 2]}), tmp_path, compression=given)
     assert {f.row_group(0).column(0).compression for f in _footers(tmp_path)} == {found}
 
 
-def test_what_cannot_be_done_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_invalid_options_are_rejected_before_writing(tmp_path: Path) -> None:
     data = pa.table({"n": [1]})
     refused: list[tuple[str, dict[str, object]]] = [
         ("above 0, got 0", {"max_records_per_file": 0}),

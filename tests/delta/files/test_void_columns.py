@@ -1,4 +1,4 @@
-"""No data file holds a column, or a part of one, that has no type."""
+"""Data files never have void columns or fields."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = {
     "m": pa.array([[("k", {"a": 1, "v": None})], None], pa.map_(pa.string(), PART)),
     "deep": pa.array([{"s": {"a": 1, "v": None}}, {"s": None}], pa.struct([("s", PART)])),
 }
-#: Types of which no value could be stored.
+#: Types whose values cannot be stored.
 UNTYPED = {
     "array": (pa.list_(VOID), []),
     "map": (pa.map_(pa.string(), VOID), [("k", None)]),
@@ -35,7 +35,7 @@ UNTYPED = {
 
 
 def stored_schemas(uri: str) -> list[pa.Schema]:
-    """The schemas of the files that the newest version names, and of the change feed."""
+    """The schemas of the files of the newest version and of the change feed."""
     table = trilake.open(uri)
     assert isinstance(table, ArrowDeltaTable)
     store = open_store(uri)
@@ -67,7 +67,7 @@ def test_no_void_is_written_at_any_depth(mode: str, request: pytest.FixtureReque
 
 
 @pytest.mark.parametrize("kind", UNTYPED)
-def test_a_new_column_of_values_without_type_is_refused(kind: str, request: pytest.FixtureRequest) -> None:
+def test_new_column_of_untyped_values_is_rejected(kind: str, request: pytest.FixtureRequest) -> None:
     uri = f"memory://{request.node.name}"
     type_, value = UNTYPED[kind]
     data = pa.table({"i": [1], "x": pa.array([value], type_)})
@@ -83,8 +83,8 @@ def test_a_new_column_of_values_without_type_is_refused(kind: str, request: pyte
 
 
 @pytest.mark.parametrize("kind", UNTYPED)
-def test_values_without_type_never_become_nulls(kind: str) -> None:
-    """A table of another writer may have such a column; its rows are written where they have nothing in it."""
+def test_untyped_values_never_become_nulls(kind: str) -> None:
+    """A table of another writer may have such a column; rows are written only if it is null."""
     type_, value = UNTYPED[kind]
     outer = pa.struct([("a", pa.int64()), ("x", type_)])
     first = pa.table({"i": [1], "x": pa.array([value], type_), "s": pa.array([{"a": 1, "x": value}], outer)})
@@ -99,7 +99,7 @@ def test_values_without_type_never_become_nulls(kind: str) -> None:
     assert trilake.open(uri).to_arrow().num_rows == 2
 
 
-def test_a_table_of_void_columns_alone_is_refused() -> None:
+def test_table_with_only_void_columns_is_rejected() -> None:
     with pytest.raises(SchemaMismatchError, match="would have type void, which files cannot store: "):
         trilake.write({"p": [1], "v": pa.nulls(1)}, "memory://void-alone", partition_by="p")
 

@@ -1,4 +1,4 @@
-"""How the columns of a data file are encoded, and that rows survive it."""
+"""Column encodings of data files, and round trips."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def _rows() -> pa.Table:
     )
 
 
-def test_only_dictionaries_that_fit_their_page_are_begun() -> None:
+def test_only_columns_with_small_dictionaries_use_them() -> None:
     rows = _rows()
     chosen = dictionary_columns(rows)
     assert chosen == ["thousands", "few", "flag", "s.a", "s.b", "l.list.element", "none"]
-    # Small data takes no thought.
+    # Small data always uses dictionaries.
     assert dictionary_columns(rows.slice(0, 1000)) is True
 
 
-def test_chosen_paths_are_those_of_the_file() -> None:
+def test_dictionary_paths_match_the_file() -> None:
     rows = _rows().append_column("m", pa.array([[("k", 1)]] * COUNT, pa.map_(pa.string(), pa.int64())))
     chosen = dictionary_columns(rows)
     assert isinstance(chosen, list)
@@ -65,8 +65,8 @@ def test_chosen_paths_are_those_of_the_file() -> None:
     assert "RLE_DICTIONARY" not in encodings["unique"]
 
 
-def test_rows_of_many_batches_land_in_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Pieces of two sizes, so that splitting happens while rows arrive and at the end.
+def test_rows_of_many_batches_reach_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two batch sizes, so that rows are split while they arrive and at the end.
     monkeypatch.setattr("trilake.delta.files.write_files._SPLIT_SIZE", 40_000)
     rows = _rows().select(["unique", "few"])
     batches = rows.to_batches(max_chunksize=999)
@@ -81,7 +81,7 @@ def test_rows_of_many_batches_land_in_their_partitions(monkeypatch: pytest.Monke
     st.lists(st.one_of(st.none(), st.decimals("-9999.99", "9999.99", places=2)), min_size=1),
     st.sampled_from([6, 18, 30]),
 )
-def test_decimals_and_their_bounds(values: list[Decimal | None], precision: int) -> None:
+def test_decimals_and_their_bounds_round_trip(values: list[Decimal | None], precision: int) -> None:
     rows = pa.table({"d": pa.array(values, pa.decimal128(precision, 2))})
     uri = f"memory://encodings-decimal-{precision}"
     trilake.write(rows, uri, mode="overwrite")
@@ -93,7 +93,7 @@ def test_decimals_and_their_bounds(values: list[Decimal | None], precision: int)
 
 
 @pytest.mark.parametrize("partition_by", [None, "p"])
-def test_rows_that_wait_together_make_files_of_that_size_too(partition_by: str | None) -> None:
+def test_buffered_rows_respect_the_target_file_size(partition_by: str | None) -> None:
     uri = MemoryStore().uri
     rows = pa.table({"x": np.random.default_rng(1).random(400_000), "p": [n // 200_000 for n in range(400_000)]})
     trilake.write(rows, uri, properties={"delta.targetFileSize": "500kb"}, partition_by=partition_by)
@@ -105,7 +105,7 @@ def test_rows_that_wait_together_make_files_of_that_size_too(partition_by: str |
     assert table.optimize().files_added == 0
 
 
-def test_files_have_about_the_size_that_the_table_asks_for() -> None:
+def test_streamed_rows_respect_the_target_file_size() -> None:
     uri = MemoryStore().uri
     rows = pa.table({"x": np.random.default_rng(1).random(400_000)})
     schema, batches = rows.schema, rows.to_batches(max_chunksize=20_000)

@@ -1,4 +1,4 @@
-"""Writers that convert at once, and conversions that fail: Iceberg metadata catches up, and commits stand."""
+"""Concurrent and failed conversions: Iceberg metadata catches up, and commits succeed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNIFORM = {"delta.universalFormat.enabledFormats": "iceberg", "delta.enableIcebe
 
 
 def create(store: Store) -> None:
-    """A table with files that nothing reads."""
+    """Create a table; its files are never read."""
     trilake.write({"n": [1]}, store.uri, properties=UNIFORM, storage_options=dict(store.options))
 
 
@@ -53,7 +53,7 @@ def append(store: Store, *names: str, remove: tuple[str, ...] = ()) -> None:
 
 
 def check(store: Store, *, tidy: bool = True) -> None:
-    """Snapshots have the files of their versions, the hint names the newest, and no file is left over."""
+    """Check that snapshots match their versions, the hint names the newest, and no files are left over."""
     log, newest = DeltaLog(store, standard_engine()), newest_metadata(store)
     location = metadata_location(store)
     assert newest.version == log.head().version
@@ -73,7 +73,7 @@ def check(store: Store, *, tidy: bool = True) -> None:
 
 
 class Table:
-    """A table in memory, whose second commit meets something at one of its requests."""
+    """A table in memory whose second commit is interrupted at one of its requests."""
 
     def __init__(self, uri: str) -> None:
         self.inner = open_store(f"memory://{uri}")
@@ -81,7 +81,7 @@ class Table:
         self.requests = 0
 
     def second(self, at: int, then: Callable[[str], None]) -> int:
-        """Commit, and call ``then`` before the request with a number; returns the number of requests."""
+        """Commit, calling ``then`` before request number ``at``; returns the number of requests."""
 
         def before(op: str, key: str) -> None:
             if self.requests == at:
@@ -95,7 +95,7 @@ class Table:
 
 
 @pytest.mark.parametrize(("what", "cached"), [("remove", True), ("two", False)])
-def test_a_commit_at_any_moment_is_converted_once(what: str, cached: bool) -> None:
+def test_concurrent_commits_are_converted_once(what: str, cached: bool) -> None:
     at = requests = 0
     while at <= requests:
         table = Table(f"concurrent-{what}-{cached}-{at}")
@@ -117,7 +117,7 @@ def test_a_commit_at_any_moment_is_converted_once(what: str, cached: bool) -> No
     assert at > 10
 
 
-def test_a_failed_request_fails_no_commit(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_request_does_not_fail_the_commit(caplog: pytest.LogCaptureFixture) -> None:
     at = requests = 0
     while at <= requests:
         table = Table(f"failed-{at}")
@@ -136,7 +136,7 @@ def test_a_failed_request_fails_no_commit(caplog: pytest.LogCaptureFixture) -> N
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
-def test_threads_convert_at_once(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_threads_convert_concurrently(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     options: Mapping[str, Any] = request.getfixturevalue("s3_options") if kind == "s3" else {}
     uri = f"s3://lake/{tmp_path.name}" if kind == "s3" else str(tmp_path / "t")
     store = open_store(uri, dict(options))
@@ -189,7 +189,7 @@ def test_old_metadata_files_are_deleted() -> None:
     assert len(newest_metadata(store).content["metadata-log"]) == 3
 
 
-def test_conversions_in_another_order_than_their_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversions_may_run_out_of_commit_order(monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store("memory://other-order")
     create(store)
     events: list[CommitEvent] = []
@@ -202,7 +202,7 @@ def test_conversions_in_another_order_than_their_commits(monkeypatch: pytest.Mon
     check(store)
 
 
-def test_a_conversion_that_another_process_overtook_reads_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overtaken_conversion_reads_the_metadata_again(monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store("memory://overtaken")
     create(store)
     append(store, "a")

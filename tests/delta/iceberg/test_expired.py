@@ -1,4 +1,4 @@
-"""Metadata of expired snapshots: what is deleted, when, and what never is."""
+"""Metadata of expired snapshots: what is deleted and when, and what is kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def table(uri: str, commits: int = 0) -> Store:
 
 
 def named(store: Store) -> set[str]:
-    """The keys that the newest metadata file, and the earlier ones that it names, lead to."""
+    """The keys reachable from the newest metadata file and the earlier ones it names."""
     prefix, newest = f"{metadata_location(store)}/", newest_metadata(store)
     earlier = [e["metadata-file"].removeprefix(prefix) for e in newest.content.get("metadata-log", ())]
     keys = {HINT, metadata_key(newest.number), *earlier}
@@ -55,7 +55,7 @@ def check(store: Store, *, tidy: bool = True) -> None:
         assert not there - named(store)
 
 
-def test_manifests_go_with_the_last_metadata_file_that_leads_to_them() -> None:
+def test_manifests_are_deleted_with_their_last_reference() -> None:
     store = table("memory://expired-manifests")
     for i in range(9):
         append(store, f"f{i}", remove=(f"f{i - 2}",) if i > 2 else ())
@@ -63,7 +63,7 @@ def test_manifests_go_with_the_last_metadata_file_that_leads_to_them() -> None:
     assert len(newest_metadata(store).content["snapshots"]) == 3
 
 
-def test_a_stopped_deletion_is_finished_by_the_next(caplog: pytest.LogCaptureFixture) -> None:
+def test_interrupted_deletion_is_finished_by_the_next(caplog: pytest.LogCaptureFixture) -> None:
     at = deletions = 0
     while at <= deletions:
         store, deletions = table(f"memory://expired-stopped-{at}", 6), 0
@@ -84,7 +84,7 @@ def test_a_stopped_deletion_is_finished_by_the_next(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize("damage", ["list", "metadata", "json"])
-def test_nothing_is_deleted_where_what_stays_is_damaged(damage: str) -> None:
+def test_damaged_remaining_metadata_prevents_deletion(damage: str) -> None:
     store = table(f"memory://expired-damaged-{damage}", 6)
     number = newest_metadata(store).number
     oldest = metadata_key(number - 1)
@@ -100,7 +100,7 @@ def test_nothing_is_deleted_where_what_stays_is_damaged(damage: str) -> None:
     assert before <= {m.key for m in store.list("metadata")}
 
 
-def test_files_of_other_names_and_places_stay() -> None:
+def test_files_with_other_names_or_locations_are_kept() -> None:
     store = table("memory://expired-names", 5)
     first = newest_metadata(store).number - 2
     content = bytes(store.read(metadata_key(first)))
@@ -127,7 +127,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert before <= set(elsewhere.iterdir())
 
 
-def test_a_rebuild_leaves_nothing_behind() -> None:
+def test_rebuild_leaves_nothing_behind() -> None:
     store = table("memory://expired-rebuild", 4)
     trilake.sync_iceberg(store.uri, rebuild=True)
     for i in range(5):
@@ -135,7 +135,7 @@ def test_a_rebuild_leaves_nothing_behind() -> None:
     check(store)
 
 
-def test_a_converter_that_slept_keeps_later_metadata() -> None:
+def test_slow_converter_keeps_later_metadata() -> None:
     store, slept = table("memory://expired-slept", 3), list[str]()
 
     def others(op: str, key: str) -> None:
@@ -153,7 +153,7 @@ def test_a_converter_that_slept_keeps_later_metadata() -> None:
     assert int(bytes(store.read(HINT))) == newest_metadata(store).number
 
 
-def test_converters_at_once_leave_what_snapshots_need(tmp_path: Path) -> None:
+def test_concurrent_converters_keep_referenced_files(tmp_path: Path) -> None:
     store = table(str(tmp_path))
 
     def work(name: str) -> None:

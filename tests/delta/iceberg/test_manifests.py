@@ -1,4 +1,4 @@
-"""Manifests: their size, and which of them a commit reads and writes."""
+"""Manifests: their size, and which ones a commit reads and writes."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_rewritten_manifests_keep_double_partitions_exact(tmp_path: Path) -> Non
 
 
 class RestCatalogue(BaseHTTPRequestHandler):
-    """As much of Iceberg's REST protocol as registering and loading tables takes."""
+    """The part of Iceberg's REST protocol needed to register and load tables."""
 
     tables: ClassVar[dict[str, str]] = {}
 
@@ -194,7 +194,7 @@ class RestCatalogue(BaseHTTPRequestHandler):
 
 @contextmanager
 def catalogue(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
-    """A catalogue that pyiceberg's configuration names."""
+    """A catalog from pyiceberg's configuration."""
     with ExitStack() as stack:
         uri = f"sqlite:///{folder}/c.db"
         if kind == "rest":

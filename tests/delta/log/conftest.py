@@ -1,4 +1,4 @@
-"""Logs whose every table counts as large."""
+"""A fixture that treats every table as large."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trilake.delta.log import checkpoint_parts
 
 @pytest.fixture(params=["here", "tasks"])
 def every_table_is_large(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Checkpoints are written in slices and by sidecars, once by this process and once by tasks."""
+    """Write checkpoints in slices and sidecars, once in this process and once by tasks."""
     monkeypatch.setattr(World, "jobs", ShuffledJobs() if request.param == "tasks" else None)
     monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", 0)
     monkeypatch.setattr(checkpoint_parts, "SLICE_ROWS", 4)

@@ -1,4 +1,4 @@
-"""A log in memory whose checkpoints have sidecars of ten files each."""
+"""A log in memory whose checkpoint sidecars have ten files each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST = protocol(3, 7, readerFeatures=FEATURES, writerFeatures=[*FEATURES, "doma
 
 
 class ShuffledJobs:
-    """Jobs of this process, whose outcomes come in another order than their tasks."""
+    """Jobs in this process whose results arrive out of order."""
 
     def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
         return [function(t) for t in reversed(tasks)]
@@ -38,7 +38,7 @@ class ShuffledJobs:
 
 
 class World:
-    """A log in memory, a clock, and commits an hour apart; full sidecars have ten files."""
+    """A log in memory with a clock and hourly commits; full sidecars have ten files."""
 
     jobs: ClassVar[Jobs | None] = None
 
@@ -58,13 +58,13 @@ class World:
         self.inner.put(commit_key(self.version), lines(actions))
 
     def checkpoint(self) -> FileTotals | None:
-        """Write the checkpoint of the newest version; the calls of the store are those for it."""
+        """Write the checkpoint of the newest version, recording only its store calls."""
         opened = self.log.opened()
         self.store.calls.clear()
         return write_checkpoint(self.log, opened, self.runtime)
 
     def called(self, op: str) -> list[str]:
-        """The sidecars that a kind of call was made for."""
+        """The sidecars that were passed to a kind of call."""
         return [k for c in self.store.calls if c.op == op for k in c.keys if k.startswith(f"{SIDECARS}/")]
 
     @property
@@ -86,7 +86,7 @@ def numbered(first: int, last: int, folder: str = "d") -> list[str]:
 
 
 def same_as_commits(world: World) -> None:
-    """The newest checkpoint is what all commits give."""
+    """Check that the newest checkpoint equals a replay of all commits."""
     log = DeltaLog(world.inner)
     copy = MemoryStore()
     for v in range(world.version + 1):

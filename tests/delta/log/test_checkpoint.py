@@ -68,7 +68,7 @@ def _same(log: DeltaLog, other: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_a_checkpoint_written_is_the_state(version: int) -> None:
+def test_written_checkpoint_equals_the_state(version: int) -> None:
     log = _log()
     write_checkpoint(log, log.snapshot(version), KEEP_ALL)
     _forget_commits(log, version)
@@ -76,7 +76,7 @@ def test_a_checkpoint_written_is_the_state(version: int) -> None:
     _same(log, _log())
 
 
-def test_the_hint_beside_it() -> None:
+def test_checkpoint_writes_its_hint() -> None:
     log = _log()
     write_checkpoint(log, log.snapshot(), KEEP_ALL)
     hint = json.loads(bytes(log.store.read(LAST_CHECKPOINT)))
@@ -90,7 +90,7 @@ def test_the_hint_beside_it() -> None:
     assert not any(r["add"]["dataChange"] for r in file.to_pylist() if r["add"])
 
 
-def test_old_tombstones_are_left_out() -> None:
+def test_expired_tombstones_are_omitted() -> None:
     day = 86_400_000
     meta = metadata(delta__deletedFileRetentionDuration="interval 2 days")
     log = log_of([protocol(), meta], [remove("old", deletionTimestamp=day), remove("new", deletionTimestamp=3 * day)])
@@ -98,7 +98,7 @@ def test_old_tombstones_are_left_out() -> None:
     assert log.tombstones(log.snapshot())["path"].to_pylist() == ["new"]
 
 
-def test_a_retention_that_is_none_keeps_all_tombstones() -> None:
+def test_invalid_retention_keeps_all_tombstones() -> None:
     meta = metadata(delta__deletedFileRetentionDuration="6 months 1 day")
     log = log_of([protocol(), meta], [remove("old", deletionTimestamp=1)])
     write_checkpoint(log, log.snapshot(), runtime_in_ms(lambda: 10**15))
@@ -109,14 +109,14 @@ def test_a_retention_that_is_none_keeps_all_tombstones() -> None:
 
 
 def _single(log: DeltaLog, version: int) -> pa.Table:
-    """The rows of the checkpoint of a version, which is then taken away."""
+    """Write the checkpoint of a version, read its rows and delete it."""
     write_checkpoint(log, log.snapshot(version), KEEP_ALL)
     table = pq.read_table(log.store.open_input(checkpoint_key(version)))
     log.store.delete([checkpoint_key(version), LAST_CHECKPOINT])
     return table
 
 
-def test_texts_that_the_writer_noted_as_views() -> None:
+def test_string_views_in_a_checkpoint_are_read() -> None:
     log = _log()
     table = _single(log, 3)
     schema = pa.schema([f.with_type(_views(f.type)) for f in table.schema])
@@ -135,7 +135,7 @@ def _views(t: pa.DataType) -> pa.DataType:
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5])
-def test_multi_part(parts: int) -> None:
+def test_multi_part_checkpoint_is_read(parts: int) -> None:
     log = _log()
     table = _single(log, 2)
     for i in range(parts):
@@ -147,7 +147,7 @@ def test_multi_part(parts: int) -> None:
 
 
 def _v2(log: DeltaLog, extension: str, sidecars: int, *, spelling: str = "{}") -> None:
-    """Replace the commits up to 2 by a v2 checkpoint."""
+    """Replace the commits up to version 2 with a v2 checkpoint."""
     table = _single(log, 2)
     others = table.filter(pa.compute.and_(table["add"].is_null(), table["remove"].is_null()))
     files = table.filter(pa.compute.or_(table["add"].is_valid(), table["remove"].is_valid())).select(["add", "remove"])
@@ -170,7 +170,7 @@ def _v2(log: DeltaLog, extension: str, sidecars: int, *, spelling: str = "{}") -
 
 
 def _jsonable(row: dict[str, Any]) -> dict[str, Any]:
-    """Arrow's maps, which are lists of pairs, as objects."""
+    """A row with Arrow's maps, which are lists of pairs, as dictionaries."""
 
     def walk(value: Any, name: str = "") -> Any:
         if isinstance(value, dict):
@@ -185,7 +185,7 @@ def _jsonable(row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("extension", ["json", "parquet"])
 @pytest.mark.parametrize("sidecars", [0, 1, 3])
-def test_v2(extension: str, sidecars: int) -> None:
+def test_v2_checkpoint_is_read(extension: str, sidecars: int) -> None:
     log = _log()
     _v2(log, extension, sidecars)
     assert log.snapshot().segment.checkpoint_version == 2
@@ -193,13 +193,13 @@ def test_v2(extension: str, sidecars: int) -> None:
     assert log.head().protocol == log.snapshot().protocol
 
 
-def test_a_sidecar_named_by_its_full_path() -> None:
+def test_sidecar_with_an_absolute_path() -> None:
     log = _log()
     _v2(log, "json", 2, spelling="file:/some/where/_delta_log/_sidecars/{}")
     _same(log, _log())
 
 
-def test_a_missing_sidecar_is_an_error() -> None:
+def test_missing_sidecar_is_an_error() -> None:
     log = _log()
     _v2(log, "parquet", 2)
     gone = "_delta_log/_sidecars/00000001-7026-4e79-81be-64bd76c43a11.parquet"
@@ -209,14 +209,14 @@ def test_a_missing_sidecar_is_an_error() -> None:
     assert gone in str(e.value)
 
 
-def test_a_sidecar_without_a_path_is_an_error() -> None:
+def test_sidecar_without_a_path_is_an_error() -> None:
     log = log_of([])
     log.store.put(f"_delta_log/{1:020d}.checkpoint.{UUID}.json", lines([protocol(), metadata(), {"sidecar": {}}]))
     with pytest.raises(CorruptLogError, match="sidecar"):
         log.snapshot()
 
 
-# --- what other writers leave out or add -----------------------------------------------------------------------------
+# --- differences of other writers ------------------------------------------------------------------------------------
 
 
 def _checkpoint_of(log: DeltaLog, version: int, **columns: list[Any]) -> None:
@@ -236,7 +236,7 @@ def _base() -> dict[str, list[Any]]:
     return {k: [*v] for k, v in columns.items()}
 
 
-def test_adds_with_few_fields() -> None:
+def test_adds_with_missing_fields_are_read() -> None:
     log = log_of([])
     _checkpoint_of(log, 1, **_base(), add=[None, None, {"path": "x", "size": 5}])
     adds = log.snapshot().adds
@@ -244,8 +244,8 @@ def test_adds_with_few_fields() -> None:
     assert adds.num_rows == 1
 
 
-def test_actions_that_are_structs_of_nulls() -> None:
-    """Of a writer that cannot say of a row which of its columns is there."""
+def test_structs_of_nulls_are_not_actions() -> None:
+    """Some writers cannot mark absent columns of a row as null."""
     log = log_of([])
     names = {"minReaderVersion": None, "minWriterVersion": None}
     base = _base()
@@ -265,7 +265,7 @@ def test_actions_that_are_structs_of_nulls() -> None:
     assert snapshot.protocol.min_writer_version == 2
 
 
-def test_statistics_that_are_parsed_only() -> None:
+def test_parsed_statistics_replace_missing_json() -> None:
     stats = {"numRecords": 7, "minValues": {"a": 1}, "maxValues": {"a": 9}, "nullCount": {"a": 0}}
     log = log_of([])
     adds: list[Any] = [None, None]
@@ -283,7 +283,7 @@ def test_statistics_that_are_parsed_only() -> None:
     assert (parsed["minValues"], parsed["maxValues"]) == ({"a": 1}, {"a": 9})
 
 
-def test_without_a_column_of_text_statistics() -> None:
+def test_parsed_statistics_without_a_json_column() -> None:
     log = log_of([])
     adds: list[Any] = [None, None, {"path": "x", "size": 5, "stats_parsed": {"numRecords": 7}}]
     _checkpoint_of(log, 1, **_base(), add=adds)
@@ -291,7 +291,7 @@ def test_without_a_column_of_text_statistics() -> None:
 
 
 @pytest.mark.parametrize("lacking", ["protocol", "metaData"])
-def test_a_checkpoint_that_lacks_an_action(lacking: str) -> None:
+def test_checkpoint_without_protocol_or_metadata_is_an_error(lacking: str) -> None:
     log = log_of([])
     base = _base()
     del base[lacking]
@@ -301,7 +301,7 @@ def test_a_checkpoint_that_lacks_an_action(lacking: str) -> None:
 
 
 def _damaged(**columns: list[Any]) -> bytes:
-    """A checkpoint that is whole except for these columns."""
+    """A checkpoint that is intact except for these columns."""
     whole = {**_base(), **columns}
     count = max(map(len, whole.values()))
     return parquet(pa.table({k: v + [None] * (count - len(v)) for k, v in whole.items()}))
@@ -331,7 +331,7 @@ def _damaged(**columns: list[Any]) -> bytes:
         parquet(pa.table({"other": [1]})),
     ],
 )
-def test_a_damaged_checkpoint_is_an_error_with_its_name(content: bytes) -> None:
+def test_damaged_checkpoint_is_a_typed_error(content: bytes) -> None:
     log = log_of([])
     log.store.put(checkpoint_key(1), content)
     with pytest.raises(CorruptLogError):
@@ -340,7 +340,7 @@ def test_a_damaged_checkpoint_is_an_error_with_its_name(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("cut", [0.1, 0.5, 0.9, 0.99])
-def test_a_truncated_checkpoint(cut: float) -> None:
+def test_truncated_checkpoint_is_an_error(cut: float) -> None:
     log = _log()
     write_checkpoint(log, log.snapshot(2), KEEP_ALL)
     data = bytes(log.store.read(checkpoint_key(2)))
@@ -351,7 +351,7 @@ def test_a_truncated_checkpoint(cut: float) -> None:
 
 
 @pytest.mark.parametrize("bad", [1, 2, 3])
-def test_a_whole_checkpoint_stands_in_for_damaged_ones_of_its_version(bad: int) -> None:
+def test_intact_checkpoint_replaces_damaged_ones(bad: int) -> None:
     log = _log()
     write_checkpoint(log, log.snapshot(2), KEEP_ALL)
     data = bytes(log.store.read(checkpoint_key(2)))
@@ -370,7 +370,7 @@ def test_a_whole_checkpoint_stands_in_for_damaged_ones_of_its_version(bad: int) 
 
 @pytest.mark.parametrize("damage", [b"no Parquet", None])
 @pytest.mark.parametrize("older", [False, True])
-def test_commits_stand_in_for_a_damaged_checkpoint(
+def test_commits_replace_a_damaged_checkpoint(
     damage: bytes | None, older: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = _log()
@@ -387,15 +387,15 @@ def test_commits_stand_in_for_a_damaged_checkpoint(
         assert log.head(version).metadata == true.metadata
         assert log.opened(version).version == true.version
     assert "skipped a damaged file: the checkpoint cannot be read" in caplog.text
-    # A checkpoint of a later version is made of what was read, and the damage is history.
+    # A checkpoint of a later version uses what was read, so the damage no longer matters.
     write_checkpoint(log, log.snapshot(3), KEEP_ALL)
     assert log.snapshot().segment.checkpoint_version == 3
     _same(log, _log())
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_commits_stand_in_for_a_checkpoint_that_gets_damaged_after_it_was_read(older: bool) -> None:
-    """Its tombstones are read later than its files, by whoever writes the next checkpoint or vacuums the table."""
+def test_commits_replace_a_checkpoint_damaged_after_reading(older: bool) -> None:
+    """Its tombstones are read later than its files, by the next checkpoint or vacuum."""
     log, files = _log(), ["path", "deletionTimestamp"]
     if older:
         write_checkpoint(log, log.snapshot(1), KEEP_ALL)
@@ -410,7 +410,7 @@ def test_commits_stand_in_for_a_checkpoint_that_gets_damaged_after_it_was_read(o
     _same(log, _log())
 
 
-def test_commits_stand_in_for_a_large_checkpoint_that_gets_damaged_after_it_was_opened(
+def test_commits_replace_a_large_checkpoint_damaged_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", 0)
@@ -421,7 +421,7 @@ def test_commits_stand_in_for_a_large_checkpoint_that_gets_damaged_after_it_was_
     log.store.put(checkpoint_key(2), b"no Parquet")
     true = _log().snapshot()
     assert rows(log.load(pending).adds) == rows(true.adds)
-    # What reads it piece by piece, too: a filter, a count, the next checkpoint.
+    # Also where it is read in pieces: a filter, a count, the next checkpoint.
     assert row_count(log, pending) is None
     condition = parse_filter(f"{true.schema.fields[0].name} IS NULL", true.schema.to_arrow_schema())
     assert narrowed(log, pending, condition) is None
@@ -430,7 +430,7 @@ def test_commits_stand_in_for_a_large_checkpoint_that_gets_damaged_after_it_was_
     _same(log, _log())
 
 
-def test_commits_that_are_gone_stand_in_for_nothing() -> None:
+def test_damaged_checkpoint_without_commits_is_an_error() -> None:
     log = _log()
     write_checkpoint(log, log.snapshot(1), KEEP_ALL)
     write_checkpoint(log, log.snapshot(2), KEEP_ALL)
@@ -444,7 +444,7 @@ def test_commits_that_are_gone_stand_in_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_flipped_bytes_in_a_checkpoint_never_escape_as_foreign_errors(seed: int) -> None:
+def test_flipped_bytes_in_a_checkpoint_raise_typed_errors(seed: int) -> None:
     log = _log()
     write_checkpoint(log, log.snapshot(2), KEEP_ALL)
     data = bytearray(log.store.read(checkpoint_key(2)))
@@ -454,10 +454,10 @@ def test_flipped_bytes_in_a_checkpoint_never_escape_as_foreign_errors(seed: int)
         assert log.snapshot().version == 3
 
 
-# --- others read ours ------------------------------------------------------------------------------------------------
+# --- other readers ---------------------------------------------------------------------------------------------------
 
 
-def test_deltalake_and_polars_read_a_log_that_starts_at_our_checkpoint(tmp_path: Path) -> None:
+def test_deltalake_and_polars_read_written_checkpoints(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     for i in range(12):
         data = pa.table({"a": [i, None], "p": [str(i % 3), None]})
@@ -477,7 +477,7 @@ def test_deltalake_and_polars_read_a_log_that_starts_at_our_checkpoint(tmp_path:
     assert len(expected) == 24 - 4 + 1
 
 
-def test_we_read_the_checkpoints_of_deltalake(tmp_path: Path) -> None:
+def test_checkpoints_of_deltalake_are_read(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     deltalake.write_deltalake(path, pa.table({"a": [1, 2], "p": ["x", "y"]}), partition_by=["p"])
     deltalake.write_deltalake(path, pa.table({"a": [3], "p": ["x"]}), mode="append")
@@ -490,7 +490,7 @@ def test_we_read_the_checkpoints_of_deltalake(tmp_path: Path) -> None:
     assert log.tombstones(log.snapshot()).num_rows == 1
 
 
-def test_the_bytes_of_a_checkpoint_depend_on_nothing_but_the_state() -> None:
+def test_checkpoint_bytes_depend_only_on_the_state() -> None:
     contents = set()
     for _ in range(2):
         log = _log()

@@ -1,4 +1,4 @@
-"""Checkpoints of large tables, whose files pass piece by piece: the same as those of tables that are read whole."""
+"""Streamed checkpoints of large tables equal those of tables read at once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def append(log: DeltaLog, first: int, commits: Actions) -> None:
 
 @pytest.mark.parametrize("part_size", [1000, 7])
 @pytest.mark.parametrize("kind", ["classic", "v2"])
-def test_a_version_in_pieces_has_the_checkpoint_of_the_whole(kind: str, part_size: int) -> None:
+def test_streamed_checkpoint_equals_the_whole(kind: str, part_size: int) -> None:
     log = log_of(*history(kind))
     write_checkpoint(log, log.snapshot(), KEEP_ALL, part_size=part_size)
     append(log, 2, NEWER)
@@ -81,7 +81,7 @@ def test_a_version_in_pieces_has_the_checkpoint_of_the_whole(kind: str, part_siz
     )
 
 
-def test_expired_tombstones_are_left_out_in_pieces_too() -> None:
+def test_streamed_checkpoint_omits_expired_tombstones() -> None:
     log = log_of(*history("classic"))
     write_checkpoint(log, log.snapshot(), KEEP_ALL)
     append(log, 2, NEWER)
@@ -93,8 +93,8 @@ def test_expired_tombstones_are_left_out_in_pieces_too() -> None:
 
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_any_history_in_pieces(data: st.DataObject) -> None:
-    """Files come, go and come back, with vectors and without, before and after a checkpoint."""
+def test_streamed_checkpoints_of_any_history(data: st.DataObject) -> None:
+    """Files are added, removed and added again, with and without vectors, before and after a checkpoint."""
     live: dict[str, bool] = {}
 
     def commit(number: int) -> list[dict[str, Any]]:
@@ -125,8 +125,8 @@ def test_any_history_in_pieces(data: st.DataObject) -> None:
     assert sorted(log.tombstones(again)["path"].to_pylist()) == tombstones
 
 
-def test_a_file_that_is_there_twice_is_no_checkpoint() -> None:
-    """As where the list is read whole: the error names it, and nothing is written."""
+def test_duplicate_file_prevents_the_checkpoint() -> None:
+    """As for a table read at once: the error names the file, and nothing is written."""
     first = [protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=["deletionVectors"]), metadata()]
     log = log_of([*first, add("a"), add("b")])
     write_checkpoint(log, log.snapshot(), KEEP_ALL)
@@ -137,7 +137,7 @@ def test_a_file_that_is_there_twice_is_no_checkpoint() -> None:
     assert {m.key for m in log.store.list()} == before
 
 
-def test_a_writer_that_dies_half_way_leaves_the_older_checkpoint() -> None:
+def test_failed_writer_leaves_the_older_checkpoint() -> None:
     log = log_of(*history("classic"))
     write_checkpoint(log, log.snapshot(), KEEP_ALL)
     append(log, 2, NEWER)
@@ -149,7 +149,7 @@ def test_a_writer_that_dies_half_way_leaves_the_older_checkpoint() -> None:
     assert rows(log.snapshot().adds) == expected
 
 
-def test_one_that_is_there_stays_and_gets_its_hint() -> None:
+def test_existing_checkpoint_is_kept_and_gets_its_hint() -> None:
     log = log_of(*history("classic"))
     write_checkpoint(log, log.snapshot(), KEEP_ALL)
     append(log, 2, NEWER)
@@ -165,7 +165,7 @@ def test_one_that_is_there_stays_and_gets_its_hint() -> None:
 
 @pytest.fixture
 def never_whole(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From its call on, no list of files may be read whole."""
+    """After its call, loading a whole file list fails."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("the list of files was read whole")
@@ -176,8 +176,8 @@ def never_whole(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return begin
 
 
-def test_appends_to_a_large_table_never_hold_the_list_of_its_files(never_whole: Callable[[], None]) -> None:
-    """Ten appends write a checkpoint and its checksum without it."""
+def test_appends_to_a_large_table_never_load_the_file_list(never_whole: Callable[[], None]) -> None:
+    """Ten appends write a checkpoint and its checksum without the list."""
     uri = "memory://large-appends"
     trilake.write({"x": [0]}, uri, properties={"delta.checkpointInterval": "5"})
     for i in range(1, 6):
@@ -195,7 +195,7 @@ def test_appends_to_a_large_table_never_hold_the_list_of_its_files(never_whole: 
     assert checksum.num_files == 11
 
 
-def test_the_checksum_of_a_large_table_is_that_of_the_whole() -> None:
+def test_checksum_of_a_large_table_matches_the_snapshot() -> None:
     uri = "memory://large-checksum"
     trilake.write({"x": [0]}, uri, properties={"delta.checkpointInterval": "3"})
     for i in range(1, 7):

@@ -1,4 +1,4 @@
-# ruff: noqa: DTZ001 - times without a zone are a type of their own here
+# ruff: noqa: DTZ001 - times without a zone are a distinct type here
 """``stats_parsed``: JSON statistics as structs of the table's types, and back."""
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _parse(schema: StructType, *stats: Any, partition: tuple[str, ...] = (), **c
         ("timestamp_ntz", "0001-01-01T00:00:00.001", datetime(1, 1, 1, 0, 0, 0, 1000)),
     ],
 )
-def test_values(type_: str, text: Any, value: Any) -> None:
+def test_values_are_parsed_by_type(type_: str, text: Any, value: Any) -> None:
     stats = {"numRecords": 2, "minValues": {"c": text}, "maxValues": {"c": text}, "nullCount": {"c": 1}}
     (found,) = _parse(_schema(c=type_), stats).to_pylist()
     assert found["minValues"] == found["maxValues"] == {"c": value}
@@ -64,13 +64,13 @@ def test_values(type_: str, text: Any, value: Any) -> None:
 
 
 @pytest.mark.parametrize("type_", ["binary", "boolean", ArrayType(PrimitiveType("long"))])
-def test_types_without_bounds_are_counted(type_: Any) -> None:
+def test_types_without_bounds_have_null_counts(type_: Any) -> None:
     column = _parse(_schema(c=type_, d="long"), {"nullCount": {"c": 4}})
     assert column.type.field("minValues").type == pa.struct([("d", pa.int64())])
     assert column.to_pylist()[0]["nullCount"] == {"c": 4, "d": None}
 
 
-def test_nested_columns() -> None:
+def test_nested_columns_are_parsed() -> None:
     inner = StructType((StructField('q"', PrimitiveType("long")), StructField("b", PrimitiveType("binary"))))
     column = _parse(_schema(s=inner), {"minValues": {"s": {'q"': 3}}, "nullCount": {"s": {'q"': 0, "b": 1}}})
     (found,) = column.to_pylist()
@@ -80,12 +80,12 @@ def test_nested_columns() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "no json", "[]", '"s"', "7", '{"minValues":4}', '{"numRecords":"many"}'])
-def test_what_is_no_statistic_says_nothing(text: str | None) -> None:
+def test_invalid_statistics_are_ignored(text: str | None) -> None:
     (found,) = _parse(_schema(c="long"), text).to_pylist()
     assert not found or all(not v or v == {"c": None} for v in found.values())
 
 
-def test_partition_columns_have_none() -> None:
+def test_partition_columns_have_no_statistics() -> None:
     column = _parse(_schema(a="long", P="long"), {}, partition=("P",))
     assert column.type.field("minValues").type.names == ["a"]
 
@@ -109,12 +109,12 @@ def test_indexed_columns(conf: dict[str, str], expected: set[str]) -> None:
     assert indexed_paths(schema, ("p",), conf) == expected
 
 
-def test_no_column_with_statistics_leaves_the_counts_of_rows() -> None:
+def test_without_indexed_columns_only_row_counts_remain() -> None:
     column = _parse(_schema(c="long"), {"numRecords": 3}, delta__dataSkippingNumIndexedCols="0")
     assert column.to_pylist() == [{"numRecords": 3, "tightBounds": None}]
 
 
-def test_names_that_differ_by_case_only() -> None:
+def test_names_differing_only_in_case() -> None:
     names = {"delta.columnMapping.physicalName": "C"}
     schema = StructType(
         (StructField("c", PrimitiveType("long")), StructField("d", PrimitiveType("long"), metadata=names))
@@ -136,7 +136,7 @@ _TYPES = {
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_struct_to_text_and_back(data: st.DataObject) -> None:
+def test_parsed_statistics_round_trip_through_json(data: st.DataObject) -> None:
     schema = _schema(**{n.partition("(")[0]: n for n in _TYPES})
     parser = StatsParser(schema, (), {}, query)
     bounds = parser.type.field("minValues").type
@@ -157,7 +157,7 @@ def test_struct_to_text_and_back(data: st.DataObject) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(-(2**62), 2**62), st.integers(0, 2**40), st.datetimes(timezones=st.just(UTC)))
-def test_skipping_sees_the_same_through_either_form(low: int, span: int, moment: datetime) -> None:
+def test_skipping_is_the_same_with_json_and_struct(low: int, span: int, moment: datetime) -> None:
     schema = _schema(c="long", t="timestamp")
     text = moment.replace(microsecond=moment.microsecond // 1000 * 1000, tzinfo=None).isoformat(timespec="milliseconds")
     stats = {

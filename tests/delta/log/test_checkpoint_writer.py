@@ -1,4 +1,4 @@
-"""Checkpoints in parts, of version 2, and with statistics as structs: written, read back, and read by others."""
+"""Multi-part and v2 checkpoints, and statistics as structs: written, read back, and read by other libraries."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _log_files(log: DeltaLog) -> list[str]:
 
 
 @pytest.mark.parametrize(("part_size", "parts"), [(1000, 1), (12, 2), (5, 5), (1, 22)])
-def test_parts_hold_the_state(part_size: int, parts: int) -> None:
+def test_parts_contain_the_whole_state(part_size: int, parts: int) -> None:
     history = _history([protocol(1, 7, writerFeatures=["domainMetadata"]), metadata()])
     log = log_of(*history)
     write_checkpoint(log, log.snapshot(), KEEP_ALL, part_size=part_size)
@@ -82,18 +82,18 @@ def test_parts_hold_the_state(part_size: int, parts: int) -> None:
     assert hint["size"] == sum(t.num_rows for t in tables)
     assert hint["sizeInBytes"] == sum(f.size for f in snapshot.segment.checkpoint_files)
     assert hint["checksum"] == checksum(hint)
-    # An action without a path is in the first part.
+    # Actions without a path are in the first part.
     assert all(t["metaData"].null_count == t.num_rows for t in tables[1:])
 
 
-def test_the_part_size_is_a_property_too() -> None:
+def test_part_size_is_a_property() -> None:
     log = log_of([metadata(**{PART_SIZE: "2"}), add("a"), add("b"), add("c")])
     write_checkpoint(log, log.snapshot(), KEEP_ALL)
     assert len(log.snapshot().segment.checkpoint_files) == 2
 
 
 @pytest.mark.parametrize("size", ["0", "-1", "many", "1.5", ""])
-def test_a_part_size_that_is_none(size: str) -> None:
+def test_invalid_part_size_is_rejected(size: str) -> None:
     log = log_of([metadata(**{PART_SIZE: size}), add("a")])
     with pytest.raises(InvalidArgumentError, match="number of actions above 0"):
         write_checkpoint(log, log.snapshot(), KEEP_ALL)
@@ -101,7 +101,7 @@ def test_a_part_size_that_is_none(size: str) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.sets(st.text(min_size=1, max_size=6), max_size=30), st.integers(1, 7))
-def test_a_path_decides_its_part(paths: set[str], parts: int) -> None:
+def test_part_depends_only_on_the_path(paths: set[str], parts: int) -> None:
     log = log_of([add(p.replace("%", "%25")) for p in sorted(paths)])
     adds = log.snapshot().adds
     owner = dict(zip(adds["path"].to_pylist(), owners(adds, parts, query).tolist(), strict=True))
@@ -110,7 +110,7 @@ def test_a_path_decides_its_part(paths: set[str], parts: int) -> None:
     assert dict(zip(backwards["path"].to_pylist(), owners(backwards, parts, query).tolist(), strict=True)) == owner
 
 
-def test_tombstones_are_in_the_part_of_their_file() -> None:
+def test_tombstone_is_in_the_part_of_its_file() -> None:
     log = log_of([remove(f"f{i}") for i in range(9)], [add(f"f{i}", deletionVector=VECTOR) for i in range(9)])
     write_checkpoint(log, log.snapshot(), KEEP_ALL, part_size=6)
     parts = [pq.read_table(log.store.open_input(f.key)) for f in log.snapshot().segment.checkpoint_files]
@@ -123,7 +123,7 @@ def test_tombstones_are_in_the_part_of_their_file() -> None:
         assert added == removed
 
 
-def test_many_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_with_many_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_parts, "SLICE_ROWS", 3)
     monkeypatch.setattr(checkpoint_parts, "_AT_ONCE_ROWS", 4)
     history = _history([protocol(1, 7, writerFeatures=["domainMetadata"]), metadata()])
@@ -132,16 +132,16 @@ def test_many_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     log.store.delete([commit_key(v) for v in range(4)])
     snapshot = log.snapshot()
     file = snapshot.segment.checkpoint_files[0]
-    assert pq.read_metadata(log.store.open_input(file.key)).num_row_groups == 1 + 7 + 2  # rare, 19 adds, 4 tombstones
+    assert (
+        pq.read_metadata(log.store.open_input(file.key)).num_row_groups == 1 + 7 + 2
+    )  # other actions, 19 adds, 4 tombstones
     assert json.loads(bytes(log.store.read(LAST_CHECKPOINT)))["sizeInBytes"] == file.size
     _same(snapshot, other.snapshot(), log, other)
 
 
 @pytest.mark.parametrize(("at_once", "parts"), [(0, 1), (1 << 20, 1), (1 << 20, 2)])
-def test_a_checkpoint_that_readers_may_be_reading_is_not_replaced(
-    monkeypatch: pytest.MonkeyPatch, at_once: int, parts: int
-) -> None:
-    """Who has listed the log knows its size, and reads it in pieces: other bytes would be damage to them."""
+def test_existing_checkpoint_is_not_replaced(monkeypatch: pytest.MonkeyPatch, at_once: int, parts: int) -> None:
+    """Readers that listed the log know its size and read it in pieces: new bytes would look like damage."""
     monkeypatch.setattr(checkpoint_parts, "_AT_ONCE_ROWS", at_once)
     history = [protocol(), metadata(), *(add(n) for n in "abcdef")], [remove("a", deletionTimestamp=1)]
     log = log_of(*history)
@@ -157,7 +157,7 @@ def test_a_checkpoint_that_readers_may_be_reading_is_not_replaced(
     first = files()
     assert len(first) == parts
     log.store.delete([LAST_CHECKPOINT])
-    # Another process writes it as well, later, when a tombstone has expired.
+    # Another process writes it too, after a tombstone has expired.
     write(10**12)
     assert files() == first
     hint = json.loads(log.store.read(LAST_CHECKPOINT).to_pybytes())
@@ -166,7 +166,7 @@ def test_a_checkpoint_that_readers_may_be_reading_is_not_replaced(
     assert files() != first
 
 
-def test_a_checkpoint_that_cannot_be_opened_is_replaced() -> None:
+def test_unreadable_checkpoint_is_replaced() -> None:
     log = log_of([protocol(), metadata(), add("a")])
     snapshot, key = log.snapshot(), checkpoint_key(0)
     log.store.put(key, b"PAR1 half of it")
@@ -175,12 +175,12 @@ def test_a_checkpoint_that_cannot_be_opened_is_replaced() -> None:
     assert log.snapshot().adds.num_rows == 1
 
 
-def test_the_hint_never_goes_back() -> None:
+def test_hint_never_moves_back() -> None:
     log = log_of([add("a")], [add("b")], [add("c")])
     for version, points_at in ((1, 1), (2, 2), (0, 2)):
         write_checkpoint(log, log.snapshot(version), KEEP_ALL)
         assert getattr(log.hint(), "version", None) == points_at
-    log.store.put(LAST_CHECKPOINT, b'{"version":77,"size":1}')  # a hint at nothing
+    log.store.put(LAST_CHECKPOINT, b'{"version":77,"size":1}')  # a hint to a missing checkpoint
     write_checkpoint(log, log.snapshot(1), KEEP_ALL)
     assert getattr(log.hint(), "version", None) == 1
 
@@ -190,7 +190,7 @@ def test_the_hint_never_goes_back() -> None:
 
 @pytest.mark.parametrize("extension", ["json", "parquet"])
 @pytest.mark.parametrize(("part_size", "sidecars"), [(1000, 1), (8, 4)])
-def test_v2(extension: str, part_size: int, sidecars: int) -> None:
+def test_v2_checkpoint_round_trips(extension: str, part_size: int, sidecars: int) -> None:
     conf = {"delta.checkpointPolicy": "v2", TOP_LEVEL_FORMAT: extension}
     history = _history([V2_PROTOCOL, metadata(**conf)])
     log, other = log_of(*history), log_of(*history)
@@ -214,7 +214,7 @@ def test_v2(extension: str, part_size: int, sidecars: int) -> None:
     assert {s["path"] for s in pointer["sidecarFiles"]} == {o.key.rpartition("/")[2] for o in found}
 
 
-def test_v2_of_no_files_has_no_sidecars() -> None:
+def test_v2_checkpoint_without_files_has_no_sidecars() -> None:
     log = log_of([V2_PROTOCOL, metadata(**{"delta.checkpointPolicy": "v2"})])
     write_checkpoint(log, log.snapshot(), fixed_runtime())
     assert not list(log.store.list(SIDECARS))
@@ -222,14 +222,14 @@ def test_v2_of_no_files_has_no_sidecars() -> None:
     assert log.snapshot().adds.num_rows == 0
 
 
-def test_v2_needs_the_feature_as_well_as_the_policy() -> None:
+def test_v2_checkpoint_needs_feature_and_policy() -> None:
     for first in ([metadata(**{"delta.checkpointPolicy": "v2"})], [V2_PROTOCOL, metadata()]):
         log = log_of([*first, add("a")])
         write_checkpoint(log, log.snapshot(), fixed_runtime())
         assert _log_files(log)[0] == f"{0:020d}.checkpoint.parquet"
 
 
-def test_a_top_level_format_that_is_none() -> None:
+def test_invalid_top_level_format_is_rejected() -> None:
     log = log_of([V2_PROTOCOL, metadata(**{"delta.checkpointPolicy": "v2", TOP_LEVEL_FORMAT: "avro"})])
     with pytest.raises(InvalidArgumentError, match="parquet or json"):
         write_checkpoint(log, log.snapshot(), fixed_runtime())
@@ -264,7 +264,7 @@ def _checkpoint_add(log: DeltaLog) -> pa.ChunkedArray:
 
 @pytest.mark.parametrize("as_json", ["true", "false"])
 @pytest.mark.parametrize("as_struct", ["true", "false"])
-def test_columns_of_statistics(as_json: str, as_struct: str) -> None:
+def test_statistics_columns_follow_properties(as_json: str, as_struct: str) -> None:
     conf = {"delta.checkpoint.writeStatsAsJson": as_json, "delta.checkpoint.writeStatsAsStruct": as_struct}
     log = _with_statistics(**conf)
     column = _checkpoint_add(log)
@@ -290,7 +290,7 @@ def test_columns_of_statistics(as_json: str, as_struct: str) -> None:
         assert column.type.field("partitionValues_parsed").type == pa.struct([("c-3", pa.int32())])
 
 
-def test_the_hint_describes_the_columns() -> None:
+def test_hint_describes_the_columns() -> None:
     log = _with_statistics(**{"delta.checkpoint.writeStatsAsStruct": "true"})
     column = _checkpoint_add(log)
     described = json.loads(bytes(log.store.read(LAST_CHECKPOINT)))["checkpointSchema"]
@@ -298,7 +298,7 @@ def test_the_hint_describes_the_columns() -> None:
     assert [f["name"] for f in of_add["type"]["fields"]] == column.type.names
 
 
-# --- others read ours ------------------------------------------------------------------------------------------------
+# --- other readers ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_the_hint_describes_the_columns() -> None:
     ],
     ids=repr,
 )
-def test_deltalake_and_polars_read_them(tmp_path: Path, conf: dict[str, str]) -> None:
+def test_deltalake_and_polars_read_checkpoints(tmp_path: Path, conf: dict[str, str]) -> None:
     path = str(tmp_path / "t")
     for i in range(3):
         trilake.write(
@@ -333,14 +333,14 @@ def test_deltalake_and_polars_read_them(tmp_path: Path, conf: dict[str, str]) ->
     assert trilake.open(path).count("a = 1") == 1
     found = deltalake.QueryBuilder().register("t", table).execute("select a, s, p from t").read_all()
     assert rows(pa.table(found)) == expected
-    if "delta.checkpointPolicy" not in conf:  # a feature that these two do not claim to read
+    if "delta.checkpointPolicy" not in conf:  # a feature that these two do not support
         assert rows(pa.table(table.to_pyarrow_table())) == expected
         assert rows(pl.read_delta(path).to_arrow()) == expected
         assert rows(pl.scan_delta(path).filter(pl.col("a") == 1).collect().to_arrow())[0]["s"] == "x"
 
 
 def _reconfigure(table: Path, conf: dict[str, str]) -> None:
-    """Put properties into the table's first commit, and the feature that they need."""
+    """Add properties and their feature to the first commit."""
     file = table / commit_key(0)
     actions = [json.loads(line) for line in file.read_text().splitlines()]
     for action in actions:

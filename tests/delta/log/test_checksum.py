@@ -1,4 +1,4 @@
-"""Version checksum files: made from snapshots and from commits, read, and compared with what the log gives."""
+"""Version checksum files: computed from snapshots and commits, read, and compared with the log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _following(log: DeltaLog, before: VersionChecksum | None, version: int) -> V
     return following(before, parse_commits([(version, key, log.store.read(key))], query))
 
 
-def test_of_a_snapshot() -> None:
+def test_checksum_of_a_snapshot() -> None:
     log = log_of(
         [add("a", size=5), add("b", size=7, deletionVector={**VECTOR, "cardinality": 3})],
         [remove("a", size=5), {"txn": {"appId": "x", "version": 3}}],
@@ -59,7 +59,7 @@ def test_of_a_snapshot() -> None:
     }
 
 
-def test_the_file_is_read_as_it_was_written_and_never_replaced() -> None:
+def test_checksum_round_trips_and_is_never_replaced() -> None:
     log = log_of([add("a", size=5)], [add("b", size=1)])
     first, second = (of_snapshot(log.snapshot(v), {}) for v in (0, 1))
     write_checksum(log.store, 0, first)
@@ -73,7 +73,7 @@ def test_the_file_is_read_as_it_was_written_and_never_replaced() -> None:
 
 @st.composite
 def _histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
-    """Commits that add files of new names and remove files that are there, as this library's writers do."""
+    """Commits that add new files and remove existing ones, as trilake's writers do."""
     live: dict[str, dict[str, Any]] = {}
     number, history = 0, []
     for _ in range(draw(st.integers(1, 6))):
@@ -81,7 +81,7 @@ def _histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
         for path in draw(st.sets(st.sampled_from(sorted(live)), max_size=3)) if live else ():
             old = live.pop(path)
             commit.append(remove(path, size=old["size"], deletionVector=old.get("deletionVector")))
-            if draw(st.booleans()):  # some of its rows are left out again
+            if draw(st.booleans()):  # some of its rows are deleted
                 number += 1
                 vector = {**VECTOR, "offset": number, "cardinality": draw(st.integers(1, 5))}
                 commit.append(add(path, size=old["size"], deletionVector=vector))
@@ -103,7 +103,7 @@ def _histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
 
 @settings(max_examples=40, deadline=None)
 @given(_histories())
-def test_commit_by_commit_comes_to_the_same_as_the_snapshot(history: list[list[dict[str, Any]]]) -> None:
+def test_incremental_checksum_matches_the_snapshot(history: list[list[dict[str, Any]]]) -> None:
     log = log_of(*history)
     checksum = None
     for version in range(len(history)):
@@ -119,23 +119,23 @@ def test_commit_by_commit_comes_to_the_same_as_the_snapshot(history: list[list[d
 @pytest.mark.parametrize(
     "commit",
     [
-        [add("a", dataChange=False)],  # perhaps there already: statistics computed again
-        [remove("a")],  # of what size?
-        [remove("a", size=5), remove("b", size=5)],  # more than there is
+        [add("a", dataChange=False)],  # possibly an existing file with recomputed statistics
+        [remove("a")],  # unknown size
+        [remove("a", size=5), remove("b", size=5)],  # more than exists
         [remove("a", size=99)],
     ],
 )
-def test_what_cannot_be_known_is_not_written(commit: list[dict[str, Any]]) -> None:
+def test_unknown_totals_are_not_written(commit: list[dict[str, Any]]) -> None:
     log = log_of([add("a", size=5)], commit)
     assert _following(log, _following(log, None, 0), 1) is None
 
 
-def test_the_first_commit_without_protocol_has_none() -> None:
+def test_first_commit_without_protocol_has_no_checksum() -> None:
     batch = parse_commits([(0, "x", b'{"commitInfo":{}}')], query)
     assert following(None, batch) is None
 
 
-def test_what_the_writer_before_left_out_stays_unknown() -> None:
+def test_missing_fields_stay_unknown() -> None:
     log = log_of([add("a", size=5)], [add("b", size=6), {"txn": {"appId": "x", "version": 1}}])
     first = json.loads(of_snapshot(log.snapshot(0), {}).to_json())
     for key in ("setTransactions", "domainMetadata", "numDeletedRecordsOpt"):
@@ -162,7 +162,7 @@ def test_what_the_writer_before_left_out_stays_unknown() -> None:
         ({"domainMetadata": [{"domain": "d", "configuration": "", "removed": False}]}, "domainMetadata"),
     ],
 )
-def test_differences_are_named(change: dict[str, Any], named: str) -> None:
+def test_checksum_differences_are_named(change: dict[str, Any], named: str) -> None:
     log = log_of([add("a", size=5)])
     right = json.loads(of_snapshot(log.snapshot(), {}).to_json())
     log.store.put(checksum_key(0), orjson.dumps(right))
@@ -186,7 +186,7 @@ def test_differences_are_named(change: dict[str, Any], named: str) -> None:
         b'{"tableSizeBytes":"1","numFiles":1,"numMetadata":1,"numProtocol":1,"protocol":{},"metadata":{}}',
     ],
 )
-def test_a_damaged_file_is_none(content: bytes) -> None:
+def test_damaged_checksum_is_ignored(content: bytes) -> None:
     log = log_of([add("a", size=5)])
     log.store.put(checksum_key(0), content)
     assert read_checksum(log.store, 0) is None
@@ -203,7 +203,7 @@ def test_a_damaged_file_is_none(content: bytes) -> None:
         "k-v2-checkpoints-parquet-with-sidecars",
     ],
 )
-def test_checksums_of_other_writers_agree_with_our_replay(shared: Path, name: str) -> None:
+def test_checksums_of_other_writers_match_the_replay(shared: Path, name: str) -> None:
     log = DeltaLog(open_store(str(shared / "corpus/delta/golden" / name / "delta")), standard_engine())
     versions = sorted(log.listing().checksums)
     assert versions

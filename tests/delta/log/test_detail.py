@@ -1,4 +1,4 @@
-"""One row about a table."""
+"""The detail row of a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trilake.delta.standard import standard_engine
 from trilake.storage.memory import MemoryStore
 
 
-def test_everything_that_is_known() -> None:
+def test_detail_has_all_columns() -> None:
     log = DeltaLog(MemoryStore(clock=lambda: 1_700_000_000_123), standard_engine())
     rows = pa.table({"a.b": [1], "s": pa.array([{"x": 1}], pa.struct([("x", pa.int32())]))})
     described = TableDescription(
@@ -49,7 +49,7 @@ def test_everything_that_is_known() -> None:
     assert row["tableFeatures"] == ["appendOnly", "clustering", "deletionVectors", "domainMetadata", "invariants"]
 
 
-def test_of_an_older_version() -> None:
+def test_detail_of_an_older_version() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     table = pa.table({"p": [1, 2], "n": [1, 2]})
     for mode in ("append", "overwrite"):

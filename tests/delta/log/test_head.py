@@ -1,4 +1,4 @@
-"""The head of a version says the same of the table as its snapshot, and looks at no file action for it."""
+"""The head of a version matches its snapshot without reading file actions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _store(name: str, commits: int) -> Store:
 
 
 @pytest.mark.parametrize("commits", [1, 5, 11, 14, 21])
-def test_same_as_the_snapshot(commits: int) -> None:
+def test_head_matches_the_snapshot(commits: int) -> None:
     log = DeltaLog(_store("same", commits), standard_engine())
     for version in {None, 0, commits // 2, commits - 1}:
         head, snapshot = log.head(version), log.snapshot(version)
@@ -42,7 +42,7 @@ def test_same_as_the_snapshot(commits: int) -> None:
         assert not isinstance(head, Snapshot)
 
 
-def test_transactions_and_domains_of_checkpoint_and_commits() -> None:
+def test_head_has_transactions_and_domains() -> None:
     store = _store("txn", 10)
     actions = [
         {"txn": {"appId": "a", "version": 7}},
@@ -56,14 +56,14 @@ def test_transactions_and_domains_of_checkpoint_and_commits() -> None:
     assert log.snapshot().state.txns == state.txns
 
 
-def test_row_groups_of_files_alone_are_not_read() -> None:
+def test_row_groups_with_only_files_are_not_read() -> None:
     store = _store("groups", 11)
     key = checkpoint_key(10)
     table = pq.read_table(pa.BufferReader(store.read(key)))
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, row_group_size=2)
     store.put(key, sink.getvalue())
-    store.delete(["_delta_log/_last_checkpoint"])  # which says how many bytes the checkpoint had
+    store.delete(["_delta_log/_last_checkpoint"])  # it states the size of the checkpoint
     source = pa.BufferReader(store.read(key))
     file = pq.ParquetFile(source)
     footer = checked_footer(source, file)
@@ -81,11 +81,11 @@ def test_row_groups_of_files_alone_are_not_read() -> None:
     file = pq.ParquetFile(source)
     footer = checked_footer(source, file)
     groups = list(range(file.metadata.num_row_groups))
-    assert checkpoint._groups_with(footer, ["protocol"]) == groups  # nothing is known, so nothing is passed over
+    assert checkpoint._groups_with(footer, ["protocol"]) == groups  # without statistics nothing is skipped
     assert log.head().metadata == log.snapshot().metadata
 
 
-def test_an_append_parses_no_file_action(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_parses_no_file_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     store = _store("append", 12)
 
     def refuse(*_: object) -> None:
@@ -96,7 +96,7 @@ def test_an_append_parses_no_file_action(monkeypatch: pytest.MonkeyPatch) -> Non
     assert trilake.write(ROWS, store.uri, mode="append").version == 12
 
 
-def test_bad_logs_are_refused_as_by_a_snapshot() -> None:
+def test_invalid_logs_are_rejected() -> None:
     with pytest.raises(TableNotFoundError):
         DeltaLog(open_store("memory://head-none"), standard_engine()).head()
     store = _store("corrupt", 2)

@@ -14,7 +14,7 @@ from trilake.delta.log.segment import commit_key
 from trilake.storage.memory import MemoryStore
 
 
-def test_newest_first_with_what_each_commit_said() -> None:
+def test_history_lists_commits_newest_first() -> None:
     info = {
         "operation": "MERGE",
         "operationParameters": {"predicate": '["a"]', "n": 5, "nested": {"x": [1]}, "none": None},
@@ -41,7 +41,7 @@ def test_newest_first_with_what_each_commit_said() -> None:
     assert found.to_pylist()[0]["operation"] is None
 
 
-def test_limits() -> None:
+def test_history_limit() -> None:
     log = log_of(*([add(f"f{i}")] for i in range(4)))
     snapshot = log.snapshot()
     for limit, versions in ((None, [3, 2, 1, 0]), (2, [3, 2]), (9, [3, 2, 1, 0]), (0, [])):
@@ -49,7 +49,7 @@ def test_limits() -> None:
     assert history(log, log.snapshot(1))["version"].to_pylist() == [1, 0]
 
 
-def test_only_the_commits_that_are_shown_are_read_and_each_once() -> None:
+def test_each_listed_commit_is_read_once() -> None:
     meta = metadata(delta__enableInCommitTimestamps="true")
     commits = [[{"commitInfo": {"operation": "WRITE", "inCommitTimestamp": 1000 + i}}] for i in range(30)]
     log = log_of([protocol(), meta, *commits[0]], *commits[1:], store=FaultStore(MemoryStore()))
@@ -62,7 +62,7 @@ def test_only_the_commits_that_are_shown_are_read_and_each_once() -> None:
         assert sum(len(c.keys) for c in store.calls if c.op == "read_many") == count
 
 
-def test_only_what_the_log_still_holds() -> None:
+def test_history_ends_at_the_oldest_commit() -> None:
     log = log_of(*([add(f"f{i}")] for i in range(4)))
     write_checkpoint(log, log.snapshot(2), SYSTEM_RUNTIME)
     log.store.delete([commit_key(v) for v in range(3)])
@@ -71,7 +71,7 @@ def test_only_what_the_log_still_holds() -> None:
     assert history(log, log.snapshot()).num_rows == 0
 
 
-def test_through_the_front_door() -> None:
+def test_history_of_an_open_table() -> None:
     uri = MemoryStore().uri
     trilake.write(pa.table({"a": [1]}), uri, user_metadata="why")
     trilake.write(pa.table({"a": [1]}), uri, mode="append")

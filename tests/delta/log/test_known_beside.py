@@ -1,4 +1,4 @@
-"""What is known of a checkpoint beside itself: a line that it lost is missed, and no file is there twice."""
+"""Redundant information about a checkpoint: lost lines and duplicate files are detected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VECTOR = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinal
 
 
 def _v2() -> tuple[DeltaLog, str]:
-    """A log that is a v2 checkpoint of four files in two sidecars, and the key of its manifest."""
+    """A log with a v2 checkpoint of four files in two sidecars, and the key of its top-level file."""
     first = protocol(3, 7, readerFeatures=FEATURES, writerFeatures=FEATURES)
     log = log_of([first, metadata(**V2), add("a"), add("b")], [add("c"), add("d")])
     snapshot = log.snapshot()
@@ -55,7 +55,7 @@ def _without_tags(actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kept", ["tags", "hint", "checksum"])
-def test_a_manifest_that_lost_a_sidecar_line_is_an_error(kept: str) -> None:
+def test_missing_sidecar_line_is_an_error(kept: str) -> None:
     log, key = _v2()
     _edit(log, key, _without_sidecar)
     if kept != "tags":
@@ -68,7 +68,7 @@ def test_a_manifest_that_lost_a_sidecar_line_is_an_error(kept: str) -> None:
         log.snapshot()
 
 
-def test_a_sidecar_of_another_size_is_an_error() -> None:
+def test_sidecar_with_another_size_is_an_error() -> None:
     log, key = _v2()
 
     def shorter(actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ def test_a_sidecar_of_another_size_is_an_error() -> None:
         log.snapshot()
 
 
-def test_a_manifest_of_another_version_is_an_error() -> None:
+def test_checkpoint_metadata_of_another_version_is_an_error() -> None:
     log, key = _v2()
     _edit(log, key, lambda actions: [{"checkpointMetadata": {"version": 7}}, *actions[1:]])
     with pytest.raises(CorruptLogError, match="version 7"):
@@ -87,13 +87,13 @@ def test_a_manifest_of_another_version_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("name", ["numOfAddFiles", "sizeInBytes"])
-def test_a_checkpoint_is_what_the_hint_says(name: str) -> None:
+def test_checkpoint_must_match_its_hint(name: str) -> None:
     log = log_of([add("a"), add("b")])
     write_checkpoint(log, log.snapshot(), fixed_runtime())
     hint = json.loads(bytes(log.store.read(LAST_CHECKPOINT)))
     del hint["checksum"]
     log.store.put(LAST_CHECKPOINT, json.dumps({**hint, name: hint[name] + 1}).encode())
-    assert log.snapshot().segment.checkpoint_version is None  # the commits are there, and say the same
+    assert log.snapshot().segment.checkpoint_version is None  # the commits are used instead
     log.store.delete([commit_key(0)])
     with pytest.raises(CorruptLogError, match=name):
         log.snapshot()
@@ -103,8 +103,8 @@ def test_a_checkpoint_is_what_the_hint_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(1, 2), (2, 1)])
-def test_a_version_may_have_checkpoints_in_more_and_in_fewer_parts(sizes: tuple[int, int]) -> None:
-    """As two writers make them of whom one leaves expired tombstones out: the hint states the bytes of one of them."""
+def test_version_may_have_checkpoints_with_different_part_counts(sizes: tuple[int, int]) -> None:
+    """Two writers may differ if one omits expired tombstones: the hint states the size of one of them."""
     log = log_of([protocol(), metadata(), add("a"), add("b"), add("c"), add("d")])
     for size in sizes:
         write_checkpoint(log, log.snapshot(), fixed_runtime(), part_size=size)
@@ -122,7 +122,7 @@ def test_a_version_may_have_checkpoints_in_more_and_in_fewer_parts(sizes: tuple[
         [add("file://{root}/b%20c"), add("b%20c")],
     ],
 )
-def test_a_file_that_is_there_twice_is_an_error(twice: list[dict[str, Any]], tmp_path: Any) -> None:
+def test_duplicate_file_in_commits_is_an_error(twice: list[dict[str, Any]], tmp_path: Any) -> None:
     features = ["deletionVectors"]
     first = [protocol(3, 7, readerFeatures=features, writerFeatures=features), metadata()]
     spelled = json.loads(json.dumps(twice).replace("{root}", str(tmp_path)))
@@ -134,20 +134,20 @@ def test_a_file_that_is_there_twice_is_an_error(twice: list[dict[str, Any]], tmp
         log.update(before)
 
 
-def test_a_vector_that_follows_another_is_no_file_twice() -> None:
+def test_replaced_vector_is_not_a_duplicate_file() -> None:
     features = ["deletionVectors"]
     first = [protocol(3, 7, readerFeatures=features, writerFeatures=features), metadata()]
     log = log_of([*first, add("a")], [remove("a"), add("a", deletionVector=VECTOR)])
     assert log.snapshot().adds.num_rows == 1
 
 
-def test_a_negative_count_of_records_is_none() -> None:
+def test_negative_num_records_is_ignored() -> None:
     table = table_of(pa.table({"a": [1, 2]}), fields=[{"stats": '{"numRecords":-5}'}])
     assert table.count() == 2
 
 
 @pytest.mark.parametrize("also", [{}, {"deletionVector": VECTOR}, {"path": "%61"}])
-def test_a_file_that_a_checkpoint_has_twice_is_an_error(also: dict[str, Any]) -> None:
+def test_duplicate_file_in_a_checkpoint_is_an_error(also: dict[str, Any]) -> None:
     features = ["deletionVectors"]
     log = log_of([protocol(3, 7, readerFeatures=features, writerFeatures=features), metadata(), add("b")])
     write_checkpoint(log, log.snapshot(), fixed_runtime())

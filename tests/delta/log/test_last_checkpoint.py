@@ -26,14 +26,14 @@ JSON = st.recursive(
 )
 
 
-def test_the_example_of_the_specification() -> None:
+def test_checksum_example_of_the_specification() -> None:
     parsed = json.loads(EXAMPLE)
     assert canonical_form(parsed) == CANONICAL
     assert checksum(parsed) == "6a92d155a59bf2eecbd4b4ec7fd1f875"
     assert hashlib.md5(CANONICAL.encode()).hexdigest() == "6a92d155a59bf2eecbd4b4ec7fd1f875"
 
 
-def test_the_small_examples_of_the_specification() -> None:
+def test_canonical_form_examples_of_the_specification() -> None:
     assert canonical_form({"a": 10, "b": {"y": None, "x": "https://delta.io"}}) == (
         '"a"=10,"b"+"x"="https%3A%2F%2Fdelta.io","b"+"y"=null'
     )
@@ -46,13 +46,13 @@ def test_only_reserved_octets_are_encoded_in_upper_case() -> None:
     assert canonical_form({"~-._aZ9": "ä>+/"}) == '"~-._aZ9"="%C3%A4%3E%2B%2F"'
 
 
-def test_arrays_of_more_than_ten_elements_are_sorted_by_their_paths_bytes() -> None:
+def test_long_arrays_are_sorted_by_path_bytes() -> None:
     paths = [p.split("=")[0] for p in canonical_form({"a": list(range(12))}).split(",")]
     assert paths == sorted(paths, key=str.encode)
 
 
 @given(st.dictionaries(st.text(max_size=4), JSON, max_size=4))
-def test_the_checksum_depends_on_content_and_not_on_order(value: dict[str, Any]) -> None:
+def test_checksum_does_not_depend_on_order(value: dict[str, Any]) -> None:
     turned = dict(reversed(value.items()))
     assert checksum(value) == checksum(turned)
     assert checksum({**value, "checksum": "x"}) == checksum({k: v for k, v in value.items() if k != "checksum"})
@@ -60,7 +60,7 @@ def test_the_checksum_depends_on_content_and_not_on_order(value: dict[str, Any])
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**40), st.none() | st.integers(1, 99))
-def test_a_hint_written_is_read(version: int, size: int, parts: int | None) -> None:
+def test_hint_round_trips(version: int, size: int, parts: int | None) -> None:
     data = make_hint(version, size=size, size_in_bytes=size, num_add_files=size, parts=parts)
     hint = read_hint(data)
     assert hint is not None

@@ -1,4 +1,4 @@
-"""Log cleanup: what goes, what stays, and that every version within the retention reads as before."""
+"""Log cleanup: what is deleted, what is kept, and that versions within the retention stay readable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ V7 = protocol(3, 7, readerFeatures=["v2Checkpoint"], writerFeatures=FEATURES)
 
 @dataclass
 class _World:
-    """A log in memory and the clock of those who write it."""
+    """A log in memory and the clock of its writers."""
 
     now: int = 1_000 * DAY_MS
     ids: Iterator[int] = field(default_factory=lambda: iter(range(10**6)))
@@ -60,7 +60,7 @@ class _World:
 
 
 def _daily(versions: int, *, checkpoints: Iterable[int] = (), **conf: str) -> _World:
-    """A commit at noon of each day from day 1,000 on; the clock then stands an hour after the last one."""
+    """One commit at noon of each day from day 1,000 on; the clock is an hour after the last one."""
     world = _World()
     for v in range(versions):
         world.now = (1_000 + v) * DAY_MS + 12 * HOUR_MS
@@ -76,14 +76,14 @@ def _content(s: Snapshot) -> Any:
     return rows(s.adds.drop_columns(["dataChange"])), s.protocol, s.metadata, dict(s.state.txns)
 
 
-def test_what_goes_and_what_stays() -> None:
+def test_cleanup_deletes_expired_files() -> None:
     world = _daily(20, checkpoints=[5, 10, 15])
     for v in (4, 9, 10, 14):
         world.store.put(checksum_key(v), b"{}")
     compact_log(world.log, 6, 9)
     compact_log(world.log, 10, 12)
     compact_log(world.log, 11, 13)
-    # Cut-off: midnight of the day of version 13, so version 12 is the state at that time.
+    # Cutoff: midnight of the day of version 13, so version 12 is the state at that time.
     planned = cleanup_log(world.log, world.runtime, dry_run=True, retention_ms=6 * DAY_MS)
     assert len(world.names) == 20 + 3 + 1 + 4 + 3
     result = cleanup_log(world.log, world.runtime, retention_ms=6 * DAY_MS)
@@ -106,7 +106,7 @@ def test_what_goes_and_what_stays() -> None:
     assert cleanup_log(world.log, world.runtime, retention_ms=6 * DAY_MS).keys == ()
 
 
-def test_a_clock_ahead_of_the_stores_cleans_up_nothing() -> None:
+def test_clock_ahead_of_the_store_deletes_nothing() -> None:
     world = _daily(20, checkpoints=[5, 10, 15])
     names = world.names
     ahead = runtime_in_ms(lambda: world.now + 40 * DAY_MS)
@@ -115,15 +115,15 @@ def test_a_clock_ahead_of_the_stores_cleans_up_nothing() -> None:
     assert world.names == names
 
 
-def test_the_retention_is_a_property() -> None:
+def test_retention_is_a_property() -> None:
     conf = {"delta.logRetentionDuration": "interval 3 days", "delta.checkpointInterval": "100"}
     world = _daily(20, checkpoints=[5, 10, 15], **conf)
     assert cleanup_log(world.log, world.runtime).oldest_version == 15
     world = _daily(40, checkpoints=[5, 10, 35])
-    assert cleanup_log(world.log, world.runtime).oldest_version == 5  # 30 days without it
+    assert cleanup_log(world.log, world.runtime).oldest_version == 5  # the default is 30 days
 
 
-def test_a_property_that_is_no_duration_deletes_nothing() -> None:
+def test_invalid_retention_property_deletes_nothing() -> None:
     world = _daily(20, checkpoints=[5], **{"delta.logRetentionDuration": "6 months 1 day"})
     with pytest.raises(InvalidArgumentError, match="not a duration"):
         cleanup_log(world.log, world.runtime)
@@ -131,13 +131,13 @@ def test_a_property_that_is_no_duration_deletes_nothing() -> None:
 
 
 @pytest.mark.parametrize("retention", [-1, -DAY_MS])
-def test_a_retention_that_is_none(retention: int) -> None:
+def test_negative_retention_is_rejected(retention: int) -> None:
     world = _daily(2)
     with pytest.raises(InvalidArgumentError, match="negative"):
         cleanup_log(world.log, world.runtime, retention_ms=retention)
 
 
-def test_nothing_goes_where_nothing_is_old() -> None:
+def test_young_log_is_kept() -> None:
     world = _daily(20, checkpoints=[10])
     before = world.names
     assert cleanup_log(world.log, world.runtime, retention_ms=30 * DAY_MS).oldest_version is None
@@ -145,7 +145,7 @@ def test_nothing_goes_where_nothing_is_old() -> None:
     assert not expired(world.log, world.log.head(), world.runtime)
 
 
-def test_a_commit_at_midnight_is_the_state_of_that_day() -> None:
+def test_commit_at_midnight_is_the_cutoff_state() -> None:
     world = _World()
     for v in range(4):
         world.now = (1_000 + v) * DAY_MS
@@ -154,7 +154,7 @@ def test_a_commit_at_midnight_is_the_state_of_that_day() -> None:
     assert cleanup_log(world.log, world.runtime, retention_ms=2 * DAY_MS).oldest_version == 1
 
 
-def test_a_checkpoint_is_made_where_none_would_free_enough() -> None:
+def test_checkpoint_is_written_when_it_frees_more() -> None:
     world = _daily(30, checkpoints=[2, 28], **{"delta.checkpointInterval": "10"})
     expected = {v: _content(world.log.snapshot(v)) for v in range(24, 30)}
     planned = cleanup_log(world.log, world.runtime, dry_run=True, retention_ms=5 * DAY_MS)
@@ -166,7 +166,7 @@ def test_a_checkpoint_is_made_where_none_would_free_enough() -> None:
     assert {v: _content(world.log.snapshot(v)) for v in range(24, 30)} == expected
 
 
-def test_nothing_goes_where_the_log_is_in_doubt() -> None:
+def test_inconsistent_log_is_kept() -> None:
     gap = _daily(20, checkpoints=[5, 10])
     gap.store.delete([commit_key(12)])
     damaged = _daily(20, checkpoints=[5, 10])
@@ -177,7 +177,7 @@ def test_nothing_goes_where_the_log_is_in_doubt() -> None:
             with pytest.raises(TrilakeError):
                 cleanup_log(world.log, world.runtime, retention_ms=3 * DAY_MS)
         assert world.names == before
-    # The newest version reads, the checkpoint that the cut-off falls on does not.
+    # The newest version is readable, the checkpoint at the cutoff is not.
     later = _daily(20, checkpoints=[5, 10, 15])
     later.store.put(checkpoint_key(10), b"PAR1 no checkpoint")
     before = later.names
@@ -187,8 +187,8 @@ def test_nothing_goes_where_the_log_is_in_doubt() -> None:
 
 @pytest.mark.parametrize("kind", ["add", "remove"])
 @pytest.mark.parametrize("newest", [False, True])
-def test_nothing_goes_for_a_checkpoint_whose_files_cannot_be_read(kind: str, newest: bool) -> None:
-    """Protocol and metadata can be, and the commits before it still hold everything."""
+def test_unreadable_checkpoint_prevents_cleanup(kind: str, newest: bool) -> None:
+    """Its protocol and metadata are readable, and the earlier commits still have everything."""
     world = _World()
     for v in range(12):
         world.now = (1_000 + v) * DAY_MS + 12 * HOUR_MS
@@ -211,7 +211,7 @@ def test_nothing_goes_for_a_checkpoint_whose_files_cannot_be_read(kind: str, new
 
 
 def _damage(world: _World, key: str, kind: str) -> None:
-    """Spoil the pages that hold the paths of one kind of actions."""
+    """Corrupt the pages with the paths of one kind of actions."""
     content = bytearray(world.store.read(key))
     footer = pq.ParquetFile(io.BytesIO(content)).metadata
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
@@ -223,7 +223,7 @@ def _damage(world: _World, key: str, kind: str) -> None:
     world.store.put(key, bytes(content))
 
 
-def test_tables_that_may_not_be_written_are_left_alone() -> None:
+def test_unwritable_table_is_not_cleaned_up() -> None:
     world = _daily(20, checkpoints=[10])
     world.commit(20, protocol(3, 7, readerFeatures=[], writerFeatures=["unheardOf"]))
     with pytest.raises(UnsupportedProtocolError, match="unheardOf"):
@@ -231,16 +231,16 @@ def test_tables_that_may_not_be_written_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(("protected", "oldest"), [("11", 15), ("15", 15), ("16", None), ("no number", None)])
-def test_protected_checkpoints_go_all_or_stay_all(protected: str, oldest: int | None) -> None:
+def test_protected_checkpoints_are_deleted_all_or_none(protected: str, oldest: int | None) -> None:
     conf = {"delta.requireCheckpointProtectionBeforeVersion": protected, "delta.checkpointInterval": "100"}
     world = _daily(20, checkpoints=[5, 10, 15], **conf)
     assert cleanup_log(world.log, world.runtime, retention_ms=3 * DAY_MS).oldest_version == oldest
 
 
-def test_times_in_the_commits_count_where_they_are_on() -> None:
+def test_in_commit_timestamps_decide_if_enabled() -> None:
     conf = {"delta.enableInCommitTimestamps": "true", "delta.checkpointInterval": "100"}
     world = _World()
-    for v in range(20):  # the table was copied: all files are of today
+    for v in range(20):  # the table was copied: all file times are of today
         time = {"commitInfo": {"inCommitTimestamp": (1_000 + v) * DAY_MS + 12 * HOUR_MS}}
         first = [V7, metadata(**conf), add("f0")] if v == 0 else [add(f"f{v}")]
         world.commit(v, time, *first, at=2_000 * DAY_MS)
@@ -251,7 +251,7 @@ def test_times_in_the_commits_count_where_they_are_on() -> None:
     assert cleanup_log(world.log, world.runtime, retention_ms=6 * DAY_MS).oldest_version == 10
 
 
-def test_a_commit_that_hides_its_time_stops_the_cleanup() -> None:
+def test_missing_in_commit_timestamp_stops_the_cleanup() -> None:
     conf = {"delta.enableInCommitTimestamps": "true"}
     world = _daily(20, checkpoints=[10], **conf)
     before = world.names
@@ -261,7 +261,7 @@ def test_a_commit_that_hides_its_time_stops_the_cleanup() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 100])
-def test_a_commit_that_another_cleanup_takes_meanwhile(times: int) -> None:
+def test_concurrent_cleanup_of_a_commit(times: int) -> None:
     world = _World()
     for v in range(20):
         time = {"commitInfo": {"inCommitTimestamp": (1_000 + v) * DAY_MS + 12 * HOUR_MS}}
@@ -285,11 +285,11 @@ def test_a_commit_that_another_cleanup_takes_meanwhile(times: int) -> None:
         assert not expired(log, log.head(), world.runtime)
 
 
-def test_file_times_that_go_back() -> None:
+def test_decreasing_file_times_are_adjusted() -> None:
     assert monotonic([5, 3, 3, 9, 1]) == [5, 6, 7, 9, 10]
     assert cutoff_time(3 * DAY_MS, DAY_MS) == 2 * DAY_MS
     world = _World()
-    # Version 0 carries a time of today: so do, at least, all after it.
+    # Version 0 has today's time, so all later versions count as at least as young.
     for v in range(5):
         at = world.now if v == 0 else world.now - 50 * DAY_MS
         world.commit(v, *([protocol(), metadata(), add("f0")] if v == 0 else ()), at=at)
@@ -301,7 +301,7 @@ def test_file_times_that_go_back() -> None:
 
 
 @pytest.mark.parametrize("extension", ["json", "parquet"])
-def test_sidecars_of_checkpoints_that_went(extension: str) -> None:
+def test_sidecars_of_deleted_checkpoints_are_deleted(extension: str) -> None:
     conf = {"delta.checkpointPolicy": "v2", TOP_LEVEL_FORMAT: extension, "delta.checkpointInterval": "100"}
     world = _daily(20, checkpoints=[5, 10, 15], **{**conf, "delta.logRetentionDuration": "interval 6 days"})
     old = (1_003 * DAY_MS, "orphan"), (world.now - 2 * HOUR_MS, "of-a-checkpoint-being-written")
@@ -319,7 +319,7 @@ def test_sidecars_of_checkpoints_that_went(extension: str) -> None:
     assert f"{SIDECARS.removeprefix('_delta_log/')}/of-a-checkpoint-being-written.parquet" in world.names
 
 
-def test_sidecars_stay_where_a_checkpoint_cannot_be_asked() -> None:
+def test_unreadable_checkpoint_keeps_all_sidecars() -> None:
     world = _daily(20, checkpoints=[5, 15], **{"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "100"})
     world.now -= 10 * DAY_MS
     world.store.put(f"{SIDECARS}/orphan.parquet", b"x")
@@ -371,7 +371,7 @@ def _worlds(draw: st.DrawFn) -> _World:
 
 
 class _Dying(FaultStore):
-    """Dies in the ``after``th delete, of whose keys an arbitrary part is gone by then."""
+    """Crashes in the ``after``th delete after deleting an arbitrary part of its keys."""
 
     def __init__(self, inner: MemoryStore, after: int, keep: int) -> None:
         super().__init__(inner)
@@ -397,7 +397,7 @@ def _readable(log: DeltaLog) -> dict[int, Any]:
 
 
 def _needed(world: _World, before: dict[int, Any], retention: int) -> dict[int, Any]:
-    """The versions that must stay: those since the cut-off time, and the one that was current then."""
+    """The versions that must be kept: those since the cutoff, and the one current at that time."""
     cutoff = cutoff_time(world.now, retention)
     commits = world.log.commits()
     times = world.log.commit_times(commits, world.log.head().metadata)
@@ -407,7 +407,7 @@ def _needed(world: _World, before: dict[int, Any], retention: int) -> dict[int, 
 
 @settings(max_examples=examples(12), deadline=None)
 @given(_worlds(), st.integers(0, 20 * DAY_MS), st.integers(0, 3), st.integers(0, 2**16 - 1), st.booleans())
-def test_every_version_within_the_retention_reads_as_before(
+def test_versions_within_retention_stay_readable(
     world: _World, retention: int, after: int, keep: int, crash: bool
 ) -> None:
     before = _readable(world.log)
@@ -418,7 +418,7 @@ def test_every_version_within_the_retention_reads_as_before(
         try:
             cleanup_log(dying, world.runtime, retention_ms=retention)
         except SimulatedCrash:
-            # Whatever is left of the older versions reads right or not at all.
+            # Remaining older versions read correctly or not at all.
             assert {v: c for v, c in _readable(world.log).items() if before[v] != c} == {}
             assert needed.items() <= _readable(world.log).items()
     result = cleanup_log(world.log, world.runtime, retention_ms=retention)

@@ -1,4 +1,4 @@
-"""Log compaction files: written, and read in place of the commits they hold."""
+"""Log compaction files: written, and read instead of their commits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _content(s: Snapshot) -> Any:
     )
 
 
-def test_what_a_compaction_holds() -> None:
+def test_compaction_file_content() -> None:
     changed = metadata(delta__appendOnly="true")
     log = log_of(
         [add("a"), {"domainMetadata": DOMAIN}],
@@ -59,19 +59,19 @@ def test_what_a_compaction_holds() -> None:
     by_kind = {k: v for a in actions for k, v in a.items()}
     assert by_kind["add"] == add("c", partitionValues={"p": None, "q": "1"})["add"]
     assert by_kind["txn"] == {"appId": "x", "version": 2}
-    assert by_kind["domainMetadata"]["removed"] is True  # it cancels what came before the run
+    assert by_kind["domainMetadata"]["removed"] is True  # it cancels entries before the range
     assert by_kind["metaData"] == changed["metaData"]
     assert {a["remove"]["path"] for a in actions if "remove" in a} == {"a", "b"}
 
 
-def test_readers_use_it_in_place_of_the_commits() -> None:
+def test_readers_use_a_compaction_instead_of_commits() -> None:
     log = log_of([add("a")], [add("b")], [remove("a")], [add("c")])
     before = [_content(log.snapshot(v)) for v in range(4)]
     compact_log(log, 1, 2)
     assert [(a, b) for a, b, _ in log.snapshot().segment.commits] == [(0, 0), (1, 2), (3, 3)]
     assert [_content(log.snapshot(v)) for v in range(4)] == before
     assert log.head().metadata == log.snapshot().metadata
-    log.store.put(commit_key(1), lines([add("never")]))  # no one looks
+    log.store.put(commit_key(1), lines([add("never")]))  # never read
     assert _content(log.snapshot(3)) == before[3]
     assert log.commit_info(2) == {}
 
@@ -87,7 +87,7 @@ def test_readers_use_it_in_place_of_the_commits() -> None:
         [add("b"), remove("a"), {"txn": {"appId": "x", "version": 2}}, {"txn": {"appId": "x", "version": 1}}],
     ],
 )
-def test_a_compaction_that_is_not_reconciled_is_not_trusted(actions: list[dict[str, Any]]) -> None:
+def test_unreconciled_compaction_is_ignored(actions: list[dict[str, Any]]) -> None:
     log = log_of([add("a")], [add("b"), {"txn": {"appId": "x", "version": 1}}], [remove("a")], [add("c")])
     before = _content(log.snapshot())
     log.store.put(compacted_key(1, 2), lines(actions))
@@ -96,22 +96,22 @@ def test_a_compaction_that_is_not_reconciled_is_not_trusted(actions: list[dict[s
     assert log.tombstones(log.snapshot())["path"].to_pylist() == ["a"]
 
 
-def test_a_compaction_that_is_not_reconciled_needs_its_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreconciled_compaction_without_commits_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     log = log_of([add("a")], [add("b")], [remove("a")])
     log.store.put(compacted_key(1, 2), lines([add("a"), add("b"), remove("a"), metadata(), metadata()]))
     segment = log.segment()
     log.store.delete([commit_key(1)])
     with pytest.raises(LogGapError):
         log.snapshot()
-    monkeypatch.setattr(log, "segment", lambda _: segment)  # it vanishes between the listing and the reading
+    monkeypatch.setattr(log, "segment", lambda _: segment)  # it vanishes between listing and reading
     for read in (log.snapshot, log.head):
         with pytest.raises(CorruptLogError, match="not reconciled"):
             read()
 
 
 @pytest.mark.parametrize("content", [b'{"add":{"path"', b"\x00\x01", lines([{"add": {"path": 7}}])])
-def test_the_commits_are_read_where_a_compaction_is_damaged(content: bytes) -> None:
-    """It stopped every read, though it says nothing that its commits do not."""
+def test_commits_replace_a_damaged_compaction(content: bytes) -> None:
+    """It failed every read, although its commits have the same content."""
     log = log_of([add("a")], [add("b")], [remove("a")], [add("c")], [add("d")])
     before = [_content(log.snapshot(v)) for v in range(5)]
     log.store.put(compacted_key(1, 2), content)
@@ -123,27 +123,27 @@ def test_the_commits_are_read_where_a_compaction_is_damaged(content: bytes) -> N
         log.snapshot(3)
 
 
-def test_a_compaction_is_made_once() -> None:
+def test_existing_compaction_is_not_replaced() -> None:
     log = log_of([add("a")], [add("b")])
     log.store.put(compacted_key(0, 1), b"theirs")
     compact_log(log, 0, 1)
     assert bytes(log.store.read(compacted_key(0, 1))) == b"theirs"
 
 
-def test_commits_that_change_nothing_need_no_file() -> None:
+def test_commits_without_changes_are_not_compacted() -> None:
     log = log_of([add("a")], [{"commitInfo": {}}], [{"commitInfo": {}}])
     assert compact_log(log, 1, 2) is None
     assert log.listing().compactions == ()
 
 
 @pytest.mark.parametrize(("start", "end"), [(1, 1), (2, 1), (-1, 1)])
-def test_ranges_that_are_none(start: int, end: int) -> None:
+def test_invalid_range_is_rejected(start: int, end: int) -> None:
     with pytest.raises(InvalidArgumentError, match="at least two versions"):
         compact_log(log_of([add("a")], [add("b")], [add("c")]), start, end)
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 3), (2, 5)])
-def test_commits_that_are_not_there(start: int, end: int) -> None:
+def test_range_with_missing_commits_is_rejected(start: int, end: int) -> None:
     log = log_of([add("a")], [add("b")], [add("c")])
     with pytest.raises(VersionNotFoundError, match="does not hold all commits"):
         compact_log(log, start, end)
@@ -159,12 +159,12 @@ _action = st.one_of(
     st.builds(lambda r: {"domainMetadata": {**DOMAIN, "removed": r}}, st.booleans()),
     st.builds(lambda v: metadata(k=v), st.sampled_from("xy")),
 )
-#: A commit as the protocol allows it: no file twice in it, nor two actions that reconcile with each other.
+#: A valid commit: no duplicate files and no actions that reconcile with each other.
 _commit = st.lists(_action, max_size=5, unique_by=lambda a: next(a.get(k, {}).get("path", k) for k in a))
 
 
 def _with_each_file_once(history: list[list[Any]]) -> list[list[Any]]:
-    """The history without the adds that would make a file live twice, with a vector and without."""
+    """The history without adds that would make a file live twice, with and without a vector."""
     live: dict[str, Any] = {}
     out = []
     for commit in history:
@@ -183,7 +183,7 @@ def _with_each_file_once(history: list[list[Any]]) -> list[list[Any]]:
     return out
 
 
-def test_few_lines_say_what_the_query_says_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_compactions_match_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
     actions = [
         add("é%20 'b'", partitionValues={"p": None, 'q"': "日"}, stats='{"numRecords":1}', tags={"t": None}),
         add("b", deletionVector=VECTOR | {"cardinality": 3}, baseRowId=2**62, defaultRowCommitVersion=0),
@@ -203,7 +203,7 @@ def test_few_lines_say_what_the_query_says_of_many(monkeypatch: pytest.MonkeyPat
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(_commit, min_size=2, max_size=6), st.data())
-def test_any_history_reads_the_same_through_any_compactions(history: list[list[Any]], data: st.DataObject) -> None:
+def test_any_history_reads_the_same_with_compactions(history: list[list[Any]], data: st.DataObject) -> None:
     history = [[{"commitInfo": {}}, *commit] for commit in _with_each_file_once(history)]
     plain, compacted = log_of(*history), log_of(*history)
     last = len(history) - 1

@@ -1,4 +1,4 @@
-"""What a long log costs: operations list and read what they need of it, counted in names and files."""
+"""Cost of a long log: operations list and read only what they need, counted in names and files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TAIL = LAST % INTERVAL
 
 
 class Counted(FaultStore):
-    """A store that counts the names that it lists."""
+    """A store that counts listed names."""
 
     listed = 0
 
@@ -57,7 +57,7 @@ class Counted(FaultStore):
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log of some hundred commits is a long one."""
+    """Treat a log of a few hundred commits as long."""
     monkeypatch.setattr(log_module, "_LONG", 100)
     monkeypatch.setattr(source_module, "_LISTED", 40)
     for module in (history_module, changes_module):
@@ -66,7 +66,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
-    """A table of 420 commits, by whether they state their times."""
+    """Tables of 420 commits, with and without in-commit timestamps."""
     folders = {stated: tmp_path_factory.mktemp("busy") for stated in (True, False)}
     for stated, folder in folders.items():
         busy_table(folder, commits=COMMITS, interval=INTERVAL, stated=stated)
@@ -93,7 +93,7 @@ def _stream(store: Counted, **options: object) -> DeltaStream:
     return DeltaStream(log, Reading(head.metadata, head.version), StreamOptions(**options))  # type: ignore[arg-type]
 
 
-def test_a_table_is_opened_by_its_newest_checkpoint(folder: Path) -> None:
+def test_open_reads_from_the_newest_checkpoint(folder: Path) -> None:
     store = _store(folder)
     table = ArrowDeltaTable(store, standard_engine())
     assert (table.version, table.count()) == (LAST, 100)
@@ -104,7 +104,7 @@ def test_a_table_is_opened_by_its_newest_checkpoint(folder: Path) -> None:
     assert (store.commits_read(), store.listed) == ([], 2)  # the newest commit, and the hint
 
 
-def test_the_last_commits_of_a_history_are_read_and_no_others(folder: Path) -> None:
+def test_limited_history_reads_only_the_last_commits(folder: Path) -> None:
     store = _store(folder)
     table = ArrowDeltaTable(store, standard_engine())
     store.forget()
@@ -115,14 +115,14 @@ def test_the_last_commits_of_a_history_are_read_and_no_others(folder: Path) -> N
     assert store.listed < 100
 
 
-def test_an_old_version_lists_and_reads_what_lies_before_it(folder: Path) -> None:
+def test_old_version_reads_only_earlier_commits(folder: Path) -> None:
     store = _store(folder)
     assert ArrowDeltaTable(store, standard_engine(), version=233).version == 233
     assert len(store.commits_read()) == 33
     assert store.listed < 150
 
 
-def test_a_time_is_found_without_listing_a_log_whose_commits_state_theirs(tables: dict[bool, Path]) -> None:
+def test_time_travel_by_in_commit_timestamps_needs_no_listing(tables: dict[bool, Path]) -> None:
     store = _store(tables[True])
     log = _log(store)
     for version in (0, 1, 49, 50, 233, LAST - 1, LAST):
@@ -148,7 +148,7 @@ def test_a_time_is_found_without_listing_a_log_whose_commits_state_theirs(tables
         log.version_from(commit_time(LAST) + 1)
 
 
-def test_a_time_is_found_among_files_by_one_listing(tables: dict[bool, Path]) -> None:
+def test_time_travel_by_file_times_needs_one_listing(tables: dict[bool, Path]) -> None:
     store = _store(tables[False])
     log = _log(store)
     assert log.version_at(commit_time(233) + 1) == 233
@@ -159,7 +159,7 @@ def test_a_time_is_found_among_files_by_one_listing(tables: dict[bool, Path]) ->
     assert len(store.commits_read()) == TAIL
 
 
-def test_times_of_a_log_that_was_cleaned_up_or_lacks_one(tmp_path: Path) -> None:
+def test_time_travel_after_log_cleanup(tmp_path: Path) -> None:
     busy_table(tmp_path, commits=220, interval=INTERVAL, stated=True)
     log = _log(_store(tmp_path))
     files = tmp_path / "_delta_log"
@@ -173,7 +173,7 @@ def test_times_of_a_log_that_was_cleaned_up_or_lacks_one(tmp_path: Path) -> None
     assert log.version_at(commit_time(150)) == 150
 
 
-def test_the_changes_of_some_versions_read_their_commits(folder: Path) -> None:
+def test_changes_read_only_their_commits(folder: Path) -> None:
     store = _store(folder)
     table = ArrowDeltaTable(store, standard_engine())
     store.forget()
@@ -181,7 +181,7 @@ def test_the_changes_of_some_versions_read_their_commits(folder: Path) -> None:
     assert sorted(set(changes["_commit_version"].to_pylist())) == list(range(LAST - 9, LAST + 1))
     times = changes["_commit_timestamp"].cast("int64").to_pylist()
     assert times == [1000 * commit_time(v) for v in changes["_commit_version"].to_pylist()]
-    # The newest version and the first of the changes are looked at, from their checkpoint on.
+    # The newest version and the first changed one are read from their checkpoints on.
     assert len(store.commits_read()) <= 10 + TAIL + (LAST - 9) % INTERVAL
     assert store.listed < 2 * TAIL + 150
     assert table.changes(LAST, LAST + 1).equals(table.changes(LAST, LAST))
@@ -189,7 +189,7 @@ def test_the_changes_of_some_versions_read_their_commits(folder: Path) -> None:
         table.changes(LAST + 1, LAST + 1)
 
 
-def test_a_stream_reads_what_is_new(tmp_path: Path) -> None:
+def test_stream_reads_only_new_commits(tmp_path: Path) -> None:
     busy_table(tmp_path, commits=130, interval=INTERVAL, stated=True)
     store = _store(tmp_path)
     stream = _stream(store, starting_version="latest", skip_change_commits=True)
@@ -206,7 +206,7 @@ def test_a_stream_reads_what_is_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("feed", [False, True], ids=["rows", "feed"])
-def test_a_stream_that_is_far_behind_lists_a_page_at_a_time(folder: Path, feed: bool) -> None:
+def test_stream_far_behind_lists_page_by_page(folder: Path, feed: bool) -> None:
     store = _store(folder)
     options = {"read_change_feed": True} if feed else {"ignore_changes": True}
     stream = _stream(store, starting_version=110, max_files=10, **options)
@@ -219,14 +219,14 @@ def test_a_stream_that_is_far_behind_lists_a_page_at_a_time(folder: Path, feed: 
         if not tasks:
             break
         seen.append(len(tasks))
-        if len(seen) > 1:  # once a stream looks at the table as such
+        if len(seen) > 1:  # the first batches read the table itself
             assert store.listed <= 60
             assert len(store.commits_read()) <= 60
         place = end
     assert sum(seen) == (COMMITS - 110) * (2 if feed else 1)
 
 
-def test_cleanup_finds_what_is_old_by_halves(folder: Path) -> None:
+def test_cleanup_finds_the_cutoff_by_bisection(folder: Path) -> None:
     store = _store(folder)
     now = commit_time(300) // DAY_MS * DAY_MS + 40 * DAY_MS
     retention = now - commit_time(300)
@@ -236,7 +236,7 @@ def test_cleanup_finds_what_is_old_by_halves(folder: Path) -> None:
     assert store.listed <= 2 * (COMMITS + 20)
 
 
-def test_commits_between_versions_are_listed_no_further(folder: Path) -> None:
+def test_listing_of_a_version_range_is_bounded(folder: Path) -> None:
     store = _store(folder)
     log = _log(store)
     assert [v for v, _ in log.commits(100, 104)] == list(range(100, 105))
@@ -247,18 +247,18 @@ def test_commits_between_versions_are_listed_no_further(folder: Path) -> None:
     assert [v for v, _ in log.commits()] == list(range(COMMITS))
 
 
-def test_which_versions_have_newer_ones(tmp_path: Path) -> None:
+def test_has_newer(tmp_path: Path) -> None:
     for i in range(4):
         trilake.write({"id": [i]}, tmp_path, mode="append")
     log = DeltaLog(open_store(str(tmp_path)), standard_engine())
-    assert [log.has_newer(v) for v in range(5)] == [True, True, True, False, True]  # there is no version 4
+    assert [log.has_newer(v) for v in range(5)] == [True, True, True, False, True]  # version 4 does not exist
     write_checkpoint(log, log.snapshot(), runtime_in_ms(lambda: 0))
-    for v in range(4):  # as after a clean-up
+    for v in range(4):  # as after log cleanup
         (tmp_path / commit_key(v)).unlink()
     assert [log.has_newer(v) for v in range(4)] == [True, True, True, False]
 
 
-def test_a_table_that_was_made_anew_has_other_versions(tmp_path: Path) -> None:
+def test_recreated_table_has_newer_versions(tmp_path: Path) -> None:
     known = []
     for versions in (2, 1, 2, 3):
         for i in range(versions):

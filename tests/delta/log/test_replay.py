@@ -1,4 +1,4 @@
-"""Action reconciliation: columns against a plain dictionary, and every way to the same state."""
+"""Action reconciliation: compared with a plain dictionary, on every path to the same state."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _STEP = st.tuples(st.booleans(), _FILE, st.integers(0, 3), st.integers(0, 99))
 
 @st.composite
 def _histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
-    """Commits; no commit holds two actions on one logical file, as the protocol asks of writers, and a file that gets
-    another vector is removed with the one that it had.
+    """Valid commits: no two actions on one logical file, and a file that gets another vector is removed with its old
+    one.
     """
     out = []
     live: dict[str, tuple[str, int]] = {}
@@ -91,7 +91,7 @@ Files = dict[tuple[str, str], tuple[str, int]]
 
 
 def _oracle(history: list[list[dict[str, Any]]]) -> tuple[Files, Files]:
-    """The protocol's own words, one action at a time."""
+    """The protocol's rules, one action at a time."""
     adds: Files = {}
     removes: Files = {}
     for commit in history:
@@ -119,7 +119,7 @@ _KEEP_ALL = runtime_in_ms(lambda: 0)
 
 @settings(max_examples=examples(25))
 @given(_histories(), st.data())
-def test_every_way_to_a_state_leads_to_the_same(history: list[list[dict[str, Any]]], data: st.DataObject) -> None:
+def test_every_path_to_a_state_gives_the_same_result(history: list[list[dict[str, Any]]], data: st.DataObject) -> None:
     expected = _oracle(history)
     log = log_of(*history)
     last = len(history) - 1
@@ -137,7 +137,7 @@ def test_every_way_to_a_state_leads_to_the_same(history: list[list[dict[str, Any
 
 @settings(max_examples=20)
 @given(_histories())
-def test_the_columnar_parser_makes_the_same_state(history: list[list[dict[str, Any]]]) -> None:
+def test_columnar_parser_gives_the_same_state(history: list[list[dict[str, Any]]]) -> None:
     few = actions._FEW_LINES
     actions._FEW_LINES = -1
     try:
@@ -147,7 +147,7 @@ def test_the_columnar_parser_makes_the_same_state(history: list[list[dict[str, A
         actions._FEW_LINES = few
 
 
-def test_a_file_with_a_new_vector_is_another_logical_file() -> None:
+def test_new_vector_makes_another_logical_file() -> None:
     dv = _VECTORS[1]
     log = log_of([add("a")], [remove("a"), add("a", deletionVector=dv)])
     adds = log.snapshot().adds
@@ -157,18 +157,18 @@ def test_a_file_with_a_new_vector_is_another_logical_file() -> None:
     assert log.snapshot().adds.num_rows == 0
 
 
-def test_the_same_add_twice_counts_once_and_the_newest_wins() -> None:
+def test_repeated_add_keeps_the_newest() -> None:
     snapshot = log_of([add("a", size=1)], [add("a", size=2)]).snapshot()
     assert snapshot.adds["size"].to_pylist() == [2]
 
 
-def test_removes_of_files_never_added() -> None:
+def test_remove_of_an_unknown_file() -> None:
     log = log_of([remove("ghost"), add("a")], [remove("ghost")])
     assert log.snapshot().adds["path"].to_pylist() == ["a"]
     assert log.tombstones(log.snapshot())["path"].to_pylist() == ["ghost"]
 
 
-def test_transactions_and_domains() -> None:
+def test_newest_transactions_and_domains_win() -> None:
     log = log_of(
         [{"txn": {"appId": "x", "version": 1}}, {"domainMetadata": {"domain": "d", "configuration": "1"}}],
         [{"txn": {"appId": "x", "version": 2}}, {"txn": {"appId": "y", "version": 9}}],
@@ -193,11 +193,11 @@ def test_paths_are_decoded_exactly_once(paths: list[str]) -> None:
 
 
 @pytest.mark.parametrize("path", ["a%", "a%2", "a%zz", "%", "100%25%"])
-def test_a_lone_percent_sign_stands_for_itself(path: str) -> None:
+def test_lone_percent_sign_is_literal(path: str) -> None:
     assert decoded_paths(pa.chunked_array([[path]])).to_pylist() == [unquote(path)]
 
 
-def test_a_path_that_is_no_utf8_is_refused_with_a_typed_error() -> None:
+def test_invalid_utf8_path_in_a_log_is_a_typed_error() -> None:
     log = log_of([add("a%FF%FE")])
     try:
         snapshot = log.snapshot()
@@ -206,12 +206,12 @@ def test_a_path_that_is_no_utf8_is_refused_with_a_typed_error() -> None:
     assert snapshot.adds.num_rows == 1
 
 
-def test_keys_keep_the_order_of_rows() -> None:
+def test_file_keys_keep_row_order() -> None:
     log = log_of([add("a", deletionVector=_VECTORS[1]), add("%62"), add("file:/c")], store=MemoryStore())
     assert file_keys(log.snapshot().adds).to_pylist() == ["a\0uab@1", "b\0", "/c\0"]
 
 
-def test_parts_of_a_column_are_decoded_as_the_whole_is() -> None:
+def test_slices_are_decoded_like_the_whole_column() -> None:
     whole = pa.array([None, "a%20b", "c", None, "d%20e"])
     for start in range(6):
         for length in range(6 - start):
@@ -222,7 +222,7 @@ def test_parts_of_a_column_are_decoded_as_the_whole_is() -> None:
 
 @given(st.lists(st.tuples(_FILE, st.integers(0, 3)), max_size=8), st.lists(st.tuples(_FILE, st.integers(0, 3))))
 @settings(deadline=None)
-def test_files_that_newer_actions_touch_are_left_out(old: list[tuple[str, int]], new: list[tuple[str, int]]) -> None:
+def test_files_with_newer_actions_are_omitted(old: list[tuple[str, int]], new: list[tuple[str, int]]) -> None:
     def actions(files: list[tuple[str, int]]) -> pa.Table:
         none = no_rows(pa.schema(list(FILE_ACTIONS["add"])))
         rows = [{"path": p, "deletionVector": _VECTORS[v]} for p, v in files]
@@ -242,11 +242,11 @@ def test_files_that_newer_actions_touch_are_left_out(old: list[tuple[str, int]],
         (["é%20%C3%A9", None, "", "+%2B"], ["é é", None, "", "++"]),
     ],
 )
-def test_only_whole_escapes_of_a_path_are_decoded(paths: list[str | None], expected: list[str | None]) -> None:
+def test_only_complete_escapes_are_decoded(paths: list[str | None], expected: list[str | None]) -> None:
     whole = pa.array(["x%41", *paths], pa.string())
     assert decoded_paths(pa.chunked_array([whole[1:], whole[:0]])).to_pylist() == expected
 
 
-def test_a_path_that_is_not_utf8_is_refused() -> None:
+def test_invalid_utf8_path_is_rejected() -> None:
     with pytest.raises(CorruptLogError, match="cannot be decoded"):
         decoded_paths(pa.chunked_array([["a", "%ff"]]))

@@ -1,4 +1,4 @@
-"""A table that is dropped, or made again, while a writer of the old one is at work, or the upkeep of its log."""
+"""A table dropped or recreated while a writer or the upkeep of the old one is running."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def _replace_before_commit(monkeypatch: pytest.MonkeyPatch, place: str, rows: pa
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("versions", [1, 2, 5])
 @pytest.mark.parametrize("rows", [ONE, OTHER], ids=["same columns", "other columns"])
-def test_a_change_does_not_go_into_a_table_that_was_made_anew(
+def test_change_is_not_committed_to_a_recreated_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, versions: int, rows: pa.Table
 ) -> None:
-    """It would name files that went with the old table, and no one could read the new one."""
+    """It would reference deleted files of the old table and make the new one unreadable."""
     place = str(tmp_path / "t")
     _write(place, ONE, 2)
     _replace_before_commit(monkeypatch, place, rows, versions)
@@ -81,10 +81,10 @@ def test_a_change_does_not_go_into_a_table_that_was_made_anew(
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_does_not_go_where_a_table_was_dropped(
+def test_change_is_not_committed_to_a_dropped_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """A log that begins with version 2 could not be read, and no table could be made there."""
+    """A log starting with version 2 is unreadable and would block a new table."""
     place = str(tmp_path / "t")
     _write(place, ONE, 2)
     _replace_before_commit(monkeypatch, place, ONE, 0)
@@ -95,8 +95,8 @@ def test_a_change_does_not_go_where_a_table_was_dropped(
     assert trilake.open(place).to_arrow().to_pydict() == {"x": ["a"]}
 
 
-def test_a_table_whose_log_was_written_again_is_the_same_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a copy of it that is brought back has other times."""
+def test_rewritten_log_is_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restored copy has other file times."""
     place = str(tmp_path / "t")
     _write(place, ONE, 1)
     store, own = open_store(place), transaction._content
@@ -112,7 +112,7 @@ def test_a_table_whose_log_was_written_again_is_the_same_one(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("versions", [2, 5])
-def test_a_version_that_is_known_is_not_that_of_a_table_made_anew(tmp_path: Path, versions: int) -> None:
+def test_update_detects_a_recreated_table(tmp_path: Path, versions: int) -> None:
     place = str(tmp_path / "t")
     _write(place, ONE, 2)
     log = DeltaLog(open_store(place), trilake.open(place).snapshot.engine)
@@ -126,7 +126,7 @@ def test_a_version_that_is_known_is_not_that_of_a_table_made_anew(tmp_path: Path
 # --- upkeep of the log -----------------------------------------------------------------------------------------------
 
 
-def _upkept(log: DeltaLog, upkeep: str) -> object:
+def _run_upkeep(log: DeltaLog, upkeep: str) -> object:
     runtime = log.engine.runtime
     if upkeep == "compaction":
         return compact_log(log, 1, 3)
@@ -139,15 +139,15 @@ def _rows(store: MemoryStore, engine: Engine, rows: pa.Table, versions: int, **p
         write_arrow(DeltaLog(store, engine), rows.schema, rows.to_batches(), request)
 
 
-def _made_anew(store: MemoryStore, engine: Engine, versions: int) -> None:
+def _recreate(store: MemoryStore, engine: Engine, versions: int) -> None:
     store.delete([meta.key for meta in store.list()])
     _rows(store, engine, OTHER, versions)
 
 
 @pytest.mark.parametrize("upkeep", ["checkpoint", "checkpoint of version 2", "compaction", "clean-up"])
 @pytest.mark.parametrize("versions", [0, 1, 6])
-def test_upkeep_of_a_log_leaves_that_of_a_table_made_anew_alone(upkeep: str, versions: int) -> None:
-    """A checkpoint of the old one would stand for commits of the new one, and a clean-up would take them."""
+def test_upkeep_leaves_a_recreated_table_alone(upkeep: str, versions: int) -> None:
+    """A checkpoint of the old table would replace commits of the new one, and a cleanup would delete them."""
     now, days = [0], 24 * 3_600_000
     properties = {"delta.checkpointInterval": "3"}
     if upkeep.endswith("2"):
@@ -161,10 +161,10 @@ def test_upkeep_of_a_log_leaves_that_of_a_table_made_anew_alone(upkeep: str, ver
     def meanwhile(op: str, key: str) -> None:
         if op == "head" and key == commit_key(3 if upkeep == "compaction" else 4) and now[0] == 40:
             now[0] = 41
-            _made_anew(store, engine, versions)
+            _recreate(store, engine, versions)
 
     with pytest.raises(MetadataChangedError):
-        _upkept(DeltaLog(FaultStore(store, before=meanwhile), engine), upkeep)
+        _run_upkeep(DeltaLog(FaultStore(store, before=meanwhile), engine), upkeep)
     assert now[0] == 41
     if versions:
         table = ArrowDeltaTable(store, engine)
@@ -175,7 +175,7 @@ def test_upkeep_of_a_log_leaves_that_of_a_table_made_anew_alone(upkeep: str, ver
 
 @pytest.mark.parametrize("versions", [1, 4, 6])
 @pytest.mark.parametrize("newest", ["checkpoint", "compaction"])
-def test_a_version_of_a_checkpoint_is_not_that_of_a_table_made_anew(newest: str, versions: int) -> None:
+def test_checkpoint_version_detects_a_recreated_table(newest: str, versions: int) -> None:
     store, engine = MemoryStore(clock=count(1).__next__), standard_engine()
     _rows(store, engine, ONE, 4)
     log = DeltaLog(store, engine)
@@ -187,13 +187,13 @@ def test_a_version_of_a_checkpoint_is_not_that_of_a_table_made_anew(newest: str,
     assert old.segment.newest_file is not None
     assert newest[:7] in old.segment.newest_file.key
     assert log.update(old) is old
-    _made_anew(store, engine, versions)
+    _recreate(store, engine, versions)
     new = log.update(old)
     assert (new.version, new.adds.num_rows, new.schema.fields[0].name) == (versions - 1, versions, "x")
 
 
-def test_a_clean_up_deletes_nothing_where_its_checkpoint_is_damaged_meanwhile() -> None:
-    """It would rely on a file that it has not read as it is now."""
+def test_cleanup_stops_if_its_checkpoint_is_damaged_meanwhile() -> None:
+    """It would rely on a file whose current content it has not read."""
     now, days = [0], 24 * 3_600_000
     store = MemoryStore(clock=lambda: now[0] * days)
     engine = standard_engine(runtime=replace(SYSTEM_RUNTIME, clock_ns=lambda: now[0] * days * 1_000_000))
@@ -209,7 +209,7 @@ def test_a_clean_up_deletes_nothing_where_its_checkpoint_is_damaged_meanwhile() 
             store.put(checkpoint, b"PAR1, and nothing else")
 
     with pytest.raises(MetadataChangedError):
-        _upkept(DeltaLog(FaultStore(store, before=meanwhile), engine), "clean-up")
+        _run_upkeep(DeltaLog(FaultStore(store, before=meanwhile), engine), "clean-up")
     assert now[0] == 41
     assert {meta.key for meta in store.list("_delta_log")} >= logs
     assert ArrowDeltaTable(store, engine).count() == 4

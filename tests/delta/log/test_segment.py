@@ -1,4 +1,4 @@
-"""Which files make up a version: names, and the choice among them."""
+"""The files of a version: parsing names and choosing among them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _part(version: int, part: int, of: int) -> str:
     return f"{version:020d}.checkpoint.{part:010d}.{of:010d}.parquet"
 
 
-def test_files_that_are_none_of_ours_are_passed_over() -> None:
+def test_unknown_files_are_ignored() -> None:
     listing = _listing(
         *_commits(0),
         ".tmp",
@@ -65,18 +65,18 @@ def test_files_that_are_none_of_ours_are_passed_over() -> None:
     assert listing.compactions == ()
 
 
-def test_an_empty_log_is_no_table() -> None:
+def test_empty_log_is_not_a_table() -> None:
     with pytest.raises(TableNotFoundError, match="not a Delta table"):
         choose_segment(_listing("_last_checkpoint", f"_staged_commits/{UUID}.json"), uri="x")
 
 
 @pytest.mark.parametrize("version", [-1, 3, 2**63, 10**30])
-def test_versions_out_of_range(version: int) -> None:
+def test_version_out_of_range_is_rejected(version: int) -> None:
     with pytest.raises(VersionNotFoundError, match="newest version is 2"):
         choose_segment(_listing(*_commits(0, 1, 2)), uri="x", version=version)
 
 
-def test_the_newest_complete_checkpoint_is_used() -> None:
+def test_newest_complete_checkpoint_is_used() -> None:
     listing = _listing(*_commits(0, 1, 2, 3, 4), _checkpoint(1), _part(3, 1, 2), _part(3, 2, 2), _part(4, 1, 2))
     segment = choose_segment(listing, uri="x")
     assert segment.checkpoint_version == 3
@@ -96,13 +96,13 @@ def test_the_newest_complete_checkpoint_is_used() -> None:
         [_part(2, 1, 9_999_999_999)],
     ],
 )
-def test_an_incomplete_multi_part_checkpoint_is_ignored(names: list[str]) -> None:
+def test_incomplete_multi_part_checkpoint_is_ignored(names: list[str]) -> None:
     segment = choose_segment(_listing(*_commits(0, 1, 2), *names), uri="x")
     assert segment.checkpoint_version is None
     assert len(segment.commits) == 3
 
 
-def test_two_part_counts_of_one_version_do_not_mix() -> None:
+def test_different_part_counts_are_not_mixed() -> None:
     listing = _listing(*_commits(2), _part(2, 1, 2), _part(2, 1, 1), _part(2, 2, 3))
     assert [len(f) for _, f in listing.checkpoints] == [1]
 
@@ -125,12 +125,12 @@ def test_v2_checkpoints_with_a_uuid(extension: str) -> None:
 
 @pytest.mark.parametrize("name", ["abc-def", UUID.upper(), "0"])
 def test_v2_checkpoints_with_another_name(name: str) -> None:
-    """As the reference reader takes them, whose pattern asks for no UUID."""
+    """Like the reference reader, whose pattern does not require a UUID."""
     segment = choose_segment(_listing(*_commits(5, 6), f"{5:020d}.checkpoint.{name}.json"), uri="x")
     assert (segment.checkpoint_version, [c[0] for c in segment.commits]) == (5, [6])
 
 
-def test_a_checkpoint_without_its_commit_is_accepted() -> None:
+def test_checkpoint_without_its_commit_is_accepted() -> None:
     segment = choose_segment(_listing(_checkpoint(7)), uri="x")
     assert (segment.version, segment.checkpoint_version, segment.commits) == (7, 7, ())
 
@@ -138,22 +138,22 @@ def test_a_checkpoint_without_its_commit_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("versions", "missing"), [([0, 2], 1), ([0, 1, 5, 6], 2), ([0, 1, 3], 2)], ids=["one", "three", "last"]
 )
-def test_a_gap_names_the_missing_version(versions: list[int], missing: int) -> None:
+def test_gap_names_the_missing_version(versions: list[int], missing: int) -> None:
     with pytest.raises(LogGapError, match="not contiguous") as e:
         choose_segment(_listing(*_commits(*versions)), uri="x")
     assert e.value.context["version"] == missing
     assert f"{missing:020d}.json" in e.value.context["file"]
 
 
-def test_a_gap_before_the_checkpoint_does_not_matter() -> None:
+def test_gap_before_the_checkpoint_is_ignored() -> None:
     assert choose_segment(_listing(*_commits(0, 5, 6), _checkpoint(5)), uri="x").checkpoint_version == 5
 
 
-def test_a_gap_after_the_version_asked_for_does_not_matter() -> None:
+def test_gap_after_the_requested_version_is_ignored() -> None:
     assert choose_segment(_listing(*_commits(0, 1, 3)), uri="x", version=1).version == 1
 
 
-def test_versions_that_were_cleaned_up() -> None:
+def test_cleaned_up_version_is_rejected() -> None:
     listing = _listing(*_commits(8, 9, 10, 11), _checkpoint(10))
     with pytest.raises(VersionNotFoundError, match="cleaned up") as e:
         choose_segment(listing, uri="x", version=9)
@@ -161,7 +161,7 @@ def test_versions_that_were_cleaned_up() -> None:
     assert choose_segment(listing, uri="x").version == 11
 
 
-def test_first_commits_missing_without_a_checkpoint() -> None:
+def test_missing_first_commits_without_a_checkpoint() -> None:
     with pytest.raises(LogGapError, match="begins with version 3, but no checkpoint") as e:
         choose_segment(_listing(*_commits(3, 4), _part(3, 1, 2)), uri="x")
     assert e.value.condition == "DELTA_TRUNCATED_TRANSACTION_LOG"
@@ -172,7 +172,7 @@ def test_first_commits_missing_without_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("version", [9_223_372_036_854_775_807, 99_999_999_999_999_999_999])
-def test_an_absurd_version_costs_neither_time_nor_memory(version: int) -> None:
+def test_absurd_version_is_a_gap(version: int) -> None:
     with pytest.raises(LogGapError):
         choose_segment(_listing(*_commits(0, 1, version)), uri="x")
     log = log_of([])
@@ -182,11 +182,11 @@ def test_an_absurd_version_costs_neither_time_nor_memory(version: int) -> None:
         log.update(old)
 
 
-def test_compaction_files_stand_for_their_commits() -> None:
+def test_compaction_files_replace_their_commits() -> None:
     names = [f"{a:020d}.{b:020d}.compacted.json" for a, b in [(1, 3), (1, 2), (2, 5), (4, 4), (6, 9), (0, 0)]]
     segment = choose_segment(_listing(*_commits(*range(8)), *names), uri="x")
     assert [c[:2] for c in segment.commits] == [(0, 0), (1, 3), (4, 4), (5, 5), (6, 6), (7, 7)]
-    # Not beyond the version asked for, and not across the checkpoint.
+    # Not beyond the requested version, and not across the checkpoint.
     assert [c[:2] for c in choose_segment(_listing(*_commits(*range(8)), *names), uri="x", version=2).commits] == [
         (0, 0),
         (1, 2),
@@ -196,7 +196,7 @@ def test_compaction_files_stand_for_their_commits() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=8), st.integers(0, 10))
-def test_a_segment_covers_each_version_once(ranges: list[tuple[int, int]], checkpoint: int) -> None:
+def test_segment_covers_each_version_once(ranges: list[tuple[int, int]], checkpoint: int) -> None:
     names = [f"{a:020d}.{b:020d}.compacted.json" for a, b in ranges]
     segment = choose_segment(_listing(*_commits(*range(11)), *names, _checkpoint(checkpoint)), uri="x")
     covered = [v for first, last, _ in segment.commits for v in range(first, last + 1)]
@@ -239,7 +239,7 @@ def _log_with_checkpoint() -> DeltaLog:
         b"[" * 100_000,
     ],
 )
-def test_a_wrong_hint_does_no_harm(hint: bytes) -> None:
+def test_invalid_hint_is_ignored(hint: bytes) -> None:
     log = _log_with_checkpoint()
     log.store.put(LAST_CHECKPOINT, hint)
     snapshot = log.snapshot()
@@ -247,13 +247,13 @@ def test_a_wrong_hint_does_no_harm(hint: bytes) -> None:
     assert sorted(snapshot.adds["path"].to_pylist()) == ["b", "c"]
 
 
-def test_a_hint_at_a_checkpoint_that_is_gone() -> None:
+def test_hint_to_a_missing_checkpoint_is_ignored() -> None:
     log = _log_with_checkpoint()
     log.store.delete(["_delta_log/00000000000000000002.checkpoint.parquet"])
     assert log.snapshot().segment.checkpoint_version is None
 
 
-def test_a_good_hint_spares_the_listing_of_old_commits() -> None:
+def test_valid_hint_needs_no_old_commits() -> None:
     log = _log_with_checkpoint()
     for v in (0, 1):
         log.store.delete([commit_key(v)])
@@ -262,7 +262,7 @@ def test_a_good_hint_spares_the_listing_of_old_commits() -> None:
         log.snapshot(1)
 
 
-def test_a_newer_checkpoint_than_the_hint_says() -> None:
+def test_checkpoint_newer_than_the_hint_is_used() -> None:
     log = _log_with_checkpoint()
     hint = log.store.read(LAST_CHECKPOINT)
     write_checkpoint(log, log.snapshot(3), SYSTEM_RUNTIME)
@@ -270,7 +270,7 @@ def test_a_newer_checkpoint_than_the_hint_says() -> None:
     assert log.snapshot().segment.checkpoint_version == 3
 
 
-def test_update_over_commits_that_were_cleaned_up() -> None:
+def test_update_after_log_cleanup() -> None:
     log = _log_with_checkpoint()
     old = log.snapshot(0)
     for v in (0, 1, 2):
@@ -278,7 +278,7 @@ def test_update_over_commits_that_were_cleaned_up() -> None:
     assert sorted(log.update(old).adds["path"].to_pylist()) == ["b", "c"]
 
 
-def test_update_without_news_is_the_same_snapshot() -> None:
+def test_update_without_new_commits_returns_the_snapshot() -> None:
     log = _log_with_checkpoint()
     snapshot = log.snapshot()
     assert log.update(snapshot) is snapshot
@@ -293,7 +293,7 @@ def test_compaction_files_are_read() -> None:
     assert sorted(snapshot.adds["path"].to_pylist()) == ["b", "c"]
 
 
-def test_a_commit_that_vanishes_while_it_is_read() -> None:
+def test_vanished_commit_is_reported_as_cleaned_up() -> None:
     log = log_of([add("a")])
     segment = log.segment()
     log.store.delete([commit_key(0)])
@@ -301,7 +301,7 @@ def test_a_commit_that_vanishes_while_it_is_read() -> None:
         log.read_files([c.key for _, _, c in segment.commits])
 
 
-def test_a_log_without_protocol_or_metadata_is_refused() -> None:
+def test_log_without_protocol_or_metadata_is_rejected() -> None:
     for kept, lacking in ((protocol(), "metaData"), (metadata(), "protocol")):
         store = MemoryStore()
         store.put(commit_key(0), lines([kept]))
@@ -313,7 +313,7 @@ def test_a_log_without_protocol_or_metadata_is_refused() -> None:
 
 
 class _Torn(MemoryStore):
-    """Hides commits from its next listings, as a folder of a disk does that is read while they come."""
+    """Hides commits from its next listings, like a local folder listed while they arrive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -334,14 +334,14 @@ def _torn(*hidden: set[int]) -> DeltaLog:
 
 
 @pytest.mark.parametrize("hidden", [[{6}], [{3, 6}, {6}], [{2}, {5}, {6}]])
-def test_a_commit_that_a_listing_passed_over_is_no_gap(hidden: list[set[int]]) -> None:
+def test_commit_missed_by_a_listing_is_not_a_gap(hidden: list[set[int]]) -> None:
     assert _torn(*hidden).snapshot().version == 7
     assert [v for v, _ in _torn(*hidden).commits()] == list(range(8))
     assert sorted(_torn(*hidden).listing().commits) == list(range(8))
 
 
-def test_the_commit_after_a_known_one_is_not_passed_over() -> None:
-    """A stream would go on without its rows, and a vacuum delete the files that it brought back."""
+def test_commit_after_a_known_one_is_not_missed() -> None:
+    """A stream would miss its rows, and a vacuum would delete the files it restored."""
     assert [v for v, _ in _torn({4}).commits(4)] == [4, 5, 6, 7]
     log = _torn()
     old = log.snapshot(3)
@@ -349,7 +349,7 @@ def test_the_commit_after_a_known_one_is_not_passed_over() -> None:
     assert log.update(old).adds.num_rows == 7
 
 
-def test_a_commit_that_is_gone_is_a_gap() -> None:
+def test_deleted_commit_is_a_gap() -> None:
     log = _torn()
     log.store.delete([commit_key(4)])
     with pytest.raises(LogGapError) as error:
@@ -359,7 +359,7 @@ def test_a_commit_that_is_gone_is_a_gap() -> None:
 
 
 @given(st.sets(st.integers(0, 30)), st.none() | st.integers(0, 30))
-def test_the_first_gap_is_the_least_version_before_a_later_one(versions: set[int], first: int | None) -> None:
+def test_first_gap_is_the_lowest_missing_version(versions: set[int], first: int | None) -> None:
     versions = {v for v in versions if first is None or v >= first}
     start = min(versions, default=0) if first is None else first
     missing = [v for v in range(start, max(versions, default=0)) if v not in versions]
@@ -367,7 +367,7 @@ def test_the_first_gap_is_the_least_version_before_a_later_one(versions: set[int
 
 
 @pytest.mark.parametrize("key", [commit_key(1), checkpoint_key(2), commit_key(3)])
-def test_an_error_about_a_file_of_the_log_says_of_which_table(key: str) -> None:
+def test_log_error_names_the_table(key: str) -> None:
     log = log_of([add("a")], [add("b")], [add("c")], [add("d")])
     write_checkpoint(log, log.snapshot(2), SYSTEM_RUNTIME)
     log.store.delete([commit_key(0)])

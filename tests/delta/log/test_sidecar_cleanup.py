@@ -1,4 +1,4 @@
-"""Sidecars that stay and log cleanup: an older checkpoint that goes takes nothing along that a newer one names."""
+"""Reused sidecars and log cleanup: deleting an older checkpoint keeps sidecars that a newer one references."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def aged(**conf: str) -> World:
 
 
 @pytest.mark.parametrize(("days", "stays"), [(1, False), (2, True)])
-def test_an_older_checkpoint_that_a_cleanup_may_take_gives_no_sidecar(days: int, stays: bool) -> None:
-    """What matters is how young the commit after it is, which needs it."""
+def test_sidecars_of_expiring_checkpoints_are_not_reused(days: int, stays: bool) -> None:
+    """The age of the next commit, which needs it, decides."""
     world = aged(**{"delta.logRetentionDuration": f"interval {days} days"})
     before = world.named
     world.checkpoint()
@@ -41,7 +41,7 @@ def test_an_older_checkpoint_that_a_cleanup_may_take_gives_no_sidecar(days: int,
     same_as_commits(world)
 
 
-def test_a_clock_that_is_behind_makes_no_checkpoint_young() -> None:
+def test_lagging_clock_does_not_make_a_checkpoint_young() -> None:
     world = aged(**{"delta.logRetentionDuration": "interval 3 days"})
     before, now = world.named, world.now
     opened = world.log.opened()
@@ -51,7 +51,7 @@ def test_a_clock_that_is_behind_makes_no_checkpoint_young() -> None:
     assert set(world.named).isdisjoint(before)
 
 
-def test_a_compaction_file_does_not_make_the_commit_young() -> None:
+def test_compaction_file_does_not_make_the_commit_young() -> None:
     from trilake.delta.log.log_compaction import compact_log
 
     world = aged(**{"delta.logRetentionDuration": "interval 4 days"})
@@ -64,8 +64,8 @@ def test_a_compaction_file_does_not_make_the_commit_young() -> None:
     assert set(world.named).isdisjoint(before)
 
 
-def test_an_older_checkpoint_that_goes_meanwhile_takes_nothing_along() -> None:
-    """A cleanup against the table's retention runs while the new checkpoint is about to be there."""
+def test_concurrent_cleanup_keeps_reused_sidecars() -> None:
+    """A cleanup with a shorter retention runs just before the new checkpoint appears."""
     world = aged()
     world.commit(add("y"))
     old = world.named
@@ -92,8 +92,8 @@ def test_an_older_checkpoint_that_goes_meanwhile_takes_nothing_along() -> None:
 
 
 @pytest.mark.parametrize("retention", [None, 0])
-def test_a_cleanup_spares_what_a_checkpoint_that_comes_meanwhile_names_again(retention: int | None) -> None:
-    """It has listed the log, and deletes the older checkpoint after the new one has found it there."""
+def test_cleanup_keeps_sidecars_of_a_concurrent_checkpoint(retention: int | None) -> None:
+    """It listed the log earlier, and deletes the older checkpoint after the new one has reused its sidecars."""
     world = aged(**{"delta.checkpointInterval": "1"})
     old = world.named
     world.now += DAY_MS
@@ -109,7 +109,7 @@ def test_a_cleanup_spares_what_a_checkpoint_that_comes_meanwhile_names_again(ret
         if op == "delete" and ".checkpoint." in key and not done:
             done.append(1)
             with pytest.MonkeyPatch.context() as patch:
-                # As if its writer had looked at the clock a month ago, when the older checkpoint was safe.
+                # As if its writer had read the clock a month ago, when the older checkpoint was safe.
                 patch.setattr("trilake.delta.log.sidecars.reuse.base_outlasts", lambda *_: True)
                 write_checkpoint(writer.log, opened, world.runtime)
 
@@ -119,15 +119,15 @@ def test_a_cleanup_spares_what_a_checkpoint_that_comes_meanwhile_names_again(ret
     assert cleaned.keys
     assert len(old) == 4
     assert set(old) <= set(world.named)
-    # A reader could go past a checkpoint that lacks a sidecar, to one before it.
+    # A reader may fall back from a checkpoint without a sidecar to an earlier one.
     assert set(old) <= {m.key for m in world.inner.list(SIDECARS)}
     snapshot = DeltaLog(world.inner).snapshot()
     assert snapshot.segment.checkpoint_version == 2
     assert snapshot.adds.num_rows == 42
 
 
-def test_nothing_goes_for_a_checkpoint_whose_sidecar_is_damaged() -> None:
-    """It is there, and has the size that it should have; the commits before it hold what it held."""
+def test_damaged_sidecar_prevents_cleanup() -> None:
+    """It exists with the right size; the earlier commits still have its content."""
     world = aged(**{"delta.checkpointInterval": "10"})
     world.checkpoint()
     world.commit(add("y"))
@@ -144,7 +144,7 @@ def test_nothing_goes_for_a_checkpoint_whose_sidecar_is_damaged() -> None:
     assert rows(DeltaLog(world.inner).snapshot().adds.drop_columns(["dataChange"])) == expected
 
 
-def test_a_shorter_retention_leaves_the_sidecars_of_what_it_deletes_to_the_next_cleanup() -> None:
+def test_orphaned_sidecars_are_deleted_by_the_next_cleanup() -> None:
     world = aged(**{"delta.checkpoint.writeStatsAsStruct": "false"})
     old = world.named
     conf = {"delta.checkpointPolicy": "v2", PART_SIZE: "10", "delta.checkpoint.writeStatsAsStruct": "true"}
@@ -159,7 +159,7 @@ def test_a_shorter_retention_leaves_the_sidecars_of_what_it_deletes_to_the_next_
 
 
 @pytest.mark.parametrize("nth", range(1, 12))
-def test_a_writer_that_dies_anywhere_leaves_what_was_there(nth: int) -> None:
+def test_crash_at_any_call_keeps_the_old_checkpoint(nth: int) -> None:
     world = aged()
     world.commit(remove("d/f0011", deletionTimestamp=world.now), add("z"))
     expected = rows(world.log.snapshot().adds.drop_columns(["dataChange"]))

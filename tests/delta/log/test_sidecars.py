@@ -1,4 +1,4 @@
-"""Sidecars that stay: a checkpoint of a large table writes what changed and names the other sidecars again."""
+"""Reused sidecars: a checkpoint of a large table writes what changed and references the other sidecars."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ pytestmark = pytest.mark.usefixtures("every_table_is_large")
 
 
 @pytest.mark.parametrize("extension", ["json", "parquet"])
-def test_a_checkpoint_of_few_changes_reads_and_writes_little(extension: str) -> None:
-    """Of forty full sidecars those are read whose paths may be meant; one that lost a file is written again."""
+def test_checkpoint_with_few_changes_reuses_sidecars(extension: str) -> None:
+    """Of forty full sidecars only those with affected paths are read; one that lost a file is rewritten."""
     folders = [numbered(0, 10, f"day={d:03d}") for d in range(40)]
     world = World(*(f for names in folders for f in files(names, size=3)), **{TOP_LEVEL_FORMAT: extension})
     world.checkpoint()
@@ -54,18 +54,18 @@ def test_a_checkpoint_of_few_changes_reads_and_writes_little(extension: str) -> 
     lost, small = before[20], world.store.calls and sorted(set(world.called("open_input")) - {before[20]})
     assert set(world.named) >= set(before) - {lost}
     assert lost not in world.named
-    assert len(small) == 1  # the four files of before, which are folded together with the new ones
-    assert len(world.written) == 3  # nine files and six, in two, and the tombstone
+    assert len(small) == 1  # the four earlier files, which are merged with the new ones
+    assert len(world.written) == 3  # nine files and six, in two sidecars, and the tombstone
     same_as_commits(world)
     hint = json.loads(bytes(world.inner.read(LAST_CHECKPOINT)))
     assert hint["numOfAddFiles"] == 405
     sizes = [world.inner.head(k).size for k in world.named]
     assert hint["sizeInBytes"] == sum(sizes) + hint["v2Checkpoint"]["sizeInBytes"]
-    assert "sidecarFiles" not in hint["v2Checkpoint"]  # forty names, which every reader would fetch
+    assert "sidecarFiles" not in hint["v2Checkpoint"]  # forty names that every reader would fetch
 
 
-def test_paths_without_order_are_read_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a sidecar that stays the keys are read, not statistics."""
+def test_only_keys_of_reused_sidecars_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only keys of reused sidecars are read, not statistics."""
     world = World(*files([f"{i % 10}{i // 10}" for i in range(100)], stats='{"numRecords":1}'))
     world.checkpoint()
     read: list[frozenset[str] | None] = []
@@ -83,21 +83,21 @@ def test_paths_without_order_are_read_and_nothing_else(monkeypatch: pytest.Monke
     same_as_commits(world)
 
 
-def test_a_file_that_is_said_again_is_there_once() -> None:
-    """As statistics are made again: an ``add`` without a ``remove``; and a vector for a file of an old sidecar."""
+def test_repeated_add_replaces_the_sidecar_entry() -> None:
+    """Recomputed statistics are an ``add`` without a ``remove``; also a vector for a file of an old sidecar."""
     world = World(*files(numbered(0, 40)))
     world.checkpoint()
     again = remove("d/f0017", deletionTimestamp=world.now), add("d/f0017", deletionVector=VECTOR)
     world.commit(add("d/f0003", stats='{"numRecords":9}', dataChange=False), *again)
     totals = world.checkpoint()
     assert totals == FileTotals(40, 40, 1, 2)
-    # Both old sidecars and the new file, as two, of tasks as three; the tombstone.
+    # Both old sidecars and the new file as two sidecars (three with tasks), and the tombstone.
     assert len(world.written) == (3 if World.jobs is None else 4)
     same_as_commits(world)
 
 
 @pytest.mark.parametrize("path", ["d/f0003", "d/f%30003", "file:{root}/d/f0003"])
-def test_a_file_that_an_old_sidecar_has_and_a_commit_brings_with_a_vector_is_an_error(path: str) -> None:
+def test_duplicate_of_a_sidecar_file_is_an_error(path: str) -> None:
     world = World(*files(numbered(0, 40)))
     world.checkpoint()
     root = world.store.uri.removeprefix("file:")
@@ -111,7 +111,7 @@ def test_a_file_that_an_old_sidecar_has_and_a_commit_brings_with_a_vector_is_an_
     assert {m.key for m in world.inner.list()} == before
 
 
-def test_two_new_files_of_one_path_are_an_error() -> None:
+def test_duplicate_new_file_is_an_error() -> None:
     world = World(*files(numbered(0, 40)))
     world.checkpoint()
     world.commit(add("x"), add("x", deletionVector=VECTOR))
@@ -122,8 +122,8 @@ def test_two_new_files_of_one_path_are_an_error() -> None:
 @pytest.mark.long
 @settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_any_chain_of_commits_and_checkpoints(data: st.DataObject) -> None:
-    """Files come, go, come back and change their vectors; now and then someone changes what statistics there are."""
+def test_any_chain_of_commits_and_checkpoints_is_valid(data: st.DataObject) -> None:
+    """Files are added, removed, added again and change vectors; sometimes the statistics settings change."""
     world = World(*files(numbered(0, data.draw(st.integers(0, 30)))))
     live = dict.fromkeys((r["path"] for r in rows(world.log.snapshot().adds)), False)
     world.checkpoint()
@@ -156,7 +156,7 @@ def test_any_chain_of_commits_and_checkpoints(data: st.DataObject) -> None:
         same_as_commits(world)
 
 
-def test_the_number_of_sidecars_stays_small() -> None:
+def test_number_of_sidecars_stays_small() -> None:
     """Sixty appends of one file: full sidecars, and few small ones."""
     world = World(*files(numbered(0, 10)))
     world.checkpoint()
@@ -171,7 +171,7 @@ def test_the_number_of_sidecars_stays_small() -> None:
 
 
 @given(st.lists(st.integers(1, 100), max_size=50), st.integers(0, 100))
-def test_what_is_not_folded_is_half_full_or_doubles(sizes: list[int], fresh: int) -> None:
+def test_unmerged_sidecars_are_half_full_or_double_in_size(sizes: list[int], fresh: int) -> None:
     together = folded(sizes, fresh, 100)
     left = sorted(s for place, s in enumerate(sizes) if place not in together and 2 * s <= 100)
     total = fresh + sum(sizes[p] for p in together)
@@ -184,7 +184,7 @@ def test_what_is_not_folded_is_half_full_or_doubles(sizes: list[int], fresh: int
 
 
 class FailingJobs(ShuffledJobs):
-    """The first task is lost and done again; with ``at_last``, the last one is lost for good."""
+    """The first task is lost and retried; with ``at_last``, the last one fails for good."""
 
     def __init__(self, *, at_last: bool = False) -> None:
         self.at_last = at_last
@@ -198,7 +198,7 @@ class FailingJobs(ShuffledJobs):
 
 
 def by_tasks(monkeypatch: pytest.MonkeyPatch, jobs: Jobs, *first: Any) -> World:
-    """A table whose first checkpoint a process wrote and whose next one tasks write, all sidecars but one."""
+    """A table with a first checkpoint written by this process; tasks write the next one, all sidecars but one."""
     world = World(*(first or files(numbered(0, 40))), protocol(3, 7, readerFeatures=FEATURES, writerFeatures=FEATURES))
     world.checkpoint()
     world.commit(*(remove(f"d/f{i:04d}", deletionTimestamp=world.now) for i in (3, 13, 23)), add("x"))
@@ -206,7 +206,7 @@ def by_tasks(monkeypatch: pytest.MonkeyPatch, jobs: Jobs, *first: Any) -> World:
     return world
 
 
-def test_a_task_that_is_done_again_leaves_what_nobody_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retried_task_leaves_unreferenced_sidecars(monkeypatch: pytest.MonkeyPatch) -> None:
     world = by_tasks(monkeypatch, FailingJobs())
     assert world.checkpoint() == FileTotals(38, 38)
     left = {m.key for m in world.inner.list(SIDECARS)} - set(world.named)
@@ -220,7 +220,7 @@ def test_a_task_that_is_done_again_leaves_what_nobody_names(monkeypatch: pytest.
     assert world.log.snapshot().adds.num_rows == 39
 
 
-def test_a_job_that_fails_leaves_the_older_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_job_leaves_the_older_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     world = by_tasks(monkeypatch, FailingJobs(at_last=True))
     before = world.named
     with pytest.raises(WriteFailedError):
@@ -231,7 +231,7 @@ def test_a_job_that_fails_leaves_the_older_checkpoint(monkeypatch: pytest.Monkey
     same_as_commits(world)
 
 
-def test_a_checkpoint_that_comes_meanwhile_stays_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_checkpoint_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(ShuffledJobs):
         def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
             if World.jobs is self:
@@ -246,12 +246,12 @@ def test_a_checkpoint_that_comes_meanwhile_stays_alone(monkeypatch: pytest.Monke
     assert (world.named, len(done)) == (done[0], 1)
     assert len([m.key for m in world.inner.list() if ".checkpoint." in m.key]) == 2
     monkeypatch.setattr(World, "jobs", ShuffledJobs())
-    assert world.checkpoint() is None  # it is there
+    assert world.checkpoint() is None  # it exists already
     same_as_commits(world)
 
 
-def test_a_file_that_another_writer_names_twice_is_found_by_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint without our tags, of two files of one path in two shares."""
+def test_job_detects_duplicate_files_of_another_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint without trilake's tags, with two files of one path in two sidecars."""
     world = by_tasks(monkeypatch, ShuffledJobs())
     (top,) = world.log.segment().checkpoint_files
     table = pq.read_table(world.inner.open_input(f"{world.named[0]}"))
@@ -267,15 +267,15 @@ def test_a_file_that_another_writer_names_twice_is_found_by_a_job(monkeypatch: p
     world.inner.delete([top.key, LAST_CHECKPOINT])
     key = f"{top.key.rsplit('.', 2)[0]}.00000000-0000-4000-8000-00000000ffff.json"
     world.inner.put(key, lines([*first, {"metaData": state.metadata.to_json()}, *named]))
-    world.inner.delete([commit_key(0)])  # it would stand in for the checkpoint
+    world.inner.delete([commit_key(0)])  # it would replace the checkpoint
     with pytest.raises(CorruptLogError, match="twice"):
         world.checkpoint()
 
 
-# --- what does not stay ----------------------------------------------------------------------------------------------
+# --- not reused ------------------------------------------------------------------------------------------------------
 
 
-def test_sidecars_of_other_columns_are_written_again() -> None:
+def test_sidecars_with_other_columns_are_rewritten() -> None:
     world = World(*files(numbered(0, 40), stats='{"numRecords":1}'))
     world.checkpoint()
     before = world.named
@@ -288,7 +288,7 @@ def test_sidecars_of_other_columns_are_written_again() -> None:
     same_as_commits(world)
 
 
-def test_sidecars_of_another_writer_are_written_again() -> None:
+def test_sidecars_of_another_writer_are_rewritten() -> None:
     world = World(*files(numbered(0, 40)), **{TOP_LEVEL_FORMAT: "json"})
     world.checkpoint()
     before = world.named
@@ -303,7 +303,7 @@ def test_sidecars_of_another_writer_are_written_again() -> None:
     same_as_commits(world)
 
 
-def test_expired_tombstones_go() -> None:
+def test_expired_tombstones_are_removed() -> None:
     world = World(*files(numbered(0, 40)))
     world.checkpoint()
     world.commit(remove("d/f0001", deletionTimestamp=world.now))
@@ -315,7 +315,7 @@ def test_expired_tombstones_go() -> None:
     assert world.log.tombstones(world.log.snapshot()).num_rows == 0
 
 
-def test_a_lost_sidecar_is_not_named_again() -> None:
+def test_lost_sidecar_is_not_reused() -> None:
     world = World(*files(numbered(0, 40)))
     world.checkpoint()
     world.inner.delete([world.named[1], commit_key(0)])
@@ -327,7 +327,7 @@ def test_a_lost_sidecar_is_not_named_again() -> None:
     assert not left if World.jobs is None else all(k.startswith(SIDECARS) for k in left)
 
 
-def test_a_manifest_that_lost_a_line_is_not_carried_on() -> None:
+def test_incomplete_checkpoint_is_not_reused() -> None:
     world = World(*files(numbered(0, 40)), **{TOP_LEVEL_FORMAT: "json"})
     world.checkpoint()
     (top,) = world.log.segment().checkpoint_files
@@ -340,11 +340,11 @@ def test_a_manifest_that_lost_a_line_is_not_carried_on() -> None:
         world.checkpoint()
 
 
-# --- others read ours ------------------------------------------------------------------------------------------------
+# --- other readers ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("extension", ["json", "parquet"])
-def test_deltalake_reads_a_chain(tmp_path: Path, extension: str) -> None:
+def test_deltalake_reads_chained_checkpoints(tmp_path: Path, extension: str) -> None:
     path = str(tmp_path / "t")
     conf = {
         "delta.checkpointPolicy": "v2",

@@ -1,4 +1,4 @@
-"""ALTER TABLE beside other writers: what is built upon, what is checked again, and what is a conflict."""
+"""ALTER TABLE with concurrent writers: merged changes, repeated checks, and conflicts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trilake.errors import ConstraintViolatedError, InvalidArgumentError
 
 
 def intruding(t: Case, *rows: dict[str, Any], change: Any = None) -> Runtime:
-    """A runtime under which another writer commits once, right before this one's commit."""
+    """A runtime in which another writer commits once, right before this commit."""
     left = [1]
 
     def new_id() -> str:
@@ -31,13 +31,13 @@ def intruding(t: Case, *rows: dict[str, Any], change: Any = None) -> Runtime:
     return replace(SYSTEM_RUNTIME, new_id=new_id)
 
 
-def test_an_append_meanwhile_is_no_conflict() -> None:
+def test_concurrent_append_is_not_a_conflict() -> None:
     t = Case()
     assert Alter(t.log, runtime=intruding(t, {"id": 3, "p": "u"})).add_columns({"n": "int"}) == 2
     assert t.rows("id", "n")[2] == {"id": 3, "n": None}
 
 
-def test_rows_that_arrive_meanwhile_are_checked_too() -> None:
+def test_concurrently_added_rows_are_checked() -> None:
     t = Case()
     with pytest.raises(ConstraintViolatedError, match="id = -3"):
         Alter(t.log, runtime=intruding(t, {"id": -3, "p": "u"})).add_constraint("c", "id > 0")
@@ -46,7 +46,7 @@ def test_rows_that_arrive_meanwhile_are_checked_too() -> None:
     assert Alter(t.log, runtime=intruding(t, {"id": 3, "p": "u"})).add_constraint("c", "id > 0") == 2
 
 
-def test_a_change_meanwhile_is_built_upon() -> None:
+def test_concurrent_schema_change_is_merged() -> None:
     t = Case()
     other = Alter(t.log, runtime=intruding(t, change=lambda a: a.add_columns({"theirs": "int"})))
     assert other.add_columns({"ours": "int"}) == 2
@@ -56,7 +56,7 @@ def test_a_change_meanwhile_is_built_upon() -> None:
         Alter(t.log, runtime=intruding(t, change=lambda a: a.add_columns({"n": "int"}))).add_columns({"N": "int"})
 
 
-def test_many_change_one_table_at_once() -> None:
+def test_many_concurrent_schema_changes() -> None:
     t = Case()
     with ThreadPoolExecutor(6) as pool:
         versions = list(pool.map(lambda i: Alter(t.log).add_columns({f"c{i}": "int"}), range(12)))

@@ -1,4 +1,4 @@
-"""``REPLACE COLUMNS``, by its SQL."""
+"""``REPLACE COLUMNS`` in SQL."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _row(path: str) -> dict[str, object]:
     return rows[0]
 
 
-def test_fields_change_places_and_come_at_every_depth(path: str) -> None:
+def test_fields_are_moved_and_added_at_every_depth(path: str) -> None:
     _replace(
         path,
         "m MAP<STRING, STRUCT<z: INT, x: INT>>, s STRUCT<y: STRING, x: INT, w: STRUCT<q: INT>>, "
@@ -65,7 +65,7 @@ def test_fields_change_places_and_come_at_every_depth(path: str) -> None:
     assert trilake.open(path).history()["operation"][0].as_py() == "REPLACE COLUMNS"
 
 
-def test_comments_of_fields(path: str) -> None:
+def test_field_comments_are_set_and_kept(path: str) -> None:
     _replace(path, f"a INT COMMENT 'an a', s STRUCT<x: INT COMMENT 'an x', y: STRING> COMMENT 'an s', {L}, {M}")
     _replace(path, f"a INT, s STRUCT<x: INT, y: STRING COMMENT 'a y'>, {L}, {M}")
     a, s, *_ = _fields(path)
@@ -73,7 +73,7 @@ def test_comments_of_fields(path: str) -> None:
     assert [f.metadata.get("comment") for f in (a, s, *s.type.fields)] == ["an a", "an s", "an x", "a y"]
 
 
-def test_fields_go_with_column_mapping_alone(path: str) -> None:
+def test_fields_are_dropped_only_with_column_mapping(path: str) -> None:
     fewer = f"a INT, s STRUCT<y: STRING>, l ARRAY<STRUCT<x: INT>>, {M}"
     with pytest.raises(InvalidArgumentError, match="cannot drop a column"):
         _replace(path, fewer)
@@ -81,12 +81,12 @@ def test_fields_go_with_column_mapping_alone(path: str) -> None:
     _replace(path, fewer)
     assert _row(path) == {"a": 1, "s": {"y": "b"}, "l": [{"x": 2}], "m": [("k", {"x": 3})]}
     _replace(path, f"a INT, {S}, l ARRAY<STRUCT<x: INT>>, {M}")
-    assert _row(path)["s"] == {"x": None, "y": "b"}  # another x, which the file knows nothing of
+    assert _row(path)["s"] == {"x": None, "y": "b"}  # a new x that the file does not have
     _replace(path, "b INT")
     assert _row(path) == {"b": None}
 
 
-def test_types_widen_where_the_table_lets_them(path: str) -> None:
+def test_types_widen_only_if_enabled(path: str) -> None:
     wider = "a BIGINT, s STRUCT<x: BIGINT, y: STRING>, l ARRAY<STRUCT<x: BIGINT, y: STRING>>, " + M
     with pytest.raises(InvalidArgumentError, match="only with type widening") as e:
         _replace(path, wider)
@@ -100,7 +100,7 @@ def test_types_widen_where_the_table_lets_them(path: str) -> None:
     assert e.value.condition == "DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP"
 
 
-def test_not_null_is_lifted_and_not_set(tmp_path: Path) -> None:
+def test_not_null_can_be_dropped_but_not_added(tmp_path: Path) -> None:
     path = str(tmp_path / "n")
     trilake.sql(f"CREATE TABLE delta.`{path}` (a INT NOT NULL, b INT) USING delta")
     with pytest.raises(InvalidArgumentError, match="column b is nullable"):

@@ -1,4 +1,4 @@
-"""ALTER TABLE: properties, the features they need, and constraints, on tables with rows."""
+"""ALTER TABLE on tables with rows: properties, the features they need, and constraints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trilake.errors import (
 # --- properties ------------------------------------------------------------------------------------------------------
 
 
-def test_properties_and_the_features_they_need() -> None:
+def test_properties_enable_their_features() -> None:
     t = Case()
     t.alter.set_properties({"delta.ENABLEchangedatafeed": "TRUE", "team": "x"})
     assert t.last() == ("SET TBLPROPERTIES", {"properties": {"delta.ENABLEchangedatafeed": "TRUE", "team": "x"}})
@@ -57,7 +57,7 @@ def test_properties_and_the_features_they_need() -> None:
         ({"delta.constraints.c": "id > 0"}, "add_constraint"),
     ],
 )
-def test_properties_that_do_not_fit(properties: dict[str, str], says: str) -> None:
+def test_invalid_property_changes_are_rejected(properties: dict[str, str], says: str) -> None:
     t = Case()
     with pytest.raises(TrilakeError) as caught:
         t.alter.set_properties(properties)
@@ -65,7 +65,7 @@ def test_properties_that_do_not_fit(properties: dict[str, str], says: str) -> No
     assert t.head.version == 0
 
 
-def test_the_change_feed_needs_its_names() -> None:
+def test_change_feed_rejects_its_reserved_column_names() -> None:
     t = Case()
     t.alter.add_columns({"_change_type": "string"})
     with pytest.raises(InvalidArgumentError, match="_change_type"):
@@ -73,7 +73,7 @@ def test_the_change_feed_needs_its_names() -> None:
 
 
 @pytest.mark.parametrize("other", [{"delta.enableDeletionVectors": "true"}, MAPPED], ids=["vectors", "mapping"])
-def test_manifests_of_each_commit_exclude_what_their_readers_do_not_know(other: dict[str, str]) -> None:
+def test_symlink_manifests_exclude_vectors_and_mapping(other: dict[str, str]) -> None:
     manifests = {"delta.compatibility.symlinkFormatManifest.enabled": "true"}
     for first, second in ((other, manifests), (manifests, other)):
         t = Case()
@@ -87,7 +87,7 @@ def test_manifests_of_each_commit_exclude_what_their_readers_do_not_know(other: 
 
 @pytest.mark.parametrize("renamed", [False, True])
 @pytest.mark.parametrize("unset", [False, True])
-def test_mapping_is_turned_off_again(renamed: bool, unset: bool) -> None:
+def test_column_mapping_can_be_disabled(renamed: bool, unset: bool) -> None:
     t = Case()
     t.alter.set_properties(MAPPED)
     assert t.head.protocol == Protocol(2, 7, None, ("appendOnly", "columnMapping", "invariants"))
@@ -109,7 +109,7 @@ def test_mapping_is_turned_off_again(renamed: bool, unset: bool) -> None:
     assert t.rows() == before
 
 
-def test_names_that_need_mapping_keep_it() -> None:
+def test_names_that_need_column_mapping_keep_it() -> None:
     t = Case()
     t.alter.set_properties(MAPPED)
     t.alter.rename_column("s", "a b")
@@ -119,7 +119,7 @@ def test_names_that_need_mapping_keep_it() -> None:
     assert t.head.metadata.column_mapping_mode == "name"
 
 
-def test_row_ids_for_rows_that_are_there() -> None:
+def test_existing_rows_get_row_ids() -> None:
     t = Case()
     t.alter.set_properties({"delta.enableRowTracking": "true"})
     adds = t.log.snapshot().adds
@@ -136,7 +136,7 @@ def test_row_ids_for_rows_that_are_there() -> None:
 # --- constraints -----------------------------------------------------------------------------------------------------
 
 
-def test_constraints_hold_for_old_and_new_rows() -> None:
+def test_constraints_apply_to_old_and_new_rows() -> None:
     t = Case()
     t.alter.add_constraint("Positive", "id > 0")
     assert t.last() == ("ADD CONSTRAINT", {"name": "Positive", "expr": "id > 0"})
@@ -160,7 +160,7 @@ def test_constraints_hold_for_old_and_new_rows() -> None:
     assert t.alter.drop_constraint("positive", if_exists=True) == t.head.version
 
 
-def test_conditions_that_only_spark_knows() -> None:
+def test_constraint_with_a_spark_only_function() -> None:
     t = Case()
     text = "regexp_replace(p, 'a', 'b') <> aes_encrypt(p, 'k')"
     with pytest.raises(UnsupportedExpressionError, match="Spark"):

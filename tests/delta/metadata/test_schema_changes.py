@@ -1,4 +1,4 @@
-"""ALTER TABLE: columns, their types, comments and defaults, each as one commit, on tables with rows."""
+"""ALTER TABLE on tables with rows: columns, types, comments and defaults, each as one commit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from trilake.storage import open_store
 
 
 @pytest.mark.parametrize("properties", [None, MAPPED], ids=["plain", "mapped"])
-def test_added_columns_read_as_null_and_take_values(properties: Mapping[str, str] | None) -> None:
+def test_added_columns_are_null_and_accept_values(properties: Mapping[str, str] | None) -> None:
     t = Case(properties=properties)
     assert t.alter.add_columns({"n": "bigint", "S.Z": pa.float64(), "l.element.f": "varchar(3)"}) == 1
     assert t.alter.add_columns([pa.field("first", pa.int8()), pa.field("second", pa.int8())], first=True) == 2
@@ -98,7 +98,7 @@ def test_added_columns_read_as_null_and_take_values(properties: Mapping[str, str
         (["a"], {}, "not a field"),
     ],
 )
-def test_columns_that_cannot_be_added(columns: Any, more: dict[str, Any], says: str) -> None:
+def test_invalid_new_columns_are_rejected(columns: Any, more: dict[str, Any], says: str) -> None:
     t = Case()
     with pytest.raises(TrilakeError) as caught:
         t.alter.add_columns(columns, **more)
@@ -126,7 +126,7 @@ def test_renamed_columns_keep_their_rows() -> None:
     assert trilake.open(t.uri).to_arrow(filter="p = 'u' and number > 1").num_rows == 1
 
 
-def test_names_that_a_renaming_cannot_give() -> None:
+def test_rename_to_an_invalid_name_is_rejected() -> None:
     t = Case(properties=MAPPED)
     for path, name, says in (
         ("id", "id", "column id already"),
@@ -148,7 +148,7 @@ def test_swapped_names_do_not_swap_values() -> None:
     assert sorted((r["id"] or 0, r["other"]) for r in t.rows()) == [(0, 1), (0, 2), (30, 3)]
 
 
-def test_dropped_columns_come_back_empty() -> None:
+def test_readded_columns_are_empty() -> None:
     t = Case(properties=MAPPED)
     version = t.alter.drop_columns("id", "s.y")
     assert t.last() == ("DROP COLUMNS", {"columns": ["id", "s.y"]})
@@ -161,7 +161,7 @@ def test_dropped_columns_come_back_empty() -> None:
 
 
 @pytest.mark.parametrize(("what", "path"), [("rename", "id"), ("drop", "s.x")])
-def test_without_mapping_names_stay(what: str, path: str) -> None:
+def test_rename_and_drop_need_column_mapping(what: str, path: str) -> None:
     t = Case()
     with pytest.raises(InvalidArgumentError, match=rf"cannot {what} a column.*delta.columnMapping.mode to 'name'"):
         t.alter.rename_column(path, "n") if what == "rename" else t.alter.drop_columns(path)
@@ -170,7 +170,7 @@ def test_without_mapping_names_stay(what: str, path: str) -> None:
     assert t.head.version == 2
 
 
-def test_columns_that_cannot_be_dropped() -> None:
+def test_columns_in_use_are_not_dropped() -> None:
     t = Case(properties=MAPPED)
     t.alter.add_constraint("c", "id > 0 and s.x < 9 or S.Y = 'id' or s is null")
     for path, says in [
@@ -196,7 +196,7 @@ def test_columns_that_cannot_be_dropped() -> None:
     assert t.head.schema.names == ["ID", "s", "p"]
 
 
-def test_moved_columns() -> None:
+def test_columns_can_be_moved() -> None:
     t = Case()
     t.alter.move_column("p", first=True)
     t.alter.move_column("s.x", after="y")
@@ -209,7 +209,7 @@ def test_moved_columns() -> None:
 
 
 @pytest.mark.parametrize("column", ["id", "l", "p"])
-def test_a_column_after_itself_stays_where_it_is(column: str) -> None:
+def test_moving_a_column_after_itself_is_a_no_op(column: str) -> None:
     t = Case()
     before, rows = t.head.schema, t.rows()
     t.alter.move_column(column, after=column.upper())
@@ -243,8 +243,8 @@ def test_types_widen_at_every_depth() -> None:
     assert changes == [{"fromType": "short", "toType": "decimal(12,2)", "fieldPath": "value"}]
 
 
-def test_bounds_of_widened_floats_are_as_wide_as_their_text() -> None:
-    """Other writers print 32-bit bounds in as few digits as tell them apart: 0.7 is 0.699999988 as a double."""
+def test_bounds_of_widened_floats_are_valid() -> None:
+    """Other writers print 32-bit bounds with minimal digits: 0.7 is 0.699999988 as a double."""
     uri = f"memory://alter-{uuid4()}"
     log = DeltaLog(open_store(uri), standard_engine())
     trilake.write(pa.table({"f": pa.array([0.7], pa.float32())}), uri, properties={"delta.enableTypeWidening": "true"})
@@ -257,7 +257,7 @@ def test_bounds_of_widened_floats_are_as_wide_as_their_text() -> None:
     assert trilake.open(uri).to_arrow(filter="f < 0.69").num_rows == 0
 
 
-def test_limits_of_strings_can_be_raised() -> None:
+def test_string_length_limits_can_be_raised() -> None:
     t = Case()
     t.alter.add_columns({"v": "varchar(2)", "n": "struct<c: char(2), v: varchar(2)>"})
     t.alter.change_type("n.c", "varchar(2)")
@@ -272,7 +272,7 @@ def test_limits_of_strings_can_be_raised() -> None:
     assert t.head.schema.field("v").metadata == {}
 
 
-def test_not_null() -> None:
+def test_set_not_null_is_enforced() -> None:
     t = Case()
     t.alter.set_not_null("id")
     t.alter.set_not_null("s.x")
@@ -292,7 +292,7 @@ def test_not_null() -> None:
     assert t.head.schema.field("id").nullable
 
 
-def test_comments() -> None:
+def test_comments_are_set_and_removed() -> None:
     t = Case()
     t.alter.comment("the number", "id")
     t.alter.comment("in the list", "l.element.e")
@@ -307,7 +307,7 @@ def test_comments() -> None:
     assert t.alter.comment(None) == t.head.version
 
 
-def test_defaults() -> None:
+def test_defaults_are_set_and_dropped() -> None:
     t = Case()
     t.alter.set_default("id", "40 + 2")
     assert has_feature(t.head.protocol, "allowColumnDefaults")
@@ -335,7 +335,7 @@ def table(*fields: StructField, **configuration: str) -> Metadata:
 LONG = PrimitiveType("long")
 
 
-def test_fields_of_one_name_are_added_to_two_structs() -> None:
+def test_same_field_name_is_added_to_two_structs() -> None:
     struct = StructType((StructField("a", LONG),))
     both = table(StructField("x", struct), StructField("y", struct))
     z = StructField("z", LONG)
@@ -346,7 +346,7 @@ def test_fields_of_one_name_are_added_to_two_structs() -> None:
         alter.add_columns(Protocol(1, 2), both, [*columns, alter.NewColumn(z, ("X",))], new_id=lambda: str(uuid4()))
 
 
-def test_rules_that_mention_a_column() -> None:
+def test_dependents_of_a_column() -> None:
     m = table(
         StructField("a", LONG, metadata={"delta.invariants": '{"expression":{"expression":"a > 3"}}'}),
         StructField("b", LONG, metadata={"delta.generationExpression": "year(`D ate`) + 1"}),
@@ -358,12 +358,12 @@ def test_rules_that_mention_a_column() -> None:
     assert found == {("a",): 1, ("b",): 1, ("D ate",): 1, ("s",): 1, ("s", "a"): 0, ("s", "c"): 1, ("c",): 1}
 
 
-def test_a_constraint_of_deltalake_mentions_its_columns() -> None:
+def test_dependents_of_a_deltalake_constraint() -> None:
     m = table(StructField("Price", LONG), StructField("b", LONG), constraints__one='"Price" >= 0')
     assert [len(dependents(m, (c,))) for c in ("Price", "b")] == [1, 0]
 
 
-def test_the_preview_of_type_widening_notes_the_version() -> None:
+def test_type_widening_preview_records_the_version() -> None:
     preview = Protocol(3, 7, ("typeWidening-preview",), ("typeWidening-preview",))
     m = table(StructField("a", PrimitiveType("integer")), enableTypeWidening="true")
     change = change_type(preview, m, "a", LONG, version=9)
@@ -386,14 +386,14 @@ def test_identity_columns_keep_their_type() -> None:
     assert refused.value.condition == "DELTA_IDENTITY_COLUMNS_REPLACE_COLUMN_NOT_SUPPORTED"
 
 
-def test_computed_columns_have_no_default() -> None:
+def test_computed_columns_reject_a_default() -> None:
     m = table(StructField("a", LONG, metadata={"delta.identity.start": 1, "delta.identity.step": 1}))
     with pytest.raises(InvalidArgumentError, match="generated or identity column") as e:
         alter.set_default(Protocol(1, 6), m, "a", "1", now=dt.datetime.now(dt.UTC))
     assert e.value.condition == "DELTA_IDENTITY_COLUMNS_ALTER_COLUMN_NOT_SUPPORTED"
 
 
-def test_clustering_columns_follow_their_names() -> None:
+def test_clustering_columns_follow_renames() -> None:
     t = Case(properties=MAPPED)
     with pytest.raises(InvalidArgumentError, match="not both"):
         t.alter.cluster_by("id")
@@ -413,7 +413,7 @@ def test_clustering_columns_follow_their_names() -> None:
     t.alter.drop_columns("number")
 
 
-def test_ending_no_clustering_is_no_version() -> None:
+def test_removing_absent_clustering_does_not_commit() -> None:
     t = Case(partition_by=None)
     always = Alter(t.log, commits_always=True)  # as in SQL
     assert always.cluster_by() == 0
@@ -436,7 +436,7 @@ def test_clustering_columns_keep_their_statistics() -> None:
 
 
 @pytest.mark.parametrize("type", ["int", "timestamp_ntz", "array<int>"])
-def test_a_column_of_nulls_gets_a_type(type: str) -> None:
+def test_void_column_can_get_a_type(type: str) -> None:
     uri = f"memory://void-{uuid4()}"
     trilake.write(pa.table({"n": [1], "v": pa.nulls(1)}), uri)
     changes = Alter(DeltaLog(open_store(uri), standard_engine()))
@@ -448,7 +448,7 @@ def test_a_column_of_nulls_gets_a_type(type: str) -> None:
     assert "delta.typeChanges" not in changes.log.head().metadata.schema_string
 
 
-def test_keys_elements_and_values_are_null_or_not() -> None:
+def test_nullability_of_keys_elements_and_values() -> None:
     t = Case()
     before = t.head.schema
     t.alter.set_not_null("m.key")
@@ -468,7 +468,7 @@ def test_keys_elements_and_values_are_null_or_not() -> None:
     assert {str(r) for r in trilake.open(uri).to_arrow().to_pylist()} == {"{'a': [1]}", "{'a': [None]}"}
 
 
-def test_a_missing_column_lists_what_there_is() -> None:
+def test_missing_column_error_lists_columns() -> None:
     t = Case()
     with pytest.raises(SchemaMismatchError, match="the columns in s are x, y"):
         t.alter.comment("c", "s.z")

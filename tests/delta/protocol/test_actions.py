@@ -1,4 +1,4 @@
-"""Actions: two parsers, for few lines and for many, that must agree; and what they refuse."""
+"""Actions: the parsers for few and for many lines agree, and reject the same input."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _both(commits: list[Commit]) -> tuple[ActionBatch, ActionBatch]:
 
 
 def _plain(batch: ActionBatch) -> dict[str, Any]:
-    """Content and order; the numbers in ``order`` themselves mean nothing."""
+    """Content and order; only the relative order of ``order`` matters."""
     found: dict[str, Any] = {"rare": [(v, n, d) for v, n, d in batch.rare]}
     for kind in ("add", "remove", "cdc"):
         table = getattr(batch, kind)
@@ -101,14 +101,14 @@ def _plain(batch: ActionBatch) -> dict[str, Any]:
 
 @settings(max_examples=examples(40))
 @given(_commits())
-def test_both_parsers_agree(commits: list[Commit]) -> None:
+def test_row_and_column_parsers_agree(commits: list[Commit]) -> None:
     few, many = _both(commits)
     assert _plain(few) == _plain(many)
     assert few.add.schema.equals(many.add.schema)
     assert list(parse_rare(commits).rare) == list(few.rare)
 
 
-def test_the_order_of_adds_and_removes_is_that_of_the_log() -> None:
+def test_adds_and_removes_keep_log_order() -> None:
     commit = (0, "x", pa.py_buffer(lines([add("a"), {"remove": {"path": "a"}}, add("b"), {"remove": {"path": "c"}}])))
     for batch in _both([commit]):
         a, r = batch.add["order"].to_pylist(), batch.remove["order"].to_pylist()

@@ -1,4 +1,4 @@
-"""A table in memory with rows of every nesting, and what alters it."""
+"""A table in memory with nested rows, and its ``Alter``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAPPED = {"delta.columnMapping.mode": "name"}
 
 
 class Case:
-    """A table in memory and what changes it."""
+    """A table in memory and its ``Alter``."""
 
     def __init__(self, *, properties: Mapping[str, str] | None = None, partition_by: str | None = "p") -> None:
         self.uri = f"memory://alter-{uuid4()}"
@@ -56,7 +56,7 @@ class Case:
         trilake.write(pa.Table.from_pylist(list(rows)), self.uri, mode="append")
 
     def last(self) -> tuple[str, dict[str, Any]]:
-        """Operation of the newest commit, and its parameters with their JSON read."""
+        """The operation and parsed parameters of the newest commit."""
         info = self.log.commit_info(self.head.version)
         parameters = {}
         for k, v in info["operationParameters"].items():

@@ -1,4 +1,4 @@
-"""Table feature ``sparkle``, which is made up: the one file that a feature is."""
+"""The fictional table feature ``sparkle``, in one file as every feature."""
 
 from __future__ import annotations
 

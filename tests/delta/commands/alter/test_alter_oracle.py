@@ -1,4 +1,4 @@
-"""Any sequence of changes of a table's columns equals a plain list of rows, at every version, for us and for others."""
+"""Any sequence of column changes matches a plain list of rows, at every version, for trilake and other readers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FIRST_KINDS = ["byte", "integer", "float", "string", "date"]
 
 @dataclass
 class Column:
-    """A column of the oracle; its key never changes, whatever its name."""
+    """A column of the oracle; its key survives renames."""
 
     key: int
     name: str
@@ -73,7 +73,7 @@ class Oracle:
         return pa.schema([(c.name, c.arrow) for c in self.columns])
 
     def table(self) -> pa.Table:
-        """The rows under the columns there are now."""
+        """The rows with the current columns."""
         arrays = [pa.array([_value(c, r) for r in self.rows], c.arrow) for c in self.columns]
         return pa.Table.from_arrays(arrays, schema=self.schema())
 
@@ -92,7 +92,7 @@ def _value(c: Column, row: dict[int, Any]) -> Any:
 
 
 def sorted_reprs(table: pa.Table) -> list[str]:
-    """Rows in an order of their own, so that tables compare whatever the order they come in."""
+    """Rows as sorted strings, so that tables compare regardless of row order."""
     return sorted(repr(list(r.items())) for r in table.to_pylist())
 
 
@@ -154,7 +154,7 @@ class Game:
         return o.table().slice(start)
 
     def pick(self, *, structs: bool = False) -> tuple[list[Column], Column, list[str]]:
-        """A column, its neighbours and its path."""
+        """A column, its siblings and its path."""
         o = self.oracle
         found = [(o.columns, c, [c.name]) for c in o.columns if structs or c.children is None]
         for c in o.columns:
@@ -191,7 +191,7 @@ class Game:
         o, rng = self.oracle, self.rng
         siblings, c, path = self.pick(structs=True)
         taken = {s.name.lower() for s in siblings if s is not c}
-        # Names that others had before are the interesting ones.
+        # Reusing earlier names is the interesting case.
         name = rng.choice(
             [
                 n
@@ -233,13 +233,13 @@ class Game:
 
     def comment(self) -> None:
         _, _, path = self.pick(structs=True)
-        self.alter.comment("said", path)
+        self.alter.comment("a comment", path)
 
     def checkpoint(self) -> None:
         write_checkpoint(self.log, self.log.snapshot(), SYSTEM_RUNTIME)
 
     def check(self) -> None:
-        """Every version, as it was when it was made."""
+        """Check that every version reads as when it was written."""
         for version, (schema, rows) in self.expected.items():
             found = trilake.open(self.uri, version=version).to_arrow()
             assert found.schema.names == schema.names

@@ -1,4 +1,4 @@
-"""Dropping table features: what refuses, what is turned off, and what a table is afterwards."""
+"""Dropping table features: what prevents it, what is disabled, and the resulting table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from trilake.storage import open_store
 
 
 class Case:
-    """A table in memory, what changes it now, and what changes it three days later."""
+    """A table in memory with one ``Alter`` for now and one for three days later."""
 
     def __init__(self, data: pa.Table | None = None, **properties: str) -> None:
         self.uri = f"memory://removal-{uuid4()}"
@@ -91,8 +91,8 @@ def test_unused_feature_can_be_added_and_dropped(name: str) -> None:
 
 
 def test_new_feature_needs_only_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A made-up feature: refused before its row is there; with it enabled by its property, listed, kept by writers,
-    refused while it is in use, and dropped where it is not."""
+    """A fictional feature is rejected without its row; with it, a property enables it, writers keep it, and it can be
+    dropped unless it is in use."""
     t, unused = Case(), Case()
     with pytest.raises(UnknownOptionError, match=r"delta\.enableSparkle"):
         t.alter.set_properties({sparkle.KEY: "true"})
@@ -198,7 +198,7 @@ def test_type_feature_needs_its_history_truncated() -> None:
     t.alter.drop_columns("t")
     with pytest.raises(FeatureInUseError, match="versions from 0 on"):
         t.alter.drop_feature("timestampNtz")
-    # Too young to be cleaned up.
+    # Too recent to be cleaned up.
     with pytest.raises(FeatureInUseError, match="versions from 0 on"):
         t.alter.drop_feature("timestampNtz", truncate_history=True)
     t.later.drop_feature("timestampNtz", truncate_history=True)
@@ -238,7 +238,7 @@ def test_dropping_deletion_vectors_purges_them() -> None:
 
 
 def test_purge_is_retried_after_a_concurrent_delete() -> None:
-    """A file that is rewritten by someone else in the meantime leaves nothing to purge, or is purged later."""
+    """A file rewritten concurrently leaves nothing to purge, or is purged later."""
     t = Case(enableDeletionVectors="true")
     t.delete("id = 1")
     once = [1]
@@ -337,7 +337,7 @@ def test_concurrent_rename_is_respected() -> None:
             t.alter.rename_column("p", "q")
         return str(uuid4())
 
-    # The names were the same when it began, and nothing had to be written again; now it has.
+    # The names matched at the start, so nothing had to be rewritten; after the rename it has to be.
     with pytest.raises(FeatureInUseError, match="versions from 0 on"):
         Alter(t.log, runtime=replace(SYSTEM_RUNTIME, new_id=new_id)).drop_feature("columnMapping")
     assert t.last()["operation"] == "REMOVE COLUMN MAPPING"

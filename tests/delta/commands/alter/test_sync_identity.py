@@ -1,4 +1,4 @@
-"""SYNC IDENTITY: generated values go on behind those that rows hold."""
+"""SYNC IDENTITY: generated values continue after the existing ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _table(path: Path) -> ArrowDeltaTable:
 
 
 def _without_mark(path: Path) -> None:
-    """Write the table's last commit again as a writer leaves it that does not look at values that are given."""
+    """Rewrite the last commit as a writer that ignores explicit values would leave it."""
     commit = max((path / "_delta_log").glob("*.json"))
     lines = [orjson.loads(line) for line in commit.read_bytes().splitlines()]
     for line in lines:
@@ -47,13 +47,13 @@ def test_new_values_follow_the_highest_existing_value(
     [column] = identity_columns(_table(tmp_path).snapshot.schema)
     assert column.mark == mark
     version = _table(tmp_path).version
-    assert trilake.alter(tmp_path).sync_identity("ID") == version  # nothing is left to do
+    assert trilake.alter(tmp_path).sync_identity("ID") == version  # nothing to do
     trilake.write(pa.table({"n": pa.array([2], pa.int32())}), tmp_path, mode="append")
     assert mark + step in _table(tmp_path).to_arrow()["id"].to_pylist()
 
 
 def test_off_step_high_water_mark_is_rounded(tmp_path: Path) -> None:
-    """A value that was given off the step has moved the mark already."""
+    """An explicit value off the step has already moved the mark."""
     trilake.create(tmp_path, {"id": "bigint", "n": "int"}, identity={"id": (1, 10)}, identity_takes_values=True)
     for given in (25, 50):
         trilake.write(pa.table({"id": [given], "n": pa.array([1], pa.int32())}), tmp_path, mode="append")

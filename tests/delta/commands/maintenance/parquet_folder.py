@@ -1,4 +1,4 @@
-"""Folders of Parquet files in memory, and the tables that are made of them."""
+"""Folders of Parquet files in memory, and tables converted from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics are computed again for files that lack them, once, and no row changes."""
+"""Missing statistics are computed once, without changing rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _rows() -> pa.Table:
 
 
 def _without_statistics(path: Path, version: int, fields: dict[str, object] | None) -> None:
-    """Take statistics of a commit's files away, as another engine may leave them out."""
+    """Remove the statistics of a commit's files, as some engines omit them."""
     file = path / "_delta_log" / f"{version:020d}.json"
     actions = [json.loads(line) for line in file.read_text().splitlines()]
     for action in actions:

@@ -1,4 +1,4 @@
-"""Clones: the same rows elsewhere, by reference or by copy, whatever the source is made of."""
+"""Clones have the rows of their source, by reference or by copy."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read(log: DeltaLog, version: int | None = None) -> list[int]:
 
 
 def source(**properties: str) -> DeltaLog:
-    """A partitioned table; with deletion vectors where the properties say so."""
+    """A partitioned table, with deletion vectors if the properties enable them."""
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2, 3, 4), properties=properties, partition_by=("p",))
     write(log, numbers(5, 6))
@@ -78,7 +78,7 @@ def files(log: DeltaLog) -> dict[str, bytes]:
 
 
 def original(key: str) -> str:
-    """The key of the file that a copy is of, which has the mark of its clone before its name."""
+    """The original key of a copied file, whose name is prefixed with the mark of its clone."""
     folder, _, name = key.rpartition("/")
     name = re.sub(f"^{COPY_MARK}", "", name)
     return f"{folder}/{name}" if folder else name
@@ -103,7 +103,7 @@ def test_shallow_clone_references_source_files(properties: dict[str, str]) -> No
     kinds = {a["deletionVector"]["storageType"] for a in adds if a["deletionVector"]}
     assert kinds == ({"p"} if properties else set())
     assert read(into) == read(log) == [2, 3, 4, 5]
-    # It lives on by itself.
+    # It can be written independently.
     write(into, numbers(7))
     write(into, numbers(), "overwrite", replace_where="n = 4")
     assert read(into) == [2, 3, 5, 7]
@@ -143,9 +143,7 @@ def test_deep_clone_is_independent_of_its_source(properties: dict[str, str]) -> 
     assert (done.num_copied_files, done.source_num_of_files) == (expected.num_rows, expected.num_rows)
     assert done.copied_files_size == done.source_table_size == sum(expected["size"].to_pylist())
     live = set(expected["path"].to_pylist())
-    assert {original(k) for k in files(into) if "deletion_vector" not in k} == live, (
-        "nothing but what the version needs"
-    )
+    assert {original(k) for k in files(into) if "deletion_vector" not in k} == live, "only the files of the version"
     assert into.snapshot().adds["stats"].to_pylist() == expected["stats"].to_pylist()
     log.store.delete([o.key for o in log.store.list()])
     assert read(into) == [2, 3, 4, 5]
@@ -158,7 +156,7 @@ def test_repeated_deep_clone_copies_only_new_files() -> None:
     write(log, numbers(9))
     write(log, numbers(), "overwrite", replace_where="n = 2")
     done = run(log, into, replace_target=True)
-    # One file is new, one has another vector now.
+    # One file is new, and one has another vector.
     assert (done.num_copied_files, done.num_removed_files, done.version) == (1, 1, 1)
     assert read(into) == [3, 4, 5, 9]
     assert read(into, 0) == [2, 3, 4, 5], "its own history stays readable"
@@ -175,10 +173,10 @@ def test_copied_file_does_not_overwrite_an_existing_one() -> None:
     for place, n in (log, 1), (into, 2):
         write(place, numbers(n), partition_by=("p",))
     (mine,), (theirs,) = (p.snapshot().adds["path"].to_pylist() for p in (into, log))
-    into.store.put(theirs, b"somebody's")
+    into.store.put(theirs, b"other's")
     done = run(log, into, replace_target=True)
     assert (done.num_copied_files, done.num_removed_files) == (1, 1)
-    assert bytes(into.store.read(theirs)) == b"somebody's"
+    assert bytes(into.store.read(theirs)) == b"other's"
     assert (read(into), read(into, 0)) == ([1], [2])
     assert mine in files(into)
 
@@ -272,7 +270,7 @@ def test_in_commit_timestamps_restart_in_the_clone() -> None:
     assert len(into.commit_times(into.commits(), into.head().metadata)) == 1
 
 
-# --- targets that are there ------------------------------------------------------------------------------------------
+# --- existing targets ------------------------------------------------------------------------------------------------
 
 
 def test_existing_target_is_replaced_only_on_request() -> None:
@@ -342,7 +340,7 @@ def test_lost_race_removes_copied_files() -> None:
 def test_losing_clone_removes_no_file_of_the_winner(
     properties: dict[str, str], replaced: bool, moment: tuple[str, ...]
 ) -> None:
-    """Both copy the same files to the same place, and one of them cleans up what it has copied in vain."""
+    """Both copy the same files to the same location, and the loser removes its copies."""
     log, into = source(**properties), target()
     if replaced:
         write(into, numbers(100), partition_by=("p",))
@@ -362,7 +360,7 @@ def test_losing_clone_removes_no_file_of_the_winner(
 
 @pytest.mark.parametrize("shallow", [True, False])
 def test_concurrently_created_table_is_replaced_on_request(shallow: bool) -> None:
-    """CREATE OR REPLACE does not end because there is a table by then."""
+    """CREATE OR REPLACE does not fail because the table now exists."""
     log, into = source(), target()
     done: list[str] = []
 
@@ -418,7 +416,7 @@ def test_repeated_clones_match_their_source(steps: list[tuple[str, int]], vector
                 assert read(into) == expected[name]
 
 
-# --- on disk, and with others ----------------------------------------------------------------------------------------
+# --- on disk, other readers ------------------------------------------------------------------------------------------
 
 
 def test_deltalake_reads_both_kinds_of_clone(tmp_path: Path) -> None:
@@ -428,7 +426,7 @@ def test_deltalake_reads_both_kinds_of_clone(tmp_path: Path) -> None:
         run(log, DeltaLog(open_store(str(tmp_path / name)), standard_engine()), shallow=shallow)
         assert read(DeltaLog(open_store(str(tmp_path / name)), standard_engine())) == [1, 2, 3]
     assert sorted(OtherTable(str(tmp_path / "deep")).to_pyarrow_table()["n"].to_pylist()) == [1, 2, 3]
-    # deltalake reads no file outside of its table's folder: it is asked for what the log says instead.
+    # deltalake reads no files outside the table folder: compare what the log says instead.
     uris = OtherTable(str(tmp_path / "shallow")).file_uris()
     assert all("a table" in u or "a%20table" in u for u in uris)
 

@@ -1,4 +1,4 @@
-"""Folders of Parquet files become tables: partitions, schemas and statistics without reading or rewriting a row."""
+"""Converting folders of Parquet files: partitions, schemas and statistics without reading or rewriting rows."""
 
 from __future__ import annotations
 
@@ -387,7 +387,7 @@ def test_files_with_matches_are_not_skipped(
     assert repr(left) == repr(right)
 
 
-# --- with others -----------------------------------------------------------------------------------------------------
+# --- other readers ---------------------------------------------------------------------------------------------------
 
 
 def test_deltalake_reads_the_converted_table(tmp_path: Path) -> None:

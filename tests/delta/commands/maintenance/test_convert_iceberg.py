@@ -135,7 +135,7 @@ class DeleteManifest(ManifestWriterV2):
 
 
 def add_deletes(folder: Path, content: DataFileContent, rows: dict[str, Any], *, sequence: int = 2) -> None:
-    """A snapshot with one delete file more, which pyiceberg (0.12) cannot write."""
+    """Add a snapshot with one more delete file, which pyiceberg (0.12) cannot write."""
     key = max(metadata_files(open_store(str(folder))).items(), key=lambda item: item[1])
     metadata = json.loads((folder / key[0]).read_text())
     table = StaticTable.from_metadata(f"file://{folder}/{key[0]}")

@@ -1,4 +1,4 @@
-"""Folders of Parquet files become tables: partition columns, whose names, types and values folders give."""
+"""Converting folders of Parquet files: names, types and values of partition columns come from the folders."""
 
 from __future__ import annotations
 

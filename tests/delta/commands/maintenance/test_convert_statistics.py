@@ -1,4 +1,4 @@
-"""Statistics that are made of many footers together are those that each file gets alone."""
+"""Statistics from a batch of footers equal those of each file alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _decimal(digits: int, scale: int) -> Any:
     return lambda random: decimal.Decimal(f"{random.randrange(-(10**digits) + 1, 10**digits)}E-{scale}")
 
 
-#: Columns: the type of each, and what makes values of it.
+#: Columns: the type and a value generator of each.
 COLUMNS: Mapping[str, tuple[pa.DataType, Any]] = {
     "int8": (pa.int8(), lambda r: r.randrange(-128, 128)),
     "int16": (pa.int16(), lambda r: r.randrange(-(2**15), 2**15)),
@@ -104,7 +104,7 @@ def _store(files: list[bytes]) -> tuple[MemoryStore, list[str]]:
 
 
 def _alone(reader: FooterReader, key: str) -> Footer:
-    (footer,) = reader([key])  # fewer than are taken together
+    (footer,) = reader([key])  # too few for a batch
     return footer
 
 
@@ -128,7 +128,7 @@ def test_files_of_several_schemas_and_writers_are_separated() -> None:
 
 
 def test_footers_with_one_layout_are_read_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the time of a conversion rests on: of many files of one writer, Arrow opens a few."""
+    """The speed of a conversion depends on this: of many files of one writer, Arrow opens only a few."""
     opened: list[str] = []
     alone = FooterReader._alone
 
@@ -138,7 +138,7 @@ def test_footers_with_one_layout_are_read_in_a_batch(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(FooterReader, "_alone", counted)
     random = Random(3)
-    dense = [name for name in COLUMNS if name not in ("float", "double")]  # a NaN among bounds is for Arrow
+    dense = [name for name in COLUMNS if name not in ("float", "double")]  # bounds with NaN are left to Arrow
     rows = {name: [COLUMNS[name][1](random) for _ in range(20)] for name in dense}
     tables = [
         pa.table({name: pa.array(random.sample(rows[name], 10), COLUMNS[name][0]) for name in dense})
@@ -154,7 +154,7 @@ def test_footers_with_one_layout_are_read_in_a_batch(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("seed", range(12 if SOAK else 4))
 def test_damaged_footer_behaves_as_in_a_single_file(seed: int) -> None:
-    """A footer that was changed in any way gives the error, or the statistics, that it gives alone."""
+    """A damaged footer gives the same error or statistics as when read alone."""
     random = Random(seed)
     names = ["int32", "text", "us", "struct"]
     tables = [_table(random, names) for _ in range(4)]

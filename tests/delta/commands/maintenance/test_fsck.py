@@ -1,4 +1,4 @@
-"""FSCK takes what is gone out of the log, and nothing else."""
+"""FSCK removes only missing files from the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symlink manifests: generated as asked, kept up to date where the table wants it, and honest when that fails."""
+"""Symlink manifests: generated on request, updated after commits if enabled, with failures reported."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def manifests(store: Store) -> dict[str, list[str]]:
 
 
 def expected(log: DeltaLog) -> dict[str, list[str]]:
-    """What the manifests of a table partitioned by ``p``, whose paths need no decoding, should say."""
+    """The expected manifests of a table partitioned by ``p`` whose paths need no decoding."""
     out: dict[str, list[str]] = {}
     for row in log.snapshot().adds.to_pylist():
         value = dict(row["partitionValues"])["p"]
@@ -189,7 +189,7 @@ def test_failed_manifest_reports_the_successful_commit(fault: Fault) -> None:
 def test_deletion_vectors_fail_the_hook_not_the_commit() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 4), partition_by=("p",), properties={"delta.enableDeletionVectors": "true"})
-    first = log.store.read(commit_key(0)).to_pybytes()  # of another writer, as ours refuses the two together
+    first = log.store.read(commit_key(0)).to_pybytes()  # as if by another writer: trilake rejects the two together
     log.store.delete([commit_key(0)])
     log.store.put(commit_key(0), first.replace(b'"configuration":{', f'"configuration":{{"{ENABLED}":"true",'.encode()))
     with pytest.raises(PostCommitHookError, match="deletion vectors"):
@@ -199,7 +199,7 @@ def test_deletion_vectors_fail_the_hook_not_the_commit() -> None:
 
 @pytest.mark.parametrize("first", ["deletes its partition", "adds to its partition", "is generated"])
 def test_concurrent_commit_keeps_its_manifests(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
-    """The slower of two hooks has looked at the log before the other one committed, and writes, or deletes, last."""
+    """The slower of two hooks read the log before the other commit, and writes or deletes last."""
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2), partition_by=("p",), properties={ENABLED: "true"})
     own, others = symlink_manifest._manifests, [7, 4]
@@ -207,7 +207,7 @@ def test_concurrent_commit_keeps_its_manifests(monkeypatch: pytest.MonkeyPatch, 
     def late(snapshot: Snapshot) -> dict[str, pa.Array]:
         found = own(snapshot)
         if others:
-            write(log, numbers(others.pop()))  # whose own hook comes to its end before this one goes on
+            write(log, numbers(others.pop()))  # its hook finishes before this one continues
         return found
 
     monkeypatch.setattr(symlink_manifest, "_manifests", late)

@@ -1,4 +1,4 @@
-"""Restore: an older version's rows again, as a new version, and nothing that may never go back."""
+"""Restore: the rows of an older version as a new version; ids, marks and features never move back."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_many_files_are_checked_with_a_listing() -> None:
     assert missing_files(store, adds, run_here, ask=0) == ["d/f7 x"]
 
 
-# --- what does not go back -------------------------------------------------------------------------------------------
+# --- what is kept ----------------------------------------------------------------------------------------------------
 
 
 def test_restore_keeps_protocol_features() -> None:
@@ -326,7 +326,7 @@ def test_unwritable_table_is_not_restored() -> None:
         restore(log, version=0)
 
 
-# --- together with others --------------------------------------------------------------------------------------------
+# --- other writers and readers ---------------------------------------------------------------------------------------
 
 
 def test_concurrent_change_is_a_conflict() -> None:

@@ -1,4 +1,4 @@
-"""A folder that Spark's streaming file sink wrote becomes a table of the files that the sink committed."""
+"""Converting a folder of Spark's streaming file sink uses the files that the sink committed."""
 
 from __future__ import annotations
 

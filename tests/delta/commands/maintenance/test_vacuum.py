@@ -1,4 +1,4 @@
-"""Vacuum: garbage goes, and nothing else, from stores and from local disks."""
+"""Vacuum deletes only garbage, from object stores and local disks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 from trilake.storage.staging import staging
 
-# --- what goes and what stays ----------------------------------------------------------------------------------------
+# --- deleted and kept files ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lite", [False, True])
@@ -157,7 +157,7 @@ def test_recent_tombstone_protects_an_old_file() -> None:
 
 
 def test_longer_retention_reads_tombstones_from_commits() -> None:
-    """A checkpoint holds no tombstones older than the table's retention; the commits are asked for more."""
+    """A checkpoint has no tombstones older than the table's retention; older ones are read from commits."""
     world = World(configuration={"delta.deletedFileRetentionDuration": "interval 1 hour"})
     world.write([(1, 1)])
     world.now += 100 * HOUR
@@ -173,7 +173,7 @@ def test_retention_counts_from_the_commit_time() -> None:
     log = log_of([add("f0")], store=(store := MemoryStore(clock=lambda: 1000 * HOUR)))
     store.put("f0", b"x")
     store.put(commit_key(1), lines([add("f1"), remove("f0", deletionTimestamp=5 * HOUR)]))
-    # The commit that removed f0 took a long time to land: readers of version 0 may be at work since then.
+    # The commit that removed f0 landed late: readers of version 0 may still be running.
     runtime = runtime_in_ms(lambda: (1000 + WEEK) * HOUR)
     assert vacuum(clocked(log, runtime.clock_ms), runtime=runtime).paths == []
 

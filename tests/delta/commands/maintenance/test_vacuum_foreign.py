@@ -1,4 +1,4 @@
-"""Vacuum takes nothing that is not the table's own: links, tables inside, files older than the table, real tables."""
+"""Vacuum deletes only the table's own files: links, nested tables, files older than the table, golden tables."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_vacuum_on_an_object_store(s3_options: Mapping[str, str]) -> None:
         )
 
 
-# --- what is not the table's own -------------------------------------------------------------------------------------
+# --- foreign files ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lite", [False, True])
@@ -164,7 +164,7 @@ def test_unreferenced_files_older_than_the_table_are_kept(caplog: pytest.LogCapt
 
 
 def test_removed_files_of_a_converted_table_are_deleted() -> None:
-    """They are older than the table, and its log names them."""
+    """They are older than the table, but in its log."""
     store = MemoryStore(clock=lambda: 10 * HOUR)
     created = metadata()
     created["metaData"]["createdTime"] = 100 * HOUR

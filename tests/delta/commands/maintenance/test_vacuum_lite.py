@@ -1,4 +1,4 @@
-"""Vacuum without a listing: what commits removed, and how far the last one came."""
+"""Vacuum without a listing: files that commits removed since the last vacuum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vacuum that dies, that fails, or that others meet: the table stays sound."""
+"""Vacuum that crashes, fails or races with other writers leaves a valid table."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_failed_delete_is_recorded_in_the_history() -> None:
     world.write([(1, 1)])
     world.write([(1, 2)], "overwrite")
     world.now += (WEEK + 1) * HOUR
-    store = FaultStore(world.store, [Fault("delete", nth=2)])  # the first is of the file that tells the time
+    store = FaultStore(world.store, [Fault("delete", nth=2)])  # the first deletes the file that reads the store's clock
     with pytest.raises(StorageError):
         vacuum(DeltaLog(store, standard_engine()), runtime=world.runtime)
     end = ArrowDeltaTable(world.store, standard_engine()).history(1).to_pylist()[0]
@@ -86,7 +86,7 @@ def test_concurrently_restored_file_is_kept() -> None:
 
 @pytest.mark.parametrize("retention", [0, 24])
 def test_vacuum_during_a_restore_keeps_restored_files(retention: int) -> None:
-    """It looks for what came back behind its first entry, and the restore may commit behind that look."""
+    """It checks for restored files after its first commit, and the restore may commit after that check."""
     world = World(configuration={"delta.deletedFileRetentionDuration": "interval 0 hours"})
     world.write([(1, 1)])
     world.write([(1, 2)], "overwrite")
@@ -99,7 +99,7 @@ def test_vacuum_during_a_restore_keeps_restored_files(retention: int) -> None:
             vacuum(world.log, runtime=world.runtime, retention_hours=retention)
 
     log = DeltaLog(FaultStore(world.store, before=late), standard_engine())
-    if retention:  # which spares the files
+    if retention:  # which keeps the files
         restore(log, version=0, runtime=world.runtime)
         assert rows(world.read()) == [{"p": 1, "n": 1}]
         return
@@ -138,7 +138,7 @@ def test_versions_within_retention_stay_readable(
     world.write([(0, 0), (0, 1), (1, 2), (2, 3)])
     strays: dict[str, int] = {}
     count = 10
-    kept_since = 0  # the changes of commits before that need files that a vacuum may have taken
+    kept_since = 0  # changes of earlier commits need files that a vacuum may have deleted
     for kind, number in steps:
         world.now += 1000
         count += 1
@@ -173,7 +173,7 @@ def test_versions_within_retention_stay_readable(
             if kind == "full":
                 strays = {k: t for k, t in strays.items() if t >= cutoff}
                 assert not [k for k, t in strays.items() if t < cutoff and world.there(k)]
-            # What was readable no longer is no one's promise.
+            # Versions beyond the retention need not stay readable.
             world.versions = {v: r for v, r in world.versions.items() if v in within or v > max(within)}
 
 

@@ -1,4 +1,4 @@
-"""Vacuum spares what no listing shows as named: vectors, escaped and absolute paths, damaged names."""
+"""Vacuum keeps files referenced indirectly: vectors, escaped and absolute paths, damaged names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trilake.storage.memory import MemoryStore
 
 
 def vector(number: int, kind: str = "u", prefix: str = "") -> tuple[dict[str, Any], str]:
-    """A descriptor, and the file it means."""
+    """A descriptor and the name of its file."""
     made = uuid.UUID(int=number * 0x1234567890ABCDEF1234567)
     descriptor = {"storageType": kind, "offset": 1, "sizeInBytes": 4, "cardinality": 1}
     return {**descriptor, "pathOrInlineDv": prefix + z85_encode(made.bytes)}, f"deletion_vector_{made}.bin"

@@ -49,11 +49,11 @@ class World:
             request |= {"properties": self.configuration, "partition_by": self.partition_by}
         asked = WriteRequest(mode, from_arrow(SCHEMA), **request)
         write_arrow(self.log, SCHEMA, iter(table.to_batches()), asked, self.runtime)
-        self.now += 1000  # two commits are never of one time
+        self.now += 1000  # commits never have equal times
         self.note()
 
     def note(self) -> None:
-        """Remember what the newest version holds, and those before it that are not known."""
+        """Record the rows of the newest version and of unrecorded earlier ones."""
         newest = self.log.head().version
         for v in range(max(self.versions, default=-1) + 1, newest + 1):
             self.versions[v] = rows(self.read(v))

@@ -1,4 +1,4 @@
-"""Tables that merges are tried on."""
+"""Tables for merge tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MERGE without Spark: what the documentation of MERGE shows, the table's rules, what is read and what is refused."""
+"""MERGE without Spark: documented examples, table rules, files read, and errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from trilake.errors import (
 )
 from trilake.storage.base import Store
 
-# --- what the documentation shows ------------------------------------------------------------------------------------
+# --- documented examples ---------------------------------------------------------------------------------------------
 
 
 @KINDS
@@ -80,7 +80,7 @@ def test_slowly_changing_dimension() -> None:
         ),
     )
     t = table(customers)
-    # A changed customer comes twice: once by its key to end the old row, once with a null key to be inserted.
+    # A changed customer appears twice: by key to end the old row, and with a null key to be inserted.
     updates = pa.table(
         {"merge_key": [1, None, 3], "id": [1, 1, 3], "address": ["new", "new", "third"], "year": [2024] * 3}
     )
@@ -179,7 +179,7 @@ def test_long_stream_is_spilled_to_a_file() -> None:
         pass
 
 
-# --- what is looked at -----------------------------------------------------------------------------------------------
+# --- files read ------------------------------------------------------------------------------------------------------
 
 
 def _reads(monkeypatch: pytest.MonkeyPatch, store: Store) -> list[str]:
@@ -220,7 +220,7 @@ def test_only_keys_are_read_of_replaced_rows(monkeypatch: pytest.MonkeyPatch) ->
     t.merge(source, "target.id = source.id").when_matched_update_all().when_not_matched_insert_all().execute()
     assert read == [["id"]]
     t.refresh().merge(source, "target.id = source.id").when_matched_update({"a": "source.b + 1"}).execute()
-    # Of two files that may hold the key one does, and of that the column is read that is kept.
+    # One of the two candidate files has the key, and only its kept column is read.
     assert read[1:] == [["id"], ["id"], ["id", "b"]]
 
 
@@ -256,7 +256,7 @@ def test_only_overlapping_concurrent_commits_conflict(tmp_path: Path) -> None:
         return run
 
     t = racing(lambda uri: trilake.write(pa.table({"id": [7], "p": ["a"]}), uri, mode="append"))
-    assert t.refresh().version == 3  # a blind append may be thought of as later
+    assert t.refresh().version == 3  # a blind append can be ordered later
     t = racing(change("'b'"))
     assert sorted(t.refresh().to_arrow()["id"].to_pylist()) == [11, 50]
     with pytest.raises((ConcurrentDeleteReadError, ConcurrentAppendError)):
@@ -275,7 +275,7 @@ def test_ambiguous_matches_are_shown() -> None:
         t.merge(twice, "key = k").when_matched_update({"value": "v"}).execute()
     with pytest.raises(AmbiguousMergeError):
         t.merge(twice, "key = k").when_matched_delete("v > 0").execute()
-    # Only one of them changes the row, or all that can happen is that it goes.
+    # Only one of them changes the row, or all of them delete it.
     t.merge(twice, "key = k").when_matched_update({"value": "v"}, "v > 7").execute()
     assert pairs(t)[0] == ("a", 8)
     assert t.refresh().merge(twice, "key = k").when_matched_delete().execute().num_deleted_rows == 1

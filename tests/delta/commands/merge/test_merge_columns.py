@@ -1,4 +1,4 @@
-"""MERGE without Spark: nested columns, schema evolution, and what is refused."""
+"""MERGE without Spark: nested columns, schema evolution and errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_evolution_adds_columns_and_keeps_missing_ones() -> None:
         {"id": 2, "a": 20, "st": {"x": 20, "y": 2, "z": 9}, "new": "b"},
         {"id": 3, "a": None, "st": {"x": 30, "y": None, "z": 9}, "new": "c"},
     ]
-    # An explicit assignment brings the one column in that it names.
+    # An explicit assignment adds only the column it names.
     t = letters()
     more = SOURCE.append_column("note", pa.array(["n"] * 4)).append_column("other", pa.array([1] * 4))
     t.merge(more, "key = k").when_matched_update({"note": "note"}).with_schema_evolution().execute()
@@ -113,7 +113,7 @@ def test_values_are_stored_like_in_spark() -> None:
 
 
 def _cast_cases() -> list[Any]:
-    when, day = dt.datetime(2024, 5, 1, 7), dt.date(2024, 5, 1)  # noqa: DTZ001 - of a column without a zone
+    when, day = dt.datetime(2024, 5, 1, 7), dt.date(2024, 5, 1)  # noqa: DTZ001 - the column has no zone
     inner = [pa.field("a", pa.string())]
     return [
         (pa.array(["7"]), pa.int64(), 7),
@@ -132,7 +132,7 @@ def _cast_cases() -> list[Any]:
 @pytest.mark.parametrize("evolve", [False, True])
 @pytest.mark.parametrize(("given", "kind", "stored"), _cast_cases())
 def test_star_casts_like_an_assignment(given: pa.Array, kind: pa.DataType, stored: Any, evolve: bool) -> None:
-    """As delta-spark does, which resolves a star to assignments."""
+    """Like delta-spark, which expands a star to assignments."""
     source = pa.table({"id": [1, 2], "v": pa.chunked_array([given, given])})
     for star in (True, False):
         t = table(pa.table({"id": [1], "v": pa.array([None], kind)}))
@@ -149,7 +149,7 @@ def test_star_casts_like_an_assignment(given: pa.Array, kind: pa.DataType, store
 @pytest.mark.parametrize(
     ("given", "kind", "error"),
     [
-        ("x", pa.int64(), ExpressionError),  # the row, not its type
+        ("x", pa.int64(), ExpressionError),  # the value, not its type
         ("x", pa.date32(), ExpressionError),
         (True, pa.int32(), SchemaMismatchError),
         (1.5, pa.int32(), SchemaMismatchError),
@@ -184,7 +184,7 @@ def test_star_may_exclude_columns() -> None:
     assert rows(t, "key") == [{"key": "a", "value": 5, "n": 1}, {"key": "b", "value": None, "n": 8}]
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------------------------------
 
 
 def test_invalid_clauses_are_rejected() -> None:

@@ -1,4 +1,4 @@
-"""Random merges equal a plain oracle: rows, counts, change feed, and merges that are refused."""
+"""Random merges match an oracle: rows, counts, change feed, and rejected merges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Automatic compaction: after which commits it happens, to which partitions, and that it never fails a write."""
+"""Auto compaction: after which commits and on which partitions it runs, and that it never fails a write."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AUTO = {"delta.autoOptimize.autoCompact": "true"}
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> list[AutoCompaction]:
-    """Three files are many; what is in the list counts."""
+    """Compact from three files on; the first list entry is the current setting."""
     current = [AutoCompaction(min_files=3)]
     for module in ("trilake.api.definitions", "trilake.delta.format"):
         monkeypatch.setattr(f"{module}.standard_engine", lambda: standard_engine(compaction=lambda _: current[0]))
@@ -133,7 +133,10 @@ def test_compacted_files_respect_max_size(few: list[AutoCompaction]) -> None:
 
 def test_row_changes_trigger_compaction(few: list[AutoCompaction]) -> None:
     uri = new_uri()
-    properties = {**AUTO, "delta.enableDeletionVectors": "true"}  # or the rest of small files would be one file at once
+    properties = {
+        **AUTO,
+        "delta.enableDeletionVectors": "true",
+    }  # without vectors, the delete itself would combine the small files
     few[0] = replace(few[0], enabled=False)
     for n in range(3):
         append(uri, "a", "a", properties=properties if n == 0 else None)
@@ -205,7 +208,7 @@ def test_failing_engine_does_not_fail_the_write(few: list[AutoCompaction]) -> No
 def test_optimized_writes_make_fewer_files(
     asked: bool | None, properties: dict[str, str], files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows of a hundred partitions come in turn, and none can wait in memory."""
+    """Rows of a hundred partitions arrive interleaved and cannot be buffered."""
     monkeypatch.setattr("trilake.delta.files.write_files._SPLIT_SIZE", 1)
     rows = pa.table({"n": range(300), "p": [i % 100 for i in range(300)]})
     request = WriteRequest("append", from_arrow(rows.schema), ("p",), properties, optimize_write=asked)

@@ -1,4 +1,4 @@
-"""Liquid clustering: the Hilbert curve, cubes and which of them a run leaves alone, and files that can be skipped."""
+"""Liquid clustering: the Hilbert curve, which cubes a run rewrites, and file skipping."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trilake.errors import InvalidArgumentError
 
 # --- the curve -------------------------------------------------------------------------------------------------------
 
-#: Dimensions and bits of cubes that are small enough to look at every point.
+#: Dimensions and bits of cubes small enough to check every point.
 CUBES = [(d, b) for d in range(1, 7) for b in range(1, 12) if d * b <= 12]
 
 
@@ -34,14 +34,14 @@ def test_hilbert_index_is_a_bijection_with_adjacent_steps(cube: tuple[int, int])
     points = np.array(list(itertools.product(range(1 << bits), repeat=dimensions)), np.uint64)
     index = hilbert_index(list(points.T), bits)
     order = np.argsort(index)
-    assert np.array_equal(index[order], np.arange(1 << bits * dimensions)), "one place each"
+    assert np.array_equal(index[order], np.arange(1 << bits * dimensions)), "one index per point"
     steps = np.abs(np.diff(points[order].astype(np.int64), axis=0)).sum(axis=1)
     assert (steps == 1).all()
 
 
 @given(data=st.data(), dimensions=st.integers(2, 5), bits=st.integers(2, 12))
 def test_high_bits_follow_the_coarser_curve(data: st.DataObject, dimensions: int, bits: int) -> None:
-    """The curve through a cube visits the cubes of half its edge one after the other, in the order of a curve."""
+    """The curve visits the half-size subcubes one after another, in curve order."""
     point = data.draw(st.lists(st.integers(0, (1 << bits) - 1), min_size=dimensions, max_size=dimensions))
     coordinates = [np.array([v], np.uint64) for v in point]
     (fine,) = hilbert_index(coordinates, bits).tolist()
@@ -59,7 +59,7 @@ def test_hilbert_index_does_not_depend_on_batch_size() -> None:
     points = [rng.integers(0, 1 << 12, 40_000).astype(np.uint64) for _ in range(3)]
     copies = [p.copy() for p in points]
     index = hilbert_index(points, 12)
-    assert all(np.array_equal(a, b) for a, b in zip(points, copies, strict=True)), "the points are not touched"
+    assert all(np.array_equal(a, b) for a, b in zip(points, copies, strict=True)), "the points are unchanged"
     for at in (0, 16_383, 16_384, 39_999):
         assert hilbert_index([p[at : at + 1] for p in points], 12)[0] == index[at]
     assert len(hilbert_index([np.array([], np.uint64)] * 2, 4)) == 0
@@ -143,7 +143,7 @@ def test_clustered_files_are_skipped(columns: list[str]) -> None:
     files = optimize(uri, target_size=size // 32).files_added
     assert files > 28
     for c in columns:
-        # A slice through a cube of so many dimensions meets this share of its parts, and some more at its edges.
+        # A slice through a cube with this many dimensions meets this share of its files, plus some at the edges.
         assert opened(uri).files(filters[c]).num_rows <= 2.2 * files ** (1 - 1 / len(columns)) + 1
 
 
@@ -152,7 +152,7 @@ def test_large_cube_is_not_rewritten() -> None:
     add(uri)
     optimize(uri)
     (first,) = cubes(uri)
-    assert optimize(uri).files_removed == 0, "one cube, and nothing to add to it"
+    assert optimize(uri).files_removed == 0, "a single cube without new files"
     add(uri, seed=1)
     done = optimize(uri, min_cube_size=1)
     assert done.files_removed == 2
@@ -174,7 +174,7 @@ def test_small_cubes_are_merged() -> None:
     assert optimize(uri).files_removed == 2
     assert len(cubes(uri)) == 1
     add(uri, files=1)
-    assert optimize(uri).files_removed == 2, "a small cube takes new files in"
+    assert optimize(uri).files_removed == 2, "a small cube absorbs new files"
 
 
 def test_cubes_are_closed_when_they_are_large() -> None:
@@ -191,7 +191,7 @@ def test_changed_columns_apply_to_new_files() -> None:
     optimize(uri)
     old = set(cubes(uri))
     Alter(opened(uri).log).cluster_by("y")
-    assert optimize(uri).files_removed == 0, "clustered by other columns, and left so"
+    assert optimize(uri).files_removed == 0, "already clustered by other columns"
     add(uri, seed=1)
     assert optimize(uri).files_removed == 2
     assert old < set(cubes(uri))

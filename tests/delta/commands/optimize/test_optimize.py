@@ -1,4 +1,4 @@
-"""Compaction and purge: which files are taken, and what is said about it."""
+"""Compaction and purge: which files are rewritten, and the reported metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.errors import CorruptFileError, InvalidArgumentError, MissingFileError, TrilakeError
 from trilake.storage import open_store
 
-# --- what is done ----------------------------------------------------------------------------------------------------
+# --- compaction ------------------------------------------------------------------------------------------------------
 
 
 def test_small_files_are_compacted() -> None:
@@ -59,7 +59,7 @@ def test_rows_keep_the_order_of_their_files() -> None:
 
 
 def many_files(uri: str, files: int) -> None:
-    """Files of three rows each, in one commit."""
+    """Write files with three rows each in one commit."""
     trilake.create(uri, pa.schema([("id", pa.int64()), ("p", pa.string())]), properties=VECTORS)
     transaction = trilake.Transaction(open_store(uri))
     for n in range(files):
@@ -68,7 +68,7 @@ def many_files(uri: str, files: int) -> None:
 
 
 def test_many_files_keep_their_rows_and_order() -> None:
-    """They are read some hundreds at a time, and files with deleted rows among them one by one."""
+    """Hundreds of files are read at a time, and files with deleted rows separately."""
     uri = new_uri()
     many_files(uri, 1_000)
     opened(uri).delete("id in (100, 101, 2000)")
@@ -159,7 +159,7 @@ def test_bins_never_exceed_the_limit(sizes: list[int], limit: int) -> None:
     bins = packed(np.array(sizes, dtype=np.int64), limit)
     assert [i for b in bins for i in range(b.start, b.stop)] == list(range(len(sizes)))
     for b in bins:
-        # Sizes are added as doubles, as they must not wrap around.
+        # Sizes are summed as doubles to avoid overflow.
         assert b.stop == b.start + 1 or sum(sizes[b]) <= limit * (1 + 1e-9) + 1
 
 
@@ -189,7 +189,7 @@ def test_where_on_data_columns_is_rejected(partition: tuple[str, ...], columns: 
 
 
 def test_partition_value_spelling_is_kept() -> None:
-    """Values that another writer spells in its own way are not read and written, but kept."""
+    """Values spelled differently by another writer are copied, not parsed and reformatted."""
     uri = new_uri()
     when = pa.table({"id": pa.array([1, 2]), "t": pa.array([0, None], pa.timestamp("us", "UTC"))})
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Compaction beside other writers: what is a conflict, and what is committed all the same."""
+"""Compaction with concurrent writers: conflicts, and what is still committed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_concurrent_delete_in_all_bins_is_a_conflict(properties: dict[str, str])
         meanwhile(uri, lambda: delete(uri, "id in (1, 4)"))
     assert ids(uri) == [0, 2, 3, 5]
     left = data_files(uri) - before - set(opened(uri).files()["path"].to_pylist())
-    assert left == set(), "the files of the optimization are gone"
+    assert left == set(), "the files of the optimization are deleted"
 
 
 @pytest.mark.parametrize("properties", [{}, VECTORS])
@@ -117,7 +117,7 @@ def test_only_schema_changes_conflict() -> None:
 
 
 def _ignore(_: object) -> None:
-    """A version that is of no interest."""
+    """Discard the version."""
 
 
 def test_one_of_two_optimizations_wins() -> None:

@@ -1,4 +1,4 @@
-"""Compaction and purge change no row: deleted rows, ids, mapped columns, older files, files of other formats."""
+"""Compaction and purge keep all rows: deleted rows, ids, mapped columns, older files, other formats."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TRACKED = {"delta.enableRowTracking": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}
 
 
-# --- rows are what they were -----------------------------------------------------------------------------------------
+# --- rows are unchanged ----------------------------------------------------------------------------------------------
 
 
 def test_optimize_purges_deleted_rows() -> None:
@@ -101,7 +101,7 @@ def test_rows_keep_their_row_ids() -> None:
     (add,) = snapshot.adds.to_pylist()
     names = [snapshot.metadata.configuration[k] for k in (row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN)]
     raw = pq.read_table(pa.BufferReader(opened(uri).log.store.read(add["path"])))
-    # The first optimization took ids 9 to 17 for its file, which no row of it uses.
+    # The first optimization reserved ids 9 to 17 for its file; none of its rows uses them.
     assert raw[names[0]].to_pylist() == [*range(9), 18, 19, 20]
     assert raw[names[1]].to_pylist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 4, 4, 4]
     assert add["defaultRowCommitVersion"] == 5
@@ -158,7 +158,7 @@ def test_files_older_than_a_schema_change_are_compacted() -> None:
 
 
 def test_files_with_nan_are_compacted_once() -> None:
-    """A file with a NaN has no bounds of its column; files with and without become one, once."""
+    """A file with NaN has no bounds; files with and without bounds are combined only once."""
     uri = new_uri()
     columns = {"x": 1.0, "y": 1.0, "z": None}
     schema = pa.schema([(n, pa.float64()) for n in columns])
@@ -185,7 +185,7 @@ def test_files_of_another_format_are_compacted(provider: str) -> None:
     assert ids(uri) == list(range(9))
 
 
-#: A step of a random history: append so many rows, delete a remainder, or optimize in some way.
+#: A step of a random history: append rows, delete by remainder, or optimize.
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(1, 20)),

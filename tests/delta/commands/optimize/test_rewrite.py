@@ -1,4 +1,4 @@
-"""Reading the files of a bin: in their order, many small ones together."""
+"""Reading the files of a bin: in order, with many small ones at once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_small_files_are_read_in_order_in_few_batches() -> None:
 
 
 def test_few_files_are_read_separately() -> None:
-    """Each may have to be waited for: a store that takes its time is asked for several at once."""
+    """Each may have latency: a slow store is asked for several files at once."""
     assert len(list(in_turn(files_of([100] * 10), rows_of, 2))) == 10
 
 
@@ -70,7 +70,7 @@ def test_error_in_a_pack_is_raised_and_ends_the_threads() -> None:
 
 
 def test_small_batches_are_combined_before_writing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column of 20,000 chunks takes ten times as long to write as one of a few."""
+    """A column with 20,000 chunks takes ten times as long to write as one with few."""
     chunks: list[int] = []
     write = ParquetFile.write
 

@@ -1,4 +1,4 @@
-"""Z-order: bits, range ids, rows in order with little memory, and files that can be skipped."""
+"""Z-order: bits, range ids, sorting with little memory, and file skipping."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_memory_limit_does_not_change_the_result(kind: Any, memory: int, monkeyp
     assert out["n"].to_pylist() != table["n"].to_pylist()
     assert out.sort_by("n").equals(table)
     index = curve.index(out, curve.ranges(table))
-    if memory > 20_000:  # stretches that do not fit into memory are sorted in pieces
+    if memory > 20_000:  # ranges that do not fit into memory are sorted in pieces
         assert (np.diff(index.astype(np.int64)) >= 0).all()
     else:
         assert np.abs(np.argsort(np.argsort(index, kind="stable")) - np.arange(20_000)).mean() < 200
@@ -199,7 +199,7 @@ def test_equal_rows_beyond_the_memory_limit_are_sorted(tmp_path: Path, monkeypat
     curve = Curve("zorder", (("x",),))
     out = pa.concat_tables(in_curve_order(batches(table), curve, count=None, sample=lambda: table, memory=10_000))
     assert out.sort_by("n").equals(table)
-    assert list(tmp_path.iterdir()) == [], "temporary files are gone"
+    assert list(tmp_path.iterdir()) == [], "temporary files are deleted"
 
 
 def test_temporary_files_are_removed_on_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_temporary_files_are_removed_on_close(tmp_path: Path, monkeypatch: pytes
 
 
 def kept(uri: str, *filters: str) -> list[int]:
-    """Files that each filter needs."""
+    """The number of files that each filter keeps."""
     return [opened(uri).files(f).num_rows for f in filters]
 
 

@@ -1,4 +1,4 @@
-"""A plain oracle for DELETE and UPDATE: rows as dictionaries, conditions and values as SQL beside a function."""
+"""An oracle for DELETE and UPDATE: rows as dictionaries, conditions and values as SQL with an equivalent function."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROWS = st.lists(
 
 @dataclass(frozen=True)
 class Said:
-    """A condition or value: its SQL, and what it is for a row; a condition is true, false or ``None``."""
+    """A condition or value: its SQL and its result for a row; a condition is true, false or ``None``."""
 
     sql: str
     of: Callable[[Row], Any]
@@ -103,10 +103,10 @@ CONDITIONS = st.recursive(
     max_leaves=3,
 )
 
-#: Never empty, which no partition can be.
+#: Never empty: a partition value cannot be.
 _MORE = Said("concat(s, 'z')", lambda r: None if r["s"] is None else r["s"] + "z")
 _PART = {"a": None, "b": None}
-#: Assignments by the column or field that they go to.
+#: Assignments by target column or field.
 SETS: list[Mapping[str, Said]] = [
     {"k": Said("k + 1", lambda r: None if r["k"] is None else r["k"] + 1)},
     {"k": Said("NULL", lambda r: None), "s": Said("'new'", lambda r: "new")},
@@ -134,7 +134,7 @@ def matching(rows: Sequence[Row], condition: Said) -> tuple[list[Row], list[Row]
 
 
 def as_set(rows: Sequence[Row], *columns: str) -> list[str]:
-    """Rows without their order, and the fields of structs without theirs."""
+    """Rows as strings, ignoring the order of rows and struct fields."""
 
     def shown(value: Any) -> Any:
         return sorted(value.items()) if isinstance(value, dict) else value

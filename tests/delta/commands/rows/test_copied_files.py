@@ -1,4 +1,4 @@
-"""Files that are written again without some of their rows: small ones of a partition become one."""
+"""Copy-on-write deletes combine small files of a partition into one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def opened(uri: str) -> ArrowDeltaTable:
 
 
 def grown(uri: str, files: int, *, partitions: int = 1, properties: dict[str, str] | None = None) -> None:
-    """A table of files of four rows each: ``n`` ascends, ``p`` is its file's number by ``partitions``."""
+    """Write files with four rows each: ``n`` ascends, ``p`` is the file number modulo ``partitions``."""
     for number in range(files):
         rows = pa.table({"n": range(4 * number, 4 * number + 4), "p": [number % partitions] * 4, "t": ["x", "y"] * 2})
         how = {"partition_by": "p", "properties": properties} if number == 0 else {}
@@ -35,7 +35,7 @@ def test_remaining_rows_of_small_files_become_one_file(tmp_path: Path) -> None:
     grown(uri, 6, partitions=2, properties=TRACKED)
     opened(uri).delete("n % 4 = 1 AND n < 20")
     files = opened(uri).files()
-    assert sorted(files["num_records"].to_pylist()) == [4, 6, 9], "one file was not touched"
+    assert sorted(files["num_records"].to_pylist()) == [4, 6, 9], "one file was not changed"
     assert sorted(opened(uri).to_arrow()["n"].to_pylist()) == [n for n in range(24) if n % 4 != 1 or n >= 20]
     changes = opened(uri).changes(6).to_pylist()
     assert sorted((c["_change_type"], c["n"]) for c in changes) == [("delete", n) for n in range(1, 20, 4)]
@@ -57,7 +57,7 @@ def test_repeated_merges_do_not_accumulate_small_files(tmp_path: Path) -> None:
         source = pa.table({"id": [number, number + 1, next(ids)], "v": [number] * 3})
         merge = opened(uri).merge(source, "t.id = s.id", "s", "t")
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
-    assert len(opened(uri).files()) == 2, "the newest rows, and the rest of all that was touched"
+    assert len(opened(uri).files()) == 2, "the newest rows, and the rest of all changed files"
     rows = dict(zip(*(opened(uri).to_arrow()[c].to_pylist() for c in ("id", "v")), strict=True))
     assert rows == {n: min(n, 11) if n <= 12 else 0 for n in range(100)} | {100 + n: n for n in range(12)}
 

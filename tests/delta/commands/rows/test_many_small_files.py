@@ -1,4 +1,4 @@
-"""DELETE, UPDATE and MERGE of tables of many small files: the same rows as of few, and work by task, not by file."""
+"""DELETE, UPDATE and MERGE on many small files: the same rows as on few, and overhead per task, not per file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PROPERTIES: dict[str, dict[str, str]] = {
 
 
 def _table(place: str, properties: Mapping[str, str], partitions: int) -> dict[int, tuple[int | None, str]]:
-    """Rows 0 to 3 of each file, whose partition is null for one of them; the rows by their number."""
+    """Write four rows per file, with one null partition; returns the rows by number."""
     rows = {n: ((n % _FILES) % partitions or None, f"value {n}") for n in range(4 * _FILES)}
     for part in range(_FILES // partitions):
         chosen = {n: r for n, r in rows.items() if (n % _FILES) // partitions == part}
@@ -62,7 +62,7 @@ def _rows(place: str) -> dict[int, tuple[int | None, str]]:
 
 
 def _ids(place: str) -> dict[int, int]:
-    """The row id of each row, where the table tracks them."""
+    """The row id of each row of a table with row tracking."""
     table = _opened(place)
     name = table.snapshot.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
     out = {}
@@ -83,7 +83,7 @@ def test_delete_update_and_merge_change_many_small_files(kind: str, partitions: 
     assert _opened(place).delete(f"n >= {_FILES} AND n < {2 * _FILES}").rows == _FILES
     rows = {n: r for n, r in rows.items() if n not in first}
     assert _rows(place) == rows
-    # The rows of each file, of which a vector may have deleted one.
+    # Each file may have one row deleted by a vector.
     assert _opened(place).update({"v": "concat(v, '!')"}, f"n >= {2 * _FILES} AND n < {3 * _FILES}").rows == _FILES
     rows |= {n: (rows[n][0], f"{rows[n][1]}!") for n in second}
     assert _rows(place) == rows
@@ -107,7 +107,7 @@ def test_delete_update_and_merge_change_many_small_files(kind: str, partitions: 
 def test_statement_overhead_does_not_grow_with_files(
     command: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A condition is asked, DuckDB is opened and the disk is forced a few times, however many files there are."""
+    """Conditions are evaluated, DuckDB opened and the disk synced a few times, regardless of the number of files."""
     place = str(tmp_path / "t")
     _table(place, _PROPERTIES[kind], _FILES)
     calls = Counter[str]()
@@ -121,7 +121,7 @@ def test_statement_overhead_does_not_grow_with_files(
 
         monkeypatch.setattr(owner, name, call)
 
-    # Whatever the disk and whatever others write to it, it is one that is forced as a whole.
+    # Simulate a disk that is synced as a whole, independent of the real one.
     monkeypatch.setattr(durable, "_syncs_file_systems", lambda: True)
     monkeypatch.setattr(durable, "_kind", lambda fd: 0xEF53)
     monkeypatch.setattr(durable, "_unwritten", lambda: 0)

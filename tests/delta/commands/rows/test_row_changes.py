@@ -1,4 +1,4 @@
-"""Taking given rows out of files: vectors, copies, removals, and what the actions of it say."""
+"""Removing rows from files: vectors, copies, removals, and their actions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _table(uri: str, properties: Mapping[str, str], files: int = 3, rows: int = 
 
 
 def _first(snapshot: Snapshot) -> list[int]:
-    """The first id of each file, by its position in the snapshot."""
+    """The first id of each file, in snapshot order."""
     return [orjson.loads(s)["minValues"]["id"] for s in snapshot.adds["stats"].to_pylist()]
 
 
@@ -173,7 +173,7 @@ def test_append_only_table_is_rejected(tmp_path: Path) -> None:
     feed=st.booleans(),
 )
 def test_successive_removals_match_a_set(gone: list[set[int]], vectors: bool, feed: bool) -> None:
-    """Whatever is removal, in whatever steps: the rest is what a set says, and the feed says what went."""
+    """The remaining rows match a set, and the change feed has the deleted ones."""
     store = MemoryStore(f"rows-taken-{np.random.default_rng().integers(1 << 60)}")
     log, snapshot = _table(store.uri, {**(VECTORS if vectors else {}), **(FEED if feed else {})})
     left = set(range(12))

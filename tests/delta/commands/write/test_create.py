@@ -38,7 +38,7 @@ def new_log() -> DeltaLog:
 
 
 class OfOthers:
-    """A schema or field of another library, such as deltalake's, which has Arrow's interface."""
+    """A schema or field of another library, such as deltalake, with Arrow's C interface."""
 
     def __init__(self, arrow: pa.Schema | pa.Field) -> None:
         self.arrow = arrow
@@ -248,8 +248,8 @@ def test_table_can_be_created_without_columns() -> None:
     table, rows = trilake.open(log.store.uri), pa.table({"a": [1, 2]})
     assert (table.count(), table.to_arrow().num_columns) == (0, 0)
     for refused in (
-        lambda: trilake.write(rows, log.store.uri, mode="append"),  # as another column of a table is
-        lambda: trilake.write(rows.select([]), log.store.uri, mode="append"),  # two rows, which nothing would hold
+        lambda: trilake.write(rows, log.store.uri, mode="append"),  # a new column
+        lambda: trilake.write(rows.select([]), log.store.uri, mode="append"),  # two rows without columns
         lambda: table.merge(rows.select([]), "1 = 0").when_not_matched_insert_all().execute(),
         lambda: create_table(log, empty, mode="replace"),
         lambda: create_table(new_log(), empty, mode="create_or_replace"),

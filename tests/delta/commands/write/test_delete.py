@@ -1,4 +1,4 @@
-"""DELETE: which files it touches, what the log says of it, and that it equals a plain oracle."""
+"""DELETE: the files it changes, its commit info, and a comparison with an oracle."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _last(table: ArrowDeltaTable) -> dict[str, Any]:
     return out
 
 
-# --- what is touched -------------------------------------------------------------------------------------------------
+# --- changed files ---------------------------------------------------------------------------------------------------
 
 
 def test_partitions_and_statistics_avoid_reading_files(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_partitions_and_statistics_avoid_reading_files(tmp_path: Path) -> None:
         file.unlink()
     result = _open(tmp_path).delete("p = 'y'")
     assert (result.version, result.metrics["numRemovedFiles"], result.rows) == (3, 1, 2)
-    result = _open(tmp_path).delete("id >= 6 AND p = 'x'")  # every row of the file, by its bounds
+    result = _open(tmp_path).delete("id >= 6 AND p = 'x'")  # all rows of the file, according to its bounds
     assert (result.metrics["numRemovedFiles"], result.rows, result.metrics["numCopiedRows"]) == (1, 2, 0)
     with pytest.raises(MissingFileError):
         _open(tmp_path).delete("id = 2")
@@ -101,7 +101,7 @@ def test_only_files_with_matching_rows_are_changed(tmp_path: Path) -> None:
     for start in (0, 10, 20):
         _write(str(tmp_path), start, start + 5, start + 9)
     before = set(_open(tmp_path).files()["path"].to_pylist())
-    # By its bounds the file of 10 could hold a 13; it does not, and stays.
+    # The bounds of the second file allow 13; it has none and is kept.
     result = _open(tmp_path).delete("id = 5 OR id = 13")
     kept = before & set(_open(tmp_path).files()["path"].to_pylist())
     assert len(kept) == 2
@@ -113,7 +113,7 @@ def test_only_files_with_matching_rows_are_changed(tmp_path: Path) -> None:
 def test_predicate_is_evaluated_on_large_batches(
     properties: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of a million narrow rows is looked at in two pieces; wide rows in smaller ones."""
+    """A file with a million narrow rows is filtered in two batches, wide rows in smaller ones."""
     asked: list[int] = []
     mask = Filter.mask
 
@@ -152,7 +152,7 @@ def test_commit_info_and_metrics(tmp_path: Path) -> None:
         "numDeletionVectorsAdded": "1",
         "numRemovedFiles": "0",
     }
-    assert not last["cdc"]  # the vectors tell what went
+    assert not last["cdc"]  # the vectors show the deleted rows
     assert repr(result).startswith("<DELETE version 1: 1 rows deleted, 1 deletion vectors written")
 
 
@@ -169,7 +169,7 @@ def test_table_object_keeps_its_version(tmp_path: Path) -> None:
     _write(str(tmp_path), 1, 2)
     table = _open(tmp_path)
     _write(str(tmp_path), 3)
-    assert table.delete("id <> 2").rows == 2  # of the newest version
+    assert table.delete("id <> 2").rows == 2  # applies to the newest version
     assert (table.version, table.count(), table.refresh().count()) == (0, 2, 1)
 
 
@@ -211,7 +211,7 @@ def test_remaining_rows_keep_their_row_ids(tmp_path: Path, vectors: bool) -> Non
 
 
 def _racing(uri: str, mine: str, theirs: Any, level: str = "WriteSerializable") -> list[int]:
-    """What is left when ``theirs`` happens between the read and the commit of a DELETE."""
+    """The remaining ids when ``theirs`` runs between the read and the commit of a DELETE."""
     store = MemoryStore(uri)
     properties = {**VECTORS, "delta.isolationLevel": level}
     _write(store.uri, 1, 2, 3, p="x", partition_by=["p"], properties=properties)
@@ -231,7 +231,7 @@ def test_delete_with_concurrent_append() -> None:
     assert _racing("delete-append", "p = 'x' and id = 1", append) == [1, 2, 3, 4, 5, 6, 7]
     with pytest.raises(ConcurrentAppendError):
         _racing("delete-append-s", "p = 'x' and id = 1", append, "Serializable")
-    # Into another partition it may go at any level.
+    # Appends to another partition are allowed at any level.
     assert _racing("delete-append-p", "p = 'y' and id = 4", append, "Serializable") == [1, 1, 2, 3, 5, 6, 7]
 
 
@@ -267,7 +267,7 @@ STEPS = st.lists(
 
 
 class History:
-    """A table beside the rows it must have, and the change feed of each command."""
+    """A table and its expected rows, with the change feed of each command."""
 
     def __init__(self, uri: str, parts: list[list[Row]], properties: Mapping[str, str], partitioned: bool) -> None:
         self.uri, self.rows = uri, [r for part in parts for r in part]
@@ -276,7 +276,7 @@ class History:
         trilake.write(empty, uri, properties=properties, partition_by="p" if partitioned else None)
         for part in parts:
             trilake.write(pa.Table.from_pylist(part, schema=SCHEMA), uri, mode="append")
-        if partitioned:  # an empty text has no partition of its own
+        if partitioned:  # an empty string shares the null partition
             self.rows = [{**r, "p": r["p"] or None} for r in self.rows]
 
     def step(self, kind: str, condition: Said, values: Mapping[str, Said] | None) -> None:

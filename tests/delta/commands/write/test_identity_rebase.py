@@ -1,4 +1,4 @@
-"""Writers that generate identity values at the same time: all succeed, and no value occurs twice."""
+"""Concurrent writers of identity values: all succeed, and no value occurs twice."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_second_writer_shifts_its_values(partition: tuple[str, ...], step: int) 
     assert _rows(inner) == sorted([(1, "w1"), (1 + step, "w2"), (1 + 2 * step, "a"), (1 + 3 * step, "b")])
     assert _mark(inner) == 1 + 3 * step
     files = [o.key for o in inner.list() if o.key.endswith(".parquet")]
-    assert len(files) == 3  # what was written again is not left behind
+    assert len(files) == 3  # rewritten files are not left behind
 
 
 def test_other_metadata_changes_still_conflict() -> None:

@@ -1,4 +1,4 @@
-"""Several writers make one table at the same time: the later ones go on with the table that is there then."""
+"""Concurrent creation of a table: later writers continue with the table that now exists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def log() -> DeltaLog:
 
 
 def later(log: DeltaLog, rows: pa.Table, first: pa.Table, mode: str, **more: Any) -> WriteResult:
-    """A write that looks at the place before the ``first`` one is there, and commits behind it."""
+    """Write ``rows``: plan before and commit after the ``first`` write creates the table."""
     request = WriteRequest(mode, from_arrow(rows.schema), **more)  # type: ignore[arg-type]
     plan = plan_write(log, request)
     written = [write_files(log.store, plan.files, rows.to_batches(), tasks=1)]

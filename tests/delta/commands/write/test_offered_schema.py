@@ -1,4 +1,4 @@
-"""An overwrite whose columns are not the table's says how the table can have them."""
+"""An overwrite with another schema suggests ``overwriteSchema``."""
 
 from __future__ import annotations
 

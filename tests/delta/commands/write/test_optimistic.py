@@ -1,4 +1,4 @@
-"""``Transaction``: what engines on top of this library use."""
+"""``Transaction``, the API for engines built on this library."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_invalid_transaction_calls_are_rejected() -> None:
 
 
 def test_files_can_be_added_as_read() -> None:
-    """Arrow has their partition values as pairs, which no reader of a log understands."""
+    """Arrow returns partition values as pairs, which are invalid in a log."""
     store = _table(properties={"delta.enableDeletionVectors": "true"})
     trilake.open(store.uri).delete("a = 1")
     tx = Transaction(store)
@@ -173,7 +173,6 @@ def test_malformed_add_action_is_rejected(field: str, value: Any, message: str) 
 
 
 def test_append_only_table_cannot_remove_rows() -> None:
-    """The property was not looked at."""
     store = _table(properties={"delta.appendOnly": "true"})
     tx = Transaction(store)
     tx.remove(tx.read("p = 'x'"))

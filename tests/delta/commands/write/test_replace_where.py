@@ -1,4 +1,4 @@
-"""Overwriting the rows that match a predicate: which files are touched, how, and what the change feed says of it."""
+"""Overwriting rows that match a predicate: the changed files and the change feed."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def test_only_files_with_matching_rows_are_changed(tmp_path: Path, properties: M
         vectored = next(a for a in last["add"] if a["deletionVector"])
         assert vectored["deletionVector"]["cardinality"] == 1
         assert '"tightBounds":false' in vectored["stats"]
-        # A second removal in the same file joins the first.
+        # A second removal in the same file is merged into its vector.
         trilake.write(_rows(), uri, mode="overwrite", replace_where="id = 1")
         assert _ids(uri) == [2, 4, 5, 6, 7, 8, 9, 60, 61]
         trilake.write(_rows(), uri, mode="overwrite", replace_where="id = 2")
-        assert _last(uri)["add"] == []  # the last row of the file: the file goes
+        assert _last(uri)["add"] == []  # the last row of the file: the file is removed
 
 
 def test_whole_files_are_removed_by_statistics(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_whole_files_are_removed_by_statistics(tmp_path: Path) -> None:
 
 
 def test_missing_table_is_created(tmp_path: Path) -> None:
-    """As delta-spark does, so that a job's first run needs no other code; the rows are held to the predicate."""
+    """Like delta-spark, so that a job's first run needs no special case; the rows must match the predicate."""
     uri = str(tmp_path / "t")
     with pytest.raises(SchemaMismatchError, match=r"violates replace_where \(id = 1\)"):
         trilake.write(_rows(1, 2), uri, mode="overwrite", replace_where="id = 1")
@@ -225,7 +225,7 @@ def test_dynamic_overwrite_of_an_unpartitioned_table(tmp_path: Path) -> None:
     for also in ({"replace_where": "id = 3"}, {"schema_mode": "overwrite"}):
         with pytest.raises(InvalidArgumentError, match="DYNAMIC_PARTITION_OVERWRITE"):
             overwrite(parts, 3, **also)
-        for uri in (flat, parts):  # who says both in one call has not meant it
+        for uri in (flat, parts):  # both in one call is a mistake
             with pytest.raises(InvalidArgumentError, match="DYNAMIC_PARTITION_OVERWRITE"):
                 trilake.write(_rows(3), uri, mode="overwrite", partition_overwrite="dynamic", **also)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""UPDATE by column chunks that are taken over: the table that writing all rows would give, and no damage copied."""
+"""UPDATE by copying unchanged column chunks: the same table as a full rewrite, and no damage is copied."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ START = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 
 
 class Spied:
-    """Whether each file was spliced."""
+    """Records whether each file was spliced."""
 
     def __init__(self) -> None:
         self.seen: list[bool] = []
@@ -53,13 +53,13 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> Spied:
 
 
 def _stats(table: pa.Table, **more: Any) -> dict[str, Any]:
-    """The field of an action that states numbers of rows and nulls, and no bounds."""
+    """The ``stats`` field of an action with row and null counts but no bounds."""
     nulls = {f.name: table[f.name].null_count for f in table.schema if not pa.types.is_nested(f.type)}
     return {"stats": orjson.dumps({"numRecords": table.num_rows, "nullCount": nulls, **more}).decode()}
 
 
 def _table(*tables: pa.Table, files: Mapping[str, Any] | None = None, **options: Any) -> ArrowDeltaTable:
-    """A table of one file each, written with the options ``files``."""
+    """A table with one file per input, written with the options ``files``."""
     data = [parquet(t, **{"write_page_checksum": True, **(files or {})}) for t in tables]
     fields = [_stats(t) for t in tables]
     return table_of(*data, **{"fields": fields, "schema": tables[0].schema, **options})
@@ -81,7 +81,7 @@ def _add(table: ArrowDeltaTable) -> dict[str, Any]:
     return dict(add)
 
 
-# --- the same table as by writing all rows ---------------------------------------------------------------------------
+# --- same table as a full rewrite ------------------------------------------------------------------------------------
 
 _TYPES: dict[str, pa.DataType] = {
     "long": pa.int64(), "int": pa.int32(), "short": pa.int16(), "double": pa.float64(), "float": pa.float32(),
@@ -166,7 +166,7 @@ def test_spliced_update_matches_a_full_rewrite(seed: int, spied: Spied) -> None:
         assert findings.ok, [(f.code, f.message) for f in findings.errors]
         done.append((metrics, after.schema, str(rows(after)), str(changes), set(orjson.loads(_add(table)["stats"]))))
         if spied.on:
-            assert after["id"].to_pylist() == list(range(data.num_rows)) or "id" in values  # rows stay in their places
+            assert after["id"].to_pylist() == list(range(data.num_rows)) or "id" in values  # rows keep their order
     assert done[0] == done[1]
     if done[0][0]["numUpdatedRows"]:
         assert spied.seen == [True, False]
@@ -244,7 +244,7 @@ def test_strings_with_few_values_stay_dictionaries(spied: Spied) -> None:
     assert orjson.loads(_add(table)["stats"])["minValues"]["s"] == "AIR"
 
 
-# --- what is said of the file ----------------------------------------------------------------------------------------
+# --- file metadata ---------------------------------------------------------------------------------------------------
 
 
 def test_statistics_of_other_columns_are_kept_verbatim(spied: Spied) -> None:
@@ -300,7 +300,7 @@ def test_old_calendar_dates_are_kept(spied: Spied) -> None:
         assert sorted(table.refresh().to_arrow()["d"].to_pylist()) == sorted(before)
 
 
-# --- where rows are written again ------------------------------------------------------------------------------------
+# --- fallback to a full rewrite --------------------------------------------------------------------------------------
 
 
 def _widened() -> ArrowDeltaTable:
@@ -432,7 +432,7 @@ def test_spliced_update_raises_the_same_errors(spied: Spied) -> None:
 
 
 def _damaged(column: int, **files: Any) -> ArrowDeltaTable:
-    """A table whose file has a bit turned over in a column of its second row group."""
+    """A table whose file has a flipped bit in a column of the second row group."""
     data = _numbers()
     content = bytearray(
         parquet(data, **{"row_group_size": 400, "write_page_checksum": True, "compression": "none", **files})
@@ -460,7 +460,7 @@ def test_missing_file_is_reported(spied: Spied) -> None:
 
 
 class Ranges(MemoryStore):
-    """A store whose objects come in ranges, as those of object stores do."""
+    """A store that reads objects by range, like an object store."""
 
     def open_input(self, key: str) -> pa.NativeFile:
         self.fetched: list[tuple[int, int]] = []

@@ -1,6 +1,6 @@
-"""UPDATE: values and their types, nested fields, the table's rules, row ids, the change feed, what is refused.
+"""UPDATE: values and their types, nested fields, table rules, row ids, the change feed, errors.
 
-That it equals an oracle is shown together with DELETE, in test_delete.py.
+The comparison with an oracle is in test_delete.py, together with DELETE.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _numbers(uri: Any, *ids: int, **options: Any) -> None:
     trilake.write(data, str(uri), mode="append", **options)
 
 
-# --- which files -----------------------------------------------------------------------------------------------------
+# --- changed files ---------------------------------------------------------------------------------------------------
 
 
 @BOTH_WAYS
@@ -270,7 +270,7 @@ def test_rows_move_to_their_new_partition(tmp_path: Path, properties: Mapping[st
 
 
 @BOTH_WAYS
-def test_rows_keep_their_ids(tmp_path: Path, properties: Mapping[str, str]) -> None:
+def test_updated_rows_keep_their_row_ids(tmp_path: Path, properties: Mapping[str, str]) -> None:
     uri = str(tmp_path)
     _numbers(uri, 1, 2, 3, properties={**properties, "delta.enableRowTracking": "true"})
     _open(uri).update({"v": "0"}, "id = 2")
@@ -297,7 +297,7 @@ def test_rows_keep_their_ids(tmp_path: Path, properties: Mapping[str, str]) -> N
 
 
 @BOTH_WAYS
-def test_both_images_are_in_the_feed(tmp_path: Path, properties: Mapping[str, str]) -> None:
+def test_change_feed_has_pre_and_postimages(tmp_path: Path, properties: Mapping[str, str]) -> None:
     uri = str(tmp_path)
     _numbers(uri, 1, 2, 3, properties={**properties, **FEED})
     _numbers(uri, 4, 5)
@@ -310,10 +310,10 @@ def test_both_images_are_in_the_feed(tmp_path: Path, properties: Mapping[str, st
     ]
 
 
-# --- concurrency, refusals -------------------------------------------------------------------------------------------
+# --- concurrency, errors ---------------------------------------------------------------------------------------------
 
 
-def test_two_updates_of_one_file(tmp_path: Path) -> None:
+def test_concurrent_updates_of_one_file_conflict(tmp_path: Path) -> None:
     uri = str(tmp_path)
     _numbers(uri, 1, 2, 3, properties=VECTORS)
     base = _open(uri)
@@ -321,12 +321,12 @@ def test_two_updates_of_one_file(tmp_path: Path) -> None:
     files = set(tmp_path.glob("*.parquet"))
     with pytest.raises(ConflictError) as error:
         update_rows(base.log, base.snapshot, {"v": "1"})
-    assert not isinstance(error.value, ConcurrentDeleteDeleteError)  # the rows that the winner made come first
+    assert not isinstance(error.value, ConcurrentDeleteDeleteError)  # the rows added by the winner are checked first
     assert set(tmp_path.glob("*.parquet")) == files
     assert [r["v"] for r in _rows(uri)] == [0, 20, 30]
 
 
-def test_an_append_does_not_disturb(tmp_path: Path) -> None:
+def test_concurrent_append_does_not_conflict(tmp_path: Path) -> None:
     uri = str(tmp_path)
     _numbers(uri, 1, 2, 3)
     base = _open(uri)
@@ -335,7 +335,7 @@ def test_an_append_does_not_disturb(tmp_path: Path) -> None:
     assert sorted((r["id"], r["v"]) for r in _rows(uri)) == [(1, 0), (2, 0), (2, 20), (3, 0)]
 
 
-def test_append_only_tables_are_refused(tmp_path: Path) -> None:
+def test_append_only_table_is_rejected(tmp_path: Path) -> None:
     _numbers(tmp_path, 1, properties={"delta.appendOnly": "true"})
     with pytest.raises(InvalidArgumentError, match="only allow appends"):
         _open(tmp_path).update({"v": "1"})
@@ -345,7 +345,7 @@ def test_append_only_tables_are_refused(tmp_path: Path) -> None:
 
 PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
 SWAPPED = pa.struct([("B", pa.string()), ("A", pa.int64())])
-#: What a struct is inside of each column of ``_nested``.
+#: How each column of ``_nested`` wraps a struct.
 WRAPPED = {"s": lambda v: v, "l": lambda v: [v], "m": lambda v: [("k", v)]}
 
 
@@ -359,7 +359,7 @@ def _nested(path: Path, **more: tuple[pa.DataType, Any]) -> ArrowDeltaTable:
 
 
 @pytest.mark.parametrize("column", list(WRAPPED))
-def test_fields_of_nested_values_are_matched_by_name(tmp_path: Path, column: str) -> None:
+def test_nested_fields_are_matched_by_name(tmp_path: Path, column: str) -> None:
     new = {"a": 5, "b": "q"}
     kind = {"s": SWAPPED, "l": pa.list_(SWAPPED), "m": pa.map_(pa.string(), SWAPPED)}[column]
     swapped = WRAPPED[column]({"B": "q", "A": 5})
@@ -383,15 +383,15 @@ def test_fields_of_nested_values_are_matched_by_name(tmp_path: Path, column: str
         ({"a": 5, "A": 6, "b": "q"}, "has two fields with the same name: a, A, b"),
     ],
 )
-def test_nested_values_with_other_fields_are_refused(
+def test_nested_values_with_other_fields_are_rejected(
     tmp_path: Path, column: str, value: dict[str, Any], problem: str
 ) -> None:
     struct = pa.struct([(n, pa.string() if n in "by" else pa.int64()) for n in value])
     kind = {"s": struct, "l": pa.list_(struct), "m": pa.map_(pa.string(), struct)}[column]
     wrapped = WRAPPED[column](value)
-    if "A" in value:  # no table has two columns of one name
+    if "A" in value:  # a table cannot have two columns with one name
         t, refused = _nested(tmp_path), [wrapped]
-    elif len(value) == 1:  # a value lacks what is null in it, a column what it has no place for
+    elif len(value) == 1:  # a literal treats the missing field as null, a column does not
         t, refused = _nested(tmp_path, other=(kind, wrapped)), ["other"]
     else:
         t, refused = _nested(tmp_path, other=(kind, wrapped)), [wrapped, pa.scalar(wrapped, kind), "other"]

@@ -1,4 +1,4 @@
-"""Variants in rows that other libraries hand over."""
+"""Variants in rows from other libraries."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ import trilake
     ("names", "kind"),
     [(["metadata", "value"], pa.binary_view()), (["value", "metadata"], pa.binary())],
 )
-def test_variants_without_a_mark_are_variants_where_the_table_has_them(
-    names: list[str], kind: pa.DataType, tmp_path: Path
-) -> None:
+def test_unmarked_variants_are_written_to_variant_columns(names: list[str], kind: pa.DataType, tmp_path: Path) -> None:
     trilake.create(tmp_path, {"n": "bigint", "v": "variant", "l": "array<variant>"})
     one, two = ({"metadata": b"\x01\0\0", "value": bytes([12, n])} for n in (1, 2))
     type_ = pa.struct([pa.field(name, kind, False) for name in names])

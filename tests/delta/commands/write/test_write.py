@@ -1,5 +1,5 @@
-# ruff: noqa: DTZ001 - times without a zone are a type of their own here
-"""Writes from Arrow: modes, partitions, refusals, and what other libraries make of the result."""
+# ruff: noqa: DTZ001 - times without a zone are a distinct type here
+"""Writes from Arrow: modes, partitions, errors, and how other libraries read the result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AB = pa.table({"a": [1, 2], "b": ["x", "y"]})
 
 
 def _check(uri: str) -> list[dict[str, Any]]:
-    """The rows, on which deltalake and polars agree; the statistics must be what deltalake can parse."""
+    """The rows, as deltalake and polars also read them; deltalake must be able to parse the statistics."""
     mine = rows(trilake.open(uri).to_arrow())
     other = deltalake.DeltaTable(uri)
     assert other.version() == trilake.open(uri).version
@@ -61,7 +61,7 @@ def uri(tmp_path: Path) -> str:
 # --- modes -----------------------------------------------------------------------------------------------------------
 
 
-def test_modes(uri: str) -> None:
+def test_save_modes(uri: str) -> None:
     result = trilake.write(AB, uri)
     assert (result.version, result.files_added, result.rows_added) == (0, 1, 2)
     with pytest.raises(TableExistsError, match="mode"):
@@ -77,17 +77,17 @@ def test_modes(uri: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["error", "append", "overwrite", "ignore", "ErrorIfExists"])
-def test_every_mode_creates(uri: str, mode: str) -> None:
+def test_every_mode_creates_a_missing_table(uri: str, mode: str) -> None:
     assert trilake.write(AB, uri, mode=mode).version == 0
     assert _check(uri) == rows(AB)
 
 
-def test_an_unknown_mode(uri: str) -> None:
+def test_unknown_mode_is_rejected(uri: str) -> None:
     with pytest.raises(InvalidArgumentError, match="upsert"):
         trilake.write(AB, uri, mode="upsert")
 
 
-def test_no_rows(uri: str) -> None:
+def test_write_without_rows(uri: str) -> None:
     trilake.write(AB.slice(0, 0), uri)
     assert _check(uri) == []
     trilake.write(AB.slice(0, 0), uri, mode="append")
@@ -97,7 +97,7 @@ def test_no_rows(uri: str) -> None:
     assert _check(uri) == []
 
 
-def test_file_names_are_unique_and_nothing_else_is_left(uri: str) -> None:
+def test_file_names_are_unique_and_no_other_files_remain(uri: str) -> None:
     for _ in range(3):
         trilake.write(AB, uri, mode="append", partition_by=None)
     store = open_store(uri)
@@ -111,7 +111,7 @@ def test_file_names_are_unique_and_nothing_else_is_left(uri: str) -> None:
 PARTS = pa.table({"n": [1, 2, 3, 4], "p": ["x", "y", "x", None], "d": [dt.date(2024, 1, i) for i in (1, 1, 2, 2)]})
 
 
-def test_partitioned(uri: str) -> None:
+def test_write_partitioned_table(uri: str) -> None:
     trilake.write(PARTS, uri, partition_by=["P", "d"])
     assert _check(uri) == rows(PARTS)
     log = DeltaLog(open_store(uri), standard_engine())
@@ -134,7 +134,7 @@ def test_partitioned(uri: str) -> None:
     ("columns", "why"),
     [(["q"], "not in the schema"), (["p", "P"], "twice"), (["n", "p", "d"], "every column"), (["l"], "type")],
 )
-def test_partition_columns_that_cannot_be(uri: str, columns: list[str], why: str) -> None:
+def test_invalid_partition_columns_are_rejected(uri: str, columns: list[str], why: str) -> None:
     data = PARTS if columns != ["l"] else PARTS.append_column("l", pa.array([[1]] * 4))
     with pytest.raises(InvalidArgumentError, match=why):
         trilake.write(data, uri, partition_by=columns)
@@ -151,10 +151,10 @@ def test_replace_where(uri: str) -> None:
     with pytest.raises(SchemaMismatchError, match="violates replace_where"):
         trilake.write(PARTS, uri, mode="overwrite", replace_where="p = 'x'")
     with pytest.raises(SchemaMismatchError, match="violates replace_where"):
-        # Not true is enough: the predicate is null for a null.
+        # A null predicate is not true.
         trilake.write(PARTS.slice(3), uri, mode="overwrite", replace_where="p <> 'x'")
     store = open_store(uri)
-    assert len(_files(store)) == 4  # nothing of the refused writes is left
+    assert len(_files(store)) == 4  # the rejected writes leave nothing
     assert trilake.write(new, uri, mode="overwrite", replace_where="n = 9").files_removed == 1
     with pytest.raises(InvalidArgumentError, match="replace_where"):
         trilake.write(new, uri, mode="append", replace_where="p = 'x'")
@@ -162,7 +162,7 @@ def test_replace_where(uri: str) -> None:
     assert [r["n"] for r in _check(uri)] == [9]
 
 
-def test_replace_where_without_a_table(uri: str) -> None:
+def test_replace_where_creates_a_missing_table(uri: str) -> None:
     with pytest.raises(SchemaMismatchError, match="violates replace_where"):
         trilake.write(AB, uri, mode="overwrite", replace_where="a = 1")
     with pytest.raises(TableNotFoundError):
@@ -182,7 +182,7 @@ def test_dynamic_partition_overwrite(uri: str) -> None:
         trilake.write(new, uri, mode="append", partition_overwrite="dynamic")
 
 
-def test_dynamic_without_partitions_replaces_everything(uri: str) -> None:
+def test_dynamic_overwrite_without_partitions_replaces_all(uri: str) -> None:
     trilake.write(AB, uri)
     trilake.write(AB.slice(1), uri, mode="overwrite", partition_overwrite="dynamic")
     assert _check(uri) == [{"a": 2, "b": "y"}]
@@ -219,7 +219,7 @@ def test_every_type_agrees_with_deltalake(uri: str) -> None:
     assert rows(trilake.open(uri, version=0).to_arrow()) == rows(EVERY_TYPE)
 
 
-def test_timestamps_without_a_zone_need_a_feature(uri: str) -> None:
+def test_timestamps_without_zone_enable_a_feature(uri: str) -> None:
     data = pa.table({"t": pa.array([dt.datetime(2024, 1, 1)], pa.timestamp("us"))})
     trilake.write(data, uri)
     found = DeltaLog(open_store(uri), standard_engine()).snapshot().protocol
@@ -253,7 +253,7 @@ def test_other_arrow_types(array: pa.Array, type_: str) -> None:
 
 
 @pytest.mark.parametrize("type_", [pa.time64("us"), pa.duration("us"), pa.decimal256(50, 2)])
-def test_types_that_delta_does_not_have(type_: pa.DataType, uri: str) -> None:
+def test_unsupported_types_are_rejected(type_: pa.DataType, uri: str) -> None:
     with pytest.raises(SchemaMismatchError, match=r"outer\.element") as e:
         trilake.write(pa.schema([("outer", pa.list_(type_))]).empty_table(), uri)
     assert e.value.context["column"] == "outer.element"
@@ -272,7 +272,7 @@ def test_types_that_delta_does_not_have(type_: pa.DataType, uri: str) -> None:
         (pa.table({"a": [True], "x": [1], "y": [2]}), ["column a", "column x", "column y"]),
     ],
 )
-def test_a_wrong_schema_names_its_columns(data: pa.Table, named: list[str]) -> None:
+def test_schema_mismatch_names_the_columns(data: pa.Table, named: list[str]) -> None:
     uri = MemoryStore().uri
     trilake.write(AB, uri)
     with pytest.raises(SchemaMismatchError) as e:
@@ -282,7 +282,7 @@ def test_a_wrong_schema_names_its_columns(data: pa.Table, named: list[str]) -> N
     assert len(_files(open_store(uri))) == 1
 
 
-def test_columns_are_matched_by_name_in_any_case_and_order() -> None:
+def test_columns_are_matched_by_name_ignoring_case_and_order() -> None:
     uri = MemoryStore().uri
     trilake.write(AB, uri)
     trilake.write(pa.table({"B": ["z"], "A": pa.array([3], pa.int8())}), uri, mode="append")
@@ -300,7 +300,7 @@ def test_columns_are_matched_by_name_in_any_case_and_order() -> None:
         (pa.decimal128(3, 2), pa.array([10])),
     ],
 )
-def test_values_that_would_be_changed_are_refused(target: pa.DataType, value: pa.Array) -> None:
+def test_lossy_values_are_rejected(target: pa.DataType, value: pa.Array) -> None:
     uri = MemoryStore().uri
     trilake.write(pa.table({"a": pa.array([1]).cast(pa.decimal128(30, 2)).cast(target)}), uri)
     with pytest.raises(SchemaMismatchError, match="column a"):
@@ -327,7 +327,7 @@ def _required(type_: pa.DataType) -> pa.Schema:
     ],
     ids=["top", "inside", "nested", "element", "value"],
 )
-def test_nulls_where_none_may_be(schema: pa.Schema, good: list[Any], bad: list[Any]) -> None:
+def test_nulls_in_required_fields_are_rejected(schema: pa.Schema, good: list[Any], bad: list[Any]) -> None:
     uri = MemoryStore().uri
     trilake.write(pa.table({"a": pa.array(good, schema.field("a").type)}, schema=schema), uri)
     assert trilake.open(uri).to_arrow()["a"].to_pylist() == good
@@ -350,10 +350,10 @@ def _nullable(t: pa.DataType) -> pa.DataType:
 
 
 def _lying(array: pa.Array, t: pa.DataType) -> pa.Array:
-    """The same buffers under a type that promises no nulls: Arrow itself does not look."""
+    """The same buffers with a non-null type: Arrow does not check."""
     if not pa.types.is_nested(t):
         return array
-    own = 1 if pa.types.is_struct(t) else 2  # validity, and offsets where there are some
+    own = 1 if pa.types.is_struct(t) else 2  # validity, and offsets if any
     return pa.Array.from_buffers(t, len(array), array.buffers()[:own], children=_children(array, t))
 
 
@@ -366,7 +366,7 @@ def _children(array: pa.Array, t: pa.DataType) -> list[pa.Array]:
     return [array.values]
 
 
-def test_batches_of_different_schemas_do_not_lose_columns() -> None:
+def test_batches_with_different_schemas_are_rejected() -> None:
     uri = MemoryStore().uri
     first, second = pa.record_batch({"a": [1]}), pa.record_batch({"a": [2], "b": [3]})
     with pytest.raises(TrilakeError, match="b"):
@@ -376,7 +376,7 @@ def test_batches_of_different_schemas_do_not_lose_columns() -> None:
 # --- properties ------------------------------------------------------------------------------------------------------
 
 
-def test_properties() -> None:
+def test_properties_are_set_on_creation_only() -> None:
     uri = MemoryStore().uri
     trilake.write(AB, uri, properties={"delta.appendonly": "true", "my.own": "x"})
     conf = DeltaLog(open_store(uri), standard_engine()).snapshot().metadata.configuration
@@ -398,14 +398,14 @@ def test_properties() -> None:
         ("DELTA.x", UnknownOptionError),
     ],
 )
-def test_properties_that_cannot_be_are_refused(key: str, error: type[TrilakeError]) -> None:
+def test_invalid_properties_are_rejected(key: str, error: type[TrilakeError]) -> None:
     store = MemoryStore()
     with pytest.raises(error, match=key.replace(".", r"\.")):
         trilake.write(AB, store.uri, properties={key: "x"})
     assert not list(store.list())
 
 
-def test_the_change_feed_and_deletion_vectors_raise_the_protocol(uri: str) -> None:
+def test_change_feed_upgrades_the_protocol(uri: str) -> None:
     trilake.write(AB, uri, properties={"delta.enableChangeDataFeed": "true"})
     assert DeltaLog(open_store(uri), standard_engine()).snapshot().protocol.writer_features == (
         "appendOnly",
@@ -415,7 +415,7 @@ def test_the_change_feed_and_deletion_vectors_raise_the_protocol(uri: str) -> No
     assert _check(uri) == rows(AB)
 
 
-# --- refusals --------------------------------------------------------------------------------------------------------
+# --- unsupported -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -426,7 +426,7 @@ def test_the_change_feed_and_deletion_vectors_raise_the_protocol(uri: str) -> No
         (protocol(3, 7, readerFeatures=["catalogManaged"], writerFeatures=["catalogManaged"]), "catalogManaged"),
     ],
 )
-def test_features_that_cannot_be_kept_are_refused_by_name(action: dict[str, Any], named: str) -> None:
+def test_unsupported_features_are_rejected_by_name(action: dict[str, Any], named: str) -> None:
     log = log_of([action, metadata(), add("f")])
     with pytest.raises(UnsupportedProtocolError, match=named):
         trilake.write(pa.table({"a": [1]}), log.store.uri, mode="append")
@@ -434,7 +434,7 @@ def test_features_that_cannot_be_kept_are_refused_by_name(action: dict[str, Any]
     assert log.commits()[-1][0] == 0
 
 
-def test_features_that_are_listed_but_not_used_do_not_stop_a_write() -> None:
+def test_listed_but_unused_features_allow_writes() -> None:
     action = protocol(
         3,
         7,
@@ -453,7 +453,7 @@ def test_features_that_are_listed_but_not_used_do_not_stop_a_write() -> None:
     assert table.refresh().to_arrow().num_rows == 2
 
 
-def test_an_overwrite_of_a_file_with_a_vector_carries_it_on_the_remove() -> None:
+def test_remove_action_keeps_the_deletion_vector() -> None:
     vector = {"storageType": "u", "pathOrInlineDv": "x" * 20, "offset": 1, "sizeInBytes": 40, "cardinality": 1}
     table = table_of(pa.table({"a": [1, 2]}), fields=[{"deletionVector": vector, "tags": {"t": "1"}}])
     trilake.write(pa.table({"a": [3]}), table.uri, mode="overwrite")
@@ -468,7 +468,7 @@ def test_an_overwrite_of_a_file_with_a_vector_carries_it_on_the_remove() -> None
 # --- the log ---------------------------------------------------------------------------------------------------------
 
 
-def test_commits_say_what_they_did(uri: str) -> None:
+def test_commit_info_describes_writes(uri: str) -> None:
     trilake.write(AB, uri, user_metadata="first")
     trilake.write(AB, uri, mode="append")
     trilake.write(AB, uri, mode="overwrite")
@@ -482,7 +482,7 @@ def test_commits_say_what_they_did(uri: str) -> None:
     assert [h["operation"] for h in theirs] == [h["operation"] for h in history]
 
 
-def test_a_checkpoint_every_ten_commits(uri: str) -> None:
+def test_checkpoint_every_ten_commits(uri: str) -> None:
     for _ in range(22):
         trilake.write(AB.slice(1), uri, mode="append")
     store = open_store(uri)
@@ -492,7 +492,7 @@ def test_a_checkpoint_every_ten_commits(uri: str) -> None:
     assert len(_check(uri)) == 22
 
 
-def test_the_interval_is_a_property() -> None:
+def test_checkpoint_interval_is_a_property() -> None:
     uri = MemoryStore().uri
     for i in range(5):
         trilake.write(AB, uri, mode="append", properties={"delta.checkpointInterval": "2"} if i == 0 else None)
