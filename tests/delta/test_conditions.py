@@ -59,7 +59,7 @@ _REFUSED: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 
 @pytest.mark.parametrize("mistake", _REFUSED)
-def test_a_refusal_states_its_condition(mistake: str, tmp_path: Path) -> None:
+def test_error_has_the_delta_spark_condition(mistake: str, tmp_path: Path) -> None:
     uri = f"{tmp_path}/t"
     trilake.write(_ROWS, uri)
     condition, call = _REFUSED[mistake]
@@ -69,7 +69,7 @@ def test_a_refusal_states_its_condition(mistake: str, tmp_path: Path) -> None:
     assert sorted(trilake.open(uri).to_arrow()["id"].to_pylist()) == [1, 2]
 
 
-def test_errors_of_a_class_have_its_condition_and_a_call_its_own() -> None:
+def test_condition_of_class_and_call() -> None:
     assert ConcurrentAppendError("no").condition == "DELTA_CONCURRENT_APPEND"
     assert AmbiguousMergeError("no").condition == "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE"
     for known, expected in (({"DELTA_A": "DELTA_B"}, "DELTA_B"), ({None: "DELTA_B"}, "DELTA_A")):

@@ -81,7 +81,7 @@ def _compare_large(got: pa.Table, expected: pa.Table) -> str:
     return "" if a.equals(b) else f"{got.num_rows} rows differ from the {expected.num_rows} expected"
 
 
-def test_every_case_is_good(shared: Path, corpus: ModuleType, tmp_path: Path) -> None:
+def test_every_corpus_case_passes(shared: Path, corpus: ModuleType, tmp_path: Path) -> None:
     folder = shared / "corpus/delta"
     cases = json.loads((folder / "cases.json").read_text())
     assert len(cases) >= 209

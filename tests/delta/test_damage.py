@@ -37,7 +37,7 @@ _PARTS = 4
 
 
 @pytest.mark.parametrize("part", range(_PARTS))
-def test_damage_of_every_file(part: int) -> None:
+def test_damage_to_every_kind_of_file(part: int) -> None:
     kinds = [*COSTLY, *(k for k in KINDS if k not in COSTLY)][part::_PARTS]
     report = _damage(0, *(f"{k}:{share(k, COUNT)}" for k in kinds))
     assert report["problems"] == []
@@ -47,7 +47,7 @@ def test_damage_of_every_file(part: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
-def test_much_damage_of_every_file(kind: str) -> None:
+def test_extensive_damage_to_every_kind_of_file(kind: str) -> None:
     report = _damage(FIRST, f"{kind}:{LONG}")
     assert report["problems"] == []
     assert report["grown_mb"] < 1_000

@@ -31,7 +31,7 @@ def _open(uri: str) -> ArrowDeltaTable:
 @example((OTHER, TYPE))
 @example((Decimal(-(10**38) + 1), pa.decimal128(38, 0)))
 @example((Decimal("-0.00000000000000000000000000000000000001"), pa.decimal128(38, 38)))
-def test_every_file_with_the_number_is_read(partition_by: str | None, number: tuple[Decimal, pa.DataType]) -> None:
+def test_every_file_with_the_decimal_is_read(partition_by: str | None, number: tuple[Decimal, pa.DataType]) -> None:
     """One file a value: what statistics and partition values leave out has no such row."""
     value, type_ = number
     uri = "memory://decimals-files"
@@ -60,7 +60,7 @@ def test_every_file_with_the_number_is_read(partition_by: str | None, number: tu
 
 @pytest.mark.parametrize("value", [LONG, OTHER])
 @pytest.mark.parametrize("properties", [{}, {"delta.enableDeletionVectors": "true"}])
-def test_update_delete_and_merge_find_and_store_every_digit(value: Decimal, properties: dict[str, str]) -> None:
+def test_update_delete_and_merge_keep_every_digit(value: Decimal, properties: dict[str, str]) -> None:
     uri = f"memory://decimals-dml-{len(properties)}"
     data = pa.table({"id": [1, 2], "m": pa.array([value, Decimal(0)], TYPE)})
     trilake.write(data, uri, mode="overwrite", properties=properties, schema_mode="overwrite")
@@ -78,7 +78,7 @@ def test_update_delete_and_merge_find_and_store_every_digit(value: Decimal, prop
 
 
 @pytest.mark.parametrize("value", [LONG, OTHER])
-def test_checks_defaults_and_generated_columns_know_every_digit(value: Decimal) -> None:
+def test_column_rules_keep_every_digit(value: Decimal) -> None:
     uri = f"memory://decimals-rules-{'n' if value < 0 else 'p'}"
     columns = {"id": "bigint", "m": "decimal(38,10)", "g": "decimal(38,10)"}
     trilake.create(
@@ -100,7 +100,7 @@ def test_checks_defaults_and_generated_columns_know_every_digit(value: Decimal) 
 @settings(max_examples=10, deadline=None)
 @given(st.lists(numbers(), min_size=1, max_size=1))
 @example([(LONG, TYPE)])
-def test_statistics_of_the_log_enclose_the_number(found: list[tuple[Decimal, pa.DataType]]) -> None:
+def test_log_statistics_enclose_the_decimal(found: list[tuple[Decimal, pa.DataType]]) -> None:
     """Bounds travel as JSON numbers: those read back must not lie on the wrong side of what the file holds."""
     ((value, type_),) = found
     uri = "memory://decimals-bounds"

@@ -50,7 +50,7 @@ def rows(path: Path | str, filter: str | None = None, version: int | None = None
 
 
 @pytest.mark.parametrize("properties", MAPPINGS, ids=["plain", "name", "id"])
-def test_created_appended_overwritten_and_read(tmp_path: Path, properties: dict[str, str]) -> None:
+def test_create_append_overwrite_and_read(tmp_path: Path, properties: dict[str, str]) -> None:
     path, given = tmp_path / "t", ROWS.to_pylist()
     done = trilake.write(ROWS, path, partition_by="p", data_format="lance", properties=properties)
     assert (done.version, done.files_added) == (0, 3)
@@ -72,7 +72,7 @@ def test_created_appended_overwritten_and_read(tmp_path: Path, properties: dict[
 
 
 @pytest.mark.parametrize("properties", MAPPINGS, ids=["plain", "name", "id"])
-def test_columns_come_later(tmp_path: Path, properties: dict[str, str]) -> None:
+def test_columns_can_be_added(tmp_path: Path, properties: dict[str, str]) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS.select(["n"]), path, data_format="lance", properties=properties)
     trilake.write(ROWS.slice(0, 1), path, mode="append", schema_mode="merge")
@@ -86,7 +86,7 @@ def test_columns_come_later(tmp_path: Path, properties: dict[str, str]) -> None:
         assert trilake.open(path).to_arrow(["n", "c"], "c = 1").to_pylist() == [{"n": 1, "c": 1}]
 
 
-def test_the_log_has_statistics_that_choose_files(tmp_path: Path) -> None:
+def test_log_statistics_skip_files(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS.slice(0, 2), path, data_format="lance")
     trilake.write(ROWS.slice(2), path, mode="append")
@@ -101,7 +101,7 @@ def test_the_log_has_statistics_that_choose_files(tmp_path: Path) -> None:
     assert len(trilake.open(path).explain("r.a > 1").skipped) == 1
 
 
-def test_statistics_are_those_of_parquet(tmp_path: Path) -> None:
+def test_statistics_match_parquet(tmp_path: Path) -> None:
     more = pa.table({"i": [float("inf")] * 3, "z": ["x" * 99] * 3, "e": [None, None, None]})
     more = more.set_column(2, "e", more["e"].cast(pa.string()))
     for given in (ROWS, more):
@@ -120,7 +120,7 @@ def test_nan_has_no_upper_bound(tmp_path: Path) -> None:
     assert (stats["minValues"], stats["maxValues"], stats["nullCount"]) == ({"f": 1.0}, {}, {"f": 1, "g": 0})
 
 
-def test_a_file_says_its_own_schema(tmp_path: Path) -> None:
+def test_file_has_its_own_schema(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path, data_format="lance")
     (file,) = path.glob("*.lance")
@@ -133,7 +133,7 @@ def test_a_file_says_its_own_schema(tmp_path: Path) -> None:
     assert opened.schema.names == ROWS.schema.names
 
 
-def test_replaced_rows_with_and_without_deletion_vectors(tmp_path: Path) -> None:
+def test_replace_where_with_and_without_vectors(tmp_path: Path) -> None:
     given = ROWS.to_pylist()
     for vectors in ("false", "true"):
         path = tmp_path / vectors
@@ -144,7 +144,7 @@ def test_replaced_rows_with_and_without_deletion_vectors(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("provider", ["lance", "trevni"])
 @pytest.mark.parametrize("vectors", ["false", "true"])
-def test_rows_are_changed(tmp_path: Path, provider: str, vectors: str) -> None:
+def test_delete_update_and_merge(tmp_path: Path, provider: str, vectors: str) -> None:
     path = tmp_path / "t"
     properties = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
     for start in (0, 10):
@@ -188,7 +188,7 @@ def test_maps_and_nested_nulls_are_kept(tmp_path: Path) -> None:
     assert rows(tmp_path / "t", "n < 13") == [given.to_pylist()[0], given.to_pylist()[1] | {"n": 12}]
 
 
-def test_legacy_files_are_read_beside_new_ones(tmp_path: Path) -> None:
+def test_legacy_and_new_files_are_read_together(tmp_path: Path) -> None:
     path, given = tmp_path / "t", ROWS.drop_columns(["p", "l", "r"])
     trilake.write(given, path, data_format="lance")
     (file,) = path.glob("*.lance")
@@ -202,7 +202,7 @@ def test_legacy_files_are_read_beside_new_ones(tmp_path: Path) -> None:
     assert trilake.open(path).to_arrow([]).num_rows == 5
 
 
-def test_a_table_keeps_its_format(tmp_path: Path) -> None:
+def test_table_keeps_its_data_format(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.create(path, {"n": "bigint", "s": "string"}, data_format="lance")
     trilake.write(pa.table({"n": [1], "s": [""]}), path, mode="append")
@@ -226,7 +226,7 @@ def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
         rows(path)
 
 
-def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path, data_format="lance")
 

@@ -31,7 +31,7 @@ def rows(path: Path | str, filter: str | None = None) -> list[dict[str, object]]
     return found
 
 
-def test_created_appended_and_read(tmp_path: Path) -> None:
+def test_create_append_and_read(tmp_path: Path) -> None:
     path = tmp_path / "t"
     assert trilake.write(ROWS, path, partition_by="p", data_format="trevni").version == 0
     assert trilake.write(ROWS.slice(0, 1), path, mode="append").version == 1
@@ -48,7 +48,7 @@ def test_created_appended_and_read(tmp_path: Path) -> None:
     assert trilake.open(path, version=0).count() == 3
 
 
-def test_overwritten(tmp_path: Path) -> None:
+def test_overwrite(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path, data_format="trevni")
     done = trilake.write(ROWS.slice(2), path, mode="overwrite")
@@ -56,7 +56,7 @@ def test_overwritten(tmp_path: Path) -> None:
     assert rows(path) == ROWS.slice(2).to_pylist()
 
 
-def test_a_table_keeps_its_format(tmp_path: Path) -> None:
+def test_table_keeps_its_data_format(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path, data_format="trevni")
     with pytest.raises(InvalidArgumentError, match="files have format trevni, but data_format is 'parquet'"):
@@ -79,7 +79,7 @@ def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
         rows(path)
 
 
-def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path, data_format="trevni")
 

@@ -29,7 +29,7 @@ ROWS = pa.table({"n": [1, 2]})
 REQUEST = WriteRequest("append", from_arrow(ROWS.schema))
 
 
-def test_a_log_without_an_engine_reads_and_refuses_to_commit() -> None:
+def test_log_without_engine_reads_but_cannot_commit() -> None:
     trilake.write(ROWS, "memory://engine-none", mode="overwrite")
     log = DeltaLog(open_store("memory://engine-none"))
     assert log.snapshot().adds.num_rows == 1
@@ -38,7 +38,7 @@ def test_a_log_without_an_engine_reads_and_refuses_to_commit() -> None:
     assert log.snapshot().version == 0
 
 
-def test_a_log_without_an_engine_refuses_formats_that_it_lacks() -> None:
+def test_log_without_engine_rejects_other_data_formats() -> None:
     store = MemoryStore()
     action = metadata()
     action["metaData"]["format"]["provider"] = "lance"
@@ -50,7 +50,7 @@ def test_a_log_without_an_engine_refuses_formats_that_it_lacks() -> None:
         plan_write(DeltaLog(store), WriteRequest("append", from_arrow(pa.schema([("a", pa.int64())]))))
 
 
-def test_plans_travel_with_formats_and_without_hooks() -> None:
+def test_pickled_plans_have_formats_but_no_hooks() -> None:
     trilake.write(ROWS, "memory://engine-plan", mode="overwrite")
     log = DeltaLog(open_store("memory://engine-plan"), standard_engine())
     plan = plan_write(log, REQUEST).to_travel()
@@ -59,14 +59,14 @@ def test_plans_travel_with_formats_and_without_hooks() -> None:
     assert arrived.files.engine.hooks is None, "a task never commits"
 
 
-def test_hooks_run_in_their_order_and_may_give_the_snapshot() -> None:
+def test_hooks_run_in_order() -> None:
     seen: list[str] = []
     hooks = (lambda e: seen.append(f"first {e.version}"), lambda e: seen.append(f"second {e.plan.operation}"))
     write_arrow(DeltaLog(MemoryStore(), Engine((), hooks)), ROWS.schema, ROWS.to_batches(), REQUEST)
     assert seen == ["first 0", "second WRITE"]
 
 
-def test_a_log_evaluates_sql_by_the_engine_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_uses_the_query_of_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
     def spied(sql: str, **tables: pa.Table) -> pa.Table:
@@ -84,7 +84,7 @@ def test_a_log_evaluates_sql_by_the_engine_it_is_given(tmp_path: Path, monkeypat
     assert len(seen) == 2
 
 
-def test_rules_verify_generated_values_by_the_engine_of_the_log(tmp_path: Path) -> None:
+def test_rules_use_the_query_of_the_engine(tmp_path: Path) -> None:
     seen: list[str] = []
 
     def spied(sql: str, **tables: pa.Table) -> pa.Table:
@@ -98,7 +98,7 @@ def test_rules_verify_generated_values_by_the_engine_of_the_log(tmp_path: Path) 
     assert [sql for sql in seen if "DISTINCT" in sql] != []
 
 
-def test_no_module_of_delta_reaches_for_the_evaluator_of_the_process() -> None:
+def test_no_delta_module_imports_the_global_evaluator() -> None:
     """They get the evaluator as a parameter, from the engine of their log."""
     root = Path(trilake.__file__).parent / "delta"
     sources = sorted({*root.rglob("*.py")} - {root / "engine.py"})

@@ -122,7 +122,7 @@ def _commits_alone(store: MemoryStore, last: int) -> MemoryStore:
     st.lists(OPERATIONS, min_size=1, max_size=7),
     st.booleans(),
 )
-def test_any_history(
+def test_any_history_of_writes_matches_an_oracle(
     properties: Mapping[str, str], partitioned: bool, operations: list[tuple[str, Any]], compacted: bool
 ) -> None:
     history = History(properties, partitioned)

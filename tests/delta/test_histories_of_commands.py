@@ -147,7 +147,7 @@ class CommandHistory(History):
     st.booleans(),
     st.lists(COMMANDS, min_size=1, max_size=8),
 )
-def test_any_history_of_commands(
+def test_any_history_of_commands_matches_an_oracle(
     properties: Mapping[str, str], partitioned: bool, commands: list[tuple[str, Any]]
 ) -> None:
     history = CommandHistory(properties, partitioned)

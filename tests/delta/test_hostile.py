@@ -58,13 +58,13 @@ def _nested(kind: str, depth: int) -> str:
 
 @pytest.mark.parametrize("kind", ["struct", "array", "map", "type"])
 @pytest.mark.parametrize("depth", [120, 1_000, 10_000])
-def test_deep_schemas(kind: str, depth: int) -> None:
+def test_deep_schemas_are_rejected(kind: str, depth: int) -> None:
     with pytest.raises(CorruptLogError, match=r"nested|schemaString"):
         _opened(schema=_schema(_nested(kind, depth)))
 
 
 @pytest.mark.parametrize("kind", ["struct", "array", "map"])
-def test_schemas_that_are_deep_and_legal(kind: str) -> None:
+def test_moderately_deep_schemas_are_accepted(kind: str) -> None:
     table = _opened(schema=_schema(_nested(kind, 40)))
     assert table.to_arrow().num_rows == 0
     assert table.schema.names == ["a"]
@@ -75,33 +75,33 @@ def test_schemas_that_are_deep_and_legal(kind: str) -> None:
     "type_",
     ["decimal(39,0)", "decimal(0,0)", "decimal(5,6)", "decimal(5,-1)", "decimal(99999999999999999999,1)"],
 )
-def test_decimals_that_are_none(type_: str) -> None:
+def test_invalid_decimal_types_are_rejected(type_: str) -> None:
     with pytest.raises(CorruptLogError, match="decimal"):
         _opened(schema=_schema(f'"{type_}"'))
 
 
 @pytest.mark.parametrize("type_", ["", "x" * 10_000, "decimal(1)", "interval day", "LONG", "decimal(5,2"])
-def test_types_that_are_none(type_: str) -> None:
+def test_invalid_types_are_rejected(type_: str) -> None:
     with pytest.raises((CorruptLogError, UnsupportedProtocolError)) as e:
         _opened(schema=_schema(json.dumps(type_)))
     assert len(str(e.value)) < 1_000
 
 
-def test_many_columns() -> None:
+def test_thousands_of_columns() -> None:
     fields = [{"name": f"c{i}", "type": "long", "nullable": True, "metadata": {}} for i in range(5_000)]
     table = _opened(schema=json.dumps({"type": "struct", "fields": fields}))
     assert len(table.schema) == 5_000
     assert table.to_arrow().num_columns == 5_000
 
 
-def test_columns_of_one_name() -> None:
+def test_duplicate_column_names_are_rejected() -> None:
     fields: list[dict[str, Any]] = [{"name": n, "type": "long", "nullable": True, "metadata": {}} for n in ("a", "A")]
     with pytest.raises(CorruptLogError, match="two columns"):
         _opened(schema=json.dumps({"type": "struct", "fields": fields}))
 
 
 @pytest.mark.parametrize("value", ["x", [1], {"y": 1}, 1.5, True, 2**70, None])
-def test_column_ids_and_physical_names_that_are_none(value: Any) -> None:
+def test_invalid_column_ids_and_physical_names(value: Any) -> None:
     field: dict[str, Any] = {"name": "a", "type": "long", "nullable": True}
     field["metadata"] = {"delta.columnMapping.id": value, "delta.columnMapping.physicalName": value}
     for mode in ("id", "name"):
@@ -117,7 +117,7 @@ def test_column_ids_and_physical_names_that_are_none(value: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["", "NAME", "both", "5"])
-def test_odd_modes_of_column_mapping(mode: str) -> None:
+def test_invalid_column_mapping_modes(mode: str) -> None:
     with suppress(TrilakeError):
         table = table_of(pa.table({"a": [1]}), configuration={"delta.columnMapping.mode": mode})
         assert table.to_arrow().num_rows == 1
@@ -127,27 +127,27 @@ def test_odd_modes_of_column_mapping(mode: str) -> None:
 
 
 @pytest.mark.parametrize("size", [2**62, 2**63 - 1, -1, -(2**63), 0])
-def test_sizes_that_lie(size: int) -> None:
+def test_wrong_file_sizes(size: int) -> None:
     table = table_of(pa.table({"a": [1]}), fields=[{"size": size}])
     assert table.to_arrow().num_rows == 1
     assert table.files()["size"].to_pylist() == [size]
     assert "table" in table._repr_html_()
 
 
-def test_sizes_whose_sum_is_no_long() -> None:
+def test_file_sizes_that_overflow_a_long() -> None:
     table = _opened(add("x", size=2**62), add("y", size=2**62), add("z", size=2**62))
     assert "3 files" in table._repr_html_()
 
 
 @pytest.mark.parametrize("when", [2**62, -(2**62), -1, 2**63 - 1])
-def test_times_that_lie(when: int) -> None:
+def test_wrong_modification_times(when: int) -> None:
     table = table_of(pa.table({"a": [1]}), fields=[{"modificationTime": when}])
     assert table.files().num_rows == 1
     assert table.to_arrow().num_rows == 1
 
 
 @pytest.mark.parametrize("count", [-1, 2**62, "x", 1.5, None, [1]])
-def test_record_counts_that_lie(count: Any) -> None:
+def test_wrong_record_counts(count: Any) -> None:
     table = table_of(pa.table({"a": [1, 2]}), fields=[{"stats": json.dumps({"numRecords": count})}])
     assert table.to_arrow().num_rows == 2
     assert table.files().num_rows == 1
@@ -155,7 +155,7 @@ def test_record_counts_that_lie(count: Any) -> None:
     assert table.count("a > 1") == 1
 
 
-def test_deep_statistics() -> None:
+def test_deeply_nested_statistics() -> None:
     stats = '{"numRecords":1,"minValues":' + '{"a":' * 3_000 + "1" + "}" * 3_001
     table = table_of(pa.table({"a": [1]}), fields=[{"stats": stats}])
     assert table.to_arrow(filter="a = 1").num_rows == 1
@@ -172,7 +172,7 @@ def test_deep_statistics() -> None:
         ("double", "1..0"),
     ],
 )
-def test_partition_values_that_are_none(type_: str, text: str) -> None:
+def test_invalid_partition_values(type_: str, text: str) -> None:
     schema = json.dumps(
         {
             "type": "struct",
@@ -191,7 +191,7 @@ def test_partition_values_that_are_none(type_: str, text: str) -> None:
         table.to_arrow(filter="p is null")
 
 
-def test_paths_outside_of_the_table_are_read_or_refused(tmp_path: Path) -> None:
+def test_paths_outside_the_table_are_read_or_rejected(tmp_path: Path) -> None:
     outside = tmp_path / "outside.parquet"
     outside.write_bytes(parquet(pa.table({"a": [7]})))
     folder = tmp_path / "table"
@@ -216,7 +216,7 @@ def test_paths_outside_of_the_table_are_read_or_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["./p/f", "p//f", "p/./f", "./p//./f", "p%2F/f"])
-def test_paths_with_parts_that_say_nothing(path: str, tmp_path: Path) -> None:
+def test_paths_with_redundant_parts(path: str, tmp_path: Path) -> None:
     store = open_store(tmp_path)
     data = parquet(pa.table({"a": [7]}))
     store.put("p/f", data)
@@ -235,17 +235,17 @@ def test_paths_with_parts_that_say_nothing(path: str, tmp_path: Path) -> None:
     "path",
     ["s4://b/k", "http://example.org/x", "file://host/x", "memory:///", "/nowhere/at/all", "file:///nowhere", "~/x"],
 )
-def test_paths_in_other_places(path: str) -> None:
+def test_invalid_absolute_paths_are_rejected(path: str) -> None:
     with pytest.raises(TrilakeError):
         _opened(add(path)).to_arrow()
 
 
-def test_a_very_long_path() -> None:
+def test_very_long_path_is_an_error() -> None:
     with pytest.raises(TrilakeError):
         _opened(add("x" * 100_000)).to_arrow()
 
 
-def test_a_very_long_path_on_disk(tmp_path: Path) -> None:
+def test_very_long_path_on_disk_is_an_error(tmp_path: Path) -> None:
     log_of([add("x" * 5_000)], store=open_store(tmp_path))
     with pytest.raises(TrilakeError):
         trilake.open(tmp_path).to_arrow()
@@ -264,20 +264,20 @@ def test_a_very_long_path_on_disk(tmp_path: Path) -> None:
         protocol(3, 7, readerFeatures=["x"] * 1000),
     ],
 )
-def test_protocols_out_of_range(action: dict[str, Any]) -> None:
+def test_protocol_versions_out_of_range(action: dict[str, Any]) -> None:
     with pytest.raises((UnsupportedProtocolError, CorruptLogError)):
         ArrowDeltaTable(log_of([action, metadata()]).store, standard_engine())
 
 
 @pytest.mark.parametrize("features", ["x", {"a": 1}, [1, None], 5])
-def test_features_that_are_no_names(features: Any) -> None:
+def test_invalid_feature_lists_are_rejected(features: Any) -> None:
     action = protocol(3, 7)
     action["protocol"]["readerFeatures"] = features
     with pytest.raises(TrilakeError):
         ArrowDeltaTable(log_of([action, metadata()]).store, standard_engine())
 
 
-def test_properties_that_make_no_sense() -> None:
+def test_invalid_properties_are_tolerated() -> None:
     conf = {
         "delta.checkpointInterval": "often",
         "delta.dataSkippingNumIndexedCols": "all",
@@ -292,7 +292,7 @@ def test_properties_that_make_no_sense() -> None:
 
 
 @pytest.mark.parametrize("provider", ["", "avro", "PARQUET", "x" * 1000])
-def test_providers(provider: str) -> None:
+def test_unknown_providers_are_rejected(provider: str) -> None:
     meta = metadata()
     meta["metaData"]["format"]["provider"] = provider
     store = MemoryStore()
@@ -305,20 +305,20 @@ def test_providers(provider: str) -> None:
             table.to_arrow()
 
 
-def test_a_folder_in_place_of_a_log_file(tmp_path: Path) -> None:
+def test_folder_instead_of_a_log_file(tmp_path: Path) -> None:
     (tmp_path / LAST_CHECKPOINT).mkdir(parents=True)
     (tmp_path / commit_key(1)).mkdir()
     log_of([add("f")], store=open_store(tmp_path))
     assert DeltaLog(open_store(tmp_path), standard_engine()).snapshot().version == 0
 
 
-def test_the_log_is_a_file(tmp_path: Path) -> None:
+def test_file_instead_of_the_log_folder(tmp_path: Path) -> None:
     (tmp_path / "_delta_log").write_text("x")
     with pytest.raises(TrilakeError):
         trilake.open(tmp_path)
 
 
-def test_a_table_that_vanishes_while_it_is_open() -> None:
+def test_table_deleted_while_open() -> None:
     table = table_of(pa.table({"a": [1]}))
     table.log.store.delete([o.key for o in table.log.store.list()])
     with pytest.raises(MissingFileError):
@@ -326,7 +326,7 @@ def test_a_table_that_vanishes_while_it_is_open() -> None:
     assert table.files().num_rows == 1
 
 
-def test_actions_that_repeat_names() -> None:
+def test_actions_with_duplicate_keys() -> None:
     store = MemoryStore()
     store.put("f", parquet(pa.table({"a": [1]})))
     twice = b'{"add":{"path":"g","path":"f","size":1,"partitionValues":{"x":"1","x":"2"},"dataChange":true}}\n'

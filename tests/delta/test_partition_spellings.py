@@ -204,7 +204,7 @@ def test_spellings_of_one_value_are_one_partition(type_: str) -> None:
         _run(type_, seed)
 
 
-def test_verify_accepts_a_checkpoint_in_another_spelling() -> None:
+def test_verify_accepts_a_checkpoint_with_another_spelling() -> None:
     def state(string: str) -> State:
         schema = from_arrow(pa.schema([("n", pa.int64()), ("k", pa.float64())])).json()
         return log_of([metadata(schema, ["k"]), add("f", partitionValues={"k": string})]).snapshot().state

@@ -79,7 +79,7 @@ CSV = b'1,"a,b",1.5,2020-01-01 01:02:03,2020-02-29,true\n2,,,,,\n3,"q""q",-0.0,1
 
 @pytest.mark.parametrize("header", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
-def test_csv(tmp_path: Path, header: bool, packed: bool) -> None:
+def test_csv_files_are_read(tmp_path: Path, header: bool, packed: bool) -> None:
     data = (b"any,names,are,in,the,header\n" if header else b"") + CSV
     name = "part-0.csv" + (".gz" if packed else "")
     options = {"header": str(header).lower()}
@@ -96,14 +96,14 @@ def test_csv_delimiter_and_null(tmp_path: Path) -> None:
     assert trilake.open(path).to_arrow().to_pylist() == [{"a": "u", "b": 1}, {"a": None, "b": 2}]
 
 
-def test_json(tmp_path: Path) -> None:
+def test_json_files_are_read(tmp_path: Path) -> None:
     lines = "\n".join(json.dumps({k: v for k, v in r.items() if k != "p" and v is not None}) for r in ROWS)
     path = make(tmp_path / "t", "json", "part-0.json", lines.encode() + b'\n{"n": 4, "more": [1], "t": null}\n')
     assert trilake.open(path).to_arrow(filter="n < 4").to_pylist() == expected()
     assert trilake.open(path).count() == 4
 
 
-def test_json_nested(tmp_path: Path) -> None:
+def test_nested_json_files_are_read(tmp_path: Path) -> None:
     schema = {"s": {"type": "struct", "fields": [{"name": "t", "type": "timestamp", "nullable": True, "metadata": {}}]}}
     schema["y"] = "binary"  # type: ignore[assignment]
     schema["a"] = {"type": "array", "elementType": "date", "containsNull": True}
@@ -115,7 +115,7 @@ def test_json_nested(tmp_path: Path) -> None:
     assert second == {"s": None, "y": None, "a": None}
 
 
-def test_orc(tmp_path: Path) -> None:
+def test_orc_files_are_read(tmp_path: Path) -> None:
     table = pa.Table.from_pylist(expected()).drop_columns(["p"])
     file = tmp_path / "x.orc"
     orc.write_table(table.set_column(3, "t", table["t"].cast(pa.timestamp("us"))), file)
@@ -124,7 +124,7 @@ def test_orc(tmp_path: Path) -> None:
     assert trilake.open(path).to_arrow(["b", "n"], filter="n = 3").to_pylist() == [{"b": False, "n": 3}]
 
 
-def test_text(tmp_path: Path) -> None:
+def test_text_files_are_read(tmp_path: Path) -> None:
     path = make(tmp_path / "t", "text", "a.txt", "first\r\nzweite ü\n\nlast".encode(), fields={"value": "string"})
     assert trilake.open(path).to_arrow()["value"].to_pylist() == ["first", "zweite ü", "", "last"]
 
@@ -140,7 +140,7 @@ def test_damage_is_a_typed_error(tmp_path: Path, provider: str) -> None:
         trilake.open(path).to_arrow()
 
 
-def test_an_unknown_provider_is_refused(tmp_path: Path) -> None:
+def test_unknown_provider_is_rejected(tmp_path: Path) -> None:
     path = make(tmp_path / "t", "avro", "x.avro", b"x")
     with pytest.raises(trilake.TrilakeError, match="'avro'"):
         trilake.open(path).to_arrow()

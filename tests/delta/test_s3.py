@@ -11,7 +11,7 @@ import pyarrow as pa
 import trilake
 
 
-def test_a_table_lives_on_s3(s3_options: Mapping[str, str]) -> None:
+def test_table_on_s3(s3_options: Mapping[str, str]) -> None:
     uri = "s3://lake/delta/a table=1"
     rows = pa.table({"n": [1, 2, 3], "p": ["a", "b", None]})
     trilake.write(rows, uri, partition_by="p", storage_options=s3_options)
@@ -27,7 +27,7 @@ def test_a_table_lives_on_s3(s3_options: Mapping[str, str]) -> None:
     assert sorted(peer.to_pyarrow_table()["n"].to_pylist()) == [1, 2, 3]
 
 
-def test_racing_appends_all_land(s3_options: Mapping[str, str]) -> None:
+def test_concurrent_appends_all_succeed(s3_options: Mapping[str, str]) -> None:
     uri = "s3://lake/delta/race"
     trilake.write(pa.table({"n": [-1]}), uri, storage_options=s3_options)
 

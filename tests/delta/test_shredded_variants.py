@@ -60,7 +60,7 @@ def shredded_files(uri: str) -> int:
     return sum(s.field("v").type.get_field_index("typed_value") >= 0 for s in files)
 
 
-def test_a_converted_table_is_read(uri: str) -> None:
+def test_converted_table_is_read(uri: str) -> None:
     table = trilake.open(uri)
     assert str(table.metadata.schema) == "struct<n:integer,v:variant>"
     assert table.metadata.configuration == {ENABLED: "true"}
@@ -93,7 +93,7 @@ def _merge(uri: str) -> None:
 )
 @pytest.mark.parametrize("vectors", [False, True])
 @pytest.mark.parametrize("enabled", [False, True])
-def test_changes_copy_rows(
+def test_changes_copy_variants(
     change: Callable[[str], None], expected: dict[int, Any], vectors: bool, enabled: bool, uri: str
 ) -> None:
     properties = {"delta.enableDeletionVectors": str(vectors).lower(), ENABLED: str(enabled).lower()}
@@ -105,7 +105,7 @@ def test_changes_copy_rows(
 
 
 @pytest.mark.parametrize("enabled", [False, True])
-def test_variants_are_written_in_parts_where_the_property_asks(enabled: bool, uri: str) -> None:
+def test_variants_are_shredded_if_the_property_is_set(enabled: bool, uri: str) -> None:
     trilake.alter(uri).set_properties({ENABLED: str(enabled).lower(), "delta.dataSkippingNumIndexedCols": "4"})
     objects = trilake.open(uri).to_arrow(filter="n = 1")
     more = pa.concat_tables([objects] * 9 + [trilake.open(uri).to_arrow(filter="n = 3")])
@@ -121,7 +121,7 @@ def test_variants_are_written_in_parts_where_the_property_asks(enabled: bool, ur
     assert trilake.verify(uri).ok
 
 
-def test_optimize_and_appends_write_variants_that_are_whole(tmp_path: Path) -> None:
+def test_optimize_and_append_write_unshredded_variants(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     for name in ("x", "y"):
         write_shredded(tmp_path / "t" / f"{name}.parquet")
@@ -137,7 +137,7 @@ def test_optimize_and_appends_write_variants_that_are_whole(tmp_path: Path) -> N
     assert trilake.verify(uri).ok
 
 
-def test_a_partitioned_and_a_renamed_column(tmp_path: Path) -> None:
+def test_partitioned_and_renamed_variants(tmp_path: Path) -> None:
     for p in (1, 2):
         (tmp_path / f"p={p}").mkdir()
         write_shredded(tmp_path / f"p={p}" / "x.parquet", "w")
@@ -150,7 +150,7 @@ def test_a_partitioned_and_a_renamed_column(tmp_path: Path) -> None:
     assert rows(uri) == {k: v for k, v in VALUES.items() if k > 2}
 
 
-def test_the_feature_goes_with_the_files_that_use_it(uri: str) -> None:
+def test_dropping_the_feature_rewrites_its_files(uri: str) -> None:
     log = DeltaLog(open_store(uri), standard_engine())
     with pytest.raises(FeatureInUseError, match="required by variantShredding"):
         trilake.alter(uri).drop_feature("variantType")
@@ -166,14 +166,14 @@ def test_the_feature_goes_with_the_files_that_use_it(uri: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["variantShredding", "variantShredding-preview"])
-def test_the_property_brings_the_feature_unless_its_preview_is_there(name: str) -> None:
+def test_property_adds_the_feature_unless_preview_is_set(name: str) -> None:
     uri = f"memory://shredding-{name}"
     trilake.create(uri, {"v": "variant"}, properties={f"delta.feature.{name}": "supported", ENABLED: "true"})
     listed = DeltaLog(open_store(uri), standard_engine()).head().protocol.reader_features or ()
     assert [n for n in listed if n.startswith("variantShredding")] == [name]
 
 
-def test_bounds_of_variants_are_kept_and_not_misread(uri: str) -> None:
+def test_variant_bounds_are_kept_but_not_used(uri: str) -> None:
     log = Path(uri) / "_delta_log" / f"{0:020}.json"
     stats = {"numRecords": 5, "minValues": {"n": 1, "v": "0S&u"}, "maxValues": {"n": 5, "v": "0S&u"}}
     actions = [json.loads(line) for line in log.read_text().splitlines()]

@@ -46,7 +46,7 @@ def point(x: float, y: float) -> bytes:
         ("Geometry", None),
     ],
 )
-def test_names_of_spatial_types(text: str, name: str | None) -> None:
+def test_spatial_type_names(text: str, name: str | None) -> None:
     assert spatial_name(text) == name
     if name is None:
         with pytest.raises(TrilakeError):
@@ -75,7 +75,7 @@ def test_spatial_types_in_sql(sql: str, name: str) -> None:
     ("sql", "says"),
     [("geometry(any)", "allows any"), ("geometry(27)", "geometry"), ("geometry(4326", "expected")],
 )
-def test_other_reference_systems_are_refused(sql: str, says: str) -> None:
+def test_other_reference_systems_are_rejected(sql: str, says: str) -> None:
     with pytest.raises(InvalidArgumentError, match=says):
         parse_sql_type(sql)
 
@@ -132,7 +132,7 @@ def test_changes_keep_spatial_columns(uri: str) -> None:
 @pytest.mark.parametrize(
     "type_", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])]
 )
-def test_forms_in_which_values_come(type_: pa.DataType) -> None:
+def test_wkb_is_accepted_in_every_arrow_form(type_: pa.DataType) -> None:
     value = {"srid": 4326, "wkb": point(1, 2)} if pa.types.is_struct(type_) else point(1, 2)
     found = assign_array(pa.array([value, None], type_), parse_primitive("geometry"), "g")
     assert found.equals(pa.array([point(1, 2), None], pa.binary()))
@@ -142,20 +142,20 @@ def test_forms_in_which_values_come(type_: pa.DataType) -> None:
     ("value", "says"),
     [(pa.array(["POINT (1 2)"]), "string"), (pa.array([b"POINT"]), "not WKB"), (pa.array([1.5]), "double")],
 )
-def test_values_that_are_not_wkb_are_refused(value: pa.Array, says: str, uri: str) -> None:
+def test_values_that_are_not_wkb_are_rejected(value: pa.Array, says: str, uri: str) -> None:
     with pytest.raises(SchemaMismatchError, match=says):
         trilake.write(pa.table({"n": [9], "g": value}), uri, mode="append")
     assert rows(uri) == ROWS
 
 
-def test_another_reference_system_is_another_type(uri: str) -> None:
+def test_other_reference_system_is_another_type(uri: str) -> None:
     other = f"memory://spatial-{uuid4()}"
     trilake.create(other, {"n": "bigint", "g": "geometry(3857)"})
     with pytest.raises(SchemaMismatchError, match=r"geometry\(EPSG:3857\).*geometry\(OGC:CRS84\)"):
         trilake.write(trilake.open(other).to_arrow(), uri, mode="append")
 
 
-def test_a_spatial_column_cannot_partition_or_cluster() -> None:
+def test_spatial_column_cannot_partition_or_cluster() -> None:
     for options in ({"partition_by": ["g"]}, {"cluster_by": ["g"]}):
         with pytest.raises(InvalidArgumentError, match="g"):
             trilake.create(f"memory://spatial-{uuid4()}", {"n": "bigint", "g": "geometry"}, **options)
@@ -176,7 +176,7 @@ def test_bounding_boxes_are_kept_and_skip_no_file(uri: str) -> None:
     assert "POINT(-1.0 2.0)" in log.read_text()
 
 
-def test_a_value_of_another_reference_system_is_refused(uri: str) -> None:
+def test_value_of_another_reference_system_is_rejected(uri: str) -> None:
     trilake.alter(uri).add_columns({"h": "geometry(3857)", "i": "geometry"})
     with pytest.raises(
         SchemaMismatchError, match=r"column h has type geometry\(EPSG:3857\), but its new value uses column g"
@@ -186,12 +186,12 @@ def test_a_value_of_another_reference_system_is_refused(uri: str) -> None:
     assert [r["i"] for r in rows(uri)] == [r["g"] for r in ROWS]
 
 
-def test_a_spatial_column_has_no_default(uri: str) -> None:
+def test_spatial_column_has_no_default(uri: str) -> None:
     with pytest.raises(InvalidArgumentError, match=r"column g has type geometry.*cannot have a default"):
         trilake.alter(uri).set_default("g", "X'00'")
 
 
-def test_the_feature_goes_with_its_columns(uri: str) -> None:
+def test_feature_in_use_is_not_dropped(uri: str) -> None:
     with pytest.raises(FeatureInUseError, match="columns contain geometries or geographies: g, p, l"):
         trilake.alter(uri).drop_feature("geospatial")
 

@@ -38,18 +38,18 @@ def _log(times: list[int]) -> DeltaLog:
     return log_of(*([add(f"f{i}")] for i in range(len(times))), store=store)
 
 
-def test_the_newest_version_at_or_before_a_time() -> None:
+def test_newest_version_at_or_before_a_time() -> None:
     log = _log([100, 200, 300])
     assert [log.version_at(t) for t in (100, 199, 200, 299, 300, 10**15)] == [0, 0, 1, 1, 2, 2]
     assert [log.version_from(t) for t in (0, 100, 101, 200, 300)] == [0, 0, 1, 1, 2]
 
 
 @pytest.mark.parametrize("ms", [0, -1, 2**62, -(2**62), 253_402_300_800_000])
-def test_any_time_can_be_shown(ms: int) -> None:
+def test_any_time_can_be_formatted(ms: int) -> None:
     assert timestamp_string(ms).endswith("Z")
 
 
-def test_before_the_first_commit_and_after_the_last() -> None:
+def test_time_before_the_first_and_after_the_last_commit() -> None:
     log = _log([100_000, 200_000])
     with pytest.raises(VersionNotFoundError, match="oldest commit is version 0") as e:
         log.version_at(99_999)
@@ -64,7 +64,7 @@ def test_before_the_first_commit_and_after_the_last() -> None:
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=12))
-def test_file_times_that_go_back_are_made_monotonic(times: list[int]) -> None:
+def test_decreasing_file_times_are_made_monotonic(times: list[int]) -> None:
     log = _log(times)
     found = log.commit_times(log.commits(), log.snapshot().metadata)
     assert all(b > a for a, b in pairwise(found))
@@ -90,21 +90,21 @@ def _in_commit(enabled_at: int, times: list[int], file_time: int) -> DeltaLog:
     return log_of(*commits, store=MemoryStore(clock=lambda: file_time))
 
 
-def test_in_commit_timestamps_win_over_file_times() -> None:
+def test_in_commit_timestamps_override_file_times() -> None:
     log = _in_commit(0, [1000, 2000, 3000], file_time=9_999_999)
     assert [log.version_at(t) for t in (1000, 1999, 2500, 3000)] == [0, 0, 1, 2]
     with pytest.raises(VersionNotFoundError):
         log.version_at(999)
 
 
-def test_in_commit_timestamps_that_were_enabled_later() -> None:
+def test_in_commit_timestamps_enabled_later() -> None:
     log = _in_commit(2, [50_000, 60_000], file_time=40_000)
     assert log.commit_times(log.commits(), log.snapshot().metadata) == [40_000, 40_001, 50_000, 60_000]
     assert log.version_at(40_000) == 0
     assert log.version_at(55_000) == 2
 
 
-def test_a_time_is_found_among_in_commit_timestamps_by_halves() -> None:
+def test_in_commit_timestamps_are_searched_by_bisection() -> None:
     log = _in_commit(3, [1000 + 10 * i for i in range(200)], file_time=50)
     store = FaultStore(log.store)
     counted = DeltaLog(store, log.engine)
@@ -118,14 +118,14 @@ def test_a_time_is_found_among_in_commit_timestamps_by_halves() -> None:
     assert counted.version_from(1001) == 4
 
 
-def test_one_commit_without_its_in_commit_timestamp_lets_all_decide() -> None:
+def test_missing_in_commit_timestamp_falls_back_to_all_times() -> None:
     log = _in_commit(0, [1000, 2000, 3000, 4000], file_time=2500)
     log.store.put(commit_key(1), b'{"commitInfo":{"operation":"WRITE"}}\n')
     expected = log.commit_times(log.commits(), log.head().metadata)
     assert [log.version_at(t) for t in expected[:2]] == [0, 1]
 
 
-def test_an_old_version_is_found_without_listing_the_log() -> None:
+def test_old_version_is_found_without_listing_the_log() -> None:
     log = log_of(*([add(f"f{i}")] for i in range(600)), store=MemoryStore())
     for version in (300, 400, 599):
         write_checkpoint(log, log.snapshot(version), SYSTEM_RUNTIME)
@@ -156,7 +156,7 @@ def test_an_old_version_is_found_without_listing_the_log() -> None:
     ("key", "value"),
     [("delta.inCommitTimestampEnablementVersion", "soon"), ("delta.enableInCommitTimestamps", "maybe")],
 )
-def test_properties_that_make_no_sense(key: str, value: str) -> None:
+def test_invalid_timestamp_properties(key: str, value: str) -> None:
     meta = metadata(delta__enableInCommitTimestamps="true")
     meta["metaData"]["configuration"][key] = value
     log = log_of([protocol(), meta, {"commitInfo": {"inCommitTimestamp": "x"}}])
@@ -169,7 +169,7 @@ def test_properties_that_make_no_sense(key: str, value: str) -> None:
 
 @given(st.integers(0, 253_402_300_799_999))
 @example(1001)
-def test_every_millisecond_is_met_exactly(ms: int) -> None:
+def test_every_millisecond_round_trips(ms: int) -> None:
     when = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)
     assert timestamp_ms(when) == ms
     assert timestamp_ms(when.isoformat()) == ms
@@ -190,19 +190,19 @@ def test_every_millisecond_is_met_exactly(ms: int) -> None:
         (dt.datetime(1970, 1, 2), 86_400_000),
     ],
 )
-def test_forms_of_a_time(value: TimestampLike, ms: int) -> None:
+def test_timestamp_formats(value: TimestampLike, ms: int) -> None:
     assert timestamp_ms(value) == ms
 
 
 @pytest.mark.parametrize(
     "value", ["", "yesterday", "2024-13-01", float("nan"), float("inf"), 10**30, -1e15, True, None, [1], b"x"]
 )
-def test_what_is_no_time(value: TimestampLike) -> None:
+def test_invalid_timestamps_are_rejected(value: TimestampLike) -> None:
     with pytest.raises(InvalidArgumentError):
         timestamp_ms(value)
 
 
-def test_a_table_at_a_time_on_disk(tmp_path: Path) -> None:
+def test_time_travel_on_disk(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     log_of([add("a")], [add("b")], [add("c")], store=store)
     for version, seconds in enumerate((1_000, 3_000, 2_000)):  # the last one was copied, say
@@ -220,12 +220,12 @@ def test_version_and_timestamp_exclude_each_other() -> None:
 
 
 @pytest.mark.parametrize("version", [-1, 2, 10**20])
-def test_versions_that_are_not_there(version: int) -> None:
+def test_missing_version_is_rejected(version: int) -> None:
     with pytest.raises(VersionNotFoundError, match="newest version is 1"):
         ArrowDeltaTable(_log([1, 2]).store, standard_engine(), version=version)
 
 
-def test_an_unsupported_newest_protocol_does_not_block_older_versions() -> None:
+def test_unsupported_newest_protocol_allows_older_versions() -> None:
     ticks = iter((1000, 2000))
     newer = protocol(3, 7, readerFeatures=["teleportation"], writerFeatures=["teleportation"])
     log = log_of([add("a")], [newer], store=MemoryStore(clock=lambda: next(ticks)))

@@ -48,7 +48,7 @@ def micros(texts: list[str]) -> list[int]:
 
 @pytest.mark.parametrize("options", [{}, {"use_deprecated_int96_timestamps": True}], ids=["micros", "int96"])
 @pytest.mark.parametrize("zone", [None, "UTC"])
-def test_times_of_other_writers_come_as_they_are(tmp_path: Path, zone: str | None, options: dict[str, bool]) -> None:
+def test_times_of_other_writers_are_read_unchanged(tmp_path: Path, zone: str | None, options: dict[str, bool]) -> None:
     values = micros(TEXTS)
     data = pa.table({"i": range(len(values)), "t": pa.array(values, pa.int64()).cast(pa.timestamp("us", zone))})
     pq.write_table(data, tmp_path / "f.parquet", row_group_size=1, **options)
@@ -62,9 +62,7 @@ def test_times_of_other_writers_come_as_they_are(tmp_path: Path, zone: str | Non
 
 @pytest.mark.parametrize("partition_by", [None, "t", "d"])
 @pytest.mark.parametrize("zone", [None, "UTC"])
-def test_years_beyond_those_of_python_are_written_and_read(
-    tmp_path: Path, zone: str | None, partition_by: str | None
-) -> None:
+def test_years_outside_pythons_range_round_trip(tmp_path: Path, zone: str | None, partition_by: str | None) -> None:
     """Spark has years from before 0 to beyond 9999, in rows, statistics and partition values."""
     values = micros(FAR)
     assert [format_timestamp(v) for v in values] == FAR
@@ -86,7 +84,7 @@ def test_years_beyond_those_of_python_are_written_and_read(
         assert i in _open(tmp_path).to_arrow(filter=f"d = DATE '{text[: text.index(' ')]}'")["i"].to_pylist()
 
 
-def test_nanoseconds_are_cut_to_the_microsecond_before(tmp_path: Path) -> None:
+def test_nanoseconds_are_rounded_down(tmp_path: Path) -> None:
     lossy = pd.DataFrame({"t": pd.to_datetime([1, 1_000, -1], unit="ns")})
     trilake.write(lossy, str(tmp_path))
     trilake.write(pa.Table.from_pandas(lossy), str(tmp_path), mode="append", schema_mode="merge")
@@ -102,7 +100,7 @@ def test_nanoseconds_are_cut_to_the_microsecond_before(tmp_path: Path) -> None:
         assert _open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist() == [1]
 
 
-def test_nanoseconds_are_refused_where_none_may_be_lost(tmp_path: Path) -> None:
+def test_nanoseconds_are_rejected_without_rounding(tmp_path: Path) -> None:
     lossy = pd.DataFrame({"t": pd.to_datetime([1, 1_000, -1], unit="ns")})
     whole = pd.DataFrame({"t": pd.to_datetime([1_000, -3_000], unit="ns")})
     with pytest.raises(SchemaMismatchError, match="finer than Spark's microseconds"):
@@ -114,7 +112,7 @@ def test_nanoseconds_are_refused_where_none_may_be_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["arrow", "batch", "reader", "pandas", "polars"])
-def test_a_merge_cuts_nanoseconds_of_any_source(tmp_path: Path, kind: str) -> None:
+def test_merge_rounds_down_nanoseconds_of_any_source(tmp_path: Path, kind: str) -> None:
     rows = pa.table({"i": [1, 2], "t": pa.array([1_999, -1], pa.timestamp("ns"))})
     kinds: dict[str, Any] = {
         "arrow": lambda: rows,
@@ -134,7 +132,7 @@ def test_a_merge_cuts_nanoseconds_of_any_source(tmp_path: Path, kind: str) -> No
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_formats_with_nanoseconds_keep_them_and_have_nothing_to_round(tmp_path: Path, format: str) -> None:
+def test_formats_with_nanoseconds_reject_round_times(tmp_path: Path, format: str) -> None:
     data = pa.table({"t": pa.array([1, 1_000, -1], pa.timestamp("ns"))})
     with pytest.raises(InvalidArgumentError, match="round_times"):
         trilake.write(data, str(tmp_path / "t"), format=format, round_times=True)

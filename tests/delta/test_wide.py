@@ -51,13 +51,13 @@ def _wide(*, upper: bool = False, mapped: bool = False) -> StructType:
     return StructType(tuple(StructField(Name(n), _LONG, True, m) for n, m in zip(names, ids, strict=True)))
 
 
-def test_rows_are_matched_with_a_table_in_one_pass() -> None:
+def test_columns_are_matched_in_one_pass() -> None:
     check_assignable(_wide(), _wide(upper=True), uri="")
     assert 0 < Name.steps < 20 * _COLUMNS
 
 
 @pytest.mark.parametrize("upper", [False, True])
-def test_columns_of_a_file_are_found_in_one_pass(upper: bool) -> None:
+def test_file_columns_are_found_in_one_pass(upper: bool) -> None:
     table, rows = _wide(upper=upper), pa.RecordBatch.from_pydict({f"c{i}": [i] for i in reversed(range(_COLUMNS))})
     found = conform_batch(rows, list(table.fields), Resolver(), {})
     assert found.to_pylist() == [{f.name: i for i, f in enumerate(table.fields)}]
@@ -66,7 +66,7 @@ def test_columns_of_a_file_are_found_in_one_pass(upper: bool) -> None:
     assert Name.steps < 20 * _COLUMNS
 
 
-def test_columns_that_are_mapped_by_id_are_found_in_one_pass() -> None:
+def test_columns_mapped_by_id_are_found_in_one_pass() -> None:
     class Field:
         """A field of a file that counts how often its id is looked at."""
 
@@ -87,7 +87,7 @@ def test_columns_that_are_mapped_by_id_are_found_in_one_pass() -> None:
     assert Field.asked == _COLUMNS
 
 
-def test_a_name_in_the_same_case_comes_first_and_of_two_equal_ones_the_first() -> None:
+def test_find_prefers_exact_case_then_the_first() -> None:
     fields = [StructField(name, _LONG) for name in ("A", "a", "b", "B", "b")]
     struct = StructType(tuple(fields))
     assert [struct.find(n) for n in ("a", "A", "B", "b")] == [fields[1], fields[0], fields[3], fields[2]]
@@ -104,7 +104,7 @@ def test_a_name_in_the_same_case_comes_first_and_of_two_equal_ones_the_first() -
     assert Resolver("name").places(wanted[1:3], candidates[1:3]) == [None, None]
 
 
-def test_a_schema_is_parsed_once_for_a_table_that_is_opened(tmp_path: Any) -> None:
+def test_open_parses_the_schema_once(tmp_path: Any) -> None:
     trilake.write(pa.table({"a": [1], "s": [{"x": 1}]}), tmp_path)
     texts = []
 
@@ -119,7 +119,7 @@ def test_a_schema_is_parsed_once_for_a_table_that_is_opened(tmp_path: Any) -> No
     assert len(texts) == 1
 
 
-def test_a_schema_that_is_nullable_already_is_not_built_anew() -> None:
+def test_nullable_schema_is_not_rebuilt() -> None:
     table = _wide()
     assert read_schema(table) is table
     required = StructType((StructField("s", StructType((StructField("a", _LONG, False),))), *table.fields))
@@ -127,7 +127,7 @@ def test_a_schema_that_is_nullable_already_is_not_built_anew() -> None:
     assert read_schema(required).fields[1] is table.fields[0]
 
 
-def test_only_columns_that_are_large_are_sampled_for_their_dictionary() -> None:
+def test_only_large_columns_are_sampled_for_dictionaries() -> None:
     rows = 200_000
     table = pa.table({"large": range(rows), **{f"c{i}": pa.array(range(rows), pa.int32()) for i in range(3)}})
     asked: list[pa.DataType] = []
@@ -142,7 +142,7 @@ def test_only_columns_that_are_large_are_sampled_for_their_dictionary() -> None:
 
 
 @pytest.mark.parametrize(("size", "different", "chosen"), [(1_500_000, 1, []), (100_000, 20, []), (100_000, 3, ["s"])])
-def test_large_texts_are_judged_by_few_of_their_bytes(size: int, different: int, chosen: list[str]) -> None:
+def test_dictionary_choice_samples_few_bytes_of_large_strings(size: int, different: int, chosen: list[str]) -> None:
     texts = pa.table({"s": [str(i % different) * size for i in range(60)]})
     seen: list[int] = []
     counted = pc.count_distinct
@@ -156,6 +156,6 @@ def test_large_texts_are_judged_by_few_of_their_bytes(size: int, different: int,
     assert 0 < sum(seen) < 8_000_000
 
 
-def test_few_large_texts_that_come_often_are_written_as_a_dictionary() -> None:
+def test_repeated_large_strings_use_a_dictionary() -> None:
     texts = pa.table({"s": [str(i % 3) * 2000 for i in range(20_000)]})
     assert dictionary_columns(texts) == ["s"]

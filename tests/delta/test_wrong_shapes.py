@@ -40,16 +40,14 @@ def _two_versions() -> ArrowDeltaTable:
         lambda t, v: ArrowDeltaTable(t.log.store, standard_engine(), version=v),
     ],
 )
-def test_a_version_that_is_no_whole_number_is_refused_by_name(
-    use: Callable[[ArrowDeltaTable, Any], object], version: Any
-) -> None:
+def test_non_integer_version_is_rejected(use: Callable[[ArrowDeltaTable, Any], object], version: Any) -> None:
     with pytest.raises(InvalidArgumentError) as e:
         use(_two_versions(), version)
     assert repr(version) in str(e.value)
 
 
 @pytest.mark.parametrize("format", ["delta", "lance"])
-def test_open_refuses_such_a_version_in_every_format(format: str) -> None:
+def test_open_rejects_a_non_integer_version_in_every_format(format: str) -> None:
     uri = f"memory://wrong-shapes-{format}"
     trilake.write(pa.table({"a": [1]}), uri, format=format, mode="overwrite")
     version = trilake.open(uri).version
@@ -60,7 +58,7 @@ def test_open_refuses_such_a_version_in_every_format(format: str) -> None:
 
 
 @pytest.mark.parametrize("limit", ["1", 0.5, True, -1])
-def test_a_history_of_no_number_of_commits_is_refused(limit: Any) -> None:
+def test_invalid_history_limit_is_rejected(limit: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="limit"):
         _two_versions().history(limit)
 
@@ -77,7 +75,7 @@ def test_a_history_of_no_number_of_commits_is_refused(limit: Any) -> None:
         {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [1]},
     ],
 )
-def test_a_protocol_of_wrong_kinds_is_corrupt(protocol_: dict[str, Any]) -> None:
+def test_protocol_with_wrong_types_is_corrupt(protocol_: dict[str, Any]) -> None:
     with pytest.raises(CorruptLogError, match="protocol"):
         log_of([{"protocol": protocol_}, metadata()]).snapshot()
 
@@ -86,7 +84,7 @@ def test_a_protocol_of_wrong_kinds_is_corrupt(protocol_: dict[str, Any]) -> None
     "field",
     [{"name": 1}, {"name": None}, {"metadata": ["x"]}, {"metadata": "x"}, {"type": 7}, {"type": {"type": "struct"}}],
 )
-def test_a_column_of_wrong_kinds_is_corrupt(field: dict[str, Any]) -> None:
+def test_column_with_wrong_types_is_corrupt(field: dict[str, Any]) -> None:
     schema = json.loads(LONG_A)
     schema["fields"][0].update(field)
     with pytest.raises(CorruptLogError, match="schema"):
@@ -94,20 +92,20 @@ def test_a_column_of_wrong_kinds_is_corrupt(field: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "../x", "a//../b", "/", "a/../../b", "%00"])
-def test_a_path_that_no_file_has_is_corrupt(path: str) -> None:
+def test_invalid_path_is_corrupt(path: str) -> None:
     table = ArrowDeltaTable(log_of([protocol(), metadata(), add(path)]).store, standard_engine())
     with pytest.raises(CorruptLogError, match="not a valid path of a file"):
         table.to_arrow()
 
 
 @pytest.mark.parametrize("path", ["%FF", "%C3", "a%ED%A0%80"])
-def test_a_path_that_is_no_text_is_corrupt(path: str) -> None:
+def test_non_utf8_path_is_corrupt(path: str) -> None:
     log = log_of([protocol(), metadata(), add(path)])
     with pytest.raises(CorruptLogError):
         ArrowDeltaTable(log.store, standard_engine()).to_arrow()
 
 
-def test_a_path_in_a_checkpoint_that_is_no_text_is_corrupt() -> None:
+def test_non_utf8_path_in_a_checkpoint_is_corrupt() -> None:
     log = log_of([protocol(), metadata(), add("here-is-a-path")])
     write_checkpoint(log, log.snapshot(), fixed_runtime())
     (key,) = [o.key for o in log.store.list("_delta_log") if ".checkpoint." in o.key]
@@ -120,7 +118,7 @@ def test_a_path_in_a_checkpoint_that_is_no_text_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("place", ["s3://", "file:", "http://x/y"])
-def test_a_vector_at_a_place_that_is_none_is_an_error(place: str) -> None:
+def test_vector_with_an_invalid_path_is_an_error(place: str) -> None:
     vector = {"storageType": "p", "pathOrInlineDv": place, "offset": 1, "sizeInBytes": 40, "cardinality": 1}
     features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
     table = table_of(
@@ -130,7 +128,7 @@ def test_a_vector_at_a_place_that_is_none_is_an_error(place: str) -> None:
         table.to_arrow()
 
 
-def test_a_data_file_with_two_columns_of_one_name_is_an_error() -> None:
+def test_data_file_with_duplicate_columns_is_an_error() -> None:
     data = parquet(pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "a", "b"]))
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
     table = table_of(data, schema=schema)

@@ -115,7 +115,7 @@ def test_adds_and_removes_keep_log_order() -> None:
         assert a[0] < r[0] < a[1] < r[1]
 
 
-def test_statistics_that_are_an_object_and_tags_that_are_no_texts() -> None:
+def test_object_statistics_and_non_string_tags() -> None:
     commit = (0, "x", pa.py_buffer(b'{"add":{"path":"p","stats":{"numRecords":3},"tags":{"n":1,"t":"1","o":{"a":2}}}}'))
     for batch in _both([commit]):
         row = batch.add.to_pylist()[0]
@@ -167,7 +167,7 @@ def test_damaged_commits_name_file_and_version(content: bytes, size: str, monkey
     assert e.value.context["file"] == "_delta_log/7.json"
 
 
-def test_a_large_commit_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_commit_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parser, "_FEW_LINES", -1)
     queries: list[str] = []
 
@@ -182,7 +182,7 @@ def test_a_large_commit_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(queries) == 1
 
 
-def test_a_table_with_a_truncated_commit_is_refused_by_name() -> None:
+def test_truncated_commit_is_named() -> None:
     log = log_of([add("a")], [add("b")])
     content = bytes(log.store.read("_delta_log/00000000000000000001.json"))
     for cut in (0, 1, len(content) // 2, len(content) - 2):
@@ -198,7 +198,7 @@ def test_a_table_with_a_truncated_commit_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     "data", [{}, {"minReaderVersion": 1}, {"minReaderVersion": "x", "minWriterVersion": 2}, {"minReaderVersion": None}]
 )
-def test_an_incomplete_protocol(data: dict[str, Any]) -> None:
+def test_incomplete_protocol_is_an_error(data: dict[str, Any]) -> None:
     with pytest.raises(CorruptLogError, match="protocol"):
         Protocol.from_json(data, version=1)
 
@@ -228,42 +228,42 @@ def test_an_incomplete_protocol(data: dict[str, Any]) -> None:
         {"format": {"options": 5}},
     ],
 )
-def test_incomplete_metadata(change: dict[str, Any]) -> None:
+def test_invalid_metadata_is_an_error(change: dict[str, Any]) -> None:
     data = {**metadata()["metaData"], **change}
     with pytest.raises(CorruptLogError):
         Metadata.from_json(data, version=1)
 
 
-def test_an_unknown_type_is_named() -> None:
+def test_unknown_type_is_named() -> None:
     with pytest.raises(UnsupportedProtocolError, match="hllsketch"):
         Metadata.from_json(metadata(LONG_A.replace('"long"', '"hllsketch"'))["metaData"])
 
 
-def test_what_is_written_is_read() -> None:
+def test_metadata_and_protocol_round_trip() -> None:
     data = metadata(LONG_A, ["a"], delta__appendOnly="true")["metaData"]
     assert Metadata.from_json(data).to_json() == data
     for p in (protocol(), protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=[])):
         assert Protocol.from_json(p["protocol"]).to_json() == p["protocol"]
 
 
-def test_properties_without_quotes() -> None:
+def test_non_string_properties_become_strings() -> None:
     data = {**metadata()["metaData"], "configuration": {"delta.appendOnly": True, "x": False, "n": 5}}
     assert Metadata.from_json(data).configuration == {"delta.appendOnly": "true", "x": "false", "n": "5"}
 
 
-def test_null_properties_are_none() -> None:
+def test_null_properties_are_not_strings() -> None:
     parsed = Metadata.from_json({**metadata()["metaData"], "configuration": {"a": None, "b": "x"}})
     assert parsed.configuration.get("a") != "None"
     assert parsed.configuration["b"] == "x"
 
 
 @pytest.mark.parametrize("info", [{}, {"timestamp": "soon", "operationParameters": 5, "isBlindAppend": "yes"}])
-def test_history_of_odd_commit_infos(info: dict[str, Any]) -> None:
+def test_history_of_malformed_commit_infos(info: dict[str, Any]) -> None:
     log = log_of([{"commitInfo": info}])
     assert history(log, log.snapshot()).num_rows == 1
 
 
-def test_metadata_and_protocol_must_be_there() -> None:
+def test_missing_metadata_and_protocol_is_an_error() -> None:
     store_log = log_of([add("a")])
     store_log.store.put("_delta_log/00000000000000000000.json", lines([add("a")]))
     with pytest.raises(MissingMetadataError, match="metaData and no protocol"):
@@ -279,7 +279,7 @@ def test_metadata_and_protocol_must_be_there() -> None:
     ),
     st.sampled_from(["add", "remove", "cdc", "metaData", "protocol", "txn", "domainMetadata", "commitInfo"]),
 )
-def test_any_value_in_an_action_is_read_or_refused(value: Any, kind: str) -> None:
+def test_any_value_in_an_action_is_read_or_rejected(value: Any, kind: str) -> None:
     log = log_of([], [{kind: value}])
     try:
         snapshot = log.snapshot()
@@ -298,7 +298,7 @@ _ADDS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("rows", [_ADDS, _ADDS[:1], _ADDS[2:], []])
-def test_columns_of_file_actions_equal_those_of_arrow(rows: list[dict[str, Any]]) -> None:
+def test_file_action_columns_match_arrow(rows: list[dict[str, Any]]) -> None:
     for field in ADD:
         values = [row.get(field.name) for row in rows]
         if pa.types.is_map(field.type):
@@ -324,12 +324,12 @@ def test_columns_of_file_actions_equal_those_of_arrow(rows: list[dict[str, Any]]
         ([("k", 1)], pa.map_(pa.string(), pa.string())),
     ],
 )
-def test_column_of_file_actions_refuses_another_type(value: object, type_: pa.DataType) -> None:
+def test_file_action_column_rejects_another_type(value: object, type_: pa.DataType) -> None:
     with pytest.raises(TypeError):
         array_of([None, value], type_)
 
 
 @pytest.mark.parametrize(("value", "type_"), [(1 << 63, pa.int64()), (1 << 31, pa.int32())])
-def test_column_of_file_actions_refuses_large_numbers(value: int, type_: pa.DataType) -> None:
+def test_file_action_column_rejects_large_numbers(value: int, type_: pa.DataType) -> None:
     with pytest.raises(OverflowError):
         array_of([value], type_)

@@ -34,7 +34,7 @@ TEXTS = st.lists(st.none() | st.text("ab \u00e9\U0001f600\t", max_size=6), max_s
 
 
 @given(TEXTS, st.sampled_from(["char", "varchar"]), st.integers(1, 5))
-def test_texts_are_stored_as_spark_does(texts: list[str | None], kind: str, limit: int) -> None:
+def test_strings_are_padded_and_trimmed_like_in_spark(texts: list[str | None], kind: str, limit: int) -> None:
     rule = Length(kind, limit)
     try:
         wanted = [oracle(t, kind, limit) for t in texts]
@@ -46,14 +46,14 @@ def test_texts_are_stored_as_spark_does(texts: list[str | None], kind: str, limi
 
 
 @given(st.lists(st.none() | TEXTS, max_size=4), st.integers(0, 2))
-def test_lists_and_slices_of_them(lists: list[list[str | None] | None], start: int) -> None:
+def test_length_limits_in_lists_and_slices(lists: list[list[str | None] | None], start: int) -> None:
     array = pa.array(lists, pa.list_(pa.string())).slice(min(start, len(lists)))
     done = apply_length(array, Length(parts=(Length("char", 8),)), "c")
     assert done.to_pylist() == [x and [oracle(t, "char", 8) for t in x] for x in lists[start:]]
     assert done.type == array.type
 
 
-def test_nested_limits_are_read_along_the_type() -> None:
+def test_nested_limits_follow_the_type() -> None:
     array = ArrayType(PERSON)
     rule = length_rule(field(array, "array<struct<a:b,c>:char(2),n:bigint>>"))
     assert rule == Length(parts=(Length(parts=(Length("char", 2), None)),))
@@ -77,6 +77,6 @@ def test_types_without_limits_have_no_rule() -> None:
 
 
 @pytest.mark.parametrize("text", ["array<char(3)>", "struct<x:char(1)>", "", "("])
-def test_a_text_that_is_not_of_the_column(text: str) -> None:
+def test_type_string_that_does_not_match_the_column(text: str) -> None:
     with pytest.raises(CorruptLogError, match="length limits of column 'c'"):
         length_rule(field(PERSON, text))

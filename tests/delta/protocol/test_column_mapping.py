@@ -56,7 +56,7 @@ def metadata(schema: StructType = SCHEMA, **configuration: str) -> Metadata:
     return Metadata("t", schema.json(), configuration={k.replace("__", "."): v for k, v in configuration.items()})
 
 
-def test_a_new_table_gets_numbers_in_order_and_new_names_at_every_depth() -> None:
+def test_new_table_gets_ids_and_names_at_every_depth() -> None:
     schema, top = assign(SCHEMA, mode="name", new_id=numbered())
     fields = nested_fields(schema)
     assert [(f.name, f.column_id) for f in fields] == [
@@ -66,13 +66,13 @@ def test_a_new_table_gets_numbers_in_order_and_new_names_at_every_depth() -> Non
     assert top == 10
 
 
-def test_an_existing_table_keeps_its_names() -> None:
+def test_existing_table_keeps_its_names() -> None:
     schema, top = assign(SCHEMA, mode="name", existing=True, new_id=fresh_id)
     assert [f.physical_name for f in nested_fields(schema)] == [f.name for f in nested_fields(SCHEMA)]
     assert top == 10
 
 
-def test_what_is_mapped_stays_and_new_ids_are_above_every_old_one() -> None:
+def test_mapped_columns_are_kept_and_new_ids_are_higher() -> None:
     first, top = assign(SCHEMA, mode="id", new_id=numbered())
     assert assign(first, mode="id", new_id=fresh_id) == (first, top)
     grown = StructType((*first.fields, *from_arrow(pa.schema([("new", INNER)])).fields))
@@ -83,7 +83,7 @@ def test_what_is_mapped_stays_and_new_ids_are_above_every_old_one() -> None:
     assert len({f.physical_name for f in nested_fields(second)}) == 13
 
 
-def test_without_mapping_nothing_happens() -> None:
+def test_mode_none_changes_nothing() -> None:
     assert assign(SCHEMA, mode="none", max_id=3, new_id=fresh_id) == (SCHEMA, 3)
     assert mapped(metadata(), new_id=fresh_id) == metadata()
     table = pa.Table.from_pylist(ROWS, schema=ARROW)
@@ -92,7 +92,7 @@ def test_without_mapping_nothing_happens() -> None:
 
 
 @pytest.mark.parametrize(("key", "what"), [(COLUMN_ID, "the id 1"), (PHYSICAL_NAME, "the physical name 'col-0001'")])
-def test_one_id_or_name_for_two_columns_is_refused(key: str, what: str) -> None:
+def test_duplicate_id_or_physical_name_is_an_error(key: str, what: str) -> None:
     schema, _ = assign(from_arrow(pa.schema([("a", pa.int64()), ("b", pa.int64())])), mode="name", new_id=numbered())
     a, b = schema.fields
     twice = StructType((a, type(b)(b.name, b.type, True, {**b.metadata, key: a.metadata[key]})))
@@ -100,12 +100,12 @@ def test_one_id_or_name_for_two_columns_is_refused(key: str, what: str) -> None:
         assign(twice, mode="name", new_id=fresh_id)
 
 
-def test_the_same_physical_name_in_two_structs_is_two_names() -> None:
+def test_physical_names_may_repeat_in_different_structs() -> None:
     """Enabled on a table that was there: its nested fields have the names they had."""
     assert assign(SCHEMA, mode="name", existing=True, new_id=fresh_id)[0].field("l") is not None
 
 
-def test_the_table_property_holds_the_highest_id() -> None:
+def test_max_column_id_property() -> None:
     new = mapped(metadata(delta__columnMapping__mode="name"), new_id=numbered())
     assert new.configuration[MAX_COLUMN_ID] == "10"
     assert max_column_id(new) == 10
@@ -114,7 +114,7 @@ def test_the_table_property_holds_the_highest_id() -> None:
         max_column_id(metadata(delta__columnMapping__maxColumnId="many"))
 
 
-def test_enabling_on_a_table_with_files() -> None:
+def test_enable_mapping_on_a_table_with_files() -> None:
     plain = metadata()
     named = change_mode(plain, metadata(delta__columnMapping__mode="name"), new_id=fresh_id)
     assert [f.physical_name for f in named.schema.fields] == SCHEMA.names
@@ -125,7 +125,7 @@ def test_enabling_on_a_table_with_files() -> None:
             change_mode(old, new, new_id=fresh_id)
 
 
-def test_enabling_forgets_names_of_another_mapping() -> None:
+def test_enabling_discards_earlier_physical_names() -> None:
     copied, _ = assign(SCHEMA, mode="name", new_id=numbered())
     assert metadata(copied).schema == SCHEMA
     named = change_mode(metadata(copied), metadata(copied, delta__columnMapping__mode="name"), new_id=fresh_id)
@@ -146,7 +146,7 @@ def test_names_and_modes_are_checked() -> None:
 
 
 @pytest.mark.parametrize("mode", ["nmae", "", "name,id"])
-def test_a_table_with_a_mode_that_nobody_knows_is_refused(mode: str) -> None:
+def test_unknown_mapping_mode_is_rejected(mode: str) -> None:
     # Its files' columns may have any names: by those of the table, all values would be null.
     with pytest.raises(UnsupportedProtocolError, match=f"mode {mode!r}"):
         table_of(pa.table({"c1": [1]}), schema=LONG_A, configuration={"delta.columnMapping.mode": mode})
@@ -163,7 +163,7 @@ def test_a_table_with_a_mode_that_nobody_knows_is_refused(mode: str) -> None:
         (protocol(3, 7, readerFeatures=["columnMapping"], writerFeatures=["columnMapping"]), True),
     ],
 )
-def test_a_mapping_that_the_protocol_does_not_list_is_refused(said: Action, reads: bool) -> None:
+def test_mapping_not_listed_in_the_protocol_is_rejected(said: Action, reads: bool) -> None:
     # deltalake 1.6.6 makes such tables where a column has no time zone, or vectors are on: its files have the names of
     # the table then, not those that the schema gives, by which all values would be null.
     mapped = {"delta.columnMapping.mode": "name"}
@@ -171,7 +171,7 @@ def test_a_mapping_that_the_protocol_does_not_list_is_refused(said: Action, read
         table_of(pa.table({"c1": [1]}), schema=LONG_A, configuration=mapped, protocol_action=said)
 
 
-def test_a_replaced_schema_keeps_the_columns_that_stay() -> None:
+def test_replaced_schema_reuses_matching_columns() -> None:
     old, _ = assign(SCHEMA, mode="name", new_id=numbered())
     new = reuse(from_arrow(pa.schema([("s", INNER), ("id", pa.string()), ("l", pa.list_(INNER))])), old)
     assert new.field("s") == old.field("s")
@@ -181,7 +181,7 @@ def test_a_replaced_schema_keeps_the_columns_that_stay() -> None:
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_rows_under_physical_names_are_the_same_rows(mode: str) -> None:
+def test_to_physical_keeps_rows(mode: str) -> None:
     schema, _ = assign(SCHEMA, mode=mode, new_id=fresh_id)
     table = pa.concat_tables([pa.Table.from_pylist(ROWS, schema=SCHEMA.to_arrow_schema())] * 2).slice(1, 4)
     physical = to_physical(table, schema, mode)
@@ -194,7 +194,7 @@ def test_rows_under_physical_names_are_the_same_rows(mode: str) -> None:
     assert [len(r) for r in back[2].to_pylist() if r] == [len(r) for r in table[2].to_pylist() if r]
 
 
-def test_parquet_files_hold_the_ids() -> None:
+def test_parquet_files_have_field_ids() -> None:
     schema, _ = assign(SCHEMA, mode="id", new_id=fresh_id)
     table = to_physical(pa.Table.from_pylist(ROWS, schema=SCHEMA.to_arrow_schema()), schema, "id")
     sink = pa.BufferOutputStream()
@@ -208,7 +208,7 @@ def test_parquet_files_hold_the_ids() -> None:
 
 
 @pytest.mark.parametrize("mode", ["none", "name"])
-def test_a_null_struct_of_what_must_not_be_null_can_be_written(mode: str) -> None:
+def test_null_struct_with_required_fields_is_written(mode: str) -> None:
     deep = pa.struct([pa.field("d", pa.struct([pa.field("x", pa.int64(), False)]), False)])
     kind = pa.schema(
         [
@@ -234,7 +234,7 @@ def test_a_null_struct_of_what_must_not_be_null_can_be_written(mode: str) -> Non
         assert back.to_pylist() == rows
 
 
-def test_some_of_the_columns_and_columns_of_others() -> None:
+def test_to_physical_with_a_subset_and_extra_columns() -> None:
     schema, _ = assign(SCHEMA, mode="name", new_id=numbered())
     table = pa.table({"_change_type": ["insert"], "id": [1]})
     assert to_physical(table, schema, "name").column_names == ["_change_type", "col-0001"]
@@ -242,7 +242,7 @@ def test_some_of_the_columns_and_columns_of_others() -> None:
     assert empty.schema.equals(physical_schema(schema, "name"), check_metadata=True)
 
 
-def test_rows_of_another_shape_are_refused() -> None:
+def test_rows_with_another_structure_are_rejected() -> None:
     schema, _ = assign(SCHEMA, mode="name", new_id=fresh_id)
     for wrong in (pa.table({"s": [{"y": "a", "x": 1}]}), pa.table({"s": [1]}), pa.table({"l": [[1]]})):
         with pytest.raises(InvalidArgumentError, match="but the table has struct"):

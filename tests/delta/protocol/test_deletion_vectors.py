@@ -51,7 +51,7 @@ def _vector(**fields: Any) -> DeletionVectorDescriptor:
     return found
 
 
-def test_the_examples_of_the_specification() -> None:
+def test_examples_of_the_specification() -> None:
     inline = _vector(**INLINE)
     assert list(inline.load(MemoryStore())) == [3, 4, 7, 11, 18, 29]
     relative = _vector(
@@ -68,7 +68,7 @@ def test_the_examples_of_the_specification() -> None:
     assert inline.unique_id == "i" + INLINE["pathOrInlineDv"]  # type: ignore[operator]
 
 
-def test_without_a_prefix_or_with_a_long_one() -> None:
+def test_relative_path_without_and_with_long_prefix() -> None:
     encoded = z85_encode(ID.bytes)
     assert len(encoded) == 20
     assert _vector(storageType="u", pathOrInlineDv=encoded).relative_path() == f"deletion_vector_{ID}.bin"
@@ -84,7 +84,7 @@ def test_z85_round_trip(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "abcd", "abcdef", "ab de", 'ab"de', "#####", "%nSc1", "äbcde", "\0\0\0\0\0"])
-def test_no_z85(text: str) -> None:
+def test_invalid_z85_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         z85_decode(text)
 
@@ -169,7 +169,7 @@ _GOOD = serialize(BitMap64([3, 5]))
         (_frame(_GOOD), {"storageType": "i", "pathOrInlineDv": z85_encode(_GOOD), "cardinality": 1}, "in the log is 1"),
     ],
 )
-def test_a_vector_that_is_not_what_the_log_says(content: bytes, change: dict[str, Any], why: str) -> None:
+def test_inconsistent_vector_is_an_error(content: bytes, change: dict[str, Any], why: str) -> None:
     store = MemoryStore()
     vector = _stored(store, content, **change)
     tracemalloc.start()
@@ -182,7 +182,7 @@ def test_a_vector_that_is_not_what_the_log_says(content: bytes, change: dict[str
 
 
 @given(st.data())
-def test_damaged_bitmaps_give_typed_errors_and_never_wrong_cardinalities(data: st.DataObject) -> None:
+def test_damaged_bitmaps_never_have_a_wrong_cardinality(data: st.DataObject) -> None:
     content = bytearray(serialize(BitMap64([1, 2, 3, 70_000, 2**33, *range(100_000, 105_000)])))
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(4, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -192,14 +192,14 @@ def test_damaged_bitmaps_give_typed_errors_and_never_wrong_cardinalities(data: s
         assert len(vector.load(store)) == 5005
 
 
-def test_a_missing_file() -> None:
+def test_missing_vector_file_is_an_error() -> None:
     vector = _vector(storageType="u", pathOrInlineDv=z85_encode(ID.bytes), offset=1, sizeInBytes=34, cardinality=2)
     with pytest.raises(MissingFileError, match=str(ID)):
         vector.load(MemoryStore())
 
 
 @pytest.mark.parametrize("spelling", ["{}", "file:{}", "file://{}"])
-def test_an_absolute_path(tmp_path: Any, spelling: str) -> None:
+def test_vector_with_an_absolute_path(tmp_path: Any, spelling: str) -> None:
     file = tmp_path / "a b.bin"
     file.write_bytes(_frame(_GOOD))
     path = spelling.format(str(file).replace(" ", "%20"))
@@ -207,7 +207,7 @@ def test_an_absolute_path(tmp_path: Any, spelling: str) -> None:
     assert list(vector.load(open_store(tmp_path / "table"))) == [3, 5]
 
 
-def test_no_vector() -> None:
+def test_null_descriptor_is_none() -> None:
     assert DeletionVectorDescriptor.from_json(None) is None
     assert DeletionVectorDescriptor.from_json({"storageType": None, "pathOrInlineDv": None}) is None
 
@@ -216,7 +216,7 @@ def test_no_vector() -> None:
 
 
 @given(st.sets(st.integers(0, 60)), st.integers(0, 50), st.integers(0, 20))
-def test_masks(deleted: set[int], start: int, length: int) -> None:
+def test_keep_mask(deleted: set[int], start: int, length: int) -> None:
     mask = keep_mask(row_indexes(BitMap64(deleted)), start, length)
     expected = [start + i not in deleted for i in range(length)]
     assert (mask.to_pylist() if mask is not None else [True] * length) == expected
@@ -237,7 +237,7 @@ def _descriptor(deleted: set[int], **change: Any) -> dict[str, Any]:
 
 @settings(max_examples=25)
 @given(st.sets(st.integers(0, 29), min_size=1), st.integers(1, 11))
-def test_row_indexes_span_row_groups_and_skipped_ones(deleted: set[int], group: int) -> None:
+def test_row_indexes_span_read_and_skipped_row_groups(deleted: set[int], group: int) -> None:
     data = parquet(pa.table({"a": list(range(30))}), row_group_size=group)
     table = table_of(data, schema=pa.schema([("a", pa.int64())]), fields=[_descriptor(deleted)])
     left = [i for i in range(30) if i not in deleted]
@@ -248,13 +248,13 @@ def test_row_indexes_span_row_groups_and_skipped_ones(deleted: set[int], group: 
     assert table.count("a >= 17") == len([i for i in left if i >= 17])
 
 
-def test_counts_from_statistics_take_the_vector_off() -> None:
+def test_count_from_statistics_subtracts_deleted_rows() -> None:
     fields = [{"stats": '{"numRecords":4}', **_descriptor({1, 2})}]
     assert table_of(pa.table({"a": [0, 1, 2, 3]}), fields=fields).count() == 2
 
 
 @pytest.mark.parametrize("cardinality", [5, -1])
-def test_a_count_does_not_trust_a_vector_of_more_rows_than_the_file_has(cardinality: int) -> None:
+def test_count_rejects_an_impossible_cardinality(cardinality: int) -> None:
     fields = [{"stats": '{"numRecords":4}', **_descriptor({1, 2}, cardinality=cardinality)}]
     table = table_of(
         pa.table({"a": [0, 1, 2, 3]}), pa.table({"a": [4, 5]}), fields=[*fields, {"stats": '{"numRecords":2}'}]
@@ -266,7 +266,7 @@ def test_a_count_does_not_trust_a_vector_of_more_rows_than_the_file_has(cardinal
 
 
 @pytest.mark.parametrize("row", [3, 1 << 32, (1 << 32) + 1, 1 << 50, 1 << 63, (1 << 64) - 1])
-def test_a_vector_beyond_the_file_is_an_error(row: int) -> None:
+def test_vector_beyond_the_file_is_an_error(row: int) -> None:
     table = table_of(pa.table({"a": [0, 1, 2]}), fields=[_descriptor({1, row})])
     for read in (table.to_arrow, lambda: table.to_arrow(filter="a >= 0"), lambda: table.count("a < 9")):
         with pytest.raises(DeletionVectorError, match=f"row {row} of a file with 3 rows"):
@@ -275,7 +275,7 @@ def test_a_vector_beyond_the_file_is_an_error(row: int) -> None:
 
 @pytest.mark.parametrize("columns", [["a"], []])
 @pytest.mark.parametrize("filter", ["a < 1", "a >= 5"])
-def test_a_vector_is_measured_by_the_row_groups_that_are_skipped_too(filter: str, columns: list[str]) -> None:
+def test_vector_range_includes_skipped_row_groups(filter: str, columns: list[str]) -> None:
     out = io.BytesIO()
     pq.write_table(pa.table({"a": range(6)}), out, row_group_size=2)
     schema = pa.schema([("a", pa.int64())])
@@ -286,7 +286,7 @@ def test_a_vector_is_measured_by_the_row_groups_that_are_skipped_too(filter: str
         beyond.to_arrow(columns, filter=filter)
 
 
-def test_all_rows_deleted() -> None:
+def test_file_with_all_rows_deleted() -> None:
     table = table_of(pa.table({"a": [0, 1]}), pa.table({"a": [7]}), fields=[_descriptor({0, 1})])
     assert table.to_arrow()["a"].to_pylist() == [7]
 
@@ -325,14 +325,14 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
 
 
-def test_a_small_vector_of_many_rows_takes_little_memory() -> None:
+def test_vector_of_many_rows_uses_little_memory() -> None:
     done = subprocess.run([sys.executable, "-c", _READ], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 100
 
 
 @given(st.sets(st.integers(0, 300), max_size=60), st.integers(0, 300), st.integers(1, 100))
-def test_rows_are_the_same_whether_they_are_expanded_or_not(rows: set[int], start: int, length: int) -> None:
+def test_expanded_and_packed_row_sets_match(rows: set[int], start: int, length: int) -> None:
     expanded, packed = RowSet(BitMap64(rows)), RowSet(BitMap64(rows))
     packed._rows = None
     assert expanded.within(start, length).tolist() == packed.within(start, length).tolist()

@@ -102,11 +102,11 @@ def listed(name: str, *, reader: int = 1) -> Protocol:
         ),
     ],
 )
-def test_a_new_table_gets_the_lowest_protocol(metadata: Metadata, wanted: Protocol) -> None:
+def test_new_table_gets_the_lowest_protocol(metadata: Metadata, wanted: Protocol) -> None:
     assert protocol_for(metadata) == wanted
 
 
-def test_named_features_come_with_what_they_need() -> None:
+def test_named_features_include_their_requirements() -> None:
     assert protocol_for(table(), ["clustering"]) == Protocol(
         1, 7, None, ("appendOnly", "clustering", "domainMetadata", "invariants")
     )
@@ -162,13 +162,13 @@ def test_named_features_come_with_what_they_need() -> None:
         ),
     ],
 )
-def test_a_table_gets_what_it_lacks(protocol: Protocol, metadata: Metadata, wanted: Protocol) -> None:
+def test_protocol_is_upgraded_with_missing_features(protocol: Protocol, metadata: Metadata, wanted: Protocol) -> None:
     assert upgraded(protocol, metadata) == wanted
     assert upgraded(wanted, metadata) is wanted
 
 
 @given(st.sampled_from(LEGACY), st.lists(st.sampled_from(WRITABLE), max_size=5))
-def test_no_feature_is_ever_lost_on_the_way_up(protocol: Protocol, names: list[str]) -> None:
+def test_upgrade_never_loses_a_feature(protocol: Protocol, names: list[str]) -> None:
     before, after = features_of(protocol), protocol
     for name in names:
         after = add_feature(after, name)
@@ -188,7 +188,7 @@ def test_no_feature_is_ever_lost_on_the_way_up(protocol: Protocol, names: list[s
 
 
 @given(st.sampled_from(LEGACY), st.sampled_from(WRITABLE))
-def test_a_feature_that_is_dropped_was_the_only_thing(protocol: Protocol, name: str) -> None:
+def test_dropping_removes_only_that_feature(protocol: Protocol, name: str) -> None:
     with_it = with_features(protocol, [name])
     without = without_feature(with_it, name)
     assert features_of(without) == features_of(with_it) - {name}
@@ -216,13 +216,13 @@ def test_a_feature_that_is_dropped_was_the_only_thing(protocol: Protocol, name: 
         ),
     ],
 )
-def test_versions_go_up_only(protocol: Protocol, to: tuple[int, int], wanted: Protocol) -> None:
+def test_protocol_versions_never_decrease(protocol: Protocol, to: tuple[int, int], wanted: Protocol) -> None:
     assert upgrade_protocol(protocol, *to) == wanted
     assert upgrade_protocol(wanted, *to) is wanted or upgrade_protocol(wanted, *to) == wanted
 
 
 @pytest.mark.parametrize("versions", [(3, 6), (2, 4), (0, 2), (1, 8), (4, 7)])
-def test_versions_that_are_none(versions: tuple[int, int]) -> None:
+def test_invalid_protocol_versions_are_rejected(versions: tuple[int, int]) -> None:
     with pytest.raises(InvalidArgumentError, match="version"):
         upgrade_protocol(Protocol(1, 2), *versions)
 
@@ -237,7 +237,7 @@ def test_versions_that_are_none(versions: tuple[int, int]) -> None:
         ("collations-preview", False, "a newer trilake"),
     ],
 )
-def test_a_refusal_says_what_the_table_needs(name: str, reads: bool, help: str) -> None:
+def test_unsupported_feature_error_says_what_is_needed(name: str, reads: bool, help: str) -> None:
     protocol = Protocol(3, 7, () if reads else (name,), (name,))
     checks = [lambda: check_writable(protocol, table(), uri="t", version=1)]
     if reads:
@@ -250,7 +250,7 @@ def test_a_refusal_says_what_the_table_needs(name: str, reads: bool, help: str) 
         assert help in str(raised.value.help)
 
 
-def test_names_are_checked() -> None:
+def test_feature_names_are_checked() -> None:
     assert feature("DELETIONvectors").name == "deletionVectors"
     for unknown in ("magic", "catalogManaged"):
         with pytest.raises(UnsupportedProtocolError, match=unknown):
@@ -261,7 +261,7 @@ def test_names_are_checked() -> None:
     ]
 
 
-def test_every_row_says_consistent_things() -> None:
+def test_registry_rows_are_consistent() -> None:
     for f in REGISTRY.values():
         assert f.reader in (None, 2, 3)
         assert 2 <= f.writer <= 7
@@ -269,7 +269,7 @@ def test_every_row_says_consistent_things() -> None:
         assert f.reader != 3 or f.writer == 7
 
 
-def test_every_column_of_the_registry_is_used() -> None:
+def test_every_registry_field_is_used() -> None:
     """What a row can say, some row says: what none does would be code that nothing runs."""
     rows = list(REGISTRY.values())
     for kind, used in ((Feature, rows), (FeatureRemoval, [f.removal for f in rows if f.removal is not None])):

@@ -33,7 +33,7 @@ def notes(table: ArrowDeltaTable) -> dict[str, Any]:
     return {f.name: dict(f.metadata) for f in table.metadata.schema.fields if f.metadata}
 
 
-def test_notes_make_the_round_trip_at_every_depth(tmp_path: Path) -> None:
+def test_field_metadata_round_trips_at_every_depth(tmp_path: Path) -> None:
     trilake.write(pa.Table.from_pylist(ROWS, NOTED), tmp_path / "t")
     table = opened(tmp_path / "t")
     assert table.schema.equals(NOTED, check_metadata=True)
@@ -47,7 +47,7 @@ def test_notes_make_the_round_trip_at_every_depth(tmp_path: Path) -> None:
     assert opened(tmp_path / "converted").schema.equals(NOTED, check_metadata=True)
 
 
-def test_rows_of_other_notes_are_of_the_same_columns(tmp_path: Path) -> None:
+def test_rows_with_other_field_metadata_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(pa.Table.from_pylist(ROWS, NOTED), path)
     other = pa.struct([pa.field("x", pa.int64(), metadata={"comment": "another"})])
@@ -73,7 +73,7 @@ def test_rows_of_other_notes_are_of_the_same_columns(tmp_path: Path) -> None:
     assert opened(path).schema.equals(NOTED, check_metadata=True)
 
 
-def test_notes_come_with_new_columns(tmp_path: Path) -> None:
+def test_new_columns_keep_their_field_metadata(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(pa.table({"a": [1]}), path, properties={"delta.columnMapping.mode": "name"})
     trilake.alter(path).add_columns(
@@ -109,7 +109,7 @@ def test_notes_come_with_new_columns(tmp_path: Path) -> None:
         "",
     ],
 )
-def test_what_is_not_for_users_to_say_does_not_get_in(tmp_path: Path, name: str) -> None:
+def test_reserved_field_metadata_is_dropped(tmp_path: Path, name: str) -> None:
     assert not is_users(name)
     inner = pa.struct([pa.field("x", pa.int64(), metadata={name: "1", "comment": "in"})])
     schema = pa.schema([pa.field("a", pa.int64(), metadata={name: "1", "comment": "c"}), pa.field("s", inner)])
@@ -121,7 +121,7 @@ def test_what_is_not_for_users_to_say_does_not_get_in(tmp_path: Path, name: str)
     assert (table.protocol.min_reader_version, table.protocol.min_writer_version) == (1, 2)
 
 
-def test_what_is_no_text_is_left_out() -> None:
+def test_non_string_field_metadata_is_dropped() -> None:
     assert notes_of({b"comment": b"\xff", b"\xff": b"x", b"k": "ä".encode()}) == {"k": "ä"}
     assert notes_of(None) == {}
     assert arrow_notes({"n": 5, "o": {"a": 1}, "comment": "c", "delta.columnMapping.id": 1}) == {"comment": "c"}

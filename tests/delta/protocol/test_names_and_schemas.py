@@ -16,7 +16,7 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 
 @pytest.mark.parametrize("name", ["a b", "a,b", "a;b", "a{b", "a}b", "a(b", "a)b", "a\nb", "a\tb", "a=b"])
-def test_names_that_parquet_files_must_not_have_are_refused_with_the_remedy(tmp_path: Path, name: str) -> None:
+def test_invalid_parquet_names_suggest_column_mapping(tmp_path: Path, name: str) -> None:
     """Where a table is made, and where a write adds the column; nested names too.  With column mapping all are fine."""
     for rows in (pa.table({name: [1]}), pa.table({"s": [{name: 1}]})):
         with pytest.raises(InvalidArgumentError, match=r"columnMapping\.mode"):
@@ -32,18 +32,18 @@ def test_names_that_parquet_files_must_not_have_are_refused_with_the_remedy(tmp_
 
 
 @pytest.mark.parametrize("type_", ["interval", "interval day to second", "INTERVAL YEAR TO MONTH"])
-def test_delta_has_no_intervals(tmp_path: Path, type_: str) -> None:
+def test_interval_types_are_rejected(tmp_path: Path, type_: str) -> None:
     with pytest.raises(InvalidArgumentError, match="does not support interval types"):
         trilake.create(str(tmp_path / "t"), {"n": "bigint", "i": type_})
 
 
-def test_an_identity_column_must_be_a_bigint(tmp_path: Path) -> None:
+def test_identity_column_must_be_bigint(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="an identity column must be bigint"):
         trilake.create(str(tmp_path / "t"), {"s": "string"}, identity=["s"])
 
 
 @pytest.mark.parametrize("given", ["missing", None])
-def test_a_table_without_a_schema_yet_has_no_columns(tmp_path: Path, given: str | None) -> None:
+def test_table_without_a_schema_has_no_columns(tmp_path: Path, given: str | None) -> None:
     """Databricks commits such a version before a table gets its columns."""
     action = metadata()
     if given == "missing":
@@ -60,7 +60,7 @@ def test_a_table_without_a_schema_yet_has_no_columns(tmp_path: Path, given: str 
     assert trilake.open(str(tmp_path)).schema.names == ["a"]
 
 
-def test_json_texts_of_a_parquet_file_are_strings(tmp_path: Path) -> None:
+def test_parquet_json_columns_are_strings(tmp_path: Path) -> None:
     """As Spark reads them: the bounds in the log are strings, filters see strings, and rows can be changed."""
     storage = pa.array(['{"a":1}', None, "2"])
     for i, column in enumerate((pa.ExtensionArray.from_storage(pa.json_(), storage), storage)):
@@ -76,7 +76,7 @@ def test_json_texts_of_a_parquet_file_are_strings(tmp_path: Path) -> None:
         assert table.refresh().to_arrow()["j"].to_pylist() == ['{"a":1}', None]
 
 
-def test_uuids_of_a_parquet_file_are_refused_as_spark_does(tmp_path: Path) -> None:
+def test_parquet_uuid_columns_are_rejected_like_in_spark(tmp_path: Path) -> None:
     """The folder is left as it was; a table that has such a file all the same is read as binary."""
     values = [uuid.uuid4().bytes, None]
     column = pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))

@@ -66,7 +66,7 @@ def test_every_type_round_trips(type_: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("type_", VALUES)
-def test_an_empty_text_and_null_are_null_and_the_word_null_is_not(type_: str) -> None:
+def test_empty_string_is_null_but_the_word_null_is_not(type_: str) -> None:
     assert _parse(["", None], type_) == [None, None]
     if type_ == "string":
         assert _parse(["null", "NULL", "__HIVE_DEFAULT_PARTITION__", " "], type_) == [
@@ -103,7 +103,7 @@ def test_an_empty_text_and_null_are_null_and_the_word_null_is_not(type_: str) ->
     ],
 )
 @pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles", "Asia/Tokyo"])
-def test_forms_of_timestamps_in_any_session_zone(
+def test_timestamp_formats_in_any_session_time_zone(
     text: str, expected: str, zone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", zone)
@@ -119,7 +119,7 @@ def test_forms_of_timestamps_in_any_session_zone(
 
 
 @pytest.mark.parametrize("zone", ["+02:00", "-0530", " +02:00", " Europe/Berlin", "Z"])
-def test_times_without_a_zone_take_no_notice_of_one(zone: str) -> None:
+def test_timestamp_ntz_ignores_the_zone(zone: str) -> None:
     assert _parse([f"2021-06-01 12:30:00{zone}"], "timestamp_ntz") == [dt.datetime(2021, 6, 1, 12, 30)]
 
 
@@ -135,7 +135,7 @@ def test_times_without_a_zone_take_no_notice_of_one(zone: str) -> None:
         (["0001-01-01", "9999-12-31"], "date", [dt.date(1, 1, 1), dt.date(9999, 12, 31)]),
     ],
 )
-def test_spellings_of_other_writers(texts: list[str | None], type_: str, expected: list[Any]) -> None:
+def test_spellings_of_other_writers_are_parsed(texts: list[str | None], type_: str, expected: list[Any]) -> None:
     found = _parse(texts, type_)
     assert all(a == b or (b is None and a != a) for a, b in zip(found, expected, strict=True)), found
 
@@ -144,7 +144,7 @@ def test_spellings_of_other_writers(texts: list[str | None], type_: str, expecte
     ("text", "type_"),
     [("128", "byte"), ("1.5", "long"), ("100000", "decimal(5,0)"), ("1.005", "decimal(5,2)"), ("1 2", "integer")],
 )
-def test_values_that_do_not_fit_are_refused(text: str, type_: str) -> None:
+def test_values_out_of_range_are_rejected(text: str, type_: str) -> None:
     with pytest.raises(CorruptLogError, match="partition value"):
         _parse([text], type_)
 
@@ -168,7 +168,7 @@ def test_hive_directories(value: str | None, directory: str) -> None:
     assert hive_directory({"p": value}) == directory
 
 
-def test_an_escaped_directory_is_escaped_again_in_the_log() -> None:
+def test_escaped_directory_is_escaped_again_in_the_log() -> None:
     assert encode_path(hive_directory({"p": "a b/c%"})) == "p=a%20b%252Fc%2525"
 
 
@@ -188,7 +188,7 @@ def test_values_come_from_the_log_and_never_from_the_path() -> None:
     assert rows(table.to_arrow()) == [{"a": 1, "p": "x"}, {"a": 2, "p": None}, {"a": 3, "p": "y"}]
 
 
-def test_typed_partitions_of_no_files() -> None:
+def test_typed_partitions_without_files() -> None:
     empty = table_of(schema=pa.schema([("a", pa.int64()), ("p", pa.date32())]), partition=["p"])
     found = typed_partitions(empty.snapshot.adds, [empty.snapshot.schema.field("p")])
     assert found["p"].type == pa.date32()
@@ -200,7 +200,7 @@ _ODD = ["a b", "a/b", "a%20b", "ä", "a+b", "..", ".", "null", "a=b", "a\nb", "'
 
 
 @pytest.mark.parametrize("where", ["memory", "local"])
-def test_odd_texts_survive_a_write_on_every_store(where: str, tmp_path: Any) -> None:
+def test_special_strings_round_trip_on_every_store(where: str, tmp_path: Any) -> None:
     uri = "memory://odd-partitions" if where == "memory" else os.fspath(tmp_path / "a table")
     data = pa.table({"n": list(range(len(_ODD) + 2)), "p": [*_ODD, "", None]})
     trilake.write(data, uri, partition_by="p")
@@ -213,7 +213,7 @@ def test_odd_texts_survive_a_write_on_every_store(where: str, tmp_path: Any) -> 
 
 @settings(max_examples=20)
 @given(data=st.data())
-def test_tables_partitioned_by_two_columns_of_any_type(data: st.DataObject) -> None:
+def test_two_partition_columns_of_any_type_round_trip(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=2, max_size=2))
     count = data.draw(st.integers(1, 5))
     columns = {
@@ -241,14 +241,14 @@ def test_many_partition_columns_with_many_values_do_not_mix() -> None:
     assert trilake.open(uri).to_arrow().sort_by("n").to_pylist() == table.to_pylist()
 
 
-def test_dates_of_any_year_come_back(tmp_path: Path) -> None:
+def test_dates_of_any_year_round_trip(tmp_path: Path) -> None:
     days = pa.array([2**31 - 1, 2**30, 0, -(2**30), -(2**31)], pa.int32()).cast(pa.date32())
     trilake.write(pa.table({"k": range(5), "p": days}), str(tmp_path / "t"), partition_by="p")
     found = trilake.open(str(tmp_path / "t")).to_arrow().sort_by("k")["p"]
     assert found.cast(pa.int32()).to_pylist() == days.cast(pa.int32()).to_pylist()
 
 
-def test_a_text_that_is_no_utf8_is_no_partition_value(tmp_path: Path) -> None:
+def test_invalid_utf8_partition_value_is_rejected(tmp_path: Path) -> None:
     raw = pa.array([b"\xff"], pa.binary())
     rows_ = pa.table({"k": [1], "p": pa.Array.from_buffers(pa.string(), 1, raw.buffers())})
     for format in ("delta", "trevni"):

@@ -26,7 +26,7 @@ from trilake.errors import InvalidArgumentError, UnknownOptionError, Unsupported
 PROPERTIES = known_properties()
 
 
-def test_keys_and_values_take_their_usual_spelling() -> None:
+def test_keys_and_values_are_normalized() -> None:
     change = parse_properties(
         {
             "delta.APPENDONLY": "True",
@@ -69,7 +69,7 @@ def test_properties_are_read_with_their_types_and_defaults() -> None:
     ],
 )
 @pytest.mark.parametrize("text", ["", "often"])
-def test_what_others_set_and_makes_no_sense_is_named(
+def test_invalid_value_of_another_writer_is_named(
     key: str, read: Callable[[TableProperties, str], object], text: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"the table property {key} is invalid: .*'{text}'") as e:
@@ -78,14 +78,14 @@ def test_what_others_set_and_makes_no_sense_is_named(
     assert TableProperties({"delta.dataSkippingNumIndexedCols": text}).indexed_columns() == 32
 
 
-def test_properties_stand_in_one_place_each() -> None:
+def test_every_property_is_defined_once() -> None:
     """Those of a feature in its row, all others in the list of those without one."""
     rows = [p.name for f in REGISTRY.values() for p in f.properties]
     assert sorted({*rows}) == sorted(set(PROPERTIES) - {p.name for p in properties._ROWS})
     assert len(PROPERTIES) == len(properties._ROWS) + len({*rows})
 
 
-def test_features_and_versions_are_no_properties() -> None:
+def test_features_and_versions_are_not_properties() -> None:
     change = parse_properties(
         {
             "delta.feature.CLUSTERING": "supported",
@@ -122,7 +122,7 @@ def test_features_and_versions_are_no_properties() -> None:
         ("delta.constraints.c", "a > 1", "add_constraint"),
     ],
 )
-def test_wrong_values_name_the_property_and_what_it_may_be(key: str, value: object, says: str) -> None:
+def test_invalid_value_names_property_and_allowed_values(key: str, value: object, says: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         parse_properties({key: value})
     assert key in str(caught.value)
@@ -130,19 +130,19 @@ def test_wrong_values_name_the_property_and_what_it_may_be(key: str, value: obje
 
 
 @pytest.mark.parametrize("key", ["delta.apendOnly", "Delta.autoCompact", "delta.", "delta.columnMapping"])
-def test_unknown_keys_of_the_namespace(key: str) -> None:
+def test_unknown_delta_properties_are_rejected(key: str) -> None:
     with pytest.raises(UnknownOptionError, match="is unknown"):
         parse_properties({key: "true"})
     with pytest.raises(UnknownOptionError, match="is unknown"):
         parse_keys([key])
 
 
-def test_unknown_features() -> None:
+def test_unknown_feature_is_rejected() -> None:
     with pytest.raises(UnsupportedProtocolError, match="telepathy"):
         parse_properties({"delta.feature.telepathy": "supported"})
 
 
-def test_keys_to_remove() -> None:
+def test_keys_to_unset() -> None:
     assert parse_keys(["DELTA.appendonly", "mine"]) == ["delta.appendOnly", "mine"]
     for key in ("delta.feature.clustering", "delta.minReaderVersion", "delta.columnMapping.maxColumnId"):
         with pytest.raises(InvalidArgumentError, match=key):
@@ -159,12 +159,12 @@ def test_keys_to_remove() -> None:
         ("1500 microseconds", 1),
     ],
 )
-def test_durations(text: str, ms: int) -> None:
+def test_durations_are_parsed(text: str, ms: int) -> None:
     assert duration_ms(text) == ms
 
 
 @pytest.mark.parametrize("name", sorted(PROPERTIES))
-def test_every_row(name: str) -> None:
+def test_every_property_definition(name: str) -> None:
     row = PROPERTIES[name]
     assert canonical(name.upper()) == name
     if row.default is not None:
@@ -174,7 +174,7 @@ def test_every_row(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "key"), [(f.name, p.name) for f in REGISTRY.values() for p in f.properties if p.set_by is None]
 )
-def test_a_property_of_a_feature_asks_for_it_or_goes_with_it(name: str, key: str) -> None:
+def test_feature_property_requires_its_feature(name: str, key: str) -> None:
     empty = '{"type":"struct","fields":[]}'
     on = {"delta.columnMapping.mode": "name", "delta.checkpointPolicy": "v2"}.get(key, "true")
     with_it = required(Metadata("t", empty, configuration={key: check_value(key, on)}))
@@ -185,7 +185,7 @@ def test_a_property_of_a_feature_asks_for_it_or_goes_with_it(name: str, key: str
 
 
 @given(st.dictionaries(st.sampled_from([*PROPERTIES, "x", "delta.y"]), st.text(max_size=8)))
-def test_what_is_accepted_is_accepted_again(asked: dict[str, str]) -> None:
+def test_accepted_properties_are_stable(asked: dict[str, str]) -> None:
     try:
         change = parse_properties(asked)
     except InvalidArgumentError:
@@ -193,6 +193,6 @@ def test_what_is_accepted_is_accepted_again(asked: dict[str, str]) -> None:
     assert parse_properties(change.values) == change
 
 
-def test_lists_of_columns() -> None:
+def test_column_lists_are_parsed() -> None:
     assert column_list("") == []
     assert column_list("`a``b`.c,d") == ["`a``b`.c", "d"]

@@ -27,7 +27,7 @@ from trilake.errors import CorruptLogError, InvalidArgumentError
 _LONG = PrimitiveType("long")
 
 
-def test_the_nullable_schema_is_made_once_and_stays_here() -> None:
+def test_nullable_schema_is_cached() -> None:
     inner = StructType((StructField("x", _LONG, nullable=False),))
     schema = StructType(
         (StructField("id", _LONG), StructField("s", inner), StructField("l", ArrayType(_LONG, contains_null=False)))
@@ -42,7 +42,7 @@ def test_the_nullable_schema_is_made_once_and_stays_here() -> None:
     assert not schema.fields[1].type.fields[0].nullable  # type: ignore[union-attr]
 
 
-def test_a_schema_that_travels_is_its_fields_alone() -> None:
+def test_pickled_schema_has_no_caches() -> None:
     schema = StructType((StructField("a", _LONG, nullable=False, metadata={"comment": "c"}),)).exact()
     before = len(pickle.dumps(schema))
     assert schema.nullable.find("a") is not None
@@ -75,7 +75,7 @@ def _schema(kind: Any) -> str:
         {"type": "struct", "fields": [{"name": "in", "type": POINT, "nullable": False, "metadata": {}}]},
     ],
 )
-def test_a_user_defined_type_stays_as_it_was_written(kind: Any) -> None:
+def test_user_defined_type_round_trips(kind: Any) -> None:
     schema = parse_schema(_schema(kind))
     assert json.loads(schema.json()) == json.loads(_schema(kind))
     (inner,) = (t for _, t in types_in(schema) if isinstance(t, UserDefinedType))
@@ -87,18 +87,18 @@ def test_a_user_defined_type_stays_as_it_was_written(kind: Any) -> None:
     )
 
 
-def test_user_defined_types_are_one_by_their_class() -> None:
+def test_user_defined_types_are_equal_by_class() -> None:
     other = {**POINT, "pyClass": "example.Point", "later": 2}
     assert parse_schema(_schema(POINT)) == parse_schema(_schema(other))
     assert parse_schema(_schema(POINT)) != parse_schema(_schema({**POINT, "class": "example.Other"}))
 
 
 @pytest.mark.parametrize("wrong", [{"sqlType": None}, {"class": 3}, {"class": None}, {"sqlType": {"type": {}}}])
-def test_a_damaged_user_defined_type_is_a_corrupt_log(wrong: dict[str, Any]) -> None:
+def test_damaged_user_defined_type_is_a_corrupt_log(wrong: dict[str, Any]) -> None:
     with pytest.raises(CorruptLogError, match="schemaString is not a schema"):
         parse_schema(_schema({**POINT, **wrong}))
 
 
-def test_no_table_is_partitioned_by_a_user_defined_type() -> None:
+def test_partitioning_by_a_user_defined_type_is_rejected() -> None:
     with pytest.raises(InvalidArgumentError, match="cannot be partitioned by a column of type array<double>"):
         check_partition_columns(parse_schema(_schema(POINT)), ["p"])

@@ -32,13 +32,13 @@ from trilake.errors import InvalidArgumentError
         ("struct<>", "struct<>"),
     ],
 )
-def test_types(text: str, wanted: str) -> None:
+def test_sql_types_are_parsed(text: str, wanted: str) -> None:
     found, metadata = parse_sql_type(text)
     assert str(found) == wanted
     assert metadata == {}
 
 
-def test_fields_of_structs_say_more() -> None:
+def test_struct_fields_have_nullability_and_comments() -> None:
     found, _ = parse_sql_type(r"struct<`a``b` int not null comment 'it\'s'>")
     assert found == StructType((StructField("a`b", PrimitiveType("integer"), False, {"comment": "it's"}),))
 
@@ -64,7 +64,7 @@ def test_fields_of_structs_say_more() -> None:
         "array<" * 200,
     ],
 )
-def test_texts_that_are_no_types(text: str) -> None:
+def test_invalid_sql_types_are_rejected(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
         parse_sql_type(text)
 
@@ -78,7 +78,7 @@ def test_texts_that_are_no_types(text: str) -> None:
         ("struct<`a b`: char(1), c: bigint>", "struct<a b:char(1),c:bigint>"),
     ],
 )
-def test_strings_with_limits(text: str, limits: str) -> None:
+def test_char_and_varchar_limits(text: str, limits: str) -> None:
     found, metadata = parse_sql_type(text)
     assert metadata == {TYPE_STRING: limits}
     column = StructField("c", found, metadata=metadata)
@@ -102,5 +102,5 @@ types: st.SearchStrategy[DataType] = st.recursive(
 
 
 @given(types)
-def test_every_type_reads_back_from_its_sql(kind: DataType) -> None:
+def test_every_type_round_trips_through_sql(kind: DataType) -> None:
     assert parse_sql_type(sql_type(kind))[0] == kind

@@ -38,13 +38,13 @@ WIDER = {
 
 
 @pytest.mark.parametrize("old", TYPES)
-def test_what_may_become_what(old: str) -> None:
+def test_allowed_type_changes(old: str) -> None:
     found = [new for new in TYPES if can_widen(parse_primitive(old), parse_primitive(new))]
     assert sorted(found) == sorted(WIDER.get(old, "").split())
 
 
 @pytest.mark.parametrize("old", TYPES)
-def test_what_rows_widen_by_themselves(old: str) -> None:
+def test_automatic_type_changes(old: str) -> None:
     found = [new for new in TYPES if widens_by_itself(parse_primitive(old), parse_primitive(new))]
     other_kind = ("double", "decimal") if old in ("byte", "short", "integer", "long") else ()
     assert sorted(found) == sorted(t for t in WIDER.get(old, "").split() if not t.startswith(other_kind or "-"))
@@ -55,7 +55,7 @@ def schema(number: pa.DataType, key: pa.DataType) -> StructType:
     return from_arrow(pa.schema([("a", number), ("s", pa.struct([("m", nested), ("x", pa.string())]))]))
 
 
-def test_changes_are_noted_at_the_nearest_field() -> None:
+def test_type_changes_are_recorded_at_the_nearest_field() -> None:
     first = record_changes(schema(pa.int8(), pa.int8()), schema(pa.int16(), pa.int32()))
     assert first.field("a").metadata == {TYPE_CHANGES: [{"fromType": "byte", "toType": "short"}]}
     struct = first.field("s")
@@ -69,7 +69,7 @@ def test_changes_are_noted_at_the_nearest_field() -> None:
     assert has_type_changes(first)
 
 
-def test_later_changes_follow_earlier_ones() -> None:
+def test_later_type_changes_are_appended() -> None:
     small, middle = from_arrow(pa.schema([("a", pa.int8())])), from_arrow(pa.schema([("a", pa.int16())]))
     first = record_changes(small, middle, version=3)
     large = StructType((type(first.fields[0])("A", parse_primitive("long"), True, first.fields[0].metadata),))
@@ -82,7 +82,7 @@ def test_later_changes_follow_earlier_ones() -> None:
     assert not has_type_changes(middle)
 
 
-def test_the_preview_alone() -> None:
+def test_only_the_preview_feature() -> None:
     assert only_preview(Protocol(3, 7, ("typeWidening-preview",), ("typeWidening-preview",)))
     both = ("typeWidening", "typeWidening-preview")
     assert not only_preview(Protocol(3, 7, both, both))

@@ -32,7 +32,7 @@ _CHANGES: dict[str, Callable[[str], object]] = {
 
 
 @pytest.mark.parametrize("change", _CHANGES)
-def test_no_column_gets_a_name_of_the_feed(tmp_path: Path, change: str) -> None:
+def test_change_feed_column_names_are_rejected(tmp_path: Path, change: str) -> None:
     uri = str(tmp_path / "t")
     trilake.write(_ROWS, uri, properties=_ON)
     files = sorted(p.name for p in (tmp_path / "t").rglob("*.parquet"))
@@ -45,7 +45,7 @@ def test_no_column_gets_a_name_of_the_feed(tmp_path: Path, change: str) -> None:
     assert sorted(p.name for p in (tmp_path / "t").rglob("*.parquet")) == files
 
 
-def test_a_nested_field_may_have_one_and_so_may_a_table_without_a_feed(tmp_path: Path) -> None:
+def test_nested_fields_may_use_change_feed_names(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     trilake.write({"s": [{"a": 1}]}, uri, properties=_ON)
     trilake.alter(uri).add_columns({"s._change_type": "string"})

@@ -46,7 +46,7 @@ SMALL = st.none() | st.integers(-3, 5)
 
 
 @given(st.sampled_from(sorted(CONDITIONS)), st.lists(st.tuples(SMALL, SMALL), max_size=8))
-def test_the_first_row_that_is_not_true_is_shown(text: str, rows: list[tuple[Any, Any]]) -> None:
+def test_first_violating_row_is_shown(text: str, rows: list[tuple[Any, Any]]) -> None:
     check = parse_check("CHECK constraint", "c", text, AB, NOW)
     batch = pa.record_batch(
         {
@@ -70,24 +70,24 @@ def test_the_first_row_that_is_not_true_is_shown(text: str, rows: list[tuple[Any
         assert f"{name} = {shown}" in raised.value.message
 
 
-def test_which_conditions_need_the_engine() -> None:
+def test_only_complex_conditions_need_the_engine() -> None:
     assert parse_check("CHECK constraint", "c", "a > 0 AND b IN (1, 2)", AB, NOW).filter is not None
     assert parse_check("CHECK constraint", "c", "a > b", AB, NOW).filter is None
 
 
-def test_only_spark_can_say() -> None:
+def test_spark_only_condition_is_not_parsed() -> None:
     assert parse_check("CHECK constraint", "c", "xxhash64(a) > 0", AB, NOW).condition is None
 
 
 @pytest.mark.parametrize(
     ("text", "match"), [("nope > 1", "column 'nope' not found"), ("a + 1", "is of type"), ("sum(a) > 1", "aggregate")]
 )
-def test_conditions_that_fit_no_table(text: str, match: str) -> None:
+def test_invalid_conditions_are_rejected(text: str, match: str) -> None:
     with pytest.raises(ExpressionError, match=match):
         parse_check("CHECK constraint", "c", text, AB, NOW)
 
 
-def test_a_condition_that_fails_on_a_row() -> None:
+def test_condition_that_fails_on_a_row() -> None:
     check = parse_check("CHECK constraint", "c", "10 / a > 1", AB, NOW)
     with pytest.raises(ExpressionError, match="10 / a > 1 fails on a row: division by zero"):
         verify_checks([check], pa.record_batch({"a": [0], "b": [1], "s": ["x"]}))
@@ -113,7 +113,7 @@ def test_constraints_and_invariants_are_found_at_any_depth() -> None:
 
 
 @pytest.mark.parametrize("raw", ["", "x > 3", "{}", '{"expression": "x > 3"}', '{"expression": {"expression": 3}}', 7])
-def test_damaged_invariants_are_not_passed_over(raw: Any) -> None:
+def test_damaged_invariants_are_an_error(raw: Any) -> None:
     with pytest.raises(CorruptLogError, match="invariant of column x"):
         table_checks({}, table(StructField("x", LONG, metadata={"delta.invariants": raw})), NOW)
 
@@ -176,7 +176,7 @@ def loose(type_: DataType) -> pa.DataType:
 
 
 @given(st.data(), types(), st.booleans(), st.integers(0, 2))
-def test_nulls_are_found_wherever_they_are_forbidden(data: Any, type_: DataType, nullable: bool, skip: int) -> None:
+def test_nulls_in_not_null_fields_are_found(data: Any, type_: DataType, nullable: bool, skip: int) -> None:
     rows = data.draw(st.lists(values(type_), max_size=5))
     batch = pa.record_batch({"c": pa.array(rows, loose(type_)), "n": pa.array(range(len(rows)), pa.int64())})
     batch, rows = batch.slice(min(skip, len(rows))), rows[skip:]
@@ -190,7 +190,7 @@ def test_nulls_are_found_wherever_they_are_forbidden(data: Any, type_: DataType,
     assert any(raised.value.message.endswith(f"n = {i}") for i in bad)
 
 
-def test_it_is_a_schema_mismatch_with_a_code_of_its_own() -> None:
+def test_violation_is_a_schema_mismatch_with_its_own_code() -> None:
     with pytest.raises(SchemaMismatchError) as raised:
         verify_not_null(pa.record_batch({"a": pa.array([None], pa.int64())}), table(StructField("a", LONG, False)))
     assert raised.value.code == "CONSTRAINT_VIOLATED"
@@ -218,7 +218,7 @@ def test_rows_in_messages_are_short() -> None:
         ('`Price` > 1 AND s = "Price"', {"Price": 2, "s": "Price"}, {"Price": 2, "s": "2"}),
     ],
 )
-def test_names_in_double_quotes_as_deltalake_stores_them(text: str, good: dict[str, Any], bad: dict[str, Any]) -> None:
+def test_double_quoted_names_of_deltalake(text: str, good: dict[str, Any], bad: dict[str, Any]) -> None:
     text_columns, all_columns = ("s", "a b"), ("s", "a", "Price", "a b", 'q"q')
     schema = table(*(StructField(c, STRING if c in text_columns else LONG) for c in all_columns))
     (check,) = table_checks({"delta.constraints.c": text}, schema, NOW)

@@ -34,7 +34,7 @@ def column(kind: str, text: str) -> StructField:
         ("long", "NULL", None),
     ],
 )
-def test_values(kind: str, text: str, value: Any) -> None:
+def test_default_values_are_parsed(kind: str, text: str, value: Any) -> None:
     field = column(kind, text)
     assert default_expression(field) == text
     expression = parse_default(field, text, NOW)
@@ -44,17 +44,17 @@ def test_values(kind: str, text: str, value: Any) -> None:
     assert expression.constant.as_py() == value
 
 
-def test_only_spark_may_know_the_value() -> None:
+def test_spark_only_default_is_not_parsed() -> None:
     assert parse_default(column("string", "current_user()"), "current_user()", NOW) is None
 
 
 @pytest.mark.parametrize(
     ("kind", "text"), [("long", "other + 1"), ("long", "'x'"), ("byte", "1000"), ("long", "rand()")]
 )
-def test_what_is_no_default(kind: str, text: str) -> None:
+def test_invalid_defaults_are_rejected(kind: str, text: str) -> None:
     with pytest.raises(ExpressionError):
         parse_default(column(kind, text), text, NOW)
 
 
-def test_most_columns_have_none() -> None:
+def test_columns_without_default() -> None:
     assert default_expression(StructField("c", PrimitiveType("long"))) is None

@@ -37,7 +37,7 @@ ROWS = pa.table({"a": pa.array([1, 2], pa.int64())})
 
 @pytest.mark.parametrize("text", CALLS)
 @pytest.mark.parametrize("kind", ["constraint", "default", "generated column"])
-def test_spark_is_not_asked_to_call_java(text: str, kind: str) -> None:
+def test_spark_expressions_calling_java_are_rejected(text: str, kind: str) -> None:
     schema, configuration = json.loads(LONG_A), {}
     if kind == "constraint":
         configuration["delta__constraints__c"] = text
@@ -51,13 +51,13 @@ def test_spark_is_not_asked_to_call_java(text: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("text", CALLS)
-def test_every_spelling_of_such_a_call_is_seen(text: str) -> None:
+def test_every_spelling_of_a_java_call_is_detected(text: str) -> None:
     with pytest.raises(ExpressionError, match=r"constraint c calls .* which runs Java code"):
         refuse_foreign_calls(text, "constraint c")
 
 
 @pytest.mark.parametrize("text", READERS)
-def test_a_constraint_of_a_hostile_table_is_an_error(text: str) -> None:
+def test_hostile_constraint_is_an_error(text: str) -> None:
     store = log_of([protocol(1, 3), metadata(delta__constraints__c=text)]).store
     with pytest.raises(TrilakeError):
         trilake.write(ROWS, store.uri, mode="append")
@@ -67,5 +67,5 @@ def test_a_constraint_of_a_hostile_table_is_an_error(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["reflected > 1", "a > 0 and reflect > 1", "upper(java_method) = 'X'", "identifier = 3"]
 )
-def test_names_that_only_look_so_pass(text: str) -> None:
+def test_similar_names_are_allowed(text: str) -> None:
     refuse_foreign_calls(text, "constraint c")

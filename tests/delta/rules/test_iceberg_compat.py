@@ -91,7 +91,7 @@ WIDENED = [{"fromType": "integer", "toType": "double"}]
         (replace(of_columns({**V2, **NAMED}, PLAIN), provider="lance"), "Parquet files"),
     ],
 )
-def test_rules_of_metadata_name_what_is_broken(after: Metadata, rule: str) -> None:
+def test_broken_metadata_rule_is_named(after: Metadata, rule: str) -> None:
     with pytest.raises(InvalidArgumentError, match=rule) as caught:
         check_compatible(None, after, protocol_for(after))
     assert "icebergCompatV" in caught.value.message
@@ -117,7 +117,7 @@ def test_metadata_within_the_rules_is_allowed(after: Metadata) -> None:
 
 
 @pytest.mark.parametrize(("version", "refused"), [(V1, True), (V2, False), (V3, False)])
-def test_v1_allows_no_feature_deletion_vectors(version: dict[str, str], refused: bool) -> None:
+def test_only_v1_rejects_the_deletion_vectors_feature(version: dict[str, str], refused: bool) -> None:
     after = with_needs(None, of_columns(version, PLAIN))
     protocol = Protocol(3, 7, ("deletionVectors",), ("deletionVectors",))
     if refused:
@@ -128,7 +128,7 @@ def test_v1_allows_no_feature_deletion_vectors(version: dict[str, str], refused:
 
 
 @pytest.mark.parametrize("version", [V1, V2, V3])
-def test_partition_columns_stay(version: dict[str, str]) -> None:
+def test_partition_columns_cannot_change(version: dict[str, str]) -> None:
     fields = (column("long"), StructField("p", PrimitiveType("long")), StructField("q", PrimitiveType("long")))
     by = {p: with_needs(None, of_columns(version, *fields, partition=p)) for p in ((), ("p",), ("q",))}
     check_compatible(by[()], by["p",], protocol_for(by["p",]))
@@ -149,7 +149,7 @@ def test_partition_columns_stay(version: dict[str, str]) -> None:
         ({}, {}, None),
     ],
 )
-def test_rules_of_files(version: dict[str, str], fields: dict[str, Any], rule: str | None) -> None:
+def test_file_rules(version: dict[str, str], fields: dict[str, Any], rule: str | None) -> None:
     files = [add("f", **fields)["add"]]
     if rule is None:
         check_files(of_columns(version, PLAIN), files)
@@ -250,7 +250,7 @@ def test_changes_keep_partition_values_in_files(change: Callable[[ArrowDeltaTabl
     assert set(opened(uri).to_arrow()["p"].to_pylist()) == {"x"}
 
 
-def test_without_the_feature_files_hold_no_partition_columns() -> None:
+def test_files_have_no_partition_columns_without_the_feature() -> None:
     uri = place()
     trilake.write(pa.table({"p": ["x"], "id": [1]}), uri, partition_by="p")
     assert [f.schema_arrow.names for f in footers(uri)] == [["id"]]
@@ -259,7 +259,7 @@ def test_without_the_feature_files_hold_no_partition_columns() -> None:
     assert sorted(len(f.schema_arrow.names) for f in footers(uri)) == [1, 2]
 
 
-def test_moved_rows_keep_their_ids_under_icebergs_numbers() -> None:
+def test_materialized_row_ids_use_iceberg_field_ids() -> None:
     uri = place()
     trilake.write(pa.table({"id": [1, 2]}), uri, properties=V3)
     opened(uri).update({"id": "id + 10"}, "id = 1")
@@ -268,7 +268,7 @@ def test_moved_rows_keep_their_ids_under_icebergs_numbers() -> None:
 
 
 @pytest.mark.parametrize("version", [V1, V2, V3])
-def test_a_new_table_gets_what_the_version_needs(version: dict[str, str]) -> None:
+def test_new_table_gets_the_required_features(version: dict[str, str]) -> None:
     uri = place()
     trilake.write(pa.table({"id": [1]}), uri, properties=version)
     table = opened(uri)
@@ -281,7 +281,7 @@ def test_a_new_table_gets_what_the_version_needs(version: dict[str, str]) -> Non
 # --- turning it on, and off ------------------------------------------------------------------------------------------
 
 
-def test_a_refused_property_changes_nothing() -> None:
+def test_rejected_property_changes_nothing() -> None:
     uri = place()
     trilake.write(pa.table({"id": [1]}), uri)
     for properties in (V2, {**V1, **V2, **NAMED}):
@@ -298,7 +298,7 @@ def test_a_refused_property_changes_nothing() -> None:
         (NESTED.select(["id", "t"]), {}, {**V3, **NAMED}, "INT96"),
     ],
 )
-def test_old_files_that_do_not_fit_must_be_rewritten(
+def test_incompatible_old_files_must_be_rewritten(
     rows: pa.Table, properties: dict[str, str], on: dict[str, str], reason: str
 ) -> None:
     uri = place()
@@ -309,7 +309,7 @@ def test_old_files_that_do_not_fit_must_be_rewritten(
 
 
 @pytest.mark.parametrize("on", [V1, V2, V3])
-def test_a_flat_table_takes_it_as_it_is(on: dict[str, str]) -> None:
+def test_flat_table_can_enable_compatibility(on: dict[str, str]) -> None:
     uri = place()
     trilake.write(pa.table({"id": [1, 2]}), uri)
     trilake.alter(uri).set_properties({**on, **NAMED})
@@ -330,7 +330,7 @@ def test_deletion_vectors_must_be_purged_first() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_the_feature_is_dropped_with_its_property(number: int) -> None:
+def test_feature_is_dropped_with_its_property(number: int) -> None:
     uri = place()
     trilake.write(pa.table({"id": [1]}), uri, properties={ENABLED[number]: "true"})
     trilake.alter(uri).drop_feature(f"icebergCompatV{number}")
@@ -341,7 +341,7 @@ def test_the_feature_is_dropped_with_its_property(number: int) -> None:
 
 
 @pytest.mark.parametrize("way", ["false", "unset", "drop"])
-def test_without_compatibility_iceberg_metadata_is_off(way: str) -> None:
+def test_removing_compatibility_disables_iceberg_metadata(way: str) -> None:
     uri = place()
     trilake.write(pa.table({"id": [1]}), uri, properties={**V2, UNIFORM: "iceberg"})
     alter = trilake.alter(uri)
@@ -356,7 +356,7 @@ def test_without_compatibility_iceberg_metadata_is_off(way: str) -> None:
         alter.set_properties({UNIFORM: "iceberg"})
 
 
-def test_another_version_of_compatibility_keeps_iceberg_metadata() -> None:
+def test_switching_versions_keeps_iceberg_metadata() -> None:
     uri = place()
     trilake.write(pa.table({"id": [1]}), uri, properties={**V2, UNIFORM: "iceberg"})
     trilake.alter(uri).set_properties({ENABLED[1]: "true", ENABLED[2]: "false"})
@@ -364,7 +364,7 @@ def test_another_version_of_compatibility_keeps_iceberg_metadata() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_upgrade_writes_files_again_that_do_not_fit(number: int) -> None:
+def test_upgrade_rewrites_incompatible_files(number: int) -> None:
     rows = pa.table({"p": ["x", "y", "y"], "id": [1, 2, 3], "l": [[1], None, []]})
     rows = rows.drop_columns("l") if number == 1 else rows
     uri = place()
@@ -385,7 +385,7 @@ def test_upgrade_writes_files_again_that_do_not_fit(number: int) -> None:
     assert opened(uri).version == table.version
 
 
-def test_upgrade_from_v1_to_v2_keeps_files_that_fit() -> None:
+def test_upgrade_from_v1_to_v2_keeps_compatible_files() -> None:
     uri = place()
     trilake.write(pa.table({"p": ["x"], "id": [1]}), uri, partition_by="p", properties=V1)
     done = trilake.sql(f"REORG TABLE delta.`{uri}` APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = 2))")
@@ -395,7 +395,7 @@ def test_upgrade_from_v1_to_v2_keeps_files_that_fit() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 4, True])
-def test_upgrade_knows_three_versions(version: int) -> None:
+def test_upgrade_to_an_unknown_version_is_rejected(version: int) -> None:
     uri = place()
     trilake.write(pa.table({"id": [1]}), uri)
     with pytest.raises(InvalidArgumentError, match="1, 2 or 3"):

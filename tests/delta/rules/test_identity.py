@@ -41,7 +41,7 @@ def beyond(column: IdentityColumn, value: int) -> bool:
 
 
 @given(st.integers(-2000, 2000), STEPS, MARKS, st.integers(0, 300))
-def test_one_task_takes_the_next_values_in_turn(start: int, step: int, mark: int | None, count: int) -> None:
+def test_single_task_takes_consecutive_values(start: int, step: int, mark: int | None, count: int) -> None:
     column = IdentityColumn("id", start, step, mark)
     allocator = Allocator(column, tasks=1)
     values = allocator.take(count).to_pylist() + allocator.take(3).to_pylist()
@@ -58,9 +58,7 @@ def test_one_task_takes_the_next_values_in_turn(start: int, step: int, mark: int
     st.lists(st.lists(st.integers(0, 200_000), max_size=4), min_size=1, max_size=5),
     st.booleans(),
 )
-def test_tasks_that_know_nothing_of_each_other_never_meet(
-    step: int, mark: int | None, takes: list[list[int]], known: bool
-) -> None:
+def test_independent_tasks_never_collide(step: int, mark: int | None, takes: list[list[int]], known: bool) -> None:
     column = IdentityColumn("id", 7, step, mark)
     ends: list[tuple[int, int]] = []
     total: set[int] = set()
@@ -81,7 +79,7 @@ def test_first_task_leaves_no_gap_in_its_first_block() -> None:
 
 
 @pytest.mark.parametrize(("start", "step", "last"), [(GREATEST - 2, 1, GREATEST), (LEAST + 4, -2, LEAST)])
-def test_overflow_is_refused_and_not_before(start: int, step: int, last: int) -> None:
+def test_overflow_is_rejected_after_the_last_value(start: int, step: int, last: int) -> None:
     allocator = Allocator(IdentityColumn("id", start, step), tasks=1)
     assert allocator.take(3).to_pylist()[-1] == last
     with pytest.raises(IdentityOverflowError, match="no values left"):
@@ -90,19 +88,19 @@ def test_overflow_is_refused_and_not_before(start: int, step: int, last: int) ->
         Allocator(IdentityColumn("id", start, step, mark=last), 0).take(1)
 
 
-def test_the_whole_range_can_be_crossed() -> None:
+def test_whole_range_can_be_allocated() -> None:
     column = IdentityColumn("id", LEAST, 2**62)
     assert Allocator(column, tasks=1).take(4).to_pylist() == [LEAST, -(2**62), 0, 2**62]
 
 
-def test_blocks_shrink_where_there_is_little_room() -> None:
+def test_blocks_shrink_near_the_limit() -> None:
     column = IdentityColumn("id", 0, 2**40)
     tasks = [Allocator(column, t).take(5).to_pylist() for t in range(20)]
     assert len({v for values in tasks for v in values}) == 100
 
 
 @given(st.integers(-100, 100), STEPS, MARKS, st.integers(-9000, 9000), st.integers(1, 50))
-def test_a_shift_lands_where_allocation_after_the_winner_would(
+def test_shift_matches_allocation_after_the_winner(
     start: int, step: int, mark: int | None, winner: int, count: int
 ) -> None:
     mine = IdentityColumn("id", start, step, mark)
@@ -111,7 +109,7 @@ def test_a_shift_lands_where_allocation_after_the_winner_would(
     assert [v + mine.shift(winner) for v in values] == Allocator(again, tasks=1).take(count).to_pylist()
 
 
-def test_shifting_rows() -> None:
+def test_shift_identity_of_rows() -> None:
     rows = pa.table({"x": [1, 2], "id": [6, 7]})
     by = shifts(schema(5), schema(105), ["id"])
     assert by == {"id": 100}
@@ -121,7 +119,7 @@ def test_shifting_rows() -> None:
         shift_identity(rows, {"id": GREATEST})
 
 
-def test_marks_move_on_and_never_back() -> None:
+def test_high_water_mark_only_moves_forward() -> None:
     before = schema(10)
     assert updated_schema(before, [{"id": 5}, {}]) is before
     after = updated_schema(before, [{"id": 12}, {"id": 40}, {}])
@@ -150,18 +148,18 @@ def test_explicit_values_move_the_mark_only_beyond_it() -> None:
         {"delta.identity.highWaterMark": "?"},
     ],
 )
-def test_damaged_metadata(metadata: dict[str, object]) -> None:
+def test_damaged_identity_metadata_is_an_error(metadata: dict[str, object]) -> None:
     with pytest.raises(CorruptLogError, match="'id'"):
         identity_columns(schema(None, metadata))
 
 
-def test_only_long_columns() -> None:
+def test_identity_column_must_be_long() -> None:
     with pytest.raises(CorruptLogError, match="not long"):
         identity_columns(StructType((StructField("id", PrimitiveType("integer"), metadata=identity_metadata()),)))
     assert identity_columns(StructType((StructField("id", PrimitiveType("integer")),))) == ()
 
 
-def test_arguments() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(InvalidArgumentError):
         identity_metadata(step=0)
     with pytest.raises(InvalidArgumentError):

@@ -26,7 +26,7 @@ _CHANGES: dict[str, Callable[[str], object]] = {
 
 
 @pytest.mark.parametrize("change", _CHANGES)
-def test_names_that_parquet_files_do_not_take(change: str, tmp_path: Path) -> None:
+def test_invalid_parquet_names_are_rejected(change: str, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     trilake.write({"id": [1]}, uri)
     with pytest.raises(InvalidArgumentError, match="DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"):
@@ -34,7 +34,7 @@ def test_names_that_parquet_files_do_not_take(change: str, tmp_path: Path) -> No
     assert trilake.open(uri).to_arrow().to_pylist() == [{"id": 1}]
 
 
-def test_collations(tmp_path: Path) -> None:
+def test_only_binary_collations_are_accepted(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     for text in ("s STRING COLLATE UTF8_LCASE", "s ARRAY<STRING COLLATE UNICODE_CI>"):
         with pytest.raises(InvalidArgumentError, match=r"collation [uU].* is not supported"):
@@ -48,7 +48,7 @@ def test_collations(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [["a", "a"], ["a", "A"]])
 @pytest.mark.parametrize("inside", ["struct", "list", "map"])
-def test_fields_of_one_name_in_a_struct(inside: str, names: list[str], tmp_path: Path) -> None:
+def test_duplicate_struct_fields_are_rejected(inside: str, names: list[str], tmp_path: Path) -> None:
     struct = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names)
     offsets = pa.array([0, 1], pa.int32())
     column = {
@@ -67,7 +67,7 @@ def test_fields_of_one_name_in_a_struct(inside: str, names: list[str], tmp_path:
         trilake.write(pa.table({"v": column}), uri, mode="overwrite", schema_mode="overwrite")
 
 
-def test_fields_of_one_name_that_another_writer_made_do_not_stop_other_changes(tmp_path: Path) -> None:
+def test_existing_duplicate_fields_allow_other_changes(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     trilake.write({"v": [{"a": 1, "b": 2}]}, uri)
     log = tmp_path / "t" / "_delta_log" / "00000000000000000000.json"

@@ -54,7 +54,7 @@ VALUES = st.none() | st.integers(-60, 60)
     st.sets(st.sampled_from(["n", "name", "code", "twice", "key"])),
     st.integers(-1, 1),
 )
-def test_rows_end_up_as_the_rules_say(batches: Any, columns: set[str], wrong: int) -> None:
+def test_all_rules_match_a_model(batches: Any, columns: set[str], wrong: int) -> None:
     """Any subset of the columns is given; where the generated ones are, they may be ``wrong``."""
     kinds = {"n": pa.int32(), "name": pa.string(), "code": pa.string(), "twice": pa.int64(), "key": pa.string()}
     schema = pa.schema([(c.upper(), kinds[c]) for c in sorted(columns)])
@@ -93,7 +93,7 @@ def test_rows_end_up_as_the_rules_say(batches: Any, columns: set[str], wrong: in
     assert pipeline.marks == ({"id": expected[-1]["id"]} if expected else {})
 
 
-def test_a_table_without_rules_is_only_assigned() -> None:
+def test_table_without_rules_only_assigns() -> None:
     table = metadata(column("a", "long"), column("b", "string"))
     rows = pa.record_batch({"B": ["x"], "a": pa.array([1], pa.int8())})
     plain = rules(table, rows)
@@ -105,7 +105,7 @@ def test_a_table_without_rules_is_only_assigned() -> None:
     assert plain.spark_stages() == []
 
 
-def test_small_batches_are_joined_for_the_engine_and_order_is_kept() -> None:
+def test_small_batches_are_combined_in_order() -> None:
     table = metadata(column("a", "long"), column("g", "long", delta__generationExpression="a + 1"))
     batches = [pa.record_batch({"a": [i]}) for i in range(5)] + [pa.record_batch({"a": pa.array([9], pa.int8())})]
     found = list(rules(table, batches[0]).start().run(iter(batches)))
@@ -119,7 +119,7 @@ def test_given_nulls_are_not_replaced_by_defaults() -> None:
     assert rules(table, rows).start().apply(rows).to_pylist() == [{"a": None, "b": None}, {"a": 1, "b": None}]
 
 
-def test_defaults_take_the_time_of_the_plan() -> None:
+def test_defaults_use_the_time_of_the_plan() -> None:
     table = metadata(column("a", "long"), column("t", "timestamp", CURRENT_DEFAULT="current_timestamp()"))
     rows = pa.record_batch({"a": [1]})
     assert rules(table, rows).start().apply(rows)["t"].cast(pa.int64()).to_pylist() == [1000]
@@ -136,12 +136,12 @@ def identity(explicit: bool, mark: int | None = None) -> Metadata:
     return metadata(StructField("id", PrimitiveType("long"), True, fields), column("a", "long"))
 
 
-def test_identity_values_cannot_be_given() -> None:
+def test_explicit_identity_values_are_rejected() -> None:
     with pytest.raises(SchemaMismatchError, match="'id' is an identity column"):
         rules(identity(False), pa.schema([("ID", pa.int64())]))
 
 
-def test_identity_values_may_be_given_where_the_column_says_so() -> None:
+def test_explicit_identity_values_are_allowed_if_enabled() -> None:
     rows = pa.record_batch({"id": [7, None, 3], "a": [1, 2, 3]})
     table = identity(True, mark=5)
     pipeline = rules(table, rows).start()
@@ -155,14 +155,14 @@ def test_identity_values_may_be_given_where_the_column_says_so() -> None:
     assert absent.start().apply(pa.record_batch({"a": [1]}))["id"].to_pylist() == [6]
 
 
-def test_rows_that_are_written_again_keep_their_values() -> None:
+def test_rewritten_rows_keep_their_identity_values() -> None:
     rows = pa.record_batch({"id": pa.array([2, None, 900, None]), "a": [1, 2, 3, 4]})
     pipeline = rules(identity(False, mark=1000), rows, rewrite=True).start()
     assert pipeline.apply(rows)["id"].to_pylist() == [2, 1001, 900, 1002]
     assert pipeline.marks == {"id": 1002}
 
 
-def test_tasks_do_not_meet() -> None:
+def test_identity_values_of_tasks_are_distinct() -> None:
     planned = rules(identity(False), pa.schema([("a", pa.int64())]))
     rows = pa.record_batch({"a": [0] * 1000})
     values = [v for t in range(5) for v in planned.start(t).apply(rows)["id"].to_pylist()]
@@ -182,7 +182,7 @@ HASHED = metadata(
 )
 
 
-def test_without_spark_the_rules_are_refused_by_name() -> None:
+def test_spark_only_rules_are_rejected_by_name() -> None:
     with pytest.raises(UnsupportedExpressionError, match="only Spark can write to this table") as raised:
         rules(HASHED, pa.schema([("a", pa.int64())]))
     for part in ("the default of column u", "generated column h (hash(a))", "CHECK constraint q"):
@@ -190,7 +190,7 @@ def test_without_spark_the_rules_are_refused_by_name() -> None:
     assert "constraint r" not in raised.value.message
 
 
-def test_stages_for_spark_make_the_tables_columns_then_the_rest() -> None:
+def test_spark_stages_compute_columns_then_checks() -> None:
     planned = rules(HASHED, pa.schema([("A", pa.int32())]), spark=True)
     message = "a value of column A does not fit long"
     assert planned.spark_columns() == [
@@ -210,7 +210,7 @@ def computed(**columns: Any) -> pa.RecordBatch:
     return pa.record_batch({k: pa.array(v, kinds.get(k, pa.int64())) for k, v in columns.items()})
 
 
-def test_what_spark_computed_is_consumed() -> None:
+def test_spark_results_are_applied() -> None:
     pipeline = rules(HASHED, pa.schema([("a", pa.int64())]), spark=True).start()
     check = f"{RESERVED}check_0"
     rows = computed(**{"a": [1, 2], "d": [3, 3], "u": ["me", "me"], "h": [11, 12], "e": [2, 3], check: [True, True]})
@@ -225,7 +225,7 @@ def test_what_spark_computed_is_consumed() -> None:
         pipeline.apply(pa.record_batch({"a": [1]}))
 
 
-def test_what_spark_computed_verifies_given_columns() -> None:
+def test_spark_results_verify_given_columns() -> None:
     schema = pa.schema([("a", pa.int64()), ("h", pa.int32()), ("u", pa.string())])
     planned = rules(HASHED, schema, spark=True)
     assert planned.spark_stages()[-1][f"{RESERVED}generated_0"] == "CAST((hash(a)) AS INT)"
@@ -239,14 +239,14 @@ def test_what_spark_computed_verifies_given_columns() -> None:
 # --- plans that fail -------------------------------------------------------------------------------------------------
 
 
-def test_rows_that_do_not_fit_are_refused_before_any_is_read() -> None:
+def test_invalid_schema_is_rejected_before_reading_rows() -> None:
     with pytest.raises(SchemaMismatchError, match="column zz is not in the table"):
         rules(EVENTS, pa.schema([("zz", pa.int64())]))
     with pytest.raises(ExpressionError, match="column 'gone' not found"):
         rules(metadata(column("a", "long"), c="gone > 1"), pa.schema([("a", pa.int64())]))
 
 
-def test_an_empty_batch_is_an_empty_batch() -> None:
+def test_empty_batch_stays_empty() -> None:
     rows = pa.record_batch({"n": pa.array([], pa.int32())})
     assert rules(EVENTS, rows).start().apply(rows).schema == EVENTS.schema.to_arrow_schema()
 
@@ -258,7 +258,7 @@ def test_types_in_spark_sql() -> None:
     )
 
 
-def test_what_depends_on_the_zone_of_a_session() -> None:
+def test_rules_depending_on_the_session_time_zone() -> None:
     table = metadata(
         column("t", "timestamp"),
         column("day", "date", delta__generationExpression="CAST(t AS DATE)"),
@@ -282,7 +282,7 @@ def test_what_depends_on_the_zone_of_a_session() -> None:
 
 
 @pytest.mark.parametrize("kind", ["string", "binary"])
-def test_an_empty_partition_value_is_the_null_that_the_log_makes_of_it(kind: str) -> None:
+def test_empty_partition_value_is_checked_as_null(kind: str) -> None:
     """For NOT NULL and CHECK; a column that may be null, and one that is not a partition column, keep it."""
     p, n = pa.array(["", "x"]).cast(pa.string() if kind == "string" else pa.binary()), pa.array([1, 2])
     rows = pa.record_batch([p, n], ["p", "n"])

@@ -56,12 +56,12 @@ I8, I32, I64, TEXT = pa.int8(), pa.int32(), pa.int64(), pa.string()
         (s(a=pa.list_(pa.null())), s(a=pa.list_(I64)), "struct<a:array<long>>"),
     ],
 )
-def test_merge(table: StructType, rows: StructType, wanted: str) -> None:
+def test_merge_schemas(table: StructType, rows: StructType, wanted: str) -> None:
     assert str(merge(table, rows)) == wanted
     assert merge(merge(table, rows), rows) == merge(table, rows)
 
 
-def test_what_is_new_may_be_null_and_the_rest_stays_as_it_was() -> None:
+def test_new_fields_are_nullable_and_others_unchanged() -> None:
     old = StructType((StructField("a", parse_primitive("long"), False, {"comment": "first"}),))
     rows = from_arrow(
         pa.schema([pa.field("a", I64), pa.field("b", pa.struct([pa.field("x", I64, False)]), nullable=False)])
@@ -80,14 +80,14 @@ def test_what_is_new_may_be_null_and_the_rest_stays_as_it_was() -> None:
         (s(a=I64), TWO_NAMES, "two columns b and B"),
     ],
 )
-def test_what_cannot_be_merged_shows_both_schemas(table: StructType, rows: StructType, problem: str) -> None:
+def test_merge_conflict_shows_both_schemas(table: StructType, rows: StructType, problem: str) -> None:
     with pytest.raises(SchemaMismatchError, match=problem) as caught:
         merge(table, rows)
     assert str(table) in str(caught.value)
     assert str(rows) in str(caught.value)
 
 
-def test_flat_types_of_values_that_are_cast_may_differ_nested_ones_too() -> None:
+def test_cast_values_may_have_different_primitive_types() -> None:
     old = s(a=I32, b=struct(x=I32), c=pa.list_(struct(x=I32)), d=pa.map_(struct(x=I32), I32))
     rows = s(a=TEXT, b=struct(x=TEXT, y=I64), c=pa.list_(struct(x=TEXT)), d=pa.map_(struct(x=TEXT), pa.binary()))
     wanted = "struct<a:integer,b:struct<x:integer,y:long>,c:array<struct<x:integer>>,d:map<struct<x:integer>,integer>>"
@@ -97,13 +97,13 @@ def test_flat_types_of_values_that_are_cast_may_differ_nested_ones_too() -> None
             merge(old, other, converted=True)
 
 
-def test_types_widen_where_that_is_allowed() -> None:
+def test_types_widen_if_allowed() -> None:
     old = s(a=I8, b=pa.list_(pa.float32()), c=pa.decimal128(10, 2), d=I32, e=I32)
     rows = s(a=I64, b=pa.list_(pa.float64()), c=pa.decimal128(12, 3), d=pa.float64(), e=I8)
     assert str(merge(old, rows, widen=True)) == "struct<a:long,b:array<double>,c:decimal(12,3),d:integer,e:integer>"
 
 
-def test_limits_of_strings_go_along() -> None:
+def test_string_length_limits_are_merged() -> None:
     limit = {TYPE_STRING: "struct<x:varchar(5)>"}
     old = StructType((replace(s(a=struct(x=TEXT)).fields[0], metadata=limit),))
     merged = merge(old, s(a=struct(y=TEXT)))
@@ -118,7 +118,7 @@ def table(schema: StructType, *partitions: str, **configuration: str) -> Metadat
     )
 
 
-def test_merged_metadata_of_a_mapped_table_that_widens() -> None:
+def test_merged_metadata_with_mapping_and_widening() -> None:
     numbers = count(1)
     start = mapped(
         table(s(a=I8), columnMapping__mode="name", enableTypeWidening="true"), new_id=lambda: str(next(numbers))
@@ -135,7 +135,7 @@ def test_merged_metadata_of_a_mapped_table_that_widens() -> None:
     assert merged_metadata(after, new, s(T=pa.timestamp("us")), version=6, new_id=fresh_id) == (after, new)
 
 
-def test_the_preview_notes_the_version() -> None:
+def test_widening_preview_records_the_version() -> None:
     preview = ("typeWidening-preview",)
     start = table(s(a=I8), enableTypeWidening="true")
     protocol, new = merged_metadata(Protocol(3, 7, preview, preview), start, s(a=I32), version=5, new_id=fresh_id)
@@ -143,7 +143,7 @@ def test_the_preview_notes_the_version() -> None:
     assert protocol.reader_features == preview
 
 
-def test_columns_of_another_mapped_table_get_ids_of_their_own() -> None:
+def test_columns_of_another_mapped_table_get_new_ids() -> None:
     other = mapped(table(s(x=I64), columnMapping__mode="name"), new_id=fresh_id).schema
     _, plain = merged_metadata(Protocol(1, 2), table(s(a=I64)), other, version=1, new_id=fresh_id)
     assert plain.schema.field("x").metadata == {}
@@ -152,7 +152,7 @@ def test_columns_of_another_mapped_table_get_ids_of_their_own() -> None:
     assert new.schema.field("x").column_id == 2
 
 
-def test_a_replaced_schema() -> None:
+def test_replaced_schema_keeps_matching_columns() -> None:
     start = mapped(table(s(a=I64, p=TEXT, b=I64), "p", columnMapping__mode="name"), new_id=fresh_id)
     first = start.schema.field("a")
     start = replace(
@@ -174,7 +174,7 @@ def test_a_replaced_schema() -> None:
     assert new.configuration[MAX_COLUMN_ID] == "5"
 
 
-def test_a_replaced_schema_keeps_its_partition_columns() -> None:
+def test_replaced_schema_keeps_its_partition_columns() -> None:
     start = table(s(a=I64, p=TEXT), "p")
     with pytest.raises(SchemaMismatchError, match="lacks the partition columns p"):
         overwritten_metadata(Protocol(1, 2), start, s(a=I64, b=I64), new_id=fresh_id)
@@ -199,7 +199,7 @@ schemas = st.dictionaries(st.sampled_from("abcd"), types, min_size=1).map(lambda
 
 
 @given(schemas, schemas, st.booleans())
-def test_a_merge_loses_nothing_and_is_stable(old: StructType, rows: StructType, widen: bool) -> None:
+def test_merge_is_lossless_and_stable(old: StructType, rows: StructType, widen: bool) -> None:
     try:
         merged = merge(old, rows, widen=widen)
     except SchemaMismatchError:

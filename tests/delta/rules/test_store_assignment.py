@@ -36,7 +36,7 @@ def assigned(array: pa.Array, type_: DataType) -> Any:
     return batch["c"].to_pylist()
 
 
-def test_columns_come_in_any_order_and_case_and_others_are_null() -> None:
+def test_columns_match_by_name_and_missing_ones_are_null() -> None:
     target = StructType((StructField("a", LONG), StructField("B", STRING), StructField("x", LONG)))
     rows = assign_batch(pa.record_batch({"b": ["x"], "A": pa.array([1], pa.int8())}), target)
     assert rows.to_pylist() == [{"a": 1, "B": "x", "x": None}]
@@ -50,7 +50,7 @@ PAIRS = st.lists(
 
 
 @given(PAIRS, st.lists(st.none() | PAIRS, max_size=3), st.integers(0, 2))
-def test_structs_are_matched_by_name_inside_of_lists_and_maps(pairs: Any, lists: Any, skip: int) -> None:
+def test_nested_structs_match_by_name(pairs: Any, lists: Any, skip: int) -> None:
     given_type = pa.struct([("Q", pa.large_string()), ("P", pa.int16())])
 
     def there(pair: Any) -> Any:
@@ -76,7 +76,7 @@ def test_structs_are_matched_by_name_inside_of_lists_and_maps(pairs: Any, lists:
     [pa.list_(pa.int32()), pa.large_list(pa.int32()), pa.list_(pa.int32(), 2), pa.list_view(pa.int32())],
     ids=str,
 )
-def test_every_layout_of_lists(kind: pa.DataType) -> None:
+def test_every_list_layout_is_accepted(kind: pa.DataType) -> None:
     array = pa.array([[1, 2], None, [3, None], [5, 6]], kind)
     assert assigned(array, ArrayType(LONG)) == [[1, 2], None, [3, None], [5, 6]]
     assert assigned(array.slice(1, 2), ArrayType(LONG)) == [None, [3, None]]
@@ -96,7 +96,7 @@ def test_every_layout_of_lists(kind: pa.DataType) -> None:
         (pa.array([1000, -2000], pa.timestamp("ns")), "timestamp_ntz", [1, -2]),
     ],
 )
-def test_values_that_fit(array: pa.Array, kind: str, values: list[Any]) -> None:
+def test_fitting_values_are_cast(array: pa.Array, kind: str, values: list[Any]) -> None:
     found = assigned(array, PrimitiveType(kind))
     zero = dt.datetime(1970, 1, 1)  # noqa: DTZ001
     if pa.types.is_timestamp(array.type):
@@ -114,12 +114,12 @@ def test_values_that_fit(array: pa.Array, kind: str, values: list[Any]) -> None:
         (pa.array([Decimal(100)]), "decimal(2,0)"),
     ],
 )
-def test_values_that_would_lose_something(array: pa.Array, kind: str) -> None:
+def test_lossy_values_are_rejected(array: pa.Array, kind: str) -> None:
     with pytest.raises(SchemaMismatchError, match="does not fit"):
         assigned(array, PrimitiveType(kind))
 
 
-def test_schemas_that_fit() -> None:
+def test_check_assignable_schemas() -> None:
     target = StructType(
         (StructField("a", LONG, False), StructField("g", LONG, False), StructField("c", ArrayType(PAIR)))
     )

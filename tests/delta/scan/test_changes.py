@@ -61,7 +61,7 @@ def _log(*commits: list[dict[str, Any]]) -> DeltaLog:
 CDC = {"cdc": {"path": "_change_data/c", "partitionValues": {}, "size": 1, "dataChange": False}}
 
 
-def test_inserts_and_deletes_of_files() -> None:
+def test_added_and_removed_files_are_inserts_and_deletes() -> None:
     log = _log([add("f0")], [remove("f0", partitionValues={}), add("f1")])
     assert _changes(log, 0) == [
         *((1, "insert", a) for a in (0, 1, 2)),
@@ -72,18 +72,18 @@ def test_inserts_and_deletes_of_files() -> None:
     assert _changes(log, 0, 0) == []
 
 
-def test_where_there_are_cdc_files_only_they_count() -> None:
+def test_cdc_files_replace_other_actions() -> None:
     log = _log([add("f0")], [remove("f0"), add("f1"), CDC])
     assert _changes(log, 2) == [(2, "update_postimage", 8), (2, "update_preimage", 7)]
 
 
-def test_rearrangements_are_no_changes() -> None:
+def test_rearranged_files_are_not_changes() -> None:
     log = _log([add("f0")], [remove("f0", dataChange=False), add("f1", dataChange=False)])
     assert _changes(log, 2) == []
 
 
 @pytest.mark.parametrize("row", [3, 1 << 32])
-def test_a_vector_behind_the_end_of_its_file_is_refused(row: int) -> None:
+def test_vector_beyond_its_file_is_an_error(row: int) -> None:
     stats = '{"numRecords":3}'
     log = _log(
         [add("f0", stats=stats)],
@@ -95,7 +95,7 @@ def test_a_vector_behind_the_end_of_its_file_is_refused(row: int) -> None:
             _changes(log, version, version)
 
 
-def test_vectors_yield_the_rows_that_differ() -> None:
+def test_vector_changes_yield_differing_rows() -> None:
     log = _log(
         [add("f0")],
         [remove("f0"), add("f0", deletionVector=_vector(1))],
@@ -112,7 +112,7 @@ def test_vectors_yield_the_rows_that_differ() -> None:
     ]
 
 
-def test_removes_that_do_not_say_their_partition() -> None:
+def test_removes_without_partition_values() -> None:
     fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("a", "long"), ("p", "string"))]
     schema = json.dumps({"type": "struct", "fields": fields})
     log = log_of([metadata(schema, ["p"], **ON)], [add("f0", partitionValues={"p": "x"})], [remove("f0")])
@@ -121,7 +121,7 @@ def test_removes_that_do_not_say_their_partition() -> None:
     assert table.select(["a", "p", "_change_type"]).to_pylist() == [{"a": 1, "p": "x", "_change_type": "delete"}]
 
 
-def test_files_of_times_with_other_partition_columns() -> None:
+def test_files_written_with_other_partition_columns() -> None:
     """A column by which the table was partitioned once was null, as the files of that time do not hold it."""
     fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("a", "long"), ("p", "string"))]
     schema = json.dumps({"type": "struct", "fields": fields})
@@ -152,7 +152,7 @@ def test_files_of_times_with_other_partition_columns() -> None:
     assert changes(2, 2) == second
 
 
-def test_columns_types_and_times() -> None:
+def test_change_feed_columns_types_and_times() -> None:
     log = _log([add("f0")])
     table = ArrowDeltaTable(log.store, standard_engine()).changes(0, columns=["A"])
     assert table.schema.names == ["a", "_change_type", "_commit_version", "_commit_timestamp"]
@@ -168,7 +168,7 @@ def test_columns_types_and_times() -> None:
     assert named.drop_columns("_change_type") == table.select(["_commit_version", "a"])
 
 
-def test_ranges_that_are_none() -> None:
+def test_invalid_version_ranges_are_rejected() -> None:
     log = _log([add("f0")])
     for start, end in ((-1, None), (1, 0)):
         with pytest.raises(InvalidArgumentError, match="not a valid range"):
@@ -178,7 +178,7 @@ def test_ranges_that_are_none() -> None:
             _changes(log, start, end)
 
 
-def test_times_tell_a_range_as_spark_says() -> None:
+def test_timestamp_ranges_match_spark() -> None:
     seconds = itertools.count(1_000_000)
     store = MemoryStore(clock=lambda: next(seconds) * 1000)
     log = log_of([metadata(**ON)], [add("f0")], [add("f1")], [add("f2")], store=store)
@@ -204,12 +204,12 @@ def test_times_tell_a_range_as_spark_says() -> None:
             versions(first, last)
 
 
-def test_a_range_ends_with_the_newest_version_at_the_latest() -> None:
+def test_end_version_is_limited_to_the_newest() -> None:
     log = _log([add("f0")])
     assert _changes(log, 0, 99) == _changes(log, 0, 1) == _changes(log, 0)
 
 
-def test_commits_that_were_cleaned_up() -> None:
+def test_cleaned_up_commits_are_an_error() -> None:
     log = _log([add("f0")], [add("f1")])
     write_checkpoint(log, log.snapshot(1), SYSTEM_RUNTIME)
     log.store.delete([commit_key(0)])
@@ -218,7 +218,7 @@ def test_commits_that_were_cleaned_up() -> None:
     assert _changes(log, 2) == [(2, "insert", a) for a in (10, 11, 12)]
 
 
-def test_a_feed_that_was_off() -> None:
+def test_disabled_change_feed_is_an_error() -> None:
     log = log_of([add("f0")])
     with pytest.raises(ChangeFeedError, match="enableChangeDataFeed"):
         _changes(log, 0)
@@ -230,14 +230,14 @@ def test_a_feed_that_was_off() -> None:
     assert len(_changes(log, 0, 1)) == 3
 
 
-def test_a_missing_change_file_is_an_error() -> None:
+def test_missing_change_file_is_an_error() -> None:
     log = _log([add("f0")], [CDC])
     log.store.delete(["_change_data/c"])
     with pytest.raises(MissingFileError, match="_change_data/c"):
         _changes(log, 2)
 
 
-def test_the_feed_of_deltalake(tmp_path: Path) -> None:
+def test_change_feed_of_deltalake(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     conf = {"delta.enableChangeDataFeed": "true"}
     deltalake.write_deltalake(path, pa.table({"a": [1, 2, 3]}), configuration=conf)

@@ -98,9 +98,7 @@ def _found(store: Store, filter: str) -> list[str]:
 
 
 @pytest.mark.parametrize("layout", [{}, NO_TEXT, PARTED, V2, {**V2, **NO_TEXT}], ids=lambda d: ",".join(d) or "plain")
-def test_a_point_lookup_reads_the_row_group_of_its_file(
-    layout: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_point_lookup_reads_one_row_group(layout: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     store = _ascending(**layout)
     parts = 3 if PART_SIZE in layout else 1  # files are spread over parts by a hash, in their order within each
     reads = Reads(monkeypatch)
@@ -113,14 +111,14 @@ def test_a_point_lookup_reads_the_row_group_of_its_file(
     assert {c for _, c in reads.chunks if c.startswith("add")} == set()
 
 
-def test_without_typed_statistics_all_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_row_groups_are_read_without_typed_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     store = _ascending(**{"delta.checkpoint.writeStatsAsStruct": "false"})
     reads = Reads(monkeypatch)
     assert _open(store).files("a = 234")["path"].to_pylist() == ["f23"]
     assert reads.groups("add.path") == FILES // OF_A_GROUP
 
 
-def test_a_group_whose_columns_show_that_no_file_is_needed_is_read_no_further(
+def test_row_group_without_matches_is_read_partially(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     order = [i * 7 % FILES for i in range(FILES)]  # each group has low and high ones
@@ -131,7 +129,7 @@ def test_a_group_whose_columns_show_that_no_file_is_needed_is_read_no_further(
     assert reads.groups("add.path") == 1
 
 
-def test_row_groups_without_statistics_of_their_own_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_without_parquet_statistics_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     store = _ascending()
     key = checkpoint_key(0)
     table = pq.read_table(pa.BufferReader(store.read(key)))
@@ -148,7 +146,7 @@ def test_row_groups_without_statistics_of_their_own_are_read(monkeypatch: pytest
 # --- what is found ---------------------------------------------------------------------------------------------------
 
 
-def test_files_without_statistics_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_without_statistics_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     files = [add(f"f{i}", stats=_stats(10 * i, 10 * i + 9)) for i in range(FILES)]
     files[9], files[30] = add("none"), add("half", stats='{"numRecords":3,"minValues":{"a":1000}}')
     store = _store(*files)
@@ -157,7 +155,7 @@ def test_files_without_statistics_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _found(store, "a < 5") == ["f0", "none"]
 
 
-def test_nulls_are_told_apart_from_values() -> None:
+def test_nulls_are_distinguished_from_values() -> None:
     def of(i: int) -> str:
         group = i // OF_A_GROUP
         if group == 1:
@@ -174,7 +172,7 @@ def test_nulls_are_told_apart_from_values() -> None:
     assert _found(store, "not (a <=> 2)") == sorted(f"f{i}" for i in range(24) if i != 2)
 
 
-def test_empty_files_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_files_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(i: int) -> str:
         return json.dumps({"numRecords": 0 if 4 <= i < 10 else 5})
 
@@ -212,7 +210,7 @@ BOUNDS: dict[str, tuple[Callable[[int], Any], list[str]]] = {
 
 @pytest.mark.parametrize("type_", BOUNDS)
 @pytest.mark.parametrize("text", [{}, NO_TEXT], ids=["text", "no text"])
-def test_every_type_of_bounds_finds_what_the_texts_find(type_: str, text: dict[str, str]) -> None:
+def test_typed_bounds_match_json_bounds(type_: str, text: dict[str, str]) -> None:
     value, filters = BOUNDS[type_]
     files = []
     for i in range(FILES):
@@ -226,7 +224,7 @@ def test_every_type_of_bounds_finds_what_the_texts_find(type_: str, text: dict[s
         _found(store, filter)
 
 
-def test_a_lookup_in_each_type_with_bounds_skips_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookup_in_each_type_skips_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     for type_, (value, filters) in BOUNDS.items():
         if type_ in ("double", "float", "boolean", "binary"):  # of which a group's bounds say nothing
             continue
@@ -248,7 +246,7 @@ def _rewritten(store: Store, change: Callable[[list[dict[str, Any]]], Any]) -> N
     store.delete(["_delta_log/_last_checkpoint"])
 
 
-def test_a_bound_that_is_nan_hides_no_file() -> None:
+def test_nan_bound_skips_no_file() -> None:
     """Parquet leaves NaN out of the bounds of a row group, so that they do not hold for the file that has one."""
     store = _store(*(add(f"f{i}", stats=_stats(i, i)) for i in range(8)), type_="double", **NO_TEXT)
 
@@ -261,7 +259,7 @@ def test_a_bound_that_is_nan_hides_no_file() -> None:
     assert "f2" in _open(store).files("a > 100")["path"].to_pylist()
 
 
-def test_statistics_that_are_in_the_texts_alone_are_found() -> None:
+def test_statistics_only_in_json_are_used() -> None:
     store = _store(*(add(f"f{i}", stats=_stats(i, i)) for i in range(12)))
 
     def without(rows: list[dict[str, Any]]) -> None:
@@ -275,7 +273,7 @@ def test_statistics_that_are_in_the_texts_alone_are_found() -> None:
 
 
 @pytest.mark.parametrize("mode", ["none", "name"])
-def test_nested_and_renamed_columns_and_partitions(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nested_renamed_and_partition_columns_skip(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = f"memory://checkpoint-filter-{mode}"
     store = open_store(uri)
     store.delete([m.key for m in store.list()])
@@ -330,7 +328,7 @@ def test_nested_and_renamed_columns_and_partitions(mode: str, monkeypatch: pytes
 # --- what came after, and what is wrong ------------------------------------------------------------------------------
 
 
-def test_later_commits_count_whatever_was_read_of_the_checkpoint() -> None:
+def test_later_commits_override_the_checkpoint() -> None:
     store = _ascending()
     later = ([remove("f23")], [add("f23", stats=_stats(5, 5))], [add("f9", stats=_stats(234, 234))], [add("g")])
     for version, actions in enumerate(later, 1):
@@ -340,7 +338,7 @@ def test_later_commits_count_whatever_was_read_of_the_checkpoint() -> None:
     assert _found(store, "a = 95") == ["g"]
 
 
-def test_a_vector_of_a_later_commit_counts() -> None:
+def test_vector_of_a_later_commit_is_used() -> None:
     store = _ascending()
     vector = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "sizeInBytes": 1, "cardinality": 1}
     log_of([remove("f23"), add("f23", stats=_stats(230, 239), deletionVector=vector)], store=store, start=1)
@@ -350,7 +348,7 @@ def test_a_vector_of_a_later_commit_counts() -> None:
 
 
 @pytest.mark.parametrize("layout", [{}, PARTED, V2], ids=["plain", "parts", "sidecars"])
-def test_a_checkpoint_that_lost_files_is_refused_though_they_are_not_read(layout: dict[str, str]) -> None:
+def test_checkpoint_with_lost_files_is_not_used(layout: dict[str, str]) -> None:
     store = _ascending(**layout)
     folder = "_delta_log/_sidecars" if layout is V2 else "_delta_log"
     keys = [m.key for m in store.list(folder) if m.key.endswith(".parquet")]

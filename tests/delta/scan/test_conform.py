@@ -64,7 +64,7 @@ def test_missing_extra_and_reordered_columns() -> None:
     assert table.to_arrow(columns=["B"]).schema.names == ["b"]
 
 
-def test_columns_whose_names_hold_dots_beside_structs() -> None:
+def test_column_names_with_dots_next_to_structs() -> None:
     data = pa.table({"a": [{"b": 1, "c": 2}], "a.b": [10], "a.c.d": ["x"], "`q`": [True]})
     table = table_of(data)
     assert table.to_arrow().to_pylist() == data.to_pylist()
@@ -72,13 +72,13 @@ def test_columns_whose_names_hold_dots_beside_structs() -> None:
         assert table.to_arrow(columns=[name]).to_pylist() == data.select([name]).to_pylist()
 
 
-def test_an_exact_name_comes_before_one_in_another_case() -> None:
+def test_exact_name_takes_precedence_over_other_case() -> None:
     data = pa.table({"A": [1], "a": [2]})
     table = table_of(parquet(data), schema=pa.schema([("a", pa.int64())]))
     assert table.to_arrow().to_pylist() == [{"a": 2}]
 
 
-def test_no_columns_at_all() -> None:
+def test_read_without_columns() -> None:
     table = table_of(pa.table({"a": [1, 2, 3]}), pa.table({"a": [4]}))
     assert table.to_arrow(columns=[]).num_rows == 4
     assert table.count("a > 1") == 3
@@ -135,7 +135,7 @@ def test_nested_values_with_null_parents_and_slices(values: list[Any], data: st.
     assert out.to_pylist() == [_widened(v) for v in values[start : start + length]]
 
 
-def test_a_null_struct_is_no_struct_of_nulls_and_an_empty_list_is_not_null() -> None:
+def test_null_struct_and_empty_list_are_preserved() -> None:
     array = pa.array([None, {"x": None, "l": []}, {"x": 1, "l": None}])
     target = _struct(x=LONG, l=ArrayType(LONG), new=STRING)
     assert _conform(array, target).to_pylist() == [
@@ -145,13 +145,13 @@ def test_a_null_struct_is_no_struct_of_nulls_and_an_empty_list_is_not_null() -> 
     ]
 
 
-def test_a_struct_of_which_the_file_has_no_field() -> None:
+def test_struct_without_any_file_field() -> None:
     array = pa.array([{"gone": 1}, None])
     assert _conform(array, _struct(new=LONG)).to_pylist() == [{"new": None}, None]
 
 
 @pytest.mark.parametrize("kind", [pa.large_list, pa.list_view, lambda t: pa.list_(t, 2)])
-def test_other_list_layouts_of_arrow(kind: Any) -> None:
+def test_other_arrow_list_layouts(kind: Any) -> None:
     array = pa.array([[1, 2], None, [3, 4]], kind(pa.int32()))
     assert _conform(array, ArrayType(LONG)).to_pylist() == [[1, 2], None, [3, 4]]
     assert _conform(array.slice(1), ArrayType(LONG)).to_pylist() == [None, [3, 4]]
@@ -168,7 +168,7 @@ def test_other_list_layouts_of_arrow(kind: Any) -> None:
         pa.array(["a", None, "b"], pa.string_view()),
     ],
 )
-def test_other_string_layouts_of_arrow(stored: pa.Array) -> None:
+def test_other_arrow_string_layouts(stored: pa.Array) -> None:
     assert _conform(stored, STRING).to_pylist() == ["a", None, "b"]
     table = table_of(parquet(pa.table({"s": stored})), schema=pa.schema([("s", pa.string())]))
     assert table.to_arrow()["s"].to_pylist() == ["a", None, "b"]
@@ -237,7 +237,7 @@ def _as(value: Any, type_: str) -> Any:
         (pa.array([dt.time(1)]), LONG),
     ],
 )
-def test_a_file_of_another_type_is_refused_by_column(stored: pa.Array, target: DataType) -> None:
+def test_file_with_another_type_names_the_column(stored: pa.Array, target: DataType) -> None:
     with pytest.raises(CorruptFileError, match="in the data file") as e:
         _conform(stored, target)
     assert e.value.context["column"] == "c"
@@ -266,7 +266,7 @@ def test_every_unit_and_zone(unit: str, zone: str | None) -> None:
     assert table.to_arrow()["t"].to_pylist() == [when.replace(tzinfo=dt.UTC), None]
 
 
-def test_nanoseconds_are_cut_downwards() -> None:
+def test_nanoseconds_are_rounded_down() -> None:
     array = pa.array([1_999, -1, -1_000, -1_001], pa.timestamp("ns"))
     micros = _conform(array, PrimitiveType("timestamp_ntz")).cast(pa.int64()).to_pylist()
     assert micros == [1, -1, -1, -2]
@@ -280,7 +280,7 @@ def test_years_1_and_9999_as_dates() -> None:
 # --- void and variant ------------------------------------------------------------------------------------------------
 
 
-def test_void_columns() -> None:
+def test_void_columns_are_null() -> None:
     fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("a", "long"), ("v", "void"))]
     schema = json.dumps({"type": "struct", "fields": fields})
     table = table_of(pa.table({"a": [1]}), pa.table({"a": [2], "v": pa.nulls(1)}), schema=schema)
@@ -288,14 +288,14 @@ def test_void_columns() -> None:
     assert table.to_arrow().schema.field("v").type == pa.null()
 
 
-def test_a_shredded_variant_is_put_together() -> None:
+def test_shredded_variant_is_reassembled() -> None:
     # As Spark 4.3 writes plain Parquet: what is in typed_value is not in value.
     rows = [{"metadata": b"\x01\0\0", "value": v, "typed_value": t} for v, t in ((None, 7), (b"\x05x", None))]
     found = _conform(pa.array([*rows, None]), PrimitiveType("variant"))
     assert [v and v["value"] for v in found.to_pylist()] == [b"\x0c\x07", b"\x05x", None]
 
 
-def test_variant_is_its_binary_struct() -> None:
+def test_variant_is_a_binary_struct() -> None:
     schema = '{"type":"struct","fields":[{"name":"v","type":"variant","nullable":true,"metadata":{}}]}'
     stored = pa.table({"v": [{"metadata": b"m", "value": b"v"}, None]})
     table = table_of(stored, pa.table({"other": [1]}), schema=schema)
@@ -351,7 +351,7 @@ def test_id_mode_never_falls_back_to_names() -> None:
     assert table.to_arrow().to_pylist() == [{"a": None}]
 
 
-def test_partition_values_and_statistics_go_by_physical_name() -> None:
+def test_partition_values_and_statistics_use_physical_names() -> None:
     stats = '{"numRecords":1,"minValues":{"x":%d},"maxValues":{"x":%d},"nullCount":{"x":0}}'
     table = table_of(
         pa.table({"x": [1]}),
@@ -370,7 +370,7 @@ def test_partition_values_and_statistics_go_by_physical_name() -> None:
 
 
 @pytest.mark.parametrize("configuration", [{}, {"delta.columnMapping.mode": "none"}])
-def test_a_schema_copied_from_a_mapped_table_maps_nothing(configuration: dict[str, str]) -> None:
+def test_copied_mapping_metadata_is_ignored_without_mode(configuration: dict[str, str]) -> None:
     stats = '{"numRecords":1,"minValues":{"a":%d,"x":9},"maxValues":{"a":%d,"x":9},"nullCount":{"a":0}}'
     table = table_of(
         pa.table({"a": [1], "x": [8]}),
@@ -400,7 +400,7 @@ def _broken(content: bytes | None) -> ArrowDeltaTable:
     return table
 
 
-def test_a_missing_file_is_named() -> None:
+def test_missing_file_is_named() -> None:
     with pytest.raises(MissingFileError, match="f1"):
         _broken(None).to_arrow()
 
@@ -409,12 +409,12 @@ _FILE = parquet(pa.table({"a": list(range(100))}))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", _FILE[:-1], _FILE[: len(_FILE) // 2], b"x" * 100, _FILE[4:]])
-def test_a_damaged_file_is_named(content: bytes) -> None:
+def test_damaged_file_is_named(content: bytes) -> None:
     with pytest.raises(CorruptFileError, match="f1"):
         _broken(content).to_arrow()
 
 
-def test_schemas_of_arrow_and_delta_agree() -> None:
+def test_arrow_and_delta_schemas_round_trip() -> None:
     schema = pa.schema(
         [("a", pa.int64()), ("n", _NESTED), ("d", pa.decimal128(10, 2)), ("t", pa.timestamp("us", "UTC"))]
     )

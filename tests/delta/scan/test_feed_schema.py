@@ -39,7 +39,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("before", "after", "columns"), CASES)
-def test_the_newest_columns_where_they_hold_what_was_written(before: str, after: str, columns: list[str]) -> None:
+def test_newest_columns_are_used_if_compatible(before: str, after: str, columns: list[str]) -> None:
     log = log_of([metadata(before, **ON)], [add("f0")], [metadata(after, **ON)])
     scan = plan_changes(log, 0, 1)
     assert list(scan.plan.output) == columns
@@ -47,7 +47,7 @@ def test_the_newest_columns_where_they_hold_what_was_written(before: str, after:
     assert list(plan_changes(log, 0).plan.output) == [f["name"] for f in json.loads(after)["fields"]]
 
 
-def test_every_schema_of_the_range_counts() -> None:
+def test_every_schema_in_the_range_is_considered() -> None:
     log = log_of(
         [metadata(_schema(A, B), **ON)], [metadata(_schema(A), **ON)], [metadata(_schema(A, ("c", "long")), **ON)]
     )
@@ -55,17 +55,17 @@ def test_every_schema_of_the_range_counts() -> None:
     assert list(plan_changes(log, 0, 1).plan.output) == ["a"]
 
 
-def test_the_last_columns_of_the_range_where_columns_are_mapped() -> None:
+def test_mapped_tables_use_the_last_columns_of_the_range() -> None:
     log = log_of([metadata(_schema(A), **NAMED)], [metadata(_schema(A, B), **NAMED)])
     assert list(plan_changes(log, 0, 0).plan.output) == ["a"]
 
 
-def test_the_last_columns_of_the_range_where_partitions_differ() -> None:
+def test_changed_partitioning_uses_the_last_columns() -> None:
     log = log_of([metadata(_schema(A, B), **ON)], [metadata(_schema(A, B, ("c", "long")), ["b"], **ON)])
     assert list(plan_changes(log, 0, 0).plan.output) == ["a", "b"]
 
 
-def test_a_column_that_is_newer_than_the_range_is_null() -> None:
+def test_column_added_after_the_range_is_null() -> None:
     log = log_of([metadata(_schema(A), **ON)], [add("f0")], [metadata(_schema(A, B), **ON)])
     log.store.put("f0", parquet(pa.table({"a": [1, 2]})))
     changes = ArrowDeltaTable(log.store, standard_engine()).changes(0, 1)

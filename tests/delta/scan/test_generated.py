@@ -29,7 +29,7 @@ def schema(**columns: str) -> StructType:
     return StructType(tuple(fields))
 
 
-def test_values_are_of_the_column_type() -> None:
+def test_generated_values_have_the_column_type() -> None:
     (column,) = generated_columns(schema(n="long", g="byte=n % 100"), NOW)
     assert column.expression is not None
     found = column.expression.evaluate(pa.table({"n": [205, None]}))
@@ -37,7 +37,7 @@ def test_values_are_of_the_column_type() -> None:
     assert found.to_pylist() == [5, None]
 
 
-def test_what_only_spark_can_compute_is_said() -> None:
+def test_spark_only_expression_is_not_parsed() -> None:
     (column,) = generated_columns(schema(n="long", g="integer=hash(n)"), NOW)
     assert column.expression is None
 
@@ -52,7 +52,7 @@ def test_what_only_spark_can_compute_is_said() -> None:
         ({"g": "double=rand()"}, "not deterministic"),
     ],
 )
-def test_expressions_that_generate_nothing(columns: dict[str, str], match: str) -> None:
+def test_invalid_generation_expressions_are_rejected(columns: dict[str, str], match: str) -> None:
     with pytest.raises(ExpressionError, match=match):
         generated_columns(schema(**columns), NOW)
 

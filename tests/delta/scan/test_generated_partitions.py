@@ -120,13 +120,13 @@ COMPUTED = [(kind, columns, rows(kind, columns)) for kind, columns in FORMS]
 
 @settings(max_examples=100)
 @given(st.data())
-def test_no_row_is_lost(data: Any) -> None:
+def test_derived_filters_lose_no_row(data: Any) -> None:
     kind, columns, computed = data.draw(st.sampled_from(COMPUTED))
     check(kind, columns, data.draw(conditions(kind)), computed)
 
 
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kolkata", "Pacific/Apia"])
-def test_no_row_is_lost_that_was_written_in_another_zone(zone: str) -> None:
+def test_derived_filters_lose_no_row_of_another_time_zone(zone: str) -> None:
     """The columns as a session in ``zone`` computes them, from hour to hour over some days."""
     there = zoneinfo.ZoneInfo(zone)
     instants = [
@@ -167,7 +167,7 @@ def kept(kind: str, columns: list[tuple[str, str]], text: str, partitions: list[
     return [row for row, keep in zip(partitions, derived.mask(pa.table(data)).to_pylist(), strict=True) if keep]
 
 
-def test_partitions_are_left_out() -> None:
+def test_date_partitions_are_skipped() -> None:
     days = [(dt.date(2024, 5, d),) for d in range(1, 10)]
     day = [("date", "CAST(s AS DATE)")]
     assert kept("date", [("date", "s")], "s >= '2024-05-08'", days) == days[7:]
@@ -178,7 +178,7 @@ def test_partitions_are_left_out() -> None:
     assert kept("timestamp", day, "CAST(s AS DATE) = '2024-05-04'", days) == days[2:5]
 
 
-def test_calendars_and_texts_are_left_out() -> None:
+def test_calendar_and_string_partitions_are_skipped() -> None:
     months = [(y, m) for y in (2023, 2024) for m in range(1, 13)]
     calendar = [("integer", "year(s)"), ("integer", "month(s)")]
     assert kept("timestamp_ntz", calendar, "s >= '2024-11-05'", months) == [(2024, 11), (2024, 12)]
@@ -204,12 +204,12 @@ def test_calendars_and_texts_are_left_out() -> None:
         ("date", [("date", "s")], "s <> '2024-05-01' OR length(CAST(s AS STRING)) > 3"),
     ],
 )
-def test_nothing_is_concluded(kind: str, columns: list[tuple[str, str]], text: str) -> None:
+def test_unsupported_expressions_derive_no_filter(kind: str, columns: list[tuple[str, str]], text: str) -> None:
     schema, names = table(kind, columns)
     assert derived_partition_filter(parse_filter(text, schema.to_arrow_schema()), schema, names) is None
 
 
-def test_no_filter_and_no_generated_partition() -> None:
+def test_without_filter_or_generated_partition() -> None:
     schema, names = table("date", [("date", "s")])
     assert derived_partition_filter(None, schema, names) is None
     assert derived_partition_filter(parse_filter("s > '2024-01-01'", schema.to_arrow_schema()), schema, []) is None

@@ -20,7 +20,7 @@ def has_bounds(file: Path, column: int) -> bool:
     return statistics is not None and statistics.has_min_max
 
 
-def test_a_column_with_nan_has_no_bounds_in_the_file(tmp_path: Path) -> None:
+def test_column_with_nan_has_no_bounds_in_the_file(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     trilake.write(pa.table({"x": [1.0, float("nan")], "s": [{"y": 2.0}, {"y": 3.0}]}), path)
     (file,) = Path(path).glob("*.parquet")
@@ -32,7 +32,7 @@ def test_a_column_with_nan_has_no_bounds_in_the_file(tmp_path: Path) -> None:
     assert "maxValues" not in table.files()["stats"][0].as_py() or '"x"' not in table.files()["stats"][0].as_py()
 
 
-def test_a_first_nan_begins_another_file(tmp_path: Path) -> None:
+def test_first_nan_starts_another_file(tmp_path: Path) -> None:
     schema = pa.schema([("x", pa.float64())])
     plan = FilePlan(from_arrow(schema), (), "job", Engine(), buffer_size=0)
     batches = [pa.record_batch({"x": [v]}) for v in (1.0, 2.0, float("nan"), float("nan"), 3.0)]

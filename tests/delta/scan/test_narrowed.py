@@ -65,9 +65,7 @@ def _whole(table: ArrowDeltaTable) -> bool:
     return not isinstance(table._opened, PendingSnapshot)
 
 
-def test_a_filter_gives_what_the_whole_list_gives_and_never_loads_it(
-    all_are_large: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_filter_never_loads_the_whole_file_list(all_are_large: None, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = _table("same")
     table = trilake.open(uri)
     assert table.snapshot.segment.checkpoint_version is not None
@@ -88,7 +86,7 @@ def test_a_filter_gives_what_the_whole_list_gives_and_never_loads_it(
     assert _whole(lazy)
 
 
-def test_tasks_find_what_this_process_finds(all_are_large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_find_the_same_files(all_are_large: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trilake.delta.scan.narrowed.SHARE_BYTES", 2000)
     table = trilake.open(_table("tasks"))
     pending = table.opened
@@ -102,9 +100,7 @@ def test_tasks_find_what_this_process_finds(all_are_large: None, monkeypatch: py
         assert there.adds.sort_by("path").equals(here.adds.sort_by("path")), text
 
 
-def test_an_outline_is_made_of_footers_and_of_files_with_vectors(
-    all_are_large: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outline_reads_footers_and_files_with_vectors(all_are_large: None, monkeypatch: pytest.MonkeyPatch) -> None:
     table = trilake.open(_table("outline"))
     pending = table.opened
     assert isinstance(pending, PendingSnapshot)
@@ -117,7 +113,7 @@ def test_an_outline_is_made_of_footers_and_of_files_with_vectors(
     assert 0.5 < known.size / pc.sum(adds["size"]).as_py() < 2
 
 
-def test_no_piece_is_more_than_some_rows(all_are_large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_pieces_are_bounded(all_are_large: None, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = _table("pieces")
     sizes = []
     read = checkpoint.checkpoint_pieces
@@ -133,7 +129,7 @@ def test_no_piece_is_more_than_some_rows(all_are_large: None, monkeypatch: pytes
     assert max(sizes) <= 3
 
 
-def test_what_is_new_shows_after_a_refresh(all_are_large: None) -> None:
+def test_new_files_are_found_after_refresh(all_are_large: None) -> None:
     uri = _table("refresh")
     table = trilake.open(uri)
     trilake.write(pa.table({"id": [1000], "x": [1.0], "p": ["z"]}), uri, mode="append")
@@ -141,9 +137,7 @@ def test_what_is_new_shows_after_a_refresh(all_are_large: None) -> None:
     assert table.refresh().count("id = 1000") == 1
 
 
-def test_wrong_filters_and_columns_are_refused_before_files_are_read(
-    all_are_large: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_filters_are_rejected_before_reading(all_are_large: None, monkeypatch: pytest.MonkeyPatch) -> None:
     table = trilake.open(_table("wrong"))
     monkeypatch.setattr("trilake.delta.log.live_files.checkpoint_pieces", None)
     with pytest.raises(FilterError):
@@ -186,7 +180,7 @@ def _by_tasks(store: Store, text: str) -> Snapshot | None:
 STATS = [json.dumps({"numRecords": 1, "minValues": {"a": i}, "maxValues": {"a": i}}) for i in range(9)]
 
 
-def test_a_file_that_is_there_twice_is_refused_whatever_the_filter_keeps(all_are_large: None) -> None:
+def test_duplicate_file_is_an_error_for_any_filter(all_are_large: None) -> None:
     store = _checkpoint(*(add(f"f{i}", stats=STATS[i]) for i in range(9)))
 
     def named_twice(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -206,7 +200,7 @@ def test_a_file_that_is_there_twice_is_refused_whatever_the_filter_keeps(all_are
     assert _by_tasks(store, "a = 4") is not None
 
 
-def test_a_checkpoint_that_lost_a_file_is_refused(all_are_large: None) -> None:
+def test_checkpoint_that_lost_a_file_is_an_error(all_are_large: None) -> None:
     store = _checkpoint(*(add(f"f{i}", stats=STATS[i]) for i in range(9)))
     _changed(store, lambda rows: rows[:-1])
     assert _open(store).files().num_rows == 9
@@ -217,7 +211,7 @@ def test_a_checkpoint_that_lost_a_file_is_refused(all_are_large: None) -> None:
             _open(store).files(filter)
 
 
-def test_files_that_later_commits_take_away_or_describe_anew_are_not_in_the_checkpoint(all_are_large: None) -> None:
+def test_later_commits_override_checkpoint_files(all_are_large: None) -> None:
     store = _checkpoint(*(add(f"f{i}", stats=STATS[i]) for i in range(9)))
     for version, actions in enumerate(([remove("f2")], [add("f3", stats=STATS[8])], [remove("f4"), add("f5")]), 1):
         log_of(actions, store=store, start=version)
@@ -226,6 +220,6 @@ def test_files_that_later_commits_take_away_or_describe_anew_are_not_in_the_chec
     assert _open(store).snapshot.adds.num_rows == 7
 
 
-def test_a_small_table_is_read_when_it_is_opened() -> None:
+def test_small_table_is_read_on_open() -> None:
     store = _checkpoint(add("f0"))
     assert not isinstance(DeltaLog(store, standard_engine()).opened(), PendingSnapshot)

@@ -38,7 +38,7 @@ def _file(encoding: str) -> bytes:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_noted_dictionaries_are_read_in_any_encoding(encoding: str) -> None:
+def test_dictionary_columns_are_read_in_any_encoding(encoding: str) -> None:
     table = table_of(_file(encoding), schema=pa.table(ROWS).schema)
     assert rows(table.to_arrow()) == sorted(PLAIN, key=repr)
     assert table.to_arrow(filter="s = 'a' AND in.s = 'a'")["n"].to_pylist() == [1, 4]
@@ -52,12 +52,12 @@ def test_noted_dictionaries_are_read_in_any_encoding(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_many_small_files_with_noted_dictionaries_are_read(encoding: str) -> None:
+def test_many_small_files_with_dictionary_columns_are_read(encoding: str) -> None:
     table = table_of(*[_file(encoding)] * 70, schema=pa.table(ROWS).schema)
     assert table.to_arrow(["s"])["s"].to_pylist() == WORDS.to_pylist() * 70
 
 
-def test_a_dictionary_that_was_given_up_is_read_as_values() -> None:
+def test_abandoned_dictionary_is_read_as_values() -> None:
     """Some writers go on with another encoding where a dictionary grows too large."""
     texts = [f"{i % 7:03}" for i in range(20_000)] + [f"{i:07}" for i in range(2_000)]
     sink = pa.BufferOutputStream()
@@ -69,7 +69,7 @@ def test_a_dictionary_that_was_given_up_is_read_as_values() -> None:
     assert sorted(trilake.open(table.uri).to_arrow()["s"].to_pylist()) == sorted(expected)
 
 
-def test_the_corpus_of_delta_encodings_is_read(shared: Path, tmp_path: Path) -> None:
+def test_corpus_of_delta_encodings_is_read(shared: Path, tmp_path: Path) -> None:
     for name in ("parquet_delta_byte_array", "parquet_delta_length_byte_array"):
         folder = tmp_path / name
         folder.mkdir()
@@ -81,7 +81,7 @@ def test_the_corpus_of_delta_encodings_is_read(shared: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("module", [data_files, parquet_rows])
-def test_what_the_reader_lacks_is_no_damage(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+def test_unsupported_encoding_is_not_corruption(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
     def lacking(*args: Any, **options: Any) -> Any:
         raise pa.ArrowNotImplementedError("some encoding")
 
@@ -95,7 +95,7 @@ def test_what_the_reader_lacks_is_no_damage(monkeypatch: pytest.MonkeyPatch, mod
     assert not isinstance(refused.value, CorruptFileError)
 
 
-def test_verify_offers_no_drop_of_a_file_that_the_reader_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_does_not_drop_unsupported_files(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_of(pa.table({"a": [1, 2]}))
 
     def lacking(*args: Any, **options: Any) -> Any:

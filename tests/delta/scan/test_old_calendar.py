@@ -51,7 +51,7 @@ def dates(rows: pa.Table) -> dict[int, str]:
 EXPECTED = dict(enumerate(DATES))
 
 
-def test_every_route_shows_todays_dates(tmp_path: Path) -> None:
+def test_every_read_path_rebases_dates(tmp_path: Path) -> None:
     table = converted(tmp_path)
     found = table.to_arrow()
     assert dates(found) == EXPECTED
@@ -66,7 +66,7 @@ def test_every_route_shows_todays_dates(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("int96", [False, True])
 @pytest.mark.parametrize("day", DATES)
-def test_no_row_is_lost_to_bounds_of_the_old_calendar(tmp_path: Path, day: str, int96: bool) -> None:
+def test_old_calendar_bounds_lose_no_row(tmp_path: Path, day: str, int96: bool) -> None:
     table = converted(tmp_path, use_deprecated_int96_timestamps=int96)
     (number,) = (n for n, d in EXPECTED.items() if d == day)
     for condition in (f"d = DATE'{day}'", f"d <= DATE'{day}' AND n >= {number}", f"d IN (DATE'{day}')"):
@@ -76,7 +76,7 @@ def test_no_row_is_lost_to_bounds_of_the_old_calendar(tmp_path: Path, day: str, 
     assert table.to_arrow(filter=f"t = TIMESTAMP'{instant}'").num_rows == 3
 
 
-def test_bounds_of_recent_values_stay(tmp_path: Path) -> None:
+def test_bounds_of_recent_values_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "t"
     path.mkdir()
     days = pa.array([1, 2], pa.int32()).cast(pa.date32())
@@ -88,7 +88,7 @@ def test_bounds_of_recent_values_stay(tmp_path: Path) -> None:
     assert sorted(s["nullCount"]["d"] for s in stats) == [0, 1]
 
 
-def test_rows_that_are_written_again_are_todays(tmp_path: Path) -> None:
+def test_rewritten_rows_use_the_new_calendar(tmp_path: Path) -> None:
     table = converted(tmp_path)
     table.delete("n = 3")
     table.update({"n": "n + 10"}, "d = DATE'1500-01-01'")
@@ -108,7 +108,7 @@ def test_rows_that_are_written_again_are_todays(tmp_path: Path) -> None:
     }
 
 
-def test_statistics_of_a_checkpoint_may_be_old_too(tmp_path: Path) -> None:
+def test_checkpoint_statistics_are_rebased(tmp_path: Path) -> None:
     properties = {"delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpoint.writeStatsAsJson": "false"}
     rows = pa.table({"d": [dt.date(1500, 1, 10)]})
     trilake.write(rows, tmp_path / "t", properties=properties)

@@ -53,7 +53,7 @@ def _rows(batches: Any) -> list[tuple[int, dict[str, Any]]]:
     return [(int(p), r) for positions, batch in batches for p, r in zip(positions, batch.to_pylist(), strict=True)]
 
 
-def test_rows_by_place(tmp_path: Path) -> None:
+def test_rows_at_positions(tmp_path: Path) -> None:
     table = _table(tmp_path)
     plan = whole_rows(table.snapshot)
     for source in changed_files(table.snapshot, [0, 1]):
@@ -64,7 +64,7 @@ def test_rows_by_place(tmp_path: Path) -> None:
             assert _rows(rows_at(table.log.store, source.file, plan, places)) == [everything[i] for i in wanted]
 
 
-def test_few_texts_stay_dictionaries(tmp_path: Path) -> None:
+def test_strings_with_few_values_stay_dictionaries(tmp_path: Path) -> None:
     table = _table(tmp_path)
     (source, _) = changed_files(table.snapshot, [0, 1])
     with pa.OSFile(str(tmp_path / source.file.path)) as data:
@@ -78,7 +78,7 @@ def test_few_texts_stay_dictionaries(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("feed", [True, False])
-def test_copies_with_dictionaries(tmp_path: Path, feed: bool) -> None:
+def test_copies_keep_dictionaries(tmp_path: Path, feed: bool) -> None:
     _table(tmp_path, properties={"delta.enableChangeDataFeed": "true"} if feed else None)
     _open(tmp_path).delete("id % 10 = 3")
     _open(tmp_path).update({"few": "concat(few, few)", "many": "'m'"}, "id % 10 = 4")
@@ -106,7 +106,7 @@ def test_copies_with_dictionaries(tmp_path: Path, feed: bool) -> None:
         assert counts == {"delete": COUNT // 10, "update_preimage": COUNT // 10, "update_postimage": COUNT // 10}
 
 
-def test_a_text_column_that_outgrows_its_dictionary(tmp_path: Path) -> None:
+def test_string_column_that_outgrows_its_dictionary(tmp_path: Path) -> None:
     _table(tmp_path)
     _open(tmp_path).update({"few": "concat(many, repeat('.', 300))"}, "id % 3 > 0")
     found = {r["id"]: r["few"] for r in _open(tmp_path).to_arrow(["id", "few"]).to_pylist()}
@@ -124,7 +124,7 @@ def test_deleted_rows_stay_deleted(tmp_path: Path) -> None:
     assert left == set(range(COUNT)) - set(range(100, 200)) - {9999, 5}
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_missing_and_damaged_files_are_errors(tmp_path: Path) -> None:
     table = _table(tmp_path)
     plan = whole_rows(table.snapshot)
     first, second = changed_files(table.snapshot, [0, 1])

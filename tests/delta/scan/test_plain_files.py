@@ -37,7 +37,7 @@ def _same(place: str, where: str = "true") -> bool:
     return bool(rows.sort_by(key).to_pylist() == own.sort_by(key).to_pylist())
 
 
-def test_the_files_of_a_plain_table_are_its_rows(tmp_path: Path) -> None:
+def test_plain_table_is_read_from_its_files(tmp_path: Path) -> None:
     place = f"{tmp_path}/it's"
     trilake.write(_ROWS, place)
     trilake.write(_ROWS, place, mode="append")
@@ -84,7 +84,7 @@ def _of_many_files(place: str) -> None:
 @pytest.mark.parametrize(
     "make", [_with_vectors, _with_mapped_names, _with_partitions, _of_lance, _cloned, _of_many_files]
 )
-def test_other_tables_are_read_by_their_own_scan(
+def test_other_tables_are_read_by_trilake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], None]
 ) -> None:
     monkeypatch.setattr(plain_files, "MOST_FILES", 2)
@@ -136,16 +136,14 @@ def _names_in_another_case(place: str) -> None:
 
 
 @pytest.mark.parametrize("make", [_an_older_file, _a_wider_type, _old_timestamps, _nanoseconds, _names_in_another_case])
-def test_files_that_are_not_as_the_table_says_are_read_by_its_own_scan(
-    tmp_path: Path, make: Callable[[str], None]
-) -> None:
+def test_files_differing_from_the_schema_are_read_by_trilake(tmp_path: Path, make: Callable[[str], None]) -> None:
     place = f"{tmp_path}/t"
     make(place)
     assert _table(place).plain_files() is not None
     assert _same(place)
 
 
-def test_not_a_number_and_minus_zero_are_found_whatever_the_bounds_of_a_file_say(tmp_path: Path) -> None:
+def test_nan_and_negative_zero_are_found_despite_bounds(tmp_path: Path) -> None:
     """Bounds in Parquet leave NaN out, which is greater than all numbers."""
     place = f"{tmp_path}/t"
     trilake.write(pa.table({"x": [1.0, float("nan"), 2.0], "zero": [-0.0, -0.0, -0.0]}), place)
@@ -156,7 +154,7 @@ def test_not_a_number_and_minus_zero_are_found_whatever_the_bounds_of_a_file_say
     assert _table(place).to_duckdb().filter("x > 5").aggregate("count(*)").fetchall() == [(1,)]
 
 
-def test_values_of_every_type_are_those_of_our_own_scan(tmp_path: Path) -> None:
+def test_values_of_every_type_match_trilakes_scan(tmp_path: Path) -> None:
     place = f"{tmp_path}/t"
     day, at = dt.date(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC)
     rows = {
@@ -180,7 +178,7 @@ def test_values_of_every_type_are_those_of_our_own_scan(tmp_path: Path) -> None:
     assert _sql(place).cast(own.schema).to_pylist() == own.to_pylist()
 
 
-def test_errors_of_files_are_those_of_our_own_scan(tmp_path: Path) -> None:
+def test_file_errors_match_trilakes_scan(tmp_path: Path) -> None:
     place = f"{tmp_path}/t"
     trilake.write(_ROWS, place)
     [path] = _table(place).plain_files() or []
@@ -197,13 +195,13 @@ def test_errors_of_files_are_those_of_our_own_scan(tmp_path: Path) -> None:
         _sql(place)
 
 
-def test_a_connection_that_may_open_no_files_gets_the_rows(tmp_path: Path) -> None:
+def test_connection_without_file_access_gets_the_rows(tmp_path: Path) -> None:
     trilake.write(_ROWS, f"{tmp_path}/t")
     closed = duckdb.connect(":memory:", config={"enable_external_access": False})
     assert _table(f"{tmp_path}/t").to_duckdb(closed).aggregate("sum(n)").fetchall() == [(6,)]
 
 
-def test_a_place_that_looks_like_a_pattern_is_a_place(tmp_path: Path) -> None:
+def test_path_that_looks_like_a_glob_is_literal(tmp_path: Path) -> None:
     """DuckDB would read the rows of all that it matches."""
     trilake.write(_ROWS, f"{tmp_path}/a")
     shutil.copytree(f"{tmp_path}/a", f"{tmp_path}/[ab]")

@@ -42,7 +42,7 @@ def _table(instant: dt.datetime, low: str, high: str, type_: pa.DataType = UTC) 
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_offsets_cut_to_minutes_lose_no_row(zone: str) -> None:
+def test_offsets_truncated_to_minutes_lose_no_row(zone: str) -> None:
     for year in range(1830, ZONES[zone] + 1, 20):
         instant = dt.datetime(year, 6, 1, 10, 11, 12, 345678, dt.UTC)
         bound = _cut(instant, zone)
@@ -55,14 +55,14 @@ def test_offsets_cut_to_minutes_lose_no_row(zone: str) -> None:
         assert trilake.open(table.uri).count() == 0
 
 
-def test_milliseconds_cut_towards_1970_lose_no_row() -> None:
+def test_milliseconds_truncated_towards_1970_lose_no_row() -> None:
     instant = dt.datetime(1969, 12, 31, 23, 59, 59, 999_400)  # noqa: DTZ001 - a local time
     table = _table(instant, "1970-01-01T00:00:00.000", "1970-01-01T00:00:00.000", pa.timestamp("us"))
     assert table.to_arrow(filter="ts = timestamp_ntz'1969-12-31 23:59:59.9994'").num_rows == 2
     assert table.to_arrow(filter="ts < timestamp_ntz'1970-01-01 00:00:00'").num_rows == 2
 
 
-def test_files_are_still_skipped_by_the_minute() -> None:
+def test_files_are_still_skipped_at_minute_precision() -> None:
     instant = dt.datetime(1870, 6, 1, 10, 11, 12, tzinfo=dt.UTC)
     table = _table(instant, _cut(instant, "Europe/Amsterdam"), _cut(instant, "Europe/Amsterdam"))
     assert len(table.explain("ts > timestamp'1870-06-01T10:14:00Z'").skipped) == 1
@@ -71,6 +71,6 @@ def test_files_are_still_skipped_by_the_minute() -> None:
     assert len(recent.explain("ts < timestamp'2024-06-01T10:11:12Z'").skipped) == 1
 
 
-def test_a_bound_of_a_cut_offset_keeps_the_row_of_the_corpus(shared: Path) -> None:
+def test_truncated_offset_in_the_corpus_loses_no_row(shared: Path) -> None:
     table = trilake.open(shared / "corpus" / "faults" / "bounds_cut_offset")
     assert table.to_arrow(filter="ts = timestamp'1870-06-01T10:11:12Z'").num_rows == 1

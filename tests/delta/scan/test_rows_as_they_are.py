@@ -26,7 +26,7 @@ _LIKE_IT = {
 
 
 @pytest.mark.parametrize("schema", _LIKE_IT.values(), ids=_LIKE_IT.keys())
-def test_rows_look_as_the_table_says(tmp_path: Path, schema: pa.Schema) -> None:
+def test_rows_have_the_table_schema(tmp_path: Path, schema: pa.Schema) -> None:
     rows = [{"a": n, "A": n, "s": {"x": str(n)}, "more": n} for n in (1, 2)]
     trilake.write(pa.Table.from_pylist(rows, _AS_IT_IS), tmp_path)
     (file,) = tmp_path.glob("*.parquet")

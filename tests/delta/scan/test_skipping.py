@@ -34,7 +34,7 @@ def _stats(low: Any = None, high: Any = None, nulls: int | None = 0, count: int 
     return {"stats": json.dumps(found)}
 
 
-def test_files_of_ours_say_that_a_column_holds_no_nan(tmp_path: Path) -> None:
+def test_written_files_record_columns_without_nan(tmp_path: Path) -> None:
     path, interval = tmp_path / "t", {"delta.checkpointInterval": "3"}
     for x in ([1.0, 2.0], [1.0, float("nan")]):
         trilake.write(pa.table({"x": x}), path, mode="append", properties=interval)
@@ -134,7 +134,7 @@ _NOW = dt.datetime(2024, 1, 1, 0, 0, 0, 123999)
         (-5, "short", {"low": -(2**40), "high": 2**40}, "a = -5"),
     ],
 )
-def test_a_matching_row_is_found(value: Any, type_: str, stats: dict[str, Any], filter: str) -> None:
+def test_matching_row_is_found(value: Any, type_: str, stats: dict[str, Any], filter: str) -> None:
     table = _one(value, type_, **stats)
     assert table.explain(filter).kept == ["f0"]
     assert table.to_arrow(filter=filter).num_rows == 1
@@ -145,7 +145,7 @@ def test_a_matching_row_is_found(value: Any, type_: str, stats: dict[str, Any], 
     "text",
     ["", "x", "[]", "7", "null", "{", '{"minValues":5}', '{"minValues":{"a":{"b":1}}}', '{"numRecords":"x"}', "\0"],
 )
-def test_statistics_that_are_none_count_as_unknown(text: str) -> None:
+def test_invalid_statistics_count_as_unknown(text: str) -> None:
     table = table_of(pa.table({"a": [5]}), fields=[{"stats": text}])
     assert table.to_arrow(filter="a = 5").num_rows == 1
     assert table.count() == 1
@@ -168,7 +168,7 @@ def test_statistics_that_are_none_count_as_unknown(text: str) -> None:
         ("decimal(10,2)", 1.25, 9.75, "a > 9.75"),
     ],
 )
-def test_what_can_be_skipped_is_skipped(type_: str, low: Any, high: Any, filter: str) -> None:
+def test_files_without_matches_are_skipped(type_: str, low: Any, high: Any, filter: str) -> None:
     table = _one(None, type_, low=low, high=high)
     explained = table.explain(filter)
     assert explained.skipped == ["f0"]
@@ -188,7 +188,7 @@ def test_nested_columns_are_skipped_by_path() -> None:
     assert table.to_arrow(filter="s.x = 2").num_rows == 1
 
 
-def test_quotes_in_column_names() -> None:
+def test_skipping_with_special_column_names() -> None:
     for name in ["it's", 'a"b', "a.b", "ü", "$x", "a[0]", "i", "j", "s", "min Values"]:
         stats = {"numRecords": 1, "minValues": {name: 1}, "maxValues": {name: 1}, "nullCount": {name: 0}}
         table = table_of(pa.table({name: [1]}), fields=[{"stats": json.dumps(stats)}])
@@ -196,14 +196,14 @@ def test_quotes_in_column_names() -> None:
         assert table.explain(f"`{name}` = 2").kept == [], name
 
 
-def test_a_filter_that_does_not_fit_is_refused() -> None:
+def test_invalid_filter_is_rejected() -> None:
     table = _one(5, "long")
     for filter in ("b = 1", "a =", "a = 'x' and", "sum(a) > 1"):
         with pytest.raises(FilterError):
             table.to_arrow(filter=filter)
 
 
-def test_nothing_to_filter_by() -> None:
+def test_explain_without_filter() -> None:
     explained = _one(5, "long").explain()
     assert explained.kept == ["f0"]
     assert "no filter" in str(explained)
@@ -279,7 +279,7 @@ _NAMES = st.lists(st.sampled_from(sorted(_VALUES)), min_size=1, max_size=3, uniq
 # A failure is shown as found: shrinking it would run the engines thousands of times.
 @settings(max_examples=15, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.data())
-def test_a_filtered_read_is_the_filter_over_a_full_read(data: st.DataObject) -> None:
+def test_filtered_read_matches_filtering_a_full_read(data: st.DataObject) -> None:
     uri, names = MemoryStore().uri, data.draw(_NAMES)
     parts = [data.draw(_tables(names)) for _ in range(2)]
     by = data.draw(st.sampled_from([None, *names]))
@@ -307,7 +307,7 @@ _PLAIN = {"long": ["=", "<", ">="], "string": ["=", "<", ">="], "byte": ["<>", "
 
 @settings(max_examples=25)
 @given(st.data())
-def test_the_rows_are_those_that_duckdb_finds(data: st.DataObject) -> None:
+def test_rows_match_duckdb(data: st.DataObject) -> None:
     """Another engine's word for comparisons on which the dialects agree."""
     name, uri = data.draw(st.sampled_from(sorted(_PLAIN))), MemoryStore().uri
     part = data.draw(_tables([name]))
@@ -321,6 +321,6 @@ def test_the_rows_are_those_that_duckdb_finds(data: st.DataObject) -> None:
     assert sorted(found["id"].to_pylist()) == sorted(expected["id"].to_pylist())
 
 
-def test_errors_of_filters_are_ours() -> None:
+def test_filter_errors_are_trilake_errors() -> None:
     with pytest.raises(TrilakeError):
         _one(5, "long").to_arrow(filter="a / 0 > ")

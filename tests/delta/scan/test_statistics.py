@@ -60,7 +60,7 @@ def _parses(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def test_columns_read_at_once_say_what_each_says_alone(table: ArrowDeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_read_together_match_single_reads(table: ArrowDeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = table.snapshot
     paths = [(f.name,) for f in snapshot.schema.fields if f.name != "s"] + [("s", "i"), ("s", "in", "text")]
     alone = StatisticsReader(snapshot.adds, snapshot.schema, ("p",), query)
@@ -86,18 +86,14 @@ def test_columns_read_at_once_say_what_each_says_alone(table: ArrowDeltaTable, m
     assert bounds.min.to_pylist() == ["a b", None]
 
 
-def test_analyze_reads_the_statistics_of_all_columns_once(
-    table: ArrowDeltaTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_analyze_parses_statistics_once(table: ArrowDeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     compute_statistics(table.log)
     calls = _parses(monkeypatch)
     assert compute_statistics(table.log).num_files == 0
     assert len(calls) == 1
 
 
-def test_a_plan_parses_statistics_once_for_all_columns_of_its_filter(
-    table: ArrowDeltaTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_parses_statistics_once(table: ArrowDeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = _parses(monkeypatch)
     assert plan_scan(table.snapshot, None, "c0 = 0 AND (c1 < 1 OR s.i > 2) AND p = 'q'").files.num_rows == 1
     assert len(calls) == 1
@@ -107,9 +103,7 @@ ODD = ["a/b", "a~1b", "a.b", 'a"b', "a'b", "0", "*", "é", " "]
 
 
 @pytest.mark.parametrize("few", [0, 300])
-def test_columns_of_any_name_are_found_in_texts_of_which_some_are_none(
-    few: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_of_any_name_are_found_in_partly_invalid_json(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "_FEW", few)
     schema = StructType(tuple(StructField(name, PrimitiveType("long")) for name in ODD))
     bounds = {name: i for i, name in enumerate(ODD)}

@@ -46,7 +46,7 @@ def _column(texts: list[str | None]) -> pa.ChunkedArray:
     return pa.chunked_array([texts], pa.string())
 
 
-def test_plain_values_are_what_the_query_makes_of_them() -> None:
+def test_plain_values_match_the_query() -> None:
     random = Random(1)
     stats = _column([_text(random, 0) for _ in range(2000)])
     few, many = statistics._few(stats, WANTED), statistics._many(stats, WANTED, query)
@@ -56,7 +56,7 @@ def test_plain_values_are_what_the_query_makes_of_them() -> None:
     assert few.to_pylist() == many.to_pylist()
 
 
-def test_other_values_are_left_to_the_query_or_are_the_same() -> None:
+def test_other_values_match_or_are_left_to_the_query() -> None:
     random, texts = Random(2), []
     for _ in range(10_000):
         text = _text(random, 0.1) or ""
@@ -73,13 +73,13 @@ def test_other_values_are_left_to_the_query_or_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("text", ["5", "[]", "x", "", "{}{}", '{"numRecords":"1"}', '{"numRecords":true}'])
-def test_what_is_not_plain_is_left_to_the_query(text: str) -> None:
+def test_invalid_json_is_left_to_the_query(text: str) -> None:
     stats = _column(["{}", text])
     assert statistics._few(stats, WANTED) is None
     assert parsed(stats, WANTED, query).equals(statistics._many(stats, WANTED, query))
 
 
-def test_many_texts_are_parsed_in_one_query(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_strings_are_parsed_in_one_query(monkeypatch: pytest.MonkeyPatch) -> None:
     stats = _column(['{"numRecords":1}'] * (statistics._FEW + 1))
     expected = parsed(stats, WANTED, query)
     monkeypatch.setattr(statistics, "_few", lambda *_: pytest.fail("one by one"))

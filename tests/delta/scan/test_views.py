@@ -29,9 +29,7 @@ def _open(uri: Path) -> ArrowDeltaTable:
     ],
 )
 @pytest.mark.parametrize("array", [a for a in ARRAYS if not pa.types.is_dictionary(a.type)], ids=lambda a: str(a.type))
-def test_a_table_of_views_is_read_and_changed_like_any_other(
-    tmp_path: Path, array: pa.Array, vectors: str, written: str
-) -> None:
+def test_table_with_views_is_read_and_changed(tmp_path: Path, array: pa.Array, vectors: str, written: str) -> None:
     data = pa.table({"id": [1, 2, 3, 4], "v": array})
     properties = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
     if written == "by us":
@@ -71,7 +69,7 @@ def test_a_table_of_views_is_read_and_changed_like_any_other(
     assert set(changes["_change_type"].to_pylist()) >= {"delete", "update_preimage", "update_postimage"}
 
 
-def test_texts_of_views_are_compared_and_computed_with(tmp_path: Path) -> None:
+def test_string_views_work_in_expressions(tmp_path: Path) -> None:
     text = pa.string_view()
     data = pa.table({"s": pa.array(["a", "b", None], text), "l": pa.array([["x"], ["y", "z"], None], pa.list_(text))})
     pq.write_table(data, tmp_path / "f.parquet")
@@ -88,7 +86,7 @@ def test_texts_of_views_are_compared_and_computed_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda a: str(a.type))
-def test_trevni_keeps_the_values_of_views(tmp_path: Path, array: pa.Array) -> None:
+def test_trevni_keeps_view_values(tmp_path: Path, array: pa.Array) -> None:
     if pa.types.is_dictionary(array.type):
         array = array.cast(pa.dictionary(array.type.index_type, pa.string()))
     trilake.write(pa.table({"v": array}), str(tmp_path / "t"), format="trevni")

@@ -30,7 +30,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(("files", "rows", "expected"), [(3, 2, []), (9, 2, [4]), (2, 50_000, [2])])
-def test_a_few_small_local_files_are_read_by_the_caller(
+def test_few_small_local_files_are_read_by_the_caller(
     files: int, rows: int, expected: list[int], tmp_path: Path, counts: list[int]
 ) -> None:
     for i in range(files):
@@ -40,7 +40,7 @@ def test_a_few_small_local_files_are_read_by_the_caller(
     assert counts == expected
 
 
-def test_files_of_a_distant_store_are_asked_for_together(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_remote_store_are_read_in_parallel(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     data = [parquet(pa.table({"a": [i]})) for i in range(3)]
     store = log_of([protocol(), metadata(), *(add(f"f{i}", size=len(d)) for i, d in enumerate(data))]).store
     for i, content in enumerate(data):
@@ -54,7 +54,7 @@ def test_files_of_a_distant_store_are_asked_for_together(counts: list[int], monk
 
 
 @pytest.mark.parametrize("where", [None, "v % 7 = 3 AND p = 'b'", "t = 'x' OR d < 3"])
-def test_very_many_small_files_are_read_together(where: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_files_are_read_together(where: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows are those of one file after the other: partition values, deleted rows, the filter and other columns."""
     uri = f"memory://many-{uuid4()}"
     schema = pa.schema([("v", pa.int64()), ("t", pa.string()), ("p", pa.string()), ("d", pa.float64())])
@@ -88,7 +88,7 @@ def test_very_many_small_files_are_read_together(where: str | None, monkeypatch:
     assert table.count() == 3500 - 10
 
 
-def test_a_damaged_file_among_very_many_is_named() -> None:
+def test_damaged_file_among_many_is_named() -> None:
     uri = f"memory://damaged-{uuid4()}"
     trilake.create(uri, pa.schema([("v", pa.int64())]))
     store = open_store(uri)

@@ -85,7 +85,7 @@ def run(source: Store, target: Store, query: str, checkpoint: Checkpoint, limit:
 
 
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(s, marks=pytest.mark.soak) for s in range(5, 400))])
-def test_a_chain_of_queries_that_die_at_any_request(seed: int) -> None:
+def test_chained_queries_survive_crashes_at_any_request(seed: int) -> None:
     """source -> middle -> last: both hold every row once, whatever died when, while the source grows."""
     random_ = random.Random(seed)
     limit = random_.randint(1, 3)
@@ -124,7 +124,7 @@ def test_a_chain_of_queries_that_die_at_any_request(seed: int) -> None:
     assert ids(last) == list(range(written))
 
 
-def test_a_batch_that_comes_again_is_not_written_again() -> None:
+def test_repeated_batch_is_not_written_again() -> None:
     store = MemoryStore()
     batch = BatchId("q", 0)
     assert write_batch(store, batch, rows(1, 2)) == 0
@@ -140,7 +140,7 @@ def test_a_batch_that_comes_again_is_not_written_again() -> None:
     assert counted == {"numAddedFiles": "1", "numRemovedFiles": "0", "numOutputRows": "1"}
 
 
-def test_the_same_files_committed_twice_stay() -> None:
+def test_files_committed_twice_are_kept() -> None:
     """The reply to the first commit was lost on its way to Spark, not on its way to us."""
     store = MemoryStore()
     log = DeltaLog(store, standard_engine())
@@ -153,7 +153,7 @@ def test_the_same_files_committed_twice_stay() -> None:
 
 
 @pytest.mark.parametrize("new", [True, False])
-def test_two_runs_of_one_query_race(new: bool) -> None:
+def test_two_runs_of_one_query_commit_once(new: bool) -> None:
     """The old process was thought dead: whoever is second finds its batch there, also where it is the first one."""
     store = MemoryStore()
     if not new:
@@ -183,7 +183,7 @@ def test_complete_mode_replaces_all_rows_once() -> None:
     assert committed(DeltaLog(store, standard_engine()), BatchId("q", 2))
 
 
-def test_complete_mode_replaces_rows_that_others_add_meanwhile() -> None:
+def test_complete_mode_replaces_concurrently_added_rows() -> None:
     store = MemoryStore()
     log = DeltaLog(store, standard_engine())
     write_arrow(log, SCHEMA, rows(1).to_batches(), request())
@@ -194,7 +194,7 @@ def test_complete_mode_replaces_rows_that_others_add_meanwhile() -> None:
     assert ids(store) == [5]
 
 
-def test_a_batch_without_rows_makes_no_version() -> None:
+def test_batch_without_rows_creates_no_version() -> None:
     store = MemoryStore()
     assert write_batch(store, BatchId("q", 0), rows()) == 0  # but it makes the table
     assert write_batch(store, BatchId("q", 1), rows()) == 0
@@ -204,7 +204,7 @@ def test_a_batch_without_rows_makes_no_version() -> None:
     assert log.head().schema.names == ["id", "p", "n"]
 
 
-def test_the_query_is_known_by_its_checkpoint() -> None:
+def test_query_id_comes_from_the_checkpoint() -> None:
     store = MemoryStore()
     with pytest.raises(StreamError, match="no query id"):
         query_id(store)
@@ -215,7 +215,7 @@ def test_the_query_is_known_by_its_checkpoint() -> None:
         query_id(store)
 
 
-def test_two_queries_make_one_table() -> None:
+def test_two_queries_create_one_table() -> None:
     store = MemoryStore()
     log = DeltaLog(store, standard_engine())
     plans = [plan_write(log, request(partition_by=("p",))) for _ in range(2)]
@@ -239,7 +239,7 @@ def test_two_queries_make_one_table() -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_two_queries_make_one_table_at_the_same_moment(mode: str) -> None:
+def test_two_queries_create_one_table_concurrently(mode: str) -> None:
     """The other's first commit comes between our look at the log and our own: the query went down."""
     store = MemoryStore()
     done: list[int | None] = []

@@ -93,7 +93,7 @@ LIMITS = st.builds(Limit, st.none() | st.integers(1, 4), st.none() | st.integers
 
 
 @given(operations=OPERATIONS, flags=FLAGS, begin=st.integers(0, 11), snapshot=st.booleans(), data=st.data())
-def test_every_file_once_and_in_order(
+def test_every_file_is_read_once_and_in_order(
     operations: list[Any], flags: dict[str, bool], begin: int, snapshot: bool, data: st.DataObject
 ) -> None:
     """Commits appear while the stream runs, batches have any limit, and every batch may be the first of a process and
@@ -144,7 +144,7 @@ def test_every_file_once_and_in_order(
     assert stopped == stop
 
 
-def test_a_byte_limit_is_soft() -> None:
+def test_byte_limit_is_soft() -> None:
     log = log_of([add("a", size=10), add("b", size=10), add("c", size=10)])
     found = stream(log)
     first = found.latest(found.initial(), Limit(None, 11))
@@ -152,7 +152,7 @@ def test_a_byte_limit_is_soft() -> None:
     assert paths(found, first, found.latest(first, Limit(None, 1))) == ["c"]
 
 
-def test_the_first_snapshot_is_one_batch_where_it_is_to_be_whole() -> None:
+def test_whole_snapshot_is_one_batch() -> None:
     log = log_of([add("a"), add("b"), add("c")])
     found = stream(log, whole_snapshot=True)
     first = found.latest(found.initial(), Limit(1))
@@ -162,7 +162,7 @@ def test_the_first_snapshot_is_one_batch_where_it_is_to_be_whole() -> None:
     assert paths(found, first, second) == ["d"]
 
 
-def test_a_repeated_first_batch_is_the_same_although_the_table_went_on() -> None:
+def test_repeated_first_batch_ignores_later_commits() -> None:
     """Spark asks for the first offset again when the first batch was not finished."""
     for options in ({}, {"starting_version": "latest"}):
         log = log_of([add("a")])
@@ -181,7 +181,7 @@ def test_a_repeated_first_batch_is_the_same_although_the_table_went_on() -> None
         assert everything(again, end) == ["c"]
 
 
-def test_offsets_of_another_source_are_understood() -> None:
+def test_offsets_of_delta_spark_are_accepted() -> None:
     log = log_of([add("a")], [add("b")], [add("c")])
     found = stream(log)
     theirs = {
@@ -201,7 +201,7 @@ def test_offsets_of_another_source_are_understood() -> None:
     "offset",
     [{}, {"v": 1}, {"reservoirId": "x", "reservoirVersion": "?", "index": 0}, None, [], {"sourceVersion": 9}],
 )
-def test_what_is_no_offset_is_said(offset: Any) -> None:
+def test_invalid_offset_is_an_error(offset: Any) -> None:
     with pytest.raises(StreamOffsetError):
         StreamOffset.from_json(offset)
 
@@ -215,14 +215,14 @@ def test_what_is_no_offset_is_said(offset: Any) -> None:
         ("foo", "DELTA_INVALID_SOURCE_OFFSET_FORMAT"),
     ],
 )
-def test_an_offset_of_an_unknown_form_says_so(source: Any, condition: str) -> None:
+def test_unknown_offset_format_is_an_error(source: Any, condition: str) -> None:
     offset = {"reservoirId": "x", "reservoirVersion": 1, "index": 1, "isStartingVersion": True, "sourceVersion": source}
     with pytest.raises(StreamOffsetError) as caught:
         StreamOffset.from_json({k: v for k, v in offset.items() if v is not None})
     assert caught.value.context["condition"] == condition
 
 
-def test_a_checkpoint_of_another_table_is_refused() -> None:
+def test_checkpoint_of_another_table_is_rejected() -> None:
     log = log_of([add("a")])
     other = replace(stream(log).initial(), reservoir_id="another")
     with pytest.raises(StreamOffsetError, match="id another"):
@@ -251,7 +251,7 @@ def test_starting_points() -> None:
         stream(log, starting_timestamp_ms=10**15).initial()
 
 
-def test_available_now_leaves_what_comes_later() -> None:
+def test_available_now_ignores_later_commits() -> None:
     log = log_of([add("a")], [add("b")])
     found = stream(log)
     found.stop_at_newest()
@@ -281,7 +281,7 @@ def changes(found: DeltaStream, start: StreamOffset, end: StreamOffset) -> list[
     return [(t.version, t.change_type, t.file.path) for t in tasks if isinstance(t, ChangeFeedTask)]
 
 
-def test_a_change_feed_takes_commits_whole() -> None:
+def test_change_feed_batches_end_at_commits() -> None:
     found = stream(_feed(), starting_version=0, read_change_feed=True)
     start = found.initial()
     first = found.latest(start, Limit(2))
@@ -292,7 +292,7 @@ def test_a_change_feed_takes_commits_whole() -> None:
     assert found.latest(last) == last
 
 
-def test_a_change_feed_begins_with_the_rows_there_are() -> None:
+def test_change_feed_starts_with_the_existing_rows() -> None:
     log = _feed()
     found = stream(log, read_change_feed=True)
     start = found.initial()
@@ -308,7 +308,7 @@ def test_a_change_feed_begins_with_the_rows_there_are() -> None:
         stream(log, read_change_feed=True).initial()
 
 
-def test_a_change_feed_does_not_begin_where_it_was_off() -> None:
+def test_change_feed_cannot_start_while_disabled() -> None:
     on = metadata(delta__enableChangeDataFeed="true")
     log = log_of([metadata(), add("a")], [remove("a", partitionValues={}), add("b")], [on], [add("c")])
     for version in (0, 1):
@@ -320,7 +320,7 @@ def test_a_change_feed_does_not_begin_where_it_was_off() -> None:
     assert changes(found, start, found.latest(start)) == [(3, "insert", "c")]
 
 
-def test_times_of_changes_are_those_of_a_read_of_the_feed() -> None:
+def test_change_times_match_a_batch_read() -> None:
     """File times that go back grew from the commit before a batch on, and times in commits of later did not count."""
     now = iter(range(9000, 0, -1000))
     store = MemoryStore(clock=lambda: next(now))
@@ -342,7 +342,7 @@ def test_times_of_changes_are_those_of_a_read_of_the_feed() -> None:
     assert times == [t.timestamp_ms for t in plan_changes(log, 0).tasks] == [9000, 9001, 9002, 20_003, 20_004]
 
 
-def test_a_stream_may_begin_with_what_is_to_come() -> None:
+def test_stream_may_start_beyond_the_newest_version() -> None:
     log = log_of([add("a")])
     for late in (stream(log, starting_version=3), stream(log, starting_timestamp_ms=1 << 42)):
         with pytest.raises(VersionNotFoundError):
@@ -360,7 +360,7 @@ def test_a_stream_may_begin_with_what_is_to_come() -> None:
 # --- options ---------------------------------------------------------------------------------------------------------
 
 
-def test_options_have_deltas_names_and_defaults() -> None:
+def test_options_have_delta_names_and_defaults() -> None:
     assert StreamOptions.parse({}) == StreamOptions(max_files=1000)
     found = StreamOptions.parse({"maxBytesPerTrigger": "1k", "skipChangeCommits": "TRUE", "startingVersion": "3"})
     assert found == StreamOptions(starting_version=3, max_files=None, max_bytes=1024, skip_change_commits=True)
@@ -378,6 +378,6 @@ def test_options_have_deltas_names_and_defaults() -> None:
         {"startingTimestamp": "soon"},
     ],
 )
-def test_wrong_options_are_named(wrong: dict[str, str]) -> None:
+def test_invalid_options_are_rejected(wrong: dict[str, str]) -> None:
     with pytest.raises(InvalidArgumentError):
         StreamOptions.parse(wrong)

@@ -49,9 +49,7 @@ LONG_AB = json.dumps(
         ([remove("a", dataChange=False), add("b", dataChange=False)], {}, ["a", "z"]),
     ],
 )
-def test_commits_that_take_rows_away(
-    actions: list[Action], options: dict[str, bool], expected: list[str] | None
-) -> None:
+def test_commits_that_remove_rows(actions: list[Action], options: dict[str, bool], expected: list[str] | None) -> None:
     log = log_of([add("a")], actions, [add("z")])
     found = stream(log, starting_version=0, **options)
     if expected is not None:
@@ -64,7 +62,7 @@ def test_commits_that_take_rows_away(
     assert "skipChangeCommits" in str(e.value) or "ignoreDeletes" in str(e.value)
 
 
-def test_a_new_column_stops_the_stream_and_a_restart_goes_on() -> None:
+def test_new_column_stops_the_stream_until_restart() -> None:
     log = log_of([add("a")])
     read = reading(log)
     log.store.put(commit_key(1), lines([metadata(LONG_AB), add("b")]))
@@ -78,7 +76,7 @@ def test_a_new_column_stops_the_stream_and_a_restart_goes_on() -> None:
     assert everything(stream(log, Reading(read.metadata, 0, ("a",)), starting_version=0)) == ["a", "b"]
 
 
-def test_a_stream_that_was_declared_before_a_change_does_not_begin() -> None:
+def test_stream_declared_before_a_schema_change_fails() -> None:
     log = log_of([add("a")])
     read = reading(log)
     log.store.put(commit_key(1), lines([metadata(LONG_AB), add("b")]))
@@ -90,7 +88,7 @@ def test_a_stream_that_was_declared_before_a_change_does_not_begin() -> None:
         stream(log, read).latest(behind)
 
 
-def test_a_property_or_comment_does_not_stop_the_stream() -> None:
+def test_property_or_comment_does_not_stop_the_stream() -> None:
     commented = LONG_AB.replace('"metadata": {}', '"metadata": {"comment": "x"}').replace("true", "false")
     log = log_of([metadata(LONG_AB), add("a")])
     read = reading(log)
@@ -98,7 +96,7 @@ def test_a_property_or_comment_does_not_stop_the_stream() -> None:
     assert everything(stream(log, read, starting_version=0)) == ["a", "b"]
 
 
-def test_types_that_changed() -> None:
+def test_type_changes_stop_the_stream() -> None:
     def typed(name: str) -> str:
         return LONG_AB.replace('"long"', f'"{name}"')
 
@@ -112,7 +110,7 @@ def test_types_that_changed() -> None:
         everything(stream(log), StreamOffset("table-id", 2))
 
 
-def test_a_column_replaced_under_its_name_is_not_read_as_nulls() -> None:
+def test_replaced_column_is_not_read_as_nulls() -> None:
     def mapped(physical: str) -> Action:
         fields = {"delta.columnMapping.physicalName": physical, "delta.columnMapping.id": 1}
         schema = LONG_AB.replace('"metadata": {}', f'"metadata": {json.dumps(fields)}', 1)
@@ -126,7 +124,7 @@ def test_a_column_replaced_under_its_name_is_not_read_as_nulls() -> None:
         everything(first)
 
 
-def test_a_protocol_that_is_not_known_stops_the_stream() -> None:
+def test_unknown_protocol_stops_the_stream() -> None:
     log = log_of([add("a")])
     read = reading(log)
     found = stream(log, read, starting_version=0)
@@ -147,7 +145,7 @@ def _overtaken() -> DeltaLog:
     return log
 
 
-def test_log_cleanup_that_overtook_the_stream_is_reported() -> None:
+def test_log_cleanup_ahead_of_the_stream_is_data_loss() -> None:
     log = _overtaken()
     old = StreamOffset("table-id", 1)
     with pytest.raises(StreamDataLossError, match="version 1, which is no longer in the log") as e:
@@ -163,7 +161,7 @@ def test_log_cleanup_that_overtook_the_stream_is_reported() -> None:
     assert everything(stream(log), StreamOffset("table-id", 4)) == ["f4", "f5"]
 
 
-def test_commits_without_rows_move_the_stream_on_before_they_are_cleaned_up() -> None:
+def test_offset_advances_over_commits_without_rows() -> None:
     log = log_of([add("a")])
     found = stream(log)
     start = found.latest(found.initial())
