@@ -441,7 +441,7 @@ def test_unsupported_pyarrow_expressions_are_rejected(expression: pc.Expression,
         (pa.float32(), [float("nan")], "cast('NaN' as double)", True),
     ],
 )
-def test_in_list_with_mixed_types(kind: pa.DataType, values: list[float], looked_for: str, answer: bool) -> None:
+def test_array_contains_with_mixed_types(kind: pa.DataType, values: list[float], looked_for: str, answer: bool) -> None:
     """Results are from Spark 4.3."""
     for array in (pa.array([values], pa.list_(kind)), pa.array([values], pa.list_(kind, len(values)))):
         table = pa.table({"v": array})

@@ -1,4 +1,4 @@
-"""Adapters for the corpus runner: the ways in through Spark as the callables it asks for."""
+"""Adapters for the corpus runner: Spark read paths as callables."""
 
 from __future__ import annotations
 

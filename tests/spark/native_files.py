@@ -1,4 +1,4 @@
-"""What the tests of Spark's own scan share: lists of Parquet files, and a look at plans and settings."""
+"""Helpers for tests of the native scan: lists of Parquet files, plans and settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def listed(
     partitions: Mapping[str, pa.Array] | None = None,
     **more: Any,
 ) -> NativeFiles:
-    """A list of files whose columns have the same names everywhere."""
+    """A list of files with the same column names."""
     read = schema if isinstance(schema, T.StructType) else from_arrow_schema(schema)
     columns = {n: pa.chunked_array([v]) for n, v in (partitions or {}).items()}
     types = T.StructType([T.StructField(n, from_arrow_type(v.type)) for n, v in columns.items()])
@@ -55,7 +55,7 @@ def listed(
 
 
 def numbered(root: Path, folders: Sequence[str]) -> list[str]:
-    """A file in each folder, with its position as the only row of column ``n``."""
+    """A file in each folder, whose only row is its position in column ``n``."""
     return [write(root / f / f"part-{i}.parquet", pa.table({"n": [i]})) for i, f in enumerate(folders)]
 
 
@@ -65,7 +65,7 @@ def chunk(values: Sequence[Any], type_: pa.DataType | None = None) -> pa.Chunked
 
 
 def rows(df: DataFrame) -> list[tuple[Any, ...]]:
-    """The rows in an order of their own."""
+    """The rows in a fixed order."""
     return sorted((tuple(r) for r in df.collect()), key=repr)
 
 
@@ -76,7 +76,7 @@ def plan(df: DataFrame) -> str:
 
 @contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session for a while."""
+    """Temporary session settings."""
     before = {k: spark.conf.get(k, None) for k in values}
     try:
         for k, v in values.items():

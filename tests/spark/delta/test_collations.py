@@ -1,4 +1,4 @@
-"""Columns whose strings Spark compares by a collation: tables have none, and no file is left out for one."""
+"""Collated columns: tables store no collations, and files are never skipped by collated comparisons."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def collated(session: SparkSession) -> DataFrame:
 
 
 def _table(place: Path) -> str:
-    """A file for each of three texts."""
+    """A file for each of three strings."""
     for text in ("A", "a", "B"):
         trilake.write(pa.table({"s": [text], "i": [1]}), place, mode="append")
     return str(place)
 
 
-def test_no_column_gets_a_collation(collated: DataFrame, tmp_path: Path) -> None:
-    """It was lost: what was equal in the frame was not in the table."""
+def test_collations_are_not_stored(collated: DataFrame, tmp_path: Path) -> None:
+    """It was lost: values equal in the DataFrame were not equal in the table."""
     new, uri = str(tmp_path / "new"), _table(tmp_path / "t")
     with pytest.raises(InvalidArgumentError, match=r"collation UTF8_LCASE is not supported .*\(column: s"):
         collated.write.format("delta").save(new)
@@ -46,12 +46,12 @@ def test_no_column_gets_a_collation(collated: DataFrame, tmp_path: Path) -> None
     for format in ("lance", "trevni"):
         with pytest.raises(InvalidArgumentError, match="collation UTF8_LCASE"):
             collated.write.format(format).save(str(tmp_path / format))
-    collated.write.format("delta").mode("append").save(uri)  # the table says how its own column compares
+    collated.write.format("delta").mode("append").save(uri)  # the table decides how its column compares
     assert trilake.open(uri).count() == 4
 
 
 def test_collations_in_the_log_are_read_as_bytes(session: SparkSession, tmp_path: Path) -> None:
-    """Reading was an error of PySpark's about the version in the name."""
+    """Reading failed with a PySpark error about the version in the name."""
     uri = _table(tmp_path / "t")
     commit = tmp_path / "t/_delta_log/00000000000000000000.json"
     actions = [json.loads(line) for line in commit.read_text().splitlines()]
@@ -67,8 +67,8 @@ def test_collations_in_the_log_are_read_as_bytes(session: SparkSession, tmp_path
     assert frame.where("s = 'a'").count() == trilake.open(uri).count("s = 'a'") == 1
 
 
-def test_keys_of_a_merge_that_compare_otherwise_choose_no_files(session: SparkSession, tmp_path: Path) -> None:
-    """The row with ``A`` matches, and was left as it is."""
+def test_collated_merge_keys_skip_no_files(session: SparkSession, tmp_path: Path) -> None:
+    """The row with ``A`` matches, and was not updated."""
     uri = _table(tmp_path / "t")
     source = session.createDataFrame([("a", 7)], "s string, i bigint")
     merge = DeltaTable.forPath(session, uri).alias("t").merge(source.alias("q"), "t.s = q.s COLLATE UTF8_LCASE")

@@ -1,4 +1,4 @@
-"""Columns of the frame that ``toDF`` gave, in DELETE, UPDATE and MERGE of the same table."""
+"""Columns of the DataFrame from ``toDF`` in DELETE, UPDATE and MERGE of the same table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _rows(table: DeltaTable) -> list[tuple[int, str]]:
     return sorted(zip(*table._open().to_arrow().to_pydict().values(), strict=True))
 
 
-def test_delete_and_update_take_columns_of_the_frame_that_toDF_gave(table: DeltaTable) -> None:
+def test_delete_and_update_accept_columns_of_toDF(table: DeltaTable) -> None:
     frame, other = table.toDF(), table.toDF()
     table.delete((frame["id"] == 1) | (other["n#1"] == "zz"))
     assert _rows(table) == [(2, "b"), (3, "c"), (4, "d")]
@@ -41,7 +41,7 @@ def test_delete_and_update_take_columns_of_the_frame_that_toDF_gave(table: Delta
     assert _rows(table) == [(2, "b!"), (3, "c")]
 
 
-def test_merge_takes_columns_of_the_frame_that_toDF_gave(spark: SparkSession, table: DeltaTable) -> None:
+def test_merge_accepts_columns_of_toDF(spark: SparkSession, table: DeltaTable) -> None:
     source = spark.createDataFrame([(1, "x"), (9, "y")], ["id", "n#1"])
     target = table.toDF()
     (
@@ -54,15 +54,15 @@ def test_merge_takes_columns_of_the_frame_that_toDF_gave(spark: SparkSession, ta
     assert _rows(table) == [(1, "ax"), (2, "b"), (3, "c"), (9, "y")]
 
 
-def test_a_merge_of_rows_of_the_same_frame_keeps_them_apart(table: DeltaTable) -> None:
+def test_merge_of_the_same_frame_distinguishes_both_sides(table: DeltaTable) -> None:
     frame = table.toDF()
     source = frame.where(frame["id"] > 2).select((frame["id"] - 2).alias("id"), frame["n#1"].alias("n"))
     table.alias("t").merge(source.alias("s"), "t.id = s.id").whenMatchedUpdate(set={"`n#1`": "s.n"}).execute()
     assert _rows(table) == [(1, "c"), (2, "d"), (3, "c"), (4, "d")]
 
 
-def test_a_column_that_may_be_of_either_side_of_a_merge_is_refused(table: DeltaTable) -> None:
-    """It was taken for the source's on both sides of the condition, which was true of every row: all were deleted."""
+def test_ambiguous_merge_column_is_rejected(table: DeltaTable) -> None:
+    """It resolved to the source on both sides of the condition, which was true for every row: all were deleted."""
     frame, before = table.toDF(), _rows(table)
     source = frame.where(frame["id"] == 4)
     named = table.alias("t").merge(source.alias("s"), "t.id = s.id")
@@ -75,7 +75,7 @@ def test_a_column_that_may_be_of_either_side_of_a_merge_is_refused(table: DeltaT
         with pytest.raises(AnalysisException, match="ambiguous"):
             merge.execute()
     assert _rows(table) == before
-    # Rows without a match have columns of one side, and a column that the source has made again is one of one side too.
+    # Unmatched rows have columns of one side, and so does a column that the source has recomputed.
     other = source.drop("n#1").withColumn("n#1", F.lit("new")).withColumn("m", F.lit(1))
     table.alias("t").merge(
         other.alias("s"), F.expr("t.id = s.id") & (other["m"] == 1) & (frame["n#1"] == "d")

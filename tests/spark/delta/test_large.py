@@ -1,4 +1,4 @@
-"""Commands on tables of very many files as Spark jobs: the same as the driver alone does them."""
+"""Commands on tables with very many files as Spark jobs: same results as on the driver."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def age(path: Path, days: float) -> None:
 
 
 def table_of(path: Path, **properties: str) -> None:
-    """A table of every kind of file that a vacuum may meet, of which some are old."""
+    """A table with every kind of file that vacuum may find, some of them old."""
     conf = {"delta.checkpointInterval": "4", "delta.enableDeletionVectors": "true"}
     conf["delta.enableChangeDataFeed"] = "true"
     frame = pa.table({"n": list(range(40)), "day": [f"{i % 4}" for i in range(40)]})
@@ -118,8 +118,8 @@ def test_jobs_delete_what_the_driver_deletes(
         assert [e[name] for e in ends[0]] == [e[name] for e in ends[1]]
 
 
-def test_a_lost_line_of_the_log_deletes_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """A sidecar that is no longer named would make garbage of the files in it."""
+def test_lost_log_line_deletes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """If a sidecar reference is lost, its files would be garbage."""
     table_of(tmp_path / "t", **V2, **{"trilake.checkpoint.topLevelFormat": "json"})
     (top,) = DeltaLog(open_store(str(tmp_path / "t"))).segment().checkpoint_files
     file = tmp_path / "t" / top.key
@@ -131,8 +131,10 @@ def test_a_lost_line_of_the_log_deletes_nothing(spark: SparkSession, tmp_path: P
     assert tree(tmp_path / "t") == before
 
 
-def test_what_comes_back_meanwhile_stays(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that names old files again comes when the garbage is known and VACUUM START is committed."""
+def test_concurrently_restored_files_are_kept(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit adds old files again after the garbage is listed and VACUUM START is committed."""
     import trilake.spark.delta.large.vacuum as vacuum_module
 
     path = tmp_path / "t"
@@ -152,7 +154,7 @@ def test_what_comes_back_meanwhile_stays(spark: SparkSession, tmp_path: Path, mo
     assert done.files > 3
 
 
-def test_a_delete_that_fails_is_told_in_the_history(
+def test_failed_deletion_is_recorded_in_the_history(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import trilake.spark.delta.large.vacuum as vacuum_module
@@ -174,7 +176,7 @@ def test_a_delete_that_fails_is_told_in_the_history(
 
 
 def parted(path: Path, files: int, **properties: str) -> str:
-    """A table of so many files and one more, of which each version has a checkpoint, by default of version 2."""
+    """A table of ``count + 1`` files with a checkpoint per version, by default of version 2."""
     frame = pa.table({"n": list(range(files)), "day": [f"{i:02d}" for i in range(files)]})
     conf = {"delta.checkpointInterval": "1", "delta.checkpointPolicy": "v2", **properties}
     trilake.write(frame, path, partition_by=["day"], properties=conf)
@@ -195,7 +197,7 @@ def state_of(path: str) -> tuple[Any, ...]:
 def test_jobs_write_the_checkpoint_that_the_driver_writes(
     spark: SparkSession, tmp_path: Path, extension: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deletions and appends through ``DeltaTable``: other readers see the same, and every check agrees."""
+    """Deletes and appends through ``DeltaTable``: other readers see the same, and every check passes."""
     size = {"trilake.checkpoint.partSize": "4", "trilake.checkpoint.topLevelFormat": extension}
     path = parted(tmp_path / "t", 12, **size)
     before = set(sidecar_keys(open_store(path), DeltaLog(open_store(path)).segment()))
@@ -224,7 +226,7 @@ def test_jobs_write_the_checkpoint_that_the_driver_writes(
     assert not called
 
 
-def test_a_task_that_fails_writes_no_checkpoint(
+def test_failed_task_writes_no_checkpoint(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = parted(tmp_path / "t", 12, **{"trilake.checkpoint.partSize": "4"})
@@ -233,9 +235,9 @@ def test_a_task_that_fails_writes_no_checkpoint(
     kept = bytes(store.read(lost))
     store.put(lost, kept[: len(kept) // 2])
     first = {commit_key(v): bytes(store.read(commit_key(v))) for v in (0, 1)}
-    store.delete(list(first))  # they would stand in for the checkpoint
+    store.delete(list(first))  # they would replace the checkpoint
     rows = spark.createDataFrame([(n, f"{n:02d}") for n in range(12)], "n long, day string")
-    trilake.write(rows, path, mode="append")  # which needs no file of the table
+    trilake.write(rows, path, mode="append")  # reads no file of the table
     assert DeltaLog(store).segment().checkpoint_version == 1
     assert "its checkpoint failed" in caplog.text
     for key, content in {lost: kept, **first}.items():
@@ -246,8 +248,8 @@ def test_a_task_that_fails_writes_no_checkpoint(
     assert trilake.verify(path).ok
 
 
-def test_the_first_checkpoint_of_version_2_is_written_by_jobs(spark: SparkSession, tmp_path: Path) -> None:
-    """The older one is a single file, whose writer may have named a file twice."""
+def test_first_v2_checkpoint_is_written_by_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    """The older one is a single file, which may list a file twice."""
     path = parted(tmp_path / "t", 12, **{"delta.checkpointPolicy": "classic"})
     DeltaTable.forPath(spark, path).delete("n = 5")
     Alter(DeltaLog(open_store(path), standard_engine())).set_properties({"delta.checkpointPolicy": "v2"})
@@ -258,7 +260,7 @@ def test_the_first_checkpoint_of_version_2_is_written_by_jobs(spark: SparkSessio
     assert len(deltalake.DeltaTable(path).file_uris()) == 11
 
 
-def test_a_text_that_is_there_twice_is_found_by_a_job(spark: SparkSession) -> None:
+def test_duplicate_strings_are_found_by_a_job(spark: SparkSession) -> None:
     jobs = SparkJobs(spark, "file:/t")
     assert jobs.repeated(letters, ["abc", "de"]) is None
     assert jobs.repeated(letters, ["abc", "dea"]) == "a"
@@ -271,7 +273,7 @@ def letters(text: str) -> Iterator[pa.ChunkedArray]:
 # --- filters ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_filter_keeps_no_other_files_on_the_driver(
+def test_filter_keeps_only_matching_files_on_the_driver(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = parted(tmp_path / "t", 12)
@@ -295,7 +297,7 @@ def test_a_filter_keeps_no_other_files_on_the_driver(
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-def test_which_tables_are_large(spark: SparkSession, tmp_path: Path) -> None:
+def test_threshold_for_large_tables(spark: SparkSession, tmp_path: Path) -> None:
     table_of(tmp_path / "t")
     log = DeltaLog(open_store(str(tmp_path / "t")))
     assert is_large(spark, log)
@@ -306,7 +308,7 @@ def test_which_tables_are_large(spark: SparkSession, tmp_path: Path) -> None:
         is_large(spark, log)
 
 
-def test_the_first_level_is_a_request_for_each_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_level_is_one_request_per_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     for key in ("_delta_log/0.json", "a", "b/1", "b/2", "b/c/3", "b0", "c=1/x", "c=10/y", "\U0010ffff/z"):
         store.put(key, b"")

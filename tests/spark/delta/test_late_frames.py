@@ -1,4 +1,4 @@
-"""Frames over large tables, whose files are listed when a query is planned: rows and files are those of any frame."""
+"""Frames over large tables, whose files are listed during planning: same rows and files as other frames."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from trilake.spark.session.large_tables import LARGE_FILES
 FILES, ROWS = 4, 10
 VECTORS = {"delta.enableDeletionVectors": "true"}
 
-#: A table's partition value by id (``None`` where it has no partitions), its properties, and conditions of its own.
+#: A table's partition value by id (``None`` without partitions), its properties, and conditions for it.
 KINDS: dict[str, tuple[Callable[[int], Any] | None, dict[str, str], list[str]]] = {
     "plain": (None, {}, ["d > 12", "isnan(d)", "id = 500"]),
     "folders": (lambda i: i % 2, VECTORS, ["p = 1", "p + 1 = 2 AND id > 5", "p IS NULL"]),
@@ -66,7 +66,7 @@ def checkpoint(path: str) -> None:
 
 @pytest.fixture(scope="module", params=[*KINDS] if SOAK else ["folders", "mapped by name"])
 def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
-    """A table whose checkpoint holds most files, and conditions; commits after it add files, remove and mark some."""
+    """A table with most files in its checkpoint, and conditions; later commits add files, remove and mark some."""
     partition, properties, conditions = KINDS[request.param]
     path = str(tmp_path_factory.mktemp("late") / request.param.replace(" ", "-"))
     by = None if partition is None else "p"
@@ -83,19 +83,19 @@ def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(autouse=True)
 def registered(spark: SparkSession) -> None:
-    """``spark.read.format("delta")`` is ours."""
+    """``spark.read.format("delta")`` reads with trilake."""
     trilake.register(spark)
 
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every table with a checkpoint is large from here on."""
+    """Treat every table with a checkpoint as large."""
     monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", 0)
 
 
 @pytest.fixture
 def listed(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[int]]]:
-    """How many files the lists so far have."""
+    """The number of files in each list so far."""
 
     def numbers() -> list[int]:
         found = [re.match(r"listed (\d+) files of", r.message) for r in caplog.records]
@@ -107,7 +107,7 @@ def listed(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[int]]
 
 
 def both(spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[DataFrame, ...]:
-    """The frame with a list of files, and that without one."""
+    """The frame with a file list, and the frame without one."""
     frames = []
     for size in (1 << 30, 0):
         monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", size)
@@ -116,13 +116,13 @@ def both(spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch, **opti
 
 
 def same(frames: tuple[DataFrame, ...], use: Callable[[DataFrame], DataFrame]) -> bool:
-    """Whether both frames give the same rows."""
+    """Whether both frames return the same rows."""
     one, other = (sorted(map(repr, use(frame).collect())) for frame in frames)
     return one == other
 
 
 def gives_what_holds(frames: tuple[DataFrame, ...], conditions: list[str]) -> None:
-    """The frame without a list gives, under each condition, the rows for which the other one computes that it holds."""
+    """The frame without a list returns, for each condition, the rows for which the other frame evaluates it to true."""
     one, other = frames
     row, count = Row(*one.columns), len(one.columns)
     found = one.select("*", *(F.expr(c).alias(f"holds {i}") for i, c in enumerate(conditions))).collect()
@@ -131,7 +131,7 @@ def gives_what_holds(frames: tuple[DataFrame, ...], conditions: list[str]) -> No
         assert sorted(map(repr, other.where(condition).collect())) == expected, condition
 
 
-def test_rows_are_those_of_any_frame(
+def test_rows_match_other_frames(
     spark: SparkSession, table: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch, listed: Callable[[], list[int]]
 ) -> None:
     path, conditions = table
@@ -158,12 +158,12 @@ def test_older_versions(
     assert listed()
 
 
-def test_the_files_are_those_that_the_conditions_leave(
+def test_conditions_select_files(
     spark: SparkSession, table: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch, listed: Callable[[], list[int]]
 ) -> None:
     path, _conditions = table
     frame = both(spark, path, monkeypatch)[1]
-    monkeypatch.setattr(DeltaLog, "load", None)  # no one may read all files
+    monkeypatch.setattr(DeltaLog, "load", None)  # no query may list all files
     assert frame.where("id = 5").count() == 1
     known = set(trilake.open(path).files("id = 5")["path"].to_pylist())
     assert listed() in ([len(known)], [1])
@@ -173,10 +173,10 @@ def test_the_files_are_those_that_the_conditions_leave(
     assert all(n <= len(known) for n in listed())
     again.explain()
     assert again.count() == 1
-    assert not listed()  # the list of these conditions is there
+    assert not listed()  # the list for these conditions is cached
 
 
-# --- what all tables have in common ----------------------------------------------------------------------------------
+# --- common to all tables --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_every_way_to_read_a_table(
     assert set(listed()) == {1}
 
 
-def test_a_count_of_all_rows_lists_no_file(
+def test_count_of_all_rows_lists_no_files(
     spark: SparkSession, path: str, large: None, listed: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = spark.read.format("delta").load(path)
@@ -229,7 +229,7 @@ def test_a_count_of_all_rows_lists_no_file(
     assert listed() == [7]
 
 
-def test_a_frame_follows_its_table(spark: SparkSession, path: str, large: None) -> None:
+def test_frame_follows_its_table(spark: SparkSession, path: str, large: None) -> None:
     frame = spark.read.format("delta").load(path)
     few = frame.where("id >= 55")
     assert few.count() == 5
@@ -241,7 +241,7 @@ def test_a_frame_follows_its_table(spark: SparkSession, path: str, large: None) 
     assert few.join(frame.withColumnRenamed("s", "t"), "id").count() == 14
 
 
-def test_kept_lists_have_few_files_but_for_the_newest(
+def test_cached_lists_are_small_except_the_newest(
     spark: SparkSession, path: str, large: None, listed: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late_files, "_MOST_FILES", 3)
@@ -253,7 +253,7 @@ def test_kept_lists_have_few_files_but_for_the_newest(
 
 
 @pytest.mark.parametrize("condition", ["id = 33", "id > 15 AND s IS NOT NULL", "true"])
-def test_what_a_frame_reads_is_noted_for_a_write_to_its_table(
+def test_reads_are_recorded_for_a_write_to_the_table(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch, condition: str
 ) -> None:
     uri = trilake.open(path).uri
@@ -267,7 +267,7 @@ def test_what_a_frame_reads_is_noted_for_a_write_to_its_table(
     assert noted[0][0] == (condition == "true")
 
 
-def test_a_damaged_checkpoint_is_an_error_of_ours(spark: SparkSession, path: str, large: None) -> None:
+def test_damaged_checkpoint_raises_a_typed_error(spark: SparkSession, path: str, large: None) -> None:
     frame = spark.read.format("delta").load(path)
     assert frame.where("id = 1").count() == 1
     log = Path(path, "_delta_log")
@@ -282,14 +282,14 @@ def test_a_damaged_checkpoint_is_an_error_of_ours(spark: SparkSession, path: str
         other.collect()
 
 
-def test_a_table_without_files(spark: SparkSession, path: str, large: None) -> None:
+def test_table_without_files(spark: SparkSession, path: str, large: None) -> None:
     trilake.open(path).delete("true")
     frame = spark.read.format("delta").load(path)
     assert frame.where("id > 3").collect() == frame.collect() == []
     assert (frame.count(), frame.inputFiles()) == (0, [])
 
 
-def test_a_file_that_spark_passes_over_is_an_error_of_ours(
+def test_file_ignored_by_spark_raises_a_typed_error(
     spark: SparkSession, path: str, large: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = spark.read.format("delta").load(path)
@@ -304,7 +304,7 @@ def test_files_are_looked_up_by_a_job(
     spark.conf.set(LARGE_FILES, "0")
     try:
         with monkeypatch.context() as alone:
-            alone.setattr("trilake.spark.delta.large.lookup.snapshot_for", None)  # this process looks nothing up
+            alone.setattr("trilake.spark.delta.large.lookup.snapshot_for", None)  # the driver looks up nothing
             frame = spark.read.format("delta").load(path)
             assert frame.where("id IN (12, 55)").count() == 2
             assert listed() == [2]
@@ -323,9 +323,7 @@ def test_files_are_looked_up_by_a_job(
         spark.conf.unset(LARGE_FILES)
 
 
-def test_the_zone_of_the_session_is_a_part_of_what_conditions_mean(
-    spark: SparkSession, tmp_path: Path, large: None
-) -> None:
+def test_conditions_use_the_session_time_zone(spark: SparkSession, tmp_path: Path, large: None) -> None:
     where = str(tmp_path / "times")
     for hour in (1, 12, 23):
         trilake.write(pa.table({"t": [dt.datetime(2024, 7, 1, hour, tzinfo=dt.UTC)]}), where, mode="append")
@@ -336,7 +334,7 @@ def test_the_zone_of_the_session_is_a_part_of_what_conditions_mean(
             assert frame.where("t > TIMESTAMP '2024-07-01 12:30:00'").count() == count
 
 
-def test_tables_that_track_rows_are_listed_before(
+def test_row_tracking_tables_are_listed_eagerly(
     spark: SparkSession, tmp_path: Path, large: None, listed: Callable[[], list[int]]
 ) -> None:
     where = str(tmp_path / "tracked")

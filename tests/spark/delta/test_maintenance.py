@@ -58,7 +58,7 @@ def numbers(df: DataFrame) -> list[Any]:
     return sorted(r.n for r in df.collect())
 
 
-def test_vacuum_as_delta_sparks_documentation_shows_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_vacuum_as_in_delta_spark_documentation(spark: SparkSession, tmp_path: Path) -> None:
     table = three_versions(tmp_path / "t")
     for name in "abc.txt", "bac.txt":
         (tmp_path / "t" / name).write_text("abcde")
@@ -134,7 +134,7 @@ def test_restore_returns_its_metrics(spark: SparkSession, tmp_path: Path) -> Non
         assert table.restoreToVersion(2).collect()[0].num_restored_files == 1
 
 
-def test_history_and_detail_have_delta_sparks_columns(spark: SparkSession, tmp_path: Path) -> None:
+def test_history_and_detail_have_delta_spark_columns(spark: SparkSession, tmp_path: Path) -> None:
     table = three_versions(tmp_path / "a table")
     history = table.history()
     texts = T.MapType(T.StringType(), T.StringType())
@@ -228,7 +228,7 @@ def test_clones(spark: SparkSession, tmp_path: Path) -> None:
         table.cloneAtTimestamp(1, "/x")  # type: ignore[arg-type]
 
 
-def test_convert_as_delta_sparks_documentation_shows_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_convert_as_in_delta_spark_documentation(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.createDataFrame([("a", 1), ("b", 2), ("c", 3)], ["key", "value"])
     expected = sorted(map(tuple, df.collect()))
 
@@ -275,7 +275,7 @@ def test_iceberg_tables_are_converted_in_place(spark: SparkSession, tmp_path: Pa
     assert table.toDF().where("s = 'c'").count() == 1
 
 
-def test_everything_that_spark_writes_can_be_converted(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_type_written_by_spark_is_converted(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.sql(
         """
         SELECT CAST(id AS INT) i, id l, CAST(id AS SMALLINT) s, CAST(id AS TINYINT) b, id % 2 = 0 t,
@@ -302,7 +302,7 @@ def test_everything_that_spark_writes_can_be_converted(spark: SparkSession, tmp_
     assert trilake.open(tmp_path / "t").count("l = 5") == 1
 
 
-def test_named_parquet_tables_become_delta_tables(spark: SparkSession, tmp_path: Path) -> None:
+def test_named_parquet_tables_are_converted(spark: SparkSession, tmp_path: Path) -> None:
     trilake.register(spark)
     spark.range(3).selectExpr("id AS n", "'007' AS p").write.partitionBy("p").option(
         "path", str(tmp_path / "t")
@@ -316,7 +316,7 @@ def test_named_parquet_tables_become_delta_tables(spark: SparkSession, tmp_path:
         spark.sql("DROP TABLE IF EXISTS old_parquet")
 
 
-def test_columns_that_only_the_catalogue_has_are_kept(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_only_in_the_catalog_are_kept(spark: SparkSession, tmp_path: Path) -> None:
     spark.range(2).write.parquet(str(tmp_path / "files"))
     spark.sql(f"CREATE TABLE wider_parquet (id BIGINT, note STRING) USING parquet LOCATION '{tmp_path}/files'")
     try:
@@ -328,8 +328,8 @@ def test_columns_that_only_the_catalogue_has_are_kept(spark: SparkSession, tmp_p
         spark.sql("DROP TABLE IF EXISTS wider_parquet")
 
 
-def test_managed_parquet_tables_become_managed_delta_tables(spark: SparkSession) -> None:
-    """They were refused: no statement gives a name another format and leaves its files."""
+def test_managed_parquet_tables_are_converted(spark: SparkSession) -> None:
+    """They were rejected: no statement changes the format of a name and keeps its files."""
     trilake.register(spark)
     rows = spark.range(4).selectExpr("id AS n", "nullif(id % 2, 0) AS p")
     rows.write.format("parquet").partitionBy("p").saveAsTable("managed_parquet")
@@ -353,7 +353,7 @@ def test_managed_parquet_tables_become_managed_delta_tables(spark: SparkSession)
     assert not Path(place.removeprefix("file:")).exists(), "the files went with the name"
 
 
-def test_generate_as_delta_sparks_documentation_shows_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_generate_as_in_delta_spark_documentation(spark: SparkSession, tmp_path: Path) -> None:
     trilake.write(spark.range(100).repartition(4), tmp_path / "t")
     table = DeltaTable.forPath(spark, str(tmp_path / "t"))
     table.generate("symlink_format_manifest")

@@ -1,4 +1,4 @@
-"""``replaceUsing`` and ``replaceOn``: an overwrite replaces the rows of the table that match one of its own rows."""
+"""``replaceUsing`` and ``replaceOn``: an overwrite replaces the table's rows that match one of the new rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def parameters(path: Path) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_using_compares_with_equality(sql: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_replace_using_compares_with_equality(sql: SparkSession, tmp_path: Path, kind: str) -> None:
     students(tmp_path, **KINDS[kind])
     overwrite(frame(sql, ("Peter", "FR"), ("Jennie", "UK"), ("Eva", None)), tmp_path, replaceUsing="country")
     kept = {("Dylan", "US"), ("Julia", "IT"), ("Adam", None)}
@@ -55,7 +55,7 @@ def test_using_compares_with_equality(sql: SparkSession, tmp_path: Path, kind: s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_compares_as_its_condition_says(sql: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_replace_on_uses_its_condition(sql: SparkSession, tmp_path: Path, kind: str) -> None:
     students(tmp_path, **KINDS[kind])
     new = frame(sql, ("Eva", None), ("Eve", None), ("Bob", "US")).alias("s")
     overwrite(new, tmp_path, targetAlias="t", replaceOn="t.country <=> s.country AND t.name <> 'Dylan'")
@@ -65,21 +65,21 @@ def test_on_compares_as_its_condition_says(sql: SparkSession, tmp_path: Path, ki
 
 
 @pytest.mark.parametrize("kind", ["copies", "vectors"])
-def test_the_change_feed_has_old_and_new_rows(sql: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_change_feed_has_old_and_new_rows(sql: SparkSession, tmp_path: Path, kind: str) -> None:
     students(tmp_path, **KINDS[kind])
     overwrite(frame(sql, ("Jennie", "UK")), tmp_path, replaceUsing="country")
     changes = trilake.open(tmp_path).changes(1, 1).select(["name", "_change_type"]).to_pylist()
     assert {tuple(r.values()) for r in changes} == {("Doug", "delete"), ("Jennie", "insert")}
 
 
-def test_rows_that_differ_at_each_evaluation_are_computed_once(sql: SparkSession, tmp_path: Path) -> None:
+def test_nondeterministic_rows_are_computed_once(sql: SparkSession, tmp_path: Path) -> None:
     trilake.write(pa.table({"id": list(range(100)), "new": [False] * 100}), tmp_path)
     rows = sql.range(100).where(F.rand() < 0.5).withColumn("new", F.lit(True))
     overwrite(rows, tmp_path, replaceUsing="id")
     assert sorted(trilake.open(tmp_path).to_arrow()["id"].to_pylist()) == list(range(100))
 
 
-def test_no_rows_replace_nothing(sql: SparkSession, tmp_path: Path) -> None:
+def test_empty_overwrite_replaces_nothing(sql: SparkSession, tmp_path: Path) -> None:
     students(tmp_path)
     overwrite(frame(sql, ("x", "US")).where("false").alias("s"), tmp_path, replaceOn="true")
     assert rows_at(tmp_path) == set(STUDENTS)
@@ -87,7 +87,7 @@ def test_no_rows_replace_nothing(sql: SparkSession, tmp_path: Path) -> None:
     assert rows_at(tmp_path) == {("x", "US")}
 
 
-def test_a_new_table_gets_all_rows(sql: SparkSession, tmp_path: Path) -> None:
+def test_new_table_gets_all_rows(sql: SparkSession, tmp_path: Path) -> None:
     overwrite(frame(sql, ("x", "US")), tmp_path / "new", replaceUsing="country")
     assert rows_at(tmp_path / "new") == {("x", "US")}
 
@@ -100,7 +100,7 @@ def test_new_columns_are_added_with_merge_schema(sql: SparkSession, tmp_path: Pa
     assert {r["name"]: r["age"] for r in ages} == {"Dylan": None, "Julia": None, "Adam": None, "Jennie": 7}
 
 
-def test_named_tables_are_replaced_by_name_and_by_position(sql: SparkSession, tmp_path: Path) -> None:
+def test_named_tables_match_by_name_and_by_position(sql: SparkSession, tmp_path: Path) -> None:
     students(tmp_path)
     sql.sql(f"CREATE TABLE students_replaced USING delta LOCATION '{tmp_path}'")
     try:
@@ -145,7 +145,7 @@ def test_named_tables_are_replaced_by_name_and_by_position(sql: SparkSession, tm
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_invalid_options_are_rejected(
     sql: SparkSession, tmp_path: Path, options: dict[str, str], condition: str
 ) -> None:
     students(tmp_path)
@@ -156,7 +156,7 @@ def test_what_cannot_be_meant_is_refused(
     assert rows_at(tmp_path) == set(STUDENTS)
 
 
-def test_an_append_replaces_nothing_and_says_so(sql: SparkSession, tmp_path: Path) -> None:
+def test_append_rejects_the_options(sql: SparkSession, tmp_path: Path) -> None:
     students(tmp_path)
     with pytest.raises(TrilakeError, match="replaceOn needs mode overwrite, got append"):
         frame(sql, ("x", "US")).write.format("delta").mode("append").option("replaceOn", "true").save(str(tmp_path))

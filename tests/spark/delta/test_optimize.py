@@ -30,7 +30,7 @@ from trilake.storage import open_store
 
 @contextmanager
 def conf(spark: SparkSession, **settings: str) -> Iterator[None]:
-    """Settings below ``spark.databricks.delta`` for a while; dots are written as two underscores."""
+    """Temporary settings below ``spark.databricks.delta``; two underscores stand for a dot."""
     names = {f"spark.databricks.delta.{k.replace('__', '.')}": v for k, v in settings.items()}
     try:
         for name, value in names.items():
@@ -65,9 +65,9 @@ def test_compaction_returns_what_delta_spark_does(spark: SparkSession, tmp_path:
     assert m.filesRemoved.totalFiles == 3
     assert m.zOrderStats is None
     (last, *_) = trilake.open(path).history().to_pylist()
-    # As Spark prints what it has parsed, which is what delta-spark writes.
+    # As Spark prints the parsed predicate, which delta-spark records.
     assert dict(last["operationParameters"])["predicate"] == """["('p = p1)","isnotnull('p)"]"""
-    # The other partition, and the first one again: several bins are tasks of one job.
+    # The other partition, and the first again: several bins are tasks of one job.
     files(tmp_path / "t")
     m = table.optimize().executeCompaction().select("metrics.*").head()
     assert m is not None
@@ -101,8 +101,8 @@ def test_zorder_and_its_errors(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "condition", ["p = 'a'", "p = 'a' AND q > 1 AND r IS NOT NULL", "p IN ('a', 'b') OR q = 2", "NOT p LIKE 'x%'"]
 )
-def test_conditions_are_printed_alike_without_the_jvm(spark: SparkSession, condition: str) -> None:
-    """Spark Connect does not give its parser away, but it explains."""
+def test_conditions_are_printed_equally_without_the_jvm(spark: SparkSession, condition: str) -> None:
+    """Spark Connect does not expose its parser, but its EXPLAIN output."""
     assert conjuncts(print_condition(spark, condition)) == history_predicates(spark, condition)
 
 
@@ -140,9 +140,7 @@ def test_writes_are_optimized(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.conf.get("spark.sql.adaptive.coalescePartitions.parallelismFirst") == "true"
 
 
-def test_a_large_set_is_put_in_order_by_a_shuffle(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_zorder_uses_a_shuffle(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "t")
     rng = np.random.default_rng(0)
     properties = {"delta.enableRowTracking": "true", "delta.columnMapping.mode": "name"}
@@ -163,7 +161,7 @@ def test_a_large_set_is_put_in_order_by_a_shuffle(
     assert trilake.open(path).files("`x y` = 500").num_rows <= 2
     after = trilake.open(path).to_arrow()
     assert sorted(map(repr, after.to_pylist())) == sorted(map(repr, before.to_pylist()))
-    # Row ids travelled with their rows.
+    # Rows keep their row ids.
     snapshot = log.snapshot()
     name = snapshot.metadata.configuration[row_tracking.ID_COLUMN]
     ids = [i for p in files["path"].to_pylist() for i in pq.read_table(tmp_path / "t" / p)[name].to_pylist()]
@@ -178,8 +176,8 @@ def test_a_large_set_is_put_in_order_by_a_shuffle(
         ("optimize__zorder__checkStatsCollection__enabled", "true or false"),
     ],
 )
-def test_a_setting_that_cannot_be_is_named(spark: SparkSession, tmp_path: Path, name: str, says: str) -> None:
-    """The share of deleted rows was a ValueError of Python's, and what is not true or false was false."""
+def test_invalid_setting_is_named(spark: SparkSession, tmp_path: Path, name: str, says: str) -> None:
+    """An invalid share of deleted rows raised a ValueError, and an invalid boolean was false."""
     table = DeltaTable.forPath(spark, files(tmp_path / "t"))
     with conf(spark, **{name: "some"}), pytest.raises(InvalidArgumentError, match=says):
         table.optimize().executeCompaction()

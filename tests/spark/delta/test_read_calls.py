@@ -1,6 +1,6 @@
-"""Reading a Delta table asks the JVM a fixed number of times, however many columns it has; again, hardly ever.
+"""JVM calls of a Delta read do not grow with its columns, and repeated reads make almost none.
 
-Counts and no times: they are the same on every machine.
+Counts instead of times, because counts are the same on every machine.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import trilake
 
 @pytest.fixture
 def calls(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], int]:
-    """Counts what an action asks the JVM."""
+    """Counts the JVM calls of an action."""
     sent = [0]
     client: Any = type(spark.sparkContext._gateway._gateway_client)  # type: ignore[union-attr]
     send = client.send_command
 
     def counted(self: Any, command: str, *args: Any, **more: Any) -> Any:
-        sent[0] += not command.startswith("m\nd\n")  # objects that Python no longer needs
+        sent[0] += not command.startswith("m\nd\n")  # release of unused Python references
         return send(self, command, *args, **more)
 
     monkeypatch.setattr(client, "send_command", counted)
@@ -49,7 +49,7 @@ def _table(folder: Path, name: str, columns: int, *, vectors: bool) -> str:
 
 
 @pytest.mark.parametrize("vectors", [False, True])
-def test_a_wide_table_asks_as_often_as_a_narrow_one(
+def test_wide_table_makes_as_many_calls_as_a_narrow_one(
     spark: SparkSession, tmp_path: Path, vectors: bool, calls: Callable[[Callable[[], object]], int]
 ) -> None:
     trilake.register(spark)
@@ -58,7 +58,7 @@ def test_a_wide_table_asks_as_often_as_a_narrow_one(
     def read(uri: str) -> DataFrame:
         return spark.read.format("delta").load(uri)
 
-    calls(lambda: read(narrow))  # whatever a session looks up once
+    calls(lambda: read(narrow))  # session-level lookups
     first = calls(lambda: read(again))
     assert calls(lambda: read(wide)) == first
     second = calls(lambda: read(wide))
@@ -68,7 +68,7 @@ def test_a_wide_table_asks_as_often_as_a_narrow_one(
     ]
 
 
-def test_a_frame_of_the_same_version_sees_a_file_that_was_cut_since(spark: SparkSession, tmp_path: Path) -> None:
+def test_frame_of_the_same_version_detects_a_truncated_file(spark: SparkSession, tmp_path: Path) -> None:
     trilake.register(spark)
     uri = _table(tmp_path, "t", 2, vectors=False)
     assert spark.read.format("delta").load(uri).count() == 10
@@ -78,7 +78,7 @@ def test_a_frame_of_the_same_version_sees_a_file_that_was_cut_since(spark: Spark
         spark.read.format("delta").load(uri).collect()
 
 
-def test_a_column_called_metadata_is_not_taken_for_that_of_the_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_column_named_metadata_is_a_data_column(spark: SparkSession, tmp_path: Path) -> None:
     trilake.register(spark)
     uri = str(tmp_path / "t")
     rows = pa.table({"id": [1, 2, 3], "_metadata": [{"file_modification_time": i} for i in range(3)]})

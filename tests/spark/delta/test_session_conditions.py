@@ -1,4 +1,4 @@
-"""Conditions of DELETE, UPDATE, MERGE and reads mean what the session's settings say, where files are chosen too."""
+"""Conditions of DELETE, UPDATE, MERGE and reads follow session settings, also in file skipping."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def _numbers(path: Path) -> dict[int, int]:
         "s = from_unixtime(1577836800, 'HH')",
     ],
 )
-def test_a_zone_decides_what_an_instant_is_to_days_numbers_and_texts(
+def test_session_time_zone_applies_to_timestamp_casts(
     spark: SparkSession, tmp_path: Path, conf: Any, condition: str
 ) -> None:
-    """Files were chosen as if the session were in UTC: rows stayed that had to go, and others went."""
+    """Files were skipped as if the session were in UTC: some rows were wrongly kept, others wrongly deleted."""
     conf("spark.sql.session.timeZone", "America/New_York")
     for i, (day, hour) in enumerate(((dt.date(2019, 12, 31), 19), (dt.date(2020, 1, 1), 0))):
         row = pa.table({"id": [i], "d": [day], "n": pa.array([hour], pa.int32()), "s": [f"{hour:02}"]})
@@ -62,10 +62,10 @@ def test_a_zone_decides_what_an_instant_is_to_days_numbers_and_texts(
         ("spark.sql.parser.escapedStringLiterals", r"v = '\\n'"),
     ],
 )
-def test_quotes_mean_what_the_session_says(
+def test_double_quotes_follow_the_session_setting(
     spark: SparkSession, tmp_path: Path, conf: Any, setting: str, condition: str
 ) -> None:
-    """Files were chosen by another reading of the text: no row was found, or one was deleted that does not match."""
+    """Files were skipped by another interpretation: no row was found, or a wrong row was deleted."""
     for i, v in enumerate(("1", "\\n", "\n", "\\\\n")):
         trilake.write(pa.table({"id": [i], "v": [v]}), tmp_path, mode="append")
     conf(setting, "true")
@@ -88,10 +88,10 @@ def test_quotes_mean_what_the_session_says(
         ("spark.sql.parser.escapedStringLiterals", r"v = '\\n' AND t IS NULL", r"'\\n'", "America/New_York"),
     ],
 )
-def test_quotes_mean_so_in_what_is_replaced(
+def test_double_quotes_follow_the_session_in_replace_where(
     spark: SparkSession, tmp_path: Path, conf: Any, setting: str, condition: str, value: str, zone: str
 ) -> None:
-    """Rows that were to be replaced stayed beside the new ones."""
+    """Rows to replace stayed next to the new ones."""
     trilake.install(spark)
     conf("spark.sql.session.timeZone", zone)
     conf(setting, "true")

@@ -1,4 +1,4 @@
-"""A session that says which version of an application its changes stand for: each of them happens once."""
+"""Session settings for idempotent changes (application id and version)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _EVERY: dict[str, Change] = {
     "update": lambda s, p: DeltaTable.forPath(s, p).update(set={"n": "n + 1"}),
     "DELETE": lambda s, p: s.sql(
         f"DELETE FROM delta.`{p}` WHERE id = (SELECT min(id) FROM delta.`{p}`)"
-    ),  # repeated, it would take another row
+    ),  # a repetition would delete another row
     "MERGE": lambda s, p: s.sql(
         f"MERGE INTO delta.`{p}` t USING (SELECT 3L AS id, 5L AS n) s ON t.id = s.id"
         " WHEN MATCHED THEN UPDATE SET n = t.n + 1 WHEN NOT MATCHED THEN INSERT *"
@@ -75,7 +75,7 @@ _EVERY: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("way", list(_EVERY))
-def test_a_change_that_is_repeated_happens_once(session: SparkSession, tmp_path: Path, way: str) -> None:
+def test_repeated_change_is_applied_once(session: SparkSession, tmp_path: Path, way: str) -> None:
     path = _table(tmp_path)
     before = _total(path)
     with _standing_for(session, 1):
@@ -95,7 +95,7 @@ def test_a_change_that_is_repeated_happens_once(session: SparkSession, tmp_path:
 @pytest.mark.parametrize(
     "statement", ["DELETE FROM delta.`{}` WHERE id = 50", "UPDATE delta.`{}` SET n = 5 WHERE id = 50"]
 )
-def test_a_change_of_no_row_is_remembered_too(session: SparkSession, tmp_path: Path, statement: str) -> None:
+def test_change_without_rows_is_recorded(session: SparkSession, tmp_path: Path, statement: str) -> None:
     path = _table(tmp_path)
     with _standing_for(session, 1):
         session.sql(statement.format(path))
@@ -105,7 +105,7 @@ def test_a_change_of_no_row_is_remembered_too(session: SparkSession, tmp_path: P
     assert _total(path) == (5, 1)
 
 
-def test_the_options_of_a_write_decide_over_the_session(session: SparkSession, tmp_path: Path) -> None:
+def test_write_options_override_the_session(session: SparkSession, tmp_path: Path) -> None:
     path = _table(tmp_path)
     row = session.sql("SELECT 9L AS id, 9L AS n")
     with _standing_for(session, 5):
@@ -114,10 +114,10 @@ def test_the_options_of_a_write_decide_over_the_session(session: SparkSession, t
     assert _total(path) == (6, 18)
 
 
-def test_a_session_that_resets_its_version_cannot_forget_to(session: SparkSession, tmp_path: Path) -> None:
+def test_auto_reset_clears_the_version(session: SparkSession, tmp_path: Path) -> None:
     path = _table(tmp_path)
     session.conf.set(AUTO_RESET, "true")
-    for _ in range(2):  # done, then left out
+    for _ in range(2):  # applied, then skipped
         with _standing_for(session, 1):
             session.sql(f"INSERT INTO delta.`{path}` VALUES (9L, 9L)")
             assert session.conf.get(VERSION, None) is None
@@ -128,13 +128,13 @@ def test_a_session_that_resets_its_version_cannot_forget_to(session: SparkSessio
 
 
 @pytest.mark.parametrize("version", ["seven", "-1", "1.5", str(1 << 63)])
-def test_a_version_is_a_whole_number(session: SparkSession, tmp_path: Path, version: str) -> None:
+def test_version_must_be_an_integer(session: SparkSession, tmp_path: Path, version: str) -> None:
     path = _table(tmp_path)
     with _standing_for(session, version), pytest.raises(AnalysisException, match="txnVersion must be"):
         session.sql(f"DELETE FROM delta.`{path}`")
 
 
-def test_other_statements_have_nothing_to_do_with_it(session: SparkSession, tmp_path: Path) -> None:
+def test_other_statements_are_not_affected(session: SparkSession, tmp_path: Path) -> None:
     path = _table(tmp_path)
     trilake.write({"id": [4], "n": [0]}, path, mode="append")
     with _standing_for(session, 1):

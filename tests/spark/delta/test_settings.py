@@ -1,4 +1,4 @@
-"""Settings of a session that decide what is stored: honoured or refused, never ignored."""
+"""Session settings that affect stored data are honoured or rejected, never ignored."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _rows(path: str) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("way", ["save", "insertInto", "saveAsTable", "write"])
-def test_a_dynamic_session_keeps_the_other_partitions(session: SparkSession, tmp_path: Path, way: str) -> None:
+def test_dynamic_overwrite_keeps_other_partitions(session: SparkSession, tmp_path: Path, way: str) -> None:
     path = str(tmp_path / "t")
     all_rows, new = _frame(session, ("a", 1), ("b", 2)), _frame(session, ("a", 7))
     all_rows.write.format("delta").option("path", path).partitionBy("p").saveAsTable("settings_t")
@@ -75,14 +75,14 @@ def test_a_dynamic_session_keeps_the_other_partitions(session: SparkSession, tmp
             else:
                 trilake.write(new, path, mode="overwrite")
             assert _rows(path) == [("a", 7), ("b", 2)]
-            # The option decides over the session.
+            # The option overrides the session.
             new.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "static").save(path)
             assert _rows(path) == [("a", 7)]
     finally:
         session.sql("DROP TABLE settings_t")
 
 
-def test_a_dynamic_session_and_what_else_says_which_rows_go(session: SparkSession, tmp_path: Path) -> None:
+def test_dynamic_overwrite_with_replace_where(session: SparkSession, tmp_path: Path) -> None:
     path, flat = str(tmp_path / "t"), str(tmp_path / "flat")
     all_rows, new = _frame(session, ("a", 1), ("b", 2)), _frame(session, ("a", 7))
     trilake.write(all_rows, path, partition_by="p")
@@ -99,7 +99,7 @@ def test_a_dynamic_session_and_what_else_says_which_rows_go(session: SparkSessio
         assert _rows(path) == [("a", 7)]
 
 
-def test_every_commit_carries_the_session_s_text(session: SparkSession, tmp_path: Path) -> None:
+def test_commits_carry_the_session_user_metadata(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     with _set(session, **{USER_METADATA: "job 7"}):
         _frame(session, ("a", 1), ("b", 2)).write.format("delta").save(path)
@@ -116,7 +116,7 @@ def test_every_commit_carries_the_session_s_text(session: SparkSession, tmp_path
     assert notes == ["job 7", "mine", *["job 7"] * (len(notes) - 2)]
 
 
-def test_new_tables_have_the_session_s_properties(session: SparkSession, tmp_path: Path) -> None:
+def test_new_tables_get_session_default_properties(session: SparkSession, tmp_path: Path) -> None:
     path, built, old = str(tmp_path / "t"), str(tmp_path / "built"), str(tmp_path / "old")
     df = _frame(session, ("a", 1))
     df.write.format("delta").save(old)
@@ -132,7 +132,7 @@ def test_new_tables_have_the_session_s_properties(session: SparkSession, tmp_pat
         df.write.format("delta").save(str(tmp_path / "typo"))
 
 
-def test_a_session_that_merges_schemas(session: SparkSession, tmp_path: Path) -> None:
+def test_session_merges_schemas(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     wide = _frame(session, ("b", 2)).withColumn("more", F.lit(1.5))
     _frame(session, ("a", 1)).write.format("delta").save(path)
@@ -144,9 +144,7 @@ def test_a_session_that_merges_schemas(session: SparkSession, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("sql", [True, False])
-def test_a_session_that_writes_what_replace_where_does_not_match(
-    session: SparkSession, tmp_path: Path, sql: bool
-) -> None:
+def test_session_allows_rows_outside_of_replace_where(session: SparkSession, tmp_path: Path, sql: bool) -> None:
     path = str(tmp_path / "t")
     _frame(session, ("a", 1), ("a", 2), ("b", 3)).write.format("delta").partitionBy("p").save(path)
 
@@ -184,7 +182,7 @@ _REFUSED = (
 )
 
 
-def test_what_is_not_done_is_refused_before_anything_is_stored(session: SparkSession, tmp_path: Path) -> None:
+def test_unsupported_settings_are_rejected_before_writing(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     df = _frame(session, ("a", 1))
     for name, value in _REFUSED:
@@ -202,7 +200,7 @@ def test_what_is_not_done_is_refused_before_anything_is_stored(session: SparkSes
         df.write.clusterBy("n").format("lance").mode("append").save(str(tmp_path / "l"))
 
 
-def test_cluster_by_makes_a_clustered_table(session: SparkSession, tmp_path: Path) -> None:
+def test_cluster_by_creates_a_clustered_table(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     df = _frame(session, ("a", 1))
     df.write.clusterBy("n").format("delta").save(path)
@@ -244,7 +242,7 @@ def test_every_setting_has_one_meaning() -> None:
 
 
 class _Conf:
-    """Settings of a session: what is not set is the default that is passed, or Spark's own, as in Spark."""
+    """Session settings: unset ones have the passed default, or Spark's, as in Spark."""
 
     def __init__(self, **own: str) -> None:
         self.own, self.conf = own, self
@@ -253,11 +251,11 @@ class _Conf:
         return default[0] if default else self.own[key.rpartition(".")[2]]
 
 
-def test_ansi_is_what_the_release_says_where_nobody_set_it() -> None:
+def test_ansi_default_depends_on_the_release() -> None:
     assert [is_ansi(cast(SparkSession, _Conf(enabled=text))) for text in ("true", "false")] == [True, False]
 
 
-def test_a_flag_is_true_or_false_in_any_case_and_nothing_else(session: SparkSession) -> None:
+def test_boolean_settings_are_strict(session: SparkSession) -> None:
     name = "schema.autoMerge.enabled"
     for text, meant in (("TRUE", True), ("False", False)):
         with _set(session, **{name: text}):
@@ -266,8 +264,8 @@ def test_a_flag_is_true_or_false_in_any_case_and_nothing_else(session: SparkSess
         session_flag(session, PREFIX + name, True)
 
 
-def test_the_session_is_told_the_version_of_each_commit(session: SparkSession, tmp_path: Path) -> None:
-    """By writes, statements of SQL and calls, and where a commit brings about another one."""
+def test_session_records_the_last_commit_version(session: SparkSession, tmp_path: Path) -> None:
+    """By writes, SQL statements and calls, also if a commit triggers another one."""
     trilake.install(session)
     path, copy, files = str(tmp_path / "t"), str(tmp_path / "copy"), str(tmp_path / "files")
     name, table = f"delta.`{path}`", DeltaTable.forPath

@@ -53,7 +53,7 @@ def test_conditions_skip_files(session: SparkSession, table: str) -> None:
 
     assert numbers(load().where("p = 'a' AND n > 1")) == [2, 5]
     assert numbers(load().where("x > 100")) == [2]
-    # A file that is gone is an error to whoever reads it, and only to them.
+    # A missing file is an error only for queries that read it.
     for file in Path(table).glob("p=b/*.parquet"):
         file.unlink()
     assert numbers(load().where("p = 'a'")) == [1, 2, 5]
@@ -62,7 +62,7 @@ def test_conditions_skip_files(session: SparkSession, table: str) -> None:
     assert isinstance(missing.value, PySparkException)
 
 
-def test_push_filters_is_refused_with_the_remedy(session: SparkSession, table: str) -> None:
+def test_push_filters_is_rejected_with_the_remedy(session: SparkSession, table: str) -> None:
     with pytest.raises(PySparkException, match=r"pushFilters was removed.*leave it out"):
         session.read.format("delta").option("pushFilters", "true").load(table)
 
@@ -79,7 +79,7 @@ def test_uses_of_one_dataframe_do_not_disturb_each_other(session: SparkSession, 
     assert numbers(df.where("p <=> 'b'")) == [3]
 
 
-def test_a_given_schema_projects(session: SparkSession, table: str) -> None:
+def test_given_schema_projects_columns(session: SparkSession, table: str) -> None:
     df = session.read.schema("p string, n long").format("delta").load(table)
     assert df.columns == ["p", "n"]
     assert sorted(tuple(r) for r in df.collect()) == [("a", 1), ("a", 2), ("a", 5), ("b", 3)]
@@ -102,12 +102,12 @@ def test_change_feed(session: SparkSession, table: str) -> None:
         ({"readChangeFeed": "maybe"}, "true or false"),
     ],
 )
-def test_bad_options_are_refused(session: SparkSession, table: str, options: dict[str, str], says: str) -> None:
+def test_invalid_options_are_rejected(session: SparkSession, table: str, options: dict[str, str], says: str) -> None:
     with pytest.raises(PySparkException, match=says):
         session.read.format("delta").options(**options).load(table).collect()
 
 
-def test_no_table(session: SparkSession, tmp_path: Path) -> None:
+def test_missing_table(session: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="TABLE_NOT_FOUND"):
         session.read.format("delta").load(str(tmp_path)).collect()
 
@@ -130,7 +130,7 @@ def test_write_create_append_overwrite(session: SparkSession, tmp_path: Path) ->
     assert final.history()["isBlindAppend"].to_pylist() == [False, False, False, True, True]
 
 
-def test_a_failed_job_leaves_no_commit(session: SparkSession, tmp_path: Path) -> None:
+def test_failed_job_leaves_no_commit(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     good = session.range(10)
     good.write.format("delta").mode("append").save(path)
@@ -143,7 +143,7 @@ def test_a_failed_job_leaves_no_commit(session: SparkSession, tmp_path: Path) ->
     assert (table.version, table.count()) == (0, 10)
 
 
-def test_a_wrong_schema_is_refused(session: SparkSession, tmp_path: Path) -> None:
+def test_wrong_schema_is_rejected(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     session.range(3).write.format("delta").mode("append").save(path)
     wrong = session.range(3).selectExpr("cast(id AS string) AS id", "1 AS other")

@@ -1,4 +1,4 @@
-"""Geometries and geographies on Spark, which has the types from 4.1 on."""
+"""Geometry and geography types on Spark, which has them since 4.1."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def points(session: SparkSession, *numbers: int) -> DataFrame:
     )
 
 
-def test_points_go_in_and_out(session: SparkSession, tmp_path: Path) -> None:
+def test_points_round_trip(session: SparkSession, tmp_path: Path) -> None:
     points(session, 1).write.format("delta").save(str(tmp_path))
     row = {"g": POINT, "p": POINT, "l": [POINT, None]}
     assert trilake.open(tmp_path).to_arrow().to_pylist() == [{"n": 1, **row}]

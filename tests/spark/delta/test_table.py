@@ -54,9 +54,7 @@ def same(left: pa.Table, right: pa.Table) -> bool:
 
 
 @pytest.mark.parametrize("partition_by", [None, ["p"], ["dd", "ts", "t"], ["m", "y"]])
-def test_every_type_goes_in_and_comes_back_all_ways(
-    spark: SparkSession, path: str, partition_by: list[str] | None
-) -> None:
+def test_every_type_round_trips_on_every_path(spark: SparkSession, path: str, partition_by: list[str] | None) -> None:
     trilake.register(spark)
     df = typed(spark)
     expected = df.toArrow()
@@ -102,7 +100,7 @@ def test_vectors_apply_inside_the_plan(spark: SparkSession, shared: Path, name: 
     assert "BatchScan" not in plan(native)
 
 
-def test_a_missing_file_is_an_error(spark: SparkSession, path: str) -> None:
+def test_missing_file_is_an_error(spark: SparkSession, path: str) -> None:
     trilake.write(pa.table({"n": [1, 2, 3]}), path)
     next(Path(path).glob("*.parquet")).unlink()
     df = trilake.read(spark, path)
@@ -114,7 +112,7 @@ def test_a_missing_file_is_an_error(spark: SparkSession, path: str) -> None:
     spark.range(1).write.parquet(path + "-own")
     own = spark.read.parquet(path + "-own")
     next(Path(path + "-own").glob("*.parquet")).unlink()
-    with pytest.raises((PySparkException, Py4JJavaError), match="FILE_NOT_EXIST"):  # Spark's own read, Spark's error
+    with pytest.raises((PySparkException, Py4JJavaError), match="FILE_NOT_EXIST"):  # Spark's native read, Spark's error
         own.collect()
 
 
@@ -129,14 +127,14 @@ def test_modes_of_a_dataframe_write(spark: SparkSession, path: str) -> None:
     assert trilake.open(path).count() == 5
 
 
-def test_an_overwrite_may_read_the_table_it_replaces(spark: SparkSession, path: str) -> None:
+def test_overwrite_may_read_the_replaced_table(spark: SparkSession, path: str) -> None:
     trilake.write(spark.range(10), path)
     trilake.write(trilake.read(spark, path).where("id < 4"), path, mode="overwrite")
     assert trilake.open(path).count() == 4
     assert trilake.open(path, version=0).count() == 10
 
 
-def test_empty_data_makes_an_empty_table(spark: SparkSession, path: str) -> None:
+def test_empty_frame_creates_an_empty_table(spark: SparkSession, path: str) -> None:
     trilake.write(spark.range(0), path)
     assert trilake.read(spark, path).count() == 0
     assert trilake.read(spark, path).columns == ["id"]
@@ -163,7 +161,7 @@ def test_delta_table(spark: SparkSession, path: str, tmp_path: Path) -> None:
     shutil.rmtree(path)
 
 
-def test_object_stores_go_through_arrow(spark: SparkSession) -> None:
+def test_object_stores_are_read_through_arrow(spark: SparkSession) -> None:
     trilake.write(pa.table({"n": [1]}), "memory://native-refused", mode="overwrite")
     explanation = trilake.explain(spark, "memory://native-refused", "n = 2")
     assert explanation.kept == []
@@ -171,7 +169,7 @@ def test_object_stores_go_through_arrow(spark: SparkSession) -> None:
     assert "memory" in str(explanation)
 
 
-def test_a_table_in_memory_is_not_for_tasks(spark: SparkSession) -> None:
+def test_in_memory_table_is_rejected_in_tasks(spark: SparkSession) -> None:
     uri = "memory://not-for-tasks"
     trilake.write(pa.table({"n": [1]}), uri, mode="overwrite")
     with pytest.raises(InvalidArgumentError, match="cannot see a table in memory"):
@@ -183,7 +181,7 @@ def test_a_table_in_memory_is_not_for_tasks(spark: SparkSession) -> None:
             trilake.open(f"{uri}-{format}")
 
 
-def test_explain_says_which_way_rows_take(spark: SparkSession, path: str) -> None:
+def test_explain_names_the_read_path(spark: SparkSession, path: str) -> None:
     trilake.write(pa.table({"n": [1], "p": [1]}), path, partition_by="p")
     text = str(trilake.DeltaTable.forPath(spark, path).explain("p = 2"))
     assert "read by Spark's native scan" in text
@@ -223,7 +221,7 @@ def test_columns_declared_not_null_are_not_nullable(spark: SparkSession, path: s
 
 
 @pytest.mark.parametrize("way", ["native", "arrow"])
-def test_variants_are_variants_in_spark(
+def test_variants_round_trip_in_spark(
     spark: SparkSession, path: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "arrow":

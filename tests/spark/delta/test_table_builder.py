@@ -1,4 +1,4 @@
-"""``DeltaTable.create`` and its likes, names in the catalogue, and changes of the protocol."""
+"""``DeltaTable.create`` and related builders, catalog names, and protocol changes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def log(path: str) -> DeltaLog:
     return DeltaLog(open_store(path), standard_engine())
 
 
-def test_a_table_column_by_column(spark: SparkSession, path: str) -> None:
+def test_create_table_with_every_column_option(spark: SparkSession, path: str) -> None:
     table = (
         DeltaTable.create(spark)
         .location(path)
@@ -116,7 +116,7 @@ def test_a_table_column_by_column(spark: SparkSession, path: str) -> None:
         (lambda b: b.addColumn("a", "int").execute(), InvalidArgumentError, "a name or a location"),
     ],
 )
-def test_arguments(
+def test_builder_arguments(
     spark: SparkSession, call: Callable[[DeltaTableBuilder], Any], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
@@ -138,7 +138,7 @@ def test_arguments(
         ("year(now())", "DELTA_UNSUPPORTED_EXPRESSION_GENERATED_COLUMN"),
     ],
 )
-def test_generated_columns_are_judged_before_rows_come(
+def test_invalid_generated_column_is_rejected_at_creation(
     spark: SparkSession, path: str, text: str, condition: str
 ) -> None:
     spark.udf.register("builder_udf", len, "int")
@@ -157,14 +157,14 @@ def test_checks_as_properties(spark: SparkSession, path: str) -> None:
     assert table.detail().collect()[0].properties == {"delta.constraints.positive": "a > 0"}
 
 
-def test_a_generated_column_that_only_spark_computes(spark: SparkSession, path: str) -> None:
+def test_generated_column_that_only_spark_computes(spark: SparkSession, path: str) -> None:
     made = DeltaTable.create(spark).location(path).addColumn("a", "array<int>")
     made.addColumn("n", "int", generatedAlwaysAs="aggregate(a, 0, (x, y) -> x + y)").execute()
     trilake.write(spark.createDataFrame([([1, 2],)], "a array<int>"), path, mode="append")
     assert trilake.open(path).to_arrow()["n"].to_pylist() == [3]
 
 
-def test_modes(spark: SparkSession, path: str) -> None:
+def test_builder_modes(spark: SparkSession, path: str) -> None:
     with pytest.raises(TableNotFoundError):
         DeltaTable.replace(spark).location(path).addColumn("a", "int").execute()
     DeltaTable.createIfNotExists(spark).location(path).addColumn("a", "int").execute()
@@ -182,12 +182,12 @@ def test_modes(spark: SparkSession, path: str) -> None:
     assert "delta.clustering" not in {d for d, v in log(path).head().state.domains.items() if not v.get("removed")}
 
 
-def test_names_in_the_catalogue(spark: SparkSession, database: str, path: str) -> None:
+def test_catalog_names(spark: SparkSession, database: str, path: str) -> None:
     name = f"{database}.named"
     assert parts_of(f"{database}.`odd.name`") == [database, "odd.name"]
     DeltaTable.create(spark).tableName(name).location(path).addColumn("id", "bigint").comment("c").execute()
     trilake.write(spark.range(3), path, mode="append")
-    # By name in Spark, and as a DeltaTable.
+    # By name in Spark and as a DeltaTable.
     assert spark.table(name).count() == 3
     assert [r[0] for r in spark.table(name).selectExpr("max(id)").collect()] == [2]
     assert location_of(spark, name) == path
@@ -200,7 +200,7 @@ def test_names_in_the_catalogue(spark: SparkSession, database: str, path: str) -
         DeltaTable.create(spark).tableName(name).addColumn("id", "bigint").execute()
     with pytest.raises(TableExistsError, match=r"exists at .*, not at"):
         DeltaTable.createOrReplace(spark).tableName(name).location(path + "2").addColumn("id", "bigint").execute()
-    # A new schema becomes the catalogue's as well.
+    # The catalog gets the new schema as well.
     DeltaTable.createOrReplace(spark).tableName(name).addColumn("other", "string").execute()
     assert spark.table(name).columns == ["other"]
     assert DeltaTable.createIfNotExists(spark).tableName(name).addColumn("x", "int").execute().toDF().columns == [
@@ -227,7 +227,7 @@ def test_create_names_the_table_at_its_location(spark: SparkSession, database: s
     assert log(path).snapshot().version == 0
 
 
-def test_a_name_without_a_place(spark: SparkSession, database: str) -> None:
+def test_managed_table_by_name(spark: SparkSession, database: str) -> None:
     table = DeltaTable.create(spark).tableName(f"{database}.Managed").addColumn("id", "bigint").execute()
     place = default_location(spark, f"{database}.managed")
     trilake.write(spark.range(2), place, mode="append")
@@ -236,7 +236,7 @@ def test_a_name_without_a_place(spark: SparkSession, database: str) -> None:
     said = [r.operationParameters for r in table.history().orderBy("version").collect() if "TABLE" in r.operation]
     assert [(s["isManaged"], s["description"]) for s in said] == [("true", None)] * 2, "it was false, and empty"
     trilake.write(spark.range(2), place, mode="append")
-    # What Spark cannot do by name says so, and writes nowhere.
+    # Unsupported operations by name raise an error and write nothing.
     for sql in (
         f"INSERT INTO {database}.managed VALUES (7)",
         f"CREATE TABLE {database}.b USING delta AS SELECT * FROM {database}.managed",
@@ -246,7 +246,7 @@ def test_a_name_without_a_place(spark: SparkSession, database: str) -> None:
     assert table.toDF().count() == 2
 
 
-def test_names_that_lead_nowhere(spark: SparkSession, database: str, path: str) -> None:
+def test_names_that_are_not_tables_are_rejected(spark: SparkSession, database: str, path: str) -> None:
     spark.range(1).write.saveAsTable(f"{database}.plain")
     spark.sql(f"CREATE VIEW {database}.v AS SELECT 1 AS a")
     for name in ("plain", "v"):
@@ -259,13 +259,13 @@ def test_names_that_lead_nowhere(spark: SparkSession, database: str, path: str) 
     for wrong in ("a..b", "", "a b`"):
         with pytest.raises(InvalidArgumentError):
             DeltaTable.forName(spark, wrong)
-    # Made by SQL alone: the catalogue states the place, though Spark does not tell the source.
+    # Created by SQL alone: the catalog has the location, although Spark does not pass it to the source.
     trilake.write(spark.range(4), path)
     spark.sql(f"CREATE TABLE {database}.by_sql (id BIGINT) USING delta LOCATION '{path}'")
     assert DeltaTable.forName(spark, f"{database}.by_sql").toDF().count() == 4
 
 
-def test_changes_of_the_protocol(spark: SparkSession, path: str) -> None:
+def test_protocol_changes(spark: SparkSession, path: str) -> None:
     trilake.write(spark.range(3), path)
     table = DeltaTable.forPath(spark, path)
     table.upgradeTableProtocol(1, 4)
@@ -292,7 +292,7 @@ def test_changes_of_the_protocol(spark: SparkSession, path: str) -> None:
         table.addFeatureSupport("magic")
 
 
-def test_an_unknown_feature_is_the_error_that_callers_of_delta_spark_catch(spark: SparkSession, path: str) -> None:
+def test_unknown_feature_raises_the_delta_spark_error(spark: SparkSession, path: str) -> None:
     trilake.write(spark.range(3), path)
     with pytest.raises(Py4JJavaError, match="DELTA_UNSUPPORTED_FEATURES_IN_CONFIG") as found:
         DeltaTable.forPath(spark, path).addFeatureSupport("magic")
@@ -317,7 +317,7 @@ def test_conditions_that_only_spark_can_evaluate(spark: SparkSession, path: str)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_spark_reads_what_columns_became(spark: SparkSession, path: str, seed: int) -> None:
+def test_spark_reads_altered_columns(spark: SparkSession, path: str, seed: int) -> None:
     trilake.register(spark)
     game = Game(random.Random(seed), path, widening=True)
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""Columns of Spark's user-defined types: MLlib's vectors and matrices, and types of Python alone."""
+"""Columns of Spark's user-defined types: MLlib's vectors and matrices, and Python-only types."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_merge_keeps_user_defined_types(sql: SparkSession, frame: DataFrame, pla
     assert _rows(sql, place) == [ROWS[0], ROWS[1], (3, DENSE, *ROWS[2][2:]), (6, *ROWS[1][1:])]
 
 
-def test_a_stream_keeps_user_defined_types(sql: SparkSession, place: str, tmp_path: Path) -> None:
+def test_stream_keeps_user_defined_types(sql: SparkSession, place: str, tmp_path: Path) -> None:
     target = str(tmp_path / "out")
     stream = sql.readStream.format("delta").load(place).writeStream.format("delta")
     stream = stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
@@ -91,7 +91,7 @@ def test_a_stream_keeps_user_defined_types(sql: SparkSession, place: str, tmp_pa
     assert _rows(sql, target) == ROWS
 
 
-def test_rows_without_spark_go_into_user_defined_types(sql: SparkSession, place: str) -> None:
+def test_rows_without_spark_are_written_to_user_defined_types(sql: SparkSession, place: str) -> None:
     rows = pa.table({"id": [4], "v": [{"values": [1.0, 2.0], "type": 1, "size": None, "indices": None}]})
     trilake.write(rows, place, mode="append")
     trilake.open(place).update(updates={"v": "NULL"}, where="id = 1")
@@ -103,7 +103,7 @@ def test_rows_without_spark_go_into_user_defined_types(sql: SparkSession, place:
     assert _rows(sql, place) == expected == _rows(sql, copy)
 
 
-def test_column_mapping_leaves_the_parts_of_a_type_alone(sql: SparkSession, frame: DataFrame, place: str) -> None:
+def test_column_mapping_does_not_rename_fields_of_a_type(sql: SparkSession, frame: DataFrame, place: str) -> None:
     sql.sql(f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     sql.sql(f"ALTER TABLE delta.`{place}` RENAME COLUMN v TO w")
     frame.withColumnRenamed("v", "w").where("id = 1").write.format("delta").mode("append").save(place)
@@ -120,7 +120,7 @@ class _Trap:
         self.path = str(path)
 
 
-def test_a_pickled_class_is_not_loaded_without_spark(tmp_path: Path) -> None:
+def test_pickled_class_is_not_loaded_without_spark(tmp_path: Path) -> None:
     trilake.write({"id": [1], "p": [[1.0, 2.0]]}, tmp_path / "t")
     log, touched = tmp_path / "t" / "_delta_log" / f"{0:020}.json", tmp_path / "touched"
     pickled = base64.b64encode(pickle.dumps(_Trap(touched))).decode()

@@ -1,4 +1,4 @@
-"""Columns and parts of columns without a type, written and read by Spark."""
+"""Columns and nested fields of type void, written and read by Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trilake.parquet.untyped import has_untyped
 
 VOID = pa.null()
 PART = pa.struct([("a", pa.int64()), ("v", VOID)])
-#: A value of each type that the column gets later; each is that of a row ``i = 3`` and more.
+#: A value of each type that the column gets later, for rows with ``i >= 3``.
 TYPED: dict[str, pa.Array] = {
     "string": pa.array(["x"]),
     "boolean": pa.array([True]),
@@ -36,7 +36,7 @@ TYPED: dict[str, pa.Array] = {
 
 
 def _table_with_void_file(folder: Path) -> str:
-    """A table whose file holds columns of no type, all of which have one now."""
+    """A table whose file has void columns, all of which have a type now."""
     folder.mkdir()
     names = list(TYPED)
     old = pa.table({"i": [1, 2], **{n: pa.nulls(2) for n in names}, "s": pa.array([{"a": 1, "v": None}, None], PART)})
@@ -81,7 +81,7 @@ def test_void_files_are_read_and_changed(sql: SparkSession, tmp_path: Path) -> N
     assert _untyped_files(uri) == []
 
 
-def test_a_change_feed_reads_void_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_change_feed_reads_void_files(spark: SparkSession, tmp_path: Path) -> None:
     uri = _table_with_void_file(tmp_path / "t")
     trilake.register(spark)
     trilake.alter(uri).set_properties({"delta.enableChangeDataFeed": "true"})
@@ -91,11 +91,11 @@ def test_a_change_feed_reads_void_files(spark: SparkSession, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("mode", ["none", "name"])
-def test_spark_writes_no_void(spark: SparkSession, tmp_path: Path, mode: str) -> None:
+def test_void_columns_are_appended_without_values(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     uri = str(tmp_path / "t")
     row = "1L AS i, NULL AS v, named_struct('a', 1L, 'v', NULL) AS s, array(named_struct('a', 1, 'v', NULL)) AS l"
     trilake.write(spark.range(1).selectExpr(*_split(row)), uri, properties={"delta.columnMapping.mode": mode})
-    # Rows that Spark's own writer takes, and rows that go through Arrow.
+    # Rows that Spark's writer supports, and rows written through Arrow.
     for frame in (spark.range(3).selectExpr("id AS i", "NULL AS v"), spark.range(3).selectExpr("id AS i")):
         trilake.write(frame, uri, mode="append")
     assert len(_rows(spark, uri)) == 7
@@ -122,7 +122,7 @@ def _split(row: str) -> list[str]:
     return out
 
 
-#: Collections without a type as Spark makes them, and what they are in the table.
+#: Spark's collections with void elements, and their value in the table.
 EMPTY = {
     "empty": ("array()", "map()", "named_struct('l', array(), 'm', map())", "array()", ([], {}, ([], {}), [])),
     "deep": (
@@ -137,7 +137,7 @@ EMPTY = {
 
 @pytest.fixture(scope="module")
 def typed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A table of collections that have types."""
+    """A table of typed collections."""
     uri = str(tmp_path_factory.mktemp("typed") / "t")
     row = "array('a') AS l, map('k', 1L) AS m, named_struct('l', array(1), 'm', map('a', array(1))) AS s"
     trilake.write(spark.sql(f"SELECT 0L AS i, {row}, array(array(1)) AS ll"), uri)
@@ -145,7 +145,7 @@ def typed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("kind", EMPTY)
-def test_collections_without_type_fit_typed_columns(sql: SparkSession, typed: str, kind: str) -> None:
+def test_void_collections_are_written_to_typed_columns(sql: SparkSession, typed: str, kind: str) -> None:
     trilake.register(sql)
     *terms, expected = EMPTY[kind]
     columns = [f"{t} AS {n}" for t, n in zip(terms, ("l", "m", "s", "ll"), strict=True)]
@@ -168,7 +168,7 @@ def test_collections_without_type_fit_typed_columns(sql: SparkSession, typed: st
 
 
 @pytest.mark.parametrize("term", ["array()", "map()", "array(NULL)", "named_struct('v', NULL)"])
-def test_a_new_column_without_type_is_named(sql: SparkSession, tmp_path: Path, typed: str, term: str) -> None:
+def test_new_void_column_is_named(sql: SparkSession, tmp_path: Path, typed: str, term: str) -> None:
     trilake.register(sql)
     frame = sql.sql(f"SELECT 1L AS i, {term} AS odd")
     with pytest.raises(SchemaMismatchError, match="column odd has type "):
@@ -180,7 +180,7 @@ def test_a_new_column_without_type_is_named(sql: SparkSession, tmp_path: Path, t
     assert not (tmp_path / "t").exists()
 
 
-def test_a_stream_takes_empty_collections(spark: SparkSession, tmp_path: Path, typed: str) -> None:
+def test_stream_accepts_empty_collections(spark: SparkSession, tmp_path: Path, typed: str) -> None:
     trilake.register(spark)
     source = str(tmp_path / "source")
     trilake.write(spark.range(7, 9), source)

@@ -39,7 +39,7 @@ def uri(tmp_path: Path) -> str:
 
 
 def source(session: SparkSession, first: int, last: int) -> DataFrame:
-    # Not the same twice: a merge must compute it once.
+    # Nondeterministic: a merge must compute it once.
     return session.range(first, last).selectExpr("'new' AS s", "id", "id * 10 AS n")
 
 
@@ -58,7 +58,7 @@ def source(session: SparkSession, first: int, last: int) -> DataFrame:
     ],
     ids=["upsert", "conditional", "delete"],
 )
-def test_merging_is_the_same_with_and_without_spark(session: SparkSession, uri: str, what: MergeInsert) -> None:
+def test_merge_is_equal_with_and_without_spark(session: SparkSession, uri: str, what: MergeInsert) -> None:
     from trilake.lance.commands.merge_insert import merge_insert as here
 
     rows = source(session, 90, 110)
@@ -73,7 +73,7 @@ def test_merging_is_the_same_with_and_without_spark(session: SparkSession, uri: 
     assert found.to_table().sort_by("id") == wanted
 
 
-def test_names_with_backticks_merge_as_others_do(session: SparkSession, tmp_path: Path) -> None:
+def test_backquoted_names_can_be_merged(session: SparkSession, tmp_path: Path) -> None:
     where = str(tmp_path / "t")
     lance.write_dataset(pa.table({"k`": pa.array([1, 2], pa.int64()), "a`.b": pa.array([1, 2], pa.int64())}), where)
     source = session.createDataFrame([(2, 20), (3, 30)], "`k``` BIGINT, `a``.b` BIGINT")
@@ -82,7 +82,7 @@ def test_names_with_backticks_merge_as_others_do(session: SparkSession, tmp_path
     assert sorted(lance.dataset(where).to_table()["a`.b"].to_pylist()) == [1, 20, 30]
 
 
-def test_what_a_merge_refuses(session: SparkSession, uri: str) -> None:
+def test_invalid_merges_are_rejected(session: SparkSession, uri: str) -> None:
     twice = source(session, 1, 3).union(source(session, 2, 3))
     version = lance.dataset(uri).version
     with pytest.raises(InvalidArgumentError, match="several"):
@@ -96,7 +96,7 @@ def test_what_a_merge_refuses(session: SparkSession, uri: str) -> None:
     assert lance.dataset(uri).version == version
 
 
-def test_an_index_made_by_tasks(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_built_in_tasks(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(8, 16)) * 4
     rows = (centres[rng.integers(0, 8, 2000)] + rng.normal(size=(2000, 16))).astype(np.float32)
@@ -110,7 +110,7 @@ def test_an_index_made_by_tasks(session: SparkSession, tmp_path: Path, monkeypat
     monkeypatch.setattr(lance_index_jobs, "_STEPS", 4)
     how: dict[str, Any] = {"num_partitions": 4, "num_sub_vectors": 8}
     live = np.array([i for i in range(2000) if i % 10 != 3 and i != 5])
-    for large in (1 << 27, 0):  # centroids of the driver, and of tasks
+    for large in (1 << 27, 0):  # centroids trained on the driver and in tasks
         monkeypatch.setattr(lance_index_jobs, "_LARGE", large)
         snapshot = lance_index_jobs.create_index(session, where, "v", replace=not large, **how)
         ds = lance.dataset(where)
@@ -129,8 +129,8 @@ def test_an_index_made_by_tasks(session: SparkSession, tmp_path: Path, monkeypat
         lance_index_jobs.create_index(session, where, "v", **how)
 
 
-def test_vectors_of_spark_ml_in_a_table_of_the_catalogue(session: SparkSession, tmp_path: Path) -> None:
-    """``saveAsTable`` said that the type 'udt' is unknown, where ``save`` writes vectors."""
+def test_spark_ml_vectors_in_a_catalog_table(session: SparkSession, tmp_path: Path) -> None:
+    """``saveAsTable`` failed with an unknown type 'udt', while ``save`` wrote vectors."""
     df = session.createDataFrame([(1, Vectors.dense([1.0, 2.0]))], ["id", "f"])
     try:
         df.write.format("lance").option("path", str(tmp_path / "t")).saveAsTable("ml_vectors_named")
@@ -141,7 +141,7 @@ def test_vectors_of_spark_ml_in_a_table_of_the_catalogue(session: SparkSession, 
         session.sql("DROP TABLE IF EXISTS ml_vectors_named")
 
 
-def test_vectors_of_spark_ml(session: SparkSession, tmp_path: Path) -> None:
+def test_spark_ml_vectors(session: SparkSession, tmp_path: Path) -> None:
     rows = [(1, Vectors.dense([1.0, 2.0, 3.0])), (2, Vectors.sparse(3, [1], [5.0])), (3, Vectors.sparse(3, [], []))]
     df = session.createDataFrame(rows, ["id", "f"])
     where = str(tmp_path / "ml")
@@ -157,7 +157,7 @@ def test_vectors_of_spark_ml(session: SparkSession, tmp_path: Path) -> None:
     assert arrays.schema["f"].dataType.simpleString() == "array<double>"
     stats = merge_insert(session, where, df.withColumn("id", F.col("id") + 2), "id", MergeInsert(("id",), insert=True))
     assert stats.num_inserted_rows == 2
-    # The same by trilake.write and trilake.read, as 32-bit floats, and of plain arrays whose size the first row tells.
+    # The same with trilake.write and trilake.read, as 32-bit floats, and for arrays with the size of the first row.
     again = str(tmp_path / "again")
     trilake.write(df, again, format="lance", properties={"vectors": "f:3", "vectorType": "float"})
     assert lance.dataset(again).schema.field("f").type == pa.list_(pa.float32(), 3)
@@ -170,7 +170,7 @@ def test_vectors_of_spark_ml(session: SparkSession, tmp_path: Path) -> None:
     assert as_ml.where("id = 4").select("v").first() == (DenseVector([4.0, 1.0]),)
 
 
-def test_vectors_that_cannot_be(session: SparkSession, tmp_path: Path) -> None:
+def test_invalid_vectors_are_rejected(session: SparkSession, tmp_path: Path) -> None:
     uneven = session.createDataFrame([(1, Vectors.dense([1.0])), (2, Vectors.dense([1.0, 2.0]))], ["id", "f"])
     where = str(tmp_path / "t")
     with pytest.raises((PySparkException, SchemaMismatchError)):

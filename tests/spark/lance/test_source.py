@@ -53,7 +53,7 @@ def uri(tmp_path: Path) -> str:
 
 
 def read(uri: str, schema: str, **options: str) -> tuple[list[Piece], pa.Table]:
-    """What the source plans and reads, in this process."""
+    """Plan and read with the source in this process."""
     declared = StructType()
     for column in schema.split(", "):
         name, _, type_ = column.partition(" ")
@@ -129,8 +129,8 @@ def test_writing_in_spark(session: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["create", "append"])
-def test_spark_gives_up_a_job_behind_a_commit_whose_reply_was_lost(tmp_path: Path, mode: Any) -> None:
-    """It calls ``abort`` whenever ``commit`` has raised, also where that may have landed."""
+def test_abort_after_an_unknown_commit_outcome(tmp_path: Path, mode: Any) -> None:
+    """Spark calls ``abort`` whenever ``commit`` raises, even if the commit may have landed."""
     where, schema = str(tmp_path / "t"), StructType().add("id", "long")
     if mode == "append":
         lance.write_dataset(pa.table({"id": [1]}), where)
@@ -150,7 +150,7 @@ def test_frames_in_all_modes(session: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(trilake.TrilakeError, match="already"):
         write_dataframe(df, where, {}, mode="error")
     assert write_dataframe(df, where, {}, mode="ignore") == (None, [])
-    with mock.patch.object(frames, "list_versions", return_value=Listing("v1", ())):  # it comes right behind the look
+    with mock.patch.object(frames, "list_versions", return_value=Listing("v1", ())):  # right after the check
         assert write_dataframe(df, where, {}, mode="ignore") == (None, [])
     failing: Any = (
         session.range(0, 10)
@@ -186,7 +186,7 @@ def test_changes_as_jobs(session: SparkSession, uri: str) -> None:
     assert pylance.dataset(uri).count_rows() == len(expected)
 
 
-def test_small_batches_are_gathered_in_their_order() -> None:
+def test_small_batches_are_combined_in_order() -> None:
     batches = [pa.record_batch({"n": range(i * 1000, (i + 1) * 1000)}) for i in range(100)]
     joined = list(_join_batches(iter(batches)))
     assert pa.Table.from_batches(joined) == pa.Table.from_batches(batches).combine_chunks()

@@ -1,7 +1,7 @@
-"""Random sequences of commits under frames that follow two tables: what each frame must show after each commit.
+"""Random sequences of commits to two tables: the expected rows of each frame after each commit.
 
-Run as a script, it tries them in a session of its own: ``python -m tests.spark.live_frames.sequences connect 10 3``.
-It prints a line of JSON about what it has tried.
+Run as a script, it uses a separate session: ``python -m tests.spark.live_frames.sequences connect 10 3``.
+It prints a JSON line with counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import trilake
 from trilake import DeltaTable
 
 Row = tuple[Any, ...]
-#: Of frames: how one is made of the frames of both tables, and which rows it has, by the rows of both tables.
+#: Frames: how to derive one from the frames of both tables, and its rows from the rows of both tables.
 FRAMES: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], Callable[[list[Row], list[Row]], list[Row]]]] = {
     "plain": (lambda a, _: a.select("id", "s", "n"), lambda a, _: a),
     "filtered": (
@@ -92,7 +92,7 @@ def rows_of(path: str) -> list[Row]:
 
 @dataclass
 class Tried:
-    """How much was tried, and how long the slowest use of a frame took, in seconds and in those of a processor."""
+    """Counts, and the slowest use of a frame in seconds and in CPU seconds."""
 
     sequences: int = 0
     steps: int = 0
@@ -104,7 +104,7 @@ class Tried:
 
 @dataclass
 class Sequence:
-    """Two tables, the frames over them, and what commits to them."""
+    """Two tables, frames over them, and random commits."""
 
     spark: SparkSession
     folder: Path
@@ -125,7 +125,7 @@ class Sequence:
                 CACHED.append(self.frames[name])
 
     def rows(self, count: int) -> pa.Table:
-        """Some new rows; their ids are unique in a table, and the same in both now and then."""
+        """Some new rows; their ids are unique in a table, and sometimes equal in both."""
         ids = list(range(self.next_id, self.next_id + count))
         self.next_id += count - 1 if self.next_id % 3 else count
         return pa.table({"id": ids, "s": [self.random.choice("xyz") for _ in ids], "n": [i % 7 for i in ids]})
@@ -155,7 +155,7 @@ class Sequence:
 
 
 def _processor_s() -> float:
-    """Seconds of processor time of this process and those that it has started."""
+    """CPU seconds of this process and its children."""
     this = psutil.Process()
     times = []
     for process in (this, *this.children(recursive=True)):
@@ -191,7 +191,7 @@ def _add_column(seq: Sequence, path: str, frame: DataFrame) -> None:
 
 
 def _other_columns(seq: Sequence, path: str, frame: DataFrame) -> None:
-    """Frames raise for as long as the table has not the columns that they show."""
+    """Frames raise while the table lacks their columns."""
     version = trilake.open(path).version
     trilake.write(pa.table({"id": ["1"], "s": ["x"]}), path, mode="overwrite", schema_mode="overwrite")
     with pytest.raises(PySparkException, match="read the table again"):
@@ -266,7 +266,7 @@ COMMITS: dict[str, Callable[[Sequence, str, DataFrame], object]] = {
 
 
 def run(spark: SparkSession, seeds: range, steps: int, *, frames: int = len(FRAMES)) -> Tried:
-    """Try one sequence for each seed, with that many commits, and after each a use of that many frames."""
+    """Run one sequence per seed, with ``commits`` commits, and ``uses`` uses of frames after each."""
     tried = Tried()
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
@@ -288,7 +288,7 @@ def run(spark: SparkSession, seeds: range, steps: int, *, frames: int = len(FRAM
 
 
 def main(arguments: list[str]) -> None:
-    """Try sequences in a session of Spark, classic or Connect."""
+    """Run sequences in a classic or Connect session."""
     kind, count, steps, *more = arguments
     if kind == "connect":
         from tests.connect_session import connect_session
@@ -299,7 +299,7 @@ def main(arguments: list[str]) -> None:
 
         spark = local_session("sequences")
     trilake.install(spark)
-    run(spark, range(1), 1)  # the first uses of a session load classes of Spark, for up to 6 s
+    run(spark, range(1), 1)  # the first uses of a session load Spark classes, for up to 6 s
     frames, first = (int(n) for n in (more + [str(len(FRAMES)), "0"][len(more) :]))
     tried = run(spark, range(first, first + int(count)), int(steps), frames=frames)
     print(json.dumps({"spark": spark.version, "kind": kind, **vars(tried)}))

@@ -1,4 +1,4 @@
-"""Frames that were read once show the newest version whenever they are used."""
+"""Frames show the newest version of their table whenever they are used."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def ids(frame: DataFrame) -> list[int]:
     [*((r, False) for r in READS.values()), (READS["a name"], True), (READS["the session"], True)],
     ids=[*READS, "a name, with SQL", "the session, with SQL"],
 )
-def test_a_frame_shows_what_others_wrote(
+def test_frame_shows_rows_of_other_writers(
     session: SparkSession, table: str, read: Callable[[SparkSession, str], DataFrame], installed: bool
 ) -> None:
     if installed:
@@ -82,22 +82,22 @@ def test_a_frame_shows_what_others_wrote(
     assert ids(frame.join(before.withColumnRenamed("id", "other"), F.col("id") == F.col("other"))) == [2, 3]
 
 
-def test_names_stay_before_columns(session: SparkSession, table: str) -> None:
+def test_alias_of_a_frame_is_kept(session: SparkSession, table: str) -> None:
     frame = DeltaTable.forPath(session, table).alias("t").toDF()
     append(table, 3)
     assert ids(frame.where("t.id > 1")) == [2, 3]
-    if RELEASE >= (4, 1):  # before, Spark knows the hidden column of no frame that has an alias
+    if RELEASE >= (4, 1):  # older releases do not resolve the hidden column of an aliased frame
         assert frame.select("_metadata.file_name").distinct().count() == 2
 
 
-def test_a_version_that_was_asked_for_stays(session: SparkSession, table: str) -> None:
+def test_requested_version_is_kept(session: SparkSession, table: str) -> None:
     asked = session.read.format("delta").option("versionAsOf", 0).load(table)
     behind = session.read.format("delta").load(f"{table}@v0")
     append(table, 3)
     assert ids(asked) == ids(behind) == [1, 2]
 
 
-def test_a_cached_frame_stays(session: SparkSession, table: str) -> None:
+def test_cached_frame_is_kept(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table).cache()
     made = frame.where("id > 0")
     assert frame.count() == made.count() == 2
@@ -107,12 +107,12 @@ def test_a_cached_frame_stays(session: SparkSession, table: str) -> None:
     assert frame.count() == made.count() == 3
 
 
-def test_an_uncached_frame_goes_on_beside_a_cached_one(session: SparkSession, table: str) -> None:
-    """The frames made of it showed the rows of the cache as long as the session had any other frame cached."""
+def test_uncached_frame_follows_while_another_is_cached(session: SparkSession, table: str) -> None:
+    """Frames derived from it showed cached rows while the session had any other cached frame."""
     other = session.range(3).cache()
     assert other.count() == 3
     try:
-        test_a_cached_frame_stays(session, table)
+        test_cached_frame_is_kept(session, table)
     finally:
         other.unpersist()
 
@@ -130,7 +130,7 @@ COMMITS: dict[str, Callable[[SparkSession, str, DataFrame], object]] = {
 
 
 @pytest.mark.parametrize("commit", COMMITS.values(), ids=COMMITS)
-def test_a_commit_may_leave_the_files_as_they_were(
+def test_commit_without_file_changes(
     session: SparkSession, table: str, tmp_path: Path, commit: Callable[[SparkSession, str, DataFrame], object]
 ) -> None:
     other = str(tmp_path / "other")
@@ -146,7 +146,7 @@ def test_a_commit_may_leave_the_files_as_they_were(
     assert (ids(joined), ids(frame)) == ([2, 3], [1, 2, 3])
 
 
-def test_a_frame_that_cannot_be_renewed_raises(
+def test_frame_that_cannot_be_refreshed_raises(
     session: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = session.read.format("delta").load(table)
@@ -158,7 +158,7 @@ def test_a_frame_that_cannot_be_renewed_raises(
     assert ids(frame) == [1, 2, 3]
 
 
-def test_a_table_is_written_and_merged_into_itself(session: SparkSession, table: str) -> None:
+def test_table_is_written_and_merged_into_itself(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table)
     frame.write.format("delta").mode("append").save(table)
     assert ids(frame) == [1, 1, 2, 2]
@@ -169,13 +169,13 @@ def test_a_table_is_written_and_merged_into_itself(session: SparkSession, table:
     assert frame.count() == 16
 
 
-def test_columns_that_came_later_are_not_shown(session: SparkSession, table: str) -> None:
+def test_later_columns_are_not_shown(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table)
     trilake.write(pa.table({"id": [3], "more": [1]}), table, mode="append", schema_mode="merge")
     assert (frame.columns, ids(frame), len(frame.first() or ())) == (["id", "s"], [1, 2, 3], 2)
 
 
-def test_a_column_that_is_gone_or_another_is_named(session: SparkSession, table: str) -> None:
+def test_dropped_or_changed_column_is_named(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table)
     trilake.alter(table).set_properties({"delta.columnMapping.mode": "name"})
     trilake.alter(table).rename_column("s", "t")
@@ -191,7 +191,7 @@ def test_a_column_that_is_gone_or_another_is_named(session: SparkSession, table:
 
 
 @pytest.mark.parametrize("versions", [1, 2, 3])
-def test_a_table_that_was_made_anew_is_read(session: SparkSession, table: str, versions: int) -> None:
+def test_recreated_table_is_read(session: SparkSession, table: str, versions: int) -> None:
     append(table, 3)
     frame = session.read.format("delta").load(table)
     assert frame.count() == 3
@@ -239,9 +239,7 @@ MADE: dict[str, Callable[[DataFrame, DataFrame], DataFrame]] = {
 
 
 @pytest.mark.parametrize("deletion_vectors", [False, True], ids=["plain", "deletion vectors"])
-def test_what_was_made_of_a_frame_shows_what_others_wrote(
-    session: SparkSession, table: str, deletion_vectors: bool
-) -> None:
+def test_derived_frame_shows_rows_of_other_writers(session: SparkSession, table: str, deletion_vectors: bool) -> None:
     trilake.alter(table).set_properties({"delta.enableDeletionVectors": str(deletion_vectors).lower()})
     other = session.createDataFrame([("a", 1), ("x", 2)], "s string, o int")
     frame = session.read.format("delta").load(table)
@@ -258,7 +256,7 @@ def test_what_was_made_of_a_frame_shows_what_others_wrote(
     check()
 
 
-def test_queries_show_what_others_wrote(session: SparkSession, table: str) -> None:
+def test_sql_query_shows_rows_of_other_writers(session: SparkSession, table: str) -> None:
     trilake.install(session)
     texts = {
         "SELECT count(*) FROM followed": [2, 3],
@@ -280,7 +278,7 @@ def test_queries_show_what_others_wrote(session: SparkSession, table: str) -> No
     session.catalog.dropTempView("followed_frame")
 
 
-def test_a_query_keeps_what_its_other_names_stood_for(session: SparkSession, table: str) -> None:
+def test_query_keeps_its_other_views(session: SparkSession, table: str) -> None:
     trilake.install(session)
     session.range(2).createOrReplaceTempView("followed_other")
     joined = session.sql("SELECT t.id, o.id AS o FROM followed t CROSS JOIN followed_other o")
@@ -290,14 +288,14 @@ def test_a_query_keeps_what_its_other_names_stood_for(session: SparkSession, tab
     session.catalog.dropTempView("followed_other")
 
 
-def test_rows_that_spark_has_already_stay(session: SparkSession, table: str) -> None:
+def test_local_checkpoint_is_kept(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table).where("id > 0")
     there = frame.localCheckpoint()
     append(table, 3)
     assert (there.count(), there.where("id > 1").count(), frame.count()) == (2, 1, 3)
 
 
-def test_an_empty_table_gets_rows(session: SparkSession, tmp_path: Path) -> None:
+def test_frame_of_empty_table_shows_new_rows(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "empty")
     trilake.write(pa.table({"id": pa.array([], pa.int64()), "s": pa.array([], pa.string())}), path)
     made = session.read.format("delta").load(path).where("id > 1").groupBy("s").count()
@@ -306,7 +304,7 @@ def test_an_empty_table_gets_rows(session: SparkSession, tmp_path: Path) -> None
     assert made.collect() == [("x", 2)]
 
 
-def test_a_column_that_is_gone_is_named_for_what_was_made(session: SparkSession, table: str) -> None:
+def test_derived_frame_names_a_dropped_column(session: SparkSession, table: str) -> None:
     trilake.alter(table).set_properties({"delta.columnMapping.mode": "name"})
     made = session.read.format("delta").load(table).groupBy("s").count()
     trilake.alter(table).rename_column("s", "t")
@@ -316,14 +314,14 @@ def test_a_column_that_is_gone_is_named_for_what_was_made(session: SparkSession,
     assert made.count() == 2
 
 
-def test_a_table_is_written_over_with_rows_of_its_own(session: SparkSession, table: str) -> None:
+def test_table_is_overwritten_with_its_own_rows(session: SparkSession, table: str) -> None:
     kept = session.read.format("delta").load(table).where("id > 1")
     append(table, 3)
     kept.write.format("delta").mode("overwrite").save(table)
     assert ids(session.read.format("delta").load(table)) == ids(kept) == [2, 3]
 
 
-def test_a_pinned_frame_stays(session: SparkSession, table: str) -> None:
+def test_pinned_frame_is_kept(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table)
     fixed = pinned(frame)
     append(table, 3)
@@ -353,7 +351,7 @@ def test_threads_see_whole_versions(session: SparkSession, table: str) -> None:
     assert frame.count() == 8
 
 
-def test_reads_of_one_table_show_one_version_beside_a_writer(session: SparkSession, table: str) -> None:
+def test_reads_of_one_table_show_one_version_during_writes(session: SparkSession, table: str) -> None:
     one, other = (session.read.format("delta").load(table) for _ in range(2))
     both = one.join(other.withColumnRenamed("s", "t"), "id", "full").where("s IS NULL OR t IS NULL")
     stop = threading.Event()
@@ -374,7 +372,7 @@ def test_reads_of_one_table_show_one_version_beside_a_writer(session: SparkSessi
     assert seen == [0] * 4
 
 
-def test_methods_of_the_class_make_frames_that_follow(session: SparkSession, table: str) -> None:
+def test_unbound_methods_give_frames_that_follow(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table)
     own: Any = type(session.range(1))
     made = reduce(own.where, ["id > 0", "id < 100"], frame)
@@ -383,7 +381,7 @@ def test_methods_of_the_class_make_frames_that_follow(session: SparkSession, tab
     assert ids(made) == ids(chosen) == [1, 2, 3]
 
 
-def test_a_pivot_looks_for_its_values(session: SparkSession, table: str, conf: Callable[[str, str], None]) -> None:
+def test_pivot_looks_up_its_values(session: SparkSession, table: str, conf: Callable[[str, str], None]) -> None:
     pivot = session.read.format("delta").load(table).groupBy("id").pivot("s").count()
     append(table, 3)
     assert pivot.columns == ["id", "a", "b"]
@@ -393,7 +391,7 @@ def test_a_pivot_looks_for_its_values(session: SparkSession, table: str, conf: C
         session.read.format("delta").load(table).groupBy("id").pivot("s")
 
 
-def test_all_methods_that_make_frames_are_known(spark: SparkSession) -> None:
+def test_all_methods_that_return_frames_are_covered(spark: SparkSession) -> None:
     own = type(spark.range(1))
     made = {n for n in frames.makers(own) if not n.startswith("_")}
     rows = {
@@ -418,7 +416,7 @@ def test_all_methods_that_make_frames_are_known(spark: SparkSession) -> None:
     assert not made & rows
 
 
-def test_streams_see_the_newest_rows_of_what_they_are_joined_with(session: SparkSession, tmp_path: Path) -> None:
+def test_stream_join_sees_the_newest_rows(session: SparkSession, tmp_path: Path) -> None:
     trilake.install(session)
     path, source, seen = str(tmp_path / "dim"), tmp_path / "source", dict[int, set[tuple[int, str]]]()
     trilake.write(pa.table({"id": [1], "s": ["a"]}), path, properties={"delta.enableDeletionVectors": "true"})
@@ -441,11 +439,11 @@ def test_streams_see_the_newest_rows_of_what_they_are_joined_with(session: Spark
     query.processAllAvailable()
     query.stop()
     session.catalog.dropTempView("followed_stream")
-    # PySpark 3.5 has no tables of Python's that are asked in each batch.
+    # PySpark 3.5 does not re-plan Python tables in each batch.
     assert seen == {0: {(1, "a")}, 1: {(1, "new"), (2, "x")} if HAS_DATA_SOURCES else {(1, "a")}}
 
 
-def test_a_frame_is_cached_as_the_newest_version(session: SparkSession, table: str) -> None:
+def test_frame_is_cached_at_the_newest_version(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table)
     append(table, 3)
     frame.cache()
@@ -456,7 +454,7 @@ def test_a_frame_is_cached_as_the_newest_version(session: SparkSession, table: s
     assert (frame.count(), ids(frame)) == (4, [1, 2, 3, 4])
 
 
-def test_a_cached_frame_is_put_out_of_the_cache_whatever_became_of_its_table(session: SparkSession, table: str) -> None:
+def test_cached_frame_can_always_be_unpersisted(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table).cache()
     assert frame.count() == 2
     shutil.rmtree(table)
@@ -467,7 +465,7 @@ def test_a_cached_frame_is_put_out_of_the_cache_whatever_became_of_its_table(ses
     assert isinstance(e.value, AnalysisException)
 
 
-def test_the_rdd_of_a_frame_has_the_newest_rows(session: SparkSession, table: str) -> None:
+def test_rdd_of_a_frame_has_the_newest_rows(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table)
     assert frame.rdd is frame.rdd
     assert frame.rdd.count() == 2
@@ -478,7 +476,7 @@ def test_the_rdd_of_a_frame_has_the_newest_rows(session: SparkSession, table: st
     assert rows.value == 3
 
 
-def test_what_a_frame_says_of_itself_needs_no_table(session: SparkSession, table: str) -> None:
+def test_schema_and_repr_need_no_table(session: SparkSession, table: str) -> None:
     made = session.read.format("delta").load(table).where("id > 0")
     shutil.rmtree(table)
     assert made.columns == ["id", "s"]
@@ -488,13 +486,13 @@ def test_what_a_frame_says_of_itself_needs_no_table(session: SparkSession, table
     assert not made.isStreaming
 
 
-def test_a_function_that_names_a_frame_is_refused_as_spark_does(session: SparkSession, table: str) -> None:
+def test_function_that_captures_a_frame_is_rejected_like_spark(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table)
     with pytest.raises(Exception, match="CONTEXT_ONLY_VALID_ON_DRIVER"):
         frame.select(F.udf(lambda _: frame.count())("id"))
 
 
-def test_structs_with_more_fields_are_read_in_the_old_ones(session: SparkSession, tmp_path: Path) -> None:
+def test_structs_with_new_fields_are_read_as_before(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "nested")
     old = {"id": 1, "st": {"a": 1, "b": 2}, "ar": [{"a": 1}], "mp": [("k", {"a": 1})]}
     new = {"id": 2, "st": {"c": 9, "b": 20, "a": 10}, "ar": [{"z": 9, "a": 10}], "mp": [("k", {"a": 10, "z": 9})]}
@@ -514,7 +512,7 @@ def test_structs_with_more_fields_are_read_in_the_old_ones(session: SparkSession
     assert sorted(r.b for r in made.collect()) == [2, 20]
 
 
-def test_the_schema_says_that_there_may_be_nulls_now(session: SparkSession, tmp_path: Path) -> None:
+def test_schema_becomes_nullable(session: SparkSession, tmp_path: Path) -> None:
     trilake.install(session)
     name = f"delta.`{tmp_path / 'required'}`"
     session.sql(f"CREATE TABLE {name} (id BIGINT NOT NULL) USING delta")
@@ -528,17 +526,17 @@ def test_the_schema_says_that_there_may_be_nulls_now(session: SparkSession, tmp_
     assert frame.schema["id"].nullable
 
 
-def test_what_a_plan_of_many_tables_costs_grows_as_they_do(
+def test_planning_cost_is_linear_in_tables(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each table was looked for in each step: twelve took ten times the calls of three, a hundred took 11 s."""
+    """Each step searched for each table: twelve took ten times the calls of three, a hundred took 11 s."""
     calls = 0
     client: Any = type(session.sparkContext._gateway._gateway_client)  # type: ignore[union-attr]
     send = client.send_command
 
     def sent(self: Any, command: str, *args: Any, **more: Any) -> Any:
         nonlocal calls
-        calls += not command.startswith("m\nd\n")  # objects that Python no longer needs
+        calls += not command.startswith("m\nd\n")  # release of unused Python references
         return send(self, command, *args, **more)
 
     def renewed(many: int) -> int:

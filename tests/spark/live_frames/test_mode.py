@@ -1,4 +1,4 @@
-"""Frames follow their tables, or stay at the version that they have read."""
+"""Frames follow their tables, or stay pinned to a version."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def append(path: str, *ids: int) -> None:
     trilake.write(pa.table({"id": list(ids)}), path, mode="append")
 
 
-def test_the_setting_pins_frames(session: SparkSession, conf: Callable[[str, str], None], table: str) -> None:
+def test_setting_pins_frames(session: SparkSession, conf: Callable[[str, str], None], table: str) -> None:
     before = session.read.format("delta").load(table)
     conf(frames.FRAMES, "pinned")
     pinned = session.read.format("delta").load(table)
@@ -49,7 +49,7 @@ def test_the_setting_pins_frames(session: SparkSession, conf: Callable[[str, str
         session.read.format("delta").load(table)
 
 
-def test_unregister_leaves_spark_s_own_frames(session: SparkSession, table: str) -> None:
+def test_unregister_restores_spark_frames(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table)
     made, unused = frame.where("id > 1"), frame.groupBy().agg(F.sum("id"))
     own = type(session.range(1))
@@ -62,7 +62,7 @@ def test_unregister_leaves_spark_s_own_frames(session: SparkSession, table: str)
     trilake.register(session)
 
 
-def test_a_spark_without_what_this_needs_pins_frames(
+def test_unsupported_spark_pins_frames(
     session: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def missing(*_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Frames show rows of one version each, the newest, after any sequence of commits."""
+"""Frames show the newest version after any sequence of commits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.connect_session import ROOT
 from tests.spark.live_frames.sequences import run
 
 
-def test_frames_show_one_version_after_any_commits(sql: SparkSession) -> None:
+def test_frames_show_one_version_after_random_commits(sql: SparkSession) -> None:
     tried = run(sql, range(5), steps=3, frames=3)
     assert tried.uses == 45
-    assert tried.longest_s < 60  # one that descended into its own plan took minutes
+    assert tried.longest_s < 60  # recursion into its own plan took minutes
 
 
 @pytest.mark.soak

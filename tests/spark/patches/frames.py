@@ -1,4 +1,4 @@
-"""What the writers of frames write."""
+"""DataFrames for the writer tests."""
 
 from __future__ import annotations
 

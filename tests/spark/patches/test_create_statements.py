@@ -1,4 +1,4 @@
-"""CREATE TABLE of our formats where only ``trilake.register`` was called: a name for a table, or an error."""
+"""CREATE TABLE of trilake's formats with only ``trilake.register``: a name for a table, or an error."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
-def test_a_statement_that_names_the_place_of_a_table_makes_a_name_for_it(
-    session: SparkSession, tmp_path: Path, format: str
-) -> None:
-    """Spark asked the source for columns, and did not tell it where."""
+def test_create_with_location_names_an_existing_table(session: SparkSession, tmp_path: Path, format: str) -> None:
+    """Spark asked the source for its schema without the path."""
     path = f"{tmp_path}/a b"
     trilake.write(session.range(3), path, format=format)
     assert session.sql(f"CREATE TABLE named USING {format} LOCATION '{path}'").columns == []
@@ -36,9 +34,7 @@ def test_a_statement_that_names_the_place_of_a_table_makes_a_name_for_it(
 
 
 @pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
-def test_the_catalogue_makes_a_name_for_a_table_that_is_there(
-    session: SparkSession, tmp_path: Path, format: str
-) -> None:
+def test_catalog_names_an_existing_table(session: SparkSession, tmp_path: Path, format: str) -> None:
     path = f"{tmp_path}/a b"
     frame = session.range(3)
     trilake.write(frame, path, format=format)
@@ -49,7 +45,7 @@ def test_the_catalogue_makes_a_name_for_a_table_that_is_there(
         session.catalog.createTable("named", path, format)
 
 
-def test_no_statement_leaves_a_name_without_a_table(session: SparkSession, tmp_path: Path) -> None:
+def test_create_without_a_table_leaves_no_name(session: SparkSession, tmp_path: Path) -> None:
     for text in (
         "CREATE TABLE named (id INT) USING delta",
         f"CREATE TABLE named (id INT) USING delta LOCATION '{tmp_path}/none'",

@@ -1,4 +1,4 @@
-"""Writes that Spark refuses for Python sources, in the words that ``df.write`` has for them."""
+"""``df.write`` calls that Spark rejects for Python data sources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExist
 from trilake.spark.session.analysis_errors import analysis_error
 
 
-def test_the_default_mode_makes_a_table_once(session: SparkSession, tmp_path: Path) -> None:
+def test_default_mode_creates_a_table_once(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     df = two_rows(session)
     df.write.format("delta").save(path)
@@ -32,7 +32,7 @@ def test_the_default_mode_makes_a_table_once(session: SparkSession, tmp_path: Pa
     assert trilake.open(path).version == 1
 
 
-def test_partition_by_and_options_reach_the_table(session: SparkSession, tmp_path: Path) -> None:
+def test_partition_by_and_options_are_applied(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     write = two_rows(session).write.format("delta").partitionBy("key").option("userMetadata", "first").mode("append")
     write.option("delta.appendOnly", "true").save(path)
@@ -40,7 +40,7 @@ def test_partition_by_and_options_reach_the_table(session: SparkSession, tmp_pat
     assert table.metadata.partition_columns == ("key",)  # type: ignore[attr-defined]
     assert table.metadata.configuration == {"delta.appendOnly": "true"}  # type: ignore[attr-defined]
     assert table.history()["userMetadata"].to_pylist() == ["first"]
-    # A later write that says the same partitioning goes in; another one does not.
+    # A later write with the same partitioning is accepted, another is not.
     two_rows(session).write.format("delta").partitionBy("key").mode("append").save(path)
     with pytest.raises(AnalysisException, match="partition"):
         two_rows(session).write.format("delta").partitionBy("value").mode("append").save(path)
@@ -64,8 +64,8 @@ def test_lance_and_trevni_have_all_modes(session: SparkSession, tmp_path: Path) 
         df.write.format("lance").partitionBy("key").save(str(tmp_path / "other"))
 
 
-def test_the_history_tells_that_a_table_was_made_or_replaced(session: SparkSession, tmp_path: Path) -> None:
-    """It was a WRITE like that of an append."""
+def test_history_records_create_and_replace(session: SparkSession, tmp_path: Path) -> None:
+    """It was recorded as a WRITE, like an append."""
     write, path = two_rows(session).write.format("delta"), f"{tmp_path}/t"
     made, replaced = "CREATE TABLE AS SELECT", "CREATE OR REPLACE TABLE AS SELECT"
     try:
@@ -95,7 +95,7 @@ def test_the_history_tells_that_a_table_was_made_or_replaced(session: SparkSessi
         session.sql("DROP TABLE IF EXISTS writer_history")
 
 
-def test_insert_into_stores_nested_values_by_position_as_insert_does(session: SparkSession) -> None:
+def test_insert_into_matches_structs_by_position(session: SparkSession) -> None:
     made = "s struct<a: int, b: string>, l array<struct<a: int, b: string>>, m map<string, struct<i: int>>, n tinyint"
     given = "named_struct('b', 7L, 'a', 8) s, array(named_struct('b', 1, 'x', 'y')) l, map('k', named_struct('j', 2)) m"
     try:
@@ -119,7 +119,7 @@ def test_insert_into_stores_nested_values_by_position_as_insert_does(session: Sp
         session.sql("DROP TABLE IF EXISTS writer_nested")
 
 
-def test_insert_into_makes_new_columns_where_the_schema_evolves(session: SparkSession) -> None:
+def test_insert_into_adds_columns_with_schema_evolution(session: SparkSession) -> None:
     wide = session.createDataFrame([(2, "x")], "v int, w string")
     try:
         session.createDataFrame([(1,)], "a int").write.format("delta").saveAsTable("writer_evolves")
@@ -139,7 +139,7 @@ def _columns(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_insert_into_other_formats_goes_by_position_too(session: SparkSession, format: str) -> None:
+def test_insert_into_other_formats_is_by_position(session: SparkSession, format: str) -> None:
     name = f"writer_nested_{format}"
     df = session.range(1).selectExpr("id", "named_struct('a', 1L, 'b', 'x') s")
     try:
@@ -153,7 +153,7 @@ def test_insert_into_other_formats_goes_by_position_too(session: SparkSession, f
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_misfit_of_another_format_is_our_error_in_a_few_lines(
+def test_misfit_of_another_format_is_a_short_typed_error(
     session: SparkSession, tmp_path: Path, format: str, mode: str
 ) -> None:
     path = str(tmp_path / "t")
@@ -185,7 +185,7 @@ def test_names_of_columns_need_no_quoting(session: SparkSession, tmp_path: Path,
     assert trilake.open(path).to_arrow().to_pydict() == {"a`b": [0, 1], "c d": [1, 2]}
 
 
-def test_merge_into_a_name(session: SparkSession) -> None:
+def test_merge_into_by_name(session: SparkSession) -> None:
     try:
         two_rows(session).write.format("delta").saveAsTable("writer_merged")
         source = session.createDataFrame([("a", 10), ("c", 30)], "key string, value int").alias("s")
@@ -204,7 +204,7 @@ def test_merge_into_a_name(session: SparkSession) -> None:
         session.sql("DROP TABLE IF EXISTS writer_merged")
 
 
-def test_files_have_no_more_records_than_the_write_says(session: SparkSession, tmp_path: Path) -> None:
+def test_max_records_per_file_is_respected(session: SparkSession, tmp_path: Path) -> None:
     df = session.range(0, 25, 1, 1).withColumn("p", F.lit("x"))
     ways = {
         "native": df.select("id", "p", F.rand(1).alias("r")),
@@ -233,7 +233,7 @@ def test_files_have_no_more_records_than_the_write_says(session: SparkSession, t
         ("trevni", {"maxRecordsPerFile": "5"}),
     ],
 )
-def test_a_limit_or_compression_that_is_not_done_is_refused_by_name(
+def test_unsupported_file_options_are_rejected_by_name(
     session: SparkSession, tmp_path: Path, format: str, options: dict[str, str]
 ) -> None:
     with pytest.raises(TrilakeError, match=next(iter(options))):
@@ -241,7 +241,7 @@ def test_a_limit_or_compression_that_is_not_done_is_refused_by_name(
     assert not (tmp_path / "t").exists()
 
 
-def test_other_formats_stay_with_spark(session: SparkSession, tmp_path: Path) -> None:
+def test_other_formats_are_left_to_spark(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "p")
     df = two_rows(session)
     df.write.format("parquet").partitionBy("key").save(path)
@@ -257,7 +257,7 @@ def test_other_formats_stay_with_spark(session: SparkSession, tmp_path: Path) ->
         session.sql("DROP TABLE IF EXISTS writer_parquet")
 
 
-def test_an_error_of_both_kinds_travels() -> None:
+def test_error_of_both_classes_can_be_pickled() -> None:
     error = analysis_error(TableExistsError("there", file="x", version=3))
     assert isinstance(error, AnalysisException)
     again = pickle.loads(pickle.dumps(error))
@@ -270,7 +270,7 @@ def test_an_error_of_both_kinds_travels() -> None:
 _NULL = "DELTA_NOT_NULL_CONSTRAINT_VIOLATED"
 
 
-def test_an_error_states_the_condition_that_delta_spark_has_for_it() -> None:
+def test_errors_have_the_delta_spark_condition() -> None:
     for error, condition in (
         (
             InvalidArgumentError("no", condition="DELTA_ZORDERING_ON_PARTITION_COLUMN"),
@@ -279,7 +279,7 @@ def test_an_error_states_the_condition_that_delta_spark_has_for_it() -> None:
         (TableExistsError("[TABLE_OR_VIEW_ALREADY_EXISTS] t already exists"), "TABLE_OR_VIEW_ALREADY_EXISTS"),
         (InvalidArgumentError("[a] is not a name"), "INVALID_ARGUMENT"),
         (InvalidArgumentError("no. Cause: [CAST_INVALID_INPUT] The value 'x'"), "CAST_INVALID_INPUT"),
-        # As it comes out of a task, whose text is all that is left of it.
+        # As raised by a task, of which only the message is left.
         (InvalidArgumentError("no (column: a, condition: DELTA_NOT_NULL_CONSTRAINT_VIOLATED)"), _NULL),
     ):
         found = analysis_error(error)

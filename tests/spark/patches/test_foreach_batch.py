@@ -1,4 +1,4 @@
-"""Arguments of ``trilake.foreach_batch`` that say nothing, or two things."""
+"""Empty or conflicting arguments of ``trilake.foreach_batch``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _T, _ON = "memory://foreach", "t.id = s.id"
         ("has no clauses", lambda f: f.merge(_T, _ON)),
     ],
 )
-def test_what_says_nothing_or_two_things_is_refused(words: str, make: Callable[[object], object]) -> None:
-    """Strings were true, an empty mapping was left out, and of two schema modes one was forgotten."""
+def test_empty_or_conflicting_arguments_are_rejected(words: str, make: Callable[[object], object]) -> None:
+    """Strings were truthy, an empty mapping was ignored, and one of two schema modes was dropped."""
     with pytest.raises(InvalidArgumentError, match=words):
         make(trilake.foreach_batch)

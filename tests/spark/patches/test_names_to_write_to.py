@@ -1,4 +1,4 @@
-"""``saveAsTable`` and ``writeTo``: tables of the catalogue, and paths in place of names."""
+"""``saveAsTable`` and ``writeTo`` with catalog tables and with paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFound
 from trilake.spark.delta.names.catalogue import existing_location
 
 
-def test_tables_of_the_catalogue(session: SparkSession) -> None:
+def test_catalog_tables(session: SparkSession) -> None:
     df = two_rows(session)
     try:
         df.write.format("delta").saveAsTable("writer_t")
@@ -38,7 +38,7 @@ def test_tables_of_the_catalogue(session: SparkSession) -> None:
         session.sql("DROP TABLE IF EXISTS writer_t")
 
 
-def test_a_named_table_may_have_a_place_of_its_own(session: SparkSession, tmp_path: Path) -> None:
+def test_save_as_table_with_a_path(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     try:
         two_rows(session).write.format("delta").option("path", path).partitionBy("key").saveAsTable("writer_placed")
@@ -49,8 +49,8 @@ def test_a_named_table_may_have_a_place_of_its_own(session: SparkSession, tmp_pa
 
 
 @pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
-def test_a_name_is_written_at_no_other_place_than_its_own(session: SparkSession, tmp_path: Path, format: str) -> None:
-    """The rows of the first place were overwritten, and nothing was made at the second."""
+def test_save_as_table_with_another_path_is_rejected(session: SparkSession, tmp_path: Path, format: str) -> None:
+    """The rows at the first path were overwritten, and nothing was written to the second."""
     df, name = two_rows(session), f"writer_elsewhere_{format}"
     here, there = tmp_path / "here", tmp_path / "there"
     try:
@@ -73,7 +73,7 @@ def test_a_name_is_written_at_no_other_place_than_its_own(session: SparkSession,
         session.sql(f"DROP TABLE IF EXISTS {name}")
 
 
-def test_write_to_a_table(session: SparkSession) -> None:
+def test_write_to_table(session: SparkSession) -> None:
     df = two_rows(session)
     try:
         writer = df.writeTo("writer_v2").using("delta").partitionedBy(F.col("key")).tableProperty("owner", "me")
@@ -102,7 +102,7 @@ def test_write_to_a_table(session: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_write_to_a_table_of_another_format(session: SparkSession, format: str) -> None:
+def test_write_to_table_of_another_format(session: SparkSession, format: str) -> None:
     df, name = two_rows(session), f"writer_v2_{format}"
     try:
         df.writeTo(name).using(format).create()
@@ -122,7 +122,7 @@ def test_write_to_a_table_of_another_format(session: SparkSession, format: str) 
         session.sql(f"DROP TABLE IF EXISTS {name}")
 
 
-def test_replace_replaces_the_properties_too(session: SparkSession) -> None:
+def test_replace_replaces_the_properties(session: SparkSession) -> None:
     df = two_rows(session)
     try:
         writer = df.writeTo("writer_props").using("delta").partitionedBy("key")
@@ -142,8 +142,8 @@ def test_replace_replaces_the_properties_too(session: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("format", ["delta", "lance"])
-def test_a_property_says_where_a_new_table_is_to_be(session: SparkSession, tmp_path: Path, format: str) -> None:
-    """It was kept as a property of a table in the warehouse."""
+def test_location_property_sets_the_location(session: SparkSession, tmp_path: Path, format: str) -> None:
+    """It was stored as a property of a table in the warehouse."""
     writer, place = two_rows(session).writeTo("writer_placed").using(format), f"{tmp_path}/there"
     try:
         writer.tableProperty("location", place).create()
@@ -157,7 +157,7 @@ def test_a_property_says_where_a_new_table_is_to_be(session: SparkSession, tmp_p
 
 
 @pytest.mark.parametrize("provider", ["delta", "`delta`"])
-def test_write_to_a_path_where_nothing_is(session: SparkSession, tmp_path: Path, provider: str) -> None:
+def test_write_to_new_path(session: SparkSession, tmp_path: Path, provider: str) -> None:
     df = two_rows(session)
     name = f"{provider}.`{tmp_path}/new`"
     for missing in (
@@ -187,7 +187,7 @@ def test_write_to_a_path_where_nothing_is(session: SparkSession, tmp_path: Path,
 
 
 @pytest.mark.parametrize("provider", ["delta", "`delta`"])
-def test_save_as_a_table_at_a_path_where_nothing_is(session: SparkSession, tmp_path: Path, provider: str) -> None:
+def test_save_as_table_at_new_path(session: SparkSession, tmp_path: Path, provider: str) -> None:
     for mode in ("error", "ignore", "append", "overwrite"):
         two_rows(session).write.format("delta").mode(mode).saveAsTable(f"{provider}.`{tmp_path}/{mode}`")
         assert trilake.open(f"{tmp_path}/{mode}").count() == 2
@@ -200,7 +200,7 @@ def test_save_as_a_table_at_a_path_where_nothing_is(session: SparkSession, tmp_p
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_paths_of_other_formats_are_names_too(session: SparkSession, tmp_path: Path, format: str) -> None:
+def test_paths_of_other_formats_are_names(session: SparkSession, tmp_path: Path, format: str) -> None:
     df, name = two_rows(session), f"{format}.`{tmp_path}/new`"
     with pytest.raises(TableNotFoundError):
         df.write.insertInto(name)
@@ -227,7 +227,7 @@ def test_paths_of_other_formats_are_names_too(session: SparkSession, tmp_path: P
     assert [p.name for p in tmp_path.iterdir()] == ["new"]
 
 
-def test_a_name_without_a_slash_is_of_a_database_that_is_called_like_a_format(session: SparkSession) -> None:
+def test_name_without_slash_in_a_database_named_like_a_format(session: SparkSession) -> None:
     session.sql("CREATE DATABASE IF NOT EXISTS lance")
     try:
         two_rows(session).write.format("lance").saveAsTable("lance.`t`")

@@ -1,4 +1,4 @@
-"""Strings of Spark's that say that a file of a trilake table is gone."""
+"""Spark's error messages for missing files of a trilake table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TEXT = (
 )
 
 
-def test_a_file_of_a_table_that_was_read_is_named() -> None:
+def test_missing_file_of_a_table_is_named() -> None:
     note_root("file:///lake/a%20table%20")
     found = missing_file(_TEXT.format("file:///lake/a%20table%20/p=1/part-0.snappy.parquet"))
     assert found is not None
@@ -28,7 +28,7 @@ def test_a_file_of_a_table_that_was_read_is_named() -> None:
     assert len(str(found).splitlines()) == 1
 
 
-def test_other_files_and_other_errors_are_spark_s() -> None:
+def test_other_files_and_errors_are_left_to_spark() -> None:
     note_root("file:///lake/t")
     assert missing_file(_TEXT.format("file:/lake/t2/part-0.parquet")) is None
     assert missing_file("org.apache.spark.SparkException: cannot read file:/lake/t/part-0.parquet") is None
@@ -39,7 +39,7 @@ _DAMAGED = (
 )
 
 
-def test_what_is_wrong_with_the_bytes_of_a_file_is_said() -> None:
+def test_damage_of_a_file_is_described() -> None:
     note_root("file:///lake/t")
     text = _DAMAGED.format("file:///lake/t/part-0.parquet")
     cause = "java.lang.RuntimeException: file:/lake/t/part-0.parquet is not a Parquet file (length is too low: 0)"
@@ -49,7 +49,7 @@ def test_what_is_wrong_with_the_bytes_of_a_file_is_said() -> None:
     assert found.context["file"] == "file:///lake/t/part-0.parquet"
 
 
-def test_other_files_rights_and_stores_are_spark_s() -> None:
+def test_other_files_permissions_and_stores_are_left_to_spark() -> None:
     note_root("file:///lake/t")
     cause = "java.lang.RuntimeException: it is not a Parquet file"
     assert damaged_file(_DAMAGED.format("file:///lake/t2/part-0.parquet"), cause) is None
@@ -59,8 +59,8 @@ def test_other_files_rights_and_stores_are_spark_s() -> None:
     assert damaged_file(ours, "") is None
 
 
-def test_a_file_whose_column_has_another_type_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """Collecting was an error of py4j's, with a trace of Java's."""
+def test_file_with_another_column_type_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    """Collecting raised a py4j error with a Java stack trace."""
     place = tmp_path / "t"
     trilake.write(pa.table({"a": [1.5]}), place)
     (file,) = place.glob("*.parquet")
@@ -78,7 +78,7 @@ def test_a_file_whose_column_has_another_type_is_named(spark: SparkSession, tmp_
             frame.toArrow()
 
 
-def test_older_sparks_say_it_otherwise() -> None:
+def test_messages_of_older_spark_releases() -> None:
     note_root("file:///lake/t")
     text = (
         "org.apache.spark.sql.execution.QueryExecutionException: Parquet column cannot be converted in file"

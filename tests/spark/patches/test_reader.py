@@ -65,8 +65,8 @@ def test_versions_in_options_and_paths(session: SparkSession, table: str) -> Non
 
 
 @pytest.mark.parametrize("when", ["option", "path", "name"])
-def test_a_time_after_the_last_commit_is_no_version(session: SparkSession, table: str, when: str) -> None:
-    """The newest version was read, as if nothing could be written until then."""
+def test_timestamp_after_the_last_commit_is_rejected(session: SparkSession, table: str, when: str) -> None:
+    """The newest version was read, although later commits could still happen before that time."""
     reads: dict[str, Callable[[], DataFrame]] = {
         "option": lambda: session.read.format("delta").option("timestampAsOf", "2099-01-01").load(table),
         "path": lambda: session.read.format("delta").load(f"{table}@20990101000000000"),
@@ -77,7 +77,7 @@ def test_a_time_after_the_last_commit_is_no_version(session: SparkSession, table
     assert found.value.getCondition() == "DELTA_TIMESTAMP_GREATER_THAN_COMMIT"
 
 
-def test_times_without_a_zone_are_the_session_s(session: SparkSession, table: str) -> None:
+def test_timestamps_without_zone_use_the_session_time_zone(session: SparkSession, table: str) -> None:
     times = trilake.open(table).history()["timestamp"].to_pylist()[::-1]
     local = times[1].astimezone(dt.timezone(dt.timedelta(hours=9)))
     session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
@@ -88,14 +88,14 @@ def test_times_without_a_zone_are_the_session_s(session: SparkSession, table: st
         session.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def test_a_path_that_is_there_is_no_version(session: SparkSession, tmp_path: Path) -> None:
+def test_existing_path_is_not_a_version_suffix(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t@v1")
     trilake.write(pa.table({"n": [1]}), path)
     assert session.read.format("delta").load(path).count() == 1
     assert session.read.format("delta").load(f"{path}@v0").count() == 1
 
 
-def test_a_given_schema_chooses_and_casts(session: SparkSession, table: str) -> None:
+def test_given_schema_selects_and_casts(session: SparkSession, table: str) -> None:
     df = session.read.schema("S string, id int").format("delta").load(table)
     assert df.schema.simpleString() == "struct<S:string,id:int>"
     assert df.where("id = 12").collect()[0].S == "new"
@@ -103,7 +103,7 @@ def test_a_given_schema_chooses_and_casts(session: SparkSession, table: str) -> 
         session.read.format("delta").load(table, schema="zz int")
 
 
-def test_what_is_refused(session: SparkSession, table: str, tmp_path: Path) -> None:
+def test_invalid_reads_are_rejected(session: SparkSession, table: str, tmp_path: Path) -> None:
     read: Any = session.read.format("delta")
     with pytest.raises(AnalysisException, match="takes one path"):
         read.load([table, table])
@@ -117,7 +117,7 @@ def test_what_is_refused(session: SparkSession, table: str, tmp_path: Path) -> N
             session.read.format(format).option("pushFilters", True).load(table)
 
 
-def test_the_change_feed_is_a_native_scan(session: SparkSession, table: str) -> None:
+def test_change_feed_is_a_native_scan(session: SparkSession, table: str) -> None:
     feed = session.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0).load(table)
     assert "Python" not in _plan(feed)
     opened = trilake.open(table)
@@ -151,7 +151,7 @@ def _feed(session: SparkSession, path: str, **options: object) -> list[tuple[obj
     return sorted((r.a, r.b, r._commit_version) for r in frame.collect())
 
 
-def test_the_change_feed_has_the_newest_columns(session: SparkSession, grown: str) -> None:
+def test_change_feed_has_the_newest_columns(session: SparkSession, grown: str) -> None:
     assert _feed(session, grown, startingVersion=1, endingVersion=1) == [(1, None, 1)]
     assert _feed(session, grown, startingVersion=2, endingVersion=99) == [(2, None, 2)]
     through_arrow = session.read.format("trilake-delta").options(
@@ -160,8 +160,8 @@ def test_the_change_feed_has_the_newest_columns(session: SparkSession, grown: st
     assert through_arrow.load(grown).select("a", "b").collect() == [(1, None)]
 
 
-def test_the_change_feed_of_files_of_other_partition_columns(session: SparkSession, tmp_path: Path) -> None:
-    """A column by which the table was partitioned once was null in the feed of that time."""
+def test_change_feed_with_former_partition_columns(session: SparkSession, tmp_path: Path) -> None:
+    """A former partition column was null in the feed of that time."""
     path = str(tmp_path / "t")
     rows = session.createDataFrame([(1, 1), (2, 2)], "a int, b int")
     once = rows.write.format("delta").option("delta.enableChangeDataFeed", "true").partitionBy("a")
@@ -181,7 +181,7 @@ def test_the_change_feed_of_files_of_other_partition_columns(session: SparkSessi
         assert feed.where("a = 2 AND _commit_version < 2").count() == 1
 
 
-def test_a_change_feed_between_two_commits_is_empty(session: SparkSession, grown: str) -> None:
+def test_change_feed_between_two_commits_is_empty(session: SparkSession, grown: str) -> None:
     between = {"startingTimestamp": "2023-11-14 23:13:21+00:00", "endingTimestamp": "2023-11-14 23:13:22+00:00"}
     assert _feed(session, grown, **between) == []
     with pytest.raises(InvalidArgumentError, match="not a valid range"):
@@ -190,8 +190,8 @@ def test_a_change_feed_between_two_commits_is_empty(session: SparkSession, grown
         )
 
 
-def test_a_change_feed_without_an_end_goes_on_with_its_table(session: SparkSession, grown: str) -> None:
-    """The frame kept the versions that there were when it was made; that of the table itself did not."""
+def test_open_ended_change_feed_follows_its_table(session: SparkSession, grown: str) -> None:
+    """The frame kept the versions from its creation, unlike the frame of the table."""
     feed = session.read.format("delta").options(readChangeFeed=True, startingVersion=2)
     whole, ended = feed.load(grown), feed.option("endingVersion", 3).load(grown)
     assert whole.count() == ended.count() == 1
@@ -205,7 +205,7 @@ def test_a_change_feed_without_an_end_goes_on_with_its_table(session: SparkSessi
     assert (whole.where("_commit_version = 4").count(), whole.columns[:2], ended.count()) == (1, ["a", "b"], 1)
 
 
-def test_a_change_feed_after_the_newest_commit(session: SparkSession, grown: str) -> None:
+def test_change_feed_after_the_newest_commit(session: SparkSession, grown: str) -> None:
     late = {"startingTimestamp": "2050-01-01"}
     until = {"startingVersion": 2, "endingTimestamp": "2050-01-01"}
     for options in (late, until):
@@ -221,8 +221,8 @@ def test_a_change_feed_after_the_newest_commit(session: SparkSession, grown: str
         session.conf.unset("spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled")
 
 
-def test_the_change_feed_of_rows_between_two_vectors(session: SparkSession, tmp_path: Path) -> None:
-    """Files whose vector changes again and again, and that come back, are in many scans."""
+def test_change_feed_between_two_deletion_vectors(session: SparkSession, tmp_path: Path) -> None:
+    """Files with changing vectors, and files added again, are in many scans."""
     path = str(tmp_path / "t")
     properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
     rows = pa.table({"id": range(20), "p": [i % 2 for i in range(20)]})
@@ -262,7 +262,7 @@ def test_names_show_the_newest_columns(session: SparkSession, table: str) -> Non
 
 
 @pytest.mark.parametrize("tracked", ["true", "false"])
-def test_a_table_s_name_may_stand_before_its_columns(session: SparkSession, tmp_path: Path, tracked: str) -> None:
+def test_columns_may_be_qualified_by_the_table_name(session: SparkSession, tmp_path: Path, tracked: str) -> None:
     place = str(tmp_path / "t")
     rows = pa.table({"id": [1, 2, 3], "s": [{"x": 1}, {"x": 2}, None], "C c": ["a", "b", "c"]})
     properties = {"delta.enableRowTracking": tracked, "delta.columnMapping.mode": "name"}
@@ -295,7 +295,7 @@ def test_a_table_s_name_may_stand_before_its_columns(session: SparkSession, tmp_
         session.sql("DROP TABLE qualified")
 
 
-def test_other_formats_and_names_are_spark_s(session: SparkSession, tmp_path: Path) -> None:
+def test_other_formats_and_names_are_left_to_spark(session: SparkSession, tmp_path: Path) -> None:
     session.range(3).write.parquet(str(tmp_path / "p"))
     assert session.read.load(str(tmp_path / "p")).count() == 3
     session.range(3).createOrReplaceTempView("read_other")
@@ -305,7 +305,7 @@ def test_other_formats_and_names_are_spark_s(session: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_sources_read_what_a_query_needs(
+def test_sources_read_only_needed_columns(
     session: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, format: str
 ) -> None:
     path = str(tmp_path / "t")
@@ -329,7 +329,7 @@ def test_sources_read_what_a_query_needs(
 
 
 def test_negative_zero_is_found(session: SparkSession, tmp_path: Path) -> None:
-    """Parquet's own reader looks 0.0 up by its bits in a dictionary that has -0.0 only, and drops the row group."""
+    """The Parquet reader looks up 0.0 bitwise in a dictionary with only -0.0, and drops the row group."""
     path = str(tmp_path / "t")
     trilake.write(pa.table({"x": [-0.0] * 500 + [1.5] * 500, "n": range(1000)}), path)
     df = session.read.format("delta").load(path)
@@ -361,14 +361,14 @@ def test_char_columns_are_read_padded(session: SparkSession, tmp_path: Path) -> 
     assert trilake.read(session, path, filter="c = 'ab'").count() == 1
 
 
-def test_a_new_session_needs_no_second_register(session: SparkSession, table: str, tmp_path: Path) -> None:
+def test_new_session_needs_no_second_register(session: SparkSession, table: str, tmp_path: Path) -> None:
     other = session.newSession()
     assert other.read.format("delta").load(table).where("id = 12").count() == 1
     other.range(3).write.format("delta").save(str(tmp_path / "t"))
     assert trilake.open(tmp_path / "t").count() == 3
 
 
-def test_settings_of_files_and_names_on_every_way_in(session: SparkSession, table: str) -> None:
+def test_file_settings_apply_to_every_read_path(session: SparkSession, table: str) -> None:
     ways = {
         "load": session.read.format("delta").load(table),
         "schema": session.read.format("delta").schema("id long").load(table),
@@ -382,7 +382,7 @@ def test_settings_of_files_and_names_on_every_way_in(session: SparkSession, tabl
         assert files == paths == {f.rpartition("/")[2] for f in df.inputFiles()}, way
 
 
-def test_the_range_of_a_change_feed_alone_has_no_effect(
+def test_change_feed_range_without_read_change_feed_warns(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trilake.write({"id": [1, 2]}, str(tmp_path / "t"))

@@ -1,4 +1,4 @@
-"""Spark's classes are touched in one place: guarded, reversible, and without private fields."""
+"""Spark's classes are patched in one place: guarded, reversible, and without private fields."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def _ours(own: Any, self: Any, path: str) -> Any:
     return (lambda: f"we read {path}") if path.endswith(".d") else None
 
 
-def test_calls_that_are_not_ours_reach_spark_as_they_came() -> None:
+def test_other_calls_reach_spark_unchanged() -> None:
     patch(Reader, "load", _ours, owner="test")
     assert Reader().load("a.d") == "we read a.d"
     assert Reader().load("a.csv") == "Spark reads a.csv"
     assert Reader().load(path="a.csv") == "Spark reads a.csv"
 
 
-def test_a_surprise_is_left_to_spark_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_decider_is_logged_once_and_left_to_spark(caplog: pytest.LogCaptureFixture) -> None:
     """A new parameter, a renamed field: the decider fails, the call does not."""
     patch(Reader, "load", _ours, owner="test")
     with caplog.at_level(logging.WARNING, "trilake.spark"):
@@ -53,7 +53,7 @@ def test_a_surprise_is_left_to_spark_and_said_once(caplog: pytest.LogCaptureFixt
     assert len([r for r in caplog.records if "does not replace it" in r.message]) == 1
 
 
-def test_our_own_errors_are_raised() -> None:
+def test_trilake_errors_are_raised() -> None:
     def refuse(own: Any, self: Any, path: str) -> Any:
         raise InvalidArgumentError("no")
 
@@ -62,7 +62,7 @@ def test_our_own_errors_are_raised() -> None:
         Reader().load("a")
 
 
-def test_an_action_that_fails_is_not_followed_by_spark() -> None:
+def test_failed_action_is_not_repeated_by_spark() -> None:
     def fail() -> str:
         raise RuntimeError("half done")
 
@@ -71,14 +71,14 @@ def test_an_action_that_fails_is_not_followed_by_spark() -> None:
         Reader().load("a")
 
 
-def test_our_own_calls_go_to_spark() -> None:
+def test_internal_calls_go_to_spark() -> None:
     patch(Reader, "load", lambda own, self, path: lambda: f"we asked: {self.load(path)}; {own(path)}", owner="test")
     assert Reader().load("a") == "we asked: Spark reads a; Spark reads a"
     with bypass():
         assert Reader().load("a") == "Spark reads a"
 
 
-def test_the_newest_decider_is_asked_first_and_each_can_be_undone() -> None:
+def test_newest_decider_runs_first_and_each_can_be_undone() -> None:
     before = Reader.load
     patch(Reader, "load", lambda own, self, path: lambda: "first", owner="test")
     patch(Reader, "load", lambda own, self, path: (lambda: "second") if path == "b" else None, owner="other")
@@ -90,14 +90,14 @@ def test_the_newest_decider_is_asked_first_and_each_can_be_undone() -> None:
     assert patched("test") == []
 
 
-def test_an_inherited_method_is_inherited_again() -> None:
+def test_inherited_method_is_restored() -> None:
     patch(Inherits, "load", _ours, owner="test")
     assert (Inherits().load("a.d"), Reader().load("a.d")) == ("we read a.d", "Spark reads a.d")
     undo("test")
     assert "load" not in vars(Inherits)
 
 
-def test_what_somebody_else_replaced_since_stays_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_patches_of_others_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     patch(Reader, "load", _ours, owner="test")
     below = Reader.load
     monkeypatch.setattr(Reader, "load", lambda self, path: f"theirs, then {below(self, path)}")
@@ -105,12 +105,12 @@ def test_what_somebody_else_replaced_since_stays_theirs(monkeypatch: pytest.Monk
     assert Reader().load("a.d") == "theirs, then Spark reads a.d"
 
 
-def test_a_method_that_spark_does_not_have_is_left_alone() -> None:
+def test_unknown_method_is_not_patched() -> None:
     patch(Reader, "changes", _ours, owner="test")
     assert not hasattr(Reader, "changes")
 
 
-def test_a_chain_that_is_not_known_entirely_has_no_record() -> None:
+def test_partially_recorded_chain_has_no_record() -> None:
     def broken(record: Any, path: str) -> None:
         raise KeyError(path)
 
@@ -135,10 +135,10 @@ def test_chains_of_both_kinds_of_sessions_are_watched(spark: SparkSession) -> No
     ]
 
 
-def test_renamed_private_fields_of_spark_break_no_write_of_other_formats(
+def test_renamed_private_fields_do_not_break_other_writes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The writer's JVM object answers nothing that it does not answer to PySpark itself."""
+    """The writer's JVM object has only the methods that PySpark itself calls."""
     trilake.register(spark)
 
     class OnlySave:
@@ -166,7 +166,7 @@ def test_renamed_private_fields_of_spark_break_no_write_of_other_formats(
     assert trilake.open(tmp_path / "delta").count() == 3
 
 
-def test_unregister_gives_the_methods_back(spark: SparkSession) -> None:
+def test_unregister_restores_the_methods(spark: SparkSession) -> None:
     trilake.register(spark)
     assert patched("front")
     trilake.unregister(spark)
@@ -179,7 +179,7 @@ def test_unregister_gives_the_methods_back(spark: SparkSession) -> None:
         trilake.register(spark)
 
 
-def test_definitions_of_a_pipeline_are_left_to_spark() -> None:
+def test_pipeline_definitions_are_left_to_spark() -> None:
     registry: Any = pytest.importorskip("pyspark.pipelines.graph_element_registry", reason="PySpark 4.1 and newer")
     patch(Reader, "load", _ours, owner="test")
     assert Reader().load("t.d") == "we read t.d"
@@ -188,7 +188,7 @@ def test_definitions_of_a_pipeline_are_left_to_spark() -> None:
     assert Reader().load("t.d") == "we read t.d"
 
 
-def test_an_error_of_ours_in_a_note_is_raised(caplog: pytest.LogCaptureFixture) -> None:
+def test_trilake_error_in_a_watcher_is_raised(caplog: pytest.LogCaptureFixture) -> None:
     class Writer:
         def save(self) -> str:
             return "saved"

@@ -1,4 +1,4 @@
-"""``register``: what it gives to a session, and to the sessions that are made of it."""
+"""``register`` for a session and for sessions derived from it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_new_session_needs_no_second_register_for_what_spark_looks_up_itself(
-    session: SparkSession, lake: Path
-) -> None:
+def test_new_session_needs_no_second_register(session: SparkSession, lake: Path) -> None:
     new = session.newSession().newSession()
     assert not {name for name in FORMATS if new.readStream.format(name).load(str(lake / name)).columns != ["id"]}
     new.sql(f"CREATE TEMPORARY VIEW registered_view USING delta OPTIONS (path '{lake / 'delta'}')")
@@ -35,8 +33,8 @@ def test_a_new_session_needs_no_second_register_for_what_spark_looks_up_itself(
         session.sql("DROP TABLE IF EXISTS registered_name")
 
 
-def test_streams_of_a_session_made_elsewhere_find_the_formats(session: SparkSession, lake: Path) -> None:
-    # As libraries on the JVM make them, and Spark for the batches of a stream.
+def test_streams_of_a_foreign_session_find_the_formats(session: SparkSession, lake: Path) -> None:
+    # As created by JVM libraries, and by Spark for streaming batches.
     other = SparkSession(session.sparkContext, session._jsparkSession.newSession())
     rows = other.readStream.format("delta").load(str(lake / "delta"))
     writer = rows.writeStream.format("lance").option("checkpointLocation", str(lake / "checkpoint"))

@@ -1,4 +1,4 @@
-"""What is said of a query that one of our errors stopped."""
+"""Messages of a query that a trilake error stopped."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _TEXT = (
 )
 
 
-def test_our_error_is_found_below_the_tracebacks_with_the_query() -> None:
+def test_trilake_error_is_extracted_from_the_traceback() -> None:
     found = stopped_by(f"{_TEXT}trilake.errors.SchemaMismatchError: [SCHEMA_MISMATCH] no. Help: cast\n SQLSTATE: 38000")
     assert isinstance(found, SchemaMismatchError)
     assert str(found) == f"[SCHEMA_MISMATCH] no (query: {_ID}). Help: cast"
 
 
-def test_an_error_of_a_format_s_own_class_is_found() -> None:
+def test_error_of_a_format_class_is_extracted() -> None:
     from trilake.lance.file.errors import RowsDoNotFitError
 
     found = stopped_by(f"{_TEXT}trilake.lance.file.errors.RowsDoNotFitError: [SCHEMA_MISMATCH] a null would be lost\n")
     assert type(found) is RowsDoNotFitError
 
 
-def test_what_others_raised_is_left_to_spark() -> None:
+def test_other_errors_are_left_to_spark() -> None:
     assert stopped_by(f"{_TEXT}ZeroDivisionError: integer division or modulo by zero\n SQLSTATE: 38000") is None
     assert stopped_by(f"{_TEXT}java.io.FileNotFoundException: /elsewhere/part-0.parquet") is None
 
 
-def test_a_query_that_is_stopped_in_a_batch_has_not_failed(spark: SparkSession, tmp_path: Path) -> None:
-    """``query.awaitTermination()`` raised what the interrupted job raised, where Spark's own sinks end."""
+def test_query_stopped_in_a_batch_has_not_failed(spark: SparkSession, tmp_path: Path) -> None:
+    """``query.awaitTermination()`` raised the error of the interrupted job, unlike with Spark's sinks."""
     trilake.write(spark.range(1), tmp_path / "out")
 
     def write(batch: DataFrame, number: int) -> None:

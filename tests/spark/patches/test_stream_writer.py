@@ -1,4 +1,4 @@
-"""Streams from and to trilake tables: where rows go, what cannot be read, and rows that are not late."""
+"""Streams from and to trilake tables: targets, unreadable sources, and watermarks."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.parametrize("format", ["delta", "lance"])
-def test_the_place_of_a_table_that_a_stream_makes(session: SparkSession, tmp_path: Path, format: str) -> None:
-    """A new table was made in the warehouse, whatever the path; one that was there got the rows of another place."""
+def test_stream_creates_the_table_at_its_path(session: SparkSession, tmp_path: Path, format: str) -> None:
+    """A new table was created in the warehouse, ignoring the path; an existing one got the rows of another path."""
     session.range(3).write.format("delta").save(str(tmp_path / "source"))
     rows = session.readStream.format("delta").load(str(tmp_path / "source"))
 
@@ -74,10 +74,10 @@ _TRAVEL = "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS"
         ({}, "t@v0", InvalidArgumentError, _TRAVEL, "t@v0 is not supported"),
     ],
 )
-def test_a_stream_that_cannot_be_read_is_refused_in_a_line(
+def test_unreadable_stream_is_rejected_in_one_line(
     session: SparkSession, tmp_path: Path, options: dict[str, str], place: str, kind: type, condition: str, text: str
 ) -> None:
-    """It was an error of Spark's with the traceback of the process that looked for the columns."""
+    """It was a Spark error with the traceback of the schema process."""
     session.range(3).write.format("delta").save(str(tmp_path / "t"))
     with pytest.raises(AnalysisException, match=text) as e:
         session.readStream.format("delta").options(**options).load(str(tmp_path / place))
@@ -85,8 +85,8 @@ def test_a_stream_that_cannot_be_read_is_refused_in_a_line(
     assert (e.value.getCondition(), "Traceback" in str(e.value)) == (condition, False)
 
 
-def test_rows_of_the_beginning_are_not_late(session: SparkSession, tmp_path: Path) -> None:
-    """Files of the first snapshot come in an order of their own; a watermark between them made rows late."""
+def test_rows_of_the_initial_snapshot_are_not_late(session: SparkSession, tmp_path: Path) -> None:
+    """Files of the initial snapshot are not in time order; a watermark between them dropped rows as late."""
     for day in ("2024-03-01", "2024-01-01", "2024-02-01"):
         session.sql(f"SELECT timestamp'{day}' AS at").write.format("delta").mode("append").save(str(tmp_path / "t"))
     rows = session.readStream.format("delta").option("maxFilesPerTrigger", 1).option("withEventTimeOrder", True)
@@ -101,8 +101,8 @@ def test_rows_of_the_beginning_are_not_late(session: SparkSession, tmp_path: Pat
     assert session.read.format("delta").load(str(tmp_path / "out2")).count() == 3
 
 
-def test_a_stream_of_changes_that_begins_after_the_newest_commit(session: SparkSession, tmp_path: Path) -> None:
-    """The setting that lets a change feed begin there did nothing for streams."""
+def test_change_stream_starting_after_the_newest_commit(session: SparkSession, tmp_path: Path) -> None:
+    """The setting that allows this for change feeds had no effect on streams."""
     path, beyond = str(tmp_path / "t"), "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled"
     session.range(3).write.format("delta").option("delta.enableChangeDataFeed", True).save(path)
 
@@ -123,15 +123,15 @@ def test_a_stream_of_changes_that_begins_after_the_newest_commit(session: SparkS
         session.conf.unset(beyond)
 
 
-def test_options_of_a_log_of_schemas_are_not_needed(session: SparkSession, tmp_path: Path) -> None:
+def test_schema_log_options_are_not_needed(session: SparkSession, tmp_path: Path) -> None:
     session.range(3).write.format("delta").save(str(tmp_path / "t"))
     options = {"schemaTrackingLocation": str(tmp_path / "c"), "allowSourceColumnDrop": "always"}
     assert session.readStream.format("delta").options(**options).load(str(tmp_path / "t")).columns == ["id"]
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_the_sessions_default_format_is_that_of_streams_too(session: SparkSession, tmp_path: Path, named: bool) -> None:
-    """Spark took them: a table of the catalogue had no place, and partitionBy was dropped without a word."""
+def test_streams_use_the_default_format_of_the_session(session: SparkSession, tmp_path: Path, named: bool) -> None:
+    """Spark handled them: a catalog table had no location, and partitionBy was silently dropped."""
     session.range(3).selectExpr("id", "id % 2 AS p").write.format("delta").save(str(tmp_path / "source"))
     session.conf.set("spark.sql.sources.default", "delta")
     try:
@@ -151,8 +151,8 @@ def test_the_sessions_default_format_is_that_of_streams_too(session: SparkSessio
     assert table.detail().first()["partitionColumns"] == ["p"]
 
 
-def test_a_stream_says_of_its_rows_that_they_are_no_change(session: SparkSession, tmp_path: Path) -> None:
-    """The option was not looked at."""
+def test_stream_with_data_change_false(session: SparkSession, tmp_path: Path) -> None:
+    """The option was ignored."""
     session.range(3).write.format("delta").save(str(tmp_path / "source"))
     writer = session.readStream.format("delta").load(str(tmp_path / "source")).writeStream.format("delta")
     writer = writer.option("dataChange", "false").option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -171,10 +171,10 @@ def test_a_stream_says_of_its_rows_that_they_are_no_change(session: SparkSession
         ({"partitionBy": "id"}, ({}, ("id",), ".parquet")),
     ],
 )
-def test_what_a_stream_says_of_the_table_that_it_makes(
+def test_stream_options_for_a_new_table(
     session: SparkSession, tmp_path: Path, options: dict[str, str], expected: tuple[object, ...]
 ) -> None:
-    """The table was made without them, and every batch refused because it lacks them."""
+    """The table was created without them, and every batch failed because they were missing."""
     rows = session.range(2).withColumn("n", F.lit(1))
     rows.write.format("delta").save(str(tmp_path / "source"))
     writer = session.readStream.format("delta").load(str(tmp_path / "source")).writeStream.format("delta")
@@ -186,7 +186,7 @@ def test_what_a_stream_says_of_the_table_that_it_makes(
     assert session.table(_NAME).count() == 2
 
 
-def test_a_stream_with_an_unknown_option_makes_no_table(session: SparkSession, tmp_path: Path) -> None:
+def test_stream_with_unknown_option_creates_no_table(session: SparkSession, tmp_path: Path) -> None:
     session.range(2).write.format("delta").save(str(tmp_path / "source"))
     writer = session.readStream.format("delta").load(str(tmp_path / "source")).writeStream.format("delta")
     with pytest.raises(UnknownOptionError):
@@ -204,10 +204,10 @@ def test_a_stream_with_an_unknown_option_makes_no_table(session: SparkSession, t
     ],
     ids=["dropped", "renamed", "lance", "trevni"],
 )
-def test_a_stream_into_a_name_makes_no_table_that_has_none(
+def test_stream_does_not_recreate_a_dropped_table(
     session: SparkSession, tmp_path: Path, format: str, statement: str
 ) -> None:
-    """Batches were written, and noted as done, where the name's files had been: no one found these rows."""
+    """Batches were written and committed to the former location of the name, where no reader found them."""
     session.range(1).write.format("delta").save(str(tmp_path / "source"))
     rows = session.readStream.format("delta").load(str(tmp_path / "source"))
     query = rows.writeStream.format(format).option("checkpointLocation", str(tmp_path / "cp")).toTable(_NAME)
@@ -225,12 +225,12 @@ def test_a_stream_into_a_name_makes_no_table_that_has_none(
         session.sql(f"DROP TABLE IF EXISTS {_NAME}_2")
 
 
-def test_an_insert_by_position_makes_no_table_anew(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insert_by_position_does_not_recreate_a_table(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     session.range(1).write.format("delta").saveAsTable(_NAME)
     own = dataframe_writer.stored_columns
 
     def late(*args: Any, **more: Any) -> Any:
-        with ThreadPoolExecutor(1) as other:  # in this one a trilake write is at work
+        with ThreadPoolExecutor(1) as other:  # this thread already runs a trilake write
             other.submit(session.sql, f"DROP TABLE {_NAME}").result()
         return own(*args, **more)
 

@@ -1,4 +1,4 @@
-"""``df.writeTo`` of trilake tables: what its options ask for is done, or refused by name."""
+"""``df.writeTo`` of trilake tables: options are applied or rejected by name."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
-def test_a_name_is_written_at_no_other_place_than_its_own(session: SparkSession, tmp_path: Path, format: str) -> None:
-    """The path was not looked at, and the rows of the table were replaced where they are."""
+def test_write_to_name_with_another_path_is_rejected(session: SparkSession, tmp_path: Path, format: str) -> None:
+    """The path was ignored, and the rows of the table were replaced in place."""
     df, here, there = two_rows(session), tmp_path / "here", tmp_path / "there"
     df.writeTo(_NAME).using(format).option("path", str(here)).create()
     elsewhere = df.limit(1).writeTo(_NAME).using(format).option("path", str(there))
@@ -48,8 +48,8 @@ def test_a_name_is_written_at_no_other_place_than_its_own(session: SparkSession,
     assert session.table(_NAME).count() == 2
 
 
-def test_a_replaced_table_cannot_keep_its_schema(session: SparkSession) -> None:
-    """The option was not looked at: the schema went with the rows."""
+def test_replace_with_schema_option_is_rejected(session: SparkSession) -> None:
+    """The option was ignored: the schema was replaced with the rows."""
     df = two_rows(session)
     kept = df.select("key").writeTo(_NAME).using("delta").option("overwriteschema", "false")
     with pytest.raises(AnalysisException, match="overwriteSchema is not allowed when replacing") as found:
@@ -64,8 +64,8 @@ def test_a_replaced_table_cannot_keep_its_schema(session: SparkSession) -> None:
     assert session.table(_NAME).columns == ["key", "value"]
 
 
-def test_what_is_overwritten_is_said_once(session: SparkSession) -> None:
-    """The option lost against the condition, without a word."""
+def test_conflicting_overwrite_conditions_are_rejected(session: SparkSession) -> None:
+    """The condition silently overrode the option."""
     df = two_rows(session)
     df.writeTo(_NAME).using("delta").create()
     with pytest.raises(AnalysisException, match="cannot be used together") as found:
@@ -75,8 +75,8 @@ def test_what_is_overwritten_is_said_once(session: SparkSession) -> None:
     assert session.table(_NAME).count() == 2
 
 
-def test_the_history_tells_that_a_table_was_made_or_replaced(session: SparkSession) -> None:
-    """It was a WRITE, or a REPLACE TABLE AS SELECT whatever the call."""
+def test_history_records_create_and_replace(session: SparkSession) -> None:
+    """It was recorded as a WRITE, or always as a REPLACE TABLE AS SELECT."""
     write = two_rows(session).writeTo(_NAME).using("delta")
     for call in (write.createOrReplace, write.append, write.replace, write.createOrReplace):
         call()
@@ -91,15 +91,15 @@ def test_the_history_tells_that_a_table_was_made_or_replaced(session: SparkSessi
     assert (row.operation, row.operationParameters["clusterBy"]) == ("CREATE TABLE AS SELECT", '["key"]')
 
 
-def test_the_sessions_default_format_is_that_of_new_tables(session: SparkSession) -> None:
-    """Spark made a table of it that has no place: nothing could be written to it."""
+def test_new_tables_use_the_default_format_of_the_session(session: SparkSession) -> None:
+    """Spark created a table without a location: nothing could be written to it."""
     df = two_rows(session)
     df.write.format("parquet").saveAsTable("table_writer_parquet")
     session.conf.set("spark.sql.sources.default", "delta")
     try:
         df.writeTo(_NAME).create()
         df.writeTo(_NAME).append()
-        with pytest.raises(AnalysisException, match="Cannot write into v1 table"):  # Spark's own table, its own words
+        with pytest.raises(AnalysisException, match="Cannot write into v1 table"):  # a Spark table, Spark's error
             df.writeTo("table_writer_parquet").append()
     finally:
         session.conf.unset("spark.sql.sources.default")

@@ -1,4 +1,4 @@
-"""What a chain of calls says reaches the read or write, or is refused: nothing is taken without effect."""
+"""Every option in a chain of calls is applied or rejected, never ignored."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def _made(folder: Path, format: str, name: str = "t", rows: int = 3) -> str:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_option_filter_chooses_rows_of_every_format(session: SparkSession, tmp_path: Path, format: str) -> None:
+def test_filter_option_selects_rows_of_every_format(session: SparkSession, tmp_path: Path, format: str) -> None:
     path = _made(tmp_path, format)
     reader = session.read.format(format)
     assert reader.option("filter", "value > 1").load(path).count() == 2
-    assert [r.key for r in reader.schema("key string").load(path).collect()] == ["y", "x"]  # the chain goes on
+    assert [r.key for r in reader.schema("key string").load(path).collect()] == ["y", "x"]  # the chain continues
     with pytest.raises((FilterError, AnalysisException)):
         session.read.format(format).option("filter", "").load(path).count()
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_option_filter_counts_however_it_is_spelled(session: SparkSession, tmp_path: Path, format: str) -> None:
+def test_filter_option_is_case_insensitive(session: SparkSession, tmp_path: Path, format: str) -> None:
     df = session.read.format(format).option("FILTER", "value > 1").load(_made(tmp_path, format))
     assert [tuple(r) for r in df.where("key = 'x'").collect()] == [("x", 3)]
 
 
-def test_a_change_feed_is_not_chosen_by_the_option_filter(session: SparkSession, tmp_path: Path) -> None:
+def test_filter_option_with_change_feed_is_rejected(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     trilake.write(pa.table({"n": [1, 2]}), path, properties={"delta.enableChangeDataFeed": "true"})
     feed = session.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
@@ -52,7 +52,7 @@ def test_a_change_feed_is_not_chosen_by_the_option_filter(session: SparkSession,
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_two_paths_are_refused(session: SparkSession, tmp_path: Path, format: str) -> None:
+def test_two_paths_are_rejected(session: SparkSession, tmp_path: Path, format: str) -> None:
     first, second = _made(tmp_path, format), _made(tmp_path, format, "u", rows=1)
     with pytest.raises(InvalidArgumentError, match=r"the option path is .*, but the call names"):
         session.read.format(format).option("path", first).load(second)
@@ -64,7 +64,7 @@ def test_two_paths_are_refused(session: SparkSession, tmp_path: Path, format: st
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_name_and_the_path_of_another_table_are_refused(session: SparkSession, tmp_path: Path, format: str) -> None:
+def test_name_and_path_of_another_table_are_rejected(session: SparkSession, tmp_path: Path, format: str) -> None:
     name, path = f"unheard_{format}", _made(tmp_path, format, "u")
     two_rows(session).write.format(format).saveAsTable(name)
     try:
@@ -82,7 +82,7 @@ def test_a_name_and_the_path_of_another_table_are_refused(session: SparkSession,
         session.sql(f"DROP TABLE {name}")
 
 
-def test_numbers_have_digits_alone(session: SparkSession, tmp_path: Path) -> None:
+def test_numeric_options_accept_only_digits(session: SparkSession, tmp_path: Path) -> None:
     path = _made(tmp_path, "delta")
     with pytest.raises(InvalidArgumentError, match="must be a whole number, got"):
         session.read.format("delta").option("versionAsOf", "0_0").load(path)

@@ -1,4 +1,4 @@
-"""What the tests of MERGE on Spark share."""
+"""Fixtures for the tests of MERGE on Spark."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> Callable[[str], Callable[[], list[str]]]:
-    """Gives, for a part of a message, what asks for such messages since it was asked last."""
+    """Log messages that contain a string, each time since the last call."""
     caplog.set_level(logging.INFO, "trilake.spark")
 
     def of(part: str) -> Callable[[], list[str]]:
-        def told() -> list[str]:
+        def matches() -> list[str]:
             found = [m for r in caplog.records if part in (m := r.getMessage())]
             caplog.clear()
             return found
 
-        return told
+        return matches
 
     return of

@@ -1,4 +1,4 @@
-"""MERGE of a large source by the embedded engine: the same rows, changes and refusals as by jobs of Spark's."""
+"""MERGE of a large source by the embedded engine: same rows, changes and errors as by Spark jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trilake.spark.delta.merge import embedded
 @pytest.fixture
 def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     trilake.register(spark)
-    monkeypatch.setattr(embedded, "FEW_BYTES", -1)  # as if each source were large
+    monkeypatch.setattr(embedded, "FEW_BYTES", -1)  # treat each source as large
     return spark
 
 
@@ -49,7 +49,7 @@ def _letters(path: Path, **properties: str) -> None:
     trilake.write(pa.table({"key": ["a", "b", "c", "d"], "value": [1, 2, 3, 4]}), path, properties=properties)
 
 
-def test_columns_are_expressions_too_and_the_history_shows_them_as_ever(
+def test_column_expressions_and_history_match_spark(
     session: SparkSession, tmp_path: Path, reasons: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = []
@@ -75,9 +75,7 @@ def test_columns_are_expressions_too_and_the_history_shows_them_as_ever(
     assert counts[0] == counts[1]
 
 
-def test_every_type_of_a_source_comes_as_it_is(
-    session: SparkSession, tmp_path: Path, reasons: Any, monkeypatch: Any
-) -> None:
+def test_every_source_type_is_preserved(session: SparkSession, tmp_path: Path, reasons: Any, monkeypatch: Any) -> None:
     source = session.sql(
         "SELECT id, CAST(id AS DECIMAL(9, 2)) AS exact, DATE '1582-10-10' AS day, TIMESTAMP '1500-01-01' AS at,"
         " array(id, NULL) AS list, map('k', id) AS map, named_struct('a', id, 'b', NULL) AS struct,"
@@ -93,7 +91,7 @@ def test_every_type_of_a_source_comes_as_it_is(
     assert _values(tmp_path / "embedded")[0][1] == Decimal("2.00")
 
 
-def test_the_source_is_computed_once(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+def test_source_is_computed_once(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     _letters(tmp_path)
     counter = session.sparkContext.accumulator(0)
 
@@ -109,9 +107,7 @@ def test_the_source_is_computed_once(session: SparkSession, tmp_path: Path, reas
     assert _values(tmp_path) == [("a", 5), ("b", 2), ("c", 3), ("d", 4), ("x", 6)]
 
 
-def test_an_application_gets_its_version_and_new_columns_come(
-    session: SparkSession, tmp_path: Path, reasons: Any
-) -> None:
+def test_merge_with_transaction_and_schema_evolution(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     _letters(tmp_path)
     source = session.createDataFrame([("a", 5, 1.5)], ["key", "value", "more"]).alias("s")
     merge = DeltaTable.forPath(session, str(tmp_path)).alias("t").merge(source, "t.key = s.key AND t.value < 3")
@@ -121,7 +117,7 @@ def test_an_application_gets_its_version_and_new_columns_come(
     assert _values(tmp_path)[0] == ("a", 5, 1.5)
 
 
-def test_rules_are_kept(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+def test_table_rules_are_enforced(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     _letters(tmp_path)
     trilake.alter(tmp_path).add_constraint("few", "value < 100")
     source = session.createDataFrame([("a", 500)], ["key", "value"]).alias("s")
@@ -141,14 +137,14 @@ def test_rules_are_kept(session: SparkSession, tmp_path: Path, reasons: Any) -> 
 @pytest.mark.parametrize(
     ("value", "setting"),
     [
-        ("soundex(s.key)", None),  # what the engine does not know
+        ("soundex(s.key)", None),  # not supported by the engine
         ("plus_one(s.value)", None),
         ("(SELECT max(id) FROM range(3))", None),
         ("1", ("spark.sql.session.timeZone", "Europe/Rome")),
         ("1", ("spark.sql.ansi.enabled", "false")),
     ],
 )
-def test_merges_that_are_left_to_spark(
+def test_merges_that_fall_back_to_spark(
     value: str, setting: tuple[str, str] | None, session: SparkSession, tmp_path: Path, reasons: Any
 ) -> None:
     _letters(tmp_path)
@@ -172,7 +168,7 @@ def test_merges_that_are_left_to_spark(
     assert _opened(tmp_path).version == 1
 
 
-def test_a_value_that_fails_is_refused_in_spark_s_words(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+def test_failing_value_raises_the_error_of_spark(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     _letters(tmp_path)
     source = session.createDataFrame([("a", 0)], ["key", "value"]).alias("s")
     merge = DeltaTable.forPath(session, str(tmp_path)).alias("t").merge(source, "t.key = s.key")
@@ -183,7 +179,7 @@ def test_a_value_that_fails_is_refused_in_spark_s_words(session: SparkSession, t
 
 
 @pytest.mark.parametrize("limit", ["_MOST_BYTES", "_MOST_ROWS", "_MOST_PAIRS"])
-def test_what_is_too_large_is_left_to_spark(
+def test_too_large_source_falls_back_to_spark(
     limit: str, session: SparkSession, tmp_path: Path, reasons: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trilake.write(pa.table({"key": ["a"] * 9 + ["b"], "value": range(10)}), tmp_path)
@@ -200,8 +196,8 @@ def test_what_is_too_large_is_left_to_spark(
     )
 
 
-def test_one_key_that_most_rows_have(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
-    """A source larger than its target, and a key that half the rows of the target have."""
+def test_skewed_key(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    """A source larger than the target, and a key of half the target's rows."""
     keys = [0 if i % 2 else i for i in range(200)]
     trilake.write(pa.table({"key": keys, "value": range(200)}), tmp_path, properties=EVERYTHING)
     source = session.range(5000).selectExpr("id AS key", "id * 10 AS value").alias("s")

@@ -83,7 +83,7 @@ def _source(session: SparkSession) -> DataFrame:
 
 
 def _cases(count: int) -> list[tuple[list[list[Row]], list[Row], str, list[Clause]]]:
-    """Merges that are the same each time; clauses of all kinds, with conditions."""
+    """Deterministic merges with clauses of all kinds and conditions."""
     pick = random.Random(5)
 
     def row() -> Row:
@@ -137,7 +137,7 @@ def _merged(table: DeltaTable, source: DataFrame, on: str, clauses: list[Clause]
 
 
 def _like_the_oracle(session: SparkSession, path: Path, case: Any, properties: dict[str, str]) -> None:
-    """Carry out a case of :func:`_cases`, and compare rows, counts and the change feed."""
+    """Run a case of :func:`_cases`, and compare rows, counts and the change feed."""
     files, source, on, clauses = case
     for rows in files:
         trilake.write(_table(rows), path, mode="append", properties=properties if rows is files[0] else None)
@@ -162,7 +162,7 @@ def _like_the_oracle(session: SparkSession, path: Path, case: Any, properties: d
 @pytest.mark.parametrize("number", range(4 if SOAK else 2))
 def test_merges_equal_the_oracle(number: int, session: SparkSession, tmp_path: Path, monkeypatch: Any) -> None:
     if number % 2:
-        # As if the source were large: keys by their bounds, a shuffled join, inserts in tasks.
+        # Treat the source as large: key bounds, a shuffled join, inserts in tasks.
         for name in ("_BROADCAST_BYTES", "_FEW_INSERTS"):
             monkeypatch.setattr(merge_job, name, -1)
         for name in ("FEW_BYTES", "MOST_KEYS"):
@@ -175,7 +175,7 @@ def test_merges_equal_the_oracle(number: int, session: SparkSession, tmp_path: P
 # --- names and values ------------------------------------------------------------------------------------------------
 
 
-def test_columns_name_both_tables(session: SparkSession, tmp_path: Path) -> None:
+def test_columns_resolve_in_both_tables(session: SparkSession, tmp_path: Path) -> None:
     path = _letters(tmp_path, **EVERYTHING)
     source = _source(session).toDF("key", "value")
     (
@@ -195,14 +195,14 @@ def test_columns_name_both_tables(session: SparkSession, tmp_path: Path) -> None
         "notMatchedPredicates",
         "notMatchedBySourcePredicates",
     }
-    # Names without an alias are those of the one table that has them; a table may be merged into itself.
+    # Names without an alias resolve in the only table that has them; a table may be merged into itself.
     table = DeltaTable.forPath(session, path)
     again = table.toDF().withColumnRenamed("key", "k").where("k < 'c'")
     table.merge(again, "key = k").whenMatchedUpdate(set={"key": "concat(k, key)"}).execute()
     assert _values(path)[:2] == [("aa", 0), ("bb", 2)]
 
 
-def test_nested_columns_and_evolution(session: SparkSession, tmp_path: Path) -> None:
+def test_nested_columns_and_schema_evolution(session: SparkSession, tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2], "st": [{"a": 1, "b": {"c": "x"}}, None], "l": [[{"p": 1, "q": 2}]] * 2})
     trilake.write(rows, tmp_path)
     table = DeltaTable.forPath(session, str(tmp_path)).alias("t")
@@ -217,7 +217,7 @@ def test_nested_columns_and_evolution(session: SparkSession, tmp_path: Path) -> 
     found = {r["id"]: r for r in trilake.open(tmp_path).to_arrow().to_pylist()}
     assert found[1] == {"id": 1, "st": {"a": 1, "b": {"c": "x"}}, "l": [{"p": 1, "q": 2}], "extra": None}
     assert found[2] == {"id": 2, "st": {"a": 5, "b": {"c": "new"}}, "l": [{"p": 10, "q": 20}], "extra": 1.5}
-    # Fields that the source lacks stay where its struct is null.
+    # Fields missing in the source are kept if its struct is null.
     less = session.sql("SELECT id, CAST(NULL AS struct<a: bigint, z: int>) AS st FROM range(1, 3)").alias("s")
     table.merge(less, "t.id = s.id").whenMatchedUpdateAll().withSchemaEvolution().execute()
     assert {r["id"]: r["st"] for r in trilake.open(tmp_path).to_arrow().to_pylist()} == {
@@ -226,7 +226,7 @@ def test_nested_columns_and_evolution(session: SparkSession, tmp_path: Path) -> 
     }
 
 
-def test_the_feed_records_updates_of_a_key_that_must_not_be_null(session: SparkSession, tmp_path: Path) -> None:
+def test_feed_records_updates_of_a_not_null_key(session: SparkSession, tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     session.range(2).selectExpr("id", "'a' AS v").write.format("delta").save(place)
     trilake.alter(place).set_not_null("id")
@@ -242,7 +242,7 @@ def test_the_feed_records_updates_of_a_key_that_must_not_be_null(session: SparkS
     ]
 
 
-def test_the_session_may_ask_for_evolution(session: SparkSession, tmp_path: Path) -> None:
+def test_session_enables_schema_evolution(session: SparkSession, tmp_path: Path) -> None:
     path = _letters(tmp_path)
     session.conf.set("spark.databricks.delta.schema.autoMerge.enabled", "true")
     try:
@@ -255,7 +255,7 @@ def test_the_session_may_ask_for_evolution(session: SparkSession, tmp_path: Path
     assert _values(path)[0] == ("a", 2, None)
 
 
-def test_rules_that_only_spark_knows(session: SparkSession, tmp_path: Path) -> None:
+def test_rules_that_only_spark_evaluates(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path)
     (
         DeltaTable.create(session)
@@ -283,7 +283,7 @@ def test_rules_that_only_spark_knows(session: SparkSession, tmp_path: Path) -> N
         table.merge(source, "lower(key) = k").whenMatchedUpdate(set={"n": "NULL"}).execute()
 
 
-def test_rows_move_between_partitions_and_keep_their_ids(session: SparkSession, tmp_path: Path) -> None:
+def test_rows_moved_between_partitions_keep_their_ids(session: SparkSession, tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2, 3], "p": ["a", "a", "b"]})
     trilake.write(rows, tmp_path, partition_by=["p"], properties=EVERYTHING)
     table = DeltaTable.forPath(session, str(tmp_path))
@@ -309,7 +309,7 @@ def _opened_at(path: Path, version: int) -> ArrowDeltaTable:
 # --- how it runs -----------------------------------------------------------------------------------------------------
 
 
-def test_the_source_is_read_once(session: SparkSession, tmp_path: Path) -> None:
+def test_source_is_read_once(session: SparkSession, tmp_path: Path) -> None:
     path = _letters(tmp_path, **EVERYTHING)
     counter = session.sparkContext.accumulator(0)
 
@@ -358,7 +358,7 @@ def test_only_files_that_can_match_are_scanned(
     assert sorted(trilake.open(tmp_path).to_arrow()["id"].to_pylist()) == [12, 35]
 
 
-def test_a_prefilter_lets_all_keys_pass_and_little_else(session: SparkSession) -> None:
+def test_prefilter_passes_all_keys_and_few_others(session: SparkSession) -> None:
     numbers = [0, 1, -1, 63, 64, 2**31 - 1, -(2**31), *range(7, 80_000, 797)]
     rows = session.range(-50_000, 100_000).select(F.col("id").cast("int").alias("Key"))
     rows = rows.union(session.createDataFrame(pa.table({"Key": pa.array(numbers, pa.int32())})))
@@ -370,10 +370,10 @@ def test_a_prefilter_lets_all_keys_pass_and_little_else(session: SparkSession) -
     assert prefiltered(session, rows, [*other, KeyValues(("key",), pa.array([1, 2]), bounds=True)]) is rows
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------------------------------
 
 
-def test_rows_that_clash_are_shown(session: SparkSession, tmp_path: Path) -> None:
+def test_conflicting_source_rows_are_shown(session: SparkSession, tmp_path: Path) -> None:
     path = _letters(tmp_path)
     twice = _source(session).union(session.sql("SELECT 'a', 9L"))
     table = DeltaTable.forPath(session, path)
@@ -387,7 +387,7 @@ def test_rows_that_clash_are_shown(session: SparkSession, tmp_path: Path) -> Non
     assert _values(path) == [("c", 3), ("d", 4)]
 
 
-def test_wrong_clauses_are_found_by_analysis(session: SparkSession, tmp_path: Path) -> None:
+def test_invalid_clauses_fail_in_analysis(session: SparkSession, tmp_path: Path) -> None:
     path = _letters(tmp_path)
     table = DeltaTable.forPath(session, path).alias("t")
     source = _source(session).toDF("key", "other").alias("s")
@@ -413,18 +413,18 @@ def test_wrong_clauses_are_found_by_analysis(session: SparkSession, tmp_path: Pa
 
 
 def _refusal(action: Callable[[], object]) -> str:
-    """What our own error says that is also Spark's."""
+    """The message of a trilake error that is also an AnalysisException."""
     with pytest.raises(AnalysisException) as refused:
         action()
     assert isinstance(refused.value, ExpressionError)
-    # Handlers of SQL scripts ask for the names that Spark and delta-spark have for what happened.
+    # Handlers in SQL scripts use the condition names of Spark and delta-spark.
     known = r"DELTA_MERGE_UNRESOLVED_EXPRESSION|UNRESOLVED_COLUMN|AMBIGUOUS_REFERENCE|DATATYPE_MISMATCH"
     assert re.match(known, refused.value.getCondition())
     assert refused.value.getSqlState().startswith("42")
     return str(refused.value)
 
 
-def test_names_mean_columns_of_the_tables_that_a_clause_sees(session: SparkSession, tmp_path: Path) -> None:
+def test_names_resolve_in_the_tables_visible_to_a_clause(session: SparkSession, tmp_path: Path) -> None:
     path = _letters(tmp_path)
     table = DeltaTable.forPath(session, path)
     source = _source(session).toDF("key", "other")
@@ -455,14 +455,14 @@ def test_names_mean_columns_of_the_tables_that_a_clause_sees(session: SparkSessi
         assert text in said
         assert "\n" not in said
     assert _opened(path).version == 0
-    # A name that one table alone has is of that table; so is one that a clause sees of one table alone.
+    # A name resolves if only one table has it, or if only one visible table has it.
     m.whenMatchedUpdate("other < 0", {"value": "value + other"}).whenNotMatchedInsert(
         values={"key": "key", "value": "other"}
     ).whenNotMatchedBySourceDelete("key = 'd'").execute()
     assert _values(path)[0] == ("a", 0)
 
 
-def test_names_are_looked_at_where_no_row_comes_to_a_clause(session: SparkSession, tmp_path: Path) -> None:
+def test_names_are_resolved_even_without_rows(session: SparkSession, tmp_path: Path) -> None:
     trilake.write(pa.table({"key": pa.array([], pa.string()), "value": pa.array([], pa.int64())}), tmp_path)
     table = DeltaTable.forPath(session, str(tmp_path)).alias("t")
     merge = table.merge(_source(session).alias("s"), "t.key = s.k")
@@ -476,7 +476,7 @@ def test_names_are_looked_at_where_no_row_comes_to_a_clause(session: SparkSessio
     assert _opened(tmp_path).version == 0
 
 
-def test_rows_of_pandas_and_arrow_are_sources_cut_as_in_pyspark(session: SparkSession, tmp_path: Path) -> None:
+def test_pandas_and_arrow_sources(session: SparkSession, tmp_path: Path) -> None:
     trilake.write(pa.table({"id": [1], "t": pa.array([0], pa.timestamp("us"))}), tmp_path)
     table = DeltaTable.forPath(session, str(tmp_path)).alias("target")
     rows = pa.table({"id": pa.array([1, 2], pa.uint32()), "t": pa.array([1_999, -1], pa.timestamp("ns"))})

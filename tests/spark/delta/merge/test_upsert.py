@@ -1,4 +1,4 @@
-"""MERGE that writes its source as it is: its rows are right, and what does not fit is merged another way."""
+"""MERGE that writes its source unchanged: correct rows, and fallback for other merges."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from trilake.spark.delta.merge import upsert as merge_upsert
 @pytest.fixture
 def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     trilake.register(spark)
-    monkeypatch.setattr(merge_upsert, "FEW_BYTES", -1)  # as if each source were large
+    monkeypatch.setattr(merge_upsert, "FEW_BYTES", -1)  # treat each source as large
     return spark
 
 
 @pytest.fixture
 def reasons(logged: Callable[[str], Callable[[], list[str]]]) -> Callable[[], list[str]]:
-    """Why merges were no upserts, since the last call."""
+    """Why merges were not upserts, since the last call."""
     return logged("is not merged by an upsert")
 
 
@@ -75,17 +75,17 @@ def _source(session: SparkSession, ids: Any) -> DataFrame:
     ("properties", "on"),
     [
         ({}, "t.id = s.id"),
-        ({}, "t.id + 0 = s.id"),  # more than equal columns: a join of Spark's
+        ({}, "t.id + 0 = s.id"),  # more than equality conditions: a Spark join
         ({"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}, "s.ID = t.id AND t.id = s.id"),
     ],
 )
-def test_rows_of_the_source_replace_those_that_match(
+def test_source_rows_replace_matching_rows(
     session: SparkSession, tmp_path: Path, reasons: Any, properties: dict[str, str], on: str
 ) -> None:
     path = _table(tmp_path / "t", [*range(100), None], **properties)
     result = _merge(session, path, _source(session, [5, 60, None, 200, 200, 201]), on)
     assert reasons() == []
-    # A null is equal to nothing, and two rows with one new key are two new rows.
+    # Null equals nothing, and two rows with the same new key are two new rows.
     expected = [(i, "old") for i in [*range(100), None] if i not in (5, 60)]
     expected += [(5, "new 0"), (60, "new 1"), (None, "new 2"), (200, "new 3"), (200, "new 4"), (201, "new 5")]
     assert _rows(path) == Counter(repr({"id": i, "v": v}) for i, v in expected)
@@ -100,8 +100,8 @@ def test_rows_of_the_source_replace_those_that_match(
     ]
 
 
-def test_every_type_comes_as_it_is(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
-    """What another engine of the same library makes of the same merge is the oracle."""
+def test_every_type_is_preserved(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    """The oracle is the same merge without Spark."""
     types = {
         "id": pa.array([1, 2, 3], pa.int32()),
         "text": ["a", None, "ü"],
@@ -137,10 +137,10 @@ _KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", _KEYS)
-def test_keys_are_equal_to_spark_and_here(
+def test_key_equality_matches_spark(
     kind: str, session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two columns of keys, the values of which come in all pairs: a quarter of them are in both tables."""
+    """Two key columns with all pairs of values, a quarter of them in both tables."""
     type_, values = _KEYS[kind]
     pairs = [(a, n) for a in values for n in range(8)]
     rows = pa.table(
@@ -172,7 +172,7 @@ def test_clauses_may_name_each_column(session: SparkSession, tmp_path: Path, rea
     ]
 
 
-def test_the_source_is_computed_once(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+def test_source_is_computed_once(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     path = _table(tmp_path, range(100))
     counter = session.sparkContext.accumulator(0)
 
@@ -187,7 +187,7 @@ def test_the_source_is_computed_once(session: SparkSession, tmp_path: Path, reas
     assert _opened(path).count() == 110
 
 
-def test_random_keys_match_what_they_were_written_with(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+def test_random_keys_match_their_written_rows(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     path = _table(tmp_path, range(100))
     source = session.range(1000).select(F.floor(F.rand() * 200).alias("id"), F.lit("new").alias("v")).distinct()
     result = _merge(session, path, source)
@@ -197,7 +197,7 @@ def test_random_keys_match_what_they_were_written_with(session: SparkSession, tm
     assert len(ids) == 100 + result.num_inserted_rows
 
 
-def test_new_columns_of_the_source_come_too(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+def test_new_source_columns_are_added(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     path = _table(tmp_path, range(4))
     source = _source(session, [3, 4]).withColumn("more", F.lit(1.5))
     _merge(session, path, source, evolve=True)
@@ -206,7 +206,7 @@ def test_new_columns_of_the_source_come_too(session: SparkSession, tmp_path: Pat
     assert [(r["id"], r["more"]) for r in rows] == [(0, None), (1, None), (2, None), (3, 1.5), (4, 1.5)]
 
 
-def test_nested_values_of_other_types_are_cast_as_flat_ones_are(session: SparkSession, tmp_path: Path) -> None:
+def test_nested_values_are_cast_like_flat_ones(session: SparkSession, tmp_path: Path) -> None:
     def row(a: str) -> list[str]:
         one = f"named_struct('a', {a})"
         return [f"{a} AS n", f"{one} AS s", f"map({one}, array({one})) AS m"]
@@ -219,7 +219,7 @@ def test_nested_values_of_other_types_are_cast_as_flat_ones_are(session: SparkSe
     assert found == [{"id": 1, **same}, {"id": 2, **same}]
 
 
-def test_an_empty_table_gets_all_rows(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+def test_merge_into_empty_table(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     trilake.write(pa.table({"id": pa.array([], pa.int64()), "v": pa.array([], pa.string())}), tmp_path)
     _merge(session, tmp_path, _source(session, [1, 1]))
     assert reasons() == []
@@ -230,10 +230,10 @@ def test_an_empty_table_gets_all_rows(session: SparkSession, tmp_path: Path, rea
     assert (_opened(tmp_path).count(), _opened(tmp_path).version) == (2, version)
 
 
-# --- what is left to the merge row by row ----------------------------------------------------------------------------
+# --- fallback to the row-by-row merge --------------------------------------------------------------------------------
 
 
-def test_a_row_that_matches_twice_changes_both(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+def test_source_row_with_two_matches_changes_both(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     path = _table(tmp_path, [1, 1, 2])
     before = _files(path)
     _merge(session, path, _source(session, [1, 3]))
@@ -243,16 +243,14 @@ def test_a_row_that_matches_twice_changes_both(session: SparkSession, tmp_path: 
     assert sorted({*_files(path)} - {*_opened(path).files()["path"].to_pylist()}) == before
 
 
-def test_keys_that_many_rows_of_both_tables_have_are_not_paired_one_by_one(
-    session: SparkSession, tmp_path: Path, reasons: Any
-) -> None:
+def test_skewed_keys_are_not_joined_pairwise(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     path = _table(tmp_path, [0] * 1_000)
     with pytest.raises(AmbiguousMergeError):
         _merge(session, path, _source(session, [0] * 20))
     assert len(reasons()) == 1
 
 
-def test_rows_that_change_one_row_are_refused(session: SparkSession, tmp_path: Path) -> None:
+def test_duplicate_source_matches_are_rejected(session: SparkSession, tmp_path: Path) -> None:
     path = _table(tmp_path, [1, 2])
     before = _files(path)
     with pytest.raises(AmbiguousMergeError):
@@ -261,7 +259,7 @@ def test_rows_that_change_one_row_are_refused(session: SparkSession, tmp_path: P
     assert _opened(path).version == 1
 
 
-def test_a_null_that_must_not_be_leaves_nothing(session: SparkSession, tmp_path: Path) -> None:
+def test_not_null_violation_leaves_nothing(session: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string(), nullable=False)])
     trilake.write(pa.table({"id": [1], "v": ["old"]}, schema=schema), tmp_path)
     before = _files(tmp_path)
@@ -272,9 +270,7 @@ def test_a_null_that_must_not_be_leaves_nothing(session: SparkSession, tmp_path:
     assert _rows(tmp_path) == Counter([repr({"id": 1, "v": "old"})])
 
 
-def test_a_commit_that_fails_leaves_nothing(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_commit_leaves_nothing(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _table(tmp_path, range(4))
     before = _files(path)
 
@@ -289,7 +285,7 @@ def test_a_commit_that_fails_leaves_nothing(
 
 
 @pytest.mark.parametrize("kind", ["feed", "check", "partition", "condition", "types", "other column", "row tracking"])
-def test_merges_that_are_done_row_by_row(kind: str, session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+def test_merges_that_fall_back_to_row_by_row(kind: str, session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     properties = {
         "feed": {"delta.enableChangeDataFeed": "true"},
         "row tracking": {"delta.enableRowTracking": "true"},

@@ -1,4 +1,4 @@
-"""Names of the catalogue: managed tables go with their names, others stay, and every engine understands the entries."""
+"""Catalog names: DROP deletes managed tables and keeps others, and every engine can read the entries."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _make(session: SparkSession, way: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["saveAsTable", "writeTo", "builder", "clone"])
-def test_a_dropped_managed_table_stays_away(session: SparkSession, way: str) -> None:
+def test_dropped_managed_table_stays_deleted(session: SparkSession, way: str) -> None:
     _frame(session, 1, 2).write.format("delta").saveAsTable("cat_s")
     _make(session, way, "cat_t")
     place = existing_location(session, "cat_t")
@@ -68,7 +68,7 @@ def test_a_dropped_managed_table_stays_away(session: SparkSession, way: str) -> 
     assert [r.n for r in session.table("cat_t").collect()] == [9]
 
 
-def test_a_dropped_external_table_keeps_its_files(session: SparkSession, tmp_path: Path) -> None:
+def test_dropped_external_table_keeps_its_files(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "a b")
     _frame(session, 1).write.format("delta").option("path", path).saveAsTable("cat_x")
     entry = find_entry(session, ["cat_x"])
@@ -82,7 +82,7 @@ def test_a_dropped_external_table_keeps_its_files(session: SparkSession, tmp_pat
     assert session.table("cat_x").count() == 3
 
 
-def test_a_write_that_fails_leaves_no_name(session: SparkSession) -> None:
+def test_failed_write_leaves_no_name(session: SparkSession) -> None:
     bad = _frame(session, 1).withColumn("n", F.expr("raise_error('no')").cast("int"))
     with pytest.raises(Exception, match="no"):
         bad.write.format("delta").saveAsTable("cat_t")
@@ -93,7 +93,7 @@ def test_a_write_that_fails_leaves_no_name(session: SparkSession) -> None:
     assert session.table("cat_t").count() == 2
 
 
-def test_foreign_files_at_a_managed_place_are_not_taken_over(session: SparkSession) -> None:
+def test_foreign_files_at_a_managed_location_are_not_adopted(session: SparkSession) -> None:
     _make(session, "saveAsTable", "cat_t")
     place = Path(existing_location(session, "cat_t"))
     session.sql("DROP TABLE cat_t")
@@ -108,7 +108,7 @@ def test_foreign_files_at_a_managed_place_are_not_taken_over(session: SparkSessi
         (place / "other.txt").unlink()
 
 
-def test_entries_made_by_others_are_found(session: SparkSession, tmp_path: Path) -> None:
+def test_entries_of_other_engines_are_found(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     trilake.write({"n": [1, 2]}, path)
     session.catalog.createTable("cat_b", path=path, source="delta", schema=_frame(session, 1).schema)
@@ -118,7 +118,7 @@ def test_entries_made_by_others_are_found(session: SparkSession, tmp_path: Path)
     assert trilake.open(path).count() == 3
 
 
-def test_entries_say_what_the_table_is_and_hold_no_marks_of_ours(session: SparkSession, tmp_path: Path) -> None:
+def test_entries_describe_the_table_without_trilake_properties(session: SparkSession, tmp_path: Path) -> None:
     properties = {"delta.enableChangeDataFeed": "true", "owner": "me"}
     described = DeltaTable.create(session).tableName("cat_t").location(str(tmp_path / "t")).comment("what it is")
     for key, value in properties.items():
@@ -158,14 +158,14 @@ def test_tables_of_other_formats_have_names(session: SparkSession, format: str) 
     assert not os.path.exists(entry.location or "") or not os.listdir(entry.location or "")
 
 
-def test_names_in_sql_without_install_say_what_to_do(session: SparkSession) -> None:
+def test_sql_without_install_names_the_fix(session: SparkSession) -> None:
     _frame(session, 1).write.format("delta").saveAsTable("cat_t")
     assert session.table("cat_t").count() == 1
     with pytest.raises(Exception, match=r"trilake\.install\(spark\)"):
         session.sql("SELECT count(*) FROM cat_t").collect()
 
 
-def test_a_name_may_stand_for_a_place_that_spark_cannot_reach(session: SparkSession) -> None:
+def test_name_for_a_location_that_spark_cannot_reach(session: SparkSession) -> None:
     about = About(_frame(session, 1).schema)
     make_entry(session, ["cat_x"], about, path="s3://no one/t x")
     entry = find_entry(session, ["cat_x"])
@@ -175,7 +175,7 @@ def test_a_name_may_stand_for_a_place_that_spark_cannot_reach(session: SparkSess
     assert find_entry(session, ["cat_x"]) is None
 
 
-def test_a_managed_name_may_come_after_its_files(session: SparkSession, tmp_path: Path) -> None:
+def test_managed_name_for_existing_files(session: SparkSession, tmp_path: Path) -> None:
     trilake.write(_frame(session, 1), tmp_path / "t")
     make_entry(
         session,
@@ -189,7 +189,7 @@ def test_a_managed_name_may_come_after_its_files(session: SparkSession, tmp_path
     assert not (tmp_path / "t").exists()
 
 
-def test_places_are_decoded() -> None:
+def test_locations_are_decoded() -> None:
     assert decoded("file:///a%20b/c") == "/a b/c"
     assert decoded("file:/a%2520b") == "/a%20b"
     assert decoded("s3://b/x%20y") == "s3://b/x y"

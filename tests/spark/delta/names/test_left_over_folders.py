@@ -1,4 +1,4 @@
-"""A new managed table never adopts the folder of an earlier one: a catalogue in memory forgets, the folders stay."""
+"""A new managed table never adopts a leftover folder: an in-memory catalog is lost, its folders stay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _other(spark: SparkSession) -> Iterator[None]:
 
 @pytest.fixture
 def place(_other: None, sql: SparkSession) -> Iterator[Path]:
-    """Where the catalogue keeps the table ``left``, with what an earlier session left there."""
+    """The catalog's location of the table ``left``, with files of an earlier session."""
     folder = Path(default_location(sql, "left"))
     trilake.write(OLD, folder)
     yield folder
@@ -98,7 +98,7 @@ ALL = {**CREATES, **{f"replace {name}": replace for name, replace in REPLACES.it
 
 
 def refused(spark: SparkSession, place: Path, create: Callable[[], Any]) -> str:
-    """The message of a refusal, which leaves no name."""
+    """The message of an error that leaves no name."""
     with pytest.raises(TableExistsError) as e:
         create()
     assert isinstance(e.value, AnalysisException)
@@ -112,7 +112,7 @@ def refused(spark: SparkSession, place: Path, create: Callable[[], Any]) -> str:
 
 
 @pytest.mark.parametrize("create", CREATES.values(), ids=CREATES)
-def test_a_left_over_table_is_not_adopted(
+def test_leftover_table_is_not_adopted(
     sql: SparkSession, place: Path, tmp_path: Path, create: Callable[[SparkSession, Path], Any]
 ) -> None:
     refused(sql, place, lambda: create(sql, tmp_path))
@@ -121,7 +121,7 @@ def test_a_left_over_table_is_not_adopted(
 
 
 @pytest.mark.parametrize("replace", REPLACES.values(), ids=REPLACES)
-def test_a_left_over_table_is_replaced_where_it_says_so(
+def test_leftover_table_is_replaced_on_request(
     sql: SparkSession, place: Path, tmp_path: Path, replace: Callable[[SparkSession, Path], Any]
 ) -> None:
     replace(sql, tmp_path)
@@ -133,7 +133,7 @@ def test_a_left_over_table_is_replaced_where_it_says_so(
 
 
 @pytest.mark.parametrize("create", ALL.values(), ids=ALL)
-def test_files_of_others_are_neither_adopted_nor_replaced(
+def test_foreign_files_are_not_adopted_or_replaced(
     sql: SparkSession, place: Path, tmp_path: Path, create: Callable[[SparkSession, Path], Any]
 ) -> None:
     shutil.rmtree(place)
@@ -153,7 +153,7 @@ def test_files_of_others_are_neither_adopted_nor_replaced(
     ],
     ids=["columns", "query", "saveAsTable"],
 )
-def test_left_over_files_of_other_formats_are_not_adopted(
+def test_leftover_files_of_other_formats_are_not_adopted(
     sql: SparkSession, place: Path, format: str, create: Callable[[SparkSession, str], Any]
 ) -> None:
     shutil.rmtree(place)
@@ -163,7 +163,7 @@ def test_left_over_files_of_other_formats_are_not_adopted(
 
 
 @pytest.mark.parametrize("left", ["absent", "empty"])
-def test_an_empty_folder_is_a_place_for_a_table(sql: SparkSession, place: Path, left: str) -> None:
+def test_table_can_use_an_empty_folder(sql: SparkSession, place: Path, left: str) -> None:
     shutil.rmtree(place)
     if left == "empty":
         place.mkdir()
@@ -172,7 +172,7 @@ def test_an_empty_folder_is_a_place_for_a_table(sql: SparkSession, place: Path, 
     assert [row.id for row in sql.table("left").collect()] == NEW
 
 
-def test_both_ways_out_of_a_left_over_folder_work(sql: SparkSession, place: Path) -> None:
+def test_suggested_fixes_for_leftover_folder_work(sql: SparkSession, place: Path) -> None:
     message = refused(sql, place, lambda: sql.sql("CREATE TABLE left (id INT) USING delta"))
     named = f"CREATE TABLE `left` USING delta LOCATION '{place}'"
     assert named in message
@@ -208,6 +208,6 @@ print("all refused")
 
 
 @pytest.mark.soak
-def test_a_left_over_table_is_not_adopted_over_connect(tmp_path: Path) -> None:
+def test_leftover_table_is_not_adopted_over_connect(tmp_path: Path) -> None:
     done = run_apart(CONNECT, str(tmp_path))
     assert "all refused" in done.stdout, done.stderr[-3000:]

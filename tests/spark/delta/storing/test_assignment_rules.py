@@ -1,4 +1,4 @@
-"""What a session says of values that go into columns: policies of store assignment, and the case of names."""
+"""Session settings for stored values: store assignment policies, and case sensitivity."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def t(first: Path, sql: SparkSession, tmp_path: Path) -> str:
-    """The name of a copy of it, in statements."""
+    """The SQL name of a copy of that table."""
     shutil.copytree(first, tmp_path / "t")
     return f"delta.`{tmp_path}/t`"
 
@@ -114,7 +114,7 @@ def test_legacy_policy_casts_as_without_ansi_mode(sql: SparkSession, t: str, wri
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_strict_policy_takes_only_types_whose_values_all_fit(sql: SparkSession, t: str, write: Write) -> None:
+def test_strict_policy_accepts_only_lossless_casts(sql: SparkSession, t: str, write: Write) -> None:
     sql.conf.set(POLICY, "STRICT")
     for column, value in (
         ("small", "1"),
@@ -133,7 +133,7 @@ def test_strict_policy_takes_only_types_whose_values_all_fit(sql: SparkSession, 
         assert only(sql, t, column) == stored, (column, value)
 
 
-def test_changes_cast_as_the_session_where_a_setting_says_so(sql: SparkSession, t: str) -> None:
+def test_changes_cast_by_the_session_policy_if_set(sql: SparkSession, t: str) -> None:
     sql.conf.set(AS_SESSION, "true")
     sql.conf.set(ANSI, "false")
     update(sql, t, "small", "300")
@@ -147,7 +147,7 @@ def test_changes_cast_as_the_session_where_a_setting_says_so(sql: SparkSession, 
 
 
 @pytest.mark.parametrize("write", WRITES[:-1])
-def test_case_counts_in_names_of_columns_where_the_session_says_so(sql: SparkSession, t: str, write: Write) -> None:
+def test_case_sensitive_column_names(sql: SparkSession, t: str, write: Write) -> None:
     sql.conf.set(CASE, "true")
     with pytest.raises((TrilakeError, AnalysisException)):
         write(sql, t, "Text", "'x'")
@@ -170,7 +170,7 @@ def test_case_counts_in_names_of_columns_where_the_session_says_so(sql: SparkSes
         "MERGE INTO {t} t USING {other} q ON t.id = q.id WHEN NOT MATCHED THEN INSERT *",
     ],
 )
-def test_a_name_in_another_case_is_refused(sql: SparkSession, t: str, statement: str) -> None:
+def test_name_in_another_case_is_rejected(sql: SparkSession, t: str, statement: str) -> None:
     text = statement.format(t=t, other=f"(SELECT * EXCEPT (text), text AS Text FROM {t})")
     sql.conf.set(CASE, "true")
     with pytest.raises((TrilakeError, AnalysisException)):
@@ -179,7 +179,7 @@ def test_a_name_in_another_case_is_refused(sql: SparkSession, t: str, statement:
     sql.sql(text)
 
 
-def test_case_counts_in_partition_clauses(sql: SparkSession, tmp_path: Path) -> None:
+def test_case_sensitive_partition_clauses(sql: SparkSession, tmp_path: Path) -> None:
     name = f"delta.`{tmp_path}/p`"
     sql.sql(f"CREATE TABLE {name} (id INT, p INT) USING delta PARTITIONED BY (p)")
     sql.conf.set(CASE, "true")
@@ -189,7 +189,7 @@ def test_case_counts_in_partition_clauses(sql: SparkSession, tmp_path: Path) -> 
     assert [tuple(r) for r in sql.table(name).collect()] == [(1, 1)]
 
 
-def test_default_for_a_column_that_is_not_there_is_refused_in_a_merge(sql: SparkSession, t: str) -> None:
+def test_merge_default_for_unknown_column_is_rejected(sql: SparkSession, t: str) -> None:
     with pytest.raises(TrilakeError, match="nosuch"):
         sql.sql(
             f"MERGE INTO {t} t USING (SELECT 2 AS id) q ON t.id = q.id"
@@ -197,7 +197,7 @@ def test_default_for_a_column_that_is_not_there_is_refused_in_a_merge(sql: Spark
         )
 
 
-def test_up_casts_are_those_of_spark(spark: SparkSession) -> None:
+def test_up_casts_match_spark(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     spark_cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
     parse = jvm.org.apache.spark.sql.types.DataType.fromJson
@@ -217,9 +217,7 @@ def test_up_casts_are_those_of_spark(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
 @pytest.mark.parametrize("write", [update, merge, merge_insert])
-def test_a_change_that_overflows_states_delta_spark_s_condition(
-    sql: SparkSession, t: str, write: Write, ansi: str
-) -> None:
+def test_overflow_in_a_change_has_delta_spark_condition(sql: SparkSession, t: str, write: Write, ansi: str) -> None:
     sql.conf.set(ANSI, ansi)
     with pytest.raises(TrilakeError) as e:
         write(sql, t, "small", "1000")

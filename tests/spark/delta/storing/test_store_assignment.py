@@ -1,4 +1,4 @@
-"""Nested values assigned to columns through Spark: matched by name at any depth, never cut or moved without a word."""
+"""Nested values assigned to columns through Spark: matched by name at any depth, never silently dropped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trilake.errors import SchemaMismatchError, TrilakeError
 
 ANSI = "spark.sql.ansi.enabled"
 AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
-#: The struct of the table, and the columns that have it at every depth.
+#: The struct type of the table, and columns with it at every depth.
 PAIR = "STRUCT<a: BIGINT, b: STRING>"
 COLUMNS = f"id BIGINT, s {PAIR}, l ARRAY<{PAIR}>, m MAP<STRING, STRUCT<i: {PAIR}>>"
 #: What wraps a struct into a value of each column.
@@ -47,7 +47,7 @@ def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def t(first: Path, sql: SparkSession, tmp_path: Path) -> str:
-    """The name of a copy of it, in statements."""
+    """The SQL name of a copy of that table."""
     shutil.copytree(first, tmp_path / "t")
     return f"delta.`{tmp_path}/t`"
 
@@ -62,7 +62,7 @@ def _path(name: str) -> str:
 
 
 def inside(row: Mapping[str, Any], column: str) -> Any:
-    """The struct that a column holds, at whatever depth."""
+    """The struct in a column, at any depth."""
     value = row[column]
     return value if column == "s" else value[0] if column == "l" else dict(value)["k"]["i"]
 
@@ -107,7 +107,7 @@ def test_fields_are_matched_by_name_at_any_depth(sql: SparkSession, t: str, chan
 @pytest.mark.parametrize(
     "value", ["named_struct('a', 5, 'b', 'q', 'z', 9)", "named_struct('x', 5, 'y', 'q')"], ids=["more", "others"]
 )
-def test_a_field_that_the_column_has_not_is_refused(sql: SparkSession, t: str, change: Any, value: str) -> None:
+def test_unknown_field_is_rejected(sql: SparkSession, t: str, change: Any, value: str) -> None:
     version = trilake.open(_path(t)).version
     for column, wrapped in WRAPPED.items():
         with pytest.raises(SchemaMismatchError, match=rf"column {column}.* has a field [xz], which the column lacks"):
@@ -117,7 +117,7 @@ def test_a_field_that_the_column_has_not_is_refused(sql: SparkSession, t: str, c
 
 
 @pytest.mark.parametrize("change", [update_by_statement, update_by_call, merge_update])
-def test_a_change_gives_all_fields(sql: SparkSession, t: str, change: Any) -> None:
+def test_change_requires_all_fields(sql: SparkSession, t: str, change: Any) -> None:
     for column, wrapped in WRAPPED.items():
         with pytest.raises(SchemaMismatchError, match=rf"column {column}.* has no field b"):
             change(sql, t, column, wrapped.format("named_struct('a', 5)"))
@@ -126,7 +126,7 @@ def test_a_change_gives_all_fields(sql: SparkSession, t: str, change: Any) -> No
 
 
 @EVERY_WAY
-def test_what_does_not_fit_is_refused_at_any_depth_without_ansi_too(sql: SparkSession, t: str, change: Any) -> None:
+def test_misfits_are_rejected_at_any_depth_without_ansi(sql: SparkSession, t: str, change: Any) -> None:
     sql.conf.set(ANSI, "false")
     for column, wrapped in WRAPPED.items():
         for value in ("'no number'", "1e30D") if column == "s" else ("'no number'",):
@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_refused_at_any_depth_without_ansi_too(sql: SparkSe
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
-def test_elements_keys_and_values_that_do_not_fit_are_refused(sql: SparkSession, tmp_path: Path, ansi: str) -> None:
+def test_mismatched_elements_keys_and_values_are_rejected(sql: SparkSession, tmp_path: Path, ansi: str) -> None:
     name = f"delta.`{tmp_path}/t`"
     sql.sql(f"CREATE TABLE {name} (id INT, l ARRAY<INT>, m MAP<INT, ARRAY<INT>>) USING delta")
     sql.sql(f"INSERT INTO {name} VALUES (1, array(1), map(1, array(1)))")
@@ -156,8 +156,8 @@ def test_insert_by_position_matches_structs_by_position(sql: SparkSession, t: st
         assert inside(rows(t)[0], column) == {"a": 5, "b": "q"}
 
 
-def test_rows_that_need_no_cast_keep_the_names_of_their_fields(sql: SparkSession, t: str) -> None:
-    """As on delta-spark: where columns have the table's names and types, structs go by name; else by position."""
+def test_structs_match_by_name_if_no_cast_is_needed(sql: SparkSession, t: str) -> None:
+    """As on delta-spark: structs match by name if columns have the table's names and types, else by position."""
 
     def query(value: str, name: str = "id", id: str = "2L") -> str:
         return f"SELECT {id} AS {name}, " + ", ".join(f"{w.format(value)} AS {c}" for c, w in WRAPPED.items())
@@ -184,7 +184,7 @@ def test_rows_that_need_no_cast_keep_the_names_of_their_fields(sql: SparkSession
     assert rows(t)[-1] == row(a=5, b="6", z=9)
 
 
-def test_insert_by_position_takes_structs_of_as_many_fields(sql: SparkSession, t: str) -> None:
+def test_insert_by_position_needs_equal_field_counts(sql: SparkSession, t: str) -> None:
     for column, wrapped in WRAPPED.items():
         for value in ("named_struct('a', 5)", "named_struct('a', 5, 'b', 'q', 'z', 9)"):
             with pytest.raises(SchemaMismatchError, match=rf"struct for column {column}.* the column has 2 \(a, b\)"):
@@ -196,7 +196,7 @@ def test_insert_by_position_takes_structs_of_as_many_fields(sql: SparkSession, t
 
 
 @pytest.mark.parametrize("how", ["clause", "setting"])
-def test_insert_by_name_adds_fields_where_the_schema_evolves(sql: SparkSession, t: str, how: str) -> None:
+def test_insert_by_name_adds_fields_with_schema_evolution(sql: SparkSession, t: str, how: str) -> None:
     clause = " WITH SCHEMA EVOLUTION" if how == "clause" else ""
     if how == "setting":
         sql.conf.set(AUTO_MERGE, "true")
@@ -209,7 +209,7 @@ def test_insert_by_name_adds_fields_where_the_schema_evolves(sql: SparkSession, 
     ]
 
 
-def test_merge_fills_and_adds_fields_where_the_schema_evolves(sql: SparkSession, t: str) -> None:
+def test_merge_adds_fields_with_schema_evolution(sql: SparkSession, t: str) -> None:
     values = ", ".join(w.format("named_struct('z', 9, 'a', 5)") + f" AS {c}" for c, w in WRAPPED.items())
     sql.sql(
         f"MERGE WITH SCHEMA EVOLUTION INTO {t} t USING (SELECT 2 AS id, {values}) q ON t.id = q.id"

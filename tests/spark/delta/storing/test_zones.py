@@ -1,4 +1,4 @@
-"""Rules and predicates on instants in sessions whose zone is not UTC: they mean what they mean in the session."""
+"""Rules and predicates on timestamps use the session time zone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trilake.errors import ConstraintViolatedError, InvalidArgumentError, Trilak
 from trilake.spark.delta.storing import zones
 
 ZONE = "spark.sql.session.timeZone"
-#: What the columns of :func:`ruled` are for the local time 23:30 of a day.
+#: Values of the columns of :func:`ruled` for the local time 23:30 of a day.
 LATE = ("2020-01-05 23:30:00", "2020-01-05", 23)
 
 
@@ -64,7 +64,7 @@ def rows(spark: SparkSession, name: str, columns: str) -> list[tuple[object, ...
         "MERGE INTO {t} t USING {late} s ON t.i = s.i WHEN NOT MATCHED THEN INSERT *",
     ],
 )
-def test_new_rows_go_by_the_session_s_zone(sql: SparkSession, ruled: str, statement: str) -> None:
+def test_new_rows_use_the_session_time_zone(sql: SparkSession, ruled: str, statement: str) -> None:
     sql.sql(statement.format(t=ruled, late="(SELECT 1 AS i, TIMESTAMP'2020-01-05 23:30:00' AS t)"))
     assert rows(sql, ruled, "CAST(t AS STRING), CAST(d AS STRING), h") == [LATE]
 
@@ -76,13 +76,13 @@ def test_new_rows_go_by_the_session_s_zone(sql: SparkSession, ruled: str, statem
         "MERGE INTO {t} t USING (SELECT 1 AS k) s ON t.i = s.k WHEN MATCHED THEN UPDATE SET t = '2020-01-05 23:30:00'",
     ],
 )
-def test_changed_rows_go_by_the_session_s_zone(sql: SparkSession, ruled: str, statement: str) -> None:
+def test_changed_rows_use_the_session_time_zone(sql: SparkSession, ruled: str, statement: str) -> None:
     sql.sql(f"INSERT INTO {ruled} (i, t) VALUES (1, '2020-01-01 12:00:00')")
     sql.sql(statement.format(t=ruled))
     assert rows(sql, ruled, "CAST(t AS STRING), CAST(d AS STRING), h") == [LATE]
 
 
-def test_a_constraint_is_broken_in_the_session_s_zone(sql: SparkSession, ruled: str) -> None:
+def test_constraint_uses_the_session_time_zone(sql: SparkSession, ruled: str) -> None:
     with pytest.raises(ConstraintViolatedError):
         sql.sql(f"INSERT INTO {ruled} (i, t) VALUES (1, '2020-01-06 00:00:00')")
     with pytest.raises(ConstraintViolatedError):
@@ -90,7 +90,7 @@ def test_a_constraint_is_broken_in_the_session_s_zone(sql: SparkSession, ruled: 
 
 
 @pytest.mark.parametrize("way", ["statement", "option", "overwrite"])
-def test_rows_are_replaced_by_the_session_s_zone(sql: SparkSession, plain: str, way: str) -> None:
+def test_replace_where_uses_the_session_time_zone(sql: SparkSession, plain: str, way: str) -> None:
     query, where = "SELECT 9 AS i, TIMESTAMP'2020-06-01 00:30:00' AS t", "t >= '2020-06-01 00:00:00'"
     if way == "statement":
         sql.sql(f"INSERT INTO {plain} REPLACE WHERE {where} {query}")
@@ -102,12 +102,12 @@ def test_rows_are_replaced_by_the_session_s_zone(sql: SparkSession, plain: str, 
     assert rows(sql, plain, "i") == [(2,), (9,)]
 
 
-def test_a_row_outside_in_the_session_s_zone_is_refused(sql: SparkSession, plain: str) -> None:
+def test_row_outside_of_replace_where_is_rejected(sql: SparkSession, plain: str) -> None:
     with pytest.raises(TrilakeError, match="violates"):
         sql.sql(f"INSERT INTO {plain} REPLACE WHERE t >= '2020-06-01 00:00:00' VALUES (9, '2020-05-31 23:30:00')")
 
 
-def test_a_predicate_that_is_no_instant_is_refused(sql: SparkSession, plain: str) -> None:
+def test_replace_where_on_hours_is_rejected_outside_utc(sql: SparkSession, plain: str) -> None:
     with pytest.raises(InvalidArgumentError, match="America/New_York"):
         sql.sql(f"INSERT INTO {plain} REPLACE WHERE hour(t) = 22 VALUES (9, '2020-05-31 22:30:00')")
     sql.sql(f"INSERT INTO {plain} REPLACE WHERE to_date(t) = DATE'2020-05-31' VALUES (9, '2020-05-31 23:30:00')")
@@ -115,10 +115,10 @@ def test_a_predicate_that_is_no_instant_is_refused(sql: SparkSession, plain: str
     assert rows(sql, plain, "i, CAST(t AS STRING)") == [(1, "2020-06-02 00:00:00"), (9, "2020-05-31 23:30:00")]
 
 
-def test_days_are_replaced_by_instants_in_the_session_s_zone(
+def test_replace_where_on_dates_uses_the_session_time_zone(
     sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where Spark leaves the cast of a day as it is, days were taken to begin in UTC: rows of the first one stayed."""
+    """If Spark keeps the cast of a date, dates were taken to start in UTC: rows of the first day stayed."""
     name = f"delta.`{tmp_path}/days`"
     sql.sql(f"CREATE TABLE {name} (i INT, d DATE) USING delta")
     sql.sql(f"INSERT INTO {name} VALUES (1, '2020-06-01'), (2, '2020-05-31')")
@@ -132,7 +132,7 @@ def test_days_are_replaced_by_instants_in_the_session_s_zone(
     assert rows(sql, name, "i") == [(2,), (9,)]
 
 
-def test_a_partition_is_overwritten_by_the_session_s_zone(sql: SparkSession, tmp_path: Path) -> None:
+def test_partition_overwrite_uses_the_session_time_zone(sql: SparkSession, tmp_path: Path) -> None:
     name = f"delta.`{tmp_path}/parts`"
     sql.sql(f"CREATE TABLE {name} (i INT, t TIMESTAMP) USING delta PARTITIONED BY (t)")
     sql.sql(f"INSERT INTO {name} VALUES (1, '2020-06-01 00:00:00'), (2, '2020-05-31 20:00:00')")
@@ -140,8 +140,8 @@ def test_a_partition_is_overwritten_by_the_session_s_zone(sql: SparkSession, tmp
     assert rows(sql, name, "i") == [(2,), (3,)]
 
 
-def test_a_new_constraint_is_the_session_s(sql: SparkSession, plain: str, tmp_path: Path) -> None:
-    """Rows that were there before were checked in UTC: right constraints were refused, and wrong ones accepted."""
+def test_new_constraint_checks_rows_in_the_session_time_zone(sql: SparkSession, plain: str, tmp_path: Path) -> None:
+    """Existing rows were checked in UTC: valid constraints were rejected, and violated ones accepted."""
     for i, condition in enumerate(
         ("t < '2020-06-01 00:00:01'", "month(t) = 6 OR i = 2", "CAST(t AS DATE) <> '1999-1-1'")
     ):
@@ -152,8 +152,8 @@ def test_a_new_constraint_is_the_session_s(sql: SparkSession, plain: str, tmp_pa
         assert found.value.getCondition() == "DELTA_NEW_CHECK_CONSTRAINT_VIOLATION"  # type: ignore[attr-defined]
 
 
-def test_rows_of_arrow_keep_times_without_a_zone(sql: SparkSession, tmp_path: Path) -> None:
-    """A merge took them for instants: new columns were timestamps, and an hour that clocks leave out was an error."""
+def test_arrow_rows_keep_timestamps_without_zone(sql: SparkSession, tmp_path: Path) -> None:
+    """A merge treated them as instants: new columns were timestamps, and a skipped DST hour was an error."""
     path = str(tmp_path / "t")
     times = pa.array([dt.datetime(2024, 3, 10, 2, 30), dt.datetime(2024, 6, 1, 12)], pa.timestamp("us"))  # noqa: DTZ001
     trilake.write(pa.table({"id": [1, 2], "n": times}).slice(0, 1), path)

@@ -1,4 +1,4 @@
-"""Small batches of streams over Delta tables, whose rows are read in the driver's process."""
+"""Small batches of Delta streams, whose rows are read in the driver."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def ways(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _jobs(spark: SparkSession) -> int:
-    """How many jobs Spark has begun."""
+    """The number of started Spark jobs."""
     return int(spark.sparkContext._jsc.sc().dagScheduler().nextJobId())  # type: ignore[union-attr]
 
 
-def test_a_copy_of_a_table_takes_no_job(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
+def test_table_copy_needs_no_job(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
     grow(tmp_path / "in", range(4), range(4, 9))
     before = _jobs(spark)
     query = run(stream(spark, tmp_path / "in", maxFilesPerTrigger=1), tmp_path / "out")
     assert _jobs(spark) == before
     assert (ways, read(query), ids(tmp_path / "out")) == (["here", "here"], 9, list(range(9)))
-    # A second run goes on where the first one ended; a batch whose end Spark did not note is not written again.
+    # A second run continues after the first; a batch without a commit entry is not written again.
     for file in (tmp_path / "out-checkpoint" / "commits").glob("*1*"):
         file.unlink()
     grow(tmp_path / "in", range(20, 21))
@@ -55,14 +55,14 @@ def test_a_copy_of_a_table_takes_no_job(spark: SparkSession, tmp_path: Path, way
     assert ids(tmp_path / "out") == [*range(9), 20]
 
 
-def test_steps_are_sparks(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
+def test_transformations_run_in_spark(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
     grow(tmp_path / "in", range(6))
     active = type(spark).getActiveSession()
     df = stream(spark, tmp_path / "in").where("id % 3 <> 0")
     df = df.selectExpr("id", "explode(array(p, 'more')) AS word", "current_timestamp() AS at").alias("x")
     query = run(df.selectExpr("x.id + 100 AS id", "word", "at"), tmp_path / "out")
     assert (ways, read(query)) == (["frame"], 6)
-    assert type(spark).getActiveSession() is active  # and not the session of the batch
+    assert type(spark).getActiveSession() is active  # not the session of the batch
     rows = trilake.open(tmp_path / "out").to_arrow()
     assert sorted(rows["id"].to_pylist()) == [101, 101, 102, 102, 104, 104, 105, 105]
     assert len(rows["at"].unique()) == 1
@@ -81,7 +81,7 @@ def test_vectors_partitions_and_mapped_columns(
     assert target.equals(source)
 
 
-def test_every_type_is_what_it_was(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
+def test_every_type_is_preserved(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
     columns = (
         "id, cast(id AS decimal(20, 3)) d, timestamp_seconds(id) t, timestamp_ntz'2020-01-01 10:00:00' n,"
         " date'2020-01-01' day, cast(id AS float) f, binary('x') b, map('a', id) m, cast(null AS int) e,"
@@ -105,7 +105,7 @@ def test_columns_that_only_spark_computes_are_computed(spark: SparkSession, tmp_
     assert set(trilake.open(tmp_path / "out").to_arrow()["sound"].to_pylist()) == {"P000"}
 
 
-def test_rows_that_do_not_fit_stop_the_query(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
+def test_mismatched_rows_stop_the_query(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
     from pyspark.errors import StreamingQueryException
 
     grow(tmp_path / "in", range(3))
@@ -117,7 +117,7 @@ def test_rows_that_do_not_fit_stop_the_query(spark: SparkSession, tmp_path: Path
     assert (ways, ids(tmp_path / "out")) == (["here"], [9])
 
 
-def test_what_is_much_comes_through_the_source(
+def test_large_batch_uses_the_source(
     spark: SparkSession, tmp_path: Path, ways: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grow(tmp_path / "in", range(3), range(3, 6))
@@ -135,9 +135,7 @@ def test_what_is_much_comes_through_the_source(
     assert ids(tmp_path / "files") == ids(tmp_path / "bytes") == list(range(6))
 
 
-def test_a_file_that_is_gone_is_the_business_of_the_source(
-    spark: SparkSession, tmp_path: Path, ways: list[str]
-) -> None:
+def test_missing_file_is_reported_by_the_source(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
     from trilake.delta.stream.errors import StreamDataLossError
 
     grow(tmp_path / "in", range(2), range(2, 4))
@@ -149,16 +147,16 @@ def test_a_file_that_is_gone_is_the_business_of_the_source(
     assert len(ids(tmp_path / "out")) == 2
 
 
-def test_a_batch_asks_the_jvm_as_often_however_many_columns_it_has(
+def test_jvm_calls_of_a_batch_do_not_grow_with_columns(
     spark: SparkSession, tmp_path: Path, ways: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """600 calls for 16 columns it was: each column was selected by 25, and reading the source's options took 70."""
+    """It was 600 calls for 16 columns: 25 to select each column, and 70 to read the source's options."""
     client: Any = type(spark.sparkContext._gateway._gateway_client)  # type: ignore[union-attr]
     sent, send, write = [0], client.send_command, native_batch.with_rows
     counts: dict[str, list[int]] = {}
 
     def counted(self: Any, command: str, *args: Any, **more: Any) -> Any:
-        sent[0] += not command.startswith("m\nd\n")  # objects that Python no longer needs
+        sent[0] += not command.startswith("m\nd\n")  # release of unused Python references
         return send(self, command, *args, **more)
 
     def batch(df: DataFrame, work: Any, *, small: bool = False) -> Any:

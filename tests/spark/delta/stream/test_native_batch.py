@@ -1,4 +1,4 @@
-"""Batches of streams over Delta tables: Spark's own scan gives the rows that the source would give."""
+"""Batches of Delta streams: Spark's native scan gives the same rows as the source."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run(df: DataFrame, out: Path, mode: str = "append") -> StreamingQuery:
 
 
 def read(query: StreamingQuery) -> int:
-    """How many rows the query says it read."""
+    """The number of input rows reported by the query."""
     return sum(json.loads(p.json)["numInputRows"] for p in query.recentProgress)
 
 
@@ -67,7 +67,7 @@ def ids(path: Path) -> list[int]:
     return sorted(trilake.open(path).to_arrow(["id"])["id"].to_pylist())
 
 
-def test_steps_that_go_row_by_row(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
+def test_row_by_row_transformations(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
     grow(tmp_path / "in", range(4), range(4, 9), range(10, 11))
     df = stream(spark, tmp_path / "in", maxFilesPerTrigger=2).where("id % 3 <> 0")
     df = df.selectExpr("id", "explode(array(p, 'more')) AS word", "current_timestamp() AS at").alias("x")
@@ -79,7 +79,7 @@ def test_steps_that_go_row_by_row(spark: SparkSession, tmp_path: Path, ways: lis
     assert sorted(rows["word"].to_pylist())[:7] == ["more"] * 7
     assert rows.num_rows == 14
     assert len(rows["at"].unique()) == 2  # one moment a batch
-    # A second run goes on where the first one ended.
+    # A second run continues after the first.
     grow(tmp_path / "in", range(20, 21))
     assert read(run(df.selectExpr("x.id + 100 AS id", "word", "at"), tmp_path / "out")) == 1
     assert ways == [NATIVE] * 3
@@ -108,7 +108,7 @@ def test_vectors_partitions_and_mapped_columns(
     assert target.equals(source)
 
 
-def test_what_comes_through_the_source(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
+def test_batches_that_use_the_source(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
     grow(tmp_path / "in", range(6), properties={"delta.enableChangeDataFeed": "true"})
     plain = stream(spark, tmp_path / "in")
     cases: dict[str, tuple[DataFrame, str, str]] = {
@@ -140,7 +140,7 @@ def test_what_comes_through_the_source(spark: SparkSession, tmp_path: Path, ways
     assert trilake.open(tmp_path / "feed").to_arrow()["kind"].to_pylist() == ["insert"] * 6
 
 
-def test_a_frame_that_the_user_made_of_the_batch(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
+def test_user_frame_derived_from_the_batch(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
     grow(tmp_path / "in", range(6))
     changes: dict[str, Callable[[DataFrame], DataFrame]] = {
         "filtered": lambda df: df.where("id > 3"),
@@ -157,7 +157,7 @@ def test_a_frame_that_the_user_made_of_the_batch(spark: SparkSession, tmp_path: 
         writer = stream(spark, tmp_path / "in").writeStream.foreachBatch(write)
         writer = writer.option("checkpointLocation", str(tmp_path / f"{name}-checkpoint"))
         writer.trigger(availableNow=True).start().awaitTermination()
-    spark.createDataFrame([], "id long")  # is active again: "other" has let the session of its batch be that
+    spark.createDataFrame([], "id long")  # active again: "other" had activated the session of its batch
     assert ids(tmp_path / "filtered") == [4, 5]
     assert ids(tmp_path / "kept") == [0, 1]
     assert ids(tmp_path / "other") == [77]
@@ -165,7 +165,7 @@ def test_a_frame_that_the_user_made_of_the_batch(spark: SparkSession, tmp_path: 
     assert ways[:3] == ["the DataFrame is not the batch itself"] * 3
 
 
-def test_a_merge_reads_the_batch_natively(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
+def test_merge_reads_the_batch_natively(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
     grow(tmp_path / "in", range(6), range(3, 9))
     trilake.write(pa.table({"id": pa.array([2, 5], pa.int64()), "p": ["old", "old"]}), tmp_path / "out")
     merge = trilake.foreach_batch.merge(tmp_path / "out", "t.id = s.id", update_all=True, insert_all=True)
@@ -178,9 +178,7 @@ def test_a_merge_reads_the_batch_natively(spark: SparkSession, tmp_path: Path, w
     assert trilake.open(tmp_path / "out").count("p = 'old'") == 0
 
 
-def test_files_that_are_gone_are_the_business_of_the_source(
-    spark: SparkSession, tmp_path: Path, ways: list[str]
-) -> None:
+def test_missing_files_are_reported_by_the_source(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
     from pyspark.errors import PySparkException
 
     grow(tmp_path / "in", range(2), range(2, 4))
@@ -193,7 +191,7 @@ def test_files_that_are_gone_are_the_business_of_the_source(
     assert all(lost in w for w in ways), ways
 
 
-def test_a_scan_that_fails_is_done_again_through_the_source(
+def test_failed_scan_is_retried_through_the_source(
     spark: SparkSession, tmp_path: Path, ways: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pyspark.sql import functions as F
@@ -211,7 +209,7 @@ def test_a_scan_that_fails_is_done_again_through_the_source(
     assert ids(tmp_path / "out") == list(range(5))
 
 
-def test_a_spark_that_looks_otherwise(
+def test_unknown_spark_internals_use_the_source(
     spark: SparkSession, tmp_path: Path, ways: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grow(tmp_path / "in", range(5))
