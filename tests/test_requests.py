@@ -237,7 +237,7 @@ def test_append_to_many_files_fetches_no_file_actions(s3: S3Server, trace: Trace
     assert ours <= len(trace.requests)
 
 
-# --- a large file ----------------------------------------------------------------------------------------------------
+# --- a large file -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +289,7 @@ def test_merge_lists_the_log_once_and_reads_join_columns(large: str, trace: Trac
     assert not any(r.key.endswith("_last_checkpoint") for r in trace.requests)
 
 
-# --- Lance -----------------------------------------------------------------------------------------------------------
+# --- Lance ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -376,7 +376,7 @@ def test_dataset_append(s3: S3Server, trace: Trace) -> None:
     assert trace.counts == {"LIST": 2, "GET": 2, "PUT": 3}
 
 
-# --- Trevni ----------------------------------------------------------------------------------------------------------
+# --- Trevni -----------------------------------------------------------------------------------------------------------
 
 
 def test_open_trevni_file_needs_one_request(s3: S3Server, trace: Trace) -> None:

@@ -30,7 +30,7 @@ def kept(filter: str | pc.Expression, rows: pa.Table = ROWS) -> list[int]:
     return ids
 
 
-# --- the filter as an object -----------------------------------------------------------------------------------------
+# --- the filter as an object ------------------------------------------------------------------------------------------
 
 
 def test_none_is_no_filter() -> None:
@@ -144,7 +144,7 @@ def test_rows_excluded_by_another_condition_do_not_fail() -> None:
         kept("10 / n > 6", rows)
 
 
-# --- types of Arrow --------------------------------------------------------------------------------------------------
+# --- types of Arrow ---------------------------------------------------------------------------------------------------
 
 VARIANTS = [
     (pa.array(["a", "b", None]).dictionary_encode(), "v = 'b'", "upper(v) = 'B'"),
@@ -254,7 +254,7 @@ def test_types_without_order_can_be_tested_for_null_only() -> None:
         kept("v > 1", rows)
 
 
-# --- names -----------------------------------------------------------------------------------------------------------
+# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def test_names_with_dots_spaces_and_backticks() -> None:
@@ -280,7 +280,7 @@ def test_case_sensitive_names() -> None:
         parse_filter("I32 = 1", ROWS.schema, case_sensitive=True)
 
 
-# --- rejected filters ------------------------------------------------------------------------------------------------
+# --- rejected filters -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_long_lists_and_chains() -> None:
     assert kept(" OR ".join(f"i64 = {i}" for i in range(1000))) == [1, 2, 7, 9, 10]
 
 
-# --- pyarrow expressions ---------------------------------------------------------------------------------------------
+# --- pyarrow expressions ----------------------------------------------------------------------------------------------
 
 
 def test_pyarrow_expressions_are_evaluated_by_arrow() -> None:

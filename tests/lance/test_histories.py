@@ -154,7 +154,7 @@ Histories.TestCase.settings = settings(max_examples=15, stateful_step_count=12, 
 TestHistories = Histories.TestCase
 
 
-# --- crashes and failures at every step ------------------------------------------------------------------------------
+# --- crashes and failures at every step -------------------------------------------------------------------------------
 
 START = pa.table({"id": pa.array(range(40), pa.int64()), "t": [str(i) for i in range(40)]})
 
@@ -251,7 +251,7 @@ def test_failed_write_leaves_no_files() -> None:
     assert {m.key for m in inner.list("data")} == files
 
 
-# --- processes -------------------------------------------------------------------------------------------------------
+# --- processes --------------------------------------------------------------------------------------------------------
 
 
 def _work(uri: str, worker: int) -> None:

@@ -71,7 +71,7 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-# --- any damage ------------------------------------------------------------------------------------------------------
+# --- any damage -------------------------------------------------------------------------------------------------------
 
 
 def test_damaged_manifests(shared: Path) -> None:
@@ -147,7 +147,7 @@ def test_dataset_with_a_damaged_manifest(shared: Path, seed: int, tmp_path: Path
                 assert e.message  # noqa: PT017 - either outcome is right
 
 
-# --- bombs -----------------------------------------------------------------------------------------------------------
+# --- bombs ------------------------------------------------------------------------------------------------------------
 
 
 def test_deletion_runs_beyond_the_rows() -> None:
@@ -250,7 +250,7 @@ def test_fragment_ids_are_exhausted() -> None:
             effects.apply(last, operation, file="f", now_ns=0)
 
 
-# --- indices ---------------------------------------------------------------------------------------------------------
+# --- indices ----------------------------------------------------------------------------------------------------------
 
 
 def test_damaged_btree_never_gives_wrong_rows() -> None:

@@ -63,7 +63,7 @@ LIVE = ROWS.filter(pc.not_equal(pc.bit_wise_and(pc.multiply(ROWS["id"], 0), 0), 
 )
 
 
-# --- the corpus ------------------------------------------------------------------------------------------------------
+# --- the corpus -------------------------------------------------------------------------------------------------------
 
 
 def test_every_version_of_the_corpus(shared: Path) -> None:
@@ -92,7 +92,7 @@ def test_reading_does_not_change_the_corpus(shared: Path) -> None:
     assert sorted(p.name for p in folder.rglob("*")) == before
 
 
-# --- projections and rows --------------------------------------------------------------------------------------------
+# --- projections and rows ---------------------------------------------------------------------------------------------
 
 
 def test_project_columns_and_struct_fields(ds: LanceDataset) -> None:
@@ -180,7 +180,7 @@ def test_sample_and_head(ds: LanceDataset) -> None:
         ds.sample(N)
 
 
-# --- filters ---------------------------------------------------------------------------------------------------------
+# --- filters ----------------------------------------------------------------------------------------------------------
 
 FILTERS = [
     "id < 10",
@@ -282,7 +282,7 @@ def test_take_reads_few_bytes() -> None:
     assert len(store.calls) <= 4
 
 
-# --- versions --------------------------------------------------------------------------------------------------------
+# --- versions ---------------------------------------------------------------------------------------------------------
 
 
 def test_versions_and_time_travel(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_pickles(ds: LanceDataset) -> None:
     assert pickle.loads(pickle.dumps(metadata)) == metadata
 
 
-# --- fragments -------------------------------------------------------------------------------------------------------
+# --- fragments --------------------------------------------------------------------------------------------------------
 
 
 def test_fragments(ds: LanceDataset) -> None:
@@ -355,7 +355,7 @@ def test_fragment_metadata_is_json(ds: LanceDataset) -> None:
             lance.FragmentMetadata(bad)
 
 
-# --- as an Arrow dataset ---------------------------------------------------------------------------------------------
+# --- as an Arrow dataset ----------------------------------------------------------------------------------------------
 
 
 def test_duckdb_and_polars(ds: LanceDataset) -> None:
@@ -388,7 +388,7 @@ def test_arrow_dataset_methods(ds: LanceDataset) -> None:
     assert "rows to read: 64 of 2000" in scanner.explain_plan(verbose=True)
 
 
-# --- damage ----------------------------------------------------------------------------------------------------------
+# --- damage -----------------------------------------------------------------------------------------------------------
 
 
 def test_missing_files_are_reported(shared: Path, tmp_path: Path) -> None:

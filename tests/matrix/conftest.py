@@ -137,7 +137,7 @@ def lake(matrix_session: SparkSession, tmp_path_factory: pytest.TempPathFactory)
         trilake.unregister(matrix_session)
 
 
-# --- results ---------------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -1,9 +1,9 @@
 """A process that runs a streaming query until it is killed; see test_stream_kill.py.
 
 It says ``ready`` when Spark is up, and waits for a line such as ``middle,last 1 driver``: hops, files a batch, and
-where batches of ``format("delta")`` are written: on the ``driver``, as they are after ``register``, or by the Python
+where batches of ``format("delta")`` are written: on the ``driver``, as after ``register``, or by the Python
 sink in ``tasks``.  The hop ``middle`` is source -> middle by ``format("delta")``, ``last`` is middle -> last by
-``trilake.write_stream``.  It runs one after the other, each until nothing is left to read, and says ``done``.
+``trilake.write_stream``.  It runs the hops in order, each until the source is drained, and says ``done``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main(folder: Path) -> None:
     hops, files, where = sys.stdin.readline().split()
     if where == "driver":
         trilake.register(spark)
-        native_batch.SMALL = 0  # all batches of this run are small
+        native_batch.SMALL = 0  # small batches
     else:
         register_sources(spark, SOURCES)
     for hop in hops.split(","):

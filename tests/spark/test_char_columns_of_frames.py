@@ -1,4 +1,4 @@
-"""Frames with columns of ``char(n)`` and ``varchar(n)``: tables that are made of them have such columns too."""
+"""Tables created from frames with ``char(n)`` and ``varchar(n)`` columns keep these types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TYPES = {"a": "char(5)", "b": "varchar(3)", "s": "struct<x:char(2)>", "n": "int
 
 @pytest.fixture
 def frame(spark: SparkSession) -> Iterator[DataFrame]:
-    """The rows of a table of Parquet, as Spark shows them."""
+    """The rows of a Parquet table, read by Spark."""
     trilake.install(spark)
     spark.sql("CREATE TABLE with_chars (a CHAR(5), b VARCHAR(3), s STRUCT<x: CHAR(2)>, n INT) USING parquet")
     spark.sql("INSERT INTO with_chars VALUES ('ab', 'xyz', named_struct('x', 'q'), 1)")
@@ -37,8 +37,10 @@ def frame(spark: SparkSession) -> Iterator[DataFrame]:
         lambda df, place: trilake.foreach_batch.append(place, app_id="x")(df, 0),
     ],
 )
-def test_a_table_of_a_frame(frame: DataFrame, tmp_path: Path, write: Callable[[DataFrame, str], object]) -> None:
-    """They became strings: ``a = 'ab'`` had a row of the frame and none of the table, and longer strings fitted."""
+def test_table_created_from_a_frame(
+    frame: DataFrame, tmp_path: Path, write: Callable[[DataFrame, str], object]
+) -> None:
+    """They became strings: ``a = 'ab'`` matched a row of the frame but none of the table, and longer strings fitted."""
     spark, place = frame.sparkSession, str(tmp_path / "t")
     write(frame, place)
     shown = {r.col_name: r.data_type for r in spark.sql(f"DESCRIBE delta.`{place}`").collect()}
@@ -50,7 +52,7 @@ def test_a_table_of_a_frame(frame: DataFrame, tmp_path: Path, write: Callable[[D
         spark.sql(f"INSERT INTO delta.`{place}` VALUES ('ab', 'too long', NULL, 1, 'x')")
 
 
-def test_columns_that_are_there_stay_as_they_are(frame: DataFrame, tmp_path: Path) -> None:
+def test_existing_columns_keep_their_types(frame: DataFrame, tmp_path: Path) -> None:
     spark, place = frame.sparkSession, str(tmp_path / "t")
     spark.sql(f"CREATE TABLE delta.`{place}` (a STRING, n INT) USING delta")
     frame.select("a", "n").write.format("delta").mode("append").save(place)
@@ -76,9 +78,7 @@ def test_columns_that_are_there_stay_as_they_are(frame: DataFrame, tmp_path: Pat
         ),
     ],
 )
-def test_columns_that_a_table_gets_from_a_frame(
-    frame: DataFrame, tmp_path: Path, grow: Callable[[DataFrame, str], object]
-) -> None:
+def test_columns_added_from_a_frame(frame: DataFrame, tmp_path: Path, grow: Callable[[DataFrame, str], object]) -> None:
     place = str(tmp_path / "t")
     frame.select("n").write.format("delta").save(place)
     grow(frame, place)

@@ -1,6 +1,6 @@
-"""Spark Connect: the same calls with the same rows, and scans that are Spark's own where the server sees the files.
+"""Spark Connect: the same calls give the same rows, with native scans if the server can access the files.
 
-In a process of its own, because a process has either a classic session or a Connect one.
+In a separate process, because a process has either a classic or a Connect session.
 """
 
 from __future__ import annotations
@@ -294,8 +294,8 @@ spark.stop()
 
 
 @pytest.mark.soak
-def test_a_connect_session(tmp_path: Path, shared: Path) -> None:
+def test_connect_session(tmp_path: Path, shared: Path) -> None:
     vectors = shared / "corpus" / "delta" / "golden" / "dv-partitioned-with-checkpoint" / "delta"
-    # A soak test: the server alone takes half a minute to start where the machine is busy.
+    # A soak test: the server takes half a minute to start on a busy machine.
     done = run_apart(_SCRIPT, str(tmp_path / "t"), str(vectors))
     assert done.stdout.endswith("all is well\n"), done.stderr[-3000:]

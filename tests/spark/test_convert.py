@@ -1,4 +1,4 @@
-"""``trilake.convert`` in Spark's tasks: the same rows and checksums as without them."""
+"""``trilake.convert`` in Spark tasks: the same rows and checksums as without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = pa.table(
 )
 
 
-def test_a_round_trip_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_round_trip_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversion, "_TASK_SIZE", 1)  # a task for each file
     for i in range(3):
         trilake.write(ROWS.slice(30 * i, 30), tmp_path / "0", mode="append", partition_by="p")
@@ -43,7 +43,7 @@ def test_a_round_trip_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch:
     assert (there, trilake.open(tmp_path / "4").count()) == ("delta", 90)
     table = trilake.read(spark, str(tmp_path / "4"))
     assert checksum(table.toArrow()) == expected
-    # What is wrong with a row is said as it is without Spark, and nothing is left.
+    # Row errors are the same as without Spark, and nothing is left.
     legacy = {"dataStorageVersion": "legacy"}
     trilake.write(pa.table({"n": [1], "s": [""], "p": ROWS["p"].slice(0, 1)}), tmp_path / "0", mode="append")
     with pytest.raises(SchemaMismatchError, match="column: s"):

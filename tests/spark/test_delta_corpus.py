@@ -1,4 +1,4 @@
-"""The corpus of reference tables, through both ways in that Spark has."""
+"""The corpus of reference tables, through both Spark read paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import trilake
 from tests.conftest import SOAK
 
-#: Their comparison row by row in plain Python takes a minute each; tests/delta compares them as columns.
+#: Comparing them row by row in Python takes a minute each; tests/delta compares columns.
 _LARGE = "parquet-decimal-dictionaries"
 
 
@@ -44,10 +44,10 @@ def adapters() -> ModuleType:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("way", ["source", "native"])
 @pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])
-def test_every_case(spark: SparkSession, runner: ModuleType, way: str, zone: str) -> None:
+def test_every_corpus_case(spark: SparkSession, runner: ModuleType, way: str, zone: str) -> None:
     trilake.register(spark)
-    # The zone of the session must not matter to partition values; a sample in another zone is enough to see that.
-    # Spark starts a process for each step of a read through the source, so CI takes a part of the corpus that way.
+    # Partition values must not depend on the session time zone; a sample in another zone is enough.
+    # Spark starts a process per step of a source read, so CI reads only a part of the corpus through the source.
     whole = zone == "UTC" and (SOAK or way == "native")
     only = f"^(?!{_LARGE})" if whole else "timestamp|date|partition-values"
     spark.conf.set("spark.sql.session.timeZone", zone)

@@ -1,4 +1,4 @@
-"""DELETE and UPDATE through ``DeltaTable``: arguments, Spark's own expressions, both ways of the scan, the rules."""
+"""DELETE and UPDATE through ``DeltaTable``: arguments, Spark expressions, both scan paths, table rules."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def _metrics(table: DeltaTable) -> dict[str, str]:
     return found
 
 
-# --- arguments -------------------------------------------------------------------------------------------------------
+# --- arguments --------------------------------------------------------------------------------------------------------
 
 
-def test_deletes_as_delta_spark_s_documentation_has_them(session: SparkSession, tmp_path: Path) -> None:
+def test_delete_as_in_delta_spark_documentation(session: SparkSession, tmp_path: Path) -> None:
     table = _table(session, tmp_path)
     assert table.delete("id = 0") is None  # type: ignore[func-returns-value]
     table.delete(F.col("id") == F.lit(1))
@@ -85,7 +85,7 @@ def test_deletes_as_delta_spark_s_documentation_has_them(session: SparkSession, 
     assert 8 not in _ids(tmp_path)
     version = _open(tmp_path).version
     table.delete("id = 100")
-    table.delete("id % 7 = 8")  # which no statistics tell
+    table.delete("id % 7 = 8")  # without statistics
     table.update("id % 7 = 8", {"v": "'x'"})
     assert _open(tmp_path).version == version
     table.delete()
@@ -94,7 +94,7 @@ def test_deletes_as_delta_spark_s_documentation_has_them(session: SparkSession, 
     assert (first.operation, first.operationParameters) == ("DELETE", {"predicate": '["true"]'})
 
 
-def test_updates_as_delta_spark_s_documentation_has_them(session: SparkSession, tmp_path: Path) -> None:
+def test_update_as_in_delta_spark_documentation(session: SparkSession, tmp_path: Path) -> None:
     table = _table(session, tmp_path)
     table.update("id = 0 or id = 1", {"v": "'x'"})
     table.update(F.expr("id = 2"), {"v": F.lit("y"), "p": F.concat("p", F.lit("!"))})
@@ -118,7 +118,7 @@ def test_updates_as_delta_spark_s_documentation_has_them(session: SparkSession, 
         table.update(set={1: ""})  # type: ignore[dict-item]
 
 
-def test_what_is_refused_changes_nothing(session: SparkSession, tmp_path: Path) -> None:
+def test_rejected_change_changes_nothing(session: SparkSession, tmp_path: Path) -> None:
     table = _table(session, tmp_path)
     with pytest.raises(AnalysisException, match="nope"):
         table.delete("nope = 1")
@@ -140,12 +140,14 @@ def test_what_is_refused_changes_nothing(session: SparkSession, tmp_path: Path) 
             run()
 
 
-# --- both ways, with and without vectors ----------------------------------------------------------------------------
+# --- both scan paths, with and without vectors ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "arrow"])
 @pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "copies"])
-def test_rows_files_feed_and_ids(session: SparkSession, tmp_path: Path, conf: Any, native: bool, vectors: bool) -> None:
+def test_changed_rows_files_feed_and_row_ids(
+    session: SparkSession, tmp_path: Path, conf: Any, native: bool, vectors: bool
+) -> None:
     if not native:
         conf(_NO_NATIVE, "true")
     properties = {**(VECTORS if vectors else {}), **FEED, "delta.enableRowTracking": "true"}
@@ -167,11 +169,11 @@ def test_rows_files_feed_and_ids(session: SparkSession, tmp_path: Path, conf: An
     assert _ids(tmp_path) == [0, 1, 2, 3, 5, 7, 9]
     found = [(c["id"], c["_change_type"]) for c in _open(tmp_path).changes(3).to_pylist()]
     assert sorted(found) == [(4, "delete"), (6, "delete"), (8, "delete")]
-    assert _row_ids(tmp_path) == _ids(tmp_path)  # each row was written as the one of its number
+    assert _row_ids(tmp_path) == _ids(tmp_path)  # each row was written in the order of its id
 
 
 def _row_ids(path: Path) -> list[int]:
-    """The ids of the rows that are left, by the table's ``id`` (the first files had them in another order)."""
+    """The row ids of the remaining rows, by ``id`` (the first files had them in another order)."""
     table = _open(path)
     name = table.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
     origin: dict[int, int] = {}
@@ -187,7 +189,7 @@ def _row_ids(path: Path) -> list[int]:
     return [i for i in _ids(path) if found[i] == origin[i]]
 
 
-def test_whole_files_are_not_read(session: SparkSession, tmp_path: Path) -> None:
+def test_fully_deleted_files_are_not_read(session: SparkSession, tmp_path: Path) -> None:
     table = _table(session, tmp_path, partition_by=["p"], properties=FEED)
     for file in tmp_path.rglob("p=a/*.parquet"):
         file.unlink()
@@ -196,7 +198,7 @@ def test_whole_files_are_not_read(session: SparkSession, tmp_path: Path) -> None
     assert _ids(tmp_path) == [1, 3, 5, 7, 9]
 
 
-def test_rows_of_many_files_are_collected_as_bitmaps(
+def test_deleted_rows_of_many_files_are_collected_as_bitmaps(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_addresses, "_MANY_ROWS", 0)
@@ -208,7 +210,7 @@ def test_rows_of_many_files_are_collected_as_bitmaps(
     assert set(_ids(tmp_path)) == set(range(100_000)) - wanted
 
 
-def test_addresses_are_those_of_the_snapshot(session: SparkSession, tmp_path: Path) -> None:
+def test_row_addresses_belong_to_the_snapshot(session: SparkSession, tmp_path: Path) -> None:
     _table(session, tmp_path, properties=VECTORS)
     _open(tmp_path).delete("id in (0, 7)")
     table = _open(tmp_path)
@@ -225,7 +227,7 @@ def test_addresses_are_those_of_the_snapshot(session: SparkSession, tmp_path: Pa
     assert bitmaps(pairs.slice(0, 0)) == {}
 
 
-# --- what Spark means ------------------------------------------------------------------------------------------------
+# --- Spark semantics --------------------------------------------------------------------------------------------------
 
 
 def test_casts_never_lose_a_value(session: SparkSession, tmp_path: Path, conf: Any) -> None:
@@ -253,8 +255,8 @@ def test_nested_fields(session: SparkSession, tmp_path: Path) -> None:
     assert _values(tmp_path, "o")[20] == {"a": 7, "b c": {"d": "y"}}
 
 
-def test_a_column_called_like_the_alias(session: SparkSession, tmp_path: Path) -> None:
-    """The alias was taken off twice, and another column was changed."""
+def test_column_named_like_the_alias(session: SparkSession, tmp_path: Path) -> None:
+    """The alias was removed twice, and another column was changed."""
     kind = pa.struct([("v", pa.int32()), ("w", pa.int32())])
     data = pa.table({"t": pa.array([{"v": 1, "w": 2}], kind), "v": pa.array([3], pa.int32())})
     trilake.write(data, tmp_path)
@@ -268,7 +270,7 @@ def test_a_column_called_like_the_alias(session: SparkSession, tmp_path: Path) -
     assert rows(_open(tmp_path).to_arrow()) == [{"t": {"v": 3, "w": 21}, "v": 4}]
 
 
-def test_a_zone_decides_what_a_time_is(session: SparkSession, tmp_path: Path, conf: Any) -> None:
+def test_timestamps_use_the_session_time_zone(session: SparkSession, tmp_path: Path, conf: Any) -> None:
     times = pa.array([0, 3_600_000_000 * 5], pa.timestamp("us", "UTC"))
     for i in range(2):
         trilake.write(pa.table({"id": [i], "t": times.slice(i, 1)}), tmp_path, mode="append")
@@ -277,7 +279,7 @@ def test_a_zone_decides_what_a_time_is(session: SparkSession, tmp_path: Path, co
     assert _ids(tmp_path) == [0]
 
 
-def test_conditions_as_text_and_filter(session: SparkSession) -> None:
+def test_conditions_as_sql_and_filter(session: SparkSession) -> None:
     schema = StructType((StructField("n", PrimitiveType("long")), StructField("s", PrimitiveType("string"))))
 
     def upper(s: str) -> str:
@@ -302,8 +304,8 @@ def test_conditions_as_text_and_filter(session: SparkSession) -> None:
     assert read_condition(session, "uuid = 'now'", named).filter is not None
 
 
-def test_conditions_that_may_be_another_each_time_are_refused(session: SparkSession, tmp_path: Path) -> None:
-    """As on delta-spark, also where there is no row; values of an update may be so."""
+def test_nondeterministic_conditions_are_rejected(session: SparkSession, tmp_path: Path) -> None:
+    """As on delta-spark, even without rows; values of an update may be nondeterministic."""
     trilake.create(str(tmp_path), {"id": "long"})
     table = DeltaTable.forPath(session, str(tmp_path))
     frame = session.createDataFrame([(1,)], "id long")
@@ -320,10 +322,10 @@ def test_conditions_that_may_be_another_each_time_are_refused(session: SparkSess
     table.delete("current_timestamp() > timestamp'2020-01-01'")
 
 
-# --- rules that only Spark knows -------------------------------------------------------------------------------------
+# --- rules that only Spark knows --------------------------------------------------------------------------------------
 
 
-def test_rules_hold(session: SparkSession, tmp_path: Path) -> None:
+def test_table_rules_are_enforced(session: SparkSession, tmp_path: Path) -> None:
     trilake.create(
         str(tmp_path),
         StructType(
@@ -347,7 +349,7 @@ def test_rules_hold(session: SparkSession, tmp_path: Path) -> None:
     assert (_open(tmp_path).version, set(tmp_path.glob("*.parquet"))) == (version, files)
 
 
-def test_values_that_are_not_deterministic_are_computed_once(session: SparkSession, tmp_path: Path) -> None:
+def test_nondeterministic_values_are_computed_once(session: SparkSession, tmp_path: Path) -> None:
     trilake.write(
         pa.table({"id": pa.array(range(50), pa.int64()), "x": pa.array([0.0] * 50)}),
         tmp_path,
@@ -362,7 +364,7 @@ def test_values_that_are_not_deterministic_are_computed_once(session: SparkSessi
     assert np.isclose(min(_values(tmp_path, "x").values()), 0.0)
 
 
-# --- Spark Connect ---------------------------------------------------------------------------------------------------
+# --- Spark Connect ----------------------------------------------------------------------------------------------------
 
 _CONNECT = """
 import sys
@@ -428,14 +430,14 @@ spark.stop()
 
 
 @pytest.mark.soak
-def test_a_connect_session_changes_rows(tmp_path: Path) -> None:
-    # A soak test, and in a process of its own, as in test_connect.py.
+def test_connect_session_changes_rows(tmp_path: Path) -> None:
+    # A soak test in a separate process, as in test_connect.py.
     done = run_apart(_CONNECT, str(tmp_path))
     assert done.stdout.splitlines()[-1:] == ["all is well"], done.stderr[-4000:]
 
 
 @pytest.mark.parametrize("condition", ["n > 100", "false", None], ids=["no file", "false", "no row at all"])
-def test_a_value_that_does_not_fit_its_column_is_refused_where_no_row_matches(
+def test_mismatched_value_is_rejected_without_matching_rows(
     session: SparkSession, tmp_path: Path, condition: str | None
 ) -> None:
     path = str(tmp_path / "t")

@@ -1,4 +1,4 @@
-"""Delta tables on S3 through Spark, whose PySpark has no file system for it: rows travel as Arrow."""
+"""Delta tables on S3 through Spark without an S3 file system: rows are transferred as Arrow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import trilake
 
 
-def test_dataframes_to_s3_and_back(spark: SparkSession, s3_options: Mapping[str, str]) -> None:
+def test_dataframes_round_trip_on_s3(spark: SparkSession, s3_options: Mapping[str, str]) -> None:
     uri = "s3://lake/spark/t"
     df = spark.range(10).selectExpr("id", "id % 2 AS p")
     trilake.write(df, uri, partition_by="p", storage_options=s3_options)
@@ -24,7 +24,7 @@ def test_dataframes_to_s3_and_back(spark: SparkSession, s3_options: Mapping[str,
 
 
 def test_names_of_tables_on_s3(spark: SparkSession, s3_options: Mapping[str, str]) -> None:
-    """A write by name has its credentials from its options, and its name from the first moment on."""
+    """A write by name takes its credentials from options, and creates the name first."""
     trilake.register(spark)
     uri = "s3://lake/spark/named"
     df = spark.range(10).selectExpr("id", "id % 2 AS p")
@@ -34,7 +34,7 @@ def test_names_of_tables_on_s3(spark: SparkSession, s3_options: Mapping[str, str
     df.writeTo("on_s3_too").options(**s3_options).append()
     assert trilake.open(uri, storage_options=s3_options).count() == 20
     assert trilake.open(uri + "2", storage_options=s3_options).count() == 20
-    # Without credentials nothing is written, and no name is left behind.
+    # Without credentials nothing is written, and no name is left.
     for name, save in (("lost", "saveAsTable"), ("lost_too", "create")):
         try:
             if save == "saveAsTable":
@@ -64,12 +64,12 @@ def _hadoop(s3_options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _query(progress: str) -> Any:
-    """A streaming query that has made this progress."""
+    """A finished streaming query."""
     return SimpleNamespace(lastProgress=SimpleNamespace(json=progress))
 
 
 def test_credentials_come_from_the_session(spark: SparkSession, s3_options: Mapping[str, str]) -> None:
-    """Hadoop's settings of the session reach reads, writes, commands and names."""
+    """The session's Hadoop settings apply to reads, writes, commands and names."""
     settings = _hadoop(s3_options)
     trilake.register(spark)
     df = spark.range(10).selectExpr("id", "id % 2 AS p")
@@ -93,7 +93,7 @@ def test_credentials_come_from_the_session(spark: SparkSession, s3_options: Mapp
 
 
 def test_credentials_of_sql_come_from_the_session(spark: SparkSession, s3_options: Mapping[str, str]) -> None:
-    """Hadoop's settings of the session reach statements of every kind."""
+    """The session's Hadoop settings apply to statements of every kind."""
     settings = _hadoop(s3_options)
     table, other, lance = "delta.`s3a://lake/spark/sql`", "delta.`s3a://lake/spark/sql2`", "lance.`s3a://lake/spark/l`"
     trilake.install(spark)

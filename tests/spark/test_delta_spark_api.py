@@ -1,4 +1,4 @@
-"""What code written for delta-spark relies on: argument checks, kinds of errors, columns that come back."""
+"""Compatibility with delta-spark code: argument checks, error classes, result columns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _builder(spark: SparkSession, path: Path) -> DeltaTableBuilder:
         ("property", ("k", 1)),
     ],
 )
-def test_the_builder_refuses_wrong_types(session: SparkSession, tmp_path: Path, method: str, args: Any) -> None:
+def test_builder_rejects_wrong_types(session: SparkSession, tmp_path: Path, method: str, args: Any) -> None:
     with pytest.raises(TypeError):
         getattr(_builder(session, tmp_path), method)(*args)
 
@@ -67,12 +67,14 @@ def test_the_builder_refuses_wrong_types(session: SparkSession, tmp_path: Path, 
         (("a", "bigint"), {"generatedAlwaysAs": "", "generatedByDefaultAs": IdentityGenerator()}, ValueError),
     ],
 )
-def test_columns_that_cannot_be(session: SparkSession, tmp_path: Path, column: Any, rules: Any, error: Any) -> None:
+def test_invalid_columns_are_rejected(
+    session: SparkSession, tmp_path: Path, column: Any, rules: Any, error: Any
+) -> None:
     with pytest.raises(error):
         _builder(session, tmp_path).addColumn(*column, **rules)
 
 
-def test_creating_and_replacing_by_name(session: SparkSession) -> None:
+def test_create_and_replace_by_name(session: SparkSession) -> None:
     try:
         made = DeltaTable.create().tableName("apiNamed").addColumn("c1", "int").execute()
         assert made.toDF().columns == ["c1"]
@@ -105,7 +107,7 @@ def pairs(session: SparkSession, tmp_path: Path) -> str:
     return path
 
 
-def test_conditions_and_assignments_are_checked_before_anything_runs(session: SparkSession, pairs: str) -> None:
+def test_conditions_and_assignments_are_checked_first(session: SparkSession, pairs: str) -> None:
     table: Any = DeltaTable.forPath(session, pairs)
     source = session.createDataFrame([("a", 5)], "k string, v long")
     wrong: list[tuple[Any, type[Exception], str]] = [
@@ -152,10 +154,10 @@ def test_conditions_and_assignments_are_checked_before_anything_runs(session: Sp
     assert trilake.open(pairs).version == 0
     assert "<td>key</td>" in table._repr_html_()
     shutil.rmtree(pairs)
-    assert "TABLE_NOT_FOUND" in table._repr_html_()  # a display never fails
+    assert "TABLE_NOT_FOUND" in table._repr_html_()  # repr never fails
 
 
-def test_a_merge_says_how_many_rows_it_changed(session: SparkSession, pairs: str) -> None:
+def test_merge_returns_row_counts(session: SparkSession, pairs: str) -> None:
     table: Any = DeltaTable.forPath(session, pairs)
     source = session.createDataFrame([("a", -1), ("b", 0), ("e", -5)], "k string, v long")
     done = (
@@ -175,7 +177,7 @@ def test_a_merge_says_how_many_rows_it_changed(session: SparkSession, pairs: str
     assert sorted(table.toDF().collect()) == [("a", -1), ("b", 0), ("c", 3), ("e", -5)]
 
 
-def test_a_merge_may_bring_columns(session: SparkSession, pairs: str) -> None:
+def test_merge_may_add_columns(session: SparkSession, pairs: str) -> None:
     source = session.createDataFrame([("a", -1), ("e", -5)], "key string, extra long")
     merge = DeltaTable.forPath(session, pairs).alias("t").merge(source.alias("s"), "t.key = s.key")
     merge.whenMatchedUpdate(set={"extra": "-1"}).whenNotMatchedInsertAll().withSchemaEvolution().execute()
@@ -185,7 +187,7 @@ def test_a_merge_may_bring_columns(session: SparkSession, pairs: str) -> None:
     assert df.where("extra = -1").collect() == [("a", 1, -1)]
 
 
-def test_optimize_reports_and_refuses_as_users_know_it(session: SparkSession, tmp_path: Path) -> None:
+def test_optimize_results_and_errors_match_delta_spark(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "parts")
     for key in ("a", "a", "b"):
         one = session.createDataFrame([(key, 1, 1)], "key string, value int, other int")
@@ -209,7 +211,7 @@ def test_optimize_reports_and_refuses_as_users_know_it(session: SparkSession, tm
     assert table.history(1).first().operationParameters["predicate"] == "[]"
 
 
-def test_restoring_and_cloning_check_what_they_are_given(session: SparkSession, pairs: str, tmp_path: Path) -> None:
+def test_restore_and_clone_check_arguments(session: SparkSession, pairs: str, tmp_path: Path) -> None:
     table: Any = DeltaTable.forPath(session, pairs)
     target = str(tmp_path / "clone")
     wrong: list[tuple[Any, str]] = [
@@ -236,7 +238,7 @@ def test_restoring_and_cloning_check_what_they_are_given(session: SparkSession, 
     assert clone.toDF().count() == 3
 
 
-def test_vacuum_takes_hours_and_minds_its_check(session: SparkSession, pairs: str) -> None:
+def test_vacuum_checks_its_retention_hours(session: SparkSession, pairs: str) -> None:
     stray = Path(pairs) / "stray.txt"
     table: Any = DeltaTable.forPath(session, pairs)
     stray.write_text("x")
@@ -254,7 +256,7 @@ def test_vacuum_takes_hours_and_minds_its_check(session: SparkSession, pairs: st
     assert table.toDF().count() == 4
 
 
-def test_parquet_folders_are_converted_where_they_are(session: SparkSession, tmp_path: Path) -> None:
+def test_parquet_folders_are_converted_in_place(session: SparkSession, tmp_path: Path) -> None:
     df = session.createDataFrame([("a", 1), ("b", 2)], "key string, value int")
     typed = T.StructType([T.StructField("value", T.IntegerType())])
     for name, schema in (("plain", None), ("typed", typed), ("text", "value int")):
@@ -267,7 +269,7 @@ def test_parquet_folders_are_converted_where_they_are(session: SparkSession, tmp
         assert sorted(made.toDF().select("key", "value").collect()) == [("a", 1), ("b", 2)]
 
 
-def test_a_table_by_its_name_has_it_before_its_columns(session: SparkSession) -> None:
+def test_columns_of_a_named_table_are_qualified(session: SparkSession) -> None:
     session.range(4).selectExpr("id", "0L AS n").write.format("delta").saveAsTable("by_name")
     session.range(2, 6).selectExpr("id", "7L AS n").write.format("delta").saveAsTable("its_source")
     try:
@@ -285,6 +287,6 @@ def test_a_table_by_its_name_has_it_before_its_columns(session: SparkSession) ->
         session.sql("DROP TABLE its_source")
 
 
-def test_a_table_is_not_made_of_arguments() -> None:
+def test_delta_table_constructor_is_rejected() -> None:
     with pytest.raises(InvalidArgumentError, match=r"forPath.*forName.*trilake\.open"):
         DeltaTable("/lake/t")  # type: ignore[arg-type]

@@ -78,8 +78,8 @@ def failure(call: Callable[[], object]) -> str:
     return str(e.value)
 
 
-def test_a_table_is_read_and_written_in_batches(lake: Lake) -> None:
-    """The snapshot, what came later, a restart, and what the commits and the progress say of it."""
+def test_table_is_read_and_written_in_batches(lake: Lake) -> None:
+    """The initial snapshot, later commits, a restart, commit metadata and progress."""
     lake.grow(5)
     query = lake.run(lake.stream(maxFilesPerTrigger=2))
     assert lake.ids() == list(range(10))
@@ -96,7 +96,7 @@ def test_a_table_is_read_and_written_in_batches(lake: Lake) -> None:
     lake.run(lake.stream(), userMetadata="second run")
     assert lake.ids() == list(range(14))
     assert lake.table().version == 3
-    # A batch whose end Spark did not note comes again.
+    # A batch without a commit entry is repeated.
     folder = Path(lake.checkpoint("out")) / "commits"
     for name in ("3", ".3.crc"):
         (folder / name).unlink()
@@ -110,10 +110,10 @@ def _json(progress: Any) -> dict[str, Any]:
     return found
 
 
-def test_partitions_modes_and_columns_that_are_new(lake: Lake) -> None:
+def test_partitions_modes_and_new_columns(lake: Lake) -> None:
     lake.grow(2)
     df = lake.stream()
-    # Spark itself drops partitionBy on the way to a Python sink.
+    # Spark drops partitionBy for Python sinks.
     query = (
         df.writeStream.format("delta")
         .partitionBy("p")
@@ -133,7 +133,7 @@ def test_partitions_modes_and_columns_that_are_new(lake: Lake) -> None:
     ]
 
 
-def test_a_change_of_the_source_schema_stops_the_query_and_a_restart_goes_on(lake: Lake) -> None:
+def test_source_schema_change_stops_the_query_until_restart(lake: Lake) -> None:
     lake.grow(2)
     df = lake.stream(startingVersion=0)
     lake.run(df)
@@ -147,7 +147,7 @@ def test_a_change_of_the_source_schema_stops_the_query_and_a_restart_goes_on(lak
     assert lake.table().count("n = 7") == 1
 
 
-def test_two_queries_write_one_table_and_a_third_watches(lake: Lake) -> None:
+def test_two_queries_write_one_table_and_a_third_reads(lake: Lake) -> None:
     lake.grow(2)
     watcher = lake.spark.readStream.format("delta")
     queries = [
@@ -165,7 +165,7 @@ def test_two_queries_write_one_table_and_a_third_watches(lake: Lake) -> None:
         queries.append(third)
         lake.grow(2)
         _wait(lambda: _count(lake, "copy") == 16)
-        _wait(lambda: bool(trilake.stream_lag(third)))  # Spark reports a batch some time after its commit
+        _wait(lambda: bool(trilake.stream_lag(third)))  # Spark reports a batch a while after its commit
         lag = trilake.stream_lag(third, lake.folder / "shared")
         assert [0 <= x.versions <= 8 for x in lag] == [True]
         assert trilake.stream_lag(third, lake.source) == []
@@ -197,7 +197,7 @@ def test_foreach_batch_writes_each_batch_once(lake: Lake, spark: SparkSession) -
     seen: list[int] = []
 
     def twice(df: DataFrame, batch_id: int) -> None:
-        """The process dies behind the commit, and the batch comes again."""
+        """The process dies after the commit, and the batch is repeated."""
         append(df, batch_id)
         append(df, batch_id)
         seen.append(batch_id)
@@ -244,7 +244,7 @@ def test_foreach_batch_merges_each_batch_once(lake: Lake, spark: SparkSession) -
     assert trilake.open(target).count("p = 'p0' AND n = 1") == 1
 
 
-def test_write_stream_in_one_call(lake: Lake) -> None:
+def test_write_stream(lake: Lake) -> None:
     lake.grow(2)
     where: Any = {"checkpoint": lake.checkpoint("out"), "available_now": True}
     trilake.write_stream(lake.stream(), lake.folder / "out", partition_by="p", **where).awaitTermination()
@@ -255,7 +255,7 @@ def test_write_stream_in_one_call(lake: Lake) -> None:
         trilake.write_stream(lake.spark.range(1), lake.folder / "out", checkpoint="x")
 
 
-def test_tables_of_the_catalogue_and_a_checkpoint_that_only_a_setting_names(lake: Lake, spark: SparkSession) -> None:
+def test_catalog_tables_and_checkpoint_from_a_setting(lake: Lake, spark: SparkSession) -> None:
     lake.grow(2)
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(lake.folder / "checkpoints"))
     try:
@@ -272,13 +272,13 @@ def test_tables_of_the_catalogue_and_a_checkpoint_that_only_a_setting_names(lake
         spark.sql("DROP TABLE IF EXISTS streamed_events")
 
 
-def test_mistakes_are_named(lake: Lake) -> None:
+def test_invalid_options_are_named(lake: Lake) -> None:
     lake.grow()
     assert "UNKNOWN_OPTION" in failure(lambda: lake.stream(maxFilesPerTriger=1))
     assert "VERSION_NOT_FOUND" in failure(lambda: lake.run(lake.stream(startingVersion=77)))
 
 
-def test_what_a_sink_cannot_do_is_said_when_it_starts(lake: Lake) -> None:
+def test_unsupported_sink_options_are_rejected_at_start(lake: Lake) -> None:
     lake.grow()
     out = str(lake.folder / "out")
     checkpoint: Any = {"checkpointLocation": lake.checkpoint("out")}
@@ -295,7 +295,7 @@ def test_what_a_sink_cannot_do_is_said_when_it_starts(lake: Lake) -> None:
     assert not (lake.folder / "out").exists()
 
 
-def test_chains_of_calls_that_end_elsewhere(lake: Lake) -> None:
+def test_writers_that_end_in_another_sink(lake: Lake) -> None:
     lake.grow()
     seen: list[int] = []
     own = lake.stream().writeStream.format("delta").foreachBatch(lambda df, _: seen.append(df.count()))

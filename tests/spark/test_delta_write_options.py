@@ -1,4 +1,4 @@
-"""Options of ``df.write.format("delta")`` under delta-spark's names, and rules of tables that Spark writes to."""
+"""Options of ``df.write.format("delta")`` with delta-spark's names, and table rules in Spark writes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return rows(trilake.open(path).to_arrow())
 
 
-def test_schemas_grow_and_are_replaced(session: SparkSession, tmp_path: Path) -> None:
+def test_merge_schema_and_overwrite_schema(session: SparkSession, tmp_path: Path) -> None:
     _save(session.createDataFrame([(1,)], "a int"), tmp_path)
     wider = session.createDataFrame([(2, "x")], "a int, b string")
     with pytest.raises(PySparkException, match=r"column b is not in the table.*Table: struct<a:integer>"):
@@ -53,7 +53,7 @@ def test_schemas_grow_and_are_replaced(session: SparkSession, tmp_path: Path) ->
     assert session.read.format("delta").option("versionAsOf", 1).load(str(tmp_path)).count() == 2
 
 
-def test_with_its_schema_a_table_gets_its_partitioning(session: SparkSession, tmp_path: Path) -> None:
+def test_overwrite_schema_changes_the_partitioning(session: SparkSession, tmp_path: Path) -> None:
     parts = session.createDataFrame([(1, "x"), (2, "y")], "a int, p string")
     parts.write.format("delta").partitionBy("p").save(str(tmp_path))
     _save(parts, tmp_path, "overwrite")
@@ -64,9 +64,7 @@ def test_with_its_schema_a_table_gets_its_partitioning(session: SparkSession, tm
 
 
 @pytest.mark.parametrize("parts", [[], ["p"]])
-def test_a_session_says_how_many_rows_a_file_has_at_most(
-    session: SparkSession, tmp_path: Path, parts: list[str]
-) -> None:
+def test_max_records_per_file_of_the_session(session: SparkSession, tmp_path: Path, parts: list[str]) -> None:
     df = session.range(20, numPartitions=1).selectExpr("id", "id % 2 AS p")
     session.conf.set("spark.sql.files.maxRecordsPerFile", "7")
     try:
@@ -79,7 +77,7 @@ def test_a_session_says_how_many_rows_a_file_has_at_most(
     assert counts == ([3, 3, 7, 7, 10, 10] if parts else [6, 7, 7, 20])
 
 
-def test_a_predicate_replaces_rows(session: SparkSession, tmp_path: Path) -> None:
+def test_replace_where_replaces_rows(session: SparkSession, tmp_path: Path) -> None:
     _save(session.range(10, numPartitions=3), tmp_path)
     _save(session.range(3, 5), tmp_path, "overwrite", replaceWhere="id >= 3 and id < 8")
     assert [r["id"] for r in _rows(tmp_path)] == [0, 1, 2, 3, 4, 8, 9]
@@ -89,13 +87,13 @@ def test_a_predicate_replaces_rows(session: SparkSession, tmp_path: Path) -> Non
         session.range(1).write.format("delta").partitionBy("a").option("partitionBy", "b").save(f"{tmp_path}/new")
     with pytest.raises(PySparkException, match="violates replace_where"):
         _save(session.range(100, 101), tmp_path, "overwrite", replaceWhere="id < 8")
-    # The other way in looks into the files with Spark's tasks.
+    # The other path reads the files in Spark tasks.
     result = trilake.write(session.range(0), tmp_path, mode="overwrite", replace_where="id % 2 = 0")
     assert result.files_removed >= 2
     assert [r["id"] for r in _rows(tmp_path)] == [1, 3, 9]
 
 
-def test_a_write_that_is_repeated_happens_once(session: SparkSession, tmp_path: Path) -> None:
+def test_repeated_write_is_applied_once(session: SparkSession, tmp_path: Path) -> None:
     df = session.range(3)
     _save(df, tmp_path)
     for _ in range(2):
@@ -122,7 +120,7 @@ def _identity_table(path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["format", "write"])
-def test_rules_of_the_table_hold_for_every_task(session: SparkSession, tmp_path: Path, way: str) -> None:
+def test_table_rules_are_enforced_in_every_task(session: SparkSession, tmp_path: Path, way: str) -> None:
     _identity_table(tmp_path)
 
     def write(df: Any) -> None:
@@ -145,7 +143,7 @@ def test_rules_of_the_table_hold_for_every_task(session: SparkSession, tmp_path:
     assert trilake.open(tmp_path).version == 2
 
 
-def test_what_only_spark_can_evaluate(session: SparkSession, tmp_path: Path) -> None:
+def test_rules_that_only_spark_evaluates(session: SparkSession, tmp_path: Path) -> None:
     text = "aes_encrypt(s, '0000111122223333', 'ECB') is not null and length(s) < 5"
     schema = StructType((StructField("s", PrimitiveType("string")),))
     log_of([protocol(1, 3), metadata(schema.json(), delta__constraints__odd=text)], store=open_store(str(tmp_path)))
@@ -168,7 +166,7 @@ def test_mapped_columns(session: SparkSession, tmp_path: Path, mode: str) -> Non
         assert [(r["a b"], r["p"], [tuple(e) for e in r["l"]]) for r in read.collect()] == expected
 
 
-def test_variants_are_written_as_spark_reads_them(session: SparkSession, tmp_path: Path) -> None:
+def test_variants_are_written_for_spark(session: SparkSession, tmp_path: Path) -> None:
     df = session.sql("""select id, parse_json(concat('{"a":', id, '}')) as v from range(3)""")
     trilake.write(df, tmp_path)
     _save(df, tmp_path)
@@ -180,14 +178,14 @@ def test_variants_are_written_as_spark_reads_them(session: SparkSession, tmp_pat
     assert sorted(r["t"] for r in texts) == sorted(['{"a":0}', '{"a":1}', '{"a":2}'] * 2)
 
 
-def test_names_with_every_sign(session: SparkSession, tmp_path: Path) -> None:
+def test_names_with_special_characters(session: SparkSession, tmp_path: Path) -> None:
     df = session.range(2, numPartitions=2).selectExpr("id as `a``b.c`", "id * 2 as `d e`")
     trilake.write(df, tmp_path, properties={"delta.columnMapping.mode": "name"})
     _save(df, tmp_path)
     assert _rows(tmp_path) == [{"a`b.c": i, "d e": 2 * i} for i in (0, 0, 1, 1)]
 
 
-def test_files_change_and_no_rows(session: SparkSession, tmp_path: Path) -> None:
+def test_data_change_false_changes_only_files(session: SparkSession, tmp_path: Path) -> None:
     _save(session.range(6, numPartitions=3), tmp_path)
     _save(session.range(6, numPartitions=1), tmp_path, "overwrite", dataChange="false")
     (commit,) = list((tmp_path / "_delta_log").glob("*1.json"))
@@ -197,13 +195,13 @@ def test_files_change_and_no_rows(session: SparkSession, tmp_path: Path) -> None
     assert sorted(r["id"] for r in _rows(tmp_path)) == list(range(6))
 
 
-def test_rows_that_are_recorded_as_changes_are_some(session: SparkSession, tmp_path: Path) -> None:
+def test_replace_where_with_data_change_false_is_rejected(session: SparkSession, tmp_path: Path) -> None:
     _save(session.range(6), tmp_path, **{"delta.enableChangeDataFeed": "true"})
     with pytest.raises(TrilakeError, match="recorded as changes"):
         _save(session.range(3), tmp_path, "overwrite", dataChange="false", replaceWhere="id < 3")
 
 
-def test_the_history_says_what_a_write_gave(session: SparkSession, tmp_path: Path) -> None:
+def test_history_records_write_options(session: SparkSession, tmp_path: Path) -> None:
     rows = session.range(4).selectExpr("id", "id % 2 AS part")
     rows.write.format("delta").partitionBy("part").save(str(tmp_path))
     _save(rows, tmp_path)

@@ -31,10 +31,8 @@ def rows(first: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_rows_that_do_not_fit_stop_the_query_with_our_error_in_a_line(
-    spark: SparkSession, tmp_path: Path, format: str
-) -> None:
-    """It was Spark's error of twenty-two lines and more, with the worker's traceback before ours."""
+def test_mismatched_rows_stop_the_query_with_a_short_error(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """It was a Spark error of over twenty lines, with the worker's traceback first."""
     spark.range(3).write.parquet(str(tmp_path / "in"))
     trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "out", format=format)
     df = spark.readStream.schema("id bigint").parquet(str(tmp_path / "in")).selectExpr("id + (1L << 40) AS id")
@@ -56,8 +54,8 @@ def test_rows_that_do_not_fit_stop_the_query_with_our_error_in_a_line(
     ("format", "place"),
     [("lance", "new name"), ("trevni", "path")],
 )
-def test_a_stream_from_a_name_to_a_name(spark: SparkSession, tmp_path: Path, format: str, place: str) -> None:
-    """Spark's own way made a name without a place, and stopped at the first batch."""
+def test_stream_between_catalog_names(spark: SparkSession, tmp_path: Path, format: str, place: str) -> None:
+    """Spark created a name without a location, and failed at the first batch."""
     source, target = (f"{format}.`{tmp_path}/{n}`" if place == "path" else f"streamed_{n}" for n in ("in", "out"))
     df = spark.range(5).selectExpr("id", "id * 2 AS double")
     rounds = 0
@@ -72,7 +70,7 @@ def test_a_stream_from_a_name_to_a_name(spark: SparkSession, tmp_path: Path, for
 
     try:
         df.write.format(format).saveAsTable(source)
-        assert run(format) == 3  # into a new place, and then into one that is there
+        assert run(format) == 3  # to a new path, and then to an existing one
         assert run(None) == 6
         with pytest.raises(InvalidArgumentError, match=f"is a {format} table"):
             run("delta")
@@ -84,8 +82,8 @@ def test_a_stream_from_a_name_to_a_name(spark: SparkSession, tmp_path: Path, for
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_a_stream_from_folder_to_folder(spark: SparkSession, tmp_path: Path, format: str) -> None:
-    """In batches, over a restart, and with a batch whose end Spark did not note."""
+def test_stream_between_folders(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """In batches, with a restart, and with a batch without a commit entry."""
     source, target, checkpoint = tmp_path / "in", tmp_path / "out", tmp_path / "checkpoint"
 
     def run() -> None:
@@ -109,8 +107,8 @@ def test_a_stream_from_folder_to_folder(spark: SparkSession, tmp_path: Path, for
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_the_place_of_a_sink_as_an_option(spark: SparkSession, tmp_path: Path, format: str) -> None:
-    """Spark was told it a second time, and refused the query."""
+def test_sink_path_as_an_option(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """Spark got it twice, and rejected the query."""
     trilake.write(rows(0), tmp_path / "in")
     df = spark.readStream.format("delta").load(str(tmp_path / "in"))
     writer = df.writeStream.format(format).option("checkpointLocation", str(tmp_path / "checkpoint"))

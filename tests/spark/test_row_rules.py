@@ -1,4 +1,4 @@
-"""Rules of a table that only Spark can evaluate, and those it need not, on rows that come from Spark."""
+"""Table rules on rows from Spark, both those that only Spark can evaluate and others."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def table(tmp_path: Path) -> str:
     return path
 
 
-def test_spark_computes_what_the_engine_cannot(spark: SparkSession, table: str) -> None:
-    # A narrower type than the table's: Spark hashes an int unlike a bigint.
+def test_spark_computes_unsupported_generated_columns(spark: SparkSession, table: str) -> None:
+    # A narrower type than the table's: Spark's hash differs for int and bigint.
     rows = spark.range(1000).selectExpr("CAST(id AS INT) AS `IT'S a`").repartition(3)
     trilake.write(rows, table, mode="append")
     back = trilake.read(spark, table)
@@ -72,7 +72,7 @@ def test_given_values_are_verified_by_spark(spark: SparkSession, table: str) -> 
     assert trilake.open(table).to_arrow().num_rows == 1
 
 
-def test_without_spark_the_table_says_what_it_needs(table: str) -> None:
+def test_write_without_spark_names_the_requirement(table: str) -> None:
     with pytest.raises(UnsupportedExpressionError, match=r"generated column h .*; CHECK constraint h"):
         trilake.write(pa.table({"it's a": [1]}), table, mode="append")
 
@@ -89,7 +89,7 @@ def _partitioned(path: str, check: str) -> str:
     return path
 
 
-def test_a_condition_of_spark_sees_the_null_of_an_empty_partition_value(spark: SparkSession, tmp_path: Path) -> None:
+def test_constraint_sees_an_empty_partition_value_as_null(spark: SparkSession, tmp_path: Path) -> None:
     path = _partitioned(str(tmp_path / "table"), "p IS NOT NULL AND xxhash64(n) <> 0")
     trilake.write(spark.sql("SELECT 'a' AS p, 1 AS n"), path, mode="append")
     table = DeltaTable.forPath(spark, path)
@@ -106,8 +106,8 @@ def test_a_condition_of_spark_sees_the_null_of_an_empty_partition_value(spark: S
     assert trilake.open(path).to_arrow().select(["p", "n", "size"]).to_pylist() == [{"p": "a", "n": 3, "size": 1}]
 
 
-def test_what_is_generated_of_an_empty_partition_value_sees_the_text(spark: SparkSession, tmp_path: Path) -> None:
-    """As it does where the embedded engine evaluates conditions."""
+def test_generated_column_sees_an_empty_partition_string(spark: SparkSession, tmp_path: Path) -> None:
+    """As in the embedded engine."""
     path = _partitioned(str(tmp_path / "table"), "coalesce(p, 'none') <> '' AND xxhash64(n) <> 0")
     trilake.write(spark.sql("SELECT '' AS p, 1 AS n, hash('') AS h"), path, mode="append")
     assert trilake.open(path).to_arrow().select(["p", "n", "size"]).to_pylist() == [{"p": None, "n": 1, "size": 0}]

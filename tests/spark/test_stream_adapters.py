@@ -1,7 +1,7 @@
-"""The stream readers and writers of the data sources, called as Spark calls them, without Spark.
+"""Stream readers and writers of the data sources, called like by Spark, but without Spark.
 
-Spark pickles the source that it asked for columns, makes readers in one process for offsets and in another for rows,
-and makes the writer again for each batch and again for its commit.
+Spark pickles the source after reading its schema, creates readers in one process for offsets and in another for rows,
+and creates a new writer for each batch and another for its commit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def travelled(value: Any) -> Any:
 
 
 class Query:
-    """A query of Spark's from one folder to another, in micro-batches."""
+    """A simulated Spark query from one folder to another, in micro-batches."""
 
     def __init__(self, format: str, folder: Path, **options: str) -> None:
         self.format, self.folder, self.options = format, folder, options
@@ -48,7 +48,7 @@ class Query:
         (self.checkpoint / "metadata").write_bytes(orjson.dumps({"id": "5e14070a-2218"}))
 
     def run(self, mode: str = "append", *, forget: bool = False, **sink: str) -> list[int]:
-        """Run until nothing is left; rows by batch.  ``forget``: the end of the last batch was not noted."""
+        """Run until the source is drained; rows by batch.  ``forget``: the last batch has no commit entry."""
         found = SOURCES[self.format]({"path": str(self.folder / "in"), **self.options})
         schema = found.schema()
         found = travelled(found)
@@ -86,18 +86,18 @@ class Query:
 
 
 def spoken(offset: dict[str, Any]) -> Any:
-    """An offset on its way through Spark, which keeps its text."""
+    """An offset after passing through Spark as a string."""
     return json.loads(json.dumps(offset))
 
 
 @pytest.fixture(params=list(SOURCES))
 def query(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Query:
-    tasks = count()  # Spark tells its tasks apart
+    tasks = count()  # Spark gives tasks different ids
     monkeypatch.setattr("trilake.spark.trevni.source.task_name", lambda: (f"{next(tasks):05d}", "0"))
     return Query(request.param, tmp_path, maxfilespertrigger="2")
 
 
-def test_batches_restarts_and_batches_that_come_again(query: Query) -> None:
+def test_batches_restarts_and_repeated_batches(query: Query) -> None:
     for i in range(3):
         query.grow(3 * i)
     assert query.run() == [6, 3]
@@ -119,7 +119,7 @@ def test_complete_mode_replaces_all_rows(query: Query) -> None:
     assert query.ids() == [3, 4, 5]
 
 
-def test_what_reports_and_limits_say(query: Query) -> None:
+def test_progress_reports_and_limits(query: Query) -> None:
     query.grow(0)
     found = SOURCES[query.format]({"path": str(query.folder / "in")})
     reader = found.streamReader(found.schema())
@@ -136,21 +136,21 @@ def test_what_reports_and_limits_say(query: Query) -> None:
     reader.stop()
 
 
-def test_a_sink_without_a_checkpoint_is_refused(query: Query) -> None:
+def test_sink_without_a_checkpoint_is_rejected(query: Query) -> None:
     query.grow(0)
     found = SOURCES[query.format]({"path": str(query.folder / "in")})
     with pytest.raises(InvalidArgumentError, match="checkpoint"):
         SOURCES[query.format]({"path": str(query.folder / "out")}).streamWriter(found.schema(), False)
 
 
-def test_options_that_nobody_reads_are_refused(query: Query) -> None:
+def test_unknown_options_are_rejected(query: Query) -> None:
     query.grow(0)
     found = SOURCES[query.format]({"path": str(query.folder / "in"), "maxfilespertriger": "1"})
     with pytest.raises(TrilakeError, match="maxfilespertriger"):
         found.schema()
 
 
-# --- Delta alone -----------------------------------------------------------------------------------------------------
+# --- Delta only -------------------------------------------------------------------------------------------------------
 
 
 def test_delta_bytes_partitions_new_columns_and_properties(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_delta_bytes_partitions_new_columns_and_properties(tmp_path: Path) -> No
     assert trilake.open(tmp_path / "out").count("n > 0") == 3
 
 
-def test_delta_chosen_columns_and_files_that_are_gone(tmp_path: Path) -> None:
+def test_delta_selected_columns_and_missing_files(tmp_path: Path) -> None:
     query = Query("delta", tmp_path)
     query.grow(0)
     query.grow(3)
@@ -196,7 +196,7 @@ def test_delta_chosen_columns_and_files_that_are_gone(tmp_path: Path) -> None:
         found.streamReader(T.StructType([T.StructField("nothing", T.StringType())])).initialOffset()
 
 
-def test_delta_options_of_sinks_that_make_no_sense(tmp_path: Path) -> None:
+def test_delta_invalid_sink_options(tmp_path: Path) -> None:
     query = Query("delta", tmp_path)
     query.grow(0)
     for wrong in ({"txnappid": "a", "txnversion": "1"}, {"optimizewrite": "true"}):
@@ -204,7 +204,7 @@ def test_delta_options_of_sinks_that_make_no_sense(tmp_path: Path) -> None:
             query.run(**wrong)
 
 
-def test_delta_source_that_is_optimized_vacuumed_changed_and_restored(tmp_path: Path) -> None:
+def test_delta_source_after_optimize_vacuum_change_and_restore(tmp_path: Path) -> None:
     query = Query("delta", tmp_path)
     for i in range(3):
         query.grow(3 * i)
@@ -214,7 +214,7 @@ def test_delta_source_that_is_optimized_vacuumed_changed_and_restored(tmp_path: 
     trilake.open(tmp_path / "in").vacuum(0, dry_run=False, enforce_retention=False)  # type: ignore[attr-defined]
     query.grow(9)
     assert query.run() == [3]
-    fresh = Query("delta", tmp_path / "fresh")  # begins with the files that are there
+    fresh = Query("delta", tmp_path / "fresh")  # starts with the existing files
     (tmp_path / "fresh" / "in").symlink_to(tmp_path / "in")
     assert fresh.run() == [12]
     late = Query("delta", tmp_path / "late", startingversion="0")

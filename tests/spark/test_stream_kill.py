@@ -1,6 +1,6 @@
-"""Exactly once, whatever dies: the process of running queries is killed with SIGKILL again and again.
+"""Exactly-once streams: the process of running queries is killed repeatedly with SIGKILL.
 
-The next victim starts Spark while the one before it runs, which hides most of what a start costs.
+The next victim starts Spark while the previous one runs, which hides most of the startup time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from trilake.storage import open_store
 pytestmark = pytest.mark.long
 
 COMMITS, ROWS = 100, 3
-#: Kills of a soak.
+#: Number of kills in a soak run.
 MANY = int(os.environ.get("TRILAKE_KILLS", "200"))
 
 
@@ -74,7 +74,7 @@ class Victim:
         self.process.stdin.flush()
 
     def kill(self, *, all_: bool = True) -> None:
-        """Kill the driver and the JVM, and with ``all_`` the Python workers; those see later that no one is left."""
+        """Kill the driver and the JVM, and with ``all_`` the Python workers, which otherwise exit later."""
         with suppress(psutil.NoSuchProcess):
             parent = psutil.Process(self.process.pid)
             found = [parent, *parent.children(recursive=True)]
@@ -95,7 +95,7 @@ def victims() -> Iterator[list[Victim]]:
 
 
 def batches(folder: Path) -> int:
-    """How many batches were begun: by their numbers, because Spark keeps the offsets of the last hundred only."""
+    """The number of started batches, by their ids, because Spark keeps only the last hundred offsets."""
     numbers = ([int(f.name) for f in c.glob("offsets/*") if f.name.isdigit()] for c in folder.glob("checkpoint-*"))
     return sum(max(found, default=-1) + 1 for found in numbers)
 
@@ -108,8 +108,8 @@ def batches(folder: Path) -> int:
     ],
     ids=["one", "many"],
 )
-def test_every_row_once_although_the_process_is_killed(tmp_path: Path, victims: list[Victim], kills: int) -> None:
-    """source -> middle by one query, middle -> last by another; now one is killed, now the other."""
+def test_every_row_once_across_kills(tmp_path: Path, victims: list[Victim], kills: int) -> None:
+    """source -> middle by one query, middle -> last by another; either one is killed."""
     seed = random.randrange(1 << 30)
     print("seed", seed)
     random_ = random.Random(seed)
@@ -132,14 +132,14 @@ def test_every_row_once_although_the_process_is_killed(tmp_path: Path, victims: 
             following = start()
             begun = batches(tmp_path)
             waiting = count(tmp_path / "last") < count(tmp_path / "middle")
-            # The next run may write the same stream in another way than the one that was killed.
+            # The next run may write the same stream by another path than the killed one.
             where = random_.choice(["driver", "tasks"])
             victim.go("last" if waiting and random_.random() < 0.5 else "middle", 1, where)
             until = time.monotonic() + 300
             while batches(tmp_path) == begun and victim.process.poll() is None:
                 assert time.monotonic() < until, "no batch begins"
                 time.sleep(0.02)
-            # A first batch takes seconds, the ones behind it a part of one.
+            # The first batch takes seconds, later ones a fraction of a second.
             time.sleep(random_.random() * random_.choice([0.5, 2, 6]))
             killed += victim.process.poll() is None
             victim.kill(all_=random_.random() < 0.7)
@@ -163,7 +163,7 @@ def count(table: Path) -> int:
 
 
 def read_as_stream(table: Path) -> list[int]:
-    """What a reader saw that read commit after commit."""
+    """The rows of a reader that reads commit by commit."""
     log = DeltaLog(open_store(table), standard_engine())
     head = log.head()
     stream = DeltaStream(log, Reading(head.metadata, head.version), StreamOptions(starting_version=0))

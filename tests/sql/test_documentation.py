@@ -50,7 +50,7 @@ def run(docs: SparkSession) -> Run:
     return run
 
 
-# --- creating tables -------------------------------------------------------------------------------------------------
+# --- creating tables --------------------------------------------------------------------------------------------------
 
 
 def test_table_with_comments_partitions_and_properties(run: Run) -> None:
@@ -115,7 +115,7 @@ def test_session_defaults_for_table_properties(run: Run, docs: SparkSession) -> 
     assert run("SHOW TBLPROPERTIES by_default (delta.enableChangeDataFeed)") == [("delta.enableChangeDataFeed", "true")]
 
 
-# --- rows ------------------------------------------------------------------------------------------------------------
+# --- rows -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.soak
@@ -191,7 +191,7 @@ def test_slowly_changing_dimension(run: Run) -> None:
     ]
 
 
-# --- other versions --------------------------------------------------------------------------------------------------
+# --- other versions ---------------------------------------------------------------------------------------------------
 
 
 def test_versions_changes_and_clones(run: Run, docs: SparkSession, tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_parquet_files_are_cloned(run: Run, docs: SparkSession, tmp_path: Path) 
         run("CREATE TABLE texts (a INT) USING csv", "CREATE TABLE later SHALLOW CLONE texts")
 
 
-# --- the schema, rules and features ----------------------------------------------------------------------------------
+# --- the schema, rules and features -----------------------------------------------------------------------------------
 
 
 def test_add_move_rename_and_drop_columns(run: Run) -> None:
@@ -275,7 +275,7 @@ def test_constraints_properties_and_features(run: Run) -> None:
     assert not [k for k, _ in run("SHOW TBLPROPERTIES r") if "deletionVectors" in k or k == "team"]
 
 
-# --- maintenance -----------------------------------------------------------------------------------------------------
+# --- maintenance ------------------------------------------------------------------------------------------------------
 
 
 def test_maintenance(run: Run, docs: SparkSession, tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_maintenance(run: Run, docs: SparkSession, tmp_path: Path) -> None:
     assert operations >= {"CREATE OR REPLACE TABLE", "WRITE", "OPTIMIZE", "COMPUTE STATS", "VACUUM START", "VACUUM END"}
 
 
-# --- Python ----------------------------------------------------------------------------------------------------------
+# --- Python -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""The files of the reference writer, which lie beside the repository; tests that need them are skipped without."""
+"""The files of the reference writer, in the shared folder; tests that need them are skipped without it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AVRO = sorted((CORPUS / "avro").glob("*.trv"))
 
 
 def expected(path: Path) -> dict[str, Any]:
-    """What the reference says a file holds."""
+    """The content of a file according to the reference."""
     side = path.with_suffix(".json") if path.parent.name == "ref" else path.with_suffix(".columns.json")
     found: dict[str, Any] = json.loads(side.read_text())
     return found

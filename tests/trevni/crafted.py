@@ -1,4 +1,4 @@
-"""Trevni files put together by hand, right or wrong, independently of the writer."""
+"""Hand-made Trevni files, valid or invalid, independent of the writer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def raw_deflate(data: bytes) -> bytes:
 
 @dataclass
 class Block:
-    """``rows`` rows; ``raw_size`` and ``stored_size`` are told truly unless given."""
+    """``rows`` rows; ``raw_size`` and ``stored_size`` are correct by default."""
 
     rows: int
     stored: bytes
@@ -45,7 +45,7 @@ class Block:
 
 @dataclass
 class Col:
-    """A column; ``extra`` are further properties, ``count`` the block count that is told."""
+    """A column; ``extra`` are further properties, ``count`` the stated block count."""
 
     name: str | None
     type: str
@@ -64,7 +64,7 @@ def craft(
     starts: dict[int, int] | None = None,
     gap: bytes = b"",
 ) -> bytes:
-    """The bytes of a file; ``starts`` moves the starts of columns by so many bytes, ``gap`` stands before each."""
+    """The bytes of a file; ``starts`` shifts the column offsets, ``gap`` precedes each column."""
     head = magic + struct.pack("<qi", rows, len(columns) if count is None else count) + meta(metadata or {})
     for column in columns:
         names: dict[str, bytes | str] = {} if column.name is None else {"trevni.name": column.name}

@@ -1,4 +1,4 @@
-"""Arbitrary Arrow types and tables of them, for property tests."""
+"""Random Arrow types and tables for property tests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LEAVES: dict[pa.DataType, st.SearchStrategy] = {
     pa.month_day_nano_interval(): st.tuples(*[st.integers(-1000, 1000)] * 3),
     pa.null(): st.none(),
 }
-#: Types whose Python values are those of their storage.
+#: Types with the Python values of their storage.
 STORED: dict[pa.DataType, pa.DataType] = {pa.bool8(): pa.int8(), pa.json_(): pa.string()}
 
 
@@ -87,7 +87,7 @@ def types(draw: st.DrawFn, depth: int = 3) -> pa.DataType:
 
 @st.composite
 def fields(draw: st.DrawFn, names: st.SearchStrategy[str], types_: st.SearchStrategy[pa.DataType]) -> pa.Field:
-    """A field, which may hold nulls or not."""
+    """A field, nullable or not."""
     type_ = draw(types_)
     return pa.field(draw(names), type_, nullable=pa.types.is_null(type_) or draw(st.booleans()))
 
@@ -107,7 +107,7 @@ def values(type_: pa.DataType, nullable: bool = True) -> st.SearchStrategy:
     elif pa.types.is_run_end_encoded(type_):
         found = values(type_.value_type)
     elif pa.types.is_union(type_):
-        # None is a null of the first branch: unions have no nulls of their own.
+        # None is a null of the first branch: unions have no validity bitmap.
         nullable = False
         found = st.one_of(*(st.tuples(st.just(i), values(f.type)) for i, f in enumerate(_branches(type_))))
     elif type_ in STORED:
@@ -124,7 +124,7 @@ def _branches(type_: pa.DataType) -> list[pa.Field]:
 
 
 def array(items: list[Any], type_: pa.DataType) -> pa.Array:
-    """Python values as an array, for types that ``pa.array`` makes and for those that it does not.
+    """Python values as an array, including types that ``pa.array`` does not support.
 
     Values of unions are ``(number of the branch, value)``.
     """
@@ -132,7 +132,7 @@ def array(items: list[Any], type_: pa.DataType) -> pa.Array:
     if isinstance(type_, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(type_, array(items, type_.storage_type))
     if pa.types.is_run_end_encoded(type_):
-        # Two equal values in a row stay one run in half of the cases.
+        # Two equal consecutive values stay one run in half of the cases.
         runs = [i for i in range(len(items)) if i % 2 == 0 or items[i] != items[i - 1] or items[i] != items[i]]
         ends = pa.array([*runs[1:], len(items)] if items else [], type_.run_end_type)
         return pa.RunEndEncodedArray.from_arrays(ends, array([items[i] for i in runs], type_.value_type), type=type_)
@@ -189,7 +189,7 @@ def tables(draw: st.DrawFn, max_rows: int = 12) -> pa.Table:
         rows = draw(st.integers(0, max_rows))
         arrays = []
         for f in columns:
-            # Often without nulls at first: then the first null comes in a later batch.
+            # Often without nulls at first, so that the first null is in a later batch.
             nullable = draw(st.booleans())
             rows_of = [draw(values(f.type, nullable)) for _ in range(rows)]
             arrays.append(array(rows_of, f.type))

@@ -1,4 +1,4 @@
-"""Arrow tables come back from Trevni files as they were."""
+"""Arrow tables round-trip through Trevni files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def written(data: object, **options: object) -> TrevniFile:
 def same(found: pa.Table, table: pa.Table) -> None:
     found.validate(full=True)
     assert found.schema.equals(table.schema, check_metadata=True)
-    # Dictionaries may be built again, so values are compared and not their encoding.
+    # Dictionaries may be rebuilt, so values are compared instead of encodings.
     assert found.to_pylist() == table.to_pylist()
 
 
@@ -44,7 +44,7 @@ def test_arbitrary_tables_round_trip(table: pa.Table, codec: str, block_size: in
 
 
 def test_nulls_after_fields_without_columns() -> None:
-    """Which field a presence column is of must not depend on fields that have no column at all."""
+    """The field of a presence column must not depend on fields without columns."""
     empty = pa.field("b", pa.struct([]), nullable=False)
     for struct in (
         pa.struct([empty, pa.field("value", pa.bool_())]),

@@ -1,4 +1,4 @@
-"""Files of the reference writer: read equal, and written again byte for byte."""
+"""Files of the reference writer: read equally, and rewritten byte for byte."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.trevni.corpus import AVRO, REFERENCE, expected, needs_corpus, plain
 from trilake.trevni import TrevniFile, TrevniWriter, write
 
 pytestmark = needs_corpus
-#: Codecs of which all versions of the library give the same bytes.
+#: Codecs whose library versions all give the same bytes.
 STABLE = {"null", "deflate"}
 
 
@@ -61,8 +61,8 @@ def test_rewritten_files_have_the_same_bytes(path: Path) -> None:
             ]
 
 
-def test_plain_arrow_tables_become_the_reference_bytes() -> None:
-    """No column options, no metadata of our own: what the columns say by themselves is not said twice."""
+def test_plain_arrow_tables_have_the_reference_bytes() -> None:
+    """Without column options and trilake metadata: column types are not stated twice."""
     path = REFERENCE[0].parent / "emails_absent.trv"
     sink = io.BytesIO()
     write(TrevniFile(path).read(), sink)

@@ -1,4 +1,4 @@
-"""Files as other writers may write them: each quirk of docs/internals/trevni.md, decided one way."""
+"""Files of other writers: each quirk of docs/internals/trevni.md has one interpretation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_runs_of_ones_precede_their_values() -> None:
         [-1],
         [300],
     ]
-    # The reference reader begins a byte for each element of a run.
+    # The reference reader starts a new byte for each element of a run.
     payload = zigzag(-4) + b"\1\0\1"
     assert one(craft(3, [Col("a", "boolean", [Block(3, payload)], ARRAY)])) == [True, False, True]
 
@@ -81,7 +81,7 @@ def test_checksums(codec: str) -> None:
             read(name, wrong)
         assert {"column", "block", "offset"} <= set(e.value.context)
     if codec == "null":
-        # The reference writer's defect: it hashes a buffer that it has consumed.
+        # A bug of the reference writer: it hashes a consumed buffer.
         assert read("crc32", b"\0\0\0\0") == [1, -1, 300]
     else:
         with pytest.raises(CorruptFileError):
@@ -104,7 +104,7 @@ def test_bytes_after_the_end_of_a_stream_are_ignored(codec: str) -> None:
 def test_long_forms_of_integers() -> None:
     padded = b"\x80\x80\x80\x80\x00" + b"\x82\x00" + zigzag(5)
     assert one(craft(3, [Col("a", "int", [Block(3, padded)])])) == [0, 1, 5]
-    # 33 bits: the reference drops what is above 32, which would be another number.
+    # 33 bits: the reference drops the bits above 32, which would be another number.
     with pytest.raises(CorruptFileError, match="more bits"):
         one(craft(1, [Col("a", "int", [Block(1, b"\x80\x80\x80\x80\x10")])]))
     with pytest.raises(CorruptFileError, match="does not end"):
@@ -117,7 +117,7 @@ def test_names_and_properties() -> None:
     file = TrevniFile(craft(3, [first, second, nameless], [("k", "1"), ("z", "2"), ("k", "3")]))
     assert dict(file.metadata) == {"k": b"3", "z": b"2"}
     assert list(file.metadata) == ["k", "z"]
-    # By name it is the last of two; both are there by number.
+    # By name, the last of two; both are accessible by number.
     assert file.column("a").values.to_pylist() == [7, 7, 7]
     assert file.column(0).values.to_pylist() == [1, -1, 300]
     assert file.columns[2].name is None

@@ -1,4 +1,4 @@
-"""Hostile files: a typed error that says where, and no more memory than the file's content needs."""
+"""Hostile files: a typed error with the position, and memory bounded by the file's content."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SNAPPY_BOMB = b"\xff\xff\xff\xff\x07" + b"\0a" * 4
 
 
 def consume(data: bytes) -> None:
-    """Everything that a reader does."""
+    """Use all reader methods."""
     file = TrevniFile(data)
     file.columns  # noqa: B018 - reads all block descriptors
     for number in range(len(file.header.columns)):
@@ -44,11 +44,11 @@ def ints(*blocks: Block, **extra: str) -> Col:
 
 
 def claiming(type_: pa.DataType, *columns: Col) -> bytes:
-    """A file of one row whose Arrow schema has one field ``c``."""
+    """A file of one row with a given Arrow schema of one field ``c``."""
     return craft(1, list(columns), {"arrow.schema": pa.schema([("c", type_)]).serialize().to_pybytes()})
 
 
-#: A null in the place of a list of fixed size, which takes as much room as a list.
+#: A null fixed-size list, which takes as much space as a list.
 ABSENT = Col("c?", "null", [Block(1, zigzag(0))], {**ARRAY, "arrow.presence": "0"})
 
 
@@ -163,7 +163,7 @@ CASES: dict[str, bytes] = {
     ),
 }
 
-#: Cases of many megabytes, which only the tests that need them make.
+#: Cases of many megabytes, which only the tests that need them create.
 BOMBS: dict[str, Callable[[], bytes]] = {
     "deflate: bomb": lambda: craft(
         1, [Col("a", "string", [Block(1, raw_deflate(bytes(1 << 27)), 4)], {"trevni.codec": "deflate"})]
@@ -196,11 +196,11 @@ def test_hostile_files_raise_in_little_memory(name: str) -> None:
         consume(data)
     assert e.value.context["file"] == "<memory>"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10  # KiB
-    # Compiling counts as well, where nothing is cached yet.
+    # Includes compilation if nothing is cached yet.
     assert time.process_time() - start < 20
 
 
-def test_errors_have_the_place() -> None:
+def test_errors_state_their_position() -> None:
     with pytest.raises(CorruptFileError) as e:
         consume(CASES["bytes left over"])
     assert e.value.context == {
@@ -222,7 +222,7 @@ def test_errors_of_the_header_name_the_column(name: str) -> None:
 
 
 def test_repetitive_columns_are_read() -> None:
-    """What honest writers make of constants and of columns of nulls is no bomb."""
+    """Files of constants and of null columns are not rejected as bombs."""
     rows = 1_000_000
     table = pa.table({"n": pa.array(range(rows)), **{f"c{i}": pa.nulls(rows, pa.int64()) for i in range(20)}})
     table = table.append_column("s", pa.array(["constant"] * rows))
@@ -284,7 +284,7 @@ def _mutated(rng: random.Random, seed: bytes) -> bytes:
 
 
 def test_mutated_files_give_rows_or_typed_errors() -> None:
-    """Neither crash nor hang nor much memory, whatever bytes are changed: 100,000 files with TRILAKE_SOAK=1."""
+    """No crash, hang or high memory use with any bytes changed: 100,000 files with TRILAKE_SOAK=1."""
     rounds = int(os.environ.get("TRILAKE_FUZZ", "100000" if os.environ.get("TRILAKE_SOAK") == "1" else "5000"))
     seeds = _seeds()
     for seed in seeds:

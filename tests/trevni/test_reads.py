@@ -1,4 +1,4 @@
-"""What is read of a file to answer a question, and how much memory large files take."""
+"""Bytes read per operation, and memory use of large files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trilake.trevni.blocks import source
 
 
 class CountingStore(MemoryStore):
-    """Notes which bytes are read."""
+    """Records the bytes read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ TABLE = pa.table(
 
 @pytest.fixture(params=["null", "deflate"])
 def counted(request: pytest.FixtureRequest) -> tuple[TrevniFile, CountingStore]:
-    """An open file whose block tables are known, and the count at zero."""
+    """An open file with loaded block tables, and the count at zero."""
     store = CountingStore()
     write(TABLE, (store, "t.trv"), codec=request.param, block_size=1024, columns={"n": {"values": True}})
     file = TrevniFile((store, "t.trv"))
@@ -60,7 +60,7 @@ def counted(request: pytest.FixtureRequest) -> tuple[TrevniFile, CountingStore]:
 
 
 def blocks_of(file: TrevniFile, name: str, row: int) -> tuple[int, int]:
-    """Where the block with a row is stored: its first byte and the one behind it."""
+    """The byte range of the block with a row."""
     (block,) = (b for b in file.columns[file.number(name)].blocks if b.row <= row < b.row + b.rows)
     return block.offset, block.offset + block.stored_size
 
@@ -71,7 +71,7 @@ def test_one_row_reads_its_blocks_only(counted: tuple[TrevniFile, CountingStore]
         store.ranges.clear()
         assert file.read(["n", "s"], rows=[row]).to_pylist() == [{"n": row, "s": f"text number {row}"}]
         found = sorted((start, start + length) for start, length in store.ranges)
-        # What lies in the beginning of the file came with its header.
+        # The beginning of the file was read with its header.
         blocks = (blocks_of(file, name, row) for name in ("n", "s"))
         assert found == sorted(b for b in blocks if b[1] > source.BEGIN)
 
@@ -159,7 +159,7 @@ print(file.size, written, most)
 
 
 def large(folder: Path, batches: int) -> tuple[int, int, int]:
-    """Bytes of a file of so many batches, and by how much memory grew while it was written, and read in batches."""
+    """The size of a file of ``batches`` batches, and the memory growth while writing and reading it in batches."""
     path = folder / "large.trv"
     done = subprocess.run(
         [sys.executable, "-c", _LARGE, str(path), str(folder), str(batches)],
@@ -178,7 +178,7 @@ def test_write_and_read_in_bounded_memory(tmp_path: Path) -> None:
     assert size > 64 << 20
     assert written < 48 << 20
     assert read < 64 << 20
-    # The spilled columns are gone, whoever looks for them.
+    # The spilled columns are deleted.
     assert sorted(p.name for p in tmp_path.iterdir()) == ["large.trv", "large.trv.warm"]
 
 

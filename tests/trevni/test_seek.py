@@ -1,4 +1,4 @@
-"""Seeking in sorted columns, against a plain search; right where the reference is wrong."""
+"""Seeking in sorted columns, compared with a linear search; correct where the reference is wrong."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_seek_finds_the_first_row_not_below(kind: Any, data: st.DataObject, bloc
 
 
 def test_first_values_of_booleans() -> None:
-    """The reference takes one byte for the first values of all blocks and misreads what follows."""
+    """The reference reads one byte for the first values of all blocks, and misreads the rest."""
     rows = [False] * 20 + [True] * 20
     file = written(pa.table({"b": rows}), block_size=1, columns={"b": {"values": True}})
     assert len(file.columns[0].blocks) > 3

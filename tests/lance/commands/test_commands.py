@@ -17,7 +17,7 @@ from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatch
 from trilake.lance import FragmentMetadata, LanceDataset
 from trilake.lance.commands import update
 
-# --- writing ---------------------------------------------------------------------------------------------------------
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def test_write_modes() -> None:
@@ -160,7 +160,7 @@ def test_failed_write_leaves_no_files() -> None:
     assert list(open_store(store_uri).list()) == []
 
 
-# --- rows ------------------------------------------------------------------------------------------------------------
+# --- rows -------------------------------------------------------------------------------------------------------------
 
 
 def test_delete() -> None:
@@ -278,7 +278,7 @@ def test_null_keys_never_match() -> None:
     assert done == {"num_inserted_rows": 1, "num_updated_rows": 1, "num_deleted_rows": 0}
 
 
-# --- columns ---------------------------------------------------------------------------------------------------------
+# --- columns ----------------------------------------------------------------------------------------------------------
 
 
 def test_merge_columns() -> None:

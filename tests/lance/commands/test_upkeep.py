@@ -22,7 +22,7 @@ from trilake.lance import Compaction, FragmentMetadata, LanceDataset, LanceFragm
 from trilake.lance.cleanup import cleanup
 from trilake.lance.optimize import CompactionTask, RewriteResult
 
-# --- maintenance -----------------------------------------------------------------------------------------------------
+# --- maintenance ------------------------------------------------------------------------------------------------------
 
 
 def test_compaction() -> None:
@@ -177,7 +177,7 @@ def test_clock_ahead_of_the_store_cleans_up_nothing() -> None:
     assert [o.key for o in store.list()] == before
 
 
-# --- distributed commits ---------------------------------------------------------------------------------------------
+# --- distributed commits ----------------------------------------------------------------------------------------------
 
 
 def test_distributed_writes() -> None:

@@ -18,7 +18,7 @@ from trilake.lance import LanceDataset, LanceFragment, LanceOperation
 from trilake.lance.lance import Compaction
 from trilake.lance.optimize import RewriteResult
 
-# --- fragments and operations ----------------------------------------------------------------------------------------
+# --- fragments and operations -----------------------------------------------------------------------------------------
 
 
 def test_fragments(made: LanceDataset) -> None:
@@ -101,7 +101,7 @@ def test_distributed_compaction(uri: Path) -> None:
         Compaction.plan(made, {"what": 1})
 
 
-# --- helpers ---------------------------------------------------------------------------------------------------------
+# --- helpers ----------------------------------------------------------------------------------------------------------
 
 
 def test_compaction_plan_round_trips_as_json(uri: Path) -> None:

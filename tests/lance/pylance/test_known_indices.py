@@ -17,7 +17,7 @@ from trilake import lance
 from trilake.lance import LanceDataset
 from trilake.lance.commands import index_segments
 
-# --- indices ---------------------------------------------------------------------------------------------------------
+# --- indices ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_search_results(indexed: LanceDataset) -> None:
     assert min(some["id"].to_pylist()) > 200
 
 
-# --- helpers ---------------------------------------------------------------------------------------------------------
+# --- helpers ----------------------------------------------------------------------------------------------------------
 
 
 def test_index_option_aliases(indexed: LanceDataset) -> None:

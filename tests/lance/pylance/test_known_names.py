@@ -19,7 +19,7 @@ from trilake.lance.cache import CachedDataset
 from trilake.lance.sampler import maybe_sample, reservoir_sampling
 from trilake.lance.vector import vec_to_table
 
-# --- modules ---------------------------------------------------------------------------------------------------------
+# --- modules ----------------------------------------------------------------------------------------------------------
 
 
 def test_modules_can_be_imported_either_way() -> None:
@@ -34,7 +34,7 @@ def test_modules_can_be_imported_either_way() -> None:
     subprocess.run([sys.executable, "-c", prepare + code], check=True)
 
 
-# --- helpers ---------------------------------------------------------------------------------------------------------
+# --- helpers ----------------------------------------------------------------------------------------------------------
 
 
 def test_vector_tables() -> None:

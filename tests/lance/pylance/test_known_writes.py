@@ -39,7 +39,7 @@ class RecordedProgress(FragmentWriteProgress):
         self.done.append(fragment)
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def test_write_accepts_every_source(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_file_system_write_progress(tmp_path: Path) -> None:
     assert not list(folder.glob("fragment_1.*"))
 
 
-# --- locks -----------------------------------------------------------------------------------------------------------
+# --- locks ------------------------------------------------------------------------------------------------------------
 
 
 def test_commit_lock_is_held_for_each_commit(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_failing_commit_locks(tmp_path: Path) -> None:
         lance.dataset(tmp_path / "a", commit_lock=taken).delete("a < 10")
 
 
-# --- changes ---------------------------------------------------------------------------------------------------------
+# --- changes ----------------------------------------------------------------------------------------------------------
 
 
 def test_changes(uri: Path, made: LanceDataset) -> None:

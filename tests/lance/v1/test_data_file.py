@@ -313,7 +313,7 @@ def test_few_requests_to_a_store() -> None:
     assert store.calls == 2  # the tail that was fetched first contains all of them
 
 
-# --- properties ------------------------------------------------------------------------------------------------------
+# --- properties -------------------------------------------------------------------------------------------------------
 
 LEAVES = st.sampled_from([pa.int8(), pa.int64(), pa.float32(), pa.bool_(), pa.string(), pa.binary(), pa.binary(3)])
 TYPES = st.recursive(
@@ -364,7 +364,7 @@ def test_round_trip(data: Any) -> None:
     assert same(taken, table.take(pa.array(asked, pa.int64())))
 
 
-# --- hostile files ---------------------------------------------------------------------------------------------------
+# --- hostile files ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

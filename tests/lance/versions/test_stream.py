@@ -141,7 +141,7 @@ def test_invalid_options_are_named(wrong: dict[str, str]) -> None:
         parse_options(wrong)
 
 
-# --- batches ---------------------------------------------------------------------------------------------------------
+# --- batches ----------------------------------------------------------------------------------------------------------
 
 
 def write_batch(store: Store, batch: LanceBatch, table: pa.Table, mode: Any = "append") -> int | None:

@@ -170,7 +170,7 @@ def test_manifest_with_a_wrong_version() -> None:
         transaction.load(store)
 
 
-# --- races -----------------------------------------------------------------------------------------------------------
+# --- races ------------------------------------------------------------------------------------------------------------
 
 
 def racing(inner: Store, operation: op.Operation) -> FaultStore:
@@ -234,7 +234,7 @@ def test_many_concurrent_writers() -> None:
     assert sorted(f.id for f in manifest.fragments) == list(range(21))
 
 
-# --- faults ----------------------------------------------------------------------------------------------------------
+# --- faults -----------------------------------------------------------------------------------------------------------
 
 
 def test_lost_reply_is_looked_up() -> None:

@@ -172,7 +172,7 @@ def test_failed_deletion_is_recorded_in_the_history(
     assert (last["operation"], dict(last["operationParameters"])["status"]) == ("VACUUM END", "FAILED")
 
 
-# --- checkpoints -----------------------------------------------------------------------------------------------------
+# --- checkpoints ------------------------------------------------------------------------------------------------------
 
 
 def parted(path: Path, files: int, **properties: str) -> str:
@@ -270,7 +270,7 @@ def letters(text: str) -> Iterator[pa.ChunkedArray]:
     yield pa.chunked_array([list(text)])
 
 
-# --- filters ---------------------------------------------------------------------------------------------------------
+# --- filters ----------------------------------------------------------------------------------------------------------
 
 
 def test_filter_keeps_only_matching_files_on_the_driver(
@@ -294,7 +294,7 @@ def test_filter_keeps_only_matching_files_on_the_driver(
     assert trilake.read(spark, path).count() == 13
 
 
-# --- settings --------------------------------------------------------------------------------------------------------
+# --- settings ---------------------------------------------------------------------------------------------------------
 
 
 def test_threshold_for_large_tables(spark: SparkSession, tmp_path: Path) -> None:

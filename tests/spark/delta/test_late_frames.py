@@ -176,7 +176,7 @@ def test_conditions_select_files(
     assert not listed()  # the list for these conditions is cached
 
 
-# --- common to all tables --------------------------------------------------------------------------------------------
+# --- common to all tables ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

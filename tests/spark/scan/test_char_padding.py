@@ -1,4 +1,4 @@
-"""``char(n)`` columns in conditions of DELETE, UPDATE and overwrites: they take the rows that a SELECT finds."""
+"""``char(n)`` columns in conditions of DELETE, UPDATE and overwrites: they match the rows of a SELECT."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def _numbers(spark: SparkSession, name: str, condition: str = "true") -> list[in
 
 @pytest.mark.parametrize("partitions", ["", "PARTITIONED BY (m)"])
 @pytest.mark.parametrize("arrow", [False, True])
-def test_changes_take_the_rows_that_a_select_finds(
+def test_changes_match_the_rows_of_a_select(
     session: SparkSession, tmp_path: Path, partitions: str, arrow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = _table(session, tmp_path, partitions)
     chosen = CONDITIONS[bool(partitions) :: 4 if arrow else 2]  # each of them with partitions or without
-    if arrow:  # as tables are read that Spark's own scan cannot read
+    if arrow:  # for tables that the native scan cannot read
         monkeypatch.setattr(row_addresses, "_native", lambda *args: None)
-    for i, condition in enumerate(chosen):  # by one command or the other
+    for i, condition in enumerate(chosen):  # by either command
         found = _numbers(session, name, condition)
         if i % 2:
             session.sql(f"UPDATE {name} SET n = n + 10 WHERE {condition}")
@@ -81,7 +81,7 @@ def test_changes_take_the_rows_that_a_select_finds(
         session.sql(f"RESTORE {name} TO VERSION AS OF 1")
 
 
-def test_the_classes_of_delta_take_them_too(session: SparkSession, tmp_path: Path) -> None:
+def test_delta_table_changes_match_padded_values(session: SparkSession, tmp_path: Path) -> None:
     name = _table(session, tmp_path)
     table = trilake.DeltaTable.forPath(session, str(tmp_path / "t"))
     table.update("m = 'x'", {"n": "n + 10"})
@@ -91,7 +91,7 @@ def test_the_classes_of_delta_take_them_too(session: SparkSession, tmp_path: Pat
     assert _numbers(session, name) == [3, 4, 5]
 
 
-def test_rows_that_another_writer_did_not_fill_up_are_found(session: SparkSession, tmp_path: Path) -> None:
+def test_unpadded_rows_of_other_writers_are_found(session: SparkSession, tmp_path: Path) -> None:
     name = _table(session, tmp_path)
     [file] = (tmp_path / "t").glob("*.parquet")
     rows = pq.read_table(file)
@@ -101,7 +101,7 @@ def test_rows_that_another_writer_did_not_fill_up_are_found(session: SparkSessio
     assert session.sql(f"DELETE FROM {name} WHERE m IN ('y', 'z')").first()[0] == 2
 
 
-def test_a_merge_and_the_change_feed_have_them_filled_up(session: SparkSession, tmp_path: Path) -> None:
+def test_merge_and_change_feed_return_padded_values(session: SparkSession, tmp_path: Path) -> None:
     name = _table(session, tmp_path, "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
     one = f"(SELECT * FROM {name} WHERE n = 1)"
     session.sql(f"MERGE INTO {name} t USING {one} s ON t.m = s.l AND t.m = 'x' WHEN MATCHED THEN UPDATE SET n = 11")
@@ -112,7 +112,7 @@ def test_a_merge_and_the_change_feed_have_them_filled_up(session: SparkSession, 
 
 
 @pytest.mark.parametrize("partitions", ["", "PARTITIONED BY (m)"])
-def test_overwrites_take_them(session: SparkSession, tmp_path: Path, partitions: str) -> None:
+def test_overwrites_match_padded_values(session: SparkSession, tmp_path: Path, partitions: str) -> None:
     name = _table(session, tmp_path, partitions)
     session.sql(f"INSERT INTO {name} REPLACE WHERE m = 'x' VALUES ('x', 'n', 'n', 'n', 11)")
     assert _numbers(session, name) == [2, 3, 4, 5, 11]

@@ -1,4 +1,4 @@
-"""The SQL of columns of Spark Connect: of those that have one for certain, and of no others."""
+"""The SQL of Spark Connect columns, for supported expressions only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trilake.spark.scan.connect_columns import connect_sql
 
 pytest.importorskip("grpc")
 
-#: No server is asked.
+#: No server is needed.
 _SESSION: Any = SimpleNamespace(client=None)
 _SCHEMA = pa.schema(
     [
@@ -67,18 +67,18 @@ def _columns() -> list[tuple[Any, str | None]]:
     ]
 
 
-def test_texts_of_columns(spark: SparkSession) -> None:
+def test_sql_of_columns(spark: SparkSession) -> None:
     for column, text in _columns():
         assert connect_sql(_SESSION, column) == text, column
 
 
-def test_texts_mean_the_same_to_the_embedded_engine(spark: SparkSession) -> None:
+def test_sql_is_equivalent_in_the_embedded_engine(spark: SparkSession) -> None:
     for _, text in _columns():
         if text is not None and "n-1" not in text:
             assert parse_filter(text, _SCHEMA) is not None
 
 
-def test_a_moment_is_that_of_the_message(spark: SparkSession) -> None:
+def test_timestamp_literal_is_the_one_in_the_message(spark: SparkSession) -> None:
     from pyspark.sql.connect import functions as F
 
     moment = dt.datetime(2024, 5, 1, 12, 30, tzinfo=dt.UTC)

@@ -1,4 +1,4 @@
-"""What ``_metadata`` shows of rows: their numbers beside deletion vectors, and the ids of tracked rows."""
+"""``_metadata`` of rows: row indices with deletion vectors, and row ids."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _tracked(path: Path) -> str:
     return uri
 
 
-def test_rows_have_numbers_beside_deletion_vectors(spark: SparkSession, tmp_path: Path) -> None:
+def test_row_indices_with_deletion_vectors(spark: SparkSession, tmp_path: Path) -> None:
     trilake.install(spark)
     uri = str(tmp_path / "t")
     trilake.write(pa.table({"id": [0, 1, 2]}), uri, properties={"delta.enableDeletionVectors": "true"})
@@ -44,7 +44,7 @@ def test_rows_have_numbers_beside_deletion_vectors(spark: SparkSession, tmp_path
     assert sorted(r.row_index for r in joined.collect()) == [0, 2]
 
 
-def test_rows_keep_their_ids(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_keep_their_row_ids(spark: SparkSession, tmp_path: Path) -> None:
     trilake.install(spark)
     uri = _tracked(tmp_path)
     before = _ids(spark.read.format("delta").load(uri))
@@ -70,13 +70,13 @@ def test_rows_keep_their_ids(spark: SparkSession, tmp_path: Path) -> None:
     assert _ids(spark.read.format("delta").option("versionAsOf", 1).load(uri)) == before
 
 
-def test_ids_are_hidden_and_in_reach(spark: SparkSession, tmp_path: Path) -> None:
+def test_row_ids_are_hidden_and_selectable(spark: SparkSession, tmp_path: Path) -> None:
     trilake.install(spark)
     uri = _tracked(tmp_path)
     df = spark.read.format("delta").load(uri)
     assert df.columns == ["id", "v"]
     assert df.where("id = 3").select("*").collect() == [(3, "a")]
-    # What belongs to a file stands beside what belongs to a row.
+    # File and row metadata in one query.
     shown = spark.sql(f"SELECT _metadata.* FROM delta.`{uri}`").columns
     assert shown[-4:] == ["row_id", "row_commit_version", "base_row_id", "default_row_commit_version"]
     assert {"file_path", "file_size", "row_index"} <= set(shown)
@@ -94,7 +94,7 @@ def test_ids_are_hidden_and_in_reach(spark: SparkSession, tmp_path: Path) -> Non
     assert df.alias("a").join(df.alias("b"), "id").count() == 10
 
 
-def test_ids_of_partitioned_renamed_and_empty_tables(spark: SparkSession, tmp_path: Path) -> None:
+def test_row_ids_of_partitioned_renamed_and_empty_tables(spark: SparkSession, tmp_path: Path) -> None:
     trilake.install(spark)
     uri = str(tmp_path / "t")
     spark.sql(
@@ -109,7 +109,7 @@ def test_ids_of_partitioned_renamed_and_empty_tables(spark: SparkSession, tmp_pa
     assert set(_ids(df.where("q = 'a'"))) == {1, 3}
 
 
-def test_a_column_called_metadata_hides_the_ids(spark: SparkSession, tmp_path: Path) -> None:
+def test_column_named_metadata_hides_the_row_ids(spark: SparkSession, tmp_path: Path) -> None:
     trilake.register(spark)
     uri = str(tmp_path / "t")
     trilake.write(pa.table({"id": [1, 2], "_metadata": ["x", "y"]}), uri, properties=_TRACKED)
@@ -117,7 +117,7 @@ def test_a_column_called_metadata_hides_the_ids(spark: SparkSession, tmp_path: P
     assert spark.read.format("delta").load(uri).collect() == [(2, "y")]
 
 
-def test_a_spark_that_hides_no_column_reads_without_ids(
+def test_spark_without_hidden_columns_reads_without_row_ids(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(*_: object) -> DataFrame:

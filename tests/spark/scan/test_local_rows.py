@@ -1,4 +1,4 @@
-"""Rows that the driver has are written by the driver, and come back as those that a job writes."""
+"""Rows in the driver are written by the driver, with the same result as from a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TYPED = """
 """
 
 
-def test_which_rows_the_driver_has(spark: SparkSession) -> None:
+def test_frames_with_rows_in_the_driver(spark: SparkSession) -> None:
     table = pa.table({"n": [1, 2, 3]})
     made = [
         spark.createDataFrame(table),
@@ -39,7 +39,7 @@ def test_which_rows_the_driver_has(spark: SparkSession) -> None:
     df = made[0]
     others = [
         spark.createDataFrame([(1,), (2,), (3,)], "n long"),  # an RDD, like any other
-        spark.range(3),  # says into how many partitions its rows go
+        spark.range(3),  # sets the number of partitions
         df.repartition(2),
         df.crossJoin(spark.range(3)),
         df.select(F.explode(F.sequence(F.lit(1), F.col("n")))),
@@ -49,7 +49,7 @@ def test_which_rows_the_driver_has(spark: SparkSession) -> None:
     assert [rows_on_driver(o) for o in others] == [None] * len(others)
 
 
-def test_too_many_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_rows_are_written_by_a_job(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     df = spark.createDataFrame(pa.table({"n": range(1000)}))
     assert rows_on_driver(df) is not None
     monkeypatch.setattr("trilake.spark.scan.write._MOST_BYTES", 7999)
@@ -57,7 +57,7 @@ def test_too_many_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("partition_by", [None, ["b", "ts", "dd"]])
-def test_both_ways_write_the_same(
+def test_driver_and_job_write_equal_tables(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: list[str] | None
 ) -> None:
     def written(name: str) -> tuple[pa.Table, list[str]]:
@@ -75,13 +75,13 @@ def test_both_ways_write_the_same(
         assert here[0].num_rows == 3
 
 
-def test_no_rows_make_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_no_rows_create_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     result = trilake.write(spark.createDataFrame([], "n long, s string"), tmp_path / "t")
     assert (result.version, result.files_added) == (0, 0)
     assert trilake.open(tmp_path / "t").schema.names == ["n", "s"]
 
 
-def test_rows_that_cannot_be_computed(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_cannot_be_computed_raise(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.createDataFrame(pa.table({"s": ["1", "x"]}))
     trilake.write(df, tmp_path / "t")
     for expression in ("CAST(CAST(s AS INT) AS STRING) AS s", "CAST(raise_error(concat('no ', s)) AS STRING) AS s"):

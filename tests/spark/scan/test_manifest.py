@@ -1,4 +1,4 @@
-"""Lists of files: every one is read whatever its name, its size in the log, and the session's settings."""
+"""Lists of files: every file is read, independent of its name, logged size, and session settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ some_paths = st.lists(
 
 
 @given(some_paths)
-def test_a_manifest_names_every_file_in_order(paths: list[str]) -> None:
+def test_manifest_lists_every_file_in_order(paths: list[str]) -> None:
     count = len(paths)
     text = manifest(chunk(paths), chunk(range(count)), np.arange(count) * 7)
     version, *lines = text.decode("ascii").split("\n")
@@ -46,7 +46,7 @@ def test_a_manifest_names_every_file_in_order(paths: list[str]) -> None:
         ("hdfs://host:9000/p=1:2/x", "hdfs://host:9000/p%3D1%3A2/x"),
     ],
 )
-def test_uris(path: str, uri: str) -> None:
+def test_paths_are_encoded_as_uris(path: str, uri: str) -> None:
     text = manifest(chunk([path]), chunk([1]), np.zeros(1, np.int64))
     assert json.loads(text.split(b"\n")[1])["path"] == uri
 
@@ -55,26 +55,26 @@ parts = st.lists(st.integers(0, 2**17 - 1), min_size=4, max_size=4)
 
 
 @given(st.dictionaries(st.sampled_from("abc"), parts, min_size=1), st.none() | st.integers(-1, 2**41))
-def test_a_key_holds_its_parts_and_is_near_the_time(parts: dict[str, list[int]], time: int | None) -> None:
+def test_file_key_round_trips_and_is_near_the_time(parts: dict[str, list[int]], time: int | None) -> None:
     key = FileKey({n: np.array(v) for n, v in parts.items()})
     packed = key.packed(4, None if time is None else np.full(4, time))
     assert packed.max() < 1 << 53
     width = sum(max(v).bit_length() for v in parts.values())
     if time is not None and width <= 20:
         assert abs(packed - max(time, 0)).max() < 1 << width
-    seen = packed * 1000 >> 3  # microseconds, which end with three zeros
+    seen = packed * 1000 >> 3  # in microseconds, with three trailing zeros
     for values in parts.values():
         bits = max(values).bit_length()
         assert (seen & ((1 << bits) - 1)).tolist() == values
         seen >>= bits
 
 
-def test_a_key_that_is_too_wide_is_refused() -> None:
+def test_too_wide_key_is_rejected() -> None:
     with pytest.raises(NativeScanError, match="too many files with partition values and deletion vectors"):
         FileKey({"a": np.array([2**27]), "b": np.array([2**27])}).packed(1)
 
 
-def test_a_table_cannot_choose_files_by_options() -> None:
+def test_options_cannot_select_files() -> None:
     options = {"header": "true", "pathGlobFilter": "x*", "modifiedAfter": "2020-01-01", "ignoreMissingFiles": "true"}
     found = scan_options(options, hive=False)
     assert found["header"] == "true"
@@ -82,7 +82,7 @@ def test_a_table_cannot_choose_files_by_options() -> None:
     assert not {"pathGlobFilter", "modifiedAfter"} & set(found)
 
 
-def test_a_page_that_lost_a_bit_is_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_corrupt_page_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
     pq.write_table(pa.table({"n": range(10_000)}), path, **plain)
@@ -99,7 +99,7 @@ _ODD = r"a b|100%|%20|{x}|*|[a]|#1|ü日本|😀|q?x|it's|back\slash|c+d|a&b=c|~
 ODD_NAMES = [*_ODD.split("|"), 'say "hi"', "tab\t", "new\nline"]
 
 
-def test_odd_names_are_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_unusual_file_names_are_read(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "a ta%ble #1"
     paths = [write(root / name / f"{name}.parquet", pa.table({"n": [i]})) for i, name in enumerate(ODD_NAMES)]
     paths.append(write(root / "x:y" / "x.parquet", pa.table({"n": [-1]})))
@@ -107,23 +107,23 @@ def test_odd_names_are_read(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["_metadata.parquet", "x:y.parquet"])
-def test_names_that_spark_does_not_read_are_refused(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_names_that_spark_ignores_are_rejected(spark: SparkSession, tmp_path: Path, name: str) -> None:
     with pytest.raises(NativeScanError, match=rf"does not read files with such a name.*{name}"):
         native_frame(spark, listed(tmp_path, [write(tmp_path / name)]))
 
 
 @pytest.mark.parametrize(("version", "found"), [("4.2.1", "/t/.x"), ("4.3.0", None)])
-def test_hidden_names_are_read_from_spark_4_3_on(version: str, found: str | None) -> None:
+def test_hidden_names_are_read_since_spark_4_3(version: str, found: str | None) -> None:
     assert unreadable(chunk(["/t/_x/part", "/t/_x=1.parquet", "/a:b/x", "s3://b/x:y", "/t/.x"]), version) == found
 
 
-def test_a_file_twice_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_duplicate_file_is_rejected(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path / "x.parquet")
     with pytest.raises(NativeScanError, match="lists a file twice"):
         native_frame(spark, listed(tmp_path, [path, path]))
 
 
-def test_missing_and_damaged_files_are_errors_whatever_the_session_says(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_and_damaged_files_are_always_errors(spark: SparkSession, tmp_path: Path) -> None:
     good = write(tmp_path / "good.parquet")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 this is none PAR1")
     (tmp_path / "empty.parquet").write_bytes(b"")
@@ -141,12 +141,12 @@ def test_missing_and_damaged_files_are_errors_whatever_the_session_says(spark: S
 
 
 @pytest.mark.parametrize("size", [None, 0, 100, 10_000, 10**9])
-def test_a_wrong_size_costs_no_rows(spark: SparkSession, tmp_path: Path, size: int | None) -> None:
+def test_wrong_size_loses_no_rows(spark: SparkSession, tmp_path: Path, size: int | None) -> None:
     path = write(tmp_path / "x.parquet", pa.table({"n": range(10_000)}), row_group_size=1000)
     assert native_frame(spark, listed(tmp_path, [path], sizes=chunk([size], pa.int64()))).count() == 10_000
 
 
-def test_a_remote_file_without_a_size_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_remote_file_without_a_size_is_rejected(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NativeScanError, match="has no size"):
         native_frame(spark, listed(tmp_path, ["hdfs://host/x"], sizes=chunk([None], pa.int64())))
 
@@ -156,6 +156,6 @@ def test_no_files(spark: SparkSession, tmp_path: Path) -> None:
     assert (df.count(), df.dtypes) == (0, [("n", "bigint"), ("file", "int"), ("row", "bigint")])
 
 
-def test_many_folders_in_one_list(spark: SparkSession, tmp_path: Path) -> None:
+def test_many_folders(spark: SparkSession, tmp_path: Path) -> None:
     paths = numbered(tmp_path, ["a", "a/b", "c=1", "a/b/c/d", "."])
     assert rows(native_frame(spark, listed(tmp_path, paths))) == [(i,) for i in range(5)]

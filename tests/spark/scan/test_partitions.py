@@ -1,4 +1,4 @@
-"""Partition columns: inferred by Spark only where that gives the logged values, else looked up; both skip files."""
+"""Partition columns: inferred by Spark only if that gives the logged values, else looked up; both skip files."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ODD_TEXTS = [*_ODD.split("|"), '"q"', "\x01", "\x7f"]
 
 
 def escaped(text: str | None) -> str:
-    """A folder's text as Hive and Spark write it."""
+    """A folder name escaped like Hive and Spark."""
     special = "\"#%'*/:=?\\{[]^\x7f"
     return HIVE_NULL if text is None else "".join(f"%{ord(c):02X}" if c in special or c < " " else c for c in text)
 
 
-def test_spark_infers_odd_texts_and_prunes(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_infers_unusual_strings_and_prunes(spark: SparkSession, tmp_path: Path) -> None:
     texts = [*ODD_TEXTS, None]
     paths = numbered(tmp_path, [f"p={escaped(t)}" for t in texts])
     df = native_frame(spark, listed(tmp_path, paths, partitions={"p": pa.array(texts)}))
@@ -64,13 +64,13 @@ def test_levels_and_types_that_spark_infers(spark: SparkSession, tmp_path: Path,
     ("folder", "value"),
     [
         ("p=1", pa.scalar(2)),  # another value
-        ("p=01", pa.scalar(1)),  # not the canonical text
+        ("p=01", pa.scalar(1)),  # not the canonical string
         ("p=+1", pa.scalar(1)),
         ("q=1", pa.scalar(1)),  # another column
         ("p=1/q=2", pa.scalar(1)),  # a further level
         ("x", pa.scalar(1)),  # no value
         ("", pa.scalar(1)),
-        ("p=", pa.scalar("")),  # Spark asserts that there is a string
+        ("p=", pa.scalar("")),  # Spark asserts a non-empty string
         (f"p={HIVE_NULL}", pa.scalar(HIVE_NULL)),  # Spark reads a null
         (f"p={HIVE_NULL}", pa.scalar("x")),
         ("p=null", pa.scalar(None, pa.string())),
@@ -79,10 +79,10 @@ def test_levels_and_types_that_spark_infers(spark: SparkSession, tmp_path: Path,
         ("p=1.50", pa.scalar(Decimal("1.50"))),
         ("p=2020-01-01 00%3A00%3A00", pa.scalar(at("2020-01-01"))),
         ("p=ab", pa.scalar(b"ab")),
-        ("p=%5Cu00ff", pa.scalar(b"\xff")),  # no text at all
+        ("p=%5Cu00ff", pa.scalar(b"\xff")),  # no string at all
     ],
 )
-def test_layouts_that_spark_would_misread(folder: str, value: pa.Scalar) -> None:
+def test_layouts_that_spark_would_misread_are_not_inferred(folder: str, value: pa.Scalar) -> None:
     values = {"p": chunk([value.as_py()], value.type)}
     assert hive_columns("file:///t", chunk([f"/t/{folder}/x".replace("//", "/")]), values, {}) is None
 
@@ -93,7 +93,7 @@ def test_files_elsewhere_are_not_inferred(path: str) -> None:
     assert hive_columns("file:///t", chunk(["/t/p=1/x", "/t/p=1/y"]), {"p": chunk([1, 1])}, {}) == {"p": "p"}
 
 
-def test_folders_in_another_order_and_by_another_name() -> None:
+def test_folders_in_other_order_or_with_other_names() -> None:
     paths = chunk(["/a b/y=2/x=1/f", "/a b/y=3/x=1/f", "/a b/y=3/x=1/g"])
     values = {"col-1": chunk([1, 1, 1]), "y": chunk([2, 3, 3])}
     assert hive_columns("file:///a%20b", paths, values, {"col-1": "x"}) == {"y": "y", "x": "col-1"}
@@ -101,8 +101,8 @@ def test_folders_in_another_order_and_by_another_name() -> None:
     assert hive_columns("file:///a%20b", mixed, {"x": chunk([1, 1]), "y": chunk([2, 3])}, {}) is None
 
 
-def test_a_folder_of_the_table_is_no_partition(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark would take the ``=`` in the name of the table's own folder for a partition too."""
+def test_table_folder_name_is_not_a_partition(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark would treat a ``=`` in the name of the table folder as a partition."""
     root = tmp_path / "x=1"
     paths = numbered(root, ["p=1", "p=2"])
     df = native_frame(spark, listed(root, paths, partitions={"p": pa.array([1, 2])}))
@@ -111,8 +111,8 @@ def test_a_folder_of_the_table_is_no_partition(spark: SparkSession, tmp_path: Pa
     assert native_frame(spark, listed(root, paths)).columns == ["n"]
 
 
-def test_a_folder_may_have_the_name_of_a_data_column(spark: SparkSession, tmp_path: Path) -> None:
-    """After columns were renamed, a partition column's folders may be called as another column is in the files."""
+def test_partition_folder_named_like_a_data_column(spark: SparkSession, tmp_path: Path) -> None:
+    """After renames, the folders of a partition column may have the name of another column in the files."""
     paths = [write(tmp_path / f"N={i}" / "x.parquet", pa.table({"n": [10 + i]})) for i in range(2)]
     df = native_frame(spark, listed(tmp_path, paths, partitions={"N": pa.array([0, 1])}))
     assert sorted(df.toArrow().to_pydict().values()) == [[0, 1], [10, 11]]
@@ -157,8 +157,8 @@ def test_values_of_every_type_are_looked_up(spark: SparkSession, tmp_path: Path,
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
-def test_filters_over_such_values_skip_files(spark: SparkSession, tmp_path: Path, zone: str) -> None:
-    """Only the file that matches exists: reading any other would fail."""
+def test_filters_on_looked_up_values_skip_files(spark: SparkSession, tmp_path: Path, zone: str) -> None:
+    """Only the matching file exists: reading any other would fail."""
     paths = [str(tmp_path / f"missing-{i}.parquet") for i in range(3)]
     paths.append(write(tmp_path / "3.parquet", pa.table({"n": [3]})))
     with settings(spark, {"spark.sql.session.timeZone": zone}):

@@ -1,4 +1,4 @@
-"""What subqueries and the source of a MERGE read of the table that is changed, its commit depends on."""
+"""Rows that subqueries and a MERGE source read from the changed table count as reads of its commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.live_frames.frames import pinned
 
 _MERGE = "MERGE INTO {t} t USING (SELECT 0L AS p) s ON t.p = s.p AND t.p = 0 WHEN MATCHED"
-#: Changes of rows of partition 0 that are made of rows of partition 1, by what the job is called that commits them.
+#: Changes of partition 0 that read partition 1, with the class of their commit job.
 _CHANGES: dict[str, tuple[type, str]] = {
     "a value of UPDATE": (Update, "UPDATE {t} SET id = (SELECT sum(id) FROM {t} WHERE p = 1) WHERE p = 0"),
     "a condition of UPDATE": (
@@ -48,7 +48,7 @@ def table(tmp_path: Path) -> str:
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, Callable[[], object]], None]:
-    """Has something done before a job commits, once."""
+    """Run a function once before a job commits."""
 
     def before(job: type, act: Callable[[], object]) -> None:
         finish: Callable[..., Any] = job.finish  # type: ignore[attr-defined]  # each of them has it
@@ -69,7 +69,7 @@ def _rows(path: str) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("change", _CHANGES)
-def test_what_a_subquery_read_is_gone(
+def test_change_conflicts_with_delete_of_subquery_rows(
     sql: SparkSession, table: str, meanwhile: Callable[[type, Callable[[], object]], None], change: str
 ) -> None:
     job, text = _CHANGES[change]
@@ -79,7 +79,7 @@ def test_what_a_subquery_read_is_gone(
     assert _rows(table) == [(0, 0), (0, 1), (2, 4), (2, 5)]
 
 
-def test_a_value_that_reads_other_partitions_does_not_meet_a_change_elsewhere(
+def test_subquery_does_not_conflict_with_other_partitions(
     sql: SparkSession, table: str, meanwhile: Callable[[type, Callable[[], object]], None]
 ) -> None:
     job, text = _CHANGES["a value of UPDATE"]
@@ -89,10 +89,8 @@ def test_a_value_that_reads_other_partitions_does_not_meet_a_change_elsewhere(
 
 
 @pytest.mark.parametrize("condition", ["t.id = s.id", "t.id = s.id AND t.p = 0"])
-def test_a_source_of_an_older_version_loses_where_others_changed_its_rows(
-    sql: SparkSession, table: str, condition: str
-) -> None:
-    """Rows that were appended behind it would be deleted as those that the source has not."""
+def test_stale_merge_source_conflicts_with_changed_rows(sql: SparkSession, table: str, condition: str) -> None:
+    """Later appended rows would be deleted as not matched by the source."""
     rows = pinned(sql.read.format("delta").load(table))
     source, other = (rows.where(w).selectExpr("id", "p").alias("s") for w in ("p < 2", "p = 2"))
     trilake.write(pa.table({"id": [9], "p": [0]}), table, mode="append")
@@ -109,7 +107,7 @@ def test_a_source_of_an_older_version_loses_where_others_changed_its_rows(
     assert _rows(table) == [(1, 2), (1, 3), (2, 4), (2, 5)]
 
 
-def test_a_view_of_an_older_frame_in_a_condition(sql: SparkSession, table: str) -> None:
+def test_view_of_a_stale_frame_in_a_condition(sql: SparkSession, table: str) -> None:
     pinned(sql.read.format("delta").load(table)).where("p = 1").createOrReplaceTempView("older")
     text = f"DELETE FROM delta.`{table}` WHERE id IN (SELECT id + {{}} FROM older)"
     try:

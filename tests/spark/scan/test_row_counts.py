@@ -1,4 +1,4 @@
-"""Rows are counted by footers and vectors, and never otherwise than a query counts them."""
+"""Counts from footers and deletion vectors equal those of a query."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def table(tmp_path: Path) -> str:
 
 @pytest.fixture
 def short_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What was counted by footers and vectors."""
+    """The counts from footers and deletion vectors."""
     counted: list[int] = []
     count = frame_tables.RowCount.count
 
@@ -48,7 +48,7 @@ def short_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
-def test_deleted_rows_are_subtracted_from_those_of_the_footers(
+def test_deleted_rows_are_subtracted_from_footer_counts(
     spark: SparkSession, table: str, short_counts: list[int], frame: Callable[[SparkSession, str], DataFrame]
 ) -> None:
     trilake.register(spark)
@@ -58,7 +58,7 @@ def test_deleted_rows_are_subtracted_from_those_of_the_footers(
     assert (rows.count(), len(rows.collect()), short_counts) == (14, 14, [15, 14])
 
 
-def test_only_whole_tables_with_deleted_rows_are_counted_so(
+def test_only_whole_tables_with_deletions_use_footer_counts(
     spark: SparkSession, table: str, short_counts: list[int]
 ) -> None:
     trilake.register(spark)
@@ -70,7 +70,7 @@ def test_only_whole_tables_with_deleted_rows_are_counted_so(
     assert short_counts == []
 
 
-def test_a_vector_of_a_file_with_an_unknown_number_of_rows_is_looked_into(
+def test_vector_of_a_file_with_unknown_row_count_is_read(
     spark: SparkSession, table: str, short_counts: list[int]
 ) -> None:
     trilake.register(spark)
@@ -79,7 +79,7 @@ def test_a_vector_of_a_file_with_an_unknown_number_of_rows_is_looked_into(
     assert (spark.read.format("delta").load(table).count(), short_counts) == (15, [])
 
 
-def test_a_file_that_is_gone_is_missed(spark: SparkSession, table: str) -> None:
+def test_count_detects_a_missing_file(spark: SparkSession, table: str) -> None:
     trilake.register(spark)
     rows = spark.read.format("delta").load(table)
     next(Path(table).glob("*.parquet")).unlink()

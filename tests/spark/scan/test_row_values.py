@@ -1,4 +1,4 @@
-"""New values of UPDATE and MERGE that are not computed from their one row are refused, and nothing changes."""
+"""UPDATE and MERGE reject values that are not computed from a single row, and change nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def t(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
         "MERGE INTO {t} t USING (SELECT 9 AS q) s ON t.k = s.q WHEN NOT MATCHED BY SOURCE THEN UPDATE SET n = {v}",
     ],
 )
-def test_a_value_of_other_rows_is_refused(spark: SparkSession, t: str, statement: str, value: str) -> None:
+def test_value_from_other_rows_is_rejected(spark: SparkSession, t: str, statement: str, value: str) -> None:
     text = value.format(k="q" if "INSERT" in statement else "k")
     with pytest.raises(ExpressionError, match=r"(?s)a single row.*[Ii]nvalid expressions") as e:
         spark.sql(statement.format(t=t, v=text))
@@ -46,11 +46,11 @@ def test_a_value_of_other_rows_is_refused(spark: SparkSession, t: str, statement
     assert e.value.getCondition() == "UNSUPPORTED_EXPR_FOR_OPERATOR"
 
 
-def test_a_call_is_refused_as_a_statement_is(spark: SparkSession, t: str) -> None:
+def test_method_call_is_rejected_like_a_statement(spark: SparkSession, t: str) -> None:
     with pytest.raises(ExpressionError, match="Invalid expressions"):
         DeltaTable.forPath(spark, t.split("`")[1]).update(set={"n": "explode(array(1, 2))"})
 
 
-def test_a_query_inside_of_a_value_may_have_them(spark: SparkSession, t: str) -> None:
+def test_subquery_in_a_value_may_aggregate(spark: SparkSession, t: str) -> None:
     spark.sql(f"UPDATE {t} SET n = (SELECT max(k) FROM {t}) WHERE k > 100")
     spark.sql(f"UPDATE {t} SET n = (SELECT explode(array(n)))")

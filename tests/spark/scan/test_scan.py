@@ -1,4 +1,4 @@
-"""Spark's own scan: columns and their types, formats, frames and their lives, and when it is refused."""
+"""Spark's native scan: columns and their types, formats, lifetime of frames, and unsupported cases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trilake.spark.scan.scan import NativeFiles, NativeScanError, native_frame, 
 at = dt.datetime.fromisoformat
 
 
-# --- columns ---------------------------------------------------------------------------------------------------------
+# --- columns ----------------------------------------------------------------------------------------------------------
 
 
 def by_id(name: str, type_: pa.DataType, id_: int) -> pa.Field:
@@ -38,7 +38,7 @@ def with_id(name: str, type_: T.DataType, id_: int) -> T.StructField:
 
 
 def swapped(folder: Path) -> dict[str, Any]:
-    """A file whose columns have swapped names, at both levels, in a table that finds them by id."""
+    """A file with swapped column names, at both levels, in a table with column mapping by id."""
     inner = pa.struct([by_id("u", pa.int64(), 4), by_id("v", pa.int64(), 5)])
     schema = pa.schema([by_id("x", pa.int64(), 1), by_id("y", pa.int64(), 2), by_id("s", inner, 3)])
     table = pa.table([[1, 2], [10, 20], [{"u": 5, "v": 50}, {"u": 6, "v": 60}]], schema=schema)
@@ -56,18 +56,20 @@ def swapped(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("vectors", [{}, {0: BitMap64([0])}])
-def test_columns_by_id_never_by_name(spark: SparkSession, tmp_path: Path, vectors: dict[int, BitMap64]) -> None:
+def test_columns_are_matched_by_id_not_by_name(
+    spark: SparkSession, tmp_path: Path, vectors: dict[int, BitMap64]
+) -> None:
     files = swapped(tmp_path)
     df = native_frame(spark, listed(**files, vectors=vectors))
     assert df.schema == T.StructType([f for _, f in files["output"]]), "no ids in the result"
     wanted = [(1, 10, (5, 50), None), (2, 20, (6, 60), None)]
     assert rows(df) == wanted[len(vectors) :]
-    # Spark would look for values of `y` in the statistics of the file's column of that name.
+    # Spark would check `y` against the statistics of the file's column with that name.
     assert df.where("y = 2").count() == 1
     assert df.where("s.v = 6 AND x = 20").count() == 1
 
 
-def test_nested_fields_are_renamed_by_place(spark: SparkSession, tmp_path: Path) -> None:
+def test_nested_fields_are_renamed_by_position(spark: SparkSession, tmp_path: Path) -> None:
     struct = pa.struct([("c1", pa.int64()), ("c2", pa.string())])
     table = pa.table(
         {
@@ -89,7 +91,7 @@ def test_nested_fields_are_renamed_by_place(spark: SparkSession, tmp_path: Path)
     ]
 
 
-def test_missing_void_and_foreign_columns(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_void_and_extra_columns(spark: SparkSession, tmp_path: Path) -> None:
     old = write(tmp_path / "old.parquet", pa.table({"foreign": [1], "s": [{"a": 1}], "A": [7]}))
     gone = write(tmp_path / "gone.parquet", pa.table({"s": pa.array([{"z": 1}, None], pa.struct([("z", pa.int64())]))}))
     read = T.StructType.fromDDL("a bigint, later string, s struct<a:bigint,b:string,v:void>, nothing void")
@@ -103,7 +105,7 @@ def test_missing_void_and_foreign_columns(spark: SparkSession, tmp_path: Path) -
     assert found == [((1, None, None), 7), ((None, None, None), None), (None, None)], "null, or a struct of nulls"
 
 
-def test_metadata_of_columns(spark: SparkSession, tmp_path: Path) -> None:
+def test_column_metadata(spark: SparkSession, tmp_path: Path) -> None:
     table = pa.table({"n": [1], "s": [{"a": 1}], "c": ["ab   "]})
     inner = T.StructType([T.StructField("a", T.LongType(), True, {"comment": "within"})])
     fields = [
@@ -143,7 +145,7 @@ def test_widened_types(
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])
-def test_every_form_of_time(spark: SparkSession, tmp_path: Path, zone: str) -> None:
+def test_every_timestamp_encoding(spark: SparkSession, tmp_path: Path, zone: str) -> None:
     texts = ["0001-01-01", "1582-10-10T12:00", "2020-07-01T01:02:03.456789", "9999-12-31T23:59:59.999999"]
     local = pa.array([*map(at, texts), None], pa.timestamp("us"))
     table = pa.table(
@@ -186,10 +188,10 @@ def test_other_formats(spark: SparkSession, tmp_path: Path, provider: str) -> No
         native_frame(spark, listed(tmp_path, [str(path)], schema, provider=provider, vectors={0: BitMap64([1])}))
 
 
-# --- frames ----------------------------------------------------------------------------------------------------------
+# --- frames -----------------------------------------------------------------------------------------------------------
 
 
-def test_frames_of_one_list_share_its_scan_and_join(
+def test_frames_of_one_list_share_a_scan_and_join(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path / "temporary"
@@ -208,14 +210,14 @@ def test_frames_of_one_list_share_its_scan_and_join(
     assert not list(temporary.iterdir()), "a classic session needs the manifest no longer than it takes to read it"
 
 
-def test_scans_are_let_go(spark: SparkSession, tmp_path: Path) -> None:
+def test_scans_are_released(spark: SparkSession, tmp_path: Path) -> None:
     paths = numbered(tmp_path, ["."] * 20)
     for i in range(1, 20):
         native_frame(spark, listed(tmp_path, paths[:i]))
     assert len(native_bases._bases.entries) <= 16
 
 
-def test_a_cached_frame_stays_with_its_version(spark: SparkSession, tmp_path: Path) -> None:
+def test_cached_frame_keeps_its_version(spark: SparkSession, tmp_path: Path) -> None:
     one, two = write(tmp_path / "1.parquet"), write(tmp_path / "2.parquet")
     old = native_frame(spark, listed(tmp_path, [one])).cache()
     try:
@@ -225,7 +227,7 @@ def test_a_cached_frame_stays_with_its_version(spark: SparkSession, tmp_path: Pa
         old.unpersist()
 
 
-def test_a_view_outlives_all_else(spark: SparkSession, tmp_path: Path) -> None:
+def test_view_keeps_its_scan_alive(spark: SparkSession, tmp_path: Path) -> None:
     paths = numbered(tmp_path, ["p=1", "p=2"])
     native_frame(spark, listed(tmp_path, paths, partitions={"p": pa.array([1, 2])})).createOrReplaceTempView("natively")
     native_bases._bases.entries.clear()
@@ -233,7 +235,7 @@ def test_a_view_outlives_all_else(spark: SparkSession, tmp_path: Path) -> None:
     spark.catalog.dropTempView("natively")
 
 
-def test_a_long_list_is_known_by_what_the_log_says(
+def test_long_list_is_identified_by_the_log(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native_manifest, "CHECKED_SIZES", 0)
@@ -243,8 +245,7 @@ def test_a_long_list_is_known_by_what_the_log_says(
     assert len(rows(first)) == 3, "the list is read when the first query is planned"
     assert rows(trilake.read(spark, path, version=0)) == rows(first), "a version by its number is known for itself"
     with monkeypatch.context() as patch:
-        # The JVM asks for the list, and py4j's callbacks do not survive what is not an Exception, as pytest.fail's is
-        # not.
+        # The JVM requests the list, and py4j callbacks only survive an Exception, which pytest.fail does not raise.
         patch.setattr(native_bases, "mkdtemp", Mock(side_effect=AssertionError("the list was read again")))
         again = trilake.read(spark, path)
         assert rows(again) == rows(first) == [(1, "a"), (2, "b"), (3, "b")]
@@ -257,7 +258,7 @@ def test_a_long_list_is_known_by_what_the_log_says(
     assert trilake.read(other, path).sparkSession is other
 
 
-def test_a_long_list_with_vectors(spark: SparkSession, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_list_with_deletion_vectors(spark: SparkSession, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_manifest, "CHECKED_SIZES", 0)
     path = shared / "corpus" / "delta" / "golden" / "dv-partitioned-with-checkpoint" / "delta"
     for version in (None, 1, None):
@@ -267,7 +268,7 @@ def test_a_long_list_with_vectors(spark: SparkSession, shared: Path, monkeypatch
 
 
 def with_vectors(folder: Path, names: list[str]) -> NativeFiles:
-    """Files of 10 rows each, n counting on from file to file, under a new name, some rows deleted."""
+    """Files of 10 rows each, with ``n`` ascending across files and renamed, some rows deleted."""
     paths = [
         write(folder / name, pa.table({"n": range(i * 10, i * 10 + 10)}), row_group_size=3)
         for i, name in enumerate(names)
@@ -276,19 +277,19 @@ def with_vectors(folder: Path, names: list[str]) -> NativeFiles:
     return listed(folder, paths, output=[("n", number)], vectors={0: BitMap64([0, 4, 9]), 2: BitMap64(range(10))})
 
 
-def test_odd_names_with_vectors_and_addresses(spark: SparkSession, tmp_path: Path) -> None:
+def test_unusual_names_with_vectors_and_addresses(spark: SparkSession, tmp_path: Path) -> None:
     scan = with_vectors(tmp_path / "t %+", ["a b.parquet", "c#{*}%20.parquet", "gone.parquet", "_hidden.parquet"])
     df = native_frame(spark, scan, address=("file", "row"))
     kept = [n for n in range(40) if n not in (0, 4, 9) and not 20 <= n < 30]
     assert {tuple(r) for r in df.collect()} == {(n, n // 10, n % 10) for n in kept}
-    # Row numbers count all rows of a file, whatever row groups a filter skips.
+    # Row numbers count all rows of a file, even if a filter skips row groups.
     assert rows(df.where("number = 18")) == [(18, 1, 8)]
 
 
-# --- refusals --------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_refusals(spark: SparkSession, tmp_path: Path) -> None:
+def test_unsupported_scans_are_rejected(spark: SparkSession, tmp_path: Path) -> None:
     uri = tmp_path.as_uri()
     assert native_refusal(uri, "parquet", vectors=True) is None
     assert native_refusal(uri, "parquet", spark=spark) is None
@@ -303,7 +304,7 @@ def test_refusals(spark: SparkSession, tmp_path: Path) -> None:
     ("key", "value"),
     [("spark.sql.streaming.fileStreamSink.ignoreMetadata", "true"), ("spark.sql.sources.useV1SourceList", "orc")],
 )
-def test_settings_that_would_lose_rows_refuse(spark: SparkSession, tmp_path: Path, key: str, value: str) -> None:
+def test_settings_that_would_lose_rows_are_rejected(spark: SparkSession, tmp_path: Path, key: str, value: str) -> None:
     files = listed(tmp_path, [write(tmp_path / "x.parquet")])
     with settings(spark, {key: value}):
         assert key in (native_refusal(tmp_path.as_uri(), "parquet", spark=spark) or "")
@@ -312,7 +313,7 @@ def test_settings_that_would_lose_rows_refuse(spark: SparkSession, tmp_path: Pat
     assert native_frame(spark, files).count() == 3
 
 
-def test_what_the_scan_cannot_do_goes_through_arrow(spark: SparkSession, tmp_path: Path) -> None:
+def test_unsupported_tables_are_read_through_arrow(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(pa.table({"n": [1, 2]}), path)
     (file,) = path.glob("*.parquet")

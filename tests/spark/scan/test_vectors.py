@@ -1,4 +1,4 @@
-"""Deletion vectors in Spark's plan: the rows they name are gone, all others there, and Spark still skips and prunes."""
+"""Deletion vectors in Spark's plan: exactly the deleted rows are removed, and Spark still skips and prunes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trilake.spark.scan.vectors import Words, pack
 
 
 def unpack(words: Words) -> list[list[int]]:
-    """The row numbers of packed vectors, decoded the slow way."""
+    """The row numbers of packed vectors, by a simple decoder."""
     out: list[list[int]] = []
     for slot, bits in enumerate(words.words.to_pylist()):
         found = [w * 64 + b for w, word in enumerate(bits) if word for b in range(64) if word >> b & 1]
@@ -48,13 +48,13 @@ def test_packed_vectors(dense: bool, sets: list[set[int]]) -> None:
 
 
 def test_scattered_rows_take_little_memory() -> None:
-    found = pack([BitMap64([0, 2**29])] * 50)  # 3 GB as plain words
+    found = pack([BitMap64([0, 2**29])] * 50)  # 3 GB uncompressed
     assert found.count == 50 * 2 * 64
     assert found.pages is not None
     assert unpack(Words(found.words.slice(0, 1), found.pages.slice(0, 1))) == [[0, 2**29]]
 
 
-def test_words_of_like_files_are_one_array_that_ends_in_zeros() -> None:
+def test_words_of_similar_files_share_a_padded_array() -> None:
     level = native_vectors._level(pack([BitMap64([0, 64]), BitMap64([1]), BitMap64()]))
     assert level is not None
     assert level.to_pylist() == [1, 1, 0, 2, 0, 0, 0, 0, 0]
@@ -63,7 +63,7 @@ def test_words_of_like_files_are_one_array_that_ends_in_zeros() -> None:
 
 
 @pytest.mark.parametrize("last", [2**45, 2**50, 2**63, 2**64 - 1])
-def test_row_numbers_of_no_file_are_refused(last: int) -> None:
+def test_too_large_row_numbers_are_rejected(last: int) -> None:
     with pytest.raises(NativeScanError, match="too large"):
         pack([BitMap64([1, last])])
 
@@ -78,7 +78,7 @@ LEFT = {0: COUNT - len(VECTORS[0]), 1: COUNT, 2: COUNT - len(VECTORS[2])}
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Three files whose rows hold the file's number and their own, in many row groups of several pages."""
+    """Three files whose rows contain the file number and the row number, in many row groups of several pages."""
     folder = tmp_path_factory.mktemp("vectors")
     options = {"row_group_size": 3000, "data_page_size": 2000, "write_page_index": True, "use_dictionary": False}
     return [
@@ -93,7 +93,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.mark.parametrize("form", ["carried", "subquery", "subquery of lists", "join", "paged subquery", "paged join"])
 @pytest.mark.parametrize("reader", ["vectorized", "row by row"])
-def test_deleted_rows_are_gone(
+def test_deleted_rows_are_not_read(
     spark: SparkSession, paths: list[str], monkeypatch: pytest.MonkeyPatch, form: str, reader: str
 ) -> None:
     if form != "carried":
@@ -126,7 +126,7 @@ def test_deleted_rows_are_gone(
         assert ("Subquery" in text) == ("subquery" in form)
 
 
-def test_the_address_of_a_row(spark: SparkSession, paths: list[str]) -> None:
+def test_row_addresses(spark: SparkSession, paths: list[str]) -> None:
     files = listed(Path(paths[0]).parent, paths, pq.read_schema(paths[0]), vectors=VECTORS)
     df = native_frame(spark, files, address=("at file", "at row"))
     assert df.columns == ["file", "row", "text", "at file", "at row"]
@@ -134,7 +134,7 @@ def test_the_address_of_a_row(spark: SparkSession, paths: list[str]) -> None:
     assert df.count() == sum(LEFT.values())
 
 
-def test_vectors_values_and_addresses_share_the_key(spark: SparkSession, paths: list[str]) -> None:
+def test_vectors_partition_values_and_addresses_share_the_key(spark: SparkSession, paths: list[str]) -> None:
     values = pa.array([Decimal("1.5"), None, Decimal("1.5")])
     files = listed(Path(paths[0]).parent, paths, pq.read_schema(paths[0]), {"p": values}, vectors=VECTORS)
     df = native_frame(spark, files, address=("f", "r"))
@@ -155,13 +155,13 @@ def test_vectors_in_inferred_partitions(spark: SparkSession, tmp_path: Path) -> 
     assert "p#" in plan(df.where("p < 3")).split("PartitionFilters: [")[1].split("]")[0]
 
 
-def test_a_vector_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_empty_vector(spark: SparkSession, tmp_path: Path) -> None:
     files = listed(tmp_path, numbered(tmp_path, ["."] * 2), vectors={0: BitMap64(), 1: BitMap64([0])})
     assert rows(native_frame(spark, files)) == [(0,)]
 
 
-def test_a_spark_that_does_not_number_rows_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_without_row_numbers_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     files = listed(tmp_path, [write(tmp_path / "x.parquet", pa.table({"m": [1]}))])
-    df = native_frame(spark, files)  # the column `n` is missing in the file, as the row number would be
+    df = native_frame(spark, files)  # the column `n` is missing in the file, as the row index would be
     with pytest.raises(Exception, match="does not number the rows"):
         native_vectors.alive(spark, df, native_vectors.pack([BitMap64([0])]), "0", number="n").collect()

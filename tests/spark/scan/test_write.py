@@ -1,4 +1,4 @@
-"""Files that Spark itself writes are those that our own writer would write, and a job that fails leaves nothing."""
+"""Files written by Spark equal those of trilake's writer, and a failed job leaves nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from trilake.spark.session.settings import overridden
 from trilake.storage import open_store
 
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
-#: Names with signs that files must not have need it.
+#: Needed for special characters in column names.
 MAPPED = {"delta.columnMapping.mode": "name"}
 
 
@@ -40,7 +40,7 @@ def _registered(spark: SparkSession) -> None:
 
 
 def job(df: DataFrame) -> DataFrame:
-    """The rows as no rows that the driver has."""
+    """The rows as an RDD, so that a job writes them."""
     return df.coalesce(1)
 
 
@@ -51,7 +51,7 @@ def refusal(df: DataFrame, path: Path, **request: Any) -> str | None:
 
 
 def both_ways(df: DataFrame, folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> tuple[Path, Path]:
-    """Two tables of the same rows: one whose files Spark wrote, and one whose files went through Arrow."""
+    """Two tables of the same rows: one written by Spark, and one written through Arrow."""
     with monkeypatch.context() as patch:
         patch.setattr(type(df), "mapInArrow", lambda *_: pytest.fail("rows go through Python"))
         trilake.write(df, folder / "spark", **fields)
@@ -62,7 +62,7 @@ def both_ways(df: DataFrame, folder: Path, monkeypatch: pytest.MonkeyPatch, **fi
 
 
 def parquet_schema(table: Path) -> list[tuple[str, str, str]]:
-    """What the files of a table say of their leaf columns: path and types."""
+    """The leaf columns of a table's files: path and types."""
     (file,) = table.glob("*.parquet")
     schema = pq.ParquetFile(file).schema
     leaves = [schema.column(i) for i in range(len(schema.names))]
@@ -70,7 +70,7 @@ def parquet_schema(table: Path) -> list[tuple[str, str, str]]:
 
 
 def field_ids(table: Path) -> list[bytes | None]:
-    """The ids of all fields of its files that are a column or a part of a struct, depth first."""
+    """The ids of all columns and struct fields in its files, depth first."""
     (file,) = table.glob("*.parquet")
 
     def walk(f: pa.Field, *, named: bool) -> Iterator[bytes | None]:
@@ -85,7 +85,7 @@ def field_ids(table: Path) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("mapping", ["none", "name", "id"])
-def test_every_type_is_written_as_our_own_writer_does(
+def test_every_type_is_written_like_by_trilake(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapping: str
 ) -> None:
     df = job(spark.sql(TYPED))
@@ -110,7 +110,7 @@ def test_every_type_is_written_as_our_own_writer_does(
     assert again.num_rows == 3
 
 
-def test_columns_are_found_by_name_and_missing_ones_are_null(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_match_by_name_and_missing_ones_are_null(spark: SparkSession, tmp_path: Path) -> None:
     odd = tmp_path / "a table % +ü {x} #1?"
     first = spark.range(4).selectExpr("id AS `a``b c.d`", "CAST(id AS STRING) AS Name", "named_struct('x', id) AS s")
     trilake.write(first, odd, properties=MAPPED)
@@ -122,17 +122,17 @@ def test_columns_are_found_by_name_and_missing_ones_are_null(spark: SparkSession
     assert sorted(p.name for p in odd.iterdir() if not p.name.endswith(".parquet")) == ["_delta_log"]
 
 
-def test_names_that_parquet_files_do_not_have(spark: SparkSession, tmp_path: Path) -> None:
+def test_special_characters_in_column_names(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.range(3).selectExpr("id AS ` ,;{}()\n\t=`", "named_struct('ä b', id) AS s", "NULL AS nothing")
     trilake.write(df.drop("nothing"), tmp_path / "t", properties=MAPPED)
     assert trilake.open(tmp_path / "t").to_arrow().schema.names == [" ,;{}()\n\t=", "s"]
     assert trilake.read(spark, tmp_path / "t").select("s.`ä b`").count() == 3
-    # A column without a type is one that Spark's Parquet writer does not know.
+    # Spark's Parquet writer does not support void columns.
     trilake.write(df, tmp_path / "void", properties=MAPPED)
     assert trilake.open(tmp_path / "void").count() == 3
 
 
-def test_bounds_say_nothing_of_what_they_do_not_know(spark: SparkSession, tmp_path: Path) -> None:
+def test_bounds_are_omitted_if_unknown(spark: SparkSession, tmp_path: Path) -> None:
     long = "ß" * 40_000
     df = spark.sql(
         "SELECT id AS i, CASE WHEN id = 1 THEN double('NaN') WHEN id = 2 THEN NULL ELSE double(id) END AS d,"
@@ -143,7 +143,7 @@ def test_bounds_say_nothing_of_what_they_do_not_know(spark: SparkSession, tmp_pa
     stats = table.files()["stats"][0].as_py()
     assert '"numRecords":4' in stats
     assert '"d"' not in stats.split('"maxValues"')[1].split("}")[0]
-    # NaN is greater than all numbers, on every way to the rows.
+    # NaN is greater than all numbers, on every read path.
     assert table.count("d > 100") == 1
     assert trilake.read(spark, tmp_path / "t", filter="d > 100").count() == 1
     assert table.count("z = 0") == 4
@@ -151,7 +151,7 @@ def test_bounds_say_nothing_of_what_they_do_not_know(spark: SparkSession, tmp_pa
 
 
 def test_row_groups_with_nan_are_read(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark's own files count NaN as the greatest value, in the bounds of each row group."""
+    """Files written by Spark include NaN as the greatest value in row group bounds."""
     rows = spark.sql("SELECT CASE WHEN id = 7 THEN double('NaN') ELSE double(id) END AS d FROM range(0, 40000, 1, 1)")
     rows.write.option("parquet.block.size", 4096).parquet(str(tmp_path / "t"))
     (file,) = (tmp_path / "t").glob("*.parquet")
@@ -162,9 +162,9 @@ def test_row_groups_with_nan_are_read(spark: SparkSession, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("more", [[], ["s"], [f"c{i}" for i in range(100)]], ids=["flat", "structs", "wide"])
-def test_a_nan_that_the_bounds_of_others_leave_out(spark: SparkSession, tmp_path: Path, more: list[str]) -> None:
-    """Spark skips row groups by them: no condition on such a column goes into the file, and those on others do; or the
-    reader looks at no bounds."""
+def test_nan_missing_in_the_bounds_of_other_writers(spark: SparkSession, tmp_path: Path, more: list[str]) -> None:
+    """Spark skips row groups by them: conditions on such a column are not pushed down, unlike others, or
+    the reader ignores bounds."""
     path = str(tmp_path / "t")
     rows = {"id": [1, 2], "d": [1.0, float("nan")], "l": [[1.0], []], **{c: [float("nan"), 1.0] for c in more}}
     if more == ["s"]:
@@ -181,7 +181,7 @@ def test_a_nan_that_the_bounds_of_others_leave_out(spark: SparkSession, tmp_path
     pushed = ["IsNotNull(id)", "IsNotNull(d)"] * bool(more) + ["GreaterThan(id,1)", "GreaterThan(d,5.0)"] * bool(more)
     assert f"PushedFilters: [{', '.join(pushed or ['IsNotNull(id)', 'GreaterThan(id,1)'])}]" in _plan(plan)
     assert trilake.open(path).count("d > 5") == 1
-    compute_statistics(trilake.open(path).log, everything=True)  # says nothing of the bounds in the file
+    compute_statistics(trilake.open(path).log, everything=True)  # does not affect the bounds in the file
     assert trilake.read(spark, path).where("d > 5").count() == 1
     trilake.open(path).update({"d": "d + 0"})
     plan = trilake.read(spark, path).where("d > 5")
@@ -193,7 +193,7 @@ def _plan(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
-def test_all_nan_and_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_all_nan_and_empty_files(spark: SparkSession, tmp_path: Path) -> None:
     trilake.write(spark.sql("SELECT double('NaN') AS d FROM range(0, 3, 1, 1)"), tmp_path / "t")
     trilake.write(spark.range(9).selectExpr("double(id) AS d").where("d > 100"), tmp_path / "t", mode="append")
     table = trilake.open(tmp_path / "t")
@@ -202,7 +202,7 @@ def test_all_nan_and_no_rows(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["nothing", "x" * 70_000])
-def test_a_null_where_none_may_be(spark: SparkSession, tmp_path: Path, text: str) -> None:
+def test_null_in_a_not_null_column(spark: SparkSession, tmp_path: Path, text: str) -> None:
     trilake.create(tmp_path / "t", pa.schema([pa.field("i", pa.int64(), False), pa.field("t", pa.string(), False)]))
     good = spark.range(3).selectExpr("nullif(id, -1) AS i", f"'{text}' AS t")
     assert refusal(good, tmp_path / "t") is None
@@ -213,7 +213,7 @@ def test_a_null_where_none_may_be(spark: SparkSession, tmp_path: Path, text: str
     assert [p.name for p in (tmp_path / "t").iterdir() if p.is_dir()] == ["_delta_log"]
 
 
-def test_a_job_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_failed_job_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     trilake.write(spark.range(5), tmp_path / "t")
     before = sorted(p for p in tmp_path.rglob("*"))
     bad = spark.range(100, numPartitions=4).selectExpr("CASE WHEN id = 70 THEN raise_error('boom') ELSE id END AS id")
@@ -222,7 +222,7 @@ def test_a_job_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) ->
     assert sorted(p for p in tmp_path.rglob("*")) == before
 
 
-def test_what_is_not_for_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_writes_that_spark_cannot_do(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.range(3).selectExpr("id", "CAST(id AS STRING) AS s", "CAST(id AS INT) AS n")
     trilake.write(df, tmp_path / "t")
     assert refusal(df, tmp_path / "t") is None
@@ -251,7 +251,7 @@ def test_what_is_not_for_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert "local disks" in str(native_write_refusal(df, open_store("memory://x"), memory.files))
 
 
-def test_settings_are_held_as_long_as_anybody_needs_them(spark: SparkSession) -> None:
+def test_settings_are_kept_until_the_last_user_finishes(spark: SparkSession) -> None:
     key, other = "spark.sql.shuffle.partitions", "spark.sql.trilake.test"
     before = spark.conf.get(key)
     inside, go = threading.Event(), threading.Event()
@@ -275,7 +275,7 @@ def test_settings_are_held_as_long_as_anybody_needs_them(spark: SparkSession) ->
     assert spark.conf.get(key) == before
 
 
-def test_peers_read_what_spark_wrote(spark: SparkSession, tmp_path: Path) -> None:
+def test_other_libraries_read_files_written_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     from deltalake import DeltaTable
 
     df = spark.range(1000, numPartitions=3).selectExpr("id", "timestamp_micros(id * 1000000) AS at", "id % 7 AS g")

@@ -1,4 +1,4 @@
-"""Errors that are of this package and of Spark's classes: they answer what handlers of Spark's errors ask."""
+"""Errors that are both trilake errors and Spark's exceptions, with the interface of Spark's errors."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _ERRORS = {
 
 
 @pytest.mark.parametrize("which", _ERRORS)
-def test_an_error_answers_what_handlers_of_sparks_errors_ask(which: str) -> None:
-    """On PySpark 3.5 the condition, and on every release the parameters, were an AttributeError: Spark's own methods
-    look for fields that trilake errors did not have."""
+def test_error_has_the_interface_of_spark_errors(which: str) -> None:
+    """The condition (on PySpark 3.5) and the parameters raised an AttributeError: trilake errors lacked Spark's
+    fields."""
     error, condition = _ERRORS[which]
     assert isinstance(error, PySparkException)
     answers = [error.getErrorClass(), error.getCondition(), error.getMessageParameters(), error.getQueryContext()]
@@ -55,10 +55,10 @@ def test_an_error_answers_what_handlers_of_sparks_errors_ask(which: str) -> None
     ],
 )
 @pytest.mark.parametrize("make", [analysis_error, job_error])
-def test_an_illegal_argument_is_caught_as_delta_sparks_and_as_before(
+def test_illegal_argument_is_an_illegal_argument_exception(
     error: TrilakeError, make: Callable[[TrilakeError], TrilakeError]
 ) -> None:
-    """``except IllegalArgumentException`` missed them."""
+    """``except IllegalArgumentException`` did not catch them."""
     both = make(error)
     for known in (both, pickle.loads(pickle.dumps(both))):
         for kind in (IllegalArgumentException, AnalysisException, ValueError, type(error), SparkErrorMethods):
@@ -70,13 +70,13 @@ def test_an_illegal_argument_is_caught_as_delta_sparks_and_as_before(
     assert not isinstance(make(InvalidArgumentError("other")), IllegalArgumentException)
 
 
-def test_a_range_of_changes_is_illegal_and_was_no_error_of_analysis() -> None:
+def test_invalid_change_range_is_not_an_analysis_exception() -> None:
     both = analysis_error(ChangeFeedError("end before start", condition="DELTA_INVALID_CDC_RANGE"))
     assert isinstance(both, IllegalArgumentException)
     assert not isinstance(both, AnalysisException)
 
 
-def test_a_conflict_answers_too() -> None:
+def test_conflict_has_the_interface_of_spark_errors() -> None:
     error = analysis_error(ConcurrentAppendError("another writer was first"))
     assert isinstance(error, PySparkException)
     assert isinstance(error, ConcurrentAppendError)
@@ -85,7 +85,7 @@ def test_a_conflict_answers_too() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_an_error_that_went_to_another_process_is_what_it_was() -> None:
+def test_error_is_unchanged_after_pickling() -> None:
     error = pickle.loads(pickle.dumps(analysis_error(_TAKEN)))
     assert isinstance(error, TableExistsError)
     assert isinstance(error, AnalysisException)

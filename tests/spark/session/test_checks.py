@@ -1,4 +1,4 @@
-"""What a session is checked for before its tasks do work of trilake."""
+"""Checks of a session before trilake runs tasks on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trilake.spark.session import checks
 
 
 class _Session:
-    """As much of a session as is looked at."""
+    """The parts of a session that are checked."""
 
     def __init__(self, python: str, master: str = "local[2]", **conf: str) -> None:
         settings = SimpleNamespace(get=conf.get)
@@ -31,7 +31,7 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
 
 
-def test_an_old_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_pyspark_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     import pyspark
 
     checks.check_pyspark()
@@ -40,8 +40,8 @@ def test_an_old_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         checks.check_pyspark()
 
 
-def test_tasks_of_a_local_session_get_this_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # As where a script is run by .venv/bin/python, and another python3 is on the PATH.
+def test_local_tasks_use_this_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As if a script is run by .venv/bin/python, and another python3 is on the PATH.
     other = tmp_path / "python3"
     other.write_text("#!/bin/sh\nexit 1\n")
     other.chmod(0o755)
@@ -51,17 +51,17 @@ def test_tasks_of_a_local_session_get_this_interpreter(tmp_path: Path, monkeypat
     assert session._sc.pythonExec == sys.executable
 
 
-def test_an_interpreter_that_somebody_chose_is_kept_where_it_can_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configured_interpreter_is_kept_if_usable(monkeypatch: pytest.MonkeyPatch) -> None:
     session: Any = _Session("/somewhere/python3")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     checks.check_session(session)
     assert session._sc.pythonExec == "/somewhere/python3"
 
 
-def test_an_interpreter_that_a_setting_names_runs_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PySpark 4.3 reads ``PYSPARK_PYTHON`` alone in a script, and its tasks ran the first python3 of the PATH."""
+def test_interpreter_from_a_setting_runs_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In scripts, PySpark 4.3 reads only ``PYSPARK_PYTHON``, and its tasks ran the first python3 on the PATH."""
     named = tmp_path / "named"
-    named.write_text("#!/bin/sh\necho {}.{}\n".format(*sys.version_info[:2]))  # what is asked of one that can
+    named.write_text("#!/bin/sh\necho {}.{}\n".format(*sys.version_info[:2]))  # the probe of a usable interpreter
     named.chmod(0o755)
     (tmp_path / "python3").symlink_to("/bin/false")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
@@ -70,9 +70,7 @@ def test_an_interpreter_that_a_setting_names_runs_the_tasks(tmp_path: Path, monk
     assert session._sc.pythonExec == str(named)
 
 
-def test_an_interpreter_without_trilake_is_named_with_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interpreter_without_trilake_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     version = "{}.{}".format(*sys.version_info[:2])
     bare = tmp_path / "bare"
     bare.write_text(f"#!/bin/sh\necho {version}\necho 'ModuleNotFoundError: No module named trilake' >&2\nexit 1\n")
@@ -90,7 +88,7 @@ def test_an_interpreter_without_trilake_is_named_with_the_remedy(
         checks.check_session(session)
 
 
-def test_a_cluster_is_warned_about_where_nobody_chose(caplog: pytest.LogCaptureFixture) -> None:
+def test_cluster_without_configured_interpreter_warns(caplog: pytest.LogCaptureFixture) -> None:
     session: Any = _Session("no-such-python3", "spark://host:7077")
     with caplog.at_level(logging.WARNING, "trilake.spark"):
         checks.check_session(session)
@@ -124,8 +122,8 @@ print("all is well")
 @pytest.mark.parametrize(
     "how", [*(pytest.param(how, marks=pytest.mark.soak) for how in ("session", "install")), "neither"]
 )
-def test_a_script_run_by_an_interpreter_that_is_not_on_the_path(tmp_path: Path, how: str) -> None:
-    """Whatever the script calls first: tasks had ``No module named 'trilake'``, or PYTHON_VERSION_MISMATCH."""
+def test_script_with_an_interpreter_outside_the_path(tmp_path: Path, how: str) -> None:
+    """Tasks failed with ``No module named 'trilake'`` or PYTHON_VERSION_MISMATCH, for every first call."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYSPARK_PYTHON", "VIRTUAL_ENV")}
     env["PATH"] = "/usr/bin:/bin"
     done = subprocess.run(
@@ -138,13 +136,13 @@ def test_a_script_run_by_an_interpreter_that_is_not_on_the_path(tmp_path: Path, 
     assert done.stdout.endswith("all is well\n"), done.stderr[-3000:]
 
 
-def test_work_goes_to_tasks_in_one_place_which_checks() -> None:
+def test_tasks_are_started_in_one_module() -> None:
     package = Path(trilake.__file__).parent
     handing = {str(p.relative_to(package)) for p in package.rglob("*.py") if ".mapInArrow(" in p.read_text()}
     assert handing == {"spark/session/runner.py"}
 
 
-def test_session_refuses_a_builder() -> None:
-    """It was taken for the name, and its settings were lost."""
+def test_session_rejects_a_builder() -> None:
+    """It was used as the name, and its settings were lost."""
     with pytest.raises(InvalidArgumentError, match="app_name must be a string"):
         trilake.session(SparkSession.builder)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Settings of delta-spark's jar, which is not there: sessions work without them."""
+"""Settings of delta-spark's jar, which is not installed: sessions work without them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ QUICKSTART = {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalo
     ],
     ids=["quickstart", "others stay", "catalogs", "other settings"],
 )
-def test_only_classes_of_the_jar_are_dropped(settings: dict[str, Any], kept: dict[str, Any]) -> None:
+def test_only_classes_of_the_jar_are_removed(settings: dict[str, Any], kept: dict[str, Any]) -> None:
     assert without_jar(settings) == kept
 
 
-def test_session_drops_the_settings_of_the_jar(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_removes_the_settings_of_the_jar(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
 
     def local(*args: Any, **more: Any) -> SparkSession:
@@ -47,7 +47,7 @@ def test_session_drops_the_settings_of_the_jar(spark: SparkSession, monkeypatch:
 
 
 @pytest.mark.parametrize("name", [CATALOG, "org.other.MissingCatalog"])
-def test_a_running_session_loses_a_catalog_that_is_not_there(
+def test_running_session_drops_a_missing_catalog(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     session = spark.newSession()
@@ -61,7 +61,7 @@ def test_a_running_session_loses_a_catalog_that_is_not_there(
     assert name in caplog.text
 
 
-def test_a_setting_that_stays_is_named(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remaining_setting_is_named(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.catalog.spark_catalog", CATALOG)
     monkeypatch.setattr(delta_jar, "_loads", lambda *_: False)
@@ -94,6 +94,6 @@ print("works")
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["classic", pytest.param("connect", marks=pytest.mark.soak)])
-def test_a_session_of_deltas_quickstart_works(tmp_path: Path, kind: str) -> None:
+def test_session_of_the_delta_quickstart_works(tmp_path: Path, kind: str) -> None:
     done = run_apart(APART, str(tmp_path), kind)
     assert "works" in done.stdout, done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""PySpark's own log of errors says nothing of jobs whose errors are raised in a line."""
+"""PySpark's error log omits jobs whose errors trilake raises in one line."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import trilake
 from trilake.errors import WriteFailedError
 
 
-def test_a_value_that_cannot_be_cast_prints_no_page_of_json(
-    sql: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_cast_logs_no_json(sql: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     uri = str(tmp_path / "t")
     trilake.write({"n": [1], "s": ["a"]}, uri)
     rows = sql.range(3).selectExpr("CAST(concat('x', id) AS bigint) AS n", "'q' AS s")

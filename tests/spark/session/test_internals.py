@@ -1,4 +1,4 @@
-"""Private names of PySpark and of the JVM stand in one module."""
+"""Private names of PySpark and the JVM are used in one module only."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PRIVATE = re.compile(r"\._(?:jvm|jdf|jwrite|jreader|jsparkSession|jsc|jc|sc|gate
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
-def test_private_names_stand_in_one_module(path: Path) -> None:
-    if path.name in ("internals.py", "compat.py"):  # compat.py: what differs between releases
+def test_private_names_are_used_in_one_module(path: Path) -> None:
+    if path.name in ("internals.py", "compat.py"):  # compat.py: differences between releases
         return
     lines = [line for line in path.read_text().splitlines() if PRIVATE.search(line) and "self._" not in line]
     assert lines == []
 
 
-def test_what_is_not_there_is_an_error_that_callers_know() -> None:
+def test_missing_internals_raise_py4j_errors() -> None:
     nothing: Any = SimpleNamespace()
     for ask in (internals.jvm, internals.java_session, internals.query_execution, internals.java_column):
         with pytest.raises(Py4JError):
@@ -35,6 +35,6 @@ def test_what_is_not_there_is_an_error_that_callers_know() -> None:
     assert not internals.knows_class(nothing, "java.lang.String")
 
 
-def test_the_driver_is_asked_for_classes(spark: SparkSession) -> None:
+def test_class_lookup_in_the_driver(spark: SparkSession) -> None:
     assert internals.knows_class(spark, "java.lang.String")
     assert not internals.knows_class(spark, "org.example.Nothing")

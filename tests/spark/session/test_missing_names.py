@@ -1,4 +1,4 @@
-"""Each row of the table in ``internals.py``: without a private name, rows are the same, or the call fails."""
+"""Each row of the table in ``internals.py``: if a private name is missing, rows are the same, or the call fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trilake.spark.live_frames import frames
 from trilake.spark.live_frames.frames import pinned
 from trilake.spark.session import internals
 
-#: Methods and classes of the JVM, by the row of the table that names them.
+#: JVM methods and classes, by their row in the table.
 ROWS: dict[str, tuple[str, ...]] = {
     "the plan of a frame": ("queryExecution",),
     "the text of a column": ("expression",),
@@ -40,7 +40,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "a newer version in a frame": ("transformWithSubqueries",),
     "a hidden column of a frame": ("hiddenOutputTag", "setTagValue"),
 }
-#: What a step of the scenario may answer other than its rows: that it cannot be done.
+#: The result of a scenario step that is not supported.
 FAILED = "failed"
 
 
@@ -52,7 +52,7 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def take_away(patch: pytest.MonkeyPatch, *names: str) -> None:
-    """Let the JVM have no methods and classes of these names, as py4j says it."""
+    """Hide JVM methods and classes with these names, as py4j reports missing ones."""
     call, make = JavaMember.__call__, JavaClass.__call__
 
     def called(self: Any, *args: Any) -> Any:
@@ -80,7 +80,7 @@ def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def scenario(session: SparkSession, path: str) -> dict[str, object]:
-    """What each step answers, its rows or ``FAILED``."""
+    """The result of each step: its rows or ``FAILED``."""
     ids = [1, 2, 3, 4, 5, 6]
     properties = {"delta.enableDeletionVectors": "true", "delta.enableRowTracking": "true"}
     table = pa.table({"id": ids, "p": [*"aabbcc"], "n": [float(i) for i in ids]})
@@ -114,7 +114,7 @@ def _merge(session: SparkSession, path: str) -> object:
 
 
 def _own_rows(session: SparkSession, path: str) -> object:
-    """Rows that another writer adds while a table is written over with rows of its own are not lost."""
+    """Rows that another writer adds while a table is overwritten with its own rows are not lost."""
     kept = pinned(session.read.format("delta").load(path).where("id < 5"))
     append(path, 7)
     try:
@@ -141,7 +141,7 @@ def right(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_without_a_private_name_no_rows_are_wrong(
+def test_missing_private_names_never_give_wrong_rows(
     session: SparkSession, tmp_path: Path, right: dict[str, object], row: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert FAILED not in right.values()

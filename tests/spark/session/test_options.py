@@ -1,4 +1,4 @@
-"""Which options a read or write takes, ignores and refuses."""
+"""Options that a read or write applies, ignores and rejects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trilake.spark.session.options import Options
 BOILERPLATE = {"inferSchema": "true", "HEADER": "true", "timestampformat": "y", "multiLine": "true", "mode": "FAILFAST"}
 
 
-def test_options_of_sparks_readers_are_ignored_with_one_warning() -> None:
+def test_options_of_spark_readers_are_ignored_with_one_warning() -> None:
     with pytest.warns(UserWarning, match="options: HEADER, inferSchema, mode, multiLine, timestampformat") as warned:
         options = Options({**BOILERPLATE, "versionAsOf": "3", "AWS_REGION": "x"}, READ_OPTIONS, reading=True)
     assert len(warned) == 1
@@ -30,16 +30,16 @@ def test_options_of_sparks_readers_are_ignored_with_one_warning() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    # Misspelt ones, options of delta-spark that say nothing here, and options that would choose files.
+    # Misspelt options, delta-spark options without effect here, and options that would select files.
     ["versionAsOff", "headers", "infer", "ignoreChange", "replaceBy", "sourceAlias", "pathGlobFilter", "modifiedAfter"],
 )
-def test_options_that_may_be_meant_for_us_are_errors(name: str) -> None:
+def test_options_that_may_mean_trilake_are_errors(name: str) -> None:
     for known, reading in ((READ_OPTIONS, True), (WRITE_OPTIONS, False)):
         with pytest.raises(UnknownOptionError, match=name):
             Options({name: "x", "header": "true"}, known, reading=reading)
 
 
-def test_options_of_writers_say_nothing_to_reads_only() -> None:
+def test_write_options_are_ignored_by_reads_only() -> None:
     assert has_no_effect("mergeSchema", "true", reading=True)
     assert not has_no_effect("mergeSchema", "true")
     assert has_no_effect("parquet.block.size", "1")
@@ -47,7 +47,7 @@ def test_options_of_writers_say_nothing_to_reads_only() -> None:
         Options({"mode": "overwrite"}, WRITE_OPTIONS)
 
 
-def test_boilerplate_stands_before_reads_and_writes(spark: SparkSession, tmp_path: Path) -> None:
+def test_common_boilerplate_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
     trilake.register(spark)
     rows = spark.range(3)
     for format in ("delta", "trevni"):

@@ -1,4 +1,4 @@
-"""Schemas of frames that no table can have."""
+"""DataFrame schemas that tables cannot have."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ def _frame(kind: T.DataType) -> T.StructType:
     return T.StructType([T.StructField("id", T.LongType()), T.StructField("v", kind)])
 
 
-def test_a_format_without_user_types_names_what_to_do() -> None:
+def test_format_without_user_types_names_the_remedy() -> None:
     with pytest.raises(SchemaMismatchError, match="column v has the user-defined type VectorUDT") as raised:
         arrow_columns(_frame(VectorUDT()))
     assert raised.value.context == {"column": "v"}
     assert "vector_to_array" in str(raised.value.help)
 
 
-def test_a_nested_user_defined_type_is_named_by_its_path() -> None:
+def test_nested_user_defined_type_is_named_by_its_path() -> None:
     inner = T.StructType([T.StructField("m", T.MapType(T.StringType(), T.ArrayType(MatrixUDT())))])
     with pytest.raises(SchemaMismatchError, match=r"column v.m.value.element has the user-defined type MatrixUDT"):
         new_columns(_frame(inner))
 
 
 @pytest.mark.parametrize("kind", [VectorUDT(), MatrixUDT(), PythonOnlyUDT()], ids=repr)
-def test_user_defined_types_come_back_from_a_schema(kind: T.UserDefinedType) -> None:
+def test_user_defined_types_round_trip_in_a_schema(kind: T.UserDefinedType) -> None:
     inner = T.StructType([T.StructField("m", T.MapType(T.StringType(), T.ArrayType(kind)))])
     for schema in (_frame(kind), _frame(inner)):
         assert to_spark(from_spark(schema)) == schema
 
 
-def test_a_user_defined_type_without_its_class_is_its_sql_type() -> None:
+def test_user_defined_type_without_its_class_is_its_sql_type() -> None:
     known = parse_schema(orjson.dumps(_frame(VectorUDT()).jsonValue()).decode())
     kind = known.field("v").type
     assert isinstance(kind, UserDefinedType)
@@ -48,8 +48,8 @@ def test_a_user_defined_type_without_its_class_is_its_sql_type() -> None:
         assert spark["v"].dataType == (T.LongType() if "sqlType" in lost else VectorUDT().sqlType())
 
 
-def test_what_another_table_left_on_nested_columns_stays_behind() -> None:
-    """A frame whose nested field had an invariant of another table was refused: its columns are not those of this."""
+def test_nested_metadata_of_another_table_is_removed() -> None:
+    """A frame with a nested invariant of another table was rejected, although it does not apply to this table."""
     left = {
         "delta.columnMapping.id": 7,
         "delta.columnMapping.physicalName": "col-7",
@@ -70,7 +70,7 @@ def test_what_another_table_left_on_nested_columns_stays_behind() -> None:
 
 
 @pytest.mark.skipif(RELEASE < (4, 1), reason="Spark has the types from 4.1 on")
-def test_spatial_types_are_those_of_spark_where_it_knows_them() -> None:
+def test_spatial_types_are_those_of_spark_if_supported() -> None:
     names = ["geometry", "geometry(EPSG:3857)", "geometry(EPSG:5)", "geography", "geography(OGC:CRS84, vincenty)"]
     schema = StructType(tuple(StructField(f"c{i}", parse_primitive(n)) for i, n in enumerate(names)))
     spark = to_spark(schema)

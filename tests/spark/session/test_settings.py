@@ -1,4 +1,4 @@
-"""Times without a zone are of the session's: of its setting, or of the machine where no one has set it."""
+"""Timestamps without a zone are in the session time zone, which defaults to the machine's."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from trilake.spark.session import internals
 from trilake.spark.session.settings import ZONE, session_zone, time_ms
 
 _MACHINE = "America/New_York"
-#: Zones as Spark takes them, and the hours that they are behind UTC in January.
+#: Zones in Spark's spelling, and their hours behind UTC in January.
 _BEHIND = {None: 5, "+02:00": -2, "GMT-3": 3, "PST": 8, "UTC": 0}
 
 
 @pytest.fixture(autouse=True)
 def _elsewhere(spark: SparkSession) -> Iterator[None]:
-    """A machine in New York, and a session that was not told of a zone."""
+    """A machine in New York, and a session without a time zone setting."""
     register(spark)
     assert spark._jvm is not None
     zones = spark._jvm.java.util.TimeZone
@@ -57,15 +57,15 @@ def _local(hour: float, behind: int) -> dt.datetime:
     return at.replace(tzinfo=None)
 
 
-def test_the_zone_of_a_session_that_was_not_told(spark: SparkSession) -> None:
+def test_default_session_time_zone(spark: SparkSession) -> None:
     assert session_zone(spark) == _MACHINE
     assert time_ms(spark, "1970-01-01 00:00:00") == 5 * 3_600_000
     assert time_ms(spark, "1970-01-01T00:00:00Z") == time_ms(spark, "1970-1-1 00:00:00 UTC") == 0
 
 
 @pytest.mark.parametrize("zone", list(_BEHIND))
-def test_versions_at_times_of_the_session(spark: SparkSession, table: str, zone: str | None) -> None:
-    """They were of UTC: another version, or none."""
+def test_time_travel_uses_the_session_time_zone(spark: SparkSession, table: str, zone: str | None) -> None:
+    """UTC was used: another version, or none."""
     if zone is not None:
         spark.conf.set(ZONE, zone)
     half, behind = _local(0.5, _BEHIND[zone]), _BEHIND[zone]
@@ -80,8 +80,8 @@ def test_versions_at_times_of_the_session(spark: SparkSession, table: str, zone:
     assert ids(spark.read.format("delta").options(readChangeFeed="true", **between).load(table)) == [1]
 
 
-def test_a_stream_begins_at_a_time_of_the_session(spark: SparkSession, table: str, tmp_path: Path) -> None:
-    """It began at that time of UTC, whatever the session's zone."""
+def test_starting_timestamp_uses_the_session_time_zone(spark: SparkSession, table: str, tmp_path: Path) -> None:
+    """UTC was used, ignoring the session time zone."""
     stream = spark.readStream.format("delta").option("startingtimestamp", str(_local(0.5, 5))).load(table)
     out = str(tmp_path / "out")
     query = stream.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "cp"))
@@ -89,8 +89,8 @@ def test_a_stream_begins_at_a_time_of_the_session(spark: SparkSession, table: st
     assert sorted(trilake.open(out).to_arrow()["id"].to_pylist()) == [1, 2]
 
 
-def test_folders_are_converted_as_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
-    """Their values were taken for times of UTC."""
+def test_convert_parses_folder_timestamps_like_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Their values were parsed as UTC."""
     path = tmp_path / "p"
     rows = spark.sql("SELECT 1L AS id, TIMESTAMP'2024-01-15 10:00:00' AS at")
     rows.write.partitionBy("at").parquet(str(path))
@@ -99,10 +99,10 @@ def test_folders_are_converted_as_spark_reads_them(spark: SparkSession, tmp_path
     assert at == dt.datetime(2024, 1, 15, 10, tzinfo=ZoneInfo(_MACHINE))
 
 
-def test_files_are_chosen_when_a_query_is_planned(
+def test_files_are_skipped_during_planning(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No file was, and a warning said that this Spark is not as expected."""
+    """No file was skipped, and a warning reported unexpected Spark internals."""
     monkeypatch.setattr(internals, "_logged", set())
     path = str(tmp_path / "t")
     for i in range(3):

@@ -34,7 +34,7 @@ def records(folder: Path) -> list[object]:
     return found
 
 
-def test_avro_there_and_back(spark: SparkSession, avro: Path, tmp_path: Path) -> None:
+def test_avro_round_trip(spark: SparkSession, avro: Path, tmp_path: Path) -> None:
     target, again = tmp_path / "trevni", tmp_path / "again"
     done = to_trevni(spark, str(avro), str(target), format="avro", properties={"codec": "deflate"})
     assert (done.files_added, done.rows_added) == (3, 12)
@@ -56,7 +56,7 @@ def test_avro_there_and_back(spark: SparkSession, avro: Path, tmp_path: Path) ->
     assert TrevniTable(target).count() == 6
 
 
-def test_a_file_that_cannot_be_converted_leaves_nothing(spark: SparkSession, avro: Path, tmp_path: Path) -> None:
+def test_unconvertible_file_leaves_nothing(spark: SparkSession, avro: Path, tmp_path: Path) -> None:
     target = tmp_path / "trevni"
     to_trevni(spark, str(avro), str(target), format="avro")
     (avro / "day=2" / "bad.avro").write_bytes(b"Obj\x01no")
@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_converted_leaves_nothing(spark: SparkSession, avr
         assert TrevniTable(target).count() == 12
 
 
-def test_json_and_csv_there_and_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_json_and_csv_round_trip(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in.json").write_text('{"a": 1, "b": ["x", null], "c": {"d": 1.5}}\n{"a": null}\n')
     (tmp_path / "in.csv").write_text("n,s\n1,x\n2,\n")
     target = str(tmp_path / "j")

@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def read_partitions(path: Path, schema: str, **options: str) -> tuple[list[Piece], pa.Table]:
-    """What the source plans and reads, in this process."""
+    """Plan and read with the source in this process."""
     declared = StructType()
     for column in schema.split(", "):
         name, _, type_ = column.partition(" ")
@@ -55,7 +55,7 @@ def test_register_offers_both_names(session: SparkSession) -> None:
     assert {"trevni", "trilake-trevni"} <= set(trilake.register(session))
 
 
-def test_a_folder_is_read_with_its_partitions(session: SparkSession, folder: Path) -> None:
+def test_folder_is_read_with_its_partitions(session: SparkSession, folder: Path) -> None:
     df = session.read.format("trevni").load(str(folder))
     assert df.schema.simpleString() == "struct<n:bigint,s:string,p:string>"
     found = df.groupBy("p").agg(F.count("*").alias("c"), F.sum("n").alias("s"), F.max("s").alias("m")).collect()
@@ -69,7 +69,7 @@ def test_file_and_glob(folder: Path) -> None:
     assert read_partitions(folder / "p=*" / "x.trv", "n long")[1].num_rows == 200
 
 
-def test_a_given_schema_projects_and_converts(folder: Path) -> None:
+def test_given_schema_projects_and_casts(folder: Path) -> None:
     _, rows = read_partitions(folder, "P string, N decimal(20,0), other integer")
     assert rows.schema.names == ["P", "N", "other"]
     assert rows["N"].to_pylist() == [Decimal(i) for i in range(200)]
@@ -79,7 +79,7 @@ def test_a_given_schema_projects_and_converts(folder: Path) -> None:
         read_partitions(folder, "s integer")
 
 
-def test_types_that_spark_lacks_are_named_and_can_be_read_as_others(tmp_path: Path) -> None:
+def test_unsupported_types_are_named_and_can_be_cast(tmp_path: Path) -> None:
     path = tmp_path / "t.trv"
     columns = {
         "time": pa.array([5], pa.time64("us")),
@@ -96,7 +96,7 @@ def test_types_that_spark_lacks_are_named_and_can_be_read_as_others(tmp_path: Pa
     assert rows.to_pylist() == [{"time": 5, "took": 6, "big": Decimal(2**63), "word": "x", "ns": when}]
 
 
-def test_columns_of_one_name_are_read_by_a_schema_alone(tmp_path: Path) -> None:
+def test_duplicate_column_names_need_a_schema(tmp_path: Path) -> None:
     path = tmp_path / "t.trv"
     path.write_bytes(craft(1, [Col("a", "int", [Block(1, zigzag(value))]) for value in (1, 2)]))
     with pytest.raises(trilake.TrilakeError, match="the file has duplicate column names 'a'"):
@@ -104,14 +104,14 @@ def test_columns_of_one_name_are_read_by_a_schema_alone(tmp_path: Path) -> None:
     assert read_partitions(path, "a long")[1].to_pylist() == [{"a": 2}]
 
 
-def test_a_partition_is_a_file_or_a_range_of_its_rows(folder: Path) -> None:
+def test_partition_is_a_file_or_a_row_range(folder: Path) -> None:
     assert len(read_partitions(folder, "n long")[0]) == 2
     partitions, rows = read_partitions(folder, "n long", splitSize="200")
     assert len(partitions) > 4
     assert rows["n"].to_pylist() == list(range(200))
 
 
-def test_the_option_filter_chooses_rows_partitions_and_blocks(folder: Path) -> None:
+def test_filter_option_selects_rows_partitions_and_blocks(folder: Path) -> None:
     partitions, rows = read_partitions(folder, "s string", filter="n >= 150 and p = 'b'")
     assert len(partitions) == 1
     assert rows["s"].to_pylist() == [f"text {i}" for i in range(50, 100)]
@@ -120,7 +120,7 @@ def test_the_option_filter_chooses_rows_partitions_and_blocks(folder: Path) -> N
     assert rows.num_rows == 0
 
 
-def test_options_that_nobody_reads_are_refused(session: SparkSession, folder: Path) -> None:
+def test_unknown_options_are_rejected(session: SparkSession, folder: Path) -> None:
     for options in ({"splitsize": "0"}, {"pushfilters": "maybe"}):
         with pytest.raises(trilake.TrilakeError):
             read_partitions(folder, "n long", **options)
@@ -130,14 +130,14 @@ def test_options_that_nobody_reads_are_refused(session: SparkSession, folder: Pa
 
 def test_conditions_skip_files_and_blocks(session: SparkSession, folder: Path) -> None:
     damaged = folder / "p=b" / "x.trv"
-    damaged.write_bytes(damaged.read_bytes()[:40])  # whoever opens it fails
+    damaged.write_bytes(damaged.read_bytes()[:40])  # opening it fails
     df = session.read.format("trevni").load(str(folder))
     assert sorted(r.n for r in df.where("p = 'a' and n > 97").collect()) == [98, 99]
     with pytest.raises(PySparkException, match="CORRUPT_FILE"):
         df.where("n > 97").collect()
 
 
-def test_written_rows_come_back(session: SparkSession, tmp_path: Path) -> None:
+def test_written_rows_are_read_back(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     when = dt.datetime(2024, 2, 29, 12, 30, 0, 123456, dt.UTC)
     df = session.range(1000, numPartitions=2).select(
@@ -159,7 +159,7 @@ def test_written_rows_come_back(session: SparkSession, tmp_path: Path) -> None:
     assert found.orderBy("id").collect() == df.collect()
 
 
-def test_a_failed_job_changes_nothing(session: SparkSession, tmp_path: Path) -> None:
+def test_failed_job_changes_nothing(session: SparkSession, tmp_path: Path) -> None:
     """Tasks that Spark stops late may leave hidden files, see ``trilake.trevni.tables.jobs``; readers see the old
     rows."""
     path = str(tmp_path / "t")
@@ -177,12 +177,12 @@ def test_a_failed_job_changes_nothing(session: SparkSession, tmp_path: Path) -> 
             trilake.write(bad, path, format="trevni", mode=mode)
         assert shown() == before
         assert sorted(r.id for r in session.read.format("trevni").load(path).collect()) == [0, 1, 2, 3]
-    # A later job is not disturbed by what they left.
+    # Their leftovers do not disturb a later job.
     session.range(4, 6).write.format("trevni").mode("append").save(path)
     assert trilake.open(path).to_arrow()["id"].sort().to_pylist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_no_rows_leave_a_file_that_tells_the_schema(session: SparkSession, tmp_path: Path) -> None:
+def test_write_without_rows_keeps_the_schema(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     session.range(0).write.format("trevni").mode("overwrite").save(path)
     assert len(list(Path(path).rglob("*.trv"))) == 1

@@ -44,7 +44,7 @@ def test_every_pair_keeps_rows_and_schema(tmp_path: Path, start: str, end: str) 
             assert back.schema.field(name).type == ROWS.schema.field(name).type
 
 
-# --- random schemas and data -----------------------------------------------------------------------------------------
+# --- random schemas and data ------------------------------------------------------------------------------------------
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=5)
@@ -115,7 +115,7 @@ def test_random_rows_round_trip_through_all_formats(table: pa.Table, way: list[s
         assert str(was.type).split("<")[0] == str(now.type).split("<")[0]
 
 
-# --- preserved parts -------------------------------------------------------------------------------------------------
+# --- preserved parts --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("start", "end"), PAIRS)

@@ -1,4 +1,4 @@
-"""The compiled kernels, the numpy ones and the interpreted ones say the same."""
+"""Compiled, numpy and interpreted kernels give equal results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_varints_round_trip(values: list[int], full: int) -> None:
     for encode in (k._encode_varints, k._encode_varints_numpy):
         out = np.zeros(full + 10, np.uint8)
         count, size = encode(array, 0, out, 0, full)
-        # A block is closed by the first value that begins at or behind its size.
+        # A block ends with the first value that starts at or after its size.
         assert count == len(values) or size >= full
         for decode in (k._decode_varints, k._decode_varints_numpy):
             found = np.zeros(count, np.int64)
@@ -81,7 +81,7 @@ def sample() -> str:
 
 
 def test_files_are_the_same_without_numba() -> None:
-    """In a process of its own, because the choice is made once."""
+    """In a separate process, because the kernel is chosen once."""
     code = "from tests.trevni.blocks import test_kernels as t; print(t.k.COMPILED, t.sample())"
     env = {**os.environ, "TRILAKE_NUMBA": "0", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT, check=False)
@@ -100,7 +100,7 @@ def test_copies_stay_within_their_arrays() -> None:
 
 @pytest.mark.parametrize("block", [b"\x08abcd", b"\0\x06abc", b"\x04ab\x02x", b"\0\0\x06abc"])
 def test_strings_that_leave_no_room_for_later_lengths(block: bytes) -> None:
-    """Each text fits into the block, but leaves no byte for the values behind it; only those that do have a place."""
+    """Each string fits into the block but leaves no byte for later values, so it must move to the next block."""
     count = 4
     room = max(len(block) - count, 0)
     offsets, data = np.zeros(count + 1, np.int32), np.full(64, 255, np.uint8)

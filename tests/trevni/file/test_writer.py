@@ -1,4 +1,4 @@
-"""The writer: blocks, spilling, options, what it refuses, and that files appear whole or not at all."""
+"""The writer: blocks, spilling, options, errors, and atomic files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rows_of(file: TrevniFile, column: str) -> list[int]:
     return [block.rows for block in file.columns[file.number(column)].blocks]
 
 
-def test_blocks_end_where_those_of_the_reference_end() -> None:
+def test_blocks_end_like_those_of_the_reference() -> None:
     n = 600_000
     table = pa.table(
         {
@@ -31,7 +31,7 @@ def test_blocks_end_where_those_of_the_reference_end() -> None:
         }
     )
     file = written(table)
-    # A boolean column closes as soon as byte 65536 is opened; runs of lengths do not count.
+    # A boolean block ends when byte 65536 is started; runs of lengths do not count.
     assert rows_of(file, "boolean") == [524281, n - 524281]
     assert rows_of(file, "fixed32")[:-1] == [16384] * (n // 16384)
     assert rows_of(file, "int")[:-1] == [65536] * (n // 65536)
@@ -40,7 +40,7 @@ def test_blocks_end_where_those_of_the_reference_end() -> None:
     assert file.read().equals(table)
 
 
-def test_one_large_row_makes_one_large_block() -> None:
+def test_one_large_row_is_one_large_block() -> None:
     table = pa.table({"s": ["a", "x" * 1_000_000, "b"], "l": [[1], list(range(100_000)), []]})
     file = written(table)
     assert rows_of(file, "s") == [2, 1]
@@ -114,7 +114,7 @@ def nested(depth: int) -> pa.DataType:
 
 
 def test_copied_metadata_does_not_set_the_schema() -> None:
-    """A file with it could not be read, where its columns say their types by themselves."""
+    """A file with it could not be read, because its columns state their types themselves."""
     one, other = io.BytesIO(), io.BytesIO()
     write({"a": ["x", None]}, one)
     write({"b": [1]}, other, metadata={**TrevniFile(one.getvalue()).metadata, "arrow.schemas": b"kept"})

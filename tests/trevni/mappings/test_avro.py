@@ -1,4 +1,4 @@
-"""Avro records: columns, bytes and rows of the reference, projections, and arbitrary records there and back."""
+"""Avro records: columns, bytes and rows of the reference, projections, and round trips of random records."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_projections() -> None:
     def read(*fields: dict[str, Any]) -> list[Any]:
         return list(read_avro(sink.getvalue(), {"type": "record", "name": "R", "fields": list(fields)}))
 
-    # Fields that the file does not have may stand anywhere, complex ones after them too.
+    # Missing fields may be anywhere, also before complex ones.
     new = {"name": "new", "type": {"type": "array", "items": "bytes"}, "default": ["\u00ff"]}
     assert read(new, {"name": "a", "type": "double"}) == [{"new": [b"\xff"], "a": float(i)} for i in (1, 2, 3)]
     with pytest.raises(SchemaMismatchError, match="default"):
@@ -182,7 +182,7 @@ def test_records_of_another_schema_raise(record: Any) -> None:
 
 
 def test_column_with_another_parent_raises() -> None:
-    """It would have other elements than the schema says."""
+    """Its elements would not match the schema."""
     schema = {"type": "record", "name": "R", "fields": [
         {"name": "a", "type": {"type": "map", "values": "int"}},
         {"name": "b", "type": {"type": "map", "values": "int"}},
@@ -209,7 +209,7 @@ def test_column_with_another_parent_raises() -> None:
     ],
 )
 def test_values_outside_their_logical_type_raise(base: str, logical: dict[str, Any], value: Any) -> None:
-    """Other writers store whatever the simple type holds."""
+    """Other writers store any value of the primitive type."""
     sink = io.BytesIO()
     fields = [{"name": "a", "type": {"type": base, **logical}}, {"name": "b", "type": ["null", base]}]
     plain = {"type": "record", "name": "R", "fields": [{"name": "a", "type": base}, fields[1]]}

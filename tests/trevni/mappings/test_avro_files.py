@@ -78,7 +78,7 @@ def test_round_trip(codec: str, tmp_path: Path) -> None:
 
 
 def recoded(codec: str, compress: Any) -> bytes:
-    """A file of one block in a codec that fastavro needs more libraries for."""
+    """A file of one block in a codec for which fastavro needs additional libraries."""
     plain = container(USERS, USER, "null")
     mark = plain[-16:]
     head, body = plain[: plain.index(mark) + 16], plain[plain.index(mark) + 16 : -16]
@@ -105,7 +105,7 @@ def test_snappy_and_zstandard() -> None:
 
 
 def test_union_branches_are_kept() -> None:
-    """Also where values do not tell them: the bytes of the Avro file do."""
+    """Even if values are ambiguous: the bytes of the Avro file are not."""
     union = ["null", "int", "long", "float", "double", "string", "bytes", {"type": "fixed", "name": "F", "size": 2}]
     schema = {"type": "record", "name": "R", "fields": [{"name": "u", "type": union}, {"name": "v", "type": union[:2]}]}
     given = [("float", 0.5), ("double", 0.1), ("long", 1), ("int", 2), None, ("bytes", b"ab"), ("F", b"ab")]

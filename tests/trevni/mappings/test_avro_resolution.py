@@ -1,4 +1,4 @@
-"""Records read through another schema than they were written with, as Avro's "Schema Resolution" has it."""
+"""Records read with another schema than they were written with, by Avro's "Schema Resolution"."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def field(name: str, type_: Any, default: Any = NOTHING) -> dict[str, Any]:
 
 
 def written(type_: Any, values: list[Any], *, plain: bool = False) -> bytes:
-    """A file of records with a field ``a``; with ``plain`` it does not state their schema."""
+    """A file of records with a field ``a``; with ``plain`` it does not state its schema."""
     sink = io.BytesIO()
     write_avro([{"a": value} for value in values], struct(("a", type_), name="R"), sink)
     if not plain:
@@ -72,7 +72,7 @@ def read(data: bytes, wanted: Any, default: Any, **options: Any) -> list[Any]:
 def test_present_fields_are_read(
     stored: Any, values: list[Any], wanted: Any, default: Any, expected: list[Any]
 ) -> None:
-    """Its default is for fields that the file does not have."""
+    """The default is only for fields missing in the file."""
     assert read(written(stored, values), wanted, default) == expected
 
 

@@ -1,4 +1,4 @@
-"""Protocol Buffers messages, there and back."""
+"""Round trips of Protocol Buffers messages."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_unsupported_schemas_raise() -> None:
 
 @pytest.mark.parametrize("name", [b"ByInt>key", b"ByInt>value", b"ByMsg>key"])
 def test_file_without_the_columns_of_a_map(name: bytes) -> None:
-    """Found by changing bytes: the descriptor names a field of which the file has a part only."""
+    """Found by mutation: the descriptor has a field that is only partly in the file."""
     sink = io.BytesIO()
     write_protobuf(messages(), M, sink)
     renamed = sink.getvalue().replace(name, name[:-1] + b"X")
@@ -139,7 +139,7 @@ def message_of(kind: Any, label: Any = F.LABEL_OPTIONAL) -> Any:
 
 
 def test_field_that_became_repeated_or_single_raises() -> None:
-    """Its values were read as the default."""
+    """Its values were read as defaults."""
     one, many = message_of(F.TYPE_INT32), message_of(F.TYPE_INT32, F.LABEL_REPEATED)
     for stored, wanted, message in ((one, many, one(x=5)), (many, one, many(x=[5, 6]))):
         sink = io.BytesIO()
@@ -150,7 +150,7 @@ def test_field_that_became_repeated_or_single_raises() -> None:
 
 
 def test_strings_become_bytes_of_the_class() -> None:
-    """It was an error, which called the file corrupt."""
+    """It failed and reported a corrupt file."""
     stored, wanted = message_of(F.TYPE_STRING), message_of(F.TYPE_BYTES)
     sink = io.BytesIO()
     write_protobuf([stored(x="\u00e9")], stored, sink)

@@ -1,4 +1,4 @@
-"""Every type of Arrow, by itself and inside others: it comes back as it was, or is refused with a typed error."""
+"""Every Arrow type, alone and nested: it round-trips, or is rejected with a typed error."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ CASES: dict[str, pa.Array] = {
 }
 
 NULLS = pa.array([False, True, False])
-#: Ways to put three slots into something else.
+#: Ways to nest three slots.
 AROUND: dict[str, Callable[[pa.Array], pa.Array]] = {
     "itself": lambda a: a,
     "a slice": lambda a: a.slice(1),
@@ -131,7 +131,7 @@ AROUND: dict[str, Callable[[pa.Array], pa.Array]] = {
 
 def test_cases_cover_every_arrow_type() -> None:
     ids = {name.removeprefix("Type_").lower() for name in dir(pa.lib) if name.startswith("Type_")}
-    # Arrow for Python has no way to make these two.
+    # pyarrow cannot create these two.
     assert ids - set(CASES) == {"interval_day_time", "interval_months"}
 
 
@@ -167,7 +167,7 @@ def test_types_that_cannot_be_kept_raise(array: pa.Array) -> None:
 
 
 def test_too_many_values_for_indices(tmp_path: object) -> None:
-    """Chunks have dictionaries of their own, and one batch of all of them would need a wider index."""
+    """Each chunk has its dictionary, and one batch of all of them would need a wider index."""
     part = [pa.array([f"{c}{i}" for i in range(100)]).dictionary_encode() for c in "ab"]
     narrow = pa.dictionary(pa.int8(), pa.string())
     file = written(pa.table({"c": pa.chunked_array([p.cast(narrow) for p in part])}))

@@ -1,4 +1,4 @@
-"""A write into a folder is there as a whole or not at all, whatever fails or dies whenever."""
+"""A write into a folder is atomic across failures and crashes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def batches(*values: int) -> Iterator[pa.RecordBatch]:
 
 
 def seen(store: Store) -> list[int]:
-    """The rows that a reader sees."""
+    """The visible rows."""
     return sorted(v for f in list_files(store) for v in TrevniFile((store, f.key)).read()["n"].to_pylist())
 
 
@@ -62,13 +62,13 @@ def append(store: Store, *values: int, mode: str = "append") -> None:
 
 
 def staged(store: Store, mode: str) -> tuple[TableWritePlan, list[StagedFile]]:
-    """A job of three files that is ready to be published."""
+    """A job of three files, ready to publish."""
     plan = plan_table_write(store, SCHEMA, mode=mode)
     return plan, [f for i, v in enumerate(NEW) for f in write_rows(store, plan, batches(v), task=str(i))]
 
 
 def steps(mode: str) -> int:
-    """How many calls a whole publication makes."""
+    """The number of calls of a complete publication."""
     inner = table_of_two_files()
     plan, files = staged(inner, mode)
     store = FaultStore(inner)
@@ -92,11 +92,11 @@ def test_driver_dies_at_any_step(mode: str, when: Literal["before", "after"]) ->
             finish_table_write(store, plan, files)
         rows = seen(inner)
         assert rows in expected(mode), nth
-        if not store.crashed:  # a look at a file that is not there ends before "after"
+        if not store.crashed:  # checking a missing file raises before "after"
             assert (when, rows) == ("after", expected(mode)[1])
             continue
         outcomes.append(rows)
-        # The next write is not disturbed, and a week later nothing of the dead job is left.
+        # The next write succeeds, and a week later nothing of the dead job is left.
         append(inner, 99)
         assert seen(inner) == sorted([*rows, 99])
         jobs.finish_stale_jobs(inner, 10**15)
@@ -120,7 +120,7 @@ def test_store_fails_at_any_step(mode: str, when: Literal["before", "after"]) ->
             finish_table_write(store, plan, files)
         except UnknownOutcomeError:
             assert seen(inner) in expected(mode), nth
-        except StorageError:  # while the folder was looked at
+        except StorageError:  # while the folder was listed
             assert seen(inner) == OLD, nth
         except WriteFailedError:
             assert seen(inner) == OLD, nth
@@ -132,7 +132,7 @@ def test_store_fails_at_any_step(mode: str, when: Literal["before", "after"]) ->
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_store_fails_permanently(mode: str) -> None:
-    """Not even the roll-back works: what was moved so far stays hidden."""
+    """The rollback fails, too: moved files stay hidden."""
     for nth in range(1, steps(mode) + 1):
         inner = table_of_two_files()
         plan, files = staged(inner, mode)
@@ -153,7 +153,7 @@ def test_readers_see_all_or_nothing_at_every_step(mode: str) -> None:
 
 
 class SlowListing(MemoryStore):
-    """Half of each listing is older than the other half: ``between`` runs after its first object."""
+    """Listings are not atomic: ``between`` runs after the first object."""
 
     def between(self) -> None: ...
 
@@ -258,7 +258,7 @@ def test_driver_dies_between_renames(mode: str, nth: int, tmp_path: Path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", dying)
-        patch.setattr(jobs, "record_outcome", None)  # a dead process rolls nothing back
+        patch.setattr(jobs, "record_outcome", None)  # a dead process does not roll back
         with pytest.raises(SimulatedCrash):
             finish_table_write(store, plan, files)
     assert len(list(tmp_path.glob("*.trv"))) == len(OLD) + nth
@@ -284,7 +284,7 @@ def test_tasks_of_an_aborted_job_stage_nothing(tmp_path: Path) -> None:
         with pytest.raises((WriteFailedError, StorageError)):
             write_rows(store, plan, rows)
     assert [p.name for p in tmp_path.rglob("*")] == ["_staged", f"{plan.write_id}.end"]
-    # Nor can it be committed any more.
+    # It cannot be committed, either.
     with pytest.raises(TableNotFoundError):
         TrevniTable(tmp_path)
     other = plan_table_write(store, SCHEMA, mode="append")
@@ -353,7 +353,7 @@ def test_driver_of_an_aborted_job_cannot_commit() -> None:
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 @pytest.mark.parametrize("now", [0, 10**15], ids=["at once", "a week later"])
 def test_job_stays_committed_during_a_cleanup(mode: str, now: int) -> None:
-    """At whichever call of the sweep the job's driver removes its records: no one gives the job another end."""
+    """The job's driver removes its records at any call of the sweep: the outcome of the job never changes."""
     for nth in range(1, 20):
         inner = table_of_two_files()
         plan, files = staged(inner, mode)
@@ -376,7 +376,7 @@ def test_job_stays_committed_during_a_cleanup(mode: str, now: int) -> None:
 
 
 class LandsLater(MemoryStore):
-    """Where it is ``on``, the reply to the next file is lost, and the file arrives when :meth:`land` is called."""
+    """While ``on``, the reply to the next put is lost, and the file appears when :meth:`land` is called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -391,7 +391,7 @@ class LandsLater(MemoryStore):
         super().put(key, data)
 
     def land(self) -> None:
-        """What is under way arrives."""
+        """Complete the pending put."""
         while self.late:
             super().put(*self.late.pop())
 

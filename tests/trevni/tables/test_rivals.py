@@ -1,4 +1,4 @@
-"""Of writes that are the first into a folder, or replace it, one comes after the other; added rows wait for none."""
+"""First writes and overwrites of a folder are serialized; appends do not wait."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from trilake.trevni.tables.dataset import list_files
 from trilake.trevni.tables.table_write import TableWritePlan, finish_table_write, plan_table_write, write_rows
 
 SCHEMA = pa.schema([("n", pa.int64())])
-#: The id of a job decides who gives way.
+#: The job id decides which job yields.
 LESSER, GREATER = "0" * 32, "f" * 32
 
 
 class Clock:
-    """Waits in no time, and knows how long."""
+    """Waits without sleeping, and records the time."""
 
     def __init__(self) -> None:
         self.waited = 0.0
@@ -50,7 +50,7 @@ def _end(store: Store, plan: TableWritePlan, value: int, clock: Clock) -> str:
 
 
 def _raced(mode: str, other: str, ids: tuple[str, str], nth: int) -> tuple[tuple[str, ...], list[int]]:
-    """What both are told, and the rows behind them; only the first one where it makes fewer than ``nth`` calls."""
+    """The results of both writes, and the final rows; only the first write if it makes fewer than ``nth`` calls."""
     store, clock, calls, second = MemoryStore(), Clock(), count(1), list[str]()
     first, later = _begun(store, mode, ids[0]), _begun(store, other, ids[1])
 
@@ -71,7 +71,7 @@ def _seen(store: Store) -> list[int]:
     "modes", ["error error", "ignore error", "error ignore", "overwrite overwrite", "overwrite ignore"]
 )
 def test_concurrent_exclusive_writes_are_serialized(modes: str, ids: tuple[str, str]) -> None:
-    """The second one runs as a whole at each call of the first one, which both found the folder empty."""
+    """The second write runs completely at each call of the first; both found the folder empty."""
     told = set[tuple[str, ...]]()
     mode, other = modes.split()
     for nth in count(1):
@@ -86,7 +86,7 @@ def test_concurrent_exclusive_writes_are_serialized(modes: str, ids: tuple[str, 
     assert told <= {
         ("written", refused[other]),
         (refused[mode], "written"),
-        # It stood still while it was waited for.
+        # It made no progress during the wait.
         ("WriteFailedError", "written"),
     }
     assert len(told) > 1
@@ -114,7 +114,7 @@ def test_dead_write_is_aborted_after_a_while(ids: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("own", [LESSER, "b" * 32, GREATER + "f"], ids=["least", "between", "greatest"])
 def test_write_that_waits_for_a_dead_one_is_not_aborted(own: str) -> None:
-    """Patience with the one that waited and with the dead one ran at once, and a live write was given up."""
+    """The timeouts for the waiting and for the dead write ran in parallel, and a live write was aborted."""
     store, clock = MemoryStore(), Clock()
     dead = _crashed(store, "error", GREATER)
     waiting = "8" * 32
@@ -133,7 +133,7 @@ def test_write_that_waits_for_a_dead_one_is_not_aborted(own: str) -> None:
 
 
 def _crashed(store: MemoryStore, mode: str, id: str) -> str:
-    """The id of a write whose process died when its files had moved, and no one had been told that they count."""
+    """The id of a write whose process died after moving its files, before its commit."""
     plan = _begun(store, mode, id)
     with pytest.raises(SimulatedCrash):
         _end(FaultStore(store, [Fault("put_if_absent", "*.end", kind="crash")]), plan, 1, Clock())
@@ -141,7 +141,7 @@ def _crashed(store: MemoryStore, mode: str, id: str) -> str:
 
 
 def test_concurrently_created_table_stays() -> None:
-    """What was staged goes with the write that came too late."""
+    """The late write removes its staged files."""
     for mode, error in ("error", TableExistsError), ("ignore", None):
         store, clock = MemoryStore(), Clock()
         plan = _begun(store, mode, LESSER)

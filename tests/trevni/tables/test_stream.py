@@ -1,4 +1,4 @@
-"""Folders of Trevni files as streams: every file once, every batch once, whatever dies."""
+"""Folders of Trevni files as streams: every file once, every batch once, across crashes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read(store: Store, end: TrevniOffset) -> list[int]:
 
 
 class Aged(MemoryStore):
-    """A store whose files have the times that a test says."""
+    """A store whose files have given times."""
 
     times: dict[str, int]
 
@@ -67,7 +67,7 @@ def test_every_file_is_read_once_over_windows() -> None:
             now += random_.randint(0, 40)
             key = f"f{written:03d}.trv"
             store.put(key, b"x")
-            store.times[key] = max(0, now - random_.randint(0, 90))  # appears up to 90 ms after it was written
+            store.times[key] = max(0, now - random_.randint(0, 90))  # visible up to 90 ms after its write
             written += 1
         found = TrevniStream(store, window_ms=200)
         end = found.latest(start, random_.randint(1, 4))
@@ -136,7 +136,7 @@ def test_batches_survive_failures_at_any_request(seed: int) -> None:
     done = deaths = 0
     while done < 12:
         early = Fault(nth=random_.randint(1, 40), kind="crash", when=random_.choice(["before", "after"]))
-        # The end of a listing that no one reads to its end never comes, nor a death behind it.
+        # A crash after a listing cannot happen if the listing is never exhausted.
         late = Fault(nth=random_.randint(41, 200), kind="crash")
         try:
             place = FaultStore(store, [early, late])

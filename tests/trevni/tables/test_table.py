@@ -35,7 +35,7 @@ def partitioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_folder_of_partitions(partitioned: Path) -> None:
+def test_folder_of_partitions(partitioned: Path) -> None:
     table = TrevniTable(partitioned)
     assert table.schema.names == ["id", "s", "n", "y", "d"]
     assert (table.schema.field("y").type, table.schema.field("d").type) == (pa.int32(), pa.string())
@@ -82,7 +82,7 @@ def test_first_values_of_sorted_columns_skip_blocks(partitioned: Path, tmp_path:
     ((start, stop),) = candidate_rows(file, filter, 0, file.row_count)
     assert 0 < start <= 30_000
     assert 30_010 <= stop < 60_000
-    # A column that only looks sorted: the firsts of its blocks ascend, and a value far from them is not lost.
+    # A column that only seems sorted: first values of blocks ascend, but an outlier must be found.
     ids = np.arange(60_000)
     ids[50] = 59_999
     write(pa.table({"id": ids}), tmp_path / "t.trv", columns={"id": {"values": True}})
@@ -120,7 +120,7 @@ def test_partition_by_takes_a_name(tmp_path: Path) -> None:
     ],
 )
 def test_partition_values_keep_all_digits(folders: list[str | None], type_: pa.DataType, values: list[Any]) -> None:
-    """Whole numbers beyond bigint became the nearest double."""
+    """Integers beyond bigint became the nearest double."""
     files = [DataFile("f", 1, (("k", text),)) for text in folders]
     (one,) = partition_fields(files)
     assert one.type == type_
@@ -136,7 +136,7 @@ def test_partition_value_of_another_type_raises(tmp_path: Path) -> None:
 
 
 def test_duplicate_column_names(tmp_path: Path) -> None:
-    """The format's writers refuse them, its readers do not; tables find columns by their names."""
+    """The format's writers reject them, its readers do not; tables look up columns by name."""
     columns = [Col("a", "int", [Block(1, zigzag(value))]) for value in (1, 2)]
     path = tmp_path / "1.trv"
     path.write_bytes(craft(1, [*columns, Col("b", "int", [Block(1, zigzag(3))])]))

@@ -79,7 +79,7 @@ def _source(session: SparkSession) -> DataFrame:
     return session.createDataFrame([("a", -1), ("b", 0), ("e", -5), ("f", -6)], ["k", "v"])
 
 
-# --- against the oracle ----------------------------------------------------------------------------------------------
+# --- against the oracle -----------------------------------------------------------------------------------------------
 
 
 def _cases(count: int) -> list[tuple[list[list[Row]], list[Row], str, list[Clause]]]:
@@ -172,7 +172,7 @@ def test_merges_equal_the_oracle(number: int, session: SparkSession, tmp_path: P
     _like_the_oracle(session, tmp_path, _cases(4)[number], properties)
 
 
-# --- names and values ------------------------------------------------------------------------------------------------
+# --- names and values -------------------------------------------------------------------------------------------------
 
 
 def test_columns_resolve_in_both_tables(session: SparkSession, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def _opened_at(path: Path, version: int) -> ArrowDeltaTable:
     return found
 
 
-# --- how it runs -----------------------------------------------------------------------------------------------------
+# --- how it runs ------------------------------------------------------------------------------------------------------
 
 
 def test_source_is_read_once(session: SparkSession, tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_prefilter_passes_all_keys_and_few_others(session: SparkSession) -> None
     assert prefiltered(session, rows, [*other, KeyValues(("key",), pa.array([1, 2]), bounds=True)]) is rows
 
 
-# --- errors ----------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 def test_conflicting_source_rows_are_shown(session: SparkSession, tmp_path: Path) -> None:

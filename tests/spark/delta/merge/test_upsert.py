@@ -230,7 +230,7 @@ def test_merge_into_empty_table(session: SparkSession, tmp_path: Path, reasons: 
     assert (_opened(tmp_path).count(), _opened(tmp_path).version) == (2, version)
 
 
-# --- fallback to the row-by-row merge --------------------------------------------------------------------------------
+# --- fallback to the row-by-row merge ---------------------------------------------------------------------------------
 
 
 def test_source_row_with_two_matches_changes_both(session: SparkSession, tmp_path: Path, reasons: Any) -> None:

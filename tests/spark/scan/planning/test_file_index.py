@@ -1,4 +1,4 @@
-"""Files of a native frame are chosen when a query is planned, and rows are right however the frame is used."""
+"""Files of a native frame are skipped during planning, and rows are correct for every use of the frame."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trilake.spark.scan.planning.plan_conditions import plan_filter
 FILES, ROWS = 5, 10
 
 
-#: A soak tries all kinds.
+#: Soak runs use all kinds.
 KINDS = ["odd folders", "mapped by id", "plain", "partitioned", "mapped by name"][: 5 if SOAK else 3]
 
 
@@ -48,7 +48,7 @@ def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def read_files(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[int]]]:
-    """How many files the plans so far have kept."""
+    """The number of files kept in each plan so far."""
 
     def numbers() -> list[int]:
         found = [re.match(r"reading (\d+) of \d+ files of", r.message) for r in caplog.records]
@@ -59,9 +59,7 @@ def read_files(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[i
         yield numbers
 
 
-def test_a_query_opens_only_the_files_that_matter(
-    spark: SparkSession, table: str, read_files: Callable[[], list[int]]
-) -> None:
+def test_query_opens_only_matching_files(spark: SparkSession, table: str, read_files: Callable[[], list[int]]) -> None:
     df = trilake.read(spark, table)
     assert [r.id for r in df.where("id = 5").collect()] == [5]
     assert read_files() in ([1], [2])  # two where the parity decides the folder
@@ -72,8 +70,8 @@ def test_a_query_opens_only_the_files_that_matter(
     assert df.count() == FILES * ROWS
 
 
-def test_one_frame_may_be_filtered_in_many_ways(spark: SparkSession, table: str) -> None:
-    """``pushFilters`` of Spark's Python sources gave 10 rows in place of 40 here."""
+def test_one_frame_with_several_filters(spark: SparkSession, table: str) -> None:
+    """``pushFilters`` of Spark's Python sources returned 10 rows instead of 40 here."""
     df = trilake.read(spark, table)
     one, other = df.where("id < 15"), df.where("id >= 40")
     assert (one.count(), df.count(), one.union(df).count()) == (15, 50, 65)
@@ -87,9 +85,7 @@ def test_one_frame_may_be_filtered_in_many_ways(spark: SparkSession, table: str)
         cached.unpersist()
 
 
-def test_conditions_of_sql_over_a_view_choose_files(
-    spark: SparkSession, table: str, read_files: Callable[[], list[int]]
-) -> None:
+def test_sql_over_a_view_skips_files(spark: SparkSession, table: str, read_files: Callable[[], list[int]]) -> None:
     trilake.read(spark, table).createOrReplaceTempView("chosen_files")
     text = "SELECT count(*) AS n FROM chosen_files v JOIN chosen_files w USING (id) WHERE v.id BETWEEN 2 AND 3"
     found = spark.sql(text)
@@ -98,7 +94,7 @@ def test_conditions_of_sql_over_a_view_choose_files(
     assert spark.sql("SELECT count(*) AS n FROM chosen_files WHERE p = 'a/1' AND id < 10").collect()[0].n == 5
 
 
-def test_files_and_metadata_of_the_frame(spark: SparkSession, table: str) -> None:
+def test_input_files_and_metadata(spark: SparkSession, table: str) -> None:
     df = trilake.read(spark, table)
     names = {row.f for row in df.select(F.input_file_name().alias("f")).distinct().collect()}
     assert len(df.inputFiles()) == len(names)
@@ -107,9 +103,7 @@ def test_files_and_metadata_of_the_frame(spark: SparkSession, table: str) -> Non
     assert df.where(F.col("_metadata.file_name") == next(iter(names)).rpartition("/")[2]).count() in (5, 10)
 
 
-def test_a_frame_is_whole_where_choosing_fails(
-    spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_file_skipping_reads_all_files(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: object, conditions: object) -> None:
         raise KeyError("renamed")
 
@@ -120,7 +114,7 @@ def test_a_frame_is_whole_where_choosing_fails(
     assert trilake.read(spark, table).where("id = 7").count() == 1
 
 
-def test_pruning_keeps_no_plan_from_other_threads(spark: SparkSession, table: str) -> None:
+def test_pruning_does_not_block_other_threads(spark: SparkSession, table: str) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     df = trilake.read(spark, table)
@@ -132,8 +126,8 @@ def test_pruning_keeps_no_plan_from_other_threads(spark: SparkSession, table: st
         assert list(pool.map(count, range(0, 48, 6))) == [3] * 8
 
 
-def test_a_list_is_not_kept_for_another_zone(spark: SparkSession, tmp_path: Path) -> None:
-    """The list of a condition was kept for the same text where the session had another zone: rows were lost."""
+def test_file_list_is_not_reused_in_another_time_zone(spark: SparkSession, tmp_path: Path) -> None:
+    """The file list of a condition was reused after the session's time zone changed: rows were lost."""
     for hour in (1, 12, 23):
         trilake.write(pa.table({"t": [dt.datetime(2024, 7, 1, hour, tzinfo=dt.UTC)]}), str(tmp_path), mode="append")
     frame = trilake.read(spark, str(tmp_path))
@@ -144,7 +138,7 @@ def test_a_list_is_not_kept_for_another_zone(spark: SparkSession, tmp_path: Path
     assert found == [1, 1, 2]
 
 
-# --- what conditions of a plan mean ----------------------------------------------------------------------------------
+# --- conditions of a plan ---------------------------------------------------------------------------------------------
 
 SCHEMA = pa.schema({"n": pa.int64(), "s": pa.string(), "t": pa.timestamp("us", "UTC")})
 
@@ -154,13 +148,13 @@ def _filter(text: str, zone: str = "UTC") -> str | None:
     return None if found is None else found.sql
 
 
-def test_functions_of_users_choose_nothing() -> None:
+def test_user_defined_functions_skip_no_files() -> None:
     assert _filter("(upper(s) = 'A')") is None
     assert _filter("((n = 1L) AND (NOT (s IN ('upper(', 'b'))))") is not None
     assert _filter("(s = 'it\\'s upper(')") is not None
 
 
-def test_numbers_that_no_reader_gets_choose_files(
+def test_float_columns_without_pushdown_skip_files(
     spark: SparkSession, tmp_path: Path, read_files: Callable[[], list[int]]
 ) -> None:
     for d in ([1.0, float("nan")], [7.0, 8.0]):
@@ -174,18 +168,18 @@ def test_numbers_that_no_reader_gets_choose_files(
     assert _filter("(nanvl(n, s) = 1)") is None
 
 
-def test_times_are_in_the_zone_of_the_session() -> None:
+def test_timestamps_use_the_session_time_zone() -> None:
     text = "(t > TIMESTAMP '2024-07-01 12:00:00')"
     assert "2024-07-01 12:00:00" in (_filter(text) or "")
     assert "2024-07-01 10:00:00Z" in (_filter(text, "Europe/Berlin") or "")
     assert _filter(text, "+02:00") is None
-    assert _filter("(t > TIMESTAMP '2024-10-27 02:30:00')", "Europe/Berlin") is None  # the clock shows it twice
+    assert _filter("(t > TIMESTAMP '2024-10-27 02:30:00')", "Europe/Berlin") is None  # this local time occurs twice
     assert _filter("(CAST(t AS DATE) = DATE '2024-01-01')", "Europe/Berlin") is None
     assert _filter("(s = 'TIMESTAMP ') AND (n = 1)", "Europe/Berlin") is not None
 
 
-def test_a_day_begins_where_the_session_is() -> None:
-    """In a table without times, the cast of a day was read as one of UTC, and files of the first day were left out."""
+def test_dates_use_the_session_time_zone() -> None:
+    """In a table without timestamps, the cast of a date used UTC, and files of the first day were skipped."""
     days = pa.schema({"d": pa.date32(), "n": pa.int64()})
 
     def chosen(text: str, zone: str) -> bool:
@@ -198,13 +192,13 @@ def test_a_day_begins_where_the_session_is() -> None:
     assert chosen("(CAST(n AS STRING) = '1')", "America/New_York")
 
 
-def test_conditions_under_other_names() -> None:
+def test_conditions_use_physical_names() -> None:
     found = plan_filter(["((n > 5L) OR (s = 'a'))", "no sql at all ("], SCHEMA, {"n": "number"}, "UTC")
     assert found is not None
     assert found.columns == {"number", "s"}
 
 
-def test_frames_over_views_are_frames(spark: SparkSession, table: str) -> None:
+def test_frames_over_views_skip_files(spark: SparkSession, table: str) -> None:
     df: DataFrame = trilake.read(spark, table)
     assert df.sameSemantics(df)
     assert df.where("id < 5").rdd.count() == 5

@@ -1,4 +1,4 @@
-"""What a frame reads of a table is read by the write of it into that table: its commit loses where that has changed."""
+"""Rows that a DataFrame reads from its target table count as reads of the commit, which conflicts if they changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def table(tmp_path: Path) -> str:
 
 
 def _append(df: DataFrame, path: str, meanwhile: Callable[[], object] = lambda: None, **request: Any) -> bool:
-    """Write a frame while someone else commits; whether the commit says that it read nothing."""
+    """Write a frame during a concurrent commit; whether the commit is a blind append."""
 
     def finish(log: DeltaLog, plan: WritePlan, written: Iterable[WrittenFiles], *, run: Runner) -> WriteResult:
         meanwhile()
@@ -47,7 +47,7 @@ def _ids(path: str) -> list[int]:
     return sorted(trilake.open(path).to_arrow()["id"].to_pylist())
 
 
-def test_only_a_write_of_rows_of_others_is_a_blind_append(sql: SparkSession, table: str, tmp_path: Path) -> None:
+def test_only_writes_from_other_tables_are_blind_appends(sql: SparkSession, table: str, tmp_path: Path) -> None:
     other = str(tmp_path / "other")
     trilake.write(pa.table({"id": [7], "p": [7]}), other)
     sql.read.format("delta").load(table).createOrReplaceTempView("own_rows")
@@ -81,7 +81,7 @@ def test_only_a_write_of_rows_of_others_is_a_blind_append(sql: SparkSession, tab
     ],
 )
 @pytest.mark.parametrize("isolation", ["WriteSerializable", "Serializable"])
-def test_a_delete_of_rows_that_were_read_wins(
+def test_append_conflicts_with_delete_of_read_rows(
     sql: SparkSession, table: str, where: str, removed: str, error: type[ConflictError] | None, isolation: Any
 ) -> None:
     df = sql.read.format("delta").load(table).where(where).selectExpr("id + 10 AS id", "p")
@@ -103,7 +103,7 @@ def test_a_delete_of_rows_that_were_read_wins(
     ("p", "isolation", "error"),
     [(1, "WriteSerializable", None), (1, "Serializable", ConcurrentAppendError), (2, "Serializable", None)],
 )
-def test_rows_that_come_where_it_read_count_as_the_isolation_says(
+def test_concurrent_appends_follow_the_isolation_level(
     sql: SparkSession, table: str, p: int, isolation: Any, error: type[ConflictError] | None
 ) -> None:
     df = sql.read.format("delta").load(table).where("p = 1").selectExpr("id + 10 AS id", "p")
@@ -118,8 +118,8 @@ def test_rows_that_come_where_it_read_count_as_the_isolation_says(
             _append(df, table, meanwhile, isolation=isolation)
 
 
-def test_an_overwrite_with_older_rows_of_its_table_is_refused_where_others_wrote(sql: SparkSession, table: str) -> None:
-    """It would take away rows that it has not seen; who replaces a part is asked about that part."""
+def test_overwrite_with_stale_own_rows_conflicts(sql: SparkSession, table: str) -> None:
+    """It would delete unseen rows; a partial overwrite conflicts only in its part."""
 
     def old(where: str = "p > 0") -> DataFrameWriter:
         return sql.read.format("delta").load(table).where(where).write.format("delta").mode("overwrite")
@@ -138,7 +138,7 @@ def test_an_overwrite_with_older_rows_of_its_table_is_refused_where_others_wrote
     assert _ids(table) == [4, 5, 102, 103]
 
 
-def test_a_table_without_partitions_is_overwritten_whole_in_a_dynamic_session(
+def test_dynamic_overwrite_without_partitions_replaces_all(
     sql: SparkSession, tmp_path: Path, conf: Callable[[str, str], None]
 ) -> None:
     conf("spark.sql.sources.partitionOverwriteMode", "dynamic")
@@ -150,14 +150,14 @@ def test_a_table_without_partitions_is_overwritten_whole_in_a_dynamic_session(
         old.save(path)
 
 
-def test_rows_of_the_newest_version_are_appended_again_and_again(sql: SparkSession, table: str) -> None:
+def test_own_newest_rows_are_appended_repeatedly(sql: SparkSession, table: str) -> None:
     derived = sql.read.format("delta").load(table).where("p = 1").selectExpr("id + 10 AS id", "p")
     for _ in range(2):
         derived.write.format("delta").mode("append").save(table)
     assert _ids(table)[6:] == [12, 12, 13, 13, 22, 23]
 
 
-def test_a_merge_reads_what_its_source_does(sql: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merge_reads_the_tables_of_its_source(sql: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"delta.`{table}`"
     source = f"(SELECT id + 10 AS id, p FROM {name} WHERE p = 1)"
     merge = f"MERGE INTO {name} t USING {source} s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *"

@@ -1,4 +1,4 @@
-"""Spark's data source API in releases that lack parts of it: the stand-ins do what Spark would."""
+"""Replacements for parts of Spark's data source API that older releases lack."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from trilake.spark.session.sources import api as source_api
 from trilake.spark.session.sources import python_source
 
 
-def test_releases_are_told_by_major_and_minor_number() -> None:
+def test_releases_are_parsed_as_major_and_minor() -> None:
     assert compat.parse_release("3.5.9") == (3, 5)
     assert compat.parse_release("4.10.0.dev2") == (4, 10)
 
 
 class _Counting:
-    """A stream of numbers: an offset is how many were read."""
+    """A stream of numbers, whose offset is the number of values read."""
 
     def __init__(self, newest: int) -> None:
         self.newest = newest
@@ -47,7 +47,7 @@ class _Counting:
         return iter([partition])
 
 
-def test_a_release_without_limits_reads_on_where_its_last_batch_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_release_without_limits_continues_after_its_last_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_api, "HAS_ADMISSION", False)
     inner = _Counting(3)
     reader: Any = source_api.stream_reader(inner)  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ def test_a_release_without_limits_reads_on_where_its_last_batch_ended(monkeypatc
     assert reader.partitions({"n": 0}, {"n": 3}) == [0, 1, 2]
     inner.newest = 5
     assert reader.latestOffset() == {"n": 5}
-    # A query that is started again names the last offset before it asks for a new one.
+    # A restarted query passes the last offset before it requests a new one.
     again: Any = source_api.stream_reader(inner)  # type: ignore[arg-type]
     assert again.partitions({"n": 5}, {"n": 5}) == []
     inner.newest = 7
@@ -64,17 +64,17 @@ def test_a_release_without_limits_reads_on_where_its_last_batch_ended(monkeypatc
     assert inner.asked == [0, 3, 5]
 
 
-def test_a_limit_that_a_release_cannot_keep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_limit_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_api, "HAS_ADMISSION", False)
     with pytest.raises(UnsupportedSparkError, match="maxFilesPerTrigger"):
         source_api.stream_reader(_Counting(1), {"maxFilesPerTrigger"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["delta", "lance", "trevni"])
-def test_a_stream_with_a_limit_that_a_release_cannot_keep_is_refused_before_it_starts(
+def test_stream_with_unsupported_limit_is_rejected_early(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """The refusal came from the process that plans a stream, as a StreamingQueryException of Spark."""
+    """The error came from the stream's planning process, as a StreamingQueryException."""
     register(spark)
     write(pa.table({"n": [1]}), tmp_path / "t", format=name)
     monkeypatch.setattr(source_api, "HAS_ADMISSION", False)
@@ -86,7 +86,7 @@ def test_a_stream_with_a_limit_that_a_release_cannot_keep_is_refused_before_it_s
     assert spark.readStream.format(name).load(str(tmp_path / "t")).isStreaming
 
 
-def test_a_stream_of_a_name_with_a_limit_that_a_release_cannot_keep_is_refused_too(
+def test_stream_of_a_name_with_unsupported_limit_is_rejected(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register(spark)
@@ -103,7 +103,7 @@ def test_a_stream_of_a_name_with_a_limit_that_a_release_cannot_keep_is_refused_t
         spark.sql("DROP TABLE streamed_with_limits")
 
 
-def test_sources_are_read_without_the_data_source_api(
+def test_sources_are_read_without_the_data_source_api_of_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(python_source, "HAS_DATA_SOURCES", False)
@@ -117,7 +117,7 @@ def test_sources_are_read_without_the_data_source_api(
     assert frame.count() == 4
 
 
-def test_without_data_sources_a_sink_is_handed_the_batches_of_foreach_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sink_without_data_sources_uses_foreach_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_api, "HAS_ARROW_SINKS", False)
     monkeypatch.setattr(source_api, "HAS_DATA_SOURCES", False)
     sink: Any = object()

@@ -1,4 +1,4 @@
-"""What travels from a Python data source to Spark."""
+"""Batches sent from a Python data source to Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Reader(RowsReader):
         yield pa.record_batch({"id": pa.array(range(piece), pa.int64())})
 
 
-def test_long_batches_go_to_spark_in_short_ones() -> None:
+def test_long_batches_are_split() -> None:
     reader = _Reader(T.StructType([T.StructField("id", T.LongType())]), pa.schema({"id": pa.int64()}), None)
     batches = list(reader.read(Piece(250_000)))
     assert max(batch.num_rows for batch in batches) == BATCH_ROWS
@@ -28,13 +28,13 @@ def test_long_batches_go_to_spark_in_short_ones() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, BATCH_ROWS, BATCH_ROWS + 1])
-def test_a_batch_keeps_its_rows(rows: int) -> None:
+def test_batches_keep_their_rows(rows: int) -> None:
     batch = pa.record_batch({"id": range(rows)})
     short = list(short_batches(batch))
     assert pa.Table.from_batches(short) == pa.Table.from_batches([batch])
     assert len(short) == max(1, -(-rows // BATCH_ROWS))
 
 
-def test_long_rows_go_to_spark_few_at_a_time() -> None:
+def test_batches_of_large_rows_are_small() -> None:
     batch = pa.record_batch({"text": ["x" * 10_000_000] * 10})
     assert [b.num_rows for b in short_batches(batch)] == [3, 3, 3, 1]
