@@ -18,7 +18,7 @@ from typing import Any
 
 import trilake
 from tests.reliability.os_faults import OsFaults
-from tests.simulation.test_crash_states import Rows, delta_steps, lance_steps, rows, shown
+from tests.simulation.test_crash_states import Rows, delta_steps, lance_steps, rows, sorted_rows
 from trilake.errors import PostCommitHookError, TableNotFoundError, TrilakeError, UnknownOutcomeError
 from trilake.storage import durable
 
@@ -52,7 +52,7 @@ class Outcome:
 
 def _rows_at(uri: str) -> Rows | None:
     try:
-        return shown(trilake.open(uri))
+        return sorted_rows(trilake.open(uri))
     except TableNotFoundError:
         return None
 

@@ -1,6 +1,6 @@
-"""Random tables, operations and filters: this library, other readers and an oracle of Spark's rules answer alike.
+"""trilake, other readers and an oracle of Spark's rules agree on random tables, operations and filters.
 
-``TRILAKE_CASES`` says how many cases, ``TRILAKE_FIRST_SEED`` from which seed on.  A case that differs is made smaller
+``TRILAKE_CASES`` sets the number of cases, ``TRILAKE_FIRST_SEED`` the first seed.  A case that differs is shrunk
 and printed with its seed.
 """
 
@@ -40,13 +40,13 @@ def check(seeds: range, peers: bool) -> dict[str, int]:
     return counts
 
 
-def test_answers_are_those_of_the_oracle() -> None:
+def test_answers_match_the_oracle() -> None:
     counts = check(range(FIRST, FIRST + CASES), peers=False)
     assert counts["filters"] > CASES
     assert counts.get("refused", 0) * 4 < counts["filters"]
 
 
-def test_answers_are_those_of_other_readers() -> None:
+def test_answers_match_other_readers() -> None:
     few = CASES if SOAK else min(CASES, 12)
     counts = check(range(FIRST + 1_000_000, FIRST + 1_000_000 + few), peers=True)
     for name in PEERS:
@@ -55,7 +55,7 @@ def test_answers_are_those_of_other_readers() -> None:
 
 
 @pytest.mark.soak
-def test_the_oracle_answers_as_spark_does(spark: SparkSession, tmp_path: Path) -> None:
+def test_oracle_matches_spark(spark: SparkSession, tmp_path: Path) -> None:
     spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "CORRECTED")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     for seed in range(FIRST, FIRST + CASES // 10):

@@ -1,4 +1,4 @@
-"""Strings that tables, checkpoints of streams and users hand in, damaged by a seed: an answer or a typed error, soon.
+"""Damaged strings of tables, stream checkpoints and users give an answer or a typed error within seconds.
 
 Files of Delta tables are damaged in ``tests/delta/test_damage.py``, those of Lance and Trevni in their
 ``test_hostile.py``.
@@ -39,10 +39,10 @@ from trilake.storage.uri import parse_location
 
 pytestmark = pytest.mark.long
 
-#: The first seed, and strings for each kind where ``TRILAKE_FUZZ`` says so or the soak runs.
+#: The first seed, and the number of strings per kind.
 FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("TRILAKE_FUZZ", "20000" if SOAK else "500"))
-#: Seconds that one text may take, on a machine that does other work.
+#: Seconds allowed per string on a busy machine.
 _SLOW = 20.0
 SCHEMA = pa.schema(
     [
@@ -106,13 +106,13 @@ def _path(text: str) -> None:
 
 
 def _constraint(text: str) -> None:
-    """A condition that is stored in a table and decides about a write."""
+    """Use the string as a check constraint of a table that is written to."""
     store = log_of([protocol(1, 3), metadata(delta__constraints__c=text)]).store
     trilake.write(pa.table({"a": [1, 2]}), store.uri, mode="append")
 
 
 def _default(text: str) -> None:
-    """An expression that is stored in a schema and makes a column's values."""
+    """Use the string as the expression of a generated column."""
     schema = json.loads(LONG_A)
     field = {"name": "b", "type": "long", "nullable": True, "metadata": {"delta.generationExpression": text}}
     schema["fields"].append(field)
@@ -126,7 +126,7 @@ def _partitions(text: str) -> None:
 
 def _value(text: str) -> None:
     types = ("integer", "double", "decimal(10,2)", "date", "timestamp", "timestamp_ntz", "boolean", "binary")
-    kind = types[zlib.crc32(text.encode()) % len(types)]  # one for each text: as many pairs as strings
+    kind = types[zlib.crc32(text.encode()) % len(types)]  # one type per string
     parse_values(pa.chunked_array([[text]], pa.string()), StructField("p", PrimitiveType(kind)))
 
 
@@ -167,11 +167,11 @@ KINDS: dict[str, tuple[Callable[[str], object], Sequence[str]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damaged_texts_give_answers_or_typed_errors(kind: str) -> None:
+def test_damaged_strings_raise_typed_errors_only(kind: str) -> None:
     use, samples = KINDS[kind]
     for seed in range(FIRST, FIRST + COUNT):
         random = Random(f"{kind} {seed}")
-        text = _damaged(random.choice(samples), random)
+        text = _damage(random.choice(samples), random)
         began = time.monotonic()
         try:
             use(text)
@@ -182,8 +182,8 @@ def test_damaged_texts_give_answers_or_typed_errors(kind: str) -> None:
         assert time.monotonic() - began < _SLOW, (kind, seed, text)
 
 
-def _damaged(text: str, random: Random) -> str:
-    """The text with bytes changed, with a part twice, or with another alphabet's letters in it."""
+def _damage(text: str, random: Random) -> str:
+    """Return the string with changed bytes, a repeated part or inserted special characters."""
     if random.random() < 0.2:
         at, end = sorted(random.sample(range(len(text) + 1), 2))
         text = text[:at] + text[at:end] * random.choice((2, 3, 50)) + text[end:]
@@ -197,7 +197,7 @@ def _damaged(text: str, random: Random) -> str:
     return mutated(text.encode(), random).decode("utf-8", "replace")
 
 
-def test_z85_raises_value_errors_alone() -> None:
+def test_z85_decode_raises_value_errors_only() -> None:
     for seed in range(FIRST, FIRST + COUNT):
         random = Random(seed)
         data = random.randbytes(random.randrange(0, 60))

@@ -1,4 +1,4 @@
-"""A process that is killed in the middle of whatever it does loses nothing and leaves nothing half done."""
+"""A process killed in the middle of any operation loses no rows and leaves no partial change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trilake.storage import open_store
 pytestmark = pytest.mark.long
 
 
-def test_every_acknowledged_row_once_although_writers_are_killed(tmp_path: Path) -> None:
+def test_acknowledged_rows_survive_killed_writers(tmp_path: Path) -> None:
     result = run_kills(tmp_path, 20, 1)
     assert result.kills == 20
     assert result.between < 20
@@ -28,7 +28,7 @@ def test_every_acknowledged_row_once_although_writers_are_killed(tmp_path: Path)
 
 @pytest.mark.soak
 @pytest.mark.timeout(6 * 3600)
-def test_five_hundred_kills(tmp_path: Path) -> None:
+def test_acknowledged_rows_survive_many_kills(tmp_path: Path) -> None:
     kills, seed = int(os.environ.get("TRILAKE_KILLS", "500")), random.randrange(1 << 30)
     print("seed", seed)
     result = run_kills(tmp_path, kills, seed)
@@ -37,8 +37,8 @@ def test_five_hundred_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mix", MIXES)
-def test_a_row_that_is_lost_is_seen(mix: str, tmp_path: Path) -> None:
-    """The harness itself: an operation that was acknowledged and did not happen is found."""
+def test_lost_row_is_detected(mix: str, tmp_path: Path) -> None:
+    """The harness itself: an acknowledged operation without effect is found."""
     from tests.reliability.kills import Result
 
     table = TableUnderFire(mix, tmp_path, 1, Result())
@@ -53,8 +53,8 @@ def test_a_row_that_is_lost_is_seen(mix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nth", range(1, 9))
-def test_what_a_dead_job_has_left_is_no_table(nth: int, tmp_path: Path) -> None:
-    """The harness itself: files are looked for as readers see them, wherever the job died."""
+def test_leftovers_of_a_dead_job_are_not_a_table(nth: int, tmp_path: Path) -> None:
+    """The harness itself: it sees a table where readers see one, wherever the job died."""
     rows = pa.table({"x": [1, 2]})
     dies = FaultStore(open_store(tmp_path), [Fault(nth=nth, kind="crash")])
     with suppress(SimulatedCrash):
@@ -69,8 +69,8 @@ def test_what_a_dead_job_has_left_is_no_table(nth: int, tmp_path: Path) -> None:
     assert trilake.open(str(tmp_path), format="trevni").to_arrow().num_rows == 2
 
 
-def test_a_job_may_die_with_its_files_on_the_disk(tmp_path: Path) -> None:
-    """What the test before is about happens: files lie there, and no table does."""
+def test_dead_job_may_leave_files_behind(tmp_path: Path) -> None:
+    """The previous test covers real cases: files without a table."""
     left = set()
     for nth in range(1, 30):
         place = tmp_path / str(nth)
@@ -83,8 +83,8 @@ def test_a_job_may_die_with_its_files_on_the_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("sink", "left"), [("delta", "part-00000-x.c000.parquet"), ("lance", "data/x.lance")])
-def test_a_stream_whose_first_batch_died_long_ago_goes_on(sink: str, left: str, tmp_path: Path) -> None:
-    """The harness itself: its times go on by days, so that the files of such a batch are refused as foreign."""
+def test_stream_resumes_after_its_first_batch_died_days_ago(sink: str, left: str, tmp_path: Path) -> None:
+    """The harness itself: its clock advances by days, so the files of such a batch are rejected as foreign."""
     first = next(n for n in range(1, 100) if op_of("streams", 1, n).kind == "append")
     begin("streams", str(tmp_path / "t"))
     run("streams", str(tmp_path), op_of("streams", 1, first))

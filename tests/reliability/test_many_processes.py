@@ -1,4 +1,4 @@
-"""Processes that change one table at the same time, another implementation among them, lose nothing."""
+"""Concurrent processes that change one table, one of them another implementation, lose nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def test_mixed_operations_on_s3(format: str, s3_options: Mapping[str, str], tmp_
 @pytest.mark.timeout(6 * 3600)
 @pytest.mark.parametrize("format", IMPLEMENTATIONS)
 @pytest.mark.parametrize("store", ["local", "s3"])
-def test_many_processes(store: str, format: str, s3_options: Mapping[str, str], tmp_path: Path) -> None:
+def test_mixed_operations_of_many_processes(
+    store: str, format: str, s3_options: Mapping[str, str], tmp_path: Path
+) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
     uri = str(tmp_path / "t") if store == "local" else f"s3://lake/processes/many-{format}-{os.getpid()}"
@@ -46,8 +48,8 @@ def test_many_processes(store: str, format: str, s3_options: Mapping[str, str], 
     assert seen["operations"] == MANY[0] * MANY[1]
 
 
-def test_why_deltalake_compacts_nothing_here(tmp_path: Path) -> None:
-    """Its compaction is committed although another one has removed the same files; when this fails, let it compact."""
+def test_deltalake_compaction_duplicates_rows_on_conflict(tmp_path: Path) -> None:
+    """deltalake commits a compaction whose files another one has removed; enable it here when this test fails."""
     uri = str(tmp_path / "t")
     for i in range(3):
         deltalake.write_deltalake(uri, pa.table({"id": [i]}), mode="append")

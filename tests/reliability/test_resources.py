@@ -1,4 +1,4 @@
-"""Handles, threads, memory and disks end: nothing leaks, scans stay below a bound, no error loses anything."""
+"""Open leaks nothing, scan memory is bounded, and operating system errors lose nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MIB = 1 << 20
 
 @pytest.mark.parametrize("place", ["local", "memory"])
 @pytest.mark.parametrize("kind", FORMATS)
-def test_opening_leaks_nothing(kind: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_leaks_nothing(kind: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
@@ -45,7 +45,7 @@ def test_opening_leaks_nothing(kind: str, place: str, tmp_path: Path, monkeypatc
     def use(count: int) -> None:
         for number in range(count):
             table = trilake.open(uri)
-            # Reading costs more than opening, and takes the same handles each time.
+            # Reads cost more than opening and use the same handles each time.
             if number % 10 == 0:
                 assert table.to_arrow(filter="a > 3").num_rows == 6
 
@@ -65,7 +65,7 @@ def test_opening_leaks_nothing(kind: str, place: str, tmp_path: Path, monkeypatc
 
 _SCAN = """
 import re, sys, trilake
-# Not the pages of files that are mapped: the system takes them back when it needs them.
+# Without mapped files: the system reclaims their pages.
 own = lambda: int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1])
 open_table = lambda: trilake.open(sys.argv[1])
 warm = next(iter(open_table().to_batches(columns=["a"])))
@@ -79,8 +79,8 @@ ROWS, BOUND = (1 << 20, 350) if SOAK else (1 << 18, 220)
 
 
 @pytest.mark.parametrize("kind", ["delta", "lance"])
-def test_a_scan_takes_less_memory_than_the_table(kind: str, tmp_path: Path) -> None:
-    """Batches are handed on as they come: 256 MiB of rows (1 GiB in the soak) are read in less than the bound."""
+def test_scan_memory_is_bounded(kind: str, tmp_path: Path) -> None:
+    """Batches are streamed: reading 256 MiB of rows (1 GiB in the soak) stays below the bound."""
     random = np.random.default_rng(5)
     step = 1 << 14
 
@@ -110,12 +110,12 @@ def test_a_scan_takes_less_memory_than_the_table(kind: str, tmp_path: Path) -> N
     assert grown < BOUND
 
 
-# --- what the operating system says ----------------------------------------------------------------------------------
+# --- errors of the operating system ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_full_disk_at_any_call_loses_nothing(kind: str, tmp_path: Path) -> None:
-    """In CI each step of a table's life at every twelfth call, from another one on at each step; all in the soak."""
+def test_disk_full_at_any_call_loses_nothing(kind: str, tmp_path: Path) -> None:
+    """CI tests every twelfth call of each step, with another offset per step; the soak tests every call."""
     every = 1 if SOAK else 3 if kind == "trevni" else 12
     count, wrong = 0, []
     for number in range(len(STEPS[kind]("x"))):
@@ -132,7 +132,7 @@ def test_a_full_disk_at_any_call_loses_nothing(kind: str, tmp_path: Path) -> Non
     "code", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EMFILE, errno.EDQUOT], ids=errno.errorcode.get
 )
 @pytest.mark.parametrize("kind", FORMATS)
-def test_every_error_at_every_call_loses_nothing(kind: str, code: int, lasts: bool, tmp_path: Path) -> None:
+def test_os_error_at_every_call_loses_nothing(kind: str, code: int, lasts: bool, tmp_path: Path) -> None:
     wrong = []
     for number in range(len(STEPS[kind]("x"))):
         wrong += try_calls(tmp_path, kind, number, code, lasts=lasts).wrong
@@ -157,8 +157,8 @@ def _spilled_columns() -> None:
 
 
 @pytest.mark.parametrize("spilled", [_spilled_source, _spilled_columns], ids=["merge", "trevni"])
-def test_a_temporary_folder_that_is_full_gives_a_typed_error(spilled: Callable[[], None]) -> None:
-    """What memory cannot hold goes to a temporary folder, which may be full, too."""
+def test_full_temporary_folder_raises_storage_error(spilled: Callable[[], None]) -> None:
+    """Spilled data goes to a temporary folder, which may be full as well."""
     spilled()
     for nth in range(1, 100):
         faults = OsFaults(errno.ENOSPC, nth)

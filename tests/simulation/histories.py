@@ -1,7 +1,7 @@
-"""Histories of transactions that read lists and append to them: is there a serial order that explains them all?
+"""Check whether histories of transactions that read and append to lists have a serial order.
 
 Transactions are nodes, and an edge says that one must come before another: it wrote what the other read (wr), it
-appended to a list before the other (ww), or it read a list without what the other appended (rw).  Without a circle
+appended to a list before the other (ww), or it read a list without what the other appended (rw).  Without a cycle
 there is a serial order; with one there is none (Adya; the list-append histories of Elle).
 """
 
@@ -14,7 +14,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True)
 class Transaction:
-    """One committed transaction: the lists that it read, by key, and the values that it appended, by key."""
+    """A committed transaction: lists read and values appended, by key."""
 
     id: int
     reads: Mapping[int, tuple[int, ...]]
@@ -22,9 +22,9 @@ class Transaction:
 
 
 def dependencies(history: Iterable[Transaction], lists: Mapping[int, tuple[int, ...]]) -> dict[int, dict[int, str]]:
-    """The edges between transactions, with their kinds; ``lists`` are the final ones.
+    """Return the edges between transactions, with their kinds; ``lists`` are the final lists.
 
-    Raises ``ValueError`` for a read that is no beginning of the final list: then values were lost or seen out of order.
+    Raises ``ValueError`` for a read that is not a prefix of the final list: values were lost or read out of order.
     """
     done = list(history)
     writer = {(k, v): t.id for t in done for k, v in t.appends.items()}
@@ -49,8 +49,8 @@ def _edge(edges: dict[int, dict[int, str]], before: int | None, after: int | Non
         edges[before].setdefault(after, kind)
 
 
-def circle(edges: Mapping[int, Mapping[int, str]]) -> list[int] | None:
-    """A circle of transactions, or ``None``: what has no predecessor left is taken away until nothing is left."""
+def find_cycle(edges: Mapping[int, Mapping[int, str]]) -> list[int] | None:
+    """Return a cycle of transactions, or ``None``; removes transactions without predecessors until none is left."""
     left = {t: set(after) for t, after in edges.items()}
     while True:
         pointed = set().union(*left.values()) if left else set()

@@ -1,4 +1,4 @@
-"""After a power failure at any step a table opens, has what was acknowledged, and shows nothing that is half done."""
+"""After a power failure at any step a table opens with every acknowledged version and no partial change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trilake.lance.table import LanceTable
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
-#: Random disks for each step; the soak looks at more than 20,000 disks in all.
+#: Random disks per step; the soak checks more than 20,000 disks.
 VARIANTS = 90 if SOAK else 1
 Rows = list[tuple[int, str]]
 
@@ -35,7 +35,7 @@ def rows(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "v": [f"v{i}" for i in ids]})
 
 
-def shown(table: Any) -> Rows:
+def sorted_rows(table: Any) -> Rows:
     found = table.to_arrow()
     return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
 
@@ -99,7 +99,7 @@ def open_delta(store: MemoryStore) -> Any:
 def survives(
     root: Path, steps: Callable[[str], list[Callable[[], Any]]], open_table: Callable[[MemoryStore], Any], variants: int
 ) -> int:
-    """Run the steps, and look at every disk that a failure can have left; how many."""
+    """Run the steps, check every disk that a failure may leave, and return the number of disks."""
     uri = str(root / "t")
     (root / "t").mkdir()
     recorder = Recorder(uri)
@@ -108,7 +108,7 @@ def survives(
         for step in steps(uri):
             step()
             table = trilake.open(uri)
-            by_version[table.version] = shown(table)
+            by_version[table.version] = sorted_rows(table)
             recorder.acknowledged(table.version)
     for version in range(max(by_version)):
         if version not in by_version and (version > 0 or min(by_version) == 0):
@@ -129,18 +129,18 @@ def survives(
                 continue
             found = open_table(store)
             assert found.version >= acknowledged, where
-            assert shown(found) == by_version[found.version], where
+            assert sorted_rows(found) == by_version[found.version], where
         except trilake.TableNotFoundError:
             assert acknowledged < 0, where
     return count
 
 
-def test_delta_after_a_power_failure_at_any_step(tmp_path: Path) -> None:
+def test_delta_survives_power_failure_at_any_step(tmp_path: Path) -> None:
     assert survives(tmp_path, delta_steps, open_delta, VARIANTS) >= (15_000 if SOAK else 500)
 
 
 def partitioned_steps(uri: str) -> list[Callable[[], Any]]:
-    """Files of many partitions are forced to disk together."""
+    """Writes whose files in many partitions are synced together."""
     return [
         lambda: trilake.write(rows(*range(6)), uri, partition_by="v"),
         lambda: trilake.write(rows(3, 4, 20, 21), uri, mode="append"),
@@ -149,17 +149,17 @@ def partitioned_steps(uri: str) -> list[Callable[[], Any]]:
     ]
 
 
-def test_partitions_after_a_power_failure_at_any_step(tmp_path: Path) -> None:
+def test_partitions_survive_power_failure_at_any_step(tmp_path: Path) -> None:
     assert survives(tmp_path, partitioned_steps, open_delta, VARIANTS) >= (3_000 if SOAK else 200)
 
 
-def test_lance_after_a_power_failure_at_any_step(tmp_path: Path) -> None:
+def test_lance_survives_power_failure_at_any_step(tmp_path: Path) -> None:
     assert survives(tmp_path, lance_steps, LanceTable, VARIANTS) >= (8_000 if SOAK else 300)
 
 
 @pytest.mark.parametrize("step", ["sync", "folder"])
-def test_a_store_that_does_not_sync_is_found_out(tmp_path: Path, step: str) -> None:
-    """The check can fail: the same events without those that force to disk."""
+def test_crash_check_detects_missing_sync(tmp_path: Path, step: str) -> None:
+    """The check can fail: drop the events that sync to disk."""
     recorder = Recorder(str(tmp_path))
     with recorder.recording():
         store = open_store(str(tmp_path))

@@ -1,4 +1,4 @@
-"""Real processes that read and append under Serializable: their histories have a serial order."""
+"""Histories of real processes that read and append under Serializable have a serial order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 import trilake
 from tests.conftest import SOAK
-from tests.simulation.histories import Transaction, circle, dependencies
+from tests.simulation.histories import Transaction, dependencies, find_cycle
 from trilake.api.transaction import Transaction as TableTransaction
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
@@ -22,13 +22,13 @@ from trilake.errors import ConflictError
 from trilake.storage import open_store
 
 KEYS = 3
-#: Processes, and transactions of each; ``TRILAKE_HISTORY=32x100`` for longer ones.
+#: Processes and transactions per process, as in ``TRILAKE_HISTORY=32x100``.
 WORKERS, COUNT = map(int, os.environ.get("TRILAKE_HISTORY", "12x40" if SOAK else "2x4").split("x"))
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("at", pa.int64())])
 
 
 def _lists(table: Any) -> dict[int, tuple[int, ...]]:
-    """The list of each key: its values in the order of the versions that brought them."""
+    """Return the list of each key: its values in the order of the versions that appended them."""
     rows = sorted(table.to_arrow().to_pylist(), key=lambda r: (r["at"], r["v"]))
     return {k: tuple(r["v"] for r in rows if r["k"] == k) for k in range(KEYS)}
 
@@ -43,7 +43,7 @@ def _work(uri: str, out: str, worker: int, count: int, isolation: str) -> None:
             version = transaction.snapshot.version
             transaction.read(f"k = {reads}")
             seen = _lists(ArrowDeltaTable(store, standard_engine(), version=version))[reads]
-            # The version that it stands on orders what is appended to one list: others of that list are conflicts.
+            # Appends to the list that was read conflict, so the read version orders them.
             transaction.write(pa.table({"k": [writes], "v": [id], "at": [-1]}, schema=SCHEMA))
             try:
                 made = transaction.commit("WRITE")
@@ -67,14 +67,14 @@ def _run(folder: Path, workers: int, count: int, isolation: str) -> list[int] | 
     assert [p.exitcode for p in processes] == [0] * workers
     done = [t for o in outs for t in json.loads(Path(o).read_text())]
     assert len({t["version"] for t in done}) == workers * count
-    return _circle(uri, done)
+    return _cycle(uri, done)
 
 
-def _circle(uri: str, done: list[dict[str, Any]]) -> list[int] | None:
-    """A circle among transactions that were noted, or ``None``; what they have appended is in the table."""
+def _cycle(uri: str, done: list[dict[str, Any]]) -> list[int] | None:
+    """Check that the table has all appended values, and return a cycle of the transactions, or ``None``."""
     ordered = sorted(done, key=lambda t: t["version"])
     lists = {k: tuple(t["id"] for t in ordered if t["to"] == k) for k in range(KEYS)}
-    # A read shows ids in the order of their versions, too.
+    # Reads also order ids by version.
     at = {t["id"]: t["version"] for t in done}
     history = [
         Transaction(t["id"], {t["key"]: tuple(sorted(t["seen"], key=at.__getitem__))}, {t["to"]: t["id"]}) for t in done
@@ -82,17 +82,17 @@ def _circle(uri: str, done: list[dict[str, Any]]) -> list[int] | None:
     assert sorted(v for values in lists.values() for v in values) == sorted(
         trilake.open(uri).to_arrow()["v"].to_pylist()
     )
-    return circle(dependencies(history, lists))
+    return find_cycle(dependencies(history, lists))
 
 
 @pytest.mark.timeout(300 if WORKERS * COUNT < 100 else 6 * 3600)
-def test_processes_that_read_and_append_can_be_put_in_order(tmp_path: Path) -> None:
+def test_concurrent_processes_are_serializable(tmp_path: Path) -> None:
     assert _run(tmp_path, WORKERS, COUNT, "Serializable") is None
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "undeclared"])
-def test_reads_that_nobody_declares_make_a_circle(declared: bool, tmp_path: Path) -> None:
-    """The harness can fail: two that append to what the other has read cannot be put in order."""
+def test_undeclared_reads_make_a_cycle(declared: bool, tmp_path: Path) -> None:
+    """The harness can fail: two transactions that each append to what the other read have no serial order."""
     uri = str(tmp_path / "t")
     trilake.write(SCHEMA.empty_table(), uri, partition_by="k")
     store, refused = open_store(uri), 0
@@ -112,26 +112,26 @@ def test_reads_that_nobody_declares_make_a_circle(declared: bool, tmp_path: Path
         else:
             done.append({"id": number, "key": reads, "seen": seen, "to": writes, "version": made})
     assert refused == declared
-    assert (_circle(uri, done) is None) == declared
+    assert (_cycle(uri, done) is None) == declared
 
 
-def test_write_skew_is_a_circle() -> None:
+def test_write_skew_is_a_cycle() -> None:
     skew = [Transaction(1, {0: ()}, {1: 10}), Transaction(2, {1: ()}, {0: 20})]
-    found = circle(dependencies(skew, {0: (20,), 1: (10,)}))
+    found = find_cycle(dependencies(skew, {0: (20,), 1: (10,)}))
     assert found is not None
     assert set(found) == {1, 2}
     serial = [Transaction(1, {0: ()}, {1: 10}), Transaction(2, {1: (10,)}, {0: 20})]
-    assert circle(dependencies(serial, {0: (20,), 1: (10,)})) is None
+    assert find_cycle(dependencies(serial, {0: (20,), 1: (10,)})) is None
 
 
-def test_a_value_that_was_lost_is_seen() -> None:
+def test_lost_value_is_detected() -> None:
     with pytest.raises(ValueError, match="which became"):
         dependencies([Transaction(1, {0: (5, 6)}, {})], {0: (6,)})
 
 
-def test_a_circle_of_three_is_found_behind_transactions_that_are_in_order() -> None:
+def test_cycle_of_three_is_found_behind_ordered_transactions() -> None:
     edges = {1: {2: "ww"}, 2: {3: "wr"}, 3: {4: "rw"}, 4: {2: "ww"}, 5: {1: "wr"}}
-    found = circle(edges)
+    found = find_cycle(edges)
     assert found is not None
     assert found[0] == found[-1]
     assert set(found) == {2, 3, 4}

@@ -1,4 +1,4 @@
-"""The commit and vacuum as models, over all their interleavings; and the commit's code over those of two writers."""
+"""Models of commit and vacuum over all interleavings, and the real commit over the interleavings of few writers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.simulation.model_check import CommitRules, VacuumRules, check_commit,
 pytestmark = pytest.mark.long
 
 
-def test_two_writers_with_two_transactions_a_crash_and_lost_replies() -> None:
+def test_commit_model_of_two_writers_with_faults() -> None:
     found = check_commit(2, ("append", "change"))
     assert found.broken is None, (found.broken, found.trace)
     assert found.states > 5_000
 
 
-def test_three_writers_with_two_transactions() -> None:
+def test_commit_model_of_three_writers() -> None:
     found = check_commit(3, ("append", "change"), crashes=0, losses=0, delays=0)
     assert found.broken is None, (found.broken, found.trace)
     assert found.states > 10_000
@@ -26,30 +26,30 @@ def test_three_writers_with_two_transactions() -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("transactions", [("append", "change"), ("change", "change"), ("change", "append")])
-def test_three_writers_with_two_transactions_a_crash_and_lost_replies(transactions: tuple[str, ...]) -> None:
+def test_commit_model_of_three_writers_with_faults(transactions: tuple[str, ...]) -> None:
     found = check_commit(3, transactions)
     print(f"{found.states} states")
     assert found.broken is None, (found.broken, found.trace)
 
 
 @pytest.mark.parametrize("rule", [f.name for f in fields(CommitRules)])
-def test_a_commit_without_one_of_its_rules_is_found_out(rule: str) -> None:
+def test_commit_model_breaks_without_each_rule(rule: str) -> None:
     found = check_commit(2, ("append", "change"), CommitRules(**{rule: False}))
     assert found.broken is not None
 
 
-def test_vacuum_against_a_reader_and_a_writer() -> None:
+def test_vacuum_model_with_a_reader_and_a_writer() -> None:
     found = check_vacuum()
     assert found.broken is None, (found.broken, found.trace)
     assert found.states > 50_000
 
 
 @pytest.mark.parametrize("rule", [f.name for f in fields(VacuumRules)])
-def test_a_vacuum_without_one_of_its_rules_is_found_out(rule: str) -> None:
+def test_vacuum_model_breaks_without_each_rule(rule: str) -> None:
     assert check_vacuum(VacuumRules(**{rule: False})).broken is not None
 
 
-def test_the_code_of_the_commit_over_every_interleaving_of_two_writers() -> None:
+def test_commit_over_every_interleaving_of_two_writers() -> None:
     for kinds in (("append", "append"), ("change", "change"), ("append", "change")):
         found = every_interleaving(kinds)
         assert found.broken is None, found.broken
@@ -57,14 +57,14 @@ def test_the_code_of_the_commit_over_every_interleaving_of_two_writers() -> None
 
 
 @pytest.mark.parametrize("fault", ["lost", "late", "crash", "crash after", "error"])
-def test_the_code_of_the_commit_with_a_fault_at_every_call(fault: str) -> None:
+def test_commit_with_a_fault_at_every_call(fault: str) -> None:
     found = every_interleaving(("change", "append"), fault=fault, most=400)
     assert found.broken is None, found.broken
     assert found.states >= 100
 
 
 @pytest.mark.soak
-def test_the_code_of_the_commit_over_every_interleaving_of_three_writers() -> None:
+def test_commit_over_every_interleaving_of_three_writers() -> None:
     for fault in (None, "lost", "crash after"):
         found = every_interleaving(("change", "append", "change"), fault=fault, most=50_000)
         assert found.broken is None, found.broken

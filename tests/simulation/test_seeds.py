@@ -1,6 +1,6 @@
-"""Many writers and readers on one table, interleaved at every call to the store, with faults: no promise is broken.
+"""Many writers and readers on one table, interleaved at every store call, with faults, break no promise.
 
-A seed decides a run.  What fails is replayed and made small by ``python -m tests.simulation --seed N``.
+A run is deterministic for its seed; ``python -m tests.simulation --seed N`` replays and shrinks a failure.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import pytest
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Seeds in CI, and those of one process, which is done long before it could be taken to hang.
+#: Seeds in CI, and seeds per process, few enough to finish long before a timeout.
 SEEDS, SHARE = 600, 150
-#: Seeds of writers that make one table: short runs.
+#: Seeds of short runs in which writers create one table.
 NEW_SEEDS = 120
 #: Seeds of a soak; an hour of one core is about 65,000.
 SOAK_SEEDS = int(os.environ.get("TRILAKE_SEEDS", "100000"))
-#: First seed of a soak, so that another night tries others.
+#: First seed of a soak; each night can use other seeds.
 SOAK_FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "2000"))
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command that replays seeds; in a process of its own, where the order of sets is the same every time."""
+    """Run the simulation command in a subprocess, where set order is the same every time."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     return subprocess.run(
         [sys.executable, "-m", "tests.simulation", *arguments],
@@ -39,20 +39,20 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SHARE))
-def test_no_seed_breaks_a_promise(first: int) -> None:
+def test_seeds_break_no_promise(first: int) -> None:
     done = simulate("--seeds", f"{first}:{first + SHARE}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith(f"{SHARE} seeds, ")
 
 
-def test_no_seed_of_a_new_table_breaks_a_promise() -> None:
+def test_new_table_seeds_break_no_promise() -> None:
     done = simulate("--format", "new", "--seeds", f"0:{NEW_SEEDS}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith(f"{NEW_SEEDS} seeds, ")
 
 
 @pytest.mark.soak
-def test_no_seed_of_many_breaks_a_promise() -> None:
+def test_soak_seeds_break_no_promise() -> None:
     jobs = str(os.cpu_count() or 1)
     done = simulate("--seeds", f"{SOAK_FIRST}:{SOAK_FIRST + SOAK_SEEDS}", "--jobs", jobs, "--all")
     print(done.stdout)

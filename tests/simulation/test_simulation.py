@@ -1,4 +1,4 @@
-"""The simulation itself: a seed decides a run, and a fault that is planted is found and made small."""
+"""The simulation itself: runs are deterministic, and a planted fault is found and shrunk."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from trilake.delta.log.log_compaction import json_lines
 
 
 @pytest.fixture
-def alone() -> Iterator[None]:
+def single_thread() -> Iterator[None]:
     with one_thread():
         yield
 
 
 @pytest.mark.parametrize("seed", [4, 7])
-def test_a_seed_decides_the_whole_run(alone: None, seed: int) -> None:
+def test_run_is_deterministic_for_a_seed(single_thread: None, seed: int) -> None:
     first, second = run_seed(seed), run_seed(seed)
-    # Names of temporary files and of the store are the process's own.
+    # Names of temporary files and of the store differ between runs.
     assert [e[:3] for e in first.events] == [e[:3] for e in second.events]
     assert first.versions == second.versions
     assert Plan.from_json(first.plan.to_json()) == first.plan
 
 
 class _Forgetful(dict[Hashable, Any]):
-    """Remembers nothing for another time, and counts what it could have."""
+    """A cache that always misses and counts the hits it would have had."""
 
     again = 0
 
@@ -42,7 +42,7 @@ class _Forgetful(dict[Hashable, Any]):
 
 
 @pytest.mark.parametrize(("seed", "format"), [(4, "delta"), (12, "delta"), (3, "lance")])
-def test_what_is_remembered_changes_no_run(alone: None, seed: int, format: str) -> None:
+def test_parse_cache_does_not_change_a_run(single_thread: None, seed: int, format: str) -> None:
     first, forgetful = run_seed(seed, format), _Forgetful()
     with mock.patch.object(remembered, "_known", forgetful):
         second = run_seed(seed, format)
@@ -51,18 +51,18 @@ def test_what_is_remembered_changes_no_run(alone: None, seed: int, format: str) 
     assert forgetful.again > 5
 
 
-def test_a_version_whose_clean_up_is_under_way_may_lack_files(alone: None) -> None:
-    """The reply to the deletion of its manifest was lost: who reads it is told that files are missing."""
+def test_version_under_cleanup_may_lack_files(single_thread: None) -> None:
+    """The reply to the deletion of the manifest was lost, so readers get a missing file error."""
     assert run_seed(2903807, "lance").failure is None
 
 
-def test_changes_that_are_older_than_the_retention_may_be_gone(alone: None) -> None:
-    """A vacuum of 32 days later has its two commits behind them, so they are among the newest versions still."""
+def test_changes_older_than_retention_may_be_gone(single_thread: None) -> None:
+    """The two commits of a vacuum 32 days later follow, so the changes are still among the newest versions."""
     assert run_seed(3415113).failure is None
 
 
-def test_a_lost_conflict_is_found_and_made_small(alone: None) -> None:
-    """The simulation can fail: without the check of winners two updates of the same rows lose one."""
+def test_lost_conflict_is_found_and_shrunk(single_thread: None) -> None:
+    """The simulation can fail: without the conflict check one of two updates of the same rows is lost."""
     ops = ((Op(1, "update", (0, 1)),), (Op(3, "update", (0, 5)),), (Op(4, "append", (0, 9)),))
     plan = replace(make_plan(0, "delta"), options={}, actors=ops, faults=(), stay=0.0, page=1000)
     with mock.patch("trilake.delta.commit.transaction.check", return_value=None):
@@ -74,8 +74,8 @@ def test_a_lost_conflict_is_found_and_made_small(alone: None) -> None:
     assert len(small.plan.actors) == 2
 
 
-def test_a_checkpoint_that_forgets_a_tombstone_is_found(alone: None) -> None:
-    """Although the commits are still there, and every read is right."""
+def test_checkpoint_that_drops_tombstone_is_found(single_thread: None) -> None:
+    """Found although the commits still exist and every read is correct."""
     ops = ((Op(1, "overwrite", (0, 1)), Op(2, "checkpoint", (0, 1))),)
     plan = replace(make_plan(0, "delta"), options={}, actors=ops, faults=(), stay=0.0, page=1000)
     assert run_plan(plan).failure is None
@@ -85,7 +85,7 @@ def test_a_checkpoint_that_forgets_a_tombstone_is_found(alone: None) -> None:
     assert "forgets the tombstones" in failure
 
 
-def test_a_compaction_that_leaves_a_tombstone_out_is_found(alone: None) -> None:
+def test_log_compaction_that_drops_tombstone_is_found(single_thread: None) -> None:
     ops = ((Op(1, "append", (0, 1)), Op(2, "overwrite", (0, 1)), Op(3, "compact", (0, 1))),)
     plan = replace(make_plan(0, "delta"), options={}, actors=ops, faults=(), stay=0.0, page=1000)
     assert run_plan(plan).failure is None
