@@ -1,4 +1,4 @@
-"""Adapters for the corpus runner: each API as the callables it needs."""
+"""Adapters of each API for the corpus runner."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _opened(files: Files) -> ArrowDeltaTable:
 
 
 def _rows(files: Files, number: int, whole: Whole | None = None) -> pa.Table:
-    """The rows of a table; not read if ``whole`` is given and the table has the same state."""
+    """Return the rows of a table; skip the read if ``whole`` is given and the table has the same state."""
     table = _opened(files)
     if number % 2:  # also before the rows are read: the damage may show there first
         _USES[number // 2 % len(_USES)](table)
@@ -250,7 +250,7 @@ KINDS: dict[str, Kind] = {
 
 
 def share(name: str, count: int) -> int:
-    """The share of ``count`` damages of one decoder for this kind, equal for all its kinds.
+    """Return the share of ``count`` damages of one decoder per kind.
 
     >>> share("statistics", 5000)
     2500
@@ -259,7 +259,7 @@ def share(name: str, count: int) -> int:
 
 
 def run(name: str, seed: int, count: int) -> tuple[Counter[str], list[str]]:
-    """The outcomes of ``count`` damages, and the problems."""
+    """Return the outcomes of ``count`` damages, and the problems."""
     with ExitStack() as patches:
         for module, limit in ((actions, "_FEW_LINES"), (statistics, "_FEW")) if KINDS[name].as_large else ():
             patches.enter_context(mock.patch.object(module, limit, 0))

@@ -1,5 +1,5 @@
-# ruff: noqa: DTZ001 - times without a zone are a type of their own here
-"""Partition values in the spellings of any writer, for an oracle that knows values only."""
+# ruff: noqa: DTZ001 - times without a zone are a distinct type here
+"""Partition values in the spellings of any writer, for an oracle that compares values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-#: Types of partition columns, and values of each among which some are near to each other, and some are equal.
+#: Types of partition columns, with values of which some are close and some are equal.
 VALUES: dict[str, list[Any]] = {
     "string": ["a", "A", "a ", "null", "1", "ä", "a/b"],
     "integer": [0, 1, -1, 7, 10],
@@ -32,14 +32,14 @@ VALUES: dict[str, list[Any]] = {
 
 
 def key(value: Any) -> Any:
-    """What is equal for values of one partition: null, NaN and zero are one value each, as Spark groups them."""
+    """Return a key that is equal for values of one partition: null, NaN and zero are one value each, as in Spark."""
     if isinstance(value, float) and (value != value or value == 0):
         return "NaN" if value != value else 0.0
     return value
 
 
 def spell(type_: str, value: Any, rng: random.Random) -> str | None:
-    """One of the ways in which writers spell a value."""
+    """Return a random spelling of a value."""
     if value is None:
         return rng.choice([None, ""])
     if type_ == "string":

@@ -1,4 +1,4 @@
-"""Hand-made logs and tables for the tests of the Delta layer: what a trilake writer would never write."""
+"""Hand-made logs and tables for tests of the Delta layer, which trilake would never write."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ LONG_A = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"
 
 
 def fresh_id() -> str:
-    """An id that nothing else has."""
+    """Return a unique id."""
     return str(uuid4())
 
 
 def protocol(reader: int = 1, writer: int = 2, **features: Sequence[str]) -> dict[str, Any]:
-    """A protocol action; ``readerFeatures`` and ``writerFeatures`` by keyword."""
+    """Return a protocol action; ``readerFeatures`` and ``writerFeatures`` by keyword."""
     return {"protocol": {"minReaderVersion": reader, "minWriterVersion": writer, **features}}
 
 
 def metadata(schema: str = LONG_A, partition: Sequence[str] = (), **configuration: str) -> dict[str, Any]:
-    """A metaData action; dots of configuration keys are written as two underscores."""
+    """Return a metaData action; two underscores in configuration keys become dots."""
     return {
         "metaData": {
             "id": "table-id",
@@ -54,23 +54,23 @@ def metadata(schema: str = LONG_A, partition: Sequence[str] = (), **configuratio
 
 
 def add(path: str, **fields: Any) -> dict[str, Any]:
-    """An add action."""
+    """Return an add action."""
     base = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
     return {"add": {**base, **fields}}
 
 
 def remove(path: str, **fields: Any) -> dict[str, Any]:
-    """A remove action."""
+    """Return a remove action."""
     return {"remove": {"path": path, "deletionTimestamp": 1, "dataChange": True, **fields}}
 
 
 def lines(actions: Iterable[Action]) -> bytes:
-    """The content of a commit file."""
+    """Return the content of a commit file."""
     return b"".join(json.dumps(a).encode() + b"\n" for a in actions)
 
 
 def log_of(*commits: Sequence[Action], store: Store | None = None, start: int = 0) -> DeltaLog:
-    """A log whose commits hold these actions; the first gets a protocol and metadata where it has none."""
+    """Return a log with these actions per commit; the first gets a protocol and metadata if it has none."""
     place = store or MemoryStore()
     for version, actions in enumerate(commits, start):
         kinds = {k for a in actions for k in a}
@@ -82,7 +82,7 @@ def log_of(*commits: Sequence[Action], store: Store | None = None, start: int = 
 
 
 def parquet(table: pa.Table, **options: Any) -> bytes:
-    """A Parquet file."""
+    """Return the bytes of a Parquet file."""
     sink = io.BytesIO()
     pq.write_table(table, sink, **options)
     return sink.getvalue()
@@ -97,7 +97,7 @@ def table_of(
     store: Store | None = None,
     protocol_action: Action | None = None,
 ) -> ArrowDeltaTable:
-    """A table of version 0 over Parquet files named ``f0``, ``f1`` ...; ``fields`` go into their add actions."""
+    """Return a table of version 0 over Parquet files named ``f0``, ``f1`` ...; ``fields`` extend their add actions."""
     place = store or MemoryStore()
     if schema is None:
         assert isinstance(files[0], pa.Table)
@@ -117,7 +117,7 @@ def table_of(
 
 
 def fixed_runtime(start_ms: int = 1_600_000_000_000) -> Runtime:
-    """A clock that ticks by a second, and ids that count."""
+    """Return a runtime whose clock ticks by a second and whose ids count up."""
     ticks, ids = count(), count()
     return runtime_in_ms(
         lambda: start_ms + 1000 * next(ticks),
@@ -127,12 +127,12 @@ def fixed_runtime(start_ms: int = 1_600_000_000_000) -> Runtime:
 
 
 def rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows in an order that does not depend on how they were read."""
+    """Return rows in an order that does not depend on the read."""
     return sorted(table.to_pylist(), key=repr)
 
 
 class ClockedStore(FaultStore):
-    """A store whose own clock is that of a test: what is written to ask for the time is of ``clock()``."""
+    """A store with a test clock: files written to ask for the time get the time of ``clock()``."""
 
     def __init__(self, inner: Store, clock: Callable[[], int], faults: Iterable[Fault] = ()) -> None:
         super().__init__(inner, faults)
@@ -144,5 +144,5 @@ class ClockedStore(FaultStore):
 
 
 def clocked(log: DeltaLog, clock: Callable[[], int]) -> DeltaLog:
-    """The log on a store whose own clock is ``clock``."""
+    """Return the log on a store with the clock ``clock``."""
     return DeltaLog(ClockedStore(log.store, clock), log.engine)

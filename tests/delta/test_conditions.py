@@ -1,4 +1,4 @@
-"""The condition of delta-spark that a refusal states without Spark, too."""
+"""Errors carry delta-spark's condition without Spark as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that other writers made, and traps made by hand: what must be read and what must be refused."""
+"""Tables of other writers and hand-made traps: which are read and which are rejected."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pytest
 
 from tests.delta.corpus_adapter import arrow
 
-#: The runner compares rows in plain Python; these tables are too large for that and are compared as Arrow.
+#: Tables too large for the runner's comparison in plain Python, compared as Arrow instead.
 _LARGE = "parquet-decimal-dictionaries"
 
 
 @pytest.fixture(scope="module")
 def corpus(shared: Path) -> ModuleType:
-    """The corpus' own runner, for its rules of comparison."""
+    """The corpus' runner, for its rules of comparison."""
     spec = importlib.util.spec_from_file_location("delta_corpus", shared / "corpus/delta/corpus.py")
     assert spec is not None
     assert spec.loader is not None
@@ -32,7 +32,7 @@ def corpus(shared: Path) -> ModuleType:
 
 
 def _with_times(folder: Path, name: str, tmp_path: Path) -> Path:
-    """A copy of the table whose commits have the times that the corpus asks for."""
+    """Copy the table with the commit times that the corpus requires."""
     copy = tmp_path / "delta"
     shutil.copytree(folder / "golden" / name / "delta", copy)
     times = json.loads((folder / "mtimes.json").read_text()).get(name, {})
@@ -44,7 +44,7 @@ def _with_times(folder: Path, name: str, tmp_path: Path) -> Path:
 
 
 def _run(corpus: ModuleType, case: dict[str, Any], table: Path) -> str:
-    """Why the case is not good, or an empty text."""
+    """Return why the case fails, or an empty string."""
     calls = arrow()
     kind, path = case["kind"], str(table)
     try:
@@ -60,7 +60,7 @@ def _run(corpus: ModuleType, case: dict[str, Any], table: Path) -> str:
             got = calls["read_where"](path, case["where"])
         else:
             got = calls["read_asof"](path, case["timestamp"])
-    except Exception as e:  # noqa: BLE001 - whatever is raised is judged: a refusal must name its cause
+    except Exception as e:  # noqa: BLE001 - any error is checked: it must name its cause
         if not kind.startswith("refuse"):
             return f"{type(e).__name__}: {e}"
         verdict, detail = corpus.refused(e, case)

@@ -1,6 +1,6 @@
-"""Every decoder of the Delta layer under damage: typed errors or right answers, in bounded time and memory.
+"""Every decoder of the Delta layer under damage: typed errors or correct answers, in bounded time and memory.
 
-``tests/delta/damage.py`` does it in a process of its own, which an abort or the limit of memory would end.
+``tests/delta/damage.py`` runs in a subprocess, which an abort or the memory limit would end.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def _damage(seed: int, *kinds: str) -> dict[str, Any]:
     return report
 
 
-#: Damages of each decoder in CI, and of each kind in the soak, from a first seed on.
+#: Damages per decoder in CI and per kind in the soak, and the first seed.
 COUNT, LONG = 2_000, int(os.environ.get("TRILAKE_FUZZ", "20000"))
-#: Each damage costs two to three times as much: a sound checkpoint of Parquet is read, or DuckDB reads the log.
+#: Damages that cost two to three times as much: they read a Parquet checkpoint, or the log with DuckDB.
 COSTLY = ("last-checkpoint", "last-checkpoint-values", "many-values", "many-statistics")
 FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "1000000"))
 #: Processes in CI.

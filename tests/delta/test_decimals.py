@@ -1,4 +1,4 @@
-"""Decimals of 38 digits and both signs in a table: written, pruned, found, updated, merged, checked, filled in."""
+"""Decimals of 38 digits and both signs: writes, pruning, filters, updates, merges, constraints and defaults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _open(uri: str) -> ArrowDeltaTable:
 @example((Decimal(-(10**38) + 1), pa.decimal128(38, 0)))
 @example((Decimal("-0.00000000000000000000000000000000000001"), pa.decimal128(38, 38)))
 def test_every_file_with_the_decimal_is_read(partition_by: str | None, number: tuple[Decimal, pa.DataType]) -> None:
-    """One file a value: what statistics and partition values leave out has no such row."""
+    """One file per value: files skipped by statistics or partition values have no matching row."""
     value, type_ = number
     uri = "memory://decimals-files"
     rows = neighbours(value, type_)
@@ -101,7 +101,7 @@ def test_column_rules_keep_every_digit(value: Decimal) -> None:
 @given(st.lists(numbers(), min_size=1, max_size=1))
 @example([(LONG, TYPE)])
 def test_log_statistics_enclose_the_decimal(found: list[tuple[Decimal, pa.DataType]]) -> None:
-    """Bounds travel as JSON numbers: those read back must not lie on the wrong side of what the file holds."""
+    """Bounds are JSON numbers: after a round trip they must still enclose the values of the file."""
     ((value, type_),) = found
     uri = "memory://decimals-bounds"
     trilake.write(pa.table({"m": pa.array([value], type_)}), uri, mode="overwrite", schema_mode="overwrite")

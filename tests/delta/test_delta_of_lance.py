@@ -124,7 +124,7 @@ def test_file_has_its_own_schema(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path, data_format="lance")
     (file,) = path.glob("*.lance")
-    import lance.file  # late: pylance starts threads, and Spark forks
+    import lance.file  # imported late: pylance starts threads, and Spark forks
 
     assert lance.file.LanceFileReader(str(file)).read_all().to_table().equals(trilake.open(path).to_arrow())
     opened = open_by_footer(open_store(path), file.name)
@@ -159,7 +159,7 @@ def test_delete_update_and_merge(tmp_path: Path, provider: str, vectors: str) ->
     found = {n: s for n, s in found.items() if n % 4}
     check()
     left = trilake.open(path).files()["deletion_vector"].to_pylist()
-    # What stays of small files that are written again is one file.
+    # Compaction of small files leaves one file.
     assert [v is not None for v in left] == ([True, True] if vectors == "true" else [False])
     assert trilake.open(path).update({"n": "n + 100"}, "n < 3").rows == 2
     found = {n + 100 if n < 3 else n: s for n, s in found.items()}

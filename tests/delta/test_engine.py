@@ -1,4 +1,4 @@
-"""``Engine``: a log without one never does less, it says so; plans carry what their tasks need."""
+"""``Engine``: a log without an engine raises where it needs one; plans carry what their tasks need."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_rules_use_the_query_of_the_engine(tmp_path: Path) -> None:
 
 
 def test_no_delta_module_imports_the_global_evaluator() -> None:
-    """They get the evaluator as a parameter, from the engine of their log."""
+    """Modules get the evaluator as a parameter, from the engine of their log."""
     root = Path(trilake.__file__).parent / "delta"
     sources = sorted({*root.rglob("*.py")} - {root / "engine.py"})
     assert len(sources) > 150

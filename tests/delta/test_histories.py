@@ -48,7 +48,7 @@ OPERATIONS = st.one_of(
 
 
 class History:
-    """A table and, for every version, the rows it must have."""
+    """A table and the expected rows of every version."""
 
     def __init__(self, properties: Mapping[str, str], partitioned: bool) -> None:
         self.store = MemoryStore()
@@ -99,7 +99,7 @@ class History:
             if version > self.seen:
                 self._write(new, old + new, mode="append", txn=("app", version))
                 self.seen = version
-            else:  # the table has it: nothing happens, no version either
+            else:  # already in the table: no new version
                 before = trilake.open(self.store.uri).version
                 trilake.write(pa.Table.from_pylist(new), self.store.uri, mode="append", txn=("app", version))
                 assert trilake.open(self.store.uri).version == before
@@ -152,7 +152,7 @@ def replay_changes(history: History) -> None:
     table = trilake.open(history.store.uri)
     assert isinstance(table, ArrowDeltaTable)
     for version, expected in enumerate(history.versions):
-        # A restored schema may lack columns of the version before; a feed has those of the version where it ends.
+        # A restored schema may lack columns of the version before; a feed has the columns of its last version.
         names = set(trilake.open(history.store.uri, version=version).schema.names)
         before = history.versions[version - 1] if version else []
         current = [_text({k: v for k, v in r.items() if k in names}) for r in before]
@@ -167,5 +167,5 @@ def replay_changes(history: History) -> None:
 
 
 def _text(row: Row) -> str:
-    """A row without the columns that are null: they may have come later."""
+    """Return a row without null columns, which may have been added later."""
     return repr(sorted((k, v) for k, v in row.items() if v is not None))

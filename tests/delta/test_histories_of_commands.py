@@ -45,7 +45,7 @@ COMMANDS = st.one_of(
 
 
 class CommandHistory(History):
-    """A history with commands in it; commands that change nothing may or may not make a version."""
+    """A history with commands; commands that change nothing may or may not make a version."""
 
     def run(self, operation: str, argument: Any) -> None:
         command = getattr(self, "_" + operation.replace(" ", "_"), None)
@@ -134,7 +134,7 @@ class CommandHistory(History):
     def _restore(self, back: int, table: ArrowDeltaTable, old: list[Row]) -> list[Row]:
         version = max(0, len(self.versions) - 1 - back)
         if version == len(self.versions) - 1:
-            return old  # the newest version is not a version to restore
+            return old  # the newest version cannot be restored
         table.restore(version)
         columns = trilake.open(self.store.uri).schema
         self.columns = {f.name: f.type for f in columns}
@@ -167,7 +167,7 @@ def test_any_history_of_commands_matches_an_oracle(
 
 
 def _compare_with_deltalake(history: CommandHistory) -> None:
-    """What deltalake reads of the newest version; it reads no table that asks for more of readers than version 1."""
+    """Compare with deltalake's rows of the newest version, if the table needs no reader version above 1."""
     if DeltaLog(history.store, standard_engine()).snapshot().protocol.min_reader_version > 1:
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -181,7 +181,7 @@ def _compare_with_deltalake(history: CommandHistory) -> None:
 
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_every_command_in_one_history(vectors: str) -> None:
-    """So that a change of the examples drawn leaves no command out."""
+    """Covers every command even if the drawn examples change."""
     history = CommandHistory({"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}, True)
     history.run("append", [(k, p) for k in range(10) for p in ("a", "b", None)])
     for command, argument in (

@@ -1,4 +1,4 @@
-"""Tables made to hurt: answers or typed errors, in little time and memory."""
+"""Hostile tables give answers or typed errors in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trilake.storage.memory import MemoryStore
 
 @pytest.fixture(autouse=True)
 def _bounded_memory() -> Iterator[None]:
-    """No test of this file may need more than 100 MB of Python objects or Arrow buffers."""
+    """Limit every test of this file to 100 MB of Python objects or Arrow buffers."""
     tracemalloc.start()
     before = pa.total_allocated_bytes()
     yield

@@ -1,4 +1,4 @@
-"""Operations on tables whose writers spell partition values differently, against an oracle that knows values only."""
+"""Operations on tables whose writers spell partition values differently, against an oracle that compares values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Rows = list[tuple[int, Any]]
 
 
 class World:
-    """A table of files that spell their values at random, and its rows by value."""
+    """A table whose files spell their values at random, and its rows by value."""
 
     def __init__(self, type_: str, rng: random.Random) -> None:
         self.type, self.rng = type_, rng
@@ -65,7 +65,7 @@ class World:
         return pa.table([pa.array(c, f.type) for c, f in zip(columns, self.schema, strict=True)], schema=self.schema)
 
     def append_elsewhere(self, n: int, value: Any) -> None:
-        """Another writer's append of a row, at version 1."""
+        """Append a row like another writer, at version 1."""
         data = parquet(pa.table({"n": pa.array([n], pa.int64())}))
         self.store.put(f"other{n}", data)
         action = add(f"other{n}", size=len(data), partitionValues=self.spelled(value), stats='{"numRecords":1}')
@@ -73,7 +73,7 @@ class World:
         self.store.put_if_absent(commit_key(1), lines([info, action]))
 
     def check(self, expected: Rows) -> int:
-        """The table as it is now has these rows; how many files they are in."""
+        """Check the current rows of the table and return the number of files."""
         rows = ArrowDeltaTable(self.store, standard_engine()).to_arrow().to_pylist()
         assert {r["n"]: key(r["k"]) for r in rows} == {n: key(v) for n, v in expected}
         manifests = [o.key for o in self.store.list(FOLDER)]
@@ -225,7 +225,7 @@ def _counted(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _overwrite_each_partition(place: str) -> None:
-    """Rows of one partition after the other take the place of what it had, also where they were written before."""
+    """Overwrite one partition after the other, including partitions that were written before."""
     table = trilake.open(place)
     assert isinstance(table, ArrowDeltaTable)
     columns = table.snapshot.metadata.partition_columns
@@ -245,7 +245,7 @@ def _overwrite_each_partition(place: str) -> None:
 
 
 def _values_of_peers(type_: str) -> pa.Table:
-    # deltalake fails to read its own negative decimals.
+    # deltalake cannot read negative decimals that it has written.
     values = [v for v in VALUES[type_] if not (isinstance(v, Decimal) and v < 0)] + [None]
     return pa.table({"n": pa.array(range(len(values)), pa.int64()), "k": pa.array(values, PrimitiveType(type_).arrow)})
 

@@ -1,4 +1,4 @@
-"""Tables whose ``metaData.format.provider`` is not Parquet, as early Delta tables may be."""
+"""Tables whose ``metaData.format.provider`` is not Parquet, like some early Delta tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = [
 
 
 def make(root: Path, provider: str, name: str, data: bytes, *, fields: dict[str, str] = FIELDS, **options: str) -> str:
-    """A table of one file in partition ``p=7``."""
+    """Make a table of one file in partition ``p=7``."""
     log = root / "_delta_log"
     log.mkdir(parents=True)
     (root / name).write_bytes(data)

@@ -1,4 +1,4 @@
-# ruff: noqa: DTZ001 - times without a zone are a type of their own here
+# ruff: noqa: DTZ001 - times without a zone are a distinct type here
 """Versions by time: file times, in-commit timestamps, and their edges."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trilake.storage.memory import MemoryStore
 
 
 def _log(times: list[int]) -> DeltaLog:
-    """A log whose commit files have these times."""
+    """Return a log whose commit files have these times."""
     remaining = iter(times)
     store = MemoryStore(clock=lambda: next(remaining))
     return log_of(*([add(f"f{i}")] for i in range(len(times))), store=store)
@@ -109,7 +109,7 @@ def test_in_commit_timestamps_are_searched_by_bisection() -> None:
     store = FaultStore(log.store)
     counted = DeltaLog(store, log.engine)
     for time, version in ((1000, 3), (2234, 126), (2990, 202), (10**12, 202)):
-        # What the table says now is read once; of the times, some eight of two hundred.
+        # The newest state is read once, and about eight of the two hundred times.
         assert counted.version_at(time) == version
         commits = [c for c in store.calls if c.op == "read" and c.keys[0].endswith(".json")]
         assert len(commits) <= 8
@@ -205,7 +205,7 @@ def test_invalid_timestamps_are_rejected(value: TimestampLike) -> None:
 def test_time_travel_on_disk(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     log_of([add("a")], [add("b")], [add("c")], store=store)
-    for version, seconds in enumerate((1_000, 3_000, 2_000)):  # the last one was copied, say
+    for version, seconds in enumerate((1_000, 3_000, 2_000)):  # as after a copy of the last file
         os.utime(tmp_path / commit_key(version), (seconds, seconds))
     assert ArrowDeltaTable(store, standard_engine(), timestamp=1_500).version == 0
     assert ArrowDeltaTable(store, standard_engine(), timestamp="1970-01-01T00:50:00").version == 1

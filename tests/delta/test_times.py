@@ -1,4 +1,4 @@
-"""Times at the edges: nanoseconds, years before 1900 and beyond 9999, and files of other writers."""
+"""Extreme times: nanoseconds, years before 1900 and beyond 9999, and files of other writers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_times_of_other_writers_are_read_unchanged(tmp_path: Path, zone: str | N
 @pytest.mark.parametrize("partition_by", [None, "t", "d"])
 @pytest.mark.parametrize("zone", [None, "UTC"])
 def test_years_outside_pythons_range_round_trip(tmp_path: Path, zone: str | None, partition_by: str | None) -> None:
-    """Spark has years from before 0 to beyond 9999, in rows, statistics and partition values."""
+    """Spark writes years below 0 and above 9999 in rows, statistics and partition values."""
     values = micros(FAR)
     assert [format_timestamp(v) for v in values] == FAR
     days = [v // 86_400_000_000 for v in values]

@@ -1,4 +1,4 @@
-"""Tables of thousands of columns: finding columns by name takes steps in proportion to their number, not its square."""
+"""Tables of thousands of columns: the cost of name lookups is linear, not quadratic, in their number."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONG = PrimitiveType("long")
 
 
 class Name(str):
-    """A name that counts how often one is compared or folded."""
+    """A name that counts comparisons and case folds."""
 
     steps = 0
     __hash__ = str.__hash__
@@ -68,7 +68,7 @@ def test_file_columns_are_found_in_one_pass(upper: bool) -> None:
 
 def test_columns_mapped_by_id_are_found_in_one_pass() -> None:
     class Field:
-        """A field of a file that counts how often its id is looked at."""
+        """A field of a file that counts reads of its id."""
 
         name = "x"
         asked = 0

@@ -1,4 +1,4 @@
-"""Log state x features x layout x operation, through the real write path, read back by every way in and by peers."""
+"""Log state x features x layout x operation through the real write path, read back by every API and by peers."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def _table(data: list[Row], schema: pa.Schema = SCHEMA) -> pa.Table:
 
 @dataclass(frozen=True)
 class Feature:
-    """What a table is created with; ``polars`` and ``deltalake`` say whether those peers read such tables."""
+    """Settings of a new table; ``polars`` and ``deltalake`` tell whether those peers read such tables."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
     deltalake: bool = True
     polars: bool = True
     change_feed: bool = False
-    #: What is done to the table when it has its first rows.
+    #: Operations on the table with its first rows.
     then: Callable[[str], Any] = lambda _: None
-    #: Operations that such a table refuses.
+    #: Operations that such a table rejects.
     without: tuple[str, ...] = ()
 
 
 def _renamed(uri: str) -> None:
-    """Columns under other names, and back: physical names and display names have nothing to do with each other."""
+    """Rename columns and rename them back, so that physical and display names differ."""
     for old, new in (("s", "t"), ("id", "s"), ("s", "id"), ("t", "s")):
         trilake.alter(uri).rename_column(old, new)
 
@@ -191,7 +191,7 @@ STATES: dict[str, Callable[[str], None]] = {
 
 
 def _changed(table: Any, version: int, before: list[Row]) -> list[str]:
-    """``before`` with the change feed of ``version`` applied to it."""
+    """Apply the change feed of ``version`` to ``before``."""
     out = [repr(r) for r in before]
     changes = table.changes(version, version)
     for change in changes.to_pylist():
@@ -205,7 +205,7 @@ def _changed(table: Any, version: int, before: list[Row]) -> list[str]:
 
 
 def _from_json_alone(uri: str, copy: Path) -> list[Row]:
-    """The rows by a copy of the table that has no checkpoints."""
+    """Read the rows from a copy of the table without checkpoints."""
     shutil.copytree(uri, copy)
     for path in (copy / "_delta_log").glob("*"):
         if not path.name[:20].isdigit() or path.name.count(".") > 1 or not path.name.endswith(".json"):
@@ -214,7 +214,7 @@ def _from_json_alone(uri: str, copy: Path) -> list[Row]:
 
 
 def _tables() -> list[Any]:
-    """Each feature with partitions and without, and in two states, in turn; a soak tries all of each."""
+    """Return features with and without partitions, in alternating states; the soak returns all combinations."""
     return [
         pytest.param(
             feature,
@@ -242,7 +242,7 @@ def test_every_operation_on_every_table(feature: str, partitioned: bool, states:
             if name in kind.without:
                 continue
             case = f"{name} on {state}"
-            place = f"{state}-{name.replace(' ', '-')}"  # polars does not find files below a folder with a blank
+            place = f"{state}-{name.replace(' ', '-')}"  # polars does not find files below a folder with a space
             uri = str(tmp_path / place)
             shutil.copytree(start, uri)
             before = trilake.open(uri)

@@ -1,4 +1,4 @@
-"""Arguments and contents of a wrong kind: a trilake error that names them, in every way in."""
+"""Arguments and file contents of a wrong type raise a trilake error that names them, in every API."""
 
 from __future__ import annotations
 

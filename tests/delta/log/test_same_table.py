@@ -192,7 +192,7 @@ def test_checkpoint_version_detects_a_recreated_table(newest: str, versions: int
     assert (new.version, new.adds.num_rows, new.schema.fields[0].name) == (versions - 1, versions, "x")
 
 
-def test_cleanup_stops_if_its_checkpoint_is_damaged_meanwhile() -> None:
+def test_cleanup_stops_if_its_checkpoint_gets_damaged() -> None:
     """It would rely on a file whose current content it has not read."""
     now, days = [0], 24 * 3_600_000
     store = MemoryStore(clock=lambda: now[0] * days)

@@ -68,7 +68,7 @@ _ACTION = st.one_of(
 
 @st.composite
 def _commits(draw: st.DrawFn) -> list[Commit]:
-    """Commit files with odd but legal white space."""
+    """Commit files with unusual but legal white space."""
     out = []
     for version in range(draw(st.integers(1, 3))):
         end = draw(st.sampled_from(["\n", "\r\n", "\n\n", "\n \t\n"]))
@@ -217,7 +217,7 @@ def test_incomplete_protocol_is_an_error(data: dict[str, Any]) -> None:
         {"schemaString": '{"type":"struct","fields":7}'},
         {"schemaString": '"long"'},
         {"partitionColumns": ["b"]},
-        {"partitionColumns": ["A"]},  # the column is a, and the values of files would not be found
+        {"partitionColumns": ["A"]},  # the column is named a, so partition values of files would not match
         {"partitionColumns": [1]},
         {"partitionColumns": [["a"]]},
         {"partitionColumns": 5},

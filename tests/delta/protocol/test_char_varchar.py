@@ -1,4 +1,4 @@
-"""char(n) and varchar(n): padding, trimming and refusal, at any depth, against Spark's rule in plain Python."""
+"""char(n) and varchar(n): padding, trimming and rejection at any depth, against Spark's rule in plain Python."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def field(type_: DataType, text: str) -> StructField:
 
 
 def oracle(text: str | None, kind: str, limit: int) -> str | None:
-    """What Spark stores; raises ValueError where it refuses."""
+    """Return what Spark stores; raise ValueError if Spark rejects the value."""
     if text is None:
         return None
     if len(text) > limit:

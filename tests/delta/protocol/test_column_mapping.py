@@ -101,7 +101,7 @@ def test_duplicate_id_or_physical_name_is_an_error(key: str, what: str) -> None:
 
 
 def test_physical_names_may_repeat_in_different_structs() -> None:
-    """Enabled on a table that was there: its nested fields have the names they had."""
+    """Enabling it on an existing table keeps the names of nested fields."""
     assert assign(SCHEMA, mode="name", existing=True, new_id=fresh_id)[0].field("l") is not None
 
 
@@ -147,7 +147,7 @@ def test_names_and_modes_are_checked() -> None:
 
 @pytest.mark.parametrize("mode", ["nmae", "", "name,id"])
 def test_unknown_mapping_mode_is_rejected(mode: str) -> None:
-    # Its files' columns may have any names: by those of the table, all values would be null.
+    # Columns of its files may have any names; a lookup by table names would give nulls only.
     with pytest.raises(UnsupportedProtocolError, match=f"mode {mode!r}"):
         table_of(pa.table({"c1": [1]}), schema=LONG_A, configuration={"delta.columnMapping.mode": mode})
 

@@ -1,4 +1,4 @@
-"""Deletion vectors: where they are, what they must look like, and which rows they take away."""
+"""Deletion vectors: location, format, and the rows they delete."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_examples_of_the_specification() -> None:
     )
     assert relative.relative_path() == f"ab/deletion_vector_{ID}.bin"
     assert relative.unique_id == "uab^-aqEH.-t@S}K{vb[*k^@4"
-    # The text of the specification's own inline example is of a format before the one it describes: the same bitmap,
+    # The inline example of the specification uses an older format than the one it describes: the same bitmap,
     # behind another magic number in another byte order.
     older = _vector(
         **INLINE | {"pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", "sizeInBytes": 40}

@@ -1,4 +1,4 @@
-"""The registry of table features: what protocols have, what metadata asks for, and the lowest protocol that says it."""
+"""The registry of table features: supported features, features required by metadata, and the lowest protocol."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def table(
 
 
 def listed(name: str, *, reader: int = 1) -> Protocol:
-    """Features that no version alone implies: those that every table has, and one more."""
+    """Sets of features that no protocol version implies: the default ones and one more."""
     return Protocol(reader, 7, None, tuple(sorted(("appendOnly", "invariants", name))))
 
 
@@ -119,7 +119,7 @@ def test_named_features_include_their_requirements() -> None:
         (Protocol(1, 2), table(), Protocol(1, 2)),
         (Protocol(1, 1), table(appendOnly="true"), Protocol(1, 2)),
         (Protocol(1, 6), table(enableChangeDataFeed="true"), Protocol(1, 6)),
-        # Writers of version 6 know column mapping, readers of version 1 do not.
+        # Writer version 6 supports column mapping, reader version 1 does not.
         (Protocol(1, 6), table(more={"columnMapping.mode": "name"}), Protocol(2, 6)),
         (
             Protocol(2, 5),
@@ -154,7 +154,7 @@ def test_named_features_include_their_requirements() -> None:
             table(more={"columnMapping.mode": "name"}),
             Protocol(3, 7, ("columnMapping", "deletionVectors"), ("columnMapping", "deletionVectors")),
         ),
-        # The preview of a feature does what the feature does.
+        # A preview feature behaves like the final feature.
         (
             Protocol(3, 7, ("typeWidening-preview",), ("typeWidening-preview",)),
             table(enableTypeWidening="true"),
@@ -180,7 +180,7 @@ def test_upgrade_never_loses_a_feature(protocol: Protocol, names: list[str]) -> 
     assert after.min_writer_version >= protocol.min_writer_version
     assert (after.writer_features is not None) == (after.min_writer_version == 7)
     assert (after.reader_features is not None) == (after.min_reader_version == 3)
-    # Readers are told of everything that they must know.
+    # Reader features are listed for readers as well.
     assert all(after.min_reader_version >= (REGISTRY[n].reader or 1) for n in features_of(after))
     check_readable(after, uri="t", version=0)
     check_writable(after, table(), uri="t", version=0)
@@ -270,7 +270,7 @@ def test_registry_rows_are_consistent() -> None:
 
 
 def test_every_registry_field_is_used() -> None:
-    """What a row can say, some row says: what none does would be code that nothing runs."""
+    """A field that no row sets would be dead code."""
     rows = list(REGISTRY.values())
     for kind, used in ((Feature, rows), (FeatureRemoval, [f.removal for f in rows if f.removal is not None])):
         plain = {f.name: f.default for f in fields(kind)}

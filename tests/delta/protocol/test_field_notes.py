@@ -1,4 +1,4 @@
-"""Comments and other notes of users on Arrow fields, from there to the log and back."""
+"""User metadata of Arrow fields, such as comments, round trips through the log."""
 
 from __future__ import annotations
 

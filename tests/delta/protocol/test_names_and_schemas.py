@@ -1,4 +1,4 @@
-"""Names, types and schemas at the edge: what is refused says why and what to do, what is legal is read."""
+"""Unusual names, types and schemas: illegal ones raise errors with a hint, legal ones are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 @pytest.mark.parametrize("name", ["a b", "a,b", "a;b", "a{b", "a}b", "a(b", "a)b", "a\nb", "a\tb", "a=b"])
 def test_invalid_parquet_names_suggest_column_mapping(tmp_path: Path, name: str) -> None:
-    """Where a table is made, and where a write adds the column; nested names too.  With column mapping all are fine."""
+    """At table creation and when a write adds a column, nested names too; column mapping allows all names."""
     for rows in (pa.table({name: [1]}), pa.table({"s": [{name: 1}]})):
         with pytest.raises(InvalidArgumentError, match=r"columnMapping\.mode"):
             trilake.write(rows, str(tmp_path / "t"))
@@ -44,7 +44,7 @@ def test_identity_column_must_be_bigint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["missing", None])
 def test_table_without_a_schema_has_no_columns(tmp_path: Path, given: str | None) -> None:
-    """Databricks commits such a version before a table gets its columns."""
+    """Databricks commits such a version before it adds the columns."""
     action = metadata()
     if given == "missing":
         del action["metaData"]["schemaString"]
@@ -61,7 +61,7 @@ def test_table_without_a_schema_has_no_columns(tmp_path: Path, given: str | None
 
 
 def test_parquet_json_columns_are_strings(tmp_path: Path) -> None:
-    """As Spark reads them: the bounds in the log are strings, filters see strings, and rows can be changed."""
+    """Like in Spark: bounds in the log are strings, filters compare strings, and rows can be changed."""
     storage = pa.array(['{"a":1}', None, "2"])
     for i, column in enumerate((pa.ExtensionArray.from_storage(pa.json_(), storage), storage)):
         folder = tmp_path / str(i)
@@ -77,7 +77,7 @@ def test_parquet_json_columns_are_strings(tmp_path: Path) -> None:
 
 
 def test_parquet_uuid_columns_are_rejected_like_in_spark(tmp_path: Path) -> None:
-    """The folder is left as it was; a table that has such a file all the same is read as binary."""
+    """The folder stays unchanged; a table that already has such a file is read as binary."""
     values = [uuid.uuid4().bytes, None]
     column = pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
     pq.write_table(pa.table({"u": column}), tmp_path / "f.parquet")

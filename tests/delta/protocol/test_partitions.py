@@ -1,4 +1,4 @@
-# ruff: noqa: DTZ001 - times without a zone are a type of their own here
+# ruff: noqa: DTZ001 - times without a zone are a distinct type here
 """Partition values: strings of the log and values of every type."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Table properties: keys, values, and what is not a property although it looks like one."""
+"""Table properties: keys, values, and keys that look like a property but are not."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_invalid_value_of_another_writer_is_named(
 
 
 def test_every_property_is_defined_once() -> None:
-    """Those of a feature in its row, all others in the list of those without one."""
+    """Properties of a feature are in its row, all others in the list without a feature."""
     rows = [p.name for f in REGISTRY.values() for p in f.properties]
     assert sorted({*rows}) == sorted(set(PROPERTIES) - {p.name for p in properties._ROWS})
     assert len(PROPERTIES) == len(properties._ROWS) + len({*rows})

@@ -1,4 +1,4 @@
-"""Schemas as objects: what is made of one is made once, and does not travel with it."""
+"""Schema objects: derived values are cached and not pickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Type widening: which types may become which, and what is noted about it."""
+"""Type widening: allowed changes and their metadata."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TYPES = [
     *("byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz", "string", "boolean"),
     *("decimal(5,2)", "decimal(10,0)", "decimal(12,2)", "decimal(12,4)", "decimal(20,0)", "decimal(22,2)", "void"),
 ]
-#: By hand from the protocol's list.
+#: Copied by hand from the protocol's list.
 WIDER = {
     "byte": "short integer long double decimal(10,0) decimal(12,2) decimal(20,0) decimal(22,2)",
     "short": "integer long double decimal(10,0) decimal(12,2) decimal(20,0) decimal(22,2)",

@@ -1,4 +1,4 @@
-"""The names of a change feed's columns are not names of a table that has one, whatever changes its schema."""
+"""Every schema change rejects change feed column names on a table with a change feed."""
 
 from __future__ import annotations
 

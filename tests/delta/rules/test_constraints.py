@@ -32,7 +32,7 @@ def table(*fields: StructField) -> StructType:
 
 AB = table(StructField("a", LONG), StructField("b", LONG), StructField("s", STRING))
 
-#: Conditions with what they mean; some are evaluated by Arrow's kernels, some by the embedded engine.
+#: Conditions and their meaning; Arrow's kernels evaluate some, the embedded engine the others.
 CONDITIONS: dict[str, Callable[[Any, Any], bool | None]] = {
     "a > 0": lambda a, b: None if a is None else a > 0,
     "a > b": lambda a, b: None if a is None or b is None else a > b,
@@ -150,7 +150,7 @@ def values(type_: DataType) -> st.SearchStrategy[Any]:
 
 
 def breaks(value: Any, type_: DataType, nullable: bool) -> bool:
-    """Whether a value has a null where there must be none."""
+    """Return whether a value has a null at a NOT NULL position."""
     if value is None:
         return not nullable
     match type_:
@@ -164,7 +164,7 @@ def breaks(value: Any, type_: DataType, nullable: bool) -> bool:
 
 
 def loose(type_: DataType) -> pa.DataType:
-    """The Arrow type without nullability, which Arrow would otherwise hold the test's rows to."""
+    """Return the Arrow type without nullability, which Arrow would enforce on the test's rows."""
     match type_:
         case StructType(fields):
             return pa.struct([(f.name, loose(f.type)) for f in fields])
@@ -211,7 +211,7 @@ def test_rows_in_messages_are_short() -> None:
         ('"Price" IS NOT NULL', {"Price": 1}, {"Price": None}),
         ("\"a b\" = 'it''s \"so\"' OR \"a b\" = '1'", {"a b": 'it\'s "so"'}, {"a b": "2"}),
         ('"q""q" = 1', {'q"q': 1}, {'q"q': 2}),
-        # Not deltalake's: a string that is not a column, one that needs no quotes, a name without them.
+        # Not deltalake's format: not a column, a name that needs no quotes, a name without quotes.
         ("s = \"Kind\" OR s = 'k'", {"s": "Kind"}, {"s": "a"}),
         ('s = "a"', {"s": "a", "a": 5}, {"s": "b", "a": 5}),
         ('Price > 1 AND s = "Price"', {"Price": 2, "s": "Price"}, {"Price": 2, "s": "2"}),

@@ -1,4 +1,4 @@
-"""Default columns: for what is left out, and for nothing else."""
+"""Column defaults apply to omitted columns only."""
 
 from __future__ import annotations
 

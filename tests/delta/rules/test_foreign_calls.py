@@ -1,4 +1,4 @@
-"""What a table stores as an expression runs no code of the machine, on neither engine, and reads nothing."""
+"""Expressions stored in a table run no code of the machine and read no files, on either engine."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_file_rules(version: dict[str, str], fields: dict[str, Any], rule: str |
             check_files(of_columns(version, PLAIN), files)
 
 
-# --- what is written -------------------------------------------------------------------------------------------------
+# --- writes ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [V2, V3])
@@ -278,7 +278,7 @@ def test_new_table_gets_the_required_features(version: dict[str, str]) -> None:
     assert ("rowTracking" in features) == (version is V3)
 
 
-# --- turning it on, and off ------------------------------------------------------------------------------------------
+# --- enabling and disabling ------------------------------------------------------------------------------------------
 
 
 def test_rejected_property_changes_nothing() -> None:

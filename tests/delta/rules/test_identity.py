@@ -1,4 +1,4 @@
-"""Identity columns: values by start and step, unique across tasks, marks, overflow, and moving behind a winner."""
+"""Identity columns: start and step, uniqueness across tasks, high watermarks, overflow, and conflicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no column of a table may be, whoever adds it."""
+"""Rules for new columns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_only_binary_collations_are_accepted(tmp_path: Path) -> None:
     for text in ("s STRING COLLATE UTF8_LCASE", "s ARRAY<STRING COLLATE UNICODE_CI>"):
         with pytest.raises(InvalidArgumentError, match=r"collation [uU].* is not supported"):
             trilake.sql(f"CREATE TABLE delta.`{uri}` (id INT, {text}) USING delta")
-    plain = "s STRING COLLATE UTF8_BINARY, l ARRAY<STRING COLLATE utf8_binary>"  # as Spark's SHOW CREATE TABLE says it
+    plain = "s STRING COLLATE UTF8_BINARY, l ARRAY<STRING COLLATE utf8_binary>"  # as in Spark's SHOW CREATE TABLE
     trilake.sql(f"CREATE TABLE delta.`{uri}` ({plain}) USING delta DEFAULT COLLATION UTF8_BINARY")
     with pytest.raises(InvalidArgumentError, match="collation unicode"):
         trilake.sql(f"ALTER TABLE delta.`{uri}` ADD COLUMN z STRING COLLATE unicode")

@@ -1,4 +1,4 @@
-"""``RowRules``: all rules at once, the order they work in, and what is handed to Spark."""
+"""``RowRules``: all rules together, their order, and the expressions for Spark."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ VALUES = st.none() | st.integers(-60, 60)
     st.integers(-1, 1),
 )
 def test_all_rules_match_a_model(batches: Any, columns: set[str], wrong: int) -> None:
-    """Any subset of the columns is given; where the generated ones are, they may be ``wrong``."""
+    """Any subset of the columns is given; generated values may be ``wrong``."""
     kinds = {"n": pa.int32(), "name": pa.string(), "code": pa.string(), "twice": pa.int64(), "key": pa.string()}
     schema = pa.schema([(c.upper(), kinds[c]) for c in sorted(columns)])
     if not columns:
@@ -283,7 +283,7 @@ def test_rules_depending_on_the_session_time_zone() -> None:
 
 @pytest.mark.parametrize("kind", ["string", "binary"])
 def test_empty_partition_value_is_checked_as_null(kind: str) -> None:
-    """For NOT NULL and CHECK; a column that may be null, and one that is not a partition column, keep it."""
+    """For NOT NULL and CHECK; nullable columns and columns that are not partition columns keep the empty string."""
     p, n = pa.array(["", "x"]).cast(pa.string() if kind == "string" else pa.binary()), pa.array([1, 2])
     rows = pa.record_batch([p, n], ["p", "n"])
     for required, partitioned, check in ((True, True, {}), (False, True, {"c": "p IS NOT NULL"}), (True, False, {})):

@@ -29,7 +29,7 @@ def struct(**columns: pa.DataType) -> pa.DataType:
     return pa.struct(list(columns.items()))
 
 
-#: No Arrow schema becomes such a one.
+#: No Arrow schema converts to this one.
 TWO_NAMES = StructType((StructField("b", parse_primitive("long")), StructField("B", parse_primitive("string"))))
 I8, I32, I64, TEXT = pa.int8(), pa.int32(), pa.int64(), pa.string()
 
@@ -46,11 +46,11 @@ I8, I32, I64, TEXT = pa.int8(), pa.int32(), pa.int64(), pa.string()
             s(m=pa.map_(struct(k=TEXT, l=TEXT), struct(x=I64, y=I64))),
             "struct<m:map<struct<k:string,l:string>,struct<x:long,y:long>>>",
         ),
-        # Narrower rows, and rows of which each must prove that it fits.
+        # Narrower rows, and rows that are checked one by one.
         (s(a=I64), s(a=I32), "struct<a:long>"),
         (s(a=I32), s(a=I64), "struct<a:integer>"),
         (s(a=pa.decimal128(10, 2)), s(a=pa.float64()), "struct<a:decimal(10,2)>"),
-        # void takes and leaves.
+        # void accepts any type and keeps the other.
         (s(a=pa.null()), s(a=struct(x=I64)), "struct<a:struct<x:long>>"),
         (s(a=I64), s(a=pa.null(), b=pa.null()), "struct<a:long,b:void>"),
         (s(a=pa.list_(pa.null())), s(a=pa.list_(I64)), "struct<a:array<long>>"),
@@ -169,7 +169,7 @@ def test_replaced_schema_keeps_matching_columns() -> None:
     assert new.schema.field("a") == start.schema.field("a")
     assert new.schema.field("P").physical_name == start.schema.field("p").physical_name
     assert new.schema.field("P").nullable
-    # Another type under the old name is another column.
+    # Another type under the old name is a different column.
     assert sorted(f.column_id or 0 for f in new.schema.fields) == [1, 2, 4, 5]
     assert new.configuration[MAX_COLUMN_ID] == "5"
 

@@ -1,4 +1,4 @@
-"""Store assignment: names without case at any depth, types that lose nothing, whatever the layout in memory."""
+"""Store assignment: case-insensitive names at any depth, lossless casts, any memory layout."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_every_list_layout_is_accepted(kind: pa.DataType) -> None:
         (pa.array(["a", "a"]).dictionary_encode(), "string", ["a", "a"]),
         (pa.array([None, None]), "date", [None, None]),
         (pa.array([dt.date(2020, 1, 2)]), "timestamp_ntz", [dt.datetime(2020, 1, 2)]),  # noqa: DTZ001
-        # Nanoseconds, where nothing is lost.
+        # Nanoseconds that lose nothing.
         (pa.array([1000, -2000], pa.timestamp("ns")), "timestamp_ntz", [1, -2]),
     ],
 )

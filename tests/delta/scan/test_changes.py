@@ -122,7 +122,7 @@ def test_removes_without_partition_values() -> None:
 
 
 def test_files_written_with_other_partition_columns() -> None:
-    """A column by which the table was partitioned once was null, as the files of that time do not hold it."""
+    """Files of a time when the column was a partition column do not contain it, and must not read as null."""
     fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("a", "long"), ("p", "string"))]
     schema = json.dumps({"type": "struct", "fields": fields})
     by_p, whole = metadata(schema, ["p"], **ON), metadata(schema, **ON)

@@ -1,4 +1,4 @@
-"""Typed statistics in a checkpoint: row groups that a filter does not need are not read, and nothing else changes."""
+"""Typed statistics in a checkpoint skip row groups that a filter does not need, and change nothing else."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ FILES, OF_A_GROUP = 40, 4
 
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every checkpoint is a large one, and is written in row groups of four files."""
+    """Treat every checkpoint as large and write row groups of four files."""
     monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", 0)
     monkeypatch.setattr(checkpoint_parts, "SLICE_ROWS", OF_A_GROUP)
 
 
 class Reads:
-    """What is read of Parquet files: pairs of a row group and a column."""
+    """Reads of Parquet files as pairs of row group and column."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.chunks: list[tuple[int, str]] = []
@@ -54,7 +54,7 @@ class Reads:
         monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
 
     def groups(self, column: str) -> int:
-        """How many row groups were read of a column."""
+        """Return the number of row groups read of a column."""
         return sum(1 for _, c in self.chunks if c == column)
 
 
@@ -64,7 +64,7 @@ def _stats(low: Any, high: Any, *, nulls: int = 0, records: int = 10) -> str:
 
 
 def _store(*actions: dict[str, Any], type_: str = "long", **configuration: str) -> Store:
-    """A table whose only commit adds files, and its checkpoint."""
+    """Return a table whose only commit adds files, with its checkpoint."""
     v2 = "delta.checkpointPolicy" in configuration
     features = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
     first = protocol(3, 7, **features) if v2 else protocol()
@@ -76,7 +76,7 @@ def _store(*actions: dict[str, Any], type_: str = "long", **configuration: str) 
 
 
 def _ascending(**configuration: str) -> Store:
-    """Files of which the n-th has the values 10 n to 10 n + 9."""
+    """Return files with the values 10 n to 10 n + 9 in the n-th."""
     files = (add(f"f{i}", stats=_stats(10 * i, 10 * i + 9)) for i in range(FILES))
     return _store(*files, **configuration)
 
@@ -86,7 +86,7 @@ def _open(store: Store) -> ArrowDeltaTable:
 
 
 def _found(store: Store, filter: str) -> list[str]:
-    """The files that a filter needs, which are those that it needs of the whole list."""
+    """Return the files that a filter needs; check that they equal those of the whole list."""
     found = sorted(_open(store).files(filter)["path"].to_pylist())
     whole = _open(store)
     assert whole.snapshot.adds.num_rows
@@ -94,7 +94,7 @@ def _found(store: Store, filter: str) -> list[str]:
     return found
 
 
-# --- what is read ----------------------------------------------------------------------------------------------------
+# --- row groups that are read ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", [{}, NO_TEXT, PARTED, V2, {**V2, **NO_TEXT}], ids=lambda d: ",".join(d) or "plain")
@@ -121,7 +121,7 @@ def test_all_row_groups_are_read_without_typed_statistics(monkeypatch: pytest.Mo
 def test_row_group_without_matches_is_read_partially(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    order = [i * 7 % FILES for i in range(FILES)]  # each group has low and high ones
+    order = [i * 7 % FILES for i in range(FILES)]  # each group has low and high values
     store = _store(*(add(f"f{i}", stats=_stats(10 * i, 10 * i + 9)) for i in order))
     reads = Reads(monkeypatch)
     assert _open(store).files("a = 234")["path"].to_pylist() == ["f23"]
@@ -143,7 +143,7 @@ def test_row_groups_without_parquet_statistics_are_read(monkeypatch: pytest.Monk
         assert reads.groups("add.path") >= FILES // OF_A_GROUP
 
 
-# --- what is found ---------------------------------------------------------------------------------------------------
+# --- files that match ------------------------------------------------------------------------------------------------
 
 
 def test_files_without_statistics_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_nulls_are_distinguished_from_values() -> None:
     def of(i: int) -> str:
         group = i // OF_A_GROUP
         if group == 1:
-            return json.dumps({"numRecords": 10, "nullCount": {"a": 10}})  # nothing but nulls
+            return json.dumps({"numRecords": 10, "nullCount": {"a": 10}})  # only nulls
         if group == 3:
             return json.dumps({"numRecords": 10 + i, "nullCount": {"a": 10}})  # bounds are unknown
         return _stats(i, i, nulls=int(group == 2 and i % 2))
@@ -226,7 +226,7 @@ def test_typed_bounds_match_json_bounds(type_: str, text: dict[str, str]) -> Non
 
 def test_lookup_in_each_type_skips_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     for type_, (value, filters) in BOUNDS.items():
-        if type_ in ("double", "float", "boolean", "binary"):  # of which a group's bounds say nothing
+        if type_ in ("double", "float", "boolean", "binary"):  # not covered by the bounds of a row group
             continue
         store = _store(*(add(f"f{i}", stats=_stats(value(i), value(i))) for i in range(FILES)), type_=type_)
         reads = Reads(monkeypatch)
@@ -235,7 +235,7 @@ def test_lookup_in_each_type_skips_row_groups(monkeypatch: pytest.MonkeyPatch) -
 
 
 def _rewritten(store: Store, change: Callable[[list[dict[str, Any]]], Any]) -> None:
-    """The checkpoint as another writer may have written it."""
+    """Rewrite the checkpoint like another writer."""
     key = checkpoint_key(0)
     table = pq.read_table(pa.BufferReader(store.read(key)))
     rows = table.to_pylist()
@@ -247,7 +247,7 @@ def _rewritten(store: Store, change: Callable[[list[dict[str, Any]]], Any]) -> N
 
 
 def test_nan_bound_skips_no_file() -> None:
-    """Parquet leaves NaN out of the bounds of a row group, so that they do not hold for the file that has one."""
+    """Parquet omits NaN from the bounds of a row group, so the bounds do not cover a file with a NaN bound."""
     store = _store(*(add(f"f{i}", stats=_stats(i, i)) for i in range(8)), type_="double", **NO_TEXT)
 
     def with_nan(rows: list[dict[str, Any]]) -> None:
@@ -278,7 +278,7 @@ def test_nested_renamed_and_partition_columns_skip(mode: str, monkeypatch: pytes
     store = open_store(uri)
     store.delete([m.key for m in store.list()])
     properties = {**STRUCT, "delta.columnMapping.mode": mode, "delta.checkpointInterval": "1000"}
-    for i in range(16):  # a file each
+    for i in range(16):  # one file per row
         day = dt.datetime(2024, 1, 1 + i, tzinfo=UTC)
         rows = pa.table(
             {
@@ -325,7 +325,7 @@ def test_nested_renamed_and_partition_columns_skip(mode: str, monkeypatch: pytes
     assert reads.groups("add.path") < 4
 
 
-# --- what came after, and what is wrong ------------------------------------------------------------------------------
+# --- later commits and damage ----------------------------------------------------------------------------------------
 
 
 def test_later_commits_override_the_checkpoint() -> None:
@@ -358,7 +358,7 @@ def test_checkpoint_with_lost_files_is_not_used(layout: dict[str, str]) -> None:
     store.put(keys[0], sink.getvalue())
     commits = [m.key for m in store.list("_delta_log") if re.search(r"/\d{20}\.json$", m.key)]
     expected = [f"f{n}" for n in range(FILES) if 10 * n <= 234 <= 10 * n + 9]
-    assert _open(store).files("a = 234")["path"].to_pylist() == expected  # the commits stand in for it
+    assert _open(store).files("a = 234")["path"].to_pylist() == expected  # the commits replace it
     store.delete(commits)
     for filter in ("a = 234", "a = 5000"):
         with pytest.raises(CorruptLogError):

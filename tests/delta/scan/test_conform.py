@@ -1,5 +1,5 @@
-# ruff: noqa: DTZ001 - times without a zone are a type of their own here
-"""From the columns of files to the columns of the table."""
+# ruff: noqa: DTZ001 - times without a zone are a distinct type here
+"""Conversion of file columns to table columns."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _values(draw: st.DrawFn) -> list[Any]:
 
 
 def _widened(value: Any) -> Any:
-    """What ``_TARGET`` makes of a value of ``_NESTED``."""
+    """Return a value of ``_NESTED`` as ``_TARGET`` converts it."""
     if value is None:
         return None
     return [
@@ -289,7 +289,7 @@ def test_void_columns_are_null() -> None:
 
 
 def test_shredded_variant_is_reassembled() -> None:
-    # As Spark 4.3 writes plain Parquet: what is in typed_value is not in value.
+    # As Spark 4.3 writes plain Parquet: values in typed_value are not in value.
     rows = [{"metadata": b"\x01\0\0", "value": v, "typed_value": t} for v, t in ((None, 7), (b"\x05x", None))]
     found = _conform(pa.array([*rows, None]), PrimitiveType("variant"))
     assert [v and v["value"] for v in found.to_pylist()] == [b"\x0c\x07", b"\x05x", None]

@@ -1,4 +1,4 @@
-"""Which columns a change feed has."""
+"""Columns of a change feed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _struct(*columns: tuple[str, Any]) -> Any:
 
 A, B = ("a", "long"), ("b", "string")
 CASES = [
-    # what the table had, what it has now, the columns of a feed from before the change
+    # old columns, current columns, and columns of a feed that starts before the change
     (_schema(A), _schema(A, B), ["a", "b"]),
     (_schema(A), _schema(B, A), ["b", "a"]),
     (_schema(A, B), _schema(A), ["a", "b"]),

@@ -1,4 +1,4 @@
-"""Generated columns: computed, verified by ``<=>``, and what they may not be."""
+"""Generated columns: computed values, checks by ``<=>``, and invalid expressions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 def schema(**columns: str) -> StructType:
-    """Columns by type, or by type and expression joined by ``=``."""
+    """Build columns from types, or from type and expression joined by ``=``."""
     fields = []
     for name, text in columns.items():
         kind, _, expression = text.partition("=")

@@ -1,4 +1,4 @@
-"""Derived partition filters are sound: where a filter is true of a row, they are true of its generated values."""
+"""Derived partition filters are sound: they hold for the generated values of every row that the filter keeps."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def table(kind: str, columns: list[tuple[str, str]]) -> tuple[StructType, list[s
 
 
 def literals(kind: str) -> list[tuple[str, Any]]:
-    """Strings of literals, and values in rows."""
+    """Strategy of literals and row values."""
     if kind == "string":
         texts = ["", "a", "ab", "abc", "abcd", "b", "B", "ba", "\u00e9", "\uffff", "\U0001f600", "ab\U0001f600"]
         return [(f"'{t}'", t) for t in texts]
@@ -127,7 +127,7 @@ def test_derived_filters_lose_no_row(data: Any) -> None:
 
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kolkata", "Pacific/Apia"])
 def test_derived_filters_lose_no_row_of_another_time_zone(zone: str) -> None:
-    """The columns as a session in ``zone`` computes them, from hour to hour over some days."""
+    """Columns as a session in ``zone`` computes them, hour by hour over some days."""
     there = zoneinfo.ZoneInfo(zone)
     instants = [
         dt.datetime(2011, 12, 29, tzinfo=dt.UTC) + dt.timedelta(hours=h, minutes=30 * (h % 2)) for h in range(72)
@@ -159,7 +159,7 @@ def test_derived_filters_lose_no_row_of_another_time_zone(zone: str) -> None:
 
 
 def kept(kind: str, columns: list[tuple[str, str]], text: str, partitions: list[tuple[Any, ...]]) -> list[Any]:
-    """The partitions that a filter leaves."""
+    """Return the partitions that a filter keeps."""
     schema, names = table(kind, columns)
     derived = derived_partition_filter(parse_filter(text, schema.to_arrow_schema()), schema, names)
     assert derived is not None
@@ -173,7 +173,7 @@ def test_date_partitions_are_skipped() -> None:
     assert kept("date", [("date", "s")], "s >= '2024-05-08'", days) == days[7:]
     assert kept("timestamp_ntz", day, "s < '2024-05-03 12:00:00'", days) == days[:3]
     assert kept("timestamp_ntz", day, "s = '2024-05-03 12:00:00'", [*days, (None,)]) == [days[2], (None,)]
-    # One day more at each end, for what zone the files were written in.
+    # One day more at each end, because the zone of the writer is unknown.
     assert kept("timestamp", day, "s BETWEEN '2024-05-03 12:00:00' AND '2024-05-05'", days) == days[1:5]
     assert kept("timestamp", day, "CAST(s AS DATE) = '2024-05-04'", days) == days[2:5]
 

@@ -1,4 +1,4 @@
-"""NaN is greater than all else in Spark and is in no bound: no file or row group may be skipped because of that."""
+"""NaN is the greatest value in Spark but in no bound, so files and row groups with NaN must not be skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A filter over a large table is applied while the checkpoint is read, and gives what the whole list gives."""
+"""A filter over a large table applies during the checkpoint read and matches the result of the whole list."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ FILTERS = ["id = 23", "id < 15 or id > 60", "p = 'b'", "p = 'a' and id >= 40", "
 
 @pytest.fixture
 def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every checkpoint is a large one, and comes in pieces of three rows."""
+    """Treat every checkpoint as large and read it in batches of three rows."""
     monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", 0)
     monkeypatch.setattr(checkpoint, "_BATCH_ROWS", 3)
     monkeypatch.setattr(snapshot, "_MANY", 0)
 
 
 def _table(name: str) -> str:
-    """Eight appends, a checkpoint amid them, and deletions and changes before and after it."""
+    """Return a table with eight appends, a checkpoint among them, and deletes and changes before and after it."""
     uri = f"memory://narrowed-{name}"
     store = open_store(uri)
     store.delete([m.key for m in store.list()])
@@ -150,7 +150,7 @@ def test_invalid_filters_are_rejected_before_reading(all_are_large: None, monkey
 
 
 def _checkpoint(*actions: dict[str, Any]) -> Store:
-    """A table whose checkpoint holds files under other names than were logged: ``twice`` for each that ends so."""
+    """Return a table whose checkpoint has other file names than the log: ``twice`` for each that ends so."""
     log = log_of([protocol(), metadata(), *actions], store=MemoryStore())
     write_checkpoint(log, log.snapshot(), SYSTEM_RUNTIME)
     return log.store
@@ -190,7 +190,7 @@ def test_duplicate_file_is_an_error_for_any_filter(all_are_large: None) -> None:
         return rows
 
     _changed(store, named_twice)
-    # Nothing may stand in for the checkpoint, nor say of it how many files it has.
+    # Neither commits nor checksums may replace the checkpoint.
     sums = [m.key for m in store.list("_delta_log") if m.key.endswith(".crc")]
     store.delete([LAST_CHECKPOINT, commit_key(0), *sums])
     for filter in ("a = 2", "a = 8", "a = 4", None):
@@ -204,7 +204,7 @@ def test_checkpoint_that_lost_a_file_is_an_error(all_are_large: None) -> None:
     store = _checkpoint(*(add(f"f{i}", stats=STATS[i]) for i in range(9)))
     _changed(store, lambda rows: rows[:-1])
     assert _open(store).files().num_rows == 9
-    store.delete([commit_key(0)])  # which stood in for it where all files are asked for
+    store.delete([commit_key(0)])  # which replace it when all files are requested
     assert _by_tasks(store, "a = 2") is None
     for filter in ("a = 2", None):
         with pytest.raises(CorruptLogError, match="numOfAddFiles 9, not 8"):

@@ -1,4 +1,4 @@
-"""Files whose Arrow schema notes dictionaries are read whatever their encodings."""
+"""Files with dictionaries in their Arrow schema are read with any encoding."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_many_small_files_with_dictionary_columns_are_read(encoding: str) -> Non
 
 
 def test_abandoned_dictionary_is_read_as_values() -> None:
-    """Some writers go on with another encoding where a dictionary grows too large."""
+    """Some writers switch the encoding when a dictionary grows too large."""
     texts = [f"{i % 7:03}" for i in range(20_000)] + [f"{i:07}" for i in range(2_000)]
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, pa.schema([("s", pa.string())]), dictionary_pagesize_limit=100) as writer:

@@ -1,4 +1,4 @@
-"""Tables with files of Spark's old calendar: every way to their rows shows today's, and so is what is written."""
+"""Tables with files in Spark's old calendar: every read and rewrite gives dates of the current calendar."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.table import ArrowDeltaTable
 
 NOTES = {b"org.apache.spark.version": b"2.4.8", b"org.apache.spark.timeZone": b"America/Los_Angeles"}
-#: Days as such a file has them, and the dates that they are.
+#: Days as stored in such a file, and their dates.
 STORED = [-171_664, -171_655, -141_428, -141_427, 0]
 DATES = ["1499-12-23", "1500-01-01", "1582-10-04", "1582-10-15", "1970-01-01"]
-#: An instant of 1883 before there was standard time: seven minutes and two seconds earlier than it seems.
+#: An instant of 1883 before standard time: seven minutes and two seconds earlier than it seems.
 BEFORE, AFTER = -2_745_532_800_000_000, -2_745_532_800_000_000 - 422_000_000
 
 
 def folder(path: Path, **options: object) -> Path:
-    """A folder with one file, one row in each of its row groups."""
+    """Make a folder with one file and one row per row group."""
     path.mkdir()
     days = pa.array(STORED, pa.int32()).cast(pa.date32())
     times = pa.array([BEFORE, BEFORE, BEFORE, 0, None]).cast(pa.timestamp("us", "UTC"))

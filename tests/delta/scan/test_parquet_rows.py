@@ -1,4 +1,4 @@
-"""Rows of Parquet files by place, and copies that keep dictionaries: equal to what a plain reader has."""
+"""Rows of Parquet files by position and copies that keep dictionaries equal those of a plain reader."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _data() -> pa.Table:
 
 
 def _table(path: Path, **options: Any) -> ArrowDeltaTable:
-    """Four row groups a file, all of whose columns are in the file but ``p``."""
+    """Return a table with four row groups per file; only ``p`` is not in the files."""
     trilake.write(_data(), path, partition_by=["p"], **options)
     for file in path.rglob("*.parquet"):
         pq.write_table(pq.read_table(file, partitioning=None), file, row_group_size=COUNT // 8, store_schema=False)

@@ -1,4 +1,4 @@
-"""Which versions are read as Parquet files by another engine, and that it gives the rows that our own scan gives."""
+"""Versions that another engine can read as Parquet files, with the same rows as trilake's scan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _sql(place: str, what: str = "*", where: str = "true") -> pa.Table:
 
 
 def _same(place: str, where: str = "true") -> bool:
-    """Whether DuckDB gives the rows of our own scan, from files or from that scan."""
+    """Return whether DuckDB gives the rows of trilake's scan, from files or from that scan."""
     own = _table(place).to_arrow(filter=where)
     key = [(name, "ascending") for name in own.column_names if not pa.types.is_nested(own.schema.field(name).type)]
     rows = _sql(place, where=where).cast(own.schema)
@@ -95,7 +95,7 @@ def test_other_tables_are_read_by_trilake(
 
 
 def _an_older_file(place: str) -> None:
-    """A column came later: the first file does not have it."""
+    """Return a table whose first file lacks a column that was added later."""
     trilake.write(_ROWS.select(["n"]), place)
     trilake.write(_ROWS, place, mode="append", schema_mode="merge")
 
@@ -108,7 +108,7 @@ def _a_wider_type(place: str) -> None:
 
 
 def _old_timestamps(place: str) -> None:
-    """Parquet's first timestamps, of 96 bits, in which no zone stands."""
+    """Write INT96 timestamps, which have no time zone."""
     times = pa.array([dt.datetime(2020, 1, day, tzinfo=dt.UTC) for day in (1, 2)], pa.timestamp("us", "UTC"))
     Path(place).mkdir()
     pq.write_table(pa.table({"at": times}), f"{place}/a.parquet", use_deprecated_int96_timestamps=True)
@@ -116,7 +116,7 @@ def _old_timestamps(place: str) -> None:
 
 
 def _written_again(place: str, rows: pa.Table) -> None:
-    """Another writer's file in the place of trilake."""
+    """Replace a file with one of another writer."""
     [path] = _table(place).plain_files() or []
     size = Path(path).stat().st_size
     pq.write_table(rows, path)
@@ -144,7 +144,7 @@ def test_files_differing_from_the_schema_are_read_by_trilake(tmp_path: Path, mak
 
 
 def test_nan_and_negative_zero_are_found_despite_bounds(tmp_path: Path) -> None:
-    """Bounds in Parquet leave NaN out, which is greater than all numbers."""
+    """Parquet bounds omit NaN, which is greater than all numbers."""
     place = f"{tmp_path}/t"
     trilake.write(pa.table({"x": [1.0, float("nan"), 2.0], "zero": [-0.0, -0.0, -0.0]}), place)
     assert _table(place).plain_files()
@@ -189,7 +189,7 @@ def test_file_errors_match_trilakes_scan(tmp_path: Path) -> None:
     with pytest.raises(duckdb.Error, match=Path(path).name):
         _table(place).to_duckdb().fetchall()
     Path(path).write_bytes(content + b"more")
-    assert _table(place).plain_files() is None  # it is not what was written
+    assert _table(place).plain_files() is None  # it is not the file that was written
     Path(path).unlink()
     with pytest.raises(MissingFileError):
         _sql(place)
@@ -202,7 +202,7 @@ def test_connection_without_file_access_gets_the_rows(tmp_path: Path) -> None:
 
 
 def test_path_that_looks_like_a_glob_is_literal(tmp_path: Path) -> None:
-    """DuckDB would read the rows of all that it matches."""
+    """DuckDB would read the rows of all matching files."""
     trilake.write(_ROWS, f"{tmp_path}/a")
     shutil.copytree(f"{tmp_path}/a", f"{tmp_path}/[ab]")
     trilake.write(_ROWS, f"{tmp_path}/b")

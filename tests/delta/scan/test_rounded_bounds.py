@@ -1,4 +1,4 @@
-"""Bounds of instants that other writers rounded never hide a row."""
+"""Timestamp bounds rounded by other writers never hide a row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import trilake
 from tests.delta.tables import table_of
 from trilake.delta.table import ArrowDeltaTable
 
-#: Zones that once were no whole minutes from UTC, east and west of it, and the last instant that is tried there.
+#: Zones that once had offsets of fractional minutes, east and west of UTC, and the last instant to test there.
 ZONES = {
     "Europe/Amsterdam": 1937,
     "Europe/Paris": 1911,
@@ -26,7 +26,7 @@ UTC = pa.timestamp("us", "UTC")
 
 
 def _cut(instant: dt.datetime, zone: str) -> str:
-    """The instant as delta-spark 3.2 states it: in milliseconds, and with an offset in minutes."""
+    """Return the instant as delta-spark 3.2 writes it: in milliseconds, with an offset in minutes."""
     local = instant.astimezone(ZoneInfo(zone))
     offset = local.utcoffset()
     assert offset is not None

@@ -1,4 +1,4 @@
-"""Rows of files that look as the table's do are handed on without a look at each column; all others are made so."""
+"""Rows of files with the table's layout pass through unchanged; all others are converted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-# ruff: noqa: DTZ001 - times without a zone are a type of their own here
-"""Data skipping: a file that holds a matching row is never skipped, whatever its statistics say."""
+# ruff: noqa: DTZ001 - times without a zone are a distinct type here
+"""Data skipping never skips a file with a matching row, even with wrong or missing statistics."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_written_files_record_columns_without_nan(tmp_path: Path) -> None:
 
 
 def _one(value: Any, type_: str, **stats: Any) -> ArrowDeltaTable:
-    """A table of one file with one row."""
+    """Return a table of one file with one row."""
     array = pa.array([value], PrimitiveType(type_).arrow)
     return table_of(pa.table({"a": array}), fields=[_stats(**stats)])
 
@@ -261,7 +261,7 @@ def _filters(draw: st.DrawFn, names: list[str], depth: int = 2) -> str:
 
 @st.composite
 def _tables(draw: st.DrawFn, names: list[str]) -> pa.Table:
-    """A few rows of these columns, at the top and inside a struct."""
+    """Strategy of a few rows of these columns, at the top level and inside a struct."""
     size = draw(st.integers(1, 3))
 
     def column(name: str) -> pa.Array:
@@ -276,7 +276,7 @@ def _tables(draw: st.DrawFn, names: list[str]) -> pa.Table:
 _NAMES = st.lists(st.sampled_from(sorted(_VALUES)), min_size=1, max_size=3, unique=True)
 
 
-# A failure is shown as found: shrinking it would run the engines thousands of times.
+# No shrinking: it would run the engines thousands of times.
 @settings(max_examples=15, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.data())
 def test_filtered_read_matches_filtering_a_full_read(data: st.DataObject) -> None:
@@ -298,7 +298,7 @@ def test_filtered_read_matches_filtering_a_full_read(data: st.DataObject) -> Non
 
 
 def _unskippable(data: pa.Table) -> ArrowDeltaTable:
-    """The same rows in one file without statistics or row groups to skip."""
+    """Return the same rows in one file without statistics or row groups to skip."""
     return table_of(data)
 
 
@@ -308,7 +308,7 @@ _PLAIN = {"long": ["=", "<", ">="], "string": ["=", "<", ">="], "byte": ["<>", "
 @settings(max_examples=25)
 @given(st.data())
 def test_rows_match_duckdb(data: st.DataObject) -> None:
-    """Another engine's word for comparisons on which the dialects agree."""
+    """Compare with another engine where the dialects agree."""
     name, uri = data.draw(st.sampled_from(sorted(_PLAIN))), MemoryStore().uri
     part = data.draw(_tables([name]))
     trilake.write(part, uri)

@@ -1,4 +1,4 @@
-"""Statistics of several columns are read at once, and are what each column says alone."""
+"""Statistics of several columns are read at once and equal those of each column alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MANY = 12
 
 @pytest.fixture
 def table(tmp_path: Path) -> ArrowDeltaTable:
-    """A table of two files with columns of many types, some nested, one without bounds, one a partition."""
+    """A table of two files with columns of many types: some nested, one without bounds, one partition column."""
     moment = dt.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
     rows = pa.table(
         {

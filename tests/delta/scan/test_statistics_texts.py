@@ -1,4 +1,4 @@
-"""A few strings of statistics, which are parsed one by one, say what the query says of many."""
+"""Parsing few statistics strings one by one gives the result of the query for many."""
 
 from __future__ import annotations
 

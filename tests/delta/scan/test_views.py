@@ -1,4 +1,4 @@
-"""Files that say their strings, binaries and lists are views, as polars writes them: every read and every change."""
+"""Reads and changes of files with string, binary and list views, as polars writes them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_table_with_views_is_read_and_changed(tmp_path: Path, array: pa.Array, v
     values[13] = values.pop(3)
     assert rows() == values
     source = pa.table({"id": [4, 9], "v": array.slice(0, 2)})
-    if not pa.types.is_map(array.type):  # maps may not be compared, and nothing else differs
+    if not pa.types.is_map(array.type):  # maps cannot be compared, and nothing else differs
         _open(tmp_path).merge(
             source, "target.id = source.id"
         ).when_matched_update_all().when_not_matched_insert_all().execute()

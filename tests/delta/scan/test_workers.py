@@ -1,4 +1,4 @@
-"""Who reads the files of a table: threads for large or distant ones, the caller for a few small ones at hand."""
+"""Reads use threads for large or remote files, and the calling thread for a few small local ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trilake.storage import open_store
 
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of threads of each read that has some."""
+    """The number of threads per read that uses threads."""
     found: list[int] = []
     real = read._parallel
     monkeypatch.setattr(
@@ -55,7 +55,7 @@ def test_files_of_a_remote_store_are_read_in_parallel(counts: list[int], monkeyp
 
 @pytest.mark.parametrize("where", [None, "v % 7 = 3 AND p = 'b'", "t = 'x' OR d < 3"])
 def test_many_small_files_are_read_together(where: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows are those of one file after the other: partition values, deleted rows, the filter and other columns."""
+    """Rows equal a file-by-file read: partition values, deleted rows, the filter and other columns."""
     uri = f"memory://many-{uuid4()}"
     schema = pa.schema([("v", pa.int64()), ("t", pa.string()), ("p", pa.string()), ("d", pa.float64())])
     properties = {"delta.enableDeletionVectors": "true"}

@@ -1,4 +1,4 @@
-"""What a stream of a table in memory gives."""
+"""Helpers to read a stream of a table in memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def paths(found: DeltaStream, start: StreamOffset, end: StreamOffset) -> list[st
 
 
 def everything(found: DeltaStream, start: StreamOffset | None = None) -> list[str]:
-    """All that there is to read, as one batch a file."""
+    """Read everything, one batch per file."""
     start, out = start or found.initial(), []
     while (end := found.latest(start, Limit(1))) != start:
         out += paths(found, start, end)

@@ -1,4 +1,4 @@
-"""Batches are committed once: the way Spark runs them, dying at every request."""
+"""Batches run like in Spark are committed once, with a crash at every request."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def request(mode: Any = "append", **fields: Any) -> WriteRequest:
 
 
 def write_batch(store: Store, batch: BatchId, table: pa.Table, mode: Any = "append", tasks: int = 2) -> int | None:
-    """What Spark and the sink do for one batch."""
+    """Write one batch like Spark and the sink do."""
     log = DeltaLog(store, standard_engine())
     plan = plan_write(log, request(mode)).to_travel()
     half = -(-table.num_rows // tasks) or 1
@@ -56,14 +56,14 @@ def ids(store: Store) -> list[int]:
 
 @dataclass
 class Checkpoint:
-    """What Spark keeps on disk: planned batches and finished ones."""
+    """Spark's checkpoint: planned and finished batches."""
 
     offsets: list[tuple[StreamOffset, StreamOffset]] = field(default_factory=list)
     commits: int = 0
 
 
 def run(source: Store, target: Store, query: str, checkpoint: Checkpoint, limit: Limit) -> None:
-    """Spark's loop over micro-batches, until nothing is left."""
+    """Run micro-batches like Spark until nothing is left."""
     log = DeltaLog(source, standard_engine())
     head = log.head()
     stream = DeltaStream(log, Reading(head.metadata, head.version), StreamOptions())
@@ -86,7 +86,7 @@ def run(source: Store, target: Store, query: str, checkpoint: Checkpoint, limit:
 
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(s, marks=pytest.mark.soak) for s in range(5, 400))])
 def test_chained_queries_survive_crashes_at_any_request(seed: int) -> None:
-    """source -> middle -> last: both hold every row once, whatever died when, while the source grows."""
+    """source -> middle -> last: both sinks have every row once after any crash, while the source grows."""
     random_ = random.Random(seed)
     limit = random_.randint(1, 3)
     source, middle, last = MemoryStore(), MemoryStore(), MemoryStore()
@@ -130,7 +130,7 @@ def test_repeated_batch_is_not_written_again() -> None:
     assert write_batch(store, batch, rows(1, 2)) == 0
     assert write_batch(store, batch, rows(1, 2)) == 0
     assert write_batch(store, BatchId("q", 1), rows(3)) == 1
-    assert write_batch(store, batch, rows(1, 2)) == 1  # older than what is there
+    assert write_batch(store, batch, rows(1, 2)) == 1  # older than the table's files
     assert write_batch(store, BatchId("another", 0), rows(1)) == 2
     assert ids(store) == [1, 1, 2, 3]
     info = DeltaLog(store, standard_engine()).commit_info(1)
@@ -141,7 +141,7 @@ def test_repeated_batch_is_not_written_again() -> None:
 
 
 def test_files_committed_twice_are_kept() -> None:
-    """The reply to the first commit was lost on its way to Spark, not on its way to us."""
+    """The reply to the first commit was lost on its way to Spark, not on its way to trilake."""
     store = MemoryStore()
     log = DeltaLog(store, standard_engine())
     write_arrow(log, SCHEMA, rows(0).to_batches(), request())
@@ -154,7 +154,7 @@ def test_files_committed_twice_are_kept() -> None:
 
 @pytest.mark.parametrize("new", [True, False])
 def test_two_runs_of_one_query_commit_once(new: bool) -> None:
-    """The old process was thought dead: whoever is second finds its batch there, also where it is the first one."""
+    """The old process was taken for dead: the second one finds the batch committed, even if it is the first batch."""
     store = MemoryStore()
     if not new:
         write_arrow(DeltaLog(store, standard_engine()), SCHEMA, rows(0).to_batches(), request())
@@ -196,7 +196,7 @@ def test_complete_mode_replaces_concurrently_added_rows() -> None:
 
 def test_batch_without_rows_creates_no_version() -> None:
     store = MemoryStore()
-    assert write_batch(store, BatchId("q", 0), rows()) == 0  # but it makes the table
+    assert write_batch(store, BatchId("q", 0), rows()) == 0  # but it creates the table
     assert write_batch(store, BatchId("q", 1), rows()) == 0
     wider = replace(request(schema_mode="merge"), schema=from_arrow(SCHEMA.append(pa.field("n", pa.int64()))))
     log = DeltaLog(store, standard_engine())
@@ -240,7 +240,7 @@ def test_two_queries_create_one_table() -> None:
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_two_queries_create_one_table_concurrently(mode: str) -> None:
-    """The other's first commit comes between our look at the log and our own: the query went down."""
+    """The other query commits between the log read and the first commit, which must not fail the query."""
     store = MemoryStore()
     done: list[int | None] = []
 

@@ -1,4 +1,4 @@
-"""A table as a stream: every file once and in order, in batches of any size, continued from any place."""
+"""A table as a stream: every file once and in order, in batches of any size, resumed from any offset."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from trilake.storage.memory import MemoryStore
 
 @dataclass
 class History:
-    """Commits, and what a stream over them must deliver."""
+    """Commits, and the files that a stream over them must deliver."""
 
     options: StreamOptions
     live: dict[str, int] = field(default_factory=dict)
     commits: list[list[Action]] = field(default_factory=list)
-    #: Paths that each commit brings to the stream; ``None`` for one that the stream must not pass.
+    #: Paths that each commit adds to the stream; ``None`` for a commit at which the stream must stop.
     delivered: list[list[str] | None] = field(default_factory=list)
     names: Any = field(default_factory=count)
 
@@ -97,7 +97,7 @@ def test_every_file_is_read_once_and_in_order(
     operations: list[Any], flags: dict[str, bool], begin: int, snapshot: bool, data: st.DataObject
 ) -> None:
     """Commits appear while the stream runs, batches have any limit, and every batch may be the first of a process and
-    may be asked for twice."""
+    may be requested twice."""
     history = History(StreamOptions(max_files=None, **flags))
     states = []
     for name, *arguments in operations:
@@ -163,7 +163,7 @@ def test_whole_snapshot_is_one_batch() -> None:
 
 
 def test_repeated_first_batch_ignores_later_commits() -> None:
-    """Spark asks for the first offset again when the first batch was not finished."""
+    """Spark requests the first offset again if the first batch did not finish."""
     for options in ({}, {"starting_version": "latest"}):
         log = log_of([add("a")])
         read = reading(log)
@@ -193,7 +193,7 @@ def test_offsets_of_delta_spark_are_accepted() -> None:
     }
     offset = StreamOffset.from_json(theirs)
     assert everything(found, offset) == ["b", "c"]
-    # Their first batch, to be repeated: it began with the snapshot before its end.
+    # The first batch, to be repeated: it began with the snapshot before its end.
     assert paths(found, found.initial(), offset) == ["a"]
 
 
@@ -232,7 +232,7 @@ def test_checkpoint_of_another_table_is_rejected() -> None:
         stream(log).latest(ahead)
 
 
-# --- where it begins -------------------------------------------------------------------------------------------------
+# --- starting point --------------------------------------------------------------------------------------------------
 
 
 def test_starting_points() -> None:
@@ -321,7 +321,7 @@ def test_change_feed_cannot_start_while_disabled() -> None:
 
 
 def test_change_times_match_a_batch_read() -> None:
-    """File times that go back grew from the commit before a batch on, and times in commits of later did not count."""
+    """A stream adjusts commit times that go backwards over all commits, not per batch."""
     now = iter(range(9000, 0, -1000))
     store = MemoryStore(clock=lambda: next(now))
     on = metadata(delta__enableChangeDataFeed="true")

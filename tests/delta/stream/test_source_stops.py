@@ -1,4 +1,4 @@
-"""A table as a stream: what it must not pass, and what is gone when it comes."""
+"""A table as a stream: commits at which it stops, and files that are gone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LONG_AB = json.dumps(
 )
 
 
-# --- what a stream must not pass -------------------------------------------------------------------------------------
+# --- commits at which a stream stops ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_new_column_stops_the_stream_until_restart() -> None:
     with pytest.raises(StreamSchemaChangedError, match="column b was added"):
         found.latest(first)
     assert everything(stream(log, starting_version=0), first) == ["b"]
-    # Who chose columns does not miss one that is new.
+    # A selection of columns ignores a new column.
     assert everything(stream(log, Reading(read.metadata, 0, ("a",)), starting_version=0)) == ["a", "b"]
 
 
@@ -104,7 +104,7 @@ def test_type_changes_stop_the_stream() -> None:
     narrow = Reading(Metadata.from_json(metadata(typed("integer"))["metaData"]), 0)
     with pytest.raises(StreamSchemaChangedError, match="was integer and is long"):
         everything(stream(log, narrow, starting_version=0))
-    assert everything(stream(log, starting_version=0)) == ["a", "b"]  # older files are widened
+    assert everything(stream(log, starting_version=0)) == ["a", "b"]  # older files are cast to the wider type
     log.store.put(commit_key(2), lines([metadata(typed("string")), add("c")]))
     with pytest.raises(StreamSchemaIncompatibleError, match="its type was long and is string"):
         everything(stream(log), StreamOffset("table-id", 2))
@@ -135,7 +135,7 @@ def test_unknown_protocol_stops_the_stream() -> None:
         found.latest(end)
 
 
-# --- what is gone ----------------------------------------------------------------------------------------------------
+# --- missing files and versions --------------------------------------------------------------------------------------
 
 
 def _overtaken() -> DeltaLog:
