@@ -238,6 +238,10 @@ COLUMNS: dict[str, tuple[pa.DataType, Make]] = {
         pa.struct([("v", pa.list_(pa.struct([("a", pa.int32())]), 3))]),
         _struct(v=_nulls(_lists(_struct(a=_nulls(SMALL)), 3, 3))),
     ),
+    "list vector struct": (
+        pa.list_(pa.list_(pa.struct([("l", pa.list_(pa.int8()))]), 2)),
+        _lists(_lists(_struct(l=_nulls(_lists(SMALL, 0, 3))), 2, 2, nulls=0.2), 0, 3, nulls=0.2),
+    ),
 }
 
 NULLS = ("none", "some", "one", "all")

@@ -20,7 +20,7 @@ from tests.lance.mutations import attack, change, mutated
 from tests.lance.v2.columns import column
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file.sources import MappedSource
-from trilake.lance.proto import encodings20_pb2, encodings21_pb2, file2_pb2
+from trilake.lance.proto import encodings20_pb2, encodings21_pb2, encodings23_pb2, file2_pb2
 from trilake.lance.v2.container import FOOTER, Container
 from trilake.lance.v2.file import V2File
 from trilake.storage.memory import MemoryStore
@@ -49,9 +49,17 @@ FAMILIES: dict[str, list[tuple[str, dict[str, str]]]] = {
     "structs": [("struct struct", {}), ("list struct list", {}), ("struct list", {})],
     "packed": [("packed", {"packed": "true"}), ("packed strings", {"packed": "true"})],
     "maps": [("map", {}), ("vector struct", {}), ("empty struct", {})],
+    "lists of vectors": [("list vector struct", {}), ("struct vector struct", {}), ("empty struct", {})],
+}
+LAYOUTS: dict[str, Any] = {
+    "/lance.encodings.ArrayEncoding": encodings20_pb2.ArrayEncoding,
+    "/lance.encodings21.PageLayout": encodings21_pb2.PageLayout,
+    "/lance.encodings23.PlanarLayout": encodings23_pb2.PlanarLayout,
 }
 #: Families that pylance does not write, or only in part, in a version.
-NOT_WRITTEN = {("2.0", "structs"), ("2.0", "maps"), ("2.1", "maps")}
+NOT_WRITTEN = {("2.0", "structs"), ("2.0", "maps"), ("2.1", "maps")} | {
+    (f"2.{n}", "lists of vectors") for n in range(3)
+}
 
 
 @cache
@@ -63,12 +71,12 @@ def sample(version: str, family: str, folder: str) -> list[bytes]:
         fields, arrays = [], []
         for number, (name, metadata) in enumerate(FAMILIES[family]):
             if name.startswith("packed"):
-                if "strings" in name and version != "2.2":
+                if "strings" in name and version < "2.2":
                     continue
                 parts = [column(n, rows, "none") for n in ("int32", "string" if "strings" in name else "float64")]
                 arrays.append(pa.StructArray.from_arrays(parts, ["a", "b"]))
             else:
-                arrays.append(column(name, rows, "none" if name == "empty struct" else nulls))
+                arrays.append(column(name, rows, "none" if name == "empty struct" and version < "2.3" else nulls))
             keys = {ENCODING + key: value for key, value in metadata.items()}
             fields.append(pa.field(f"c{number}", arrays[-1].type, metadata=keys))
         path = Path(folder) / f"{version}-{family}-{nulls}.lance"
@@ -112,9 +120,8 @@ def with_message(rng: random.Random, data: bytes) -> bytes:
         change(rng, message)
     else:
         packed = any_pb2.Any.FromString(page.encoding.direct.encoding)
-        kinds: Any = encodings20_pb2.ArrayEncoding if "21" not in packed.type_url else encodings21_pb2.PageLayout
         try:
-            layout = kinds.FromString(packed.value)
+            layout = LAYOUTS[packed.type_url].FromString(packed.value)
         except DecodeError:
             return data
         change(rng, layout)
@@ -131,7 +138,7 @@ def with_message(rng: random.Random, data: bytes) -> bytes:
     return out + table + globals_ + FOOTER.pack(*footer)
 
 
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_damaged_files_are_read_or_rejected(tmp_path: Path, version: str, family: str) -> None:
     if (version, family) in NOT_WRITTEN:
@@ -156,7 +163,7 @@ def test_oversized_footers_are_rejected(tmp_path: Path) -> None:
             for before in (data[: -FOOTER.size], b""):
                 with pytest.raises(CorruptFileError):
                     read(before + FOOTER.pack(*changed))
-    for major, minor in ((2, 3), (2, 9), (3, 0), (0, 2)):
+    for major, minor in ((2, 4), (2, 9), (3, 0), (0, 2)):
         with pytest.raises(UnsupportedProtocolError, match=f"{major}\\.{minor}"):
             read(data[: -FOOTER.size] + FOOTER.pack(*values[:5], major, minor, b"LANC"))
     with pytest.raises(CorruptFileError):

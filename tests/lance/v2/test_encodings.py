@@ -54,7 +54,7 @@ NAMES = (
 )
 ALL = [
     (version, name, nulls, metadata)
-    for version in ("2.0", "2.1", "2.2")
+    for version in ("2.0", "2.1", "2.2", "2.3")
     for metadata in METADATA
     for name in NAMES
     for nulls in ("none", "some")
@@ -75,7 +75,7 @@ def test_requested_encodings_are_read(written: Written, case: Case) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 def test_all_requested_encodings_are_read(written: Written, version: str) -> None:
     for case in ALL:
         if case[0] == version:
@@ -107,7 +107,7 @@ def test_packed_structs_are_read(written: Written, version: str, names: list[str
     check(*written(packed({name: column(name, rows, "none") for name in names}, nulls), version))
 
 
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 @pytest.mark.parametrize(
     "arrow", [pa.list_(pa.float32(), 4), pa.list_(pa.bool_(), 3), pa.list_(pa.list_(pa.int16(), 2), 3)], ids=str
 )
@@ -135,7 +135,7 @@ def test_fields_of_packed_structs_are_projected(written: Written, version: str, 
     assert got["c"].to_pylist() == rows[1:20]
 
 
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 def test_columns_of_several_pages_are_read(tmp_path: Path, version: str) -> None:
     """Pages that differ in nulls, and so in layers and encodings."""
     names = ["int64", "string", "list null items", "vector128", "string long", "bool", "string few"]
@@ -172,7 +172,7 @@ def test_pages_of_one_layout_are_read_together(name: str) -> None:
         same(pa.Table.from_batches([file.read_rows(start, stop)]), table.slice(start, stop - start), start)
 
 
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 def test_columns_and_fields_of_structs_are_projected(written: Written, version: str) -> None:
     struct = pa.StructArray.from_arrays([column("int32", 50, "some"), column("string", 50, "some")], ["x", "y"])
     table = pa.table({"a": column("int64", 50, "some"), "s": struct, "l": column("list", 50, "some")})
@@ -184,7 +184,7 @@ def test_columns_and_fields_of_structs_are_projected(written: Written, version: 
     assert file.read_rows(2, 5, file.schema.project([])).num_rows == 3
 
 
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 def test_file_in_a_store_is_read_with_few_requests(tmp_path: Path, version: str) -> None:
     table = pa.table({name: column(name, 60_000, "some") for name in ("int64", "string", "list", "float64")})
     lance.write_dataset(table, tmp_path / "ds", data_storage_version=version)

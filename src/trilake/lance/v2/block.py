@@ -50,6 +50,8 @@ def block(encoding: Any, data: Bytes, count: int) -> Values:
 def flat_block(encoding: Any, data: Bytes, count: int, place: str) -> Flat:
     """Decode ``count`` numbers or booleans from a buffer.  Raises ``DamagedPage``."""
     values = block(encoding, data, count)
+    if isinstance(values, Indexed) and isinstance(values.items, Flat):
+        values = values.decoded()
     if not isinstance(values, Flat):
         raise unsupported(encoding, place)
     return values
@@ -152,31 +154,33 @@ def _general(encoding: Any, data: Bytes, count: int) -> Values:
 
 
 def _runs(encoding: Any, data: Bytes, count: int) -> Flat:
+    if not has_payload(encoding.values) and not has_payload(encoding.run_lengths):
+        return runs(encoding, data[:0], data[:0], count)
     if len(data) < 8:
         raise DamagedPage("a block of runs is too short")
     size = int.from_bytes(data[:8].tobytes(), "little")
     if size > len(data) - 8:
         raise DamagedPage("a block of runs is too short")
-    return runs(encoding, data[8 : 8 + size], data[8 + size :], np.array([count], np.int64))
+    return runs(encoding, data[8 : 8 + size], data[8 + size :], count)
 
 
-def runs(encoding: Any, values: Bytes, lengths: Bytes, counts: Any) -> Flat:
-    """Decode one piece of runs; its values or its lengths, but not both, may be encoded blocks."""
-    width, bits = run_width(encoding), None
-    if kind_of(encoding.values) == "flat":
-        bits = word_width(encoding.values.flat.bits_per_value, "runs")
-        number = len(values) * 8 // bits
-        if width is None:
-            lengths = flat_block(encoding.run_lengths, lengths, number, "run lengths").data
+def runs(encoding: Any, values: Bytes, lengths: Bytes, count: int) -> Flat:
+    """Decode one piece of runs; the values or the lengths must tell the number of runs."""
+    of_values, values = _uncompressed(encoding.values, values)
+    of_lengths, lengths = _uncompressed(encoding.run_lengths, lengths)
+    if kind_of(of_values) == "flat":
+        number = len(values) * 8 // word_width(of_values.flat.bits_per_value, "runs")
+    elif kind_of(of_lengths) == "flat":
+        number = len(lengths) // length_width(of_lengths)
+    elif not has_payload(of_lengths):
+        all_lengths = flat_block(of_lengths, lengths, count, "run lengths").typed()
+        number = min(int(np.cumsum(all_lengths.astype(np.uint64)).searchsorted(count)) + 1, count)
     else:
-        if width is None:
-            raise unsupported(encoding.run_lengths, "run lengths")
-        number = len(lengths) // width
-        coded = flat_block(encoding.values, values, number, "runs")
-        values, bits = coded.data, word_width(coded.bits, "runs")
-    width = width or length_width(encoding.run_lengths)
-    count = int(counts.sum())
-    one = np.zeros(1, np.int64)
+        raise unsupported(of_lengths, "run lengths")
+    coded = flat_block(of_values, values, number, "runs")
+    lengths, width = flat_block(of_lengths, lengths, number, "run lengths").data, length_width(of_lengths)
+    values, bits = coded.data, word_width(coded.bits, "runs")
+    one, counts = np.zeros(1, np.int64), np.array([count], np.int64)
     values_size, lengths_size = (np.array([len(each)], np.int64) for each in (values, lengths))
     total = np.empty(1, np.int64)
     kernels().count_runs(lengths, one, lengths_size, width, total)
@@ -189,6 +193,14 @@ def runs(encoding: Any, values: Bytes, lengths: Bytes, counts: Any) -> Flat:
     return Flat(out.view(np.uint8), bits, count)
 
 
+def _uncompressed(encoding: Any, data: Bytes) -> tuple[Any, Bytes]:
+    """Undo general compression."""
+    while kind_of(encoding) == "general":
+        data = decompressed(scheme(encoding.general.compression), data)
+        encoding = encoding.general.values
+    return encoding, data
+
+
 def run_width(encoding: Any) -> int | None:
     """Bytes of a stored run length; ``None`` if the lengths are encoded."""
     if kind_of(encoding.run_lengths) != "flat":
@@ -199,10 +211,15 @@ def run_width(encoding: Any) -> int | None:
 def length_width(encoding: Any) -> int:
     """Bytes of a decoded run length.  Raises ``DamagedPage``."""
     kind = kind_of(encoding)
+    each = getattr(encoding, kind) if kind else None
     if kind == "general":
-        return length_width(encoding.general.values)
-    each = getattr(encoding, kind) if kind in ("flat", "out_of_line_bitpacking", "inline_bitpacking") else None
-    bits = 0 if each is None else each.bits_per_value if kind == "flat" else each.uncompressed_bits_per_value
+        return length_width(each.values)
+    if kind == "flat":
+        bits = each.bits_per_value
+    elif kind == "constant":
+        bits = 8 * len(each.value)
+    else:
+        bits = getattr(each, "uncompressed_bits_per_value", 0)
     if bits not in (8, 16, 32):
         raise unsupported(encoding, "run lengths")
     return int(bits) // 8
@@ -289,7 +306,57 @@ def _dictionary(encoding: Any, data: Bytes, count: int) -> Indexed:
     return Indexed(indices, block(encoding.items, data[16 + a : 16 + a + b], encoding.num_dictionary_items))
 
 
+def _constant(encoding: Any, data: Bytes, count: int) -> Flat:
+    del data
+    value = encoding.value
+    if count and len(value) not in (1, 2, 4, 8):
+        raise UnsupportedPage(f"a constant of {len(value)} bytes is not supported")
+    return Flat(np.frombuffer(value * _unbacked(count), np.uint8), 8 * (len(value) or 8), count)
+
+
+def _range(encoding: Any, data: Bytes, count: int) -> Flat:
+    del data
+    bits = word_width(encoding.uncompressed_bits_per_value, "a range")
+    start, step = (np.uint64(n) for n in (encoding.start, encoding.step))
+    numbers = start + step * np.arange(_unbacked(count), dtype=np.uint64)  # they wrap around
+    return Flat(numbers.astype(f"<u{bits // 8}").view(np.uint8), bits, count)
+
+
+def _delta(encoding: Any, data: Bytes, count: int) -> Flat:
+    bits = word_width(encoding.uncompressed_bits_per_value, "deltas")
+    deltas = flat_block(encoding.deltas, data, max(count - 1, 0), "deltas")
+    if deltas.bits != bits:
+        raise DamagedPage(f"deltas of {deltas.bits} bits between values of {bits}")
+    numbers = np.empty(count, f"<u{bits // 8}")
+    numbers[:1] = encoding.base & ((1 << bits) - 1)
+    numbers[1:] = deltas.typed()
+    return Flat(np.cumsum(numbers, dtype=numbers.dtype).view(np.uint8), bits, count)
+
+
+def _unbacked(count: int) -> int:
+    if count > MAX_UNBACKED:
+        raise DamagedPage(f"{count} values without bytes are too many")
+    return count
+
+
+def has_payload(encoding: Any) -> bool:
+    """Whether a buffer belongs to an encoding: constants and ranges have none."""
+    kind = kind_of(encoding)
+    if kind in ("constant", "range"):
+        return False
+    if kind == "delta":
+        return has_payload(encoding.delta.deltas)
+    if kind == "rle":
+        return has_payload(encoding.rle.values) or has_payload(encoding.rle.run_lengths)
+    if kind == "dictionary":
+        return has_payload(encoding.dictionary.indices) or has_payload(encoding.dictionary.items)
+    return kind != "out_of_line_bitpacking" or encoding.out_of_line_bitpacking.values.flat.bits_per_value > 0
+
+
 _CODECS: dict[str, Any] = {
+    "constant": _constant,
+    "range": _range,
+    "delta": _delta,
     "flat": _flat,
     "inline_bitpacking": _inline,
     "out_of_line_bitpacking": _blocks,

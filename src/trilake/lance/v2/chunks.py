@@ -6,6 +6,7 @@ A codec is created once, from the encoding of a page, and then decodes any numbe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +15,12 @@ from trilake.lance.file.sources import Int64s
 from trilake.lance.v2.block import (
     MAX_UNBACKED,
     flat_block,
+    has_payload,
     kind_of,
     length_width,
     packed_width,
     run_width,
+    runs,
     split_width,
     unsupported,
     word_width,
@@ -235,6 +238,30 @@ class _Fsst(Codec):
         return self.table.decode(pieces[0].data, *self.below.places(pieces[0], counts, pick))
 
 
+class _CodedStrings(Codec):
+    """Strings or binaries of 2.3: offsets are an encoded block, in a buffer before the bytes or without one."""
+
+    def __init__(self, encoding: Any) -> None:
+        self.offsets, self.stored = encoding.offsets, has_payload(encoding.offsets)
+        self.buffers = 1 + self.stored
+
+    def all(self, pieces: list[Buffers], counts: Int64s) -> Variable:
+        content = pieces[self.stored]
+        begin, length = [], []
+        for i, count in enumerate(counts.tolist()):
+            data = pieces[0].piece(i) if self.stored else content.data[:0]
+            offsets = flat_block(self.offsets, data, count + 1, "offsets").typed().astype(np.int64)
+            if offsets[0] < 0 or (np.diff(offsets) < 0).any() or offsets[-1] > content.size[i]:
+                raise DamagedPage("offsets of strings or bytes decrease, or point outside their chunk")
+            begin.append(content.at[i] + offsets[:-1])
+            length.append(np.diff(offsets))
+        return gather(content.data, np.concatenate(begin), np.concatenate(length))
+
+
+def _strings(encoding: Any) -> Codec:
+    return _Strings(encoding) if kind_of(encoding.offsets) == "flat" else _CodedStrings(encoding)
+
+
 class _Runs(Codec):
     """Run-length encoded values: a buffer of values, and one of lengths."""
 
@@ -264,6 +291,29 @@ class _Runs(Codec):
         if kernels().expand_runs(words, at, values.size, *how) >= 0:
             raise DamagedPage("runs are too few for the values of a chunk")
         return Flat(out.view(np.uint8), self.bits, total)
+
+
+class _CodedRuns(Codec):
+    """Runs of encoded values."""
+
+    buffers = 2
+
+    def __init__(self, encoding: Any) -> None:
+        self.encoding = encoding
+
+    def all(self, pieces: list[Buffers], counts: Int64s) -> Flat:
+        parts = [
+            runs(self.encoding, pieces[0].piece(i), pieces[1].piece(i), count)
+            for i, count in enumerate(counts.tolist())
+        ]
+        if len({part.bits for part in parts}) > 1:
+            raise DamagedPage("the runs of chunks have different widths")
+        return Flat(np.concatenate([part.data for part in parts]), parts[0].bits, int(counts.sum()))
+
+
+def _runs(encoding: Any) -> Codec:
+    lengths = kind_of(encoding.run_lengths)
+    return _Runs(encoding) if kind_of(encoding.values) == "flat" and lengths != "general" else _CodedRuns(encoding)
 
 
 class _SplitBytes(Codec):
@@ -359,12 +409,12 @@ class _General(Codec):
         return [_joined([decompressed(self.scheme, first.piece(i)) for i in range(len(first.at))]), *pieces[1:]]
 
 
-_CODECS: dict[str, type[Codec]] = {
+_CODECS: dict[str, Callable[[Any], Codec]] = {
     "flat": _Packed,
     "inline_bitpacking": _Inline,
-    "variable": _Strings,
+    "variable": _strings,
     "fsst": _Fsst,
-    "rle": _Runs,
+    "rle": _runs,
     "byte_stream_split": _SplitBytes,
     "fixed_size_list": _FixedSizeLists,
     "packed_struct": _Structs,

@@ -1,8 +1,9 @@
-"""One column of a 2.1 or 2.2 file: read values and levels of rows from its pages."""
+"""One column of a file of 2.1 or later: read values and levels of rows from its pages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -12,13 +13,14 @@ import pyarrow.types as pt
 
 from trilake.lance.file import types
 from trilake.lance.file.sources import Int64s, Pieces, PlacedJob, together
-from trilake.lance.proto import encodings21_pb2
+from trilake.lance.proto import encodings21_pb2, encodings23_pb2
 from trilake.lance.v2.block import MAX_UNBACKED, flat_block
 from trilake.lance.v2.container import Page
 from trilake.lance.v2.fullzip import FullZipPage
 from trilake.lance.v2.layers import Layers, Part, ReadablePage, Rows, Uint16s, ranges, split
 from trilake.lance.v2.miniblock import MiniBlockPages, joinable
 from trilake.lance.v2.nesting import Leaf, merge
+from trilake.lance.v2.planar import SparsePage, level_layout
 from trilake.lance.v2.values import Bytes, DamagedPage, Flat, Indexed, Nothing, UnsupportedPage, Values, Variable, fixed
 from trilake.lance.v2.values import Rows as PackedRows
 
@@ -140,7 +142,7 @@ class Column:
 
     def __init__(self, stored: pa.DataType, pages: Sequence[Page]) -> None:
         self._stored = stored
-        self._runs = _runs(pages)
+        self._runs = _runs([_with_levels(page, stored) for page in pages])
         self._firsts = np.array([run[0].first for run in self._runs], np.int64)
         self._count = pages[-1].first + pages[-1].length if pages else 0
         self._open: dict[int, ReadablePage] = {}
@@ -168,6 +170,14 @@ class Column:
         return opened
 
 
+def _with_levels(page: Page, arrow: pa.DataType) -> Page:
+    """Describe a page of 2.3 as one of 2.1, if it has levels."""
+    if not isinstance(page.encoding, encodings23_pb2.PlanarLayout):
+        return page
+    layout = level_layout(page.encoding, arrow)
+    return page if layout is None else replace(page, encoding=layout)
+
+
 def _runs(pages: Sequence[Page]) -> list[Sequence[Page]]:
     """Group adjacent pages that can be read as one."""
     runs: list[Sequence[Page]] = []
@@ -179,6 +189,8 @@ def _runs(pages: Sequence[Page]) -> list[Sequence[Page]]:
 
 def _layout_key(page: Page) -> bytes:
     """A key that is equal for pages that can be read as one; empty for pages that are read alone."""
+    if isinstance(page.encoding, encodings23_pb2.PlanarLayout):
+        return b""
     if page.encoding.WhichOneof("layout") != "mini_block_layout" or not joinable(page.encoding.mini_block_layout):
         return b""
     layout = encodings21_pb2.MiniBlockLayout()
@@ -195,6 +207,8 @@ def _opened(run: Sequence[Page], arrow: pa.DataType) -> ReadablePage:
 
 def open_page(page: Page, layout: Any, arrow: pa.DataType) -> ReadablePage:
     """Open a page of a column of type ``arrow``.  Raises ``DamagedPage``."""
+    if isinstance(layout, encodings23_pb2.PlanarLayout):
+        return SparsePage(page, layout, lambda plane, levels: open_page(plane, levels, arrow))
     kind = layout.WhichOneof("layout")
     if kind == "mini_block_layout":
         return MiniBlockPages([page], [layout.mini_block_layout])

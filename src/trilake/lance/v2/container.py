@@ -16,17 +16,19 @@ import pyarrow as pa
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file import framing
 from trilake.lance.file.sources import Source
-from trilake.lance.proto import DecodeError, any_pb2, encodings20_pb2, encodings21_pb2, file2_pb2
+from trilake.lance.proto import DecodeError, any_pb2, encodings20_pb2, encodings21_pb2, encodings23_pb2, file2_pb2
 
 FOOTER = struct.Struct("<QQQIIHH4s")
 #: File format version by the version numbers in the footer.
-VERSIONS = {(0, 3): (2, 0), (2, 0): (2, 0), (2, 1): (2, 1), (2, 2): (2, 2)}
+VERSIONS = {(0, 3): (2, 0), (2, 0): (2, 0), (2, 1): (2, 1), (2, 2): (2, 2), (2, 3): (2, 3)}
 #: Row offsets in a fragment have 32 bits.
 MAX_ROWS = 1 << 32
 _ENTRY = 16
-_URLS: dict[str, Any] = {
-    "/lance.encodings.ArrayEncoding": encodings20_pb2.ArrayEncoding,
-    "/lance.encodings21.PageLayout": encodings21_pb2.PageLayout,
+#: The messages that describe pages, each with the versions of the files that have them.
+_URLS: dict[str, tuple[Any, tuple[tuple[int, int], ...]]] = {
+    "/lance.encodings.ArrayEncoding": (encodings20_pb2.ArrayEncoding, ((2, 0),)),
+    "/lance.encodings21.PageLayout": (encodings21_pb2.PageLayout, ((2, 1), (2, 2))),
+    "/lance.encodings23.PlanarLayout": (encodings23_pb2.PlanarLayout, ((2, 3),)),
 }
 
 
@@ -35,7 +37,8 @@ class Page:
     """A page of a column.
 
     ``first`` is its first row (or item) in the column, ``length`` their number.  ``encoding`` is an ``ArrayEncoding``
-    in files of 2.0, a ``PageLayout`` in later ones; ``buffers`` are pairs of position and size.
+    in files of 2.0, a ``PlanarLayout`` in those of 2.3, otherwise a ``PageLayout``; ``buffers`` are pairs of position
+    and size.
     """
 
     first: int
@@ -64,7 +67,7 @@ class Container:
             )
         if (major, minor) not in VERSIONS:
             raise UnsupportedProtocolError(
-                f"Lance file version {major}.{minor} is not supported, expected 2.0, 2.1 or 2.2",
+                f"Lance file version {major}.{minor} is not supported, expected 2.0 to 2.3",
                 help='write the file again with data_storage_version="2.2"',
                 file=source.file,
             )
@@ -139,11 +142,10 @@ class Container:
             packed = any_pb2.Any.FromString(encoding.direct.encoding)
         except DecodeError as e:
             raise self.fail(f"the encoding of a page cannot be parsed: {e}", column=number) from e
-        kind = _URLS.get(packed.type_url)
+        kind, versions = _URLS.get(packed.type_url, (None, ()))
         if kind is None:
             raise self._unsupported(f"the encoding {packed.type_url!r}", number)
-        if (kind is encodings20_pb2.ArrayEncoding) != (self.version == (2, 0)):
-            # Drafts of 2.1 have the same version number, but the pages of 2.0.
+        if self.version not in versions:  # drafts of 2.1 have the same version number, but the pages of 2.0
             raise self._unsupported(
                 f"pages of {packed.type_url!r} in a file of {self.version[0]}.{self.version[1]}", number
             )

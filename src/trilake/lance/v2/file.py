@@ -1,4 +1,4 @@
-"""``V2File``: read some columns of a fragment from a file of version 2.0, 2.1 or 2.2, by range or by row.
+"""``V2File``: read some columns of a fragment from a file of version 2.0 to 2.3, by range or by row.
 
 A local file is memory-mapped.  An object in a store is read in ranges: its end on open, then the chunk metadata, then
 the chunks that contain the rows, for all columns together.

@@ -32,6 +32,8 @@ _LEVELS = {
     EMPTYABLE_LIST: 1,
     NULL_AND_EMPTY_LIST: 2,
 }
+#: Added to the repetition level of an entry that continues a fixed-size list in a list.
+CONTINUED = 1 << 15
 ITEMS = frozenset({ALL_VALID_ITEM, NULLABLE_ITEM})
 
 

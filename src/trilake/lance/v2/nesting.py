@@ -15,7 +15,7 @@ from trilake.lance.file import types
 from trilake.lance.file.blobs import DESCRIPTION
 from trilake.lance.file.schema import BLOB, PACKED, Field, LanceSchema
 from trilake.lance.v2.kernel_loader import kernels
-from trilake.lance.v2.layers import ITEMS, NULLABLE_ITEM, Layers, Part, Uint16s
+from trilake.lance.v2.layers import CONTINUED, ITEMS, NULLABLE_ITEM, Layers, Part, Uint16s
 from trilake.lance.v2.values import DamagedPage, UnsupportedPage
 
 _MAX_INT32 = 2**31 - 1
@@ -234,14 +234,19 @@ def _build(node: Node, leaves: Iterator[Leaf]) -> tuple[pa.Array, _State]:
 
 def _vectors(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _State]:
     """Assemble fixed-size lists of structs; only the first entry of each list remains."""
-    if state.rep is not None:
-        raise UnsupportedPage("fixed-size lists of structs in lists are not supported")
     size = node.size
     count = len(items) // size
     if len(items) % size:
         raise DamagedPage(f"{len(items)} items cannot be divided into lists of {size}")
-    definition = None if state.definition is None else state.definition[::size]
-    state, validity = state._replace(definition=definition).item_validity(count)
+    first: Any = slice(None, None, size)
+    rep = state.rep
+    if rep is not None:
+        first = rep < CONTINUED
+        if size > 1 and count and first.all():
+            raise UnsupportedPage("fixed-size lists of structs in lists are not supported in pages with levels")
+        rep = rep[first]
+    definition = None if state.definition is None else state.definition[first]
+    state, validity = state._replace(rep=rep, definition=definition).item_validity(count)
     return pa.Array.from_buffers(node.type, count, [validity], children=[items]), state
 
 

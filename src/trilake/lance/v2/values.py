@@ -245,14 +245,22 @@ class Indexed(Values):
     def take(self, index: Int64s) -> Indexed:
         return Indexed(self.indices.take(index), self.items)
 
+    def decoded(self) -> Values:
+        """Look up the items.  Raises ``DamagedPage``."""
+        return self.items.take(self._checked().astype(np.int64, copy=False))
+
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
+        if pt.is_dictionary(arrow):
+            self._checked()
+            index = self.indices.arrow(arrow.index_type, validity)
+            return pa.DictionaryArray.from_arrays(index, self.items.arrow(arrow.value_type))
+        return self.decoded().arrow(arrow, validity)
+
+    def _checked(self) -> npt.NDArray[Any]:
         entries = self.indices.typed()
         if len(entries) and int(entries.max()) >= self.items.count:
             raise DamagedPage(f"dictionary index {entries.max()} is out of range for {self.items.count} entries")
-        if pt.is_dictionary(arrow):
-            index = self.indices.arrow(arrow.index_type, validity)
-            return pa.DictionaryArray.from_arrays(index, self.items.arrow(arrow.value_type))
-        return self.items.take(entries.astype(np.int64, copy=False)).arrow(arrow, validity)
+        return entries
 
 
 @dataclass(frozen=True, slots=True)
