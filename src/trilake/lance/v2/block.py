@@ -211,7 +211,7 @@ def run_width(encoding: Any) -> int | None:
 def length_width(encoding: Any) -> int:
     """Bytes of a decoded run length.  Raises ``DamagedPage``."""
     kind = kind_of(encoding)
-    each = getattr(encoding, kind) if kind else None
+    each: Any = getattr(encoding, kind) if kind else None
     if kind == "general":
         return length_width(each.values)
     if kind == "flat":

@@ -48,7 +48,9 @@ def level_layout(planar: Any, arrow: pa.DataType) -> Any:
         return _layout(planar.values, [ALL_VALID_ITEM])
     if pt.is_struct(arrow):  # a constant page of empty structs has no nulls
         return None
-    return encodings21_pb2.PageLayout(constant_layout=encodings21_pb2.ConstantLayout(layers=[NULLABLE_ITEM]))
+    return encodings21_pb2.PageLayout(
+        constant_layout=encodings21_pb2.ConstantLayout(layers=[encodings21_pb2.NULLABLE_ITEM])
+    )
 
 
 def _layout(values: Any, layers: Any, items: int = 0) -> Any:
