@@ -78,9 +78,9 @@ class Whole:
 
     def is_of(self, table: ArrowDeltaTable) -> bool:
         """Whether a table has the same state, and so the same rows if its data files are intact."""
-        found = table.snapshot
-        same = (found.metadata, found.protocol) == (self.metadata, self.protocol)
-        return same and found.adds.sort_by("path").equals(self.adds)
+        result = table.snapshot
+        same = (result.metadata, result.protocol) == (self.metadata, self.protocol)
+        return same and result.adds.sort_by("path").equals(self.adds)
 
 
 def _whole(files: Files) -> Whole:

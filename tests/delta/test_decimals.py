@@ -53,8 +53,8 @@ def test_every_file_with_the_decimal_is_read(partition_by: str | None, number: t
         (">", [v for v in stored if v > value]),
         ("!=", [v for v in stored if v != value]),
     ):
-        found = table.to_arrow(filter=f"m {op} {string_value(value)}")["m"].to_pylist()
-        assert sorted(found) == sorted(expected), op
+        result = table.to_arrow(filter=f"m {op} {string_value(value)}")["m"].to_pylist()
+        assert sorted(result) == sorted(expected), op
         assert table.count(f"m {op} {string_value(value)}") == len(expected)
 
 
@@ -100,9 +100,9 @@ def test_column_rules_keep_every_digit(value: Decimal) -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.lists(numbers(), min_size=1, max_size=1))
 @example([(LONG, TYPE)])
-def test_log_statistics_enclose_the_decimal(found: list[tuple[Decimal, pa.DataType]]) -> None:
+def test_log_statistics_enclose_the_decimal(result: list[tuple[Decimal, pa.DataType]]) -> None:
     """Bounds are JSON numbers: after a round trip they must still enclose the values of the file."""
-    ((value, type_),) = found
+    ((value, type_),) = result
     uri = "memory://decimals-bounds"
     trilake.write(pa.table({"m": pa.array([value], type_)}), uri, mode="overwrite", schema_mode="overwrite")
     explained = _open(uri).explain(f"m = {string_value(value)}")

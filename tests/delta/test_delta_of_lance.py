@@ -43,10 +43,10 @@ MAPPINGS = [{}, {"delta.columnMapping.mode": "name"}, {"delta.columnMapping.mode
 
 
 def rows(path: Path | str, filter: str | None = None, version: int | None = None) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = (
+    result: list[dict[str, object]] = (
         trilake.open(path, version=version).to_arrow(filter=filter).sort_by("n").to_pylist()
     )
-    return found
+    return result
 
 
 @pytest.mark.parametrize("properties", MAPPINGS, ids=["plain", "name", "id"])
@@ -76,10 +76,10 @@ def test_columns_can_be_added(tmp_path: Path, properties: dict[str, str]) -> Non
     path = tmp_path / "t"
     trilake.write(ROWS.select(["n"]), path, data_format="lance", properties=properties)
     trilake.write(ROWS.slice(0, 1), path, mode="append", schema_mode="merge")
-    found = rows(path)
+    result = rows(path)
     early = dict.fromkeys(ROWS.schema.names) | {"n": 1}
-    assert early in found
-    assert ROWS.to_pylist()[0] in found
+    assert early in result
+    assert ROWS.to_pylist()[0] in result
     assert rows(path, "b = 1") == ROWS.slice(0, 1).to_pylist()
     if properties:
         trilake.alter(path).rename_column("b", "c")
@@ -105,12 +105,12 @@ def test_statistics_match_parquet(tmp_path: Path) -> None:
     more = pa.table({"i": [float("inf")] * 3, "z": ["x" * 99] * 3, "e": [None, None, None]})
     more = more.set_column(2, "e", more["e"].cast(pa.string()))
     for given in (ROWS, more):
-        told = []
+        stats = []
         for kind in ("parquet", "lance", "trevni"):
             path = tmp_path / f"{kind}{given.num_columns}"
             trilake.write(given, path, data_format=kind)
-            told.append(orjson.loads(trilake.open(path).files()["stats"][0].as_py()))
-        assert told[0] == told[1] == told[2]
+            stats.append(orjson.loads(trilake.open(path).files()["stats"][0].as_py()))
+        assert stats[0] == stats[1] == stats[2]
 
 
 def test_nan_has_no_upper_bound(tmp_path: Path) -> None:
@@ -150,19 +150,19 @@ def test_delete_update_and_merge(tmp_path: Path, provider: str, vectors: str) ->
     for start in (0, 10):
         new = pa.table({"n": range(start, start + 10), "s": ["", None] * 5})
         trilake.write(new, path, mode="append", data_format=provider, properties=properties if not start else None)
-    found = {n: "" if n % 2 == 0 else None for n in range(20)}
+    result = {n: "" if n % 2 == 0 else None for n in range(20)}
 
     def check() -> None:
-        assert {r["n"]: r["s"] for r in rows(path)} == found
+        assert {r["n"]: r["s"] for r in rows(path)} == result
 
     assert trilake.open(path).delete("n % 4 = 0").rows == 5
-    found = {n: s for n, s in found.items() if n % 4}
+    result = {n: s for n, s in result.items() if n % 4}
     check()
     left = trilake.open(path).files()["deletion_vector"].to_pylist()
     # Compaction of small files leaves one file.
     assert [v is not None for v in left] == ([True, True] if vectors == "true" else [False])
     assert trilake.open(path).update({"n": "n + 100"}, "n < 3").rows == 2
-    found = {n + 100 if n < 3 else n: s for n, s in found.items()}
+    result = {n + 100 if n < 3 else n: s for n, s in result.items()}
     check()
     optimized = trilake.open(path).optimize()
     assert optimized.metrics.num_files_added == (vectors == "true")
@@ -248,8 +248,8 @@ def test_spark_creates_appends_and_reads(spark: SparkSession, tmp_path: Path) ->
     trilake.write(df.where("n = 3"), path, mode="append")
     given = ROWS.to_pylist()
     assert rows(path) == [*given[:3], given[2], given[3]]
-    found = trilake.read(spark, path, filter="n >= 2").select("n", "s", "l", "r").orderBy("n").collect()
+    result = trilake.read(spark, path, filter="n >= 2").select("n", "s", "l", "r").orderBy("n").collect()
     names = ["n", "s", "l", "r"]
-    assert [r.asDict(recursive=True) for r in found] == [{k: r[k] for k in names} for r in rows(path, "n >= 2")]
+    assert [r.asDict(recursive=True) for r in result] == [{k: r[k] for k in names} for r in rows(path, "n >= 2")]
     df.write.format("delta").mode("overwrite").save(path)
     assert rows(path) == given

@@ -27,8 +27,8 @@ ROWS = pa.table(
 
 
 def rows(path: Path | str, filter: str | None = None) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = trilake.open(path).to_arrow(filter=filter).sort_by("n").to_pylist()
-    return found
+    result: list[dict[str, object]] = trilake.open(path).to_arrow(filter=filter).sort_by("n").to_pylist()
+    return result
 
 
 def test_create_append_and_read(tmp_path: Path) -> None:
@@ -101,5 +101,5 @@ def test_spark_creates_appends_and_reads(spark: SparkSession, tmp_path: Path) ->
     df.where("n = 3").write.format("delta").mode("append").save(path)
     expected = sorted([*ROWS.to_pylist(), ROWS.to_pylist()[2]], key=lambda r: r["n"])
     assert rows(path) == expected
-    found = trilake.read(spark, path, filter="n >= 2").orderBy("n").collect()
-    assert [r.asDict(recursive=True) for r in found] == expected[1:]
+    result = trilake.read(spark, path, filter="n >= 2").orderBy("n").collect()
+    assert [r.asDict(recursive=True) for r in result] == expected[1:]

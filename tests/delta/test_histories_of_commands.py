@@ -175,8 +175,8 @@ def _compare_with_deltalake(history: CommandHistory) -> None:
             place = Path(folder) / meta.key
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(history.store.read(meta.key))
-        found = pa.table(deltalake.DeltaTable(folder).to_pyarrow_table())
-        assert rows(found) == sorted(history.versions[-1], key=repr)
+        result = pa.table(deltalake.DeltaTable(folder).to_pyarrow_table())
+        assert rows(result) == sorted(history.versions[-1], key=repr)
 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])

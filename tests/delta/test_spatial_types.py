@@ -134,8 +134,8 @@ def test_changes_keep_spatial_columns(uri: str) -> None:
 )
 def test_wkb_is_accepted_in_every_arrow_form(type_: pa.DataType) -> None:
     value = {"srid": 4326, "wkb": point(1, 2)} if pa.types.is_struct(type_) else point(1, 2)
-    found = assign_array(pa.array([value, None], type_), parse_primitive("geometry"), "g")
-    assert found.equals(pa.array([point(1, 2), None], pa.binary()))
+    result = assign_array(pa.array([value, None], type_), parse_primitive("geometry"), "g")
+    assert result.equals(pa.array([point(1, 2), None], pa.binary()))
 
 
 @pytest.mark.parametrize(

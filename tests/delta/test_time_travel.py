@@ -66,10 +66,10 @@ def test_time_before_the_first_and_after_the_last_commit() -> None:
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=12))
 def test_decreasing_file_times_are_made_monotonic(times: list[int]) -> None:
     log = _log(times)
-    found = log.commit_times(log.commits(), log.snapshot().metadata)
-    assert all(b > a for a, b in pairwise(found))
-    assert all(f >= t for f, t in zip(found, times, strict=True))
-    for version, t in enumerate(found):
+    result = log.commit_times(log.commits(), log.snapshot().metadata)
+    assert all(b > a for a, b in pairwise(result))
+    assert all(f >= t for f, t in zip(result, times, strict=True))
+    for version, t in enumerate(result):
         assert log.version_at(t) == version
         assert log.version_from(t) == version
 
@@ -140,8 +140,8 @@ def test_old_version_is_found_without_listing_the_log() -> None:
         def read(self, key: str) -> pa.Buffer:
             return log.store.read(key)
 
-    found = DeltaLog(Listing()).segment(450)
-    assert (found.version, found.checkpoint_version, len(found.commits)) == (450, 400, 50)
+    result = DeltaLog(Listing()).segment(450)
+    assert (result.version, result.checkpoint_version, len(result.commits)) == (450, 400, 50)
     assert len(listed) < 250
     assert DeltaLog(Listing()).segment(299) == log.segment(299)
     assert [DeltaLog(Listing()).segment(v) for v in (450, 401, 400, 350)] == [

@@ -42,8 +42,8 @@ def _open(uri: Path) -> ArrowDeltaTable:
     return table
 
 
-def micros(texts: list[str]) -> list[int]:
-    return [v for t in texts if (v := parse_timestamp(t, with_zone=True)) is not None]
+def micros(strings: list[str]) -> list[int]:
+    return [v for t in strings if (v := parse_timestamp(t, with_zone=True)) is not None]
 
 
 @pytest.mark.parametrize("options", [{}, {"use_deprecated_int96_timestamps": True}], ids=["micros", "int96"])
@@ -53,9 +53,9 @@ def test_times_of_other_writers_are_read_unchanged(tmp_path: Path, zone: str | N
     data = pa.table({"i": range(len(values)), "t": pa.array(values, pa.int64()).cast(pa.timestamp("us", zone))})
     pq.write_table(data, tmp_path / "f.parquet", row_group_size=1, **options)
     trilake.convert_to_delta(str(tmp_path))
-    found = _open(tmp_path).to_arrow().sort_by("i")["t"]
-    assert found.cast(pa.timestamp("us")).cast(pa.int64()).to_pylist() == values
-    word = "TIMESTAMP" if found.type.tz else "TIMESTAMP_NTZ"
+    result = _open(tmp_path).to_arrow().sort_by("i")["t"]
+    assert result.cast(pa.timestamp("us")).cast(pa.int64()).to_pylist() == values
+    word = "TIMESTAMP" if result.type.tz else "TIMESTAMP_NTZ"
     for i, text in enumerate(TEXTS):
         assert _open(tmp_path).to_arrow(filter=f"t = {word} '{text}'")["i"].to_pylist() == [i]
 
@@ -75,9 +75,9 @@ def test_years_outside_pythons_range_round_trip(tmp_path: Path, zone: str | None
         }
     )
     trilake.write(data, str(tmp_path), partition_by=partition_by)
-    found = _open(tmp_path).to_arrow().sort_by("i")
-    assert found["t"].cast(pa.timestamp("us")).cast(pa.int64()).to_pylist() == values
-    assert found["d"].cast(pa.int32()).to_pylist() == days
+    result = _open(tmp_path).to_arrow().sort_by("i")
+    assert result["t"].cast(pa.timestamp("us")).cast(pa.int64()).to_pylist() == values
+    assert result["d"].cast(pa.int32()).to_pylist() == days
     word = "TIMESTAMP" if zone else "TIMESTAMP_NTZ"
     for i, text in enumerate(FAR):
         assert _open(tmp_path).to_arrow(filter=f"t = {word} '{text}'")["i"].to_pylist() == [i]

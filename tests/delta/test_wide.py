@@ -59,8 +59,8 @@ def test_columns_are_matched_in_one_pass() -> None:
 @pytest.mark.parametrize("upper", [False, True])
 def test_file_columns_are_found_in_one_pass(upper: bool) -> None:
     table, rows = _wide(upper=upper), pa.RecordBatch.from_pydict({f"c{i}": [i] for i in reversed(range(_COLUMNS))})
-    found = conform_batch(rows, list(table.fields), Resolver(), {})
-    assert found.to_pylist() == [{f.name: i for i, f in enumerate(table.fields)}]
+    result = conform_batch(rows, list(table.fields), Resolver(), {})
+    assert result.to_pylist() == [{f.name: i for i, f in enumerate(table.fields)}]
     assert not footers._has_more(pa.struct(list(rows.schema)), table, Resolver())
     assert footers._holds(pa.struct(list(rows.schema)), table, Resolver())
     assert Name.steps < 20 * _COLUMNS
@@ -71,20 +71,20 @@ def test_columns_mapped_by_id_are_found_in_one_pass() -> None:
         """A field of a file that counts reads of its id."""
 
         name = "x"
-        asked = 0
+        id_reads = 0
 
         def __init__(self, number: int) -> None:
             self.number = number
 
         @property
         def metadata(self) -> dict[bytes, bytes]:
-            Field.asked += 1
+            Field.id_reads += 1
             return {b"PARQUET:field_id": str(self.number).encode()}
 
     table = _wide(mapped=True)
     places = Resolver("id").places(table.fields, [Field(i) for i in reversed(range(_COLUMNS))])
     assert places == list(reversed(range(_COLUMNS)))
-    assert Field.asked == _COLUMNS
+    assert Field.id_reads == _COLUMNS
 
 
 def test_find_prefers_exact_case_then_the_first() -> None:
@@ -97,26 +97,26 @@ def test_find_prefers_exact_case_then_the_first() -> None:
         "aB", _LONG
     )
     candidates = [pa.field(f.name, pa.int64()) for f in fields]
-    wanted = [StructField(n, _LONG) for n in ("a", "A", "B", "b", "c")]
-    assert Resolver().places(wanted, candidates) == [1, 0, 3, 2, None]
-    assert Resolver().places(wanted, candidates[2:]) == [None, None, 1, 0, None]
-    assert Resolver().places(wanted[1:3], candidates[1:3]) == [0, 1]
-    assert Resolver("name").places(wanted[1:3], candidates[1:3]) == [None, None]
+    expected = [StructField(n, _LONG) for n in ("a", "A", "B", "b", "c")]
+    assert Resolver().places(expected, candidates) == [1, 0, 3, 2, None]
+    assert Resolver().places(expected, candidates[2:]) == [None, None, 1, 0, None]
+    assert Resolver().places(expected[1:3], candidates[1:3]) == [0, 1]
+    assert Resolver("name").places(expected[1:3], candidates[1:3]) == [None, None]
 
 
 def test_open_parses_the_schema_once(tmp_path: Any) -> None:
     trilake.write(pa.table({"a": [1], "s": [{"x": 1}]}), tmp_path)
-    texts = []
+    strings = []
 
     def parse(text: str, **how: Any) -> StructType:
-        texts.append(text)
+        strings.append(text)
         return schema.parse_schema(text, **how)
 
     with patch.object(actions, "parse_schema", parse):
         opened = trilake.open(tmp_path)
         assert opened.schema.names == ["a", "s"]
         assert opened.to_arrow().num_rows == 1
-    assert len(texts) == 1
+    assert len(strings) == 1
 
 
 def test_nullable_schema_is_not_rebuilt() -> None:
@@ -130,20 +130,20 @@ def test_nullable_schema_is_not_rebuilt() -> None:
 def test_only_large_columns_are_sampled_for_dictionaries() -> None:
     rows = 200_000
     table = pa.table({"large": range(rows), **{f"c{i}": pa.array(range(rows), pa.int32()) for i in range(3)}})
-    asked: list[pa.DataType] = []
+    types: list[pa.DataType] = []
 
     def outgrows(sample: pa.ChunkedArray, rows: int) -> bool:
-        asked.append(sample.type)
+        types.append(sample.type)
         return True
 
     with patch("trilake.delta.files.file_writer._outgrows", outgrows):
         assert dictionary_columns(table) == ["c0", "c1", "c2"]
-    assert asked == [pa.int64()]
+    assert types == [pa.int64()]
 
 
 @pytest.mark.parametrize(("size", "different", "chosen"), [(1_500_000, 1, []), (100_000, 20, []), (100_000, 3, ["s"])])
 def test_dictionary_choice_samples_few_bytes_of_large_strings(size: int, different: int, chosen: list[str]) -> None:
-    texts = pa.table({"s": [str(i % different) * size for i in range(60)]})
+    strings = pa.table({"s": [str(i % different) * size for i in range(60)]})
     seen: list[int] = []
     counted = pc.count_distinct
 
@@ -152,10 +152,10 @@ def test_dictionary_choice_samples_few_bytes_of_large_strings(size: int, differe
         return counted(sample, **how)
 
     with patch("pyarrow.compute.count_distinct", count):
-        assert dictionary_columns(texts) == chosen
+        assert dictionary_columns(strings) == chosen
     assert 0 < sum(seen) < 8_000_000
 
 
 def test_repeated_large_strings_use_a_dictionary() -> None:
-    texts = pa.table({"s": [str(i % 3) * 2000 for i in range(20_000)]})
-    assert dictionary_columns(texts) == ["s"]
+    strings = pa.table({"s": [str(i % 3) * 2000 for i in range(20_000)]})
+    assert dictionary_columns(strings) == ["s"]

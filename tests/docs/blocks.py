@@ -210,8 +210,8 @@ def write(folder: Path) -> Mapping[str, int]:
 
 def results(lines: Iterator[str]) -> dict[str, dict[str, Any]]:
     """The output of ``run``, by page."""
-    said = (json.loads(line) for line in lines if line.startswith("{"))
-    return {r["page"]: r for r in said}
+    records = (json.loads(line) for line in lines if line.startswith("{"))
+    return {r["page"]: r for r in records}
 
 
 if __name__ == "__main__":

@@ -19,16 +19,16 @@ REFERENCE = re.compile(r":(?:func|class|data|meth|mod|attr):`[~!]?(trilake(?:\.\
 @lru_cache
 def names_in(path: Path) -> frozenset[str]:
     """All names a module binds, at any depth."""
-    found: set[str] = set()
+    result: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.FunctionDef() | ast.ClassDef():
-                found.add(node.name)
+                result.add(node.name)
             case ast.alias():
-                found.add(node.asname or node.name)
+                result.add(node.asname or node.name)
             case ast.Name(ctx=ast.Store()):
-                found.add(node.id)
-    return frozenset(found)
+                result.add(node.id)
+    return frozenset(result)
 
 
 def resolves(reference: str) -> bool:

@@ -28,10 +28,10 @@ def test_packages_contain_exactly_the_required_files(
     wheel, source = dist.build(tmp_path)
     dist.check_wheel(wheel)
     dist.check_source(source)
-    said = capsys.readouterr().out
-    assert "NO " not in said
+    output = capsys.readouterr().out
+    assert "NO " not in output
     for promise in "metadata are valid", "NOTICE and LICENSE", "delta-spark's names", "every module":
-        assert promise in said
+        assert promise in output
 
 
 def test_readme_with_repository_links_is_rejected(dist: ModuleType) -> None:

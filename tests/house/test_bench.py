@@ -195,9 +195,9 @@ def test_command_prints_tables_and_json(
 ) -> None:
     monkeypatch.setattr(harness, "discover", lambda names: harness.select(some(), names))
     assert command.main(["delta", "--rounds", "2", "--json", str(tmp_path / "out.json")]) == 0
-    shown = capsys.readouterr().out
-    assert "delta.one: about one" in shown
-    assert "java: Java" in shown
+    output = capsys.readouterr().out
+    assert "delta.one: about one" in output
+    assert "java: Java" in output
     document = json.loads((tmp_path / "out.json").read_text())
     assert [b["name"] for b in document["benchmarks"]] == ["delta.one", "delta.two"]
     assert [len(c["seconds"]) for c in document["benchmarks"][0]["contenders"]] == [2, 2]

@@ -48,12 +48,12 @@ def ids(path: Path) -> str:
 def texts() -> list[Path]:
     """All text files of the repository."""
     suffixes = {".py", ".md", ".toml", ".properties", ".lock", ""}
-    found = []
+    result = []
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [f for f in folders if f not in IGNORED and not f.endswith(("_cache", ".egg-info"))]
         folders[:] = [f for f in folders if f != ".hypothesis"]
-        found += [Path(folder, f) for f in files if Path(f).suffix in suffixes and f not in IGNORED]
-    return sorted(found)
+        result += [Path(folder, f) for f in files if Path(f).suffix in suffixes and f not in IGNORED]
+    return sorted(result)
 
 
 # --- lock file -------------------------------------------------------------------------------------------------------
@@ -77,8 +77,8 @@ def direct_requirements() -> list[Requirement]:
 def test_extra_all_is_every_extra_except_torch() -> None:
     extras = {name: set(listed) for name, listed in PROJECT["project"]["optional-dependencies"].items()}
     whole = extras.pop("all")
-    [own] = extras.pop(TORCH) - extras["lance"]
-    assert Requirement(own).name == TORCH
+    [torch] = extras.pop(TORCH) - extras["lance"]
+    assert Requirement(torch).name == TORCH
     assert whole == set().union(*extras.values())
     assert TORCH not in locked()
 
@@ -149,9 +149,9 @@ def checkout(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "requirements.lock", tmp_path)
     (tmp_path / "bin").mkdir()
     for program in "dirname", "awk", "grep", "cat":
-        found = shutil.which(program)
-        assert found
-        (tmp_path / "bin" / program).symlink_to(found)
+        result = shutil.which(program)
+        assert result
+        (tmp_path / "bin" / program).symlink_to(result)
     user = tmp_path / "bin" / "id"
     user.write_text("#!/bin/sh\necho 1000\n")
     user.chmod(0o755)
@@ -270,7 +270,7 @@ def test_no_function_raises_not_implemented() -> None:
 
 def test_no_source_file_imports_unittest() -> None:
     imports = {p: [n for n in ast.walk(parsed(p)) if isinstance(n, ast.Import)] for p in SOURCES}
-    assert [ids(p) for p, found in imports.items() if "unittest" in {a.name for n in found for a in n.names}] == []
+    assert [ids(p) for p, result in imports.items() if "unittest" in {a.name for n in result for a in n.names}] == []
 
 
 def test_every_folder_is_a_package() -> None:
@@ -308,14 +308,14 @@ def test_no_module_imports_the_public_api() -> None:
 
 def imports_of(path: Path, modules: set[str]) -> set[str]:
     """The modules of the package that a module imports: at the top, inside functions, and for type checkers."""
-    found: set[str] = set()
+    result: set[str] = set()
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            found |= {a.name for a in node.names}
+            result |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             whole = {f"{node.module}.{a.name}" for a in node.names}
-            found |= {name if name in modules else node.module for name in whole}
-    return found & modules
+            result |= {name if name in modules else node.module for name in whole}
+    return result & modules
 
 
 def import_cycles(graph: dict[str, set[str]]) -> list[list[str]]:

@@ -265,15 +265,15 @@ def imports(module: str) -> tuple[set[str], dict[int, set[str]]]:
 @cache
 def loads(module: str) -> frozenset[str]:
     """All modules loaded by importing one, as far as the package itself imports them."""
-    found: set[str] = set()
+    result: set[str] = set()
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in result:
+            result.add(name)
             waiting += [name.rpartition(".")[0]] if "." in name else []
             waiting += imports(name)[0] if name in MODULES else ()
-    return frozenset(found)
+    return frozenset(result)
 
 
 def spared(promise: Promise, modules: Iterable[str]) -> set[str]:

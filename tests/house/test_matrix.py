@@ -38,10 +38,10 @@ def matrix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def test_packages_locked_in_several_versions_keep_their_markers(matrix: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """pip was given the NumPy of Python 3.12 on Python 3.11, and the environment could not be created."""
     monkeypatch.setattr(matrix, "ROOT", ROOT)
-    wanted = [Requirement(line) for line in matrix.requirements(matrix.ENVIRONMENTS[0]).splitlines()]
+    expected = [Requirement(line) for line in matrix.requirements(matrix.ENVIRONMENTS[0]).splitlines()]
     for python in ("3.11.9", "3.12.1", "3.13.0"):
         system = {"python_full_version": python, "python_version": python.rpartition(".")[0], "sys_platform": "linux"}
-        names = [r.name for r in wanted if r.marker is None or r.marker.evaluate(system)]
+        names = [r.name for r in expected if r.marker is None or r.marker.evaluate(system)]
         assert {"pyspark", "numpy", "pyarrow", "pytest"} <= set(names)
         assert len(names) == len(set(names)), python
 
@@ -59,8 +59,8 @@ def test_no_environment_installs_torch(matrix: Any, monkeypatch: pytest.MonkeyPa
 def test_newest_result_wins_and_one_failure_fails_the_row(matrix: Any, tmp_path: Path) -> None:
     """Repeated calls add lines to the results; variants of a call share a row of the table."""
 
-    def results(mode: str, *told: tuple[str, str, str]) -> None:
-        lines = [json.dumps({"test": t, "title": title, "mode": mode, "result": r}) for t, title, r in told]
+    def results(mode: str, *entries: tuple[str, str, str]) -> None:
+        lines = [json.dumps({"test": t, "title": title, "mode": mode, "result": r}) for t, title, r in entries]
         (tmp_path / f"spark-3.5.{mode}.jsonl").write_text("\n".join(lines) + "\n")
 
     versions = {"python": "3.11.7", "pyspark": "3.5.9", "pyarrow": "26"}

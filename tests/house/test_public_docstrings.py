@@ -71,14 +71,14 @@ def methods(cls: type) -> Iterator[str]:
 
 def docstrings(name: str, cls: type) -> list[str]:
     """The docstring of a method, followed by those of the methods it overrides."""
-    found = [inspect.getdoc(getattr(c, name)) for c in cls.__mro__ if name in vars(c)]
-    return [text for text in found if text]
+    result = [inspect.getdoc(getattr(c, name)) for c in cls.__mro__ if name in vars(c)]
+    return [text for text in result if text]
 
 
-def described(texts: list[str], owner: Any) -> set[str]:
+def described(strings: list[str], owner: Any) -> set[str]:
     """The parameters that docstrings describe, directly or by reference."""
     names: set[str] = set()
-    for text in texts:
+    for text in strings:
         names.update(n for group in LISTED.findall(text) for n in group.split(", "))
         names.update(NAMED.findall(text))
         for reference in ELSEWHERE.findall(text):
@@ -92,8 +92,8 @@ def described(texts: list[str], owner: Any) -> set[str]:
 
 def referred(reference: str, owner: Any) -> Any:
     """The object a docstring refers to: by a name in its module or the package, or by a full path."""
-    beside = vars(import_module(owner.__module__))
-    return beside[reference] if reference in beside else named(f"trilake.{reference.removeprefix('trilake.')}")
+    namespace = vars(import_module(owner.__module__))
+    return namespace[reference] if reference in namespace else named(f"trilake.{reference.removeprefix('trilake.')}")
 
 
 def parameters(function: Any) -> list[str]:
@@ -114,10 +114,10 @@ def lacking() -> list[tuple[str, str]]:
                 lacks.append((path, f"what is {', '.join(missing)}"))
             continue
         for name in methods(thing):
-            texts = docstrings(name, thing)
-            if not any(">>>" in t for t in texts) and f".{name}(" not in text:
+            strings = docstrings(name, thing)
+            if not any(">>>" in t for t in strings) and f".{name}(" not in text:
                 lacks.append((f"{path}.{name}", "an example"))
-            if missing := [n for n in parameters(getattr(thing, name)) if n not in described(texts, thing)]:
+            if missing := [n for n in parameters(getattr(thing, name)) if n not in described(strings, thing)]:
                 lacks.append((f"{path}.{name}", f"what is {', '.join(missing)}"))
     return lacks
 

@@ -57,8 +57,8 @@ def test_every_public_name_works_when_imported_alone() -> None:
     names = [n for n in trilake.__all__ if n != "__version__"]
     engine = standard_engine()
     hooks = [getattr(h, "__name__", str(h)) for h in engine.hooks or ()]
-    told = [ast.literal_eval(line) for line in run(ALONE, *names).splitlines()]
-    assert told == [[name, [f.name for f in engine.formats], hooks] for name in names]
+    reports = [ast.literal_eval(line) for line in run(ALONE, *names).splitlines()]
+    assert reports == [[name, [f.name for f in engine.formats], hooks] for name in names]
 
 
 @pytest.mark.parametrize("first", ["", "from trilake import open, write, DeltaTable"])

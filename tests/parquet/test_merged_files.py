@@ -146,9 +146,9 @@ def test_missing_column_is_null_and_narrow_type_is_widened() -> None:
     plan = table_plan(pa.schema([("t", pa.string()), ("i", pa.int64()), ("new", pa.float64())]))
     store, tasks = stored(files)
     assert merged(files) == [(0, FEWEST, True)]
-    found = together(store, tasks, plan)
-    assert found.equals(alone(store, tasks, plan))
-    assert found["new"].null_count == found.num_rows == 4 * FEWEST
+    result = together(store, tasks, plan)
+    assert result.equals(alone(store, tasks, plan))
+    assert result["new"].null_count == result.num_rows == 4 * FEWEST
 
 
 def test_partition_values_come_from_each_file() -> None:
@@ -210,17 +210,17 @@ def test_file_larger_than_logged_is_not_read_whole() -> None:
     store, tasks = stored(files)
     large = parquet(rows(random, 20_000))
     store.put("3.parquet", large)
-    asked: list[int] = []
+    lengths: list[int] = []
     read_range = store.read_range
 
     def counted(key: str, start: int, length: int) -> pa.Buffer:
-        asked.append(length)
+        lengths.append(length)
         return read_range(key, start, length)
 
     store.read_range = counted  # type: ignore[method-assign]
     plan = table_plan()
     assert together(store, tasks, plan).num_rows == alone(store, tasks, plan).num_rows
-    assert max(asked[:FEWEST]) < 100_000 < len(large)
+    assert max(lengths[:FEWEST]) < 100_000 < len(large)
 
 
 def test_wide_rows_are_read_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,8 +82,8 @@ def test_rebase_keeps_the_timestamp_unit(tmp_path: Path, unit: str) -> None:
     file = file_of(tmp_path / "x.parquet", table, notes)
     rebasing = rebasing_of(file)
     assert rebasing is not None
-    found = rebasing.rows(next(file.iter_batches()))["t"].cast(pa.int64()).to_pylist()
-    assert found == [(-12_219_292_801 - 864_000) * per_second, -12_219_292_800 * per_second, None]
+    result = rebasing.rows(next(file.iter_batches()))["t"].cast(pa.int64()).to_pylist()
+    assert result == [(-12_219_292_801 - 864_000) * per_second, -12_219_292_800 * per_second, None]
 
 
 def test_int96_times_follow_their_own_metadata_key(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_int96_times_follow_their_own_metadata_key(tmp_path: Path) -> None:
     rebasing = rebasing_of(file)
     assert rebasing is not None
     assert rebasing.changes.keys() == {"t"}
-    found = rebasing.rows(next(file.iter_batches()))["t"].cast(pa.int64()).to_pylist()
-    assert found == [-14_831_741_221_000_000 - 777_600_000_000]
+    result = rebasing.rows(next(file.iter_batches()))["t"].cast(pa.int64()).to_pylist()
+    assert result == [-14_831_741_221_000_000 - 777_600_000_000]
 
 
 def test_only_orc_dates_from_spark_are_rebased() -> None:

@@ -95,14 +95,14 @@ class Condition:
         column = f"cast({self.column} as {self.cast})" if self.cast else self.column
         if self.op in ("is null", "is not null"):
             return f"{column} {self.op}"
-        texts = [literal(v, self.cast or self.kind, dialect) for v in self.values]
+        strings = [literal(v, self.cast or self.kind, dialect) for v in self.values]
         if self.op == "in":
-            return f"{column} in ({', '.join(texts)})"
+            return f"{column} in ({', '.join(strings)})"
         if self.op == "between":
-            return f"{column} between {texts[0]} and {texts[1]}"
+            return f"{column} between {strings[0]} and {strings[1]}"
         if self.op == "<=>" and dialect != "spark":
-            return f"({column} is not distinct from {texts[0]})"
-        return f"{column} {self.op} {texts[0]}"
+            return f"({column} is not distinct from {strings[0]})"
+        return f"{column} {self.op} {strings[0]}"
 
     # --- truth ---
 

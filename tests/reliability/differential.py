@@ -80,11 +80,11 @@ def random_case(seed: int) -> Case:
     def value(kind: str) -> Any:
         """Without masks, Lance's format has nulls only where lengths can tell them."""
         while True:
-            found = random_value(kind, random)
+            result = random_value(kind, random)
             if form == "delta" or (masks and kind != "struct") or kind in ("string", "binary"):
-                return found
-            if found is not None and (kind != "struct" or found["x"] is not None):
-                return found
+                return result
+            if result is not None and (kind != "struct" or result["x"] is not None):
+                return result
 
     def make(number: int) -> tuple[Row, ...]:
         few = [value(kinds["p"]) for _ in range(3)] if partition else []
@@ -98,17 +98,17 @@ def random_case(seed: int) -> Case:
 
     rows = make(count)
     values: dict[str, list[Any]] = {c: [r[c] for r in rows] for c in kinds}
-    asked = {c: k for c, k in kinds.items() if k not in NESTED}
+    columns = {c: k for c, k in kinds.items() if k not in NESTED}
     for c, k in kinds.items():
         if k == "struct":
             for field, kind in (("x", "int32"), ("y", "string")):
-                asked[f"{c}.{field}"] = kind
+                columns[f"{c}.{field}"] = kind
                 values[f"{c}.{field}"] = [None if r[c] is None else r[c][field] for r in rows]
         elif k in NESTED:
-            asked[c], values[c] = "nested", []
+            columns[c], values[c] = "nested", []
 
     def condition() -> Condition:
-        return random_condition(random, asked, values)
+        return random_condition(random, columns, values)
 
     operations = []
     for _ in range(random.randint(0, 3)):
@@ -255,14 +255,14 @@ def difference(case: Case, peers: dict[str, Peer] | None = None, counts: dict[st
         for condition in case.filters:
             ids = {r["id"] for r in truth if condition.of(r) is True}
             try:
-                found = set(table.to_arrow(columns=["id"], filter=condition.sql())["id"].to_pylist())
+                result = set(table.to_arrow(columns=["id"], filter=condition.sql())["id"].to_pylist())
                 number = table.count(condition.sql())
             except UnsupportedExpressionError:
                 counts["refused"] = counts.get("refused", 0) + 1
                 continue
             counts["filters"] = counts.get("filters", 0) + 1
-            if found != ids or number != len(ids):
-                return f"trilake: {condition.sql()} keeps {sorted(found)} ({number}), not {sorted(ids)}"
+            if result != ids or number != len(ids):
+                return f"trilake: {condition.sql()} keeps {sorted(result)} ({number}), not {sorted(ids)}"
             for name, peer in (peers or {}).items():
                 theirs = peer(case, uri, condition)
                 counts[f"{name} filters"] = counts.get(f"{name} filters", 0) + (theirs is not None)
@@ -276,9 +276,11 @@ def difference(case: Case, peers: dict[str, Peer] | None = None, counts: dict[st
     return None
 
 
-def _unlike(found: dict[int, Any], right: dict[int, Any]) -> str:
+def _unlike(result: dict[int, Any], right: dict[int, Any]) -> str:
     parts = [
-        f"id {i}: {found.get(i)} for {right.get(i)}" for i in sorted({*found, *right}) if found.get(i) != right.get(i)
+        f"id {i}: {result.get(i)} for {right.get(i)}"
+        for i in sorted({*result, *right})
+        if result.get(i) != right.get(i)
     ]
     return "; ".join(parts[:3])
 

@@ -104,14 +104,14 @@ def try_calls(
         outcome.errors[type(error).__name__ if error else "none"] += 1
         where = f"{where} ({faults.calls[nth - 1]}): {error or 'no error'}"
         try:
-            found = _rows_at(uri)
-            if error is None and found != after:
-                outcome.wrong.append(f"{where}: rows {found} for {after}")
-            elif found not in (before, after):
-                outcome.wrong.append(f"{where}: rows {found}, neither {before} nor {after}")
-            elif found != before and not isinstance(error, UnknownOutcomeError | PostCommitHookError | None):
+            result = _rows_at(uri)
+            if error is None and result != after:
+                outcome.wrong.append(f"{where}: rows {result} for {after}")
+            elif result not in (before, after):
+                outcome.wrong.append(f"{where}: rows {result}, neither {before} nor {after}")
+            elif result != before and not isinstance(error, UnknownOutcomeError | PostCommitHookError | None):
                 outcome.wrong.append(f"{where}: it happened, and the error says that it did not")
-            if error is not None and (found == before or before == after):
+            if error is not None and (result == before or before == after):
                 make(uri)[number]()
                 if (again := _rows_at(uri)) != after:
                     outcome.wrong.append(f"{where}: done again, rows {again} for {after}")

@@ -194,33 +194,33 @@ class TableUnderFire:
 
     def _look(self, pending: int | None) -> None:
         where = self._where(pending)
-        found = model(trilake.open(self.uri).to_arrow())
+        result = model(trilake.open(self.uri).to_arrow())
         if pending is None:
             self.result.between += 1
-            self._same(where, self.rows, found)
+            self._same(where, self.rows, result)
         else:
             op = op_of(self.mix, self.seed, pending)
             self.result.kinds[op.kind] += 1
             after = self._after(op)
-            if found == after != self.rows:
+            if result == after != self.rows:
                 self.result.landed += 1
-            elif found != self.rows:
+            elif result != self.rows:
                 raise BrokenError(
-                    f"{where}: beside the rows before it: {difference(self.rows, found)};"
-                    f" beside those after it: {difference(after, found)}"
+                    f"{where}: beside the rows before it: {difference(self.rows, result)};"
+                    f" beside those after it: {difference(after, result)}"
                 )
             elif after != self.rows:
                 self.result.lost += 1
-            self.rows = found
+            self.rows = result
             # What carries its own name is repeated, landed or not; everything else is given up.
             self.next = pending if op.kind in MIXES[self.mix].again else pending + 1
         self._verify(where, self.uri, MIXES[self.mix].format)
         getattr(self, f"_look_{MIXES[self.mix].format}")(where)
         self._look_at_sinks(where)
 
-    def _same(self, where: str, expected: Rows, found: Rows) -> None:
-        if found != expected:
-            raise BrokenError(f"{where}: {difference(expected, found)}")
+    def _same(self, where: str, expected: Rows, result: Rows) -> None:
+        if result != expected:
+            raise BrokenError(f"{where}: {difference(expected, result)}")
 
     def _verify(self, where: str, uri: str, format: str) -> None:
         findings = trilake.verify(uri, format=format)
@@ -260,8 +260,8 @@ class TableUnderFire:
             place = self.folder / sink
             if not place.exists() or not _there(place, sink):
                 continue
-            found = model(trilake.open(str(place), format=sink).to_arrow())
-            foreign = {i: r for i, r in found.items() if self.rows.get(i) != r}
+            result = model(trilake.open(str(place), format=sink).to_arrow())
+            foreign = {i: r for i, r in result.items() if self.rows.get(i) != r}
             if foreign:
                 raise BrokenError(f"{where}: the stream into {sink} has rows that are not the source's: {foreign}")
             self._verify(where, str(place), sink)

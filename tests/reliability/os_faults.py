@@ -71,8 +71,8 @@ class OsFaults:
                 stack.enter_context(mock.patch.object(module, "os", system))
             stack.enter_context(mock.patch.object(local_writer, "io", files))
             # Whatever disk the test runs on, it is one that is forced as a whole.
-            for name, told in (("_syncs_file_systems", True), ("_kind", 0xEF53), ("_unwritten", 0)):
-                stack.enter_context(mock.patch.object(durable, name, lambda *_, told=told: told))
+            for name, value in (("_syncs_file_systems", True), ("_kind", 0xEF53), ("_unwritten", 0)):
+                stack.enter_context(mock.patch.object(durable, name, lambda *_, value=value: value))
             stack.enter_context(mock.patch.object(durable, "sync_file_system", system.fsync))
             for module in (local, local_writer, pruning, curve_order):
                 stack.enter_context(mock.patch.object(module, "pa", arrow))

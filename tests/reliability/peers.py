@@ -41,8 +41,8 @@ def delta_rs(case: Case, uri: str, condition: Condition | None) -> Answer:
     if dict(case.properties).get("delta.columnMapping.mode"):
         return None  # deltalake 1.6 has no column mapping
     query = "select * from t" if condition is None else f"select id from t where {condition.sql('datafusion')}"
-    found = pa.table(deltalake.QueryBuilder().register("t", table).execute(query).read_all())
-    return rows_of(found) if condition is None else set(found["id"].to_pylist())
+    result = pa.table(deltalake.QueryBuilder().register("t", table).execute(query).read_all())
+    return rows_of(result) if condition is None else set(result["id"].to_pylist())
 
 
 def polars(case: Case, uri: str, condition: Condition | None) -> Answer:
@@ -98,8 +98,8 @@ def duck(case: Case, uri: str, condition: Condition | None) -> Answer:
             return rows_of(pa.table(db.sql(f"select * from read_parquet({files})").to_arrow_table()))
         if any(c.cast for c in condition.leaves()):
             return None  # its casts to text are its own
-        found = db.sql(f"select id from read_parquet({files}) where {condition.sql('duckdb')}").to_arrow_table()
-        return set(found["id"].to_pylist())
+        result = db.sql(f"select id from read_parquet({files}) where {condition.sql('duckdb')}").to_arrow_table()
+        return set(result["id"].to_pylist())
 
 
 def lance_rs(case: Case, uri: str, condition: Condition | None) -> Answer:

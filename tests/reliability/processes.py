@@ -452,7 +452,7 @@ def _check_lance(uri: str, options: Options, works: list[Work]) -> int:
     versions = list(list_versions(open_store(uri, dict(options))).versions)
     if versions != list(range(1, versions[-1] + 1)):
         raise BrokenError(f"the dataset has the versions {versions}")
-    told = Counter(v for w in works for v in w.versions.values() if v is not None)
-    if told and (max(told.values()) > 1 or max(told) > versions[-1]):
-        raise BrokenError(f"versions that two were told of: {[v for v, n in told.items() if n > 1]}")
+    acknowledged = Counter(v for w in works for v in w.versions.values() if v is not None)
+    if acknowledged and (max(acknowledged.values()) > 1 or max(acknowledged) > versions[-1]):
+        raise BrokenError(f"versions that two were told of: {[v for v, n in acknowledged.items() if n > 1]}")
     return len(versions)

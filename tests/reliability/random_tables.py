@@ -105,9 +105,9 @@ def canonical(value: Any) -> Any:
 
 def rows_of(table: pa.Table) -> dict[int, tuple[Any, ...]]:
     """Rows by their id, without a look at their order; ids that come twice are an error."""
-    found: dict[int, tuple[Any, ...]] = {}
+    result: dict[int, tuple[Any, ...]] = {}
     names = table.column_names
     for row in table.to_pylist():
-        assert row["id"] not in found, f"id {row['id']} is there twice"
-        found[row["id"]] = tuple(canonical(row[n]) for n in sorted(names))
-    return found
+        assert row["id"] not in result, f"id {row['id']} is there twice"
+        result[row["id"]] = tuple(canonical(row[n]) for n in sorted(names))
+    return result

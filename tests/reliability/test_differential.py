@@ -29,14 +29,14 @@ def check(seeds: range, peers: bool) -> dict[str, int]:
     counts: dict[str, int] = {}
     for seed in seeds:
         case = random_case(seed)
-        told = difference(case, PEERS if peers else None, counts)
-        if told is not None:
+        problem = difference(case, PEERS if peers else None, counts)
+        if problem is not None:
 
             def wrong(less: Case) -> str | None:
                 return difference(less, PEERS if peers else None)
 
             least = smallest(case, wrong)
-            raise AssertionError(f"{told}\n{wrong(least) or 'once only'}\n{least}")
+            raise AssertionError(f"{problem}\n{wrong(least) or 'once only'}\n{least}")
     return counts
 
 

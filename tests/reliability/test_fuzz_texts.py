@@ -88,9 +88,9 @@ QUERIES = [
 
 
 def _filter(text: str) -> None:
-    found = parse_filter(text, SCHEMA)
-    assert found is not None
-    found.apply(ROW)
+    result = parse_filter(text, SCHEMA)
+    assert result is not None
+    result.apply(ROW)
 
 
 def _expression(text: str) -> None:
@@ -132,10 +132,10 @@ def _value(text: str) -> None:
 
 def _offset(text: str) -> None:
     try:
-        found = json.loads(text)
+        result = json.loads(text)
     except ValueError:
         return
-    StreamOffset.from_json(found)
+    StreamOffset.from_json(result)
 
 
 def _statement(text: str) -> None:

@@ -66,12 +66,12 @@ def test_open_leaks_nothing(kind: str, place: str, tmp_path: Path, monkeypatch: 
 _SCAN = """
 import re, sys, trilake
 # Without mapped files: the system reclaims their pages.
-own = lambda: int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1])
+rss = lambda: int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1])
 open_table = lambda: trilake.open(sys.argv[1])
 warm = next(iter(open_table().to_batches(columns=["a"])))
-before, rows, most = own(), 0, 0
+before, rows, most = rss(), 0, 0
 for batch in open_table().to_batches():
-    rows, most = rows + batch.num_rows, max(most, own())
+    rows, most = rows + batch.num_rows, max(most, rss())
 print(rows, (most - before) // 1024)
 """
 #: Rows of 1 KiB, and MiB that reading all of them may take.

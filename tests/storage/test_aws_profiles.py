@@ -31,9 +31,9 @@ def test_profile_keys_and_settings_are_read(home: Path) -> None:
         "aws_secret_access_key": "ds",
         "aws_region": "eu-west-1",
     }
-    found = profile_options(None, {"AWS_PROFILE": "work"}, credentials=False, home=home)
-    assert found["aws_session_token"] == "wt"
-    assert found["aws_endpoint"] == "http://minio:9000"
+    result = profile_options(None, {"AWS_PROFILE": "work"}, credentials=False, home=home)
+    assert result["aws_session_token"] == "wt"
+    assert result["aws_endpoint"] == "http://minio:9000"
 
 
 def test_precedence_is_options_then_environment_then_profile(home: Path) -> None:
@@ -57,11 +57,11 @@ def test_options_override_a_profile(home: Path, monkeypatch: pytest.MonkeyPatch)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
     given = {"aws_profile": "work", "region": "mars", "endpoint_url": "http://other"}
-    found = _with_profile(given)
-    assert found["aws_access_key_id"] == "w"
-    assert "aws_region" not in found
-    assert "aws_endpoint" not in found
-    assert "aws_profile" not in found
+    result = _with_profile(given)
+    assert result["aws_access_key_id"] == "w"
+    assert "aws_region" not in result
+    assert "aws_endpoint" not in result
+    assert "aws_profile" not in result
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     assert _with_profile(keys) == {**keys, "aws_region": "eu-west-1"}
 

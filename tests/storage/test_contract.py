@@ -261,23 +261,23 @@ part = st.text(st.sampled_from("ab-./0ü\U0001f600~"), min_size=1, max_size=3).f
 @st.composite
 def key_sets(draw: st.DrawFn) -> set[str]:
     """Keys of which none is a folder of another: a local path cannot be both."""
-    found = draw(st.sets(st.lists(part, min_size=1, max_size=3).map("/".join), max_size=8))
-    found = {k for k in found if "//" not in k and "/." not in k and "./" not in k}
-    return {k for k in found if not any(o.startswith(k + "/") for o in found)}
+    result = draw(st.sets(st.lists(part, min_size=1, max_size=3).map("/".join), max_size=8))
+    result = {k for k in result if "//" not in k and "/." not in k and "./" not in k}
+    return {k for k in result if not any(o.startswith(k + "/") for o in result)}
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key_sets(), st.one_of(st.none(), part), st.sampled_from(["", "a", "b", "a/b", "ü"]))
-def test_5_listings_match_a_sorted_set(tmp_path_factory, found: set[str], after: str | None, prefix: str) -> None:
+def test_5_listings_match_a_sorted_set(tmp_path_factory, result: set[str], after: str | None, prefix: str) -> None:
     local = open_store(tmp_path_factory.mktemp("list"))
     memory = MemoryStore()
-    for key in found:
+    for key in result:
         local.put(key, key.encode())
         memory.put(key, key.encode())
     expected = sorted(
         (
             k
-            for k in found
+            for k in result
             if (not prefix or k.startswith(prefix + "/")) and (after is None or k.encode() > after.encode())
         ),
         key=str.encode,

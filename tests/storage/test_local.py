@@ -27,7 +27,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
     """The system calls that matter for durability, as ``name path``, with temporary names shortened."""
     seen: list[str] = []
 
-    def shown(path: object) -> str:
+    def short(path: object) -> str:
         text = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else os.fspath(path)  # type: ignore[call-overload]
         name = os.path.relpath(text, root.parent)
         return f"{os.path.dirname(name)}/TEMP" if ".trilake-" in name else name
@@ -36,7 +36,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
         real = getattr(os, name)
 
         def call(*args: object, **kwargs: object):
-            seen.append(" ".join([name, *map(shown, args[:2] if name in ("link", "rename") else args[:1])]))
+            seen.append(" ".join([name, *map(short, args[:2] if name in ("link", "rename") else args[:1])]))
             return real(*args, **kwargs)
 
         monkeypatch.setattr(os, name, call)
@@ -161,17 +161,17 @@ def test_1_killed_process_leaves_only_whole_or_temporary_files(local_store: Stor
         process.kill()
         assert process.wait() == -signal.SIGKILL
         process.stdout.close()
-    found = list(local_store.list())
-    assert len(found) > 3
-    for meta in found:
+    result = list(local_store.list())
+    assert len(result) > 3
+    for meta in result:
         value = bytes([int(meta.key.split("/")[1]) % 251])
         assert local_store.read(meta.key).to_pybytes() == value * (200_000 if meta.key.startswith("log/") else 400_000)
     left = [meta.key for meta in local_store.unfinished()]
     assert len(left) <= 3
-    assert sorted([m.key for m in found] + left) == files(root)
+    assert sorted([m.key for m in result] + left) == files(root)
     local_store.delete(left)
     assert list(local_store.unfinished()) == []
-    assert list(local_store.list()) == found
+    assert list(local_store.list()) == result
 
 
 # --- failing steps ---------------------------------------------------------------------------------------------------

@@ -207,13 +207,13 @@ class CountingClient:
 
     def __init__(self, client: object) -> None:
         self._client = client
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def __getattr__(self, name: str) -> object:
         method = getattr(self._client, name)
 
         def call(*args: object, **how: object) -> object:
-            self.asked.append(name)
+            self.calls.append(name)
             return method(*args, **how)
 
         return call
@@ -225,28 +225,28 @@ def counted(s3_options: Mapping[str, str]) -> tuple[Store, list[str]]:
     assert isinstance(store, ObjectStore)
     counting = CountingClient(store._client)
     store._client = counting
-    return store, counting.asked
+    return store, counting.calls
 
 
 def test_only_nearby_ranges_are_merged_into_one_request(counted: tuple[Store, list[str]]) -> None:
-    store, asked = counted
+    store, calls = counted
     store.put("k", bytes(4 << 20))
-    asked.clear()
+    calls.clear()
     store.read_ranges("k", [(0, 10), (900_000, 10), (500_000, 10)])
-    assert asked == ["get_range"]
-    asked.clear()
+    assert calls == ["get_range"]
+    calls.clear()
     store.read_ranges("k", [(0, 10), (3 << 20, 10)])
-    assert asked == ["get_range"] * 2
+    assert calls == ["get_range"] * 2
 
 
 def test_opening_and_reading_the_footer_is_one_request(counted: tuple[Store, list[str]]) -> None:
-    store, asked = counted
+    store, calls = counted
     store.put("k", bytes(1 << 20))
-    asked.clear()
+    calls.clear()
     with store.open_input("k") as file:
         file.seek(-8, io.SEEK_END)
         assert file.read(8) == bytes(8)
-    assert asked == ["get"]
+    assert calls == ["get"]
 
 
 def test_only_large_files_use_multipart_uploads(s3_options: Mapping[str, str]) -> None:
@@ -323,8 +323,8 @@ class ShufflingClient:
 
 def test_5_unordered_listings_are_sorted_or_rejected() -> None:
     client = ShufflingClient()
-    found = list(ObjectStore(client, client, "r", "az://c/r", {}).list())
-    assert found == [ObjectMeta(k, 1, 1_767_225_600_123) for k in ("a", "b", "ü")]
+    result = list(ObjectStore(client, client, "r", "az://c/r", {}).list())
+    assert result == [ObjectMeta(k, 1, 1_767_225_600_123) for k in ("a", "b", "ü")]
     with pytest.raises(StorageError, match="out of order"):
         list(ObjectStore(client, client, "r", "s3://c/r", {}, ordered=True).list())
 
@@ -349,10 +349,10 @@ def test_forked_child_raises_instead_of_hanging(s3_options: Mapping[str, str]) -
     if child == 0:
         try:
             store.read("k")
-            said = "read"
+            message = "read"
         except StorageError as e:
-            said = e.message
-        os.write(write_end, said.encode())
+            message = e.message
+        os.write(write_end, message.encode())
         os._exit(0)
     os.close(write_end)
     with os.fdopen(read_end) as file:

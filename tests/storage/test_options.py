@@ -15,7 +15,7 @@ SKIP = {"s3": {"AWS_SKIP_SIGNATURE": "true"}, "az": {"azure_skip_signature": "tr
 
 
 def test_options_are_split_by_consumer_ignoring_case() -> None:
-    found = store_config(
+    result = store_config(
         "s3",
         {
             "AWS_ACCESS_KEY_ID": "Key",
@@ -31,9 +31,9 @@ def test_options_are_split_by_consumer_ignoring_case() -> None:
             "AZURE_STORAGE_ACCOUNT_NAME": "another cloud",
         },
     )
-    assert found.config == {"aws_access_key_id": "Key", "aws_region": "eu-west-1", "endpoint_url": "http://x"}
-    assert found.client == {"allow_http": True, "timeout": "30s"}
-    assert found.retry == {
+    assert result.config == {"aws_access_key_id": "Key", "aws_region": "eu-west-1", "endpoint_url": "http://x"}
+    assert result.client == {"allow_http": True, "timeout": "30s"}
+    assert result.retry == {
         "max_retries": 3,
         "retry_timeout": timedelta(minutes=2),
         "backoff": {"init_backoff": timedelta(milliseconds=50), "base": 3},
@@ -42,8 +42,8 @@ def test_options_are_split_by_consumer_ignoring_case() -> None:
 
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "endpoint", "endpoint_url", "aws_s3_endpoint"])
 def test_any_option_alias_overrides_the_hadoop_setting(name: str) -> None:
-    found = from_hadoop({"fs.s3a.endpoint": "https://theirs", name: "https://ours"})
-    assert found == {name: "https://ours"}
+    result = from_hadoop({"fs.s3a.endpoint": "https://theirs", name: "https://ours"})
+    assert result == {name: "https://ours"}
 
 
 def test_every_documented_client_option_is_known() -> None:
@@ -154,14 +154,14 @@ def test_hadoop_option_names_are_accepted() -> None:
         "fs.s3a.connection.ssl.enabled": "false",
         "fs.s3a.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
     }
-    found = store_config("s3", s3)
-    assert found.config == {
+    result = store_config("s3", s3)
+    assert result.config == {
         "aws_access_key_id": "k",
         "aws_secret_access_key": "s",
         "aws_endpoint": "http://x",
         "aws_virtual_hosted_style_request": "false",
     }
-    assert found.client == {"allow_http": True}
+    assert result.client == {"allow_http": True}
     azure = {"fs.azure.account.key.lake.dfs.core.windows.net": "a2V5"}
     assert store_config("abfss", azure).config == {
         "azure_storage_account_key": "a2V5",

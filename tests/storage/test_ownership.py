@@ -93,5 +93,5 @@ def test_temporary_folder_is_as_old_as_its_newest_file(tmp_path: Path) -> None:
         (tmp_path / key).write_bytes(b"")
         old = 10 if what not in ("young", "fresh") else 1000
         os.utime(tmp_path / key, (old, old))
-    found = {m.key for m in old_temporaries(store, "", 500_000)}
-    assert found == {paths["file"], paths["folder"]}
+    result = {m.key for m in old_temporaries(store, "", 500_000)}
+    assert result == {paths["file"], paths["folder"]}

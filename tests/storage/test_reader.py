@@ -20,14 +20,14 @@ class Source:
 
     def __init__(self, size: int = len(DATA)) -> None:
         self.size = size
-        self.asked: list[tuple[int, int]] = []
+        self.requests: list[tuple[int, int]] = []
 
     def fetch(self, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         for start, length in ranges:
             assert start >= 0
             assert length > 0
             assert start + length <= self.size
-        self.asked += ranges
+        self.requests += ranges
         return [pa.py_buffer(DATA[start : start + length]) for start, length in ranges]
 
 
@@ -61,18 +61,18 @@ def test_footer_read_makes_no_request() -> None:
     assert file.read() == DATA[-8:]
     file.seek(-64, io.SEEK_END)
     assert file.read(56) == DATA[-64:-8]
-    assert source.asked == []
+    assert source.requests == []
 
 
 def test_windows_grow_during_sequential_reads() -> None:
     source = Source()
     file = WindowReader(source.fetch, len(DATA))
     assert b"".join(iter(lambda: file.read(10), b"")) == DATA
-    assert [length for _, length in source.asked][:5] == [64, 128, 256, 512, 1024]
-    assert len(source.asked) == 8
+    assert [length for _, length in source.requests][:5] == [64, 128, 256, 512, 1024]
+    assert len(source.requests) == 8
     file.seek(2_000)
     file.read(10)
-    assert source.asked[-1] == (2_000, 64)
+    assert source.requests[-1] == (2_000, 64)
 
 
 def test_large_reads_bypass_the_window() -> None:
@@ -81,7 +81,7 @@ def test_large_reads_bypass_the_window() -> None:
     assert file.read(3_000) == DATA[:3_000]
     file.seek(-10, io.SEEK_END)
     file.read()
-    assert source.asked == [(0, 3_000)]
+    assert source.requests == [(0, 3_000)]
     buffer = bytearray(100)
     file.seek(7)
     assert file.readinto(buffer) == 100
@@ -95,12 +95,12 @@ def test_coalesced_ranges_cover_all_and_skip_only_large_gaps(ranges: list[tuple[
     for start, length in ranges:
         assert any(s <= start and start + length <= s + n for s, n in merged)
     assert all(b[0] - (a[0] + a[1]) > gap for a, b in itertools.pairwise(merged))
-    wanted = {i for s, n in ranges for i in range(s, s + n)}
+    expected = {i for s, n in ranges for i in range(s, s + n)}
     points = {s for s, n in ranges if n == 0}  # an empty range needs no byte, but separates two gaps
     for start, length in merged:
         missing = 0
         for i in range(start, start + length):
-            missing = 0 if i in wanted else 1 if i in points else missing + 1
+            missing = 0 if i in expected else 1 if i in points else missing + 1
             assert missing <= gap
 
 
@@ -108,18 +108,18 @@ def test_expected_ranges_are_fetched_once() -> None:
     source = Source()
     file = WindowReader(source.fetch, len(DATA), pa.py_buffer(DATA[-64:]))
     file.expect([(100, 50), (150, 10), (4_000, 200), (4_990, 5), (-1, 10), (4_900, 200)])
-    assert source.asked == [(100, 60), (4_000, 200)]  # the end is cached, and two are outside the object
+    assert source.requests == [(100, 60), (4_000, 200)]  # the end is cached, and two are outside the object
     for start, length in ((100, 60), (120, 5), (4_100, 100), (4_990, 5)):
         file.seek(start)
         assert file.read(length) == DATA[start : start + length]
-    assert len(source.asked) == 2
+    assert len(source.requests) == 2
     file.seek(150)
     assert file.read(20) == DATA[150:170]  # it ends outside the expected ranges
-    assert len(source.asked) == 3
+    assert len(source.requests) == 3
     file.expect([])
     file.seek(100)
     assert file.read(10) == DATA[100:110]
-    assert len(source.asked) == 4
+    assert len(source.requests) == 4
 
 
 def test_expect_prefetches_ranges_of_an_object_file() -> None:
@@ -128,5 +128,5 @@ def test_expect_prefetches_ranges_of_an_object_file() -> None:
         assert expect(file, [(0, 10), (500, 10)])
         file.seek(500)
         assert file.read(10) == DATA[500:510]
-        assert source.asked == [(0, 10), (500, 10)]
+        assert source.requests == [(0, 10), (500, 10)]
     assert not expect(pa.BufferReader(DATA), [(0, 10)])

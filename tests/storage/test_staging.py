@@ -13,9 +13,9 @@ from trilake.storage.staging import Staging, staging
 
 
 def staged(path: Path) -> Staging:
-    found = staging(open_store(str(path)))
-    assert found is not None
-    return found
+    result = staging(open_store(str(path)))
+    assert result is not None
+    return result
 
 
 def write(folder: Staging, **files: str) -> None:
@@ -68,10 +68,10 @@ def test_files_of_a_dead_writer_are_listed_as_unfinished(tmp_path: Path) -> None
     (tmp_path / "c").write_text("three")
     store = open_store(str(tmp_path))
     assert [m.key for m in store.list()] == ["c"]
-    found = [m.key for m in store.unfinished()]
-    assert [os.path.basename(k) for k in found] == ["b", "a"]
-    assert [m.key for m in store.unfinished(os.path.dirname(found[1]))] == found
-    store.delete(found)
+    result = [m.key for m in store.unfinished()]
+    assert [os.path.basename(k) for k in result] == ["b", "a"]
+    assert [m.key for m in store.unfinished(os.path.dirname(result[1]))] == result
+    store.delete(result)
     assert list(store.unfinished()) == []
 
 

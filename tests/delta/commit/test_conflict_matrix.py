@@ -55,9 +55,9 @@ def _added(name: str, where: Mapping[str, Any], **fields: Any) -> dict[str, Any]
 
 
 def _removed(base: Snapshot, *paths: str, data_change: bool = True) -> list[dict[str, Any]]:
-    found = [remove_action(a, 1) for a in base.adds.to_pylist() if a["path"] in paths]
-    assert len(found) == len(paths)
-    return [{"remove": {**r["remove"], "dataChange": data_change}} for r in found]
+    result = [remove_action(a, 1) for a in base.adds.to_pylist() if a["path"] in paths]
+    assert len(result) == len(paths)
+    return [{"remove": {**r["remove"], "dataChange": data_change}} for r in result]
 
 
 def _predicate(base: Snapshot, text: str) -> tuple[PartitionPredicate, ...]:

@@ -35,8 +35,8 @@ def _race(uri: str, options: Mapping[str, str], writers: int, each: int) -> None
     table = trilake.open(uri, storage_options=options)
     total = writers * each
     assert table.version == total
-    found = sorted(table.to_arrow().to_pylist(), key=lambda r: (r["writer"], r["i"]))
-    assert found == [{"writer": -1, "i": -1}] + [{"writer": w, "i": i} for w in range(writers) for i in range(each)]
+    result = sorted(table.to_arrow().to_pylist(), key=lambda r: (r["writer"], r["i"]))
+    assert result == [{"writer": -1, "i": -1}] + [{"writer": w, "i": i} for w in range(writers) for i in range(each)]
     log = DeltaLog(open_store(uri, dict(options)), standard_engine())
     commits = log.commits()
     assert [v for v, _ in commits] == list(range(total + 1))

@@ -36,8 +36,8 @@ TIMED = {"delta.enableInCommitTimestamps": "true"}
 
 def _append(store: Store, count: int, runtime: Runtime | None = None, **request: Any) -> None:
     rows = pa.table({"a": list(range(count))})
-    asked = WriteRequest(**{"mode": "append", "schema": from_arrow(rows.schema), **request})
-    write_arrow(DeltaLog(store, standard_engine()), rows.schema, rows.to_batches(), asked, runtime)
+    write_request = WriteRequest(**{"mode": "append", "schema": from_arrow(rows.schema), **request})
+    write_arrow(DeltaLog(store, standard_engine()), rows.schema, rows.to_batches(), write_request, runtime)
 
 
 def _ranges(store: Store) -> list[tuple[int, int, int]]:

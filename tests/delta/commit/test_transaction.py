@@ -48,9 +48,9 @@ ONE = pa.table({"a": [1]})
 
 
 def _write(store: Store, data: pa.Table = ONE, *, runtime: Runtime | None = None, **request: Any) -> WriteResult:
-    asked = WriteRequest(**{"mode": "append", "schema": from_arrow(data.schema), **request})
+    write_request = WriteRequest(**{"mode": "append", "schema": from_arrow(data.schema), **request})
     return write_arrow(
-        DeltaLog(store, standard_engine()), data.schema, data.to_batches(), asked, runtime or SYSTEM_RUNTIME
+        DeltaLog(store, standard_engine()), data.schema, data.to_batches(), write_request, runtime or SYSTEM_RUNTIME
     )
 
 
@@ -115,17 +115,17 @@ PART = ReadSet(partitions=_partition("1"), removed=frozenset({"x"}))
     ],
 )
 def test_conflict_check(read: ReadSet, winner: Winner, error: type[ConflictError] | None) -> None:
-    found = check(read, winner)
-    assert type(found) is (error or type(None))
-    if found is not None:
-        assert found.context["version"] == 7
-        assert found.help
+    result = check(read, winner)
+    assert type(result) is (error or type(None))
+    if result is not None:
+        assert result.context["version"] == 7
+        assert result.help
 
 
 def test_long_file_list_is_truncated() -> None:
-    found = check(WHOLE, _winner(*(add(f"f{i}") for i in range(50))))
-    assert found is not None
-    assert "and 47 more" in str(found)
+    result = check(WHOLE, _winner(*(add(f"f{i}") for i in range(50))))
+    assert result is not None
+    assert "and 47 more" in str(result)
 
 
 # --- races -----------------------------------------------------------------------------------------------------------

@@ -21,13 +21,13 @@ from trilake.storage.memory import MemoryStore
 def _stats(table: pa.Table, **properties: str) -> dict[str, Any]:
     uri = MemoryStore().uri
     trilake.write(table, uri, properties={k.replace("__", "."): v for k, v in properties.items()})
-    found: dict[str, Any] = json.loads(trilake.open(uri).files()["stats"][0].as_py())
-    return found
+    result: dict[str, Any] = json.loads(trilake.open(uri).files()["stats"][0].as_py())
+    return result
 
 
 def test_statistics_of_every_type() -> None:
     utc = dt.datetime(2024, 5, 6, 7, 8, 9, 123456, dt.UTC)
-    found = _stats(
+    result = _stats(
         pa.table(
             {
                 "long": [5, -(2**63), None],
@@ -44,8 +44,8 @@ def test_statistics_of_every_type() -> None:
             }
         )
     )
-    assert found["numRecords"] == 3
-    assert found["minValues"] == {
+    assert result["numRecords"] == 3
+    assert result["minValues"] == {
         "long": -(2**63),
         "double": -1.0,
         "string": "a",
@@ -55,12 +55,12 @@ def test_statistics_of_every_type() -> None:
         "decimal": pytest.approx(123456789012345678.9),
         "struct": {"x": 1},
     }
-    assert found["maxValues"]["utc"] == "2024-05-06T07:08:09.124Z"
-    assert found["maxValues"]["date"] == "9999-12-31"
-    assert found["nullCount"]["struct"] == {"x": 2}
-    assert found["nullCount"]["binary"] == 2
-    assert found["nullCount"]["boolean"] == 1
-    assert "list" not in found["minValues"]
+    assert result["maxValues"]["utc"] == "2024-05-06T07:08:09.124Z"
+    assert result["maxValues"]["date"] == "9999-12-31"
+    assert result["nullCount"]["struct"] == {"x": 2}
+    assert result["nullCount"]["binary"] == 2
+    assert result["nullCount"]["boolean"] == 1
+    assert "list" not in result["minValues"]
 
 
 def test_decimals_keep_all_digits() -> None:
@@ -73,22 +73,22 @@ def test_decimals_keep_all_digits() -> None:
 @pytest.mark.parametrize("nested", [False, True])
 def test_nan_removes_the_bounds(nested: bool) -> None:
     values = [1.0, float("nan"), None]
-    found = _stats(pa.table({"a": [{"x": v} for v in values] if nested else values}))
-    assert (found["minValues"], found["maxValues"]) == ({}, {})
-    assert found["nullCount"] in ({}, {"a": {"x": 1} if nested else 1})
+    result = _stats(pa.table({"a": [{"x": v} for v in values] if nested else values}))
+    assert (result["minValues"], result["maxValues"]) == ({}, {})
+    assert result["nullCount"] in ({}, {"a": {"x": 1} if nested else 1})
 
 
 def test_infinities_are_omitted_and_zeros_compare_equal() -> None:
-    found = _stats(pa.table({"a": [float("inf"), -float("inf")], "z": [0.0, -0.0]}))
-    assert "a" not in found["minValues"]
-    assert "a" not in found["maxValues"]
-    assert found["minValues"]["z"] == found["maxValues"]["z"] == 0
+    result = _stats(pa.table({"a": [float("inf"), -float("inf")], "z": [0.0, -0.0]}))
+    assert "a" not in result["minValues"]
+    assert "a" not in result["maxValues"]
+    assert result["minValues"]["z"] == result["maxValues"]["z"] == 0
 
 
 def test_last_microsecond_of_year_9999_has_no_upper_bound() -> None:
     last = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
-    found = _stats(pa.table({"a": pa.array([last], pa.timestamp("us"))}))
-    assert found["maxValues"].get("a") is None
+    result = _stats(pa.table({"a": pa.array([last], pa.timestamp("us"))}))
+    assert result["maxValues"].get("a") is None
     uri = MemoryStore().uri
     trilake.write(pa.table({"a": pa.array([last], pa.timestamp("us"))}), uri)
     assert trilake.open(uri).count("a > timestamp_ntz'9999-12-31 23:59:59.999'") == 1
@@ -103,9 +103,9 @@ def test_only_the_first_columns_are_indexed() -> None:
 
 
 def test_column_of_nulls_has_no_bounds() -> None:
-    found = _stats(pa.table({"a": pa.array([None, None], pa.int64()), "b": [1, 2]}))
-    assert found["minValues"] == {"b": 1}
-    assert found["nullCount"] == {"a": 2, "b": 0}
+    result = _stats(pa.table({"a": pa.array([None, None], pa.int64()), "b": [1, 2]}))
+    assert result["minValues"] == {"b": 1}
+    assert result["nullCount"] == {"a": 2, "b": 0}
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=40) | st.text("a\U0010ffff", min_size=30, max_size=40))
@@ -151,12 +151,12 @@ def test_indexed_columns_by_name_or_count() -> None:
 
 
 def test_mapped_columns_use_physical_names() -> None:
-    found = _stats(
+    result = _stats(
         pa.table({"a": [1], "b": [2]}), delta__columnMapping__mode="name", delta__dataSkippingStatsColumns="B"
     )
-    (name,) = found["minValues"]
+    (name,) = result["minValues"]
     assert name.startswith("col-")
-    assert found["minValues"][name] == 2
+    assert result["minValues"][name] == 2
 
 
 class _OldStatistics:

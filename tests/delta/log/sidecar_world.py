@@ -32,8 +32,8 @@ class ShuffledJobs:
     def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
         return [function(t) for t in reversed(tasks)]
 
-    def repeated(self, texts: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
-        counts = Counter(t for task in tasks for column in texts(task) for t in column.to_pylist())
+    def repeated(self, strings: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
+        counts = Counter(t for task in tasks for column in strings(task) for t in column.to_pylist())
         return next((t for t, count in counts.items() if count > 1), None)
 
 
@@ -92,8 +92,8 @@ def same_as_commits(world: World) -> None:
     for v in range(world.version + 1):
         copy.put(commit_key(v), world.inner.read(commit_key(v)))
     true = DeltaLog(copy)
-    found, expected = log.snapshot(), true.snapshot()
-    assert found.segment.checkpoint_version == world.version
-    assert rows(found.adds.drop_columns(["dataChange"])) == rows(expected.adds.drop_columns(["dataChange"]))
-    assert sorted(log.tombstones(found)["path"].to_pylist()) == sorted(true.tombstones(expected)["path"].to_pylist())
-    assert found.state.txns == expected.state.txns
+    result, expected = log.snapshot(), true.snapshot()
+    assert result.segment.checkpoint_version == world.version
+    assert rows(result.adds.drop_columns(["dataChange"])) == rows(expected.adds.drop_columns(["dataChange"]))
+    assert sorted(log.tombstones(result)["path"].to_pylist()) == sorted(true.tombstones(expected)["path"].to_pylist())
+    assert result.state.txns == expected.state.txns

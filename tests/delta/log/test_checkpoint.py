@@ -179,8 +179,8 @@ def _jsonable(row: dict[str, Any]) -> dict[str, Any]:
             return dict(value)
         return value
 
-    found: dict[str, Any] = walk(row)
-    return found
+    result: dict[str, Any] = walk(row)
+    return result
 
 
 @pytest.mark.parametrize("extension", ["json", "parquet"])
@@ -273,13 +273,13 @@ def test_parsed_statistics_replace_missing_json() -> None:
     adds += [{"path": "y", "size": 5, "stats": '{"numRecords":3}', "stats_parsed": stats}]
     adds += [{"path": "z", "size": 5, "stats": None, "stats_parsed": None}]
     _checkpoint_of(log, 1, **_base(), add=adds)
-    found = log.snapshot().adds
-    assert dict(zip(found["path"].to_pylist(), record_counts(found, query).to_pylist(), strict=True)) == {
+    result = log.snapshot().adds
+    assert dict(zip(result["path"].to_pylist(), record_counts(result, query).to_pylist(), strict=True)) == {
         "x": 7,
         "y": 3,
         "z": None,
     }
-    parsed = json.loads(found["stats"][0].as_py())
+    parsed = json.loads(result["stats"][0].as_py())
     assert (parsed["minValues"], parsed["maxValues"]) == ({"a": 1}, {"a": 9})
 
 
@@ -381,9 +381,9 @@ def test_commits_replace_a_damaged_checkpoint(
     data = bytes(log.store.read(checkpoint_key(2)))
     log.store.put(checkpoint_key(2), data[:-20] if damage is None else damage)
     for version in (2, 3, None):
-        found, true = log.snapshot(version), _log().snapshot(version)
-        assert found.segment.checkpoint_version == (1 if older else None)
-        assert rows(found.adds.drop_columns(["dataChange"])) == rows(true.adds.drop_columns(["dataChange"]))
+        result, true = log.snapshot(version), _log().snapshot(version)
+        assert result.segment.checkpoint_version == (1 if older else None)
+        assert rows(result.adds.drop_columns(["dataChange"])) == rows(true.adds.drop_columns(["dataChange"]))
         assert log.head(version).metadata == true.metadata
         assert log.opened(version).version == true.version
     assert "skipped a damaged file: the checkpoint cannot be read" in caplog.text

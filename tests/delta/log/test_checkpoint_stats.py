@@ -24,9 +24,9 @@ def _schema(**types: Any) -> StructType:
 
 
 def _parse(schema: StructType, *stats: Any, partition: tuple[str, ...] = (), **conf: str) -> pa.ChunkedArray:
-    texts = [s if s is None or isinstance(s, str) else json.dumps(s) for s in stats]
+    strings = [s if s is None or isinstance(s, str) else json.dumps(s) for s in stats]
     return StatsParser(schema, partition, {k.replace("__", "."): v for k, v in conf.items()}, query).parse(
-        pa.chunked_array([texts], pa.string())
+        pa.chunked_array([strings], pa.string())
     )
 
 
@@ -57,10 +57,10 @@ def _parse(schema: StructType, *stats: Any, partition: tuple[str, ...] = (), **c
 )
 def test_values_are_parsed_by_type(type_: str, text: Any, value: Any) -> None:
     stats = {"numRecords": 2, "minValues": {"c": text}, "maxValues": {"c": text}, "nullCount": {"c": 1}}
-    (found,) = _parse(_schema(c=type_), stats).to_pylist()
-    assert found["minValues"] == found["maxValues"] == {"c": value}
-    assert found["nullCount"] == {"c": 1}
-    assert found["numRecords"] == 2
+    (result,) = _parse(_schema(c=type_), stats).to_pylist()
+    assert result["minValues"] == result["maxValues"] == {"c": value}
+    assert result["nullCount"] == {"c": 1}
+    assert result["numRecords"] == 2
 
 
 @pytest.mark.parametrize("type_", ["binary", "boolean", ArrayType(PrimitiveType("long"))])
@@ -73,16 +73,16 @@ def test_types_without_bounds_have_null_counts(type_: Any) -> None:
 def test_nested_columns_are_parsed() -> None:
     inner = StructType((StructField('q"', PrimitiveType("long")), StructField("b", PrimitiveType("binary"))))
     column = _parse(_schema(s=inner), {"minValues": {"s": {'q"': 3}}, "nullCount": {"s": {'q"': 0, "b": 1}}})
-    (found,) = column.to_pylist()
-    assert found["minValues"] == {"s": {'q"': 3}}
-    assert found["maxValues"] is None
-    assert found["nullCount"] == {"s": {'q"': 0, "b": 1}}
+    (result,) = column.to_pylist()
+    assert result["minValues"] == {"s": {'q"': 3}}
+    assert result["maxValues"] is None
+    assert result["nullCount"] == {"s": {'q"': 0, "b": 1}}
 
 
 @pytest.mark.parametrize("text", [None, "", "no json", "[]", '"s"', "7", '{"minValues":4}', '{"numRecords":"many"}'])
 def test_invalid_statistics_are_ignored(text: str | None) -> None:
-    (found,) = _parse(_schema(c="long"), text).to_pylist()
-    assert not found or all(not v or v == {"c": None} for v in found.values())
+    (result,) = _parse(_schema(c="long"), text).to_pylist()
+    assert not result or all(not v or v == {"c": None} for v in result.values())
 
 
 def test_partition_columns_have_no_statistics() -> None:
@@ -119,8 +119,8 @@ def test_names_differing_only_in_case() -> None:
     schema = StructType(
         (StructField("c", PrimitiveType("long")), StructField("d", PrimitiveType("long"), metadata=names))
     )
-    (found,) = _parse(schema, {"minValues": {"c": 1, "C": 2}}).to_pylist()
-    assert found["minValues"] == {"c": 1}
+    (result,) = _parse(schema, {"minValues": {"c": 1, "C": 2}}).to_pylist()
+    assert result["minValues"] == {"c": 1}
 
 
 _TYPES = {

@@ -200,18 +200,18 @@ def test_v2_checkpoint_round_trips(extension: str, part_size: int, sidecars: int
     snapshot = log.snapshot()
     (top,) = snapshot.segment.checkpoint_files
     assert top.key.endswith(f".{extension}")
-    found = list(log.store.list(SIDECARS))
-    assert len(found) == sidecars
-    for o in found:
+    result = list(log.store.list(SIDECARS))
+    assert len(result) == sidecars
+    for o in result:
         assert pq.read_schema(log.store.open_input(o.key)).names == ["add", "remove"]
     _same(snapshot, other.snapshot(), log, other)
     hint = json.loads(bytes(log.store.read(LAST_CHECKPOINT)))
     assert hint["checksum"] == checksum(hint)
-    assert hint["sizeInBytes"] == top.size + sum(o.size for o in found)
+    assert hint["sizeInBytes"] == top.size + sum(o.size for o in result)
     assert hint["size"] == snapshot.adds.num_rows + 3 + sidecars + 5
     pointer = hint["v2Checkpoint"]
     assert (pointer["path"], pointer["sizeInBytes"]) == (top.key.rpartition("/")[2], top.size)
-    assert {s["path"] for s in pointer["sidecarFiles"]} == {o.key.rpartition("/")[2] for o in found}
+    assert {s["path"] for s in pointer["sidecarFiles"]} == {o.key.rpartition("/")[2] for o in result}
 
 
 def test_v2_checkpoint_without_files_has_no_sidecars() -> None:
@@ -273,11 +273,11 @@ def test_statistics_columns_follow_properties(as_json: str, as_struct: str) -> N
     assert ("stats_parsed" in names) == ("partitionValues_parsed" in names) == (as_struct == "true")
     log.store.delete([commit_key(0)])
     snapshot = log.snapshot()
-    found = StatisticsReader(snapshot.adds, snapshot.schema, snapshot.metadata.partition_columns, query).column(("a",))
-    assert found is not None
+    result = StatisticsReader(snapshot.adds, snapshot.schema, snapshot.metadata.partition_columns, query).column(("a",))
+    assert result is not None
     kept = "true" in (as_json, as_struct)
-    assert found.min is not None
-    assert dict(zip(snapshot.adds["path"].to_pylist(), found.min.to_pylist(), strict=True)) == {
+    assert result.min is not None
+    assert dict(zip(snapshot.adds["path"].to_pylist(), result.min.to_pylist(), strict=True)) == {
         "x": 1 if kept else None,
         "y": None,
     }
@@ -331,8 +331,8 @@ def test_deltalake_and_polars_read_checkpoints(tmp_path: Path, conf: dict[str, s
     table = deltalake.DeltaTable(path)
     assert table.version() == 2
     assert trilake.open(path).count("a = 1") == 1
-    found = deltalake.QueryBuilder().register("t", table).execute("select a, s, p from t").read_all()
-    assert rows(pa.table(found)) == expected
+    result = deltalake.QueryBuilder().register("t", table).execute("select a, s, p from t").read_all()
+    assert rows(pa.table(result)) == expected
     if "delta.checkpointPolicy" not in conf:  # a feature that these two do not support
         assert rows(pa.table(table.to_pyarrow_table())) == expected
         assert rows(pl.read_delta(path).to_arrow()) == expected

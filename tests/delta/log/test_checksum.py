@@ -42,8 +42,8 @@ def test_checksum_of_a_snapshot() -> None:
         [add("a", size=5), add("b", size=7, deletionVector={**VECTOR, "cardinality": 3})],
         [remove("a", size=5), {"txn": {"appId": "x", "version": 3}}],
     )
-    found = json.loads(of_snapshot(log.snapshot(), {"inCommitTimestamp": 9, "txnId": "t"}).to_json())
-    assert found == {
+    result = json.loads(of_snapshot(log.snapshot(), {"inCommitTimestamp": 9, "txnId": "t"}).to_json())
+    assert result == {
         "txnId": "t",
         "tableSizeBytes": 7,
         "numFiles": 1,
@@ -141,11 +141,11 @@ def test_missing_fields_stay_unknown() -> None:
     for key in ("setTransactions", "domainMetadata", "numDeletedRecordsOpt"):
         del first[key]
     before = VersionChecksum.from_json(orjson.dumps(first), version=0)
-    found = _following(log, before, 1)
-    assert found is not None
-    assert (found.num_files, found.table_size_bytes) == (2, 11)
-    assert (found.txns, found.domains, found.num_deletion_vectors) == (None, None, None)
-    assert differences(found, log.snapshot()) == []
+    result = _following(log, before, 1)
+    assert result is not None
+    assert (result.num_files, result.table_size_bytes) == (2, 11)
+    assert (result.txns, result.domains, result.num_deletion_vectors) == (None, None, None)
+    assert differences(result, log.snapshot()) == []
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -30,9 +30,9 @@ def test_detail_has_all_columns() -> None:
     create_table(log, described, runtime=fixed_runtime())
     write_arrow(log, rows.schema, iter(rows.to_batches()), WriteRequest("append", from_arrow(rows.schema)))
     snapshot = log.snapshot()
-    found = detail(log, snapshot)
-    assert found.schema.equals(DETAIL)
-    (row,) = found.to_pylist()
+    result = detail(log, snapshot)
+    assert result.schema.equals(DETAIL)
+    (row,) = result.to_pylist()
     assert row["clusteringColumns"] == ["s.x", "`a.b`"]
     assert (row["format"], row["name"], row["description"], row["id"]) == (
         "delta",
@@ -53,8 +53,8 @@ def test_detail_of_an_older_version() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     table = pa.table({"p": [1, 2], "n": [1, 2]})
     for mode in ("append", "overwrite"):
-        asked = WriteRequest(mode, from_arrow(table.schema), partition_by=("p",))
-        write_arrow(log, table.schema, iter(table.to_batches()), asked)
+        write_request = WriteRequest(mode, from_arrow(table.schema), partition_by=("p",))
+        write_arrow(log, table.schema, iter(table.to_batches()), write_request)
         table = table.slice(1)
     assert [detail(log, log.snapshot(v))["numFiles"].to_pylist() for v in (0, 1)] == [[2], [1]]
     assert detail(log, log.snapshot())["partitionColumns"].to_pylist() == [["p"]]

@@ -28,17 +28,17 @@ def test_history_lists_commits_newest_first() -> None:
     }
     ticks = iter([1000, 2000, 3000])
     log = log_of([add("a")], [{"commitInfo": info}], [add("b")], store=MemoryStore(clock=lambda: next(ticks)))
-    found = history(log, log.snapshot())
-    assert found.schema.equals(HISTORY)
-    assert found["version"].to_pylist() == [2, 1, 0]
-    assert found["timestamp"].cast(pa.int64()).to_pylist() == [3000, 2000, 1000]
-    row = found.to_pylist()[1]
+    result = history(log, log.snapshot())
+    assert result.schema.equals(HISTORY)
+    assert result["version"].to_pylist() == [2, 1, 0]
+    assert result["timestamp"].cast(pa.int64()).to_pylist() == [3000, 2000, 1000]
+    row = result.to_pylist()[1]
     assert dict(row["operationParameters"]) == {"predicate": '["a"]', "n": "5", "nested": '{"x":[1]}', "none": None}
     assert dict(row["operationMetrics"]) == {"numFiles": "3", "n": "4"}
     assert (row["operation"], row["userMetadata"], row["readVersion"]) == ("MERGE", "hello", 0)
     assert row["job"] == {**dict.fromkeys(row["job"]), "jobId": "1", "runId": "7"}
     assert row["notebook"] is None
-    assert found.to_pylist()[0]["operation"] is None
+    assert result.to_pylist()[0]["operation"] is None
 
 
 def test_history_limit() -> None:

@@ -278,8 +278,8 @@ def test_concurrent_cleanup_of_a_commit(times: int) -> None:
             world.store.delete([key])
 
     log = DeltaLog(FaultStore(world.store, before=take_the_oldest), standard_engine())
-    found = cleanup_log(log, world.runtime, retention_ms=6 * DAY_MS)
-    assert found.oldest_version == (10 if times == 1 else None)
+    result = cleanup_log(log, world.runtime, retention_ms=6 * DAY_MS)
+    assert result.oldest_version == (10 if times == 1 else None)
     assert DeltaLog(world.store, standard_engine()).snapshot().adds.num_rows == 20
     if times > 1:
         assert not expired(log, log.head(), world.runtime)
@@ -387,13 +387,13 @@ class _Dying(FaultStore):
 
 
 def _readable(log: DeltaLog) -> dict[int, Any]:
-    found = {}
+    result = {}
     for v in range(20):
         try:
-            found[v] = _content(log.snapshot(v))
+            result[v] = _content(log.snapshot(v))
         except TrilakeError:
             continue
-    return found
+    return result
 
 
 def _needed(world: _World, before: dict[int, Any], retention: int) -> dict[int, Any]:

@@ -191,8 +191,8 @@ def test_small_compactions_match_the_query(monkeypatch: pytest.MonkeyPatch) -> N
         remove("d", dataChange=False),
     ]
     batch = log_of([protocol(), metadata()], actions).parse(log_of([protocol(), metadata()], actions).commits(0, 1))
-    found = apply(empty_state(), batch)
-    for kind, table in (("add", found.adds), ("remove", found.removes)):
+    result = apply(empty_state(), batch)
+    for kind, table in (("add", result.adds), ("remove", result.removes)):
         few = json_lines(kind, table, query)
         with monkeypatch.context() as patch:
             patch.setattr(log_compaction, "_FEW", 0)

@@ -104,9 +104,9 @@ def _oracle(history: list[list[dict[str, Any]]]) -> tuple[Files, Files]:
 
 
 def _files(table: pa.Table) -> Files:
-    found = {_key(r): (r["path"], r["size"]) for r in table.to_pylist()}
-    assert len(found) == table.num_rows
-    return found
+    result = {_key(r): (r["path"], r["size"]) for r in table.to_pylist()}
+    assert len(result) == table.num_rows
+    return result
 
 
 def _assert_state(log: DeltaLog, snapshot: Snapshot, expected: tuple[Files, Files]) -> None:
@@ -230,8 +230,8 @@ def test_files_with_newer_actions_are_omitted(old: list[tuple[str, int]], new: l
 
     touched = {(_canonical(p), v) for p, v in new}
     expected = [p for p, v in old if (_canonical(p), v) not in touched]
-    found = NewerFiles(actions(new[:2]), actions([]), actions(new[2:])).without_newer(actions(old))
-    assert found["path"].to_pylist() == expected
+    result = NewerFiles(actions(new[:2]), actions([]), actions(new[2:])).without_newer(actions(old))
+    assert result["path"].to_pylist() == expected
 
 
 @pytest.mark.parametrize(

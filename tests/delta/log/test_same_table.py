@@ -50,7 +50,7 @@ def _drop(place: str) -> None:
 
 
 def _replace_before_commit(monkeypatch: pytest.MonkeyPatch, place: str, rows: pa.Table, versions: int) -> None:
-    own = transaction._content
+    original = transaction._content
     done: list[bool] = []
 
     def late(*args: Any) -> bytes:
@@ -58,7 +58,7 @@ def _replace_before_commit(monkeypatch: pytest.MonkeyPatch, place: str, rows: pa
             done.append(True)
             _drop(place)
             _write(place, rows, versions)
-        return own(*args)
+        return original(*args)
 
     monkeypatch.setattr(transaction, "_content", late)
 
@@ -99,12 +99,12 @@ def test_rewritten_log_is_the_same_table(tmp_path: Path, monkeypatch: pytest.Mon
     """A restored copy has other file times."""
     place = str(tmp_path / "t")
     _write(place, ONE, 1)
-    store, own = open_store(place), transaction._content
+    store, original = open_store(place), transaction._content
 
     def touched(*args: Any) -> bytes:
         key = "_delta_log/00000000000000000000.json"
         store.put(key, store.read(key).to_pybytes() + b"\n")
-        return own(*args)
+        return original(*args)
 
     monkeypatch.setattr(transaction, "_content", touched)
     _write(place, ONE, 1)

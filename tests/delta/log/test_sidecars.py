@@ -368,5 +368,5 @@ def test_deltalake_reads_chained_checkpoints(tmp_path: Path, extension: str) -> 
     assert len(expected) == 23
     table = deltalake.DeltaTable(path)
     assert table.version() == 24
-    found = deltalake.QueryBuilder().register("t", table).execute("select a, s from t").read_all()
-    assert rows(pa.table(found)) == expected
+    result = deltalake.QueryBuilder().register("t", table).execute("select a, s from t").read_all()
+    assert rows(pa.table(result)) == expected

@@ -165,12 +165,12 @@ def test_constraint_with_a_spark_only_function() -> None:
     text = "regexp_replace(p, 'a', 'b') <> aes_encrypt(p, 'k')"
     with pytest.raises(UnsupportedExpressionError, match="Spark"):
         t.alter.add_constraint("c", text)
-    asked: list[tuple[int, str]] = []
+    calls: list[tuple[int, str]] = []
 
     def find(snapshot: Snapshot, condition: str) -> Mapping[str, Any] | None:
-        asked.append((snapshot.version, condition))
+        calls.append((snapshot.version, condition))
         return {"id": 7}
 
     with pytest.raises(ConstraintViolatedError, match="id = 7"):
         Alter(t.log, find_violation=find).add_constraint("c", text)
-    assert asked == [(0, text)]
+    assert calls == [(0, text)]

@@ -354,8 +354,8 @@ def test_dependents_of_a_column() -> None:
         StructField("s", StructType((StructField("a", LONG), StructField("c", LONG)))),
         constraints__one="b <> 'a' and s.c > 0",
     )
-    found = {p: len(dependents(m, p)) for p in [("a",), ("b",), ("D ate",), ("s",), ("s", "a"), ("s", "c"), ("c",)]}
-    assert found == {("a",): 1, ("b",): 1, ("D ate",): 1, ("s",): 1, ("s", "a"): 0, ("s", "c"): 1, ("c",): 1}
+    result = {p: len(dependents(m, p)) for p in [("a",), ("b",), ("D ate",), ("s",), ("s", "a"), ("s", "c"), ("c",)]}
+    assert result == {("a",): 1, ("b",): 1, ("D ate",): 1, ("s",): 1, ("s", "a"): 0, ("s", "c"): 1, ("c",): 1}
 
 
 def test_dependents_of_a_deltalake_constraint() -> None:

@@ -75,28 +75,28 @@ def _commits(draw: st.DrawFn) -> list[Commit]:
         before = draw(st.sampled_from(["", " ", "\t"]))
         ascii_only = draw(st.booleans())
         wide = draw(st.sampled_from([None, (" , ", " : ")]))
-        texts = [
+        strings = [
             before + json.dumps(a, ensure_ascii=ascii_only, separators=wide)
             for a in draw(st.lists(_ACTION, min_size=1, max_size=6))
         ]
-        text = end.join(texts) + draw(st.sampled_from(["", end]))
+        text = end.join(strings) + draw(st.sampled_from(["", end]))
         out.append((version, f"{version:020d}.json", pa.py_buffer(text.encode())))
     return out
 
 
 def _both(commits: list[Commit]) -> tuple[ActionBatch, ActionBatch]:
-    names, texts = [(v, n) for v, n, _ in commits], [bytes(d) for _, _, d in commits]
-    return parser._parse_few(names, texts), parser._parse_many(names, texts, query)
+    names, strings = [(v, n) for v, n, _ in commits], [bytes(d) for _, _, d in commits]
+    return parser._parse_few(names, strings), parser._parse_many(names, strings, query)
 
 
 def _plain(batch: ActionBatch) -> dict[str, Any]:
     """Content and order; only the relative order of ``order`` matters."""
-    found: dict[str, Any] = {"rare": [(v, n, d) for v, n, d in batch.rare]}
+    result: dict[str, Any] = {"rare": [(v, n, d) for v, n, d in batch.rare]}
     for kind in ("add", "remove", "cdc"):
         table = getattr(batch, kind)
         assert table["order"].to_pylist() == sorted(table["order"].to_pylist())
-        found[kind] = table.drop_columns(["order"]).to_pylist()
-    return found
+        result[kind] = table.drop_columns(["order"]).to_pylist()
+    return result
 
 
 @settings(max_examples=examples(40))

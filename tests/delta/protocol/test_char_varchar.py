@@ -34,15 +34,15 @@ TEXTS = st.lists(st.none() | st.text("ab \u00e9\U0001f600\t", max_size=6), max_s
 
 
 @given(TEXTS, st.sampled_from(["char", "varchar"]), st.integers(1, 5))
-def test_strings_are_padded_and_trimmed_like_in_spark(texts: list[str | None], kind: str, limit: int) -> None:
+def test_strings_are_padded_and_trimmed_like_in_spark(strings: list[str | None], kind: str, limit: int) -> None:
     rule = Length(kind, limit)
     try:
-        wanted = [oracle(t, kind, limit) for t in texts]
+        expected = [oracle(t, kind, limit) for t in strings]
     except ValueError:
         with pytest.raises(ConstraintViolatedError, match=rf"{kind}\({limit}\) of column c"):
-            apply_length(pa.array(texts, pa.string()), rule, "c")
+            apply_length(pa.array(strings, pa.string()), rule, "c")
     else:
-        assert apply_length(pa.array(texts, pa.string()), rule, "c").to_pylist() == wanted
+        assert apply_length(pa.array(strings, pa.string()), rule, "c").to_pylist() == expected
 
 
 @given(st.lists(st.none() | TEXTS, max_size=4), st.integers(0, 2))

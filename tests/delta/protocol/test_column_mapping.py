@@ -153,7 +153,7 @@ def test_unknown_mapping_mode_is_rejected(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reads"),
+    ("action", "reads"),
     [
         (protocol(1, 2), True),
         (protocol(2, 5), True),
@@ -163,12 +163,12 @@ def test_unknown_mapping_mode_is_rejected(mode: str) -> None:
         (protocol(3, 7, readerFeatures=["columnMapping"], writerFeatures=["columnMapping"]), True),
     ],
 )
-def test_mapping_not_listed_in_the_protocol_is_rejected(said: Action, reads: bool) -> None:
+def test_mapping_not_listed_in_the_protocol_is_rejected(action: Action, reads: bool) -> None:
     # deltalake 1.6.6 makes such tables where a column has no time zone, or vectors are on: its files have the names of
     # the table then, not those that the schema gives, by which all values would be null.
     mapped = {"delta.columnMapping.mode": "name"}
     with nullcontext() if reads else pytest.raises(UnsupportedProtocolError, match="does not list columnMapping"):
-        table_of(pa.table({"c1": [1]}), schema=LONG_A, configuration=mapped, protocol_action=said)
+        table_of(pa.table({"c1": [1]}), schema=LONG_A, configuration=mapped, protocol_action=action)
 
 
 def test_replaced_schema_reuses_matching_columns() -> None:

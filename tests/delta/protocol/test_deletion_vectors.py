@@ -46,9 +46,9 @@ INLINE = {
 
 
 def _vector(**fields: Any) -> DeletionVectorDescriptor:
-    found = DeletionVectorDescriptor.from_json(fields)
-    assert found is not None
-    return found
+    result = DeletionVectorDescriptor.from_json(fields)
+    assert result is not None
+    return result
 
 
 def test_examples_of_the_specification() -> None:

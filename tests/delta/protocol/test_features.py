@@ -64,7 +64,7 @@ def listed(name: str, *, reader: int = 1) -> Protocol:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "wanted"),
+    ("metadata", "expected"),
     [
         (table(), Protocol(1, 2)),
         (table(appendOnly="true"), Protocol(1, 2)),
@@ -102,8 +102,8 @@ def listed(name: str, *, reader: int = 1) -> Protocol:
         ),
     ],
 )
-def test_new_table_gets_the_lowest_protocol(metadata: Metadata, wanted: Protocol) -> None:
-    assert protocol_for(metadata) == wanted
+def test_new_table_gets_the_lowest_protocol(metadata: Metadata, expected: Protocol) -> None:
+    assert protocol_for(metadata) == expected
 
 
 def test_named_features_include_their_requirements() -> None:
@@ -114,7 +114,7 @@ def test_named_features_include_their_requirements() -> None:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "metadata", "wanted"),
+    ("protocol", "metadata", "expected"),
     [
         (Protocol(1, 2), table(), Protocol(1, 2)),
         (Protocol(1, 1), table(appendOnly="true"), Protocol(1, 2)),
@@ -162,9 +162,9 @@ def test_named_features_include_their_requirements() -> None:
         ),
     ],
 )
-def test_protocol_is_upgraded_with_missing_features(protocol: Protocol, metadata: Metadata, wanted: Protocol) -> None:
-    assert upgraded(protocol, metadata) == wanted
-    assert upgraded(wanted, metadata) is wanted
+def test_protocol_is_upgraded_with_missing_features(protocol: Protocol, metadata: Metadata, expected: Protocol) -> None:
+    assert upgraded(protocol, metadata) == expected
+    assert upgraded(expected, metadata) is expected
 
 
 @given(st.sampled_from(LEGACY), st.lists(st.sampled_from(WRITABLE), max_size=5))
@@ -197,7 +197,7 @@ def test_dropping_removes_only_that_feature(protocol: Protocol, name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("protocol", "to", "wanted"),
+    ("protocol", "to", "expected"),
     [
         (Protocol(1, 2), (1, 4), Protocol(1, 4)),
         (Protocol(1, 4), (1, 2), Protocol(1, 4)),
@@ -216,9 +216,9 @@ def test_dropping_removes_only_that_feature(protocol: Protocol, name: str) -> No
         ),
     ],
 )
-def test_protocol_versions_never_decrease(protocol: Protocol, to: tuple[int, int], wanted: Protocol) -> None:
-    assert upgrade_protocol(protocol, *to) == wanted
-    assert upgrade_protocol(wanted, *to) is wanted or upgrade_protocol(wanted, *to) == wanted
+def test_protocol_versions_never_decrease(protocol: Protocol, to: tuple[int, int], expected: Protocol) -> None:
+    assert upgrade_protocol(protocol, *to) == expected
+    assert upgrade_protocol(expected, *to) is expected or upgrade_protocol(expected, *to) == expected
 
 
 @pytest.mark.parametrize("versions", [(3, 6), (2, 4), (0, 2), (1, 8), (4, 7)])

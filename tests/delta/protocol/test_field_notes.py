@@ -81,8 +81,8 @@ def test_new_columns_keep_their_field_metadata(tmp_path: Path) -> None:
     )
     fields = [pa.field("a", pa.int64()), pa.field("c", pa.int64(), metadata={"comment": "see"})]
     trilake.write(pa.table({"a": [1], "c": [1]}).cast(pa.schema(fields)), path, mode="append", schema_mode="merge")
-    found = {f.name: f.metadata for f in opened(path).schema}
-    assert found == {"a": None, "b": {b"comment": b"bee"}, "c": {b"comment": b"see"}}
+    result = {f.name: f.metadata for f in opened(path).schema}
+    assert result == {"a": None, "b": {b"comment": b"bee"}, "c": {b"comment": b"see"}}
     over = pa.table({"c": [1]}).cast(pa.schema([pa.field("c", pa.int64(), metadata={"comment": "sea"})]))
     trilake.write(over, path, mode="overwrite", schema_mode="overwrite")
     assert opened(path).schema.field("c").metadata == {b"comment": b"sea"}

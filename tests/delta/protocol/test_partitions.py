@@ -43,9 +43,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def _parse(texts: list[str | None], type_: str) -> list[Any]:
+def _parse(strings: list[str | None], type_: str) -> list[Any]:
     field = StructField("p", PrimitiveType(type_))
-    values: list[Any] = parse_values(pa.chunked_array([texts], pa.string()), field).to_pylist()
+    values: list[Any] = parse_values(pa.chunked_array([strings], pa.string()), field).to_pylist()
     return values
 
 
@@ -60,9 +60,9 @@ def test_every_type_round_trips(type_: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | VALUES[type_], max_size=6))
     primitive = PrimitiveType(type_)
     array = pa.array(values, primitive.arrow)
-    texts = format_values(array, primitive)
-    back = _parse(texts, type_)
-    assert all(_same(a, b) for a, b in zip(back, array.to_pylist(), strict=True)), (values, texts, back)
+    strings = format_values(array, primitive)
+    back = _parse(strings, type_)
+    assert all(_same(a, b) for a, b in zip(back, array.to_pylist(), strict=True)), (values, strings, back)
 
 
 @pytest.mark.parametrize("type_", VALUES)
@@ -124,7 +124,7 @@ def test_timestamp_ntz_ignores_the_zone(zone: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "type_", "expected"),
+    ("strings", "type_", "expected"),
     [
         (["2020-1-5", "2020-01-06 10:00:00"], "date", [dt.date(2020, 1, 5), dt.date(2020, 1, 6)]),
         (["true", "False", "TRUE"], "boolean", [True, False, True]),
@@ -135,9 +135,9 @@ def test_timestamp_ntz_ignores_the_zone(zone: str) -> None:
         (["0001-01-01", "9999-12-31"], "date", [dt.date(1, 1, 1), dt.date(9999, 12, 31)]),
     ],
 )
-def test_spellings_of_other_writers_are_parsed(texts: list[str | None], type_: str, expected: list[Any]) -> None:
-    found = _parse(texts, type_)
-    assert all(a == b or (b is None and a != a) for a, b in zip(found, expected, strict=True)), found
+def test_spellings_of_other_writers_are_parsed(strings: list[str | None], type_: str, expected: list[Any]) -> None:
+    result = _parse(strings, type_)
+    assert all(a == b or (b is None and a != a) for a, b in zip(result, expected, strict=True)), result
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_values_come_from_the_log_and_never_from_the_path() -> None:
 
 def test_typed_partitions_without_files() -> None:
     empty = table_of(schema=pa.schema([("a", pa.int64()), ("p", pa.date32())]), partition=["p"])
-    found = typed_partitions(empty.snapshot.adds, [empty.snapshot.schema.field("p")])
-    assert found["p"].type == pa.date32()
+    result = typed_partitions(empty.snapshot.adds, [empty.snapshot.schema.field("p")])
+    assert result["p"].type == pa.date32()
     assert empty.to_arrow().num_rows == 0
     assert metadata()["metaData"]["partitionColumns"] == []
 
@@ -204,8 +204,8 @@ def test_special_strings_round_trip_on_every_store(where: str, tmp_path: Any) ->
     uri = "memory://odd-partitions" if where == "memory" else os.fspath(tmp_path / "a table")
     data = pa.table({"n": list(range(len(_ODD) + 2)), "p": [*_ODD, "", None]})
     trilake.write(data, uri, partition_by="p")
-    found = {r["n"]: r["p"] for r in trilake.open(uri).to_arrow().to_pylist()}
-    assert found == {**dict(enumerate(_ODD)), len(_ODD): None, len(_ODD) + 1: None}
+    result = {r["n"]: r["p"] for r in trilake.open(uri).to_arrow().to_pylist()}
+    assert result == {**dict(enumerate(_ODD)), len(_ODD): None, len(_ODD) + 1: None}
     for value in _ODD:
         literal = value.replace("\\", "\\\\").replace("'", "\\'")
         assert trilake.open(uri).count(f"p = '{literal}'") == 1, value
@@ -244,8 +244,8 @@ def test_many_partition_columns_with_many_values_do_not_mix() -> None:
 def test_dates_of_any_year_round_trip(tmp_path: Path) -> None:
     days = pa.array([2**31 - 1, 2**30, 0, -(2**30), -(2**31)], pa.int32()).cast(pa.date32())
     trilake.write(pa.table({"k": range(5), "p": days}), str(tmp_path / "t"), partition_by="p")
-    found = trilake.open(str(tmp_path / "t")).to_arrow().sort_by("k")["p"]
-    assert found.cast(pa.int32()).to_pylist() == days.cast(pa.int32()).to_pylist()
+    result = trilake.open(str(tmp_path / "t")).to_arrow().sort_by("k")["p"]
+    assert result.cast(pa.int32()).to_pylist() == days.cast(pa.int32()).to_pylist()
 
 
 def test_invalid_utf8_partition_value_is_rejected(tmp_path: Path) -> None:

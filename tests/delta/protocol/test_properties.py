@@ -185,9 +185,9 @@ def test_feature_property_requires_its_feature(name: str, key: str) -> None:
 
 
 @given(st.dictionaries(st.sampled_from([*PROPERTIES, "x", "delta.y"]), st.text(max_size=8)))
-def test_accepted_properties_are_stable(asked: dict[str, str]) -> None:
+def test_accepted_properties_are_stable(raw: dict[str, str]) -> None:
     try:
-        change = parse_properties(asked)
+        change = parse_properties(raw)
     except InvalidArgumentError:
         return
     assert parse_properties(change.values) == change

@@ -14,7 +14,7 @@ from trilake.errors import InvalidArgumentError
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("INT", "integer"),
         (" bigint ", "long"),
@@ -32,15 +32,15 @@ from trilake.errors import InvalidArgumentError
         ("struct<>", "struct<>"),
     ],
 )
-def test_sql_types_are_parsed(text: str, wanted: str) -> None:
-    found, metadata = parse_sql_type(text)
-    assert str(found) == wanted
+def test_sql_types_are_parsed(text: str, expected: str) -> None:
+    result, metadata = parse_sql_type(text)
+    assert str(result) == expected
     assert metadata == {}
 
 
 def test_struct_fields_have_nullability_and_comments() -> None:
-    found, _ = parse_sql_type(r"struct<`a``b` int not null comment 'it\'s'>")
-    assert found == StructType((StructField("a`b", PrimitiveType("integer"), False, {"comment": "it's"}),))
+    result, _ = parse_sql_type(r"struct<`a``b` int not null comment 'it\'s'>")
+    assert result == StructType((StructField("a`b", PrimitiveType("integer"), False, {"comment": "it's"}),))
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_invalid_sql_types_are_rejected(text: str) -> None:
     ],
 )
 def test_char_and_varchar_limits(text: str, limits: str) -> None:
-    found, metadata = parse_sql_type(text)
+    result, metadata = parse_sql_type(text)
     assert metadata == {TYPE_STRING: limits}
-    column = StructField("c", found, metadata=metadata)
+    column = StructField("c", result, metadata=metadata)
     assert length_rule(column) is not None
     moved = with_limits(StructType((column,)))
     assert without_limits(moved) == StructType((column,))

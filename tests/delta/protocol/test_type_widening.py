@@ -39,15 +39,15 @@ WIDER = {
 
 @pytest.mark.parametrize("old", TYPES)
 def test_allowed_type_changes(old: str) -> None:
-    found = [new for new in TYPES if can_widen(parse_primitive(old), parse_primitive(new))]
-    assert sorted(found) == sorted(WIDER.get(old, "").split())
+    result = [new for new in TYPES if can_widen(parse_primitive(old), parse_primitive(new))]
+    assert sorted(result) == sorted(WIDER.get(old, "").split())
 
 
 @pytest.mark.parametrize("old", TYPES)
 def test_automatic_type_changes(old: str) -> None:
-    found = [new for new in TYPES if widens_by_itself(parse_primitive(old), parse_primitive(new))]
+    result = [new for new in TYPES if widens_by_itself(parse_primitive(old), parse_primitive(new))]
     other_kind = ("double", "decimal") if old in ("byte", "short", "integer", "long") else ()
-    assert sorted(found) == sorted(t for t in WIDER.get(old, "").split() if not t.startswith(other_kind or "-"))
+    assert sorted(result) == sorted(t for t in WIDER.get(old, "").split() if not t.startswith(other_kind or "-"))
 
 
 def schema(number: pa.DataType, key: pa.DataType) -> StructType:

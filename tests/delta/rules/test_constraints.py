@@ -66,8 +66,8 @@ def test_first_violating_row_is_shown(text: str, rows: list[tuple[Any, Any]]) ->
     assert check.condition is not None
     values = {"a": rows[bad][0], "b": rows[bad][1]}
     for name in check.condition.columns:
-        shown = "null" if values[name] is None else str(values[name])
-        assert f"{name} = {shown}" in raised.value.message
+        rendered = "null" if values[name] is None else str(values[name])
+        assert f"{name} = {rendered}" in raised.value.message
 
 
 def test_only_complex_conditions_need_the_engine() -> None:
@@ -100,16 +100,16 @@ def invariant(text: Any) -> dict[str, Any]:
 def test_constraints_and_invariants_are_found_at_any_depth() -> None:
     nested = StructType((StructField("d", LONG, metadata=invariant("n.d < 5")),))
     schema = table(StructField("x", LONG, metadata=invariant("x > 3")), StructField("n", nested))
-    found = table_checks({"delta.constraints.q": "x < 10", "delta.appendOnly": "true"}, schema, NOW)
-    assert [(c.kind, c.name, c.sql) for c in found] == [
+    result = table_checks({"delta.constraints.q": "x < 10", "delta.appendOnly": "true"}, schema, NOW)
+    assert [(c.kind, c.name, c.sql) for c in result] == [
         ("CHECK constraint", "q", "x < 10"),
         ("the invariant of column", "x", "x > 3"),
         ("the invariant of column", "n.d", "n.d < 5"),
     ]
-    verify_checks(found, pa.record_batch({"x": [4], "n": [{"d": 4}]}))
+    verify_checks(result, pa.record_batch({"x": [4], "n": [{"d": 4}]}))
     for x, d, name in ((11, 4, "q"), (3, 4, "x"), (4, 5, r"n\.d"), (4, None, r"n\.d")):
         with pytest.raises(ConstraintViolatedError, match=f"{name} "):
-            verify_checks(found, pa.record_batch({"x": [x], "n": pa.array([{"d": d}], nested.arrow)}))
+            verify_checks(result, pa.record_batch({"x": [x], "n": pa.array([{"d": d}], nested.arrow)}))
 
 
 @pytest.mark.parametrize("raw", ["", "x > 3", "{}", '{"expression": "x > 3"}', '{"expression": {"expression": 3}}', 7])

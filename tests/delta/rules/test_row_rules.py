@@ -85,11 +85,11 @@ def test_all_rules_match_a_model(batches: Any, columns: set[str], wrong: int) ->
         with pytest.raises(ConstraintViolatedError):
             list(pipeline.run(incoming))
         return
-    found = list(pipeline.run(incoming))
-    assert [row for batch in found for row in batch.to_pylist()] == [
+    result = list(pipeline.run(incoming))
+    assert [row for batch in result for row in batch.to_pylist()] == [
         {c: row[c] for c in ("id", "name", "code", "n", "twice", "key")} for row in expected
     ]
-    assert all(batch.schema == EVENTS.schema.to_arrow_schema() for batch in found)
+    assert all(batch.schema == EVENTS.schema.to_arrow_schema() for batch in result)
     assert pipeline.marks == ({"id": expected[-1]["id"]} if expected else {})
 
 
@@ -108,9 +108,9 @@ def test_table_without_rules_only_assigns() -> None:
 def test_small_batches_are_combined_in_order() -> None:
     table = metadata(column("a", "long"), column("g", "long", delta__generationExpression="a + 1"))
     batches = [pa.record_batch({"a": [i]}) for i in range(5)] + [pa.record_batch({"a": pa.array([9], pa.int8())})]
-    found = list(rules(table, batches[0]).start().run(iter(batches)))
-    assert [b.num_rows for b in found] == [5, 1]
-    assert [r["g"] for b in found for r in b.to_pylist()] == [1, 2, 3, 4, 5, 10]
+    result = list(rules(table, batches[0]).start().run(iter(batches)))
+    assert [b.num_rows for b in result] == [5, 1]
+    assert [r["g"] for b in result for r in b.to_pylist()] == [1, 2, 3, 4, 5, 10]
 
 
 def test_given_nulls_are_not_replaced_by_defaults() -> None:

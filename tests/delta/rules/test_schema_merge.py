@@ -35,7 +35,7 @@ I8, I32, I64, TEXT = pa.int8(), pa.int32(), pa.int64(), pa.string()
 
 
 @pytest.mark.parametrize(
-    ("table", "rows", "wanted"),
+    ("table", "rows", "expected"),
     [
         (s(a=I64), s(a=I64), "struct<a:long>"),
         (s(a=I64, b=TEXT), s(B=TEXT, c=I32), "struct<a:long,b:string,c:integer>"),
@@ -56,8 +56,8 @@ I8, I32, I64, TEXT = pa.int8(), pa.int32(), pa.int64(), pa.string()
         (s(a=pa.list_(pa.null())), s(a=pa.list_(I64)), "struct<a:array<long>>"),
     ],
 )
-def test_merge_schemas(table: StructType, rows: StructType, wanted: str) -> None:
-    assert str(merge(table, rows)) == wanted
+def test_merge_schemas(table: StructType, rows: StructType, expected: str) -> None:
+    assert str(merge(table, rows)) == expected
     assert merge(merge(table, rows), rows) == merge(table, rows)
 
 
@@ -90,8 +90,10 @@ def test_merge_conflict_shows_both_schemas(table: StructType, rows: StructType, 
 def test_cast_values_may_have_different_primitive_types() -> None:
     old = s(a=I32, b=struct(x=I32), c=pa.list_(struct(x=I32)), d=pa.map_(struct(x=I32), I32))
     rows = s(a=TEXT, b=struct(x=TEXT, y=I64), c=pa.list_(struct(x=TEXT)), d=pa.map_(struct(x=TEXT), pa.binary()))
-    wanted = "struct<a:integer,b:struct<x:integer,y:long>,c:array<struct<x:integer>>,d:map<struct<x:integer>,integer>>"
-    assert str(merge(old, rows, converted=True)) == wanted
+    expected = (
+        "struct<a:integer,b:struct<x:integer,y:long>,c:array<struct<x:integer>>,d:map<struct<x:integer>,integer>>"
+    )
+    assert str(merge(old, rows, converted=True)) == expected
     for other in (s(a=struct(x=I32)), s(b=I32), s(c=struct(x=I32)), s(d=pa.list_(I32))):
         with pytest.raises(SchemaMismatchError, match="cannot be merged"):
             merge(old, other, converted=True)

@@ -97,11 +97,11 @@ def test_every_list_layout_is_accepted(kind: pa.DataType) -> None:
     ],
 )
 def test_fitting_values_are_cast(array: pa.Array, kind: str, values: list[Any]) -> None:
-    found = assigned(array, PrimitiveType(kind))
+    result = assigned(array, PrimitiveType(kind))
     zero = dt.datetime(1970, 1, 1)  # noqa: DTZ001
     if pa.types.is_timestamp(array.type):
-        found = [(v - zero) // dt.timedelta(microseconds=1) for v in found]
-    assert found == values
+        result = [(v - zero) // dt.timedelta(microseconds=1) for v in result]
+    assert result == values
 
 
 @pytest.mark.parametrize(

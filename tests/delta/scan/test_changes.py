@@ -146,8 +146,8 @@ def test_files_written_with_other_partition_columns() -> None:
 
     first = [(0, "insert", 1, "x"), (1, "update_postimage", 2, "x")]
     second, third = [(2, "delete", 2, "x"), (2, "insert", 3, "y")], [(3, "delete", 3, "y"), (3, "insert", 4, "z")]
-    for start, wanted in ((0, first + second + third), (2, second + third), (3, third)):
-        assert changes(start, 3) == wanted
+    for start, expected in ((0, first + second + third), (2, second + third), (3, third)):
+        assert changes(start, 3) == expected
     assert changes(0, 2) == first + second
     assert changes(2, 2) == second
 

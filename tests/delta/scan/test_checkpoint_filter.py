@@ -87,11 +87,11 @@ def _open(store: Store) -> ArrowDeltaTable:
 
 def _found(store: Store, filter: str) -> list[str]:
     """Return the files that a filter needs; check that they equal those of the whole list."""
-    found = sorted(_open(store).files(filter)["path"].to_pylist())
+    result = sorted(_open(store).files(filter)["path"].to_pylist())
     whole = _open(store)
     assert whole.snapshot.adds.num_rows
-    assert sorted(whole.files(filter)["path"].to_pylist()) == found, filter
-    return found
+    assert sorted(whole.files(filter)["path"].to_pylist()) == result, filter
+    return result
 
 
 # --- row groups that are read ----------------------------------------------------------------------------------------
@@ -342,9 +342,9 @@ def test_vector_of_a_later_commit_is_used() -> None:
     store = _ascending()
     vector = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "sizeInBytes": 1, "cardinality": 1}
     log_of([remove("f23"), add("f23", stats=_stats(230, 239), deletionVector=vector)], store=store, start=1)
-    found = _open(store).files("a = 234")
-    assert found["path"].to_pylist() == ["f23"]
-    assert found["deletion_vector"][0].as_py() is not None
+    result = _open(store).files("a = 234")
+    assert result["path"].to_pylist() == ["f23"]
+    assert result["deletion_vector"][0].as_py() is not None
 
 
 @pytest.mark.parametrize("layout", [{}, PARTED, V2], ids=["plain", "parts", "sidecars"])

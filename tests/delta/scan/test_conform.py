@@ -291,8 +291,8 @@ def test_void_columns_are_null() -> None:
 def test_shredded_variant_is_reassembled() -> None:
     # As Spark 4.3 writes plain Parquet: values in typed_value are not in value.
     rows = [{"metadata": b"\x01\0\0", "value": v, "typed_value": t} for v, t in ((None, 7), (b"\x05x", None))]
-    found = _conform(pa.array([*rows, None]), PrimitiveType("variant"))
-    assert [v and v["value"] for v in found.to_pylist()] == [b"\x0c\x07", b"\x05x", None]
+    result = _conform(pa.array([*rows, None]), PrimitiveType("variant"))
+    assert [v and v["value"] for v in result.to_pylist()] == [b"\x0c\x07", b"\x05x", None]
 
 
 def test_variant_is_a_binary_struct() -> None:

@@ -32,9 +32,9 @@ def schema(**columns: str) -> StructType:
 def test_generated_values_have_the_column_type() -> None:
     (column,) = generated_columns(schema(n="long", g="byte=n % 100"), NOW)
     assert column.expression is not None
-    found = column.expression.evaluate(pa.table({"n": [205, None]}))
-    assert found.type == pa.int8()
-    assert found.to_pylist() == [5, None]
+    result = column.expression.evaluate(pa.table({"n": [205, None]}))
+    assert result.type == pa.int8()
+    assert result.to_pylist() == [5, None]
 
 
 def test_spark_only_expression_is_not_parsed() -> None:

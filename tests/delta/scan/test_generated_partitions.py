@@ -62,8 +62,8 @@ def table(kind: str, columns: list[tuple[str, str]]) -> tuple[StructType, list[s
 def literals(kind: str) -> list[tuple[str, Any]]:
     """Strategy of literals and row values."""
     if kind == "string":
-        texts = ["", "a", "ab", "abc", "abcd", "b", "B", "ba", "\u00e9", "\uffff", "\U0001f600", "ab\U0001f600"]
-        return [(f"'{t}'", t) for t in texts]
+        strings = ["", "a", "ab", "abc", "abcd", "b", "B", "ba", "\u00e9", "\uffff", "\U0001f600", "ab\U0001f600"]
+        return [(f"'{t}'", t) for t in strings]
     if kind == "integer":
         return [(str(i), i) for i in (-3, -1, 0, 1, 2, 5, 100)]
     days = [dt.datetime(y, m, d) for y, m, d in ((1969, 12, 31), (2020, 2, 29), (2020, 3, 1), (2021, 1, 1))]  # noqa: DTZ001
@@ -76,20 +76,20 @@ def literals(kind: str) -> list[tuple[str, Any]]:
 
 @st.composite
 def conditions(draw: Any, kind: str, depth: int = 2) -> str:
-    texts = [t for t, _ in literals(kind)]
+    strings = [t for t, _ in literals(kind)]
     if depth and draw(st.booleans()):
         parts = [draw(conditions(kind, depth - 1)) for _ in range(draw(st.integers(1, 2)))]
         joined = f" {draw(st.sampled_from(['AND', 'OR']))} ".join(f"({p})" for p in parts)
         return f"NOT ({joined})" if draw(st.booleans()) else joined
     op = draw(st.sampled_from(["=", "<", "<=", ">", ">=", "<>", "<=>", "IN", "NULL", "PREFIX"]))
-    value = draw(st.sampled_from(texts))
+    value = draw(st.sampled_from(strings))
     if op == "IN":
-        return f"s IN ({value}, {draw(st.sampled_from(texts))})"
+        return f"s IN ({value}, {draw(st.sampled_from(strings))})"
     if op == "NULL":
         return f"s IS {draw(st.sampled_from(['', 'NOT ']))}NULL"
     if op == "PREFIX":
         return (
-            f"startswith(s, {value})" if kind == "string" else f"s BETWEEN {value} AND {draw(st.sampled_from(texts))}"
+            f"startswith(s, {value})" if kind == "string" else f"s BETWEEN {value} AND {draw(st.sampled_from(strings))}"
         )
     return f"s {op} {value}"
 
@@ -108,11 +108,11 @@ def check(kind: str, columns: list[tuple[str, str]], text: str, computed: pa.Tab
 def rows(kind: str, columns: list[tuple[str, str]]) -> pa.Table:
     schema, _ = table(kind, columns)
     values = [None, *(v for _, v in literals(kind))]
-    found = pa.table({"s": pa.array(values, PrimitiveType(kind).arrow)})
+    result = pa.table({"s": pa.array(values, PrimitiveType(kind).arrow)})
     for g in generated_columns(schema, NOW):
         assert g.expression is not None
-        found = found.append_column(g.name, g.expression.evaluate(found))
-    return found
+        result = result.append_column(g.name, g.expression.evaluate(result))
+    return result
 
 
 COMPUTED = [(kind, columns, rows(kind, columns)) for kind, columns in FORMS]
@@ -183,8 +183,8 @@ def test_calendar_and_string_partitions_are_skipped() -> None:
     calendar = [("integer", "year(s)"), ("integer", "month(s)")]
     assert kept("timestamp_ntz", calendar, "s >= '2024-11-05'", months) == [(2024, 11), (2024, 12)]
     assert kept("timestamp_ntz", calendar, "s > '2023-11-30' AND s < '2024-01-15'", months) == months[10:13]
-    texts = [(f"{y}-{m:02d}",) for y, m in months] + [("+12024-01",)]
-    assert kept("timestamp", [("string", "date_format(s, 'yyyy-MM')")], "s >= '2024-12-10'", texts) == texts[-2:]
+    strings = [(f"{y}-{m:02d}",) for y, m in months] + [("+12024-01",)]
+    assert kept("timestamp", [("string", "date_format(s, 'yyyy-MM')")], "s >= '2024-12-10'", strings) == strings[-2:]
     words = [("aa",), ("ab",), ("b",)]
     assert kept("string", [("string", "substring(s, 1, 2)")], "s LIKE 'abc%'", words) == [("ab",)]
     assert kept("string", [("string", "substring(s, 1, 2)")], "s LIKE 'a%'", words) == words[:2]

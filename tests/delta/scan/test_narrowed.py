@@ -215,8 +215,8 @@ def test_later_commits_override_checkpoint_files(all_are_large: None) -> None:
     store = _checkpoint(*(add(f"f{i}", stats=STATS[i]) for i in range(9)))
     for version, actions in enumerate(([remove("f2")], [add("f3", stats=STATS[8])], [remove("f4"), add("f5")]), 1):
         log_of(actions, store=store, start=version)
-    found = {f"a = {i}": _open(store).files(f"a = {i}")["path"].to_pylist() for i in (2, 3, 4, 8)}
-    assert found == {"a = 2": ["f5"], "a = 3": ["f5"], "a = 4": ["f5"], "a = 8": ["f8", "f3", "f5"]}
+    result = {f"a = {i}": _open(store).files(f"a = {i}")["path"].to_pylist() for i in (2, 3, 4, 8)}
+    assert result == {"a = 2": ["f5"], "a = 3": ["f5"], "a = 4": ["f5"], "a = 8": ["f8", "f3", "f5"]}
     assert _open(store).snapshot.adds.num_rows == 7
 
 

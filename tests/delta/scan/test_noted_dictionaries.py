@@ -59,13 +59,13 @@ def test_many_small_files_with_dictionary_columns_are_read(encoding: str) -> Non
 
 def test_abandoned_dictionary_is_read_as_values() -> None:
     """Some writers switch the encoding when a dictionary grows too large."""
-    texts = [f"{i % 7:03}" for i in range(20_000)] + [f"{i:07}" for i in range(2_000)]
+    strings = [f"{i % 7:03}" for i in range(20_000)] + [f"{i:07}" for i in range(2_000)]
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, pa.schema([("s", pa.string())]), dictionary_pagesize_limit=100) as writer:
-        writer.write_table(pa.table({"s": texts}))
+        writer.write_table(pa.table({"s": strings}))
     table = table_of(sink.getvalue().to_pybytes(), schema=pa.schema([("s", pa.string())]))
     table.update({"s": "'x'"}, where="s = '001'")
-    expected = ["x" if t == "001" else t for t in texts]
+    expected = ["x" if t == "001" else t for t in strings]
     assert sorted(trilake.open(table.uri).to_arrow()["s"].to_pylist()) == sorted(expected)
 
 
@@ -103,6 +103,6 @@ def test_verify_does_not_drop_unsupported_files(monkeypatch: pytest.MonkeyPatch)
 
     for module in (data_files, parquet_rows, footers):
         monkeypatch.setattr(module, "open_parquet", lacking)
-    found = trilake.verify(table.uri)
-    assert list(found)
-    assert not any(f.repair for f in found)
+    result = trilake.verify(table.uri)
+    assert list(result)
+    assert not any(f.repair for f in result)

@@ -53,9 +53,9 @@ EXPECTED = dict(enumerate(DATES))
 
 def test_every_read_path_rebases_dates(tmp_path: Path) -> None:
     table = converted(tmp_path)
-    found = table.to_arrow()
-    assert dates(found) == EXPECTED
-    assert found["t"].cast(pa.int64()).to_pylist() == [AFTER, AFTER, AFTER, 0, None]
+    result = table.to_arrow()
+    assert dates(result) == EXPECTED
+    assert result["t"].cast(pa.int64()).to_pylist() == [AFTER, AFTER, AFTER, 0, None]
     assert dates(table.to_duckdb().to_arrow_table()) == EXPECTED
     assert dates(table.to_pyarrow_dataset().to_table()) == EXPECTED
     assert dates(trilake.sql(f"SELECT n, d FROM delta.`{tmp_path / 't'}`")) == EXPECTED
@@ -70,8 +70,8 @@ def test_old_calendar_bounds_lose_no_row(tmp_path: Path, day: str, int96: bool) 
     table = converted(tmp_path, use_deprecated_int96_timestamps=int96)
     (number,) = (n for n, d in EXPECTED.items() if d == day)
     for condition in (f"d = DATE'{day}'", f"d <= DATE'{day}' AND n >= {number}", f"d IN (DATE'{day}')"):
-        found = table.to_arrow(filter=condition)
-        assert dates(found) == {number: day}, condition
+        result = table.to_arrow(filter=condition)
+        assert dates(result) == {number: day}, condition
     instant = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=AFTER)
     assert table.to_arrow(filter=f"t = TIMESTAMP'{instant}'").num_rows == 3
 

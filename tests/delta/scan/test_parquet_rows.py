@@ -59,9 +59,9 @@ def test_rows_at_positions(tmp_path: Path) -> None:
     for source in changed_files(table.snapshot, [0, 1]):
         everything = _rows(read_positions(table.log.store, source.file, plan))
         assert _rows(rows_as_stored(table.log.store, source.file, plan)) == everything
-        for wanted in ([0], [2499, 2500, 9999], [7000], list(range(0, 10_000, 3)), []):
-            places = np.array(wanted, np.int64)
-            assert _rows(rows_at(table.log.store, source.file, plan, places)) == [everything[i] for i in wanted]
+        for expected in ([0], [2499, 2500, 9999], [7000], list(range(0, 10_000, 3)), []):
+            places = np.array(expected, np.int64)
+            assert _rows(rows_at(table.log.store, source.file, plan, places)) == [everything[i] for i in expected]
 
 
 def test_strings_with_few_values_stay_dictionaries(tmp_path: Path) -> None:
@@ -82,24 +82,24 @@ def test_copies_keep_dictionaries(tmp_path: Path, feed: bool) -> None:
     _table(tmp_path, properties={"delta.enableChangeDataFeed": "true"} if feed else None)
     _open(tmp_path).delete("id % 10 = 3")
     _open(tmp_path).update({"few": "concat(few, few)", "many": "'m'"}, "id % 10 = 4")
-    found = _open(tmp_path).to_arrow().sort_by("id").to_pylist()
-    wanted = []
+    result = _open(tmp_path).to_arrow().sort_by("id").to_pylist()
+    expected = []
     for row in _data().to_pylist():
         few = row["few"]
         if row["id"] % 10 == 4:
             row = {**row, "few": few and few * 2, "many": "m"}
         if row["id"] % 10 != 3:
-            wanted.append(row)
-    assert found == wanted
+            expected.append(row)
+    assert result == expected
     for add in _open(tmp_path).snapshot.adds.to_pylist():
         column = pq.read_metadata(tmp_path / add["path"]).row_group(0).column(1)
         assert column.path_in_schema == "few"
         assert column.has_dictionary_page
         stats = orjson.loads(add["stats"])
-        rows = [r["few"] for r in wanted if r["p"] == dict(add["partitionValues"])["p"]]
-        texts = [t for t in rows if t is not None]
+        rows = [r["few"] for r in expected if r["p"] == dict(add["partitionValues"])["p"]]
+        strings = [t for t in rows if t is not None]
         assert (stats["numRecords"], stats["nullCount"]["few"]) == (len(rows), rows.count(None))
-        assert (stats["minValues"]["few"], stats["maxValues"]["few"]) == (min(texts), max(texts))
+        assert (stats["minValues"]["few"], stats["maxValues"]["few"]) == (min(strings), max(strings))
     if feed:
         changes = _open(tmp_path).changes(1, 2)
         counts = {r["values"]: r["counts"] for r in changes["_change_type"].value_counts().to_pylist()}
@@ -109,9 +109,9 @@ def test_copies_keep_dictionaries(tmp_path: Path, feed: bool) -> None:
 def test_string_column_that_outgrows_its_dictionary(tmp_path: Path) -> None:
     _table(tmp_path)
     _open(tmp_path).update({"few": "concat(many, repeat('.', 300))"}, "id % 3 > 0")
-    found = {r["id"]: r["few"] for r in _open(tmp_path).to_arrow(["id", "few"]).to_pylist()}
-    wanted = {r["id"]: r["many"] + "." * 300 if r["id"] % 3 else r["few"] for r in _data().to_pylist()}
-    assert found == wanted
+    result = {r["id"]: r["few"] for r in _open(tmp_path).to_arrow(["id", "few"]).to_pylist()}
+    expected = {r["id"]: r["many"] + "." * 300 if r["id"] % 3 else r["few"] for r in _data().to_pylist()}
+    assert result == expected
 
 
 def test_deleted_rows_stay_deleted(tmp_path: Path) -> None:
@@ -131,9 +131,9 @@ def test_missing_and_damaged_files_are_errors(tmp_path: Path) -> None:
     (tmp_path / first.file.path).unlink()
     path = tmp_path / second.file.path
     path.write_bytes(path.read_bytes()[:-100])
-    wanted = np.array([1], np.int64)
+    expected = np.array([1], np.int64)
     for source, error in ((first, MissingFileError), (second, CorruptFileError)):
         with pytest.raises(error):
-            list(rows_at(table.log.store, source.file, plan, wanted))
+            list(rows_at(table.log.store, source.file, plan, expected))
         with pytest.raises(error):
             list(rows_as_stored(table.log.store, source.file, plan))

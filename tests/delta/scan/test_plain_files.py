@@ -31,10 +31,14 @@ def _sql(place: str, what: str = "*", where: str = "true") -> pa.Table:
 
 def _same(place: str, where: str = "true") -> bool:
     """Return whether DuckDB gives the rows of trilake's scan, from files or from that scan."""
-    own = _table(place).to_arrow(filter=where)
-    key = [(name, "ascending") for name in own.column_names if not pa.types.is_nested(own.schema.field(name).type)]
-    rows = _sql(place, where=where).cast(own.schema)
-    return bool(rows.sort_by(key).to_pylist() == own.sort_by(key).to_pylist())
+    expected = _table(place).to_arrow(filter=where)
+    key = [
+        (name, "ascending")
+        for name in expected.column_names
+        if not pa.types.is_nested(expected.schema.field(name).type)
+    ]
+    rows = _sql(place, where=where).cast(expected.schema)
+    return bool(rows.sort_by(key).to_pylist() == expected.sort_by(key).to_pylist())
 
 
 def test_plain_table_is_read_from_its_files(tmp_path: Path) -> None:
@@ -174,8 +178,8 @@ def test_values_of_every_type_match_trilakes_scan(tmp_path: Path) -> None:
     }
     trilake.write(pa.table(rows), place)
     assert _table(place).plain_files()
-    own = _table(place).to_arrow()
-    assert _sql(place).cast(own.schema).to_pylist() == own.to_pylist()
+    expected = _table(place).to_arrow()
+    assert _sql(place).cast(expected.schema).to_pylist() == expected.to_pylist()
 
 
 def test_file_errors_match_trilakes_scan(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def test_offsets_truncated_to_minutes_lose_no_row(zone: str) -> None:
         table = _table(instant, bound, bound)
         text = f"{instant:%Y-%m-%d %H:%M:%S.%f}"
         for condition in ("ts = {}", "ts <= {}", "ts >= {}", "ts IN ({})", "ts BETWEEN {0} AND {0}"):
-            found = table.to_arrow(filter=condition.format(f"timestamp'{text}Z'"))
-            assert found.num_rows == 2, (condition, bound)
+            result = table.to_arrow(filter=condition.format(f"timestamp'{text}Z'"))
+            assert result.num_rows == 2, (condition, bound)
         table.delete(f"ts = timestamp'{text}Z'")
         assert trilake.open(table.uri).count() == 0
 

@@ -32,7 +32,7 @@ def test_rows_have_the_table_schema(tmp_path: Path, schema: pa.Schema) -> None:
     (file,) = tmp_path.glob("*.parquet")
     pq.write_table(pa.Table.from_pylist(rows, schema), file)
     table = trilake.open(tmp_path)
-    for columns, wanted in ((None, _AS_IT_IS), (["s", "a"], pa.schema([_AS_IT_IS.field(1), _AS_IT_IS.field(0)]))):
+    for columns, expected in ((None, _AS_IT_IS), (["s", "a"], pa.schema([_AS_IT_IS.field(1), _AS_IT_IS.field(0)]))):
         read = pa.Table.from_batches(table.to_batches(columns))
-        assert read.schema.equals(wanted, check_metadata=True)
-        assert read.to_pylist() == [{n: row[n] for n in wanted.names} for row in rows]
+        assert read.schema.equals(expected, check_metadata=True)
+        assert read.to_pylist() == [{n: row[n] for n in expected.names} for row in rows]

@@ -27,11 +27,11 @@ _D = decimal.Decimal
 
 
 def _stats(low: Any = None, high: Any = None, nulls: int | None = 0, count: int = 1, **more: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"numRecords": count, "minValues": {}, "maxValues": {}, "nullCount": {}, **more}
+    result: dict[str, Any] = {"numRecords": count, "minValues": {}, "maxValues": {}, "nullCount": {}, **more}
     for kind, value in (("minValues", low), ("maxValues", high), ("nullCount", nulls)):
         if value is not None:
-            found[kind]["a"] = value
-    return {"stats": json.dumps(found)}
+            result[kind]["a"] = value
+    return {"stats": json.dumps(result)}
 
 
 def test_written_files_record_columns_without_nan(tmp_path: Path) -> None:
@@ -40,13 +40,13 @@ def test_written_files_record_columns_without_nan(tmp_path: Path) -> None:
         trilake.write(pa.table({"x": x}), path, mode="append", properties=interval)
     deltalake.write_deltalake(str(path), pa.table({"x": [1.0, 2.0]}), mode="append")
     matching, unknown = "may hold matching rows", "may have a NaN, which bounds do not include"
-    found = trilake.open(path).explain("x > 5").files
-    assert sorted(found.filter(found["kept"])["reason"].to_pylist()) == [unknown, matching]
+    result = trilake.open(path).explain("x > 5").files
+    assert sorted(result.filter(result["kept"])["reason"].to_pylist()) == [unknown, matching]
     trilake.write(pa.table({"x": [1.0, 9.0]}), path, mode="append")
     assert list((path / "_delta_log").glob("*3.checkpoint*.parquet"))
     table = trilake.open(path)
-    found = table.explain("x > 5").files
-    assert sorted(found.filter(found["kept"])["reason"].to_pylist()) == [unknown, matching, matching]
+    result = table.explain("x > 5").files
+    assert sorted(result.filter(result["kept"])["reason"].to_pylist()) == [unknown, matching, matching]
     assert (table.count("x > 5"), table.count("x < 1")) == (2, 0)
     assert sorted(deltalake.DeltaTable(str(path)).to_pyarrow_table()["x"].to_pylist())[:2] == [1.0, 1.0]
 
@@ -290,10 +290,10 @@ def test_filtered_read_matches_filtering_a_full_read(data: st.DataObject) -> Non
     assert everything.num_rows == sum(p.num_rows for p in parts)
     for _ in range(3):
         filter = data.draw(_filters(names))
-        found = table.to_arrow(filter=filter)
+        result = table.to_arrow(filter=filter)
         expected = _unskippable(everything).to_arrow(filter=filter)
         # As strings, since NaN is equal to nothing.
-        assert repr(rows(found)) == repr(rows(expected)), filter
+        assert repr(rows(result)) == repr(rows(expected)), filter
         assert table.count(filter) == expected.num_rows
 
 
@@ -317,8 +317,8 @@ def test_rows_match_duckdb(data: st.DataObject) -> None:
     connection = duckdb.connect()
     connection.register("t", part.drop_columns(["nest"]))
     expected = connection.sql(f'SELECT id FROM t WHERE "{name}" {condition}').to_arrow_table()
-    found = trilake.open(uri).to_arrow(columns=["id"], filter=f"`{name}` {condition}")
-    assert sorted(found["id"].to_pylist()) == sorted(expected["id"].to_pylist())
+    result = trilake.open(uri).to_arrow(columns=["id"], filter=f"`{name}` {condition}")
+    assert sorted(result["id"].to_pylist()) == sorted(expected["id"].to_pylist())
 
 
 def test_filter_errors_are_trilake_errors() -> None:

@@ -43,9 +43,9 @@ def table(tmp_path: Path) -> ArrowDeltaTable:
         }
     )
     trilake.write(rows, tmp_path, partition_by="p")
-    found = trilake.open(tmp_path)
-    assert isinstance(found, ArrowDeltaTable)
-    return found
+    result = trilake.open(tmp_path)
+    assert isinstance(result, ArrowDeltaTable)
+    return result
 
 
 def _parses(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -64,23 +64,23 @@ def test_columns_read_together_match_single_reads(table: ArrowDeltaTable, monkey
     snapshot = table.snapshot
     paths = [(f.name,) for f in snapshot.schema.fields if f.name != "s"] + [("s", "i"), ("s", "in", "text")]
     alone = StatisticsReader(snapshot.adds, snapshot.schema, ("p",), query)
-    wanted = {path: alone.column(path) for path in paths}
+    expected = {path: alone.column(path) for path in paths}
     calls = _parses(monkeypatch)
     together = StatisticsReader(snapshot.adds, snapshot.schema, ("p",), query)
     together.read(paths)
-    for path, stats in wanted.items():
-        found = together.column(path)
-        assert (stats is None) == (found is None), path
-        if stats is not None and found is not None:
+    for path, stats in expected.items():
+        result = together.column(path)
+        assert (stats is None) == (result is None), path
+        if stats is not None and result is not None:
             for f in dataclasses.fields(stats):
-                a, b = getattr(stats, f.name), getattr(found, f.name)
+                a, b = getattr(stats, f.name), getattr(result, f.name)
                 assert (a.to_pylist() if hasattr(a, "to_pylist") else a) == (
                     b.to_pylist() if hasattr(b, "to_pylist") else b
                 ), (path, f.name)
     assert together.record_counts().to_pylist() == [1, 1]
     assert len(calls) == 1
-    assert wanted[("l",)] is None
-    bounds = wanted[("s", "in", "text")]
+    assert expected[("l",)] is None
+    bounds = expected[("s", "in", "text")]
     assert bounds is not None
     assert bounds.min is not None
     assert bounds.min.to_pylist() == ["a b", None]
@@ -108,8 +108,8 @@ def test_columns_of_any_name_are_found_in_partly_invalid_json(few: int, monkeypa
     schema = StructType(tuple(StructField(name, PrimitiveType("long")) for name in ODD))
     bounds = {name: i for i, name in enumerate(ODD)}
     whole = json.dumps({"numRecords": 3, "minValues": bounds, "maxValues": bounds, "nullCount": bounds})
-    texts = [whole, None, "", whole + "x", '{"numRecords":-1,"minValues":{"0":{"0":1}},"maxValues":[7]}', "[1]"]
-    for some in (texts, texts[:2]):  # with and without a string that is not JSON
+    strings = [whole, None, "", whole + "x", '{"numRecords":-1,"minValues":{"0":{"0":1}},"maxValues":[7]}', "[1]"]
+    for some in (strings, strings[:2]):  # with and without a string that is not JSON
         adds = pa.table({"stats": pa.array(some, pa.string()), "path": [str(i) for i in range(len(some))]})
         reader = StatisticsReader(adds, schema, (), query)
         nothing = [None] * (len(some) - 1)

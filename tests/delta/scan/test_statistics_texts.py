@@ -42,8 +42,8 @@ def _text(random: Random, odd: float) -> str | None:
     return json.dumps({"numRecords": random.randrange(9), "minValues": values}, ensure_ascii=random.random() < 0.5)
 
 
-def _column(texts: list[str | None]) -> pa.ChunkedArray:
-    return pa.chunked_array([texts], pa.string())
+def _column(strings: list[str | None]) -> pa.ChunkedArray:
+    return pa.chunked_array([strings], pa.string())
 
 
 def test_plain_values_match_the_query() -> None:
@@ -57,14 +57,14 @@ def test_plain_values_match_the_query() -> None:
 
 
 def test_other_values_match_or_are_left_to_the_query() -> None:
-    random, texts = Random(2), []
+    random, strings = Random(2), []
     for _ in range(10_000):
         text = _text(random, 0.1) or ""
         damaged = mutated(text.encode(), random).decode("utf-8", "replace")
-        texts.append(random.choice((text, damaged)))
-    many = statistics._many(_column(texts), WANTED, query)
+        strings.append(random.choice((text, damaged)))
+    many = statistics._many(_column(strings), WANTED, query)
     answered = 0
-    for at, text in enumerate(texts):
+    for at, text in enumerate(strings):
         few = statistics._few(_column([text]), WANTED)
         if few is not None:
             answered += 1

@@ -41,9 +41,9 @@ def test_table_with_views_is_read_and_changed(tmp_path: Path, array: pa.Array, v
     values = dict(zip([1, 2, 3, 4], array.to_pylist()))
 
     def rows() -> dict[int, object]:
-        found = _open(tmp_path).to_arrow()
-        assert "view" not in str(found.schema)
-        return dict(zip(found["id"].to_pylist(), found["v"].to_pylist()))
+        result = _open(tmp_path).to_arrow()
+        assert "view" not in str(result.schema)
+        return dict(zip(result["id"].to_pylist(), result["v"].to_pylist()))
 
     assert rows() == values
     _open(tmp_path).delete("id = 2")
@@ -90,6 +90,6 @@ def test_trevni_keeps_view_values(tmp_path: Path, array: pa.Array) -> None:
     if pa.types.is_dictionary(array.type):
         array = array.cast(pa.dictionary(array.type.index_type, pa.string()))
     trilake.write(pa.table({"v": array}), str(tmp_path / "t"), format="trevni")
-    found = trilake.open(str(tmp_path / "t")).to_arrow()["v"]
-    assert found.to_pylist() == array.to_pylist()
-    assert found.type == array.type
+    result = trilake.open(str(tmp_path / "t")).to_arrow()["v"]
+    assert result.to_pylist() == array.to_pylist()
+    assert result.type == array.type

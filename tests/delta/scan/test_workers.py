@@ -20,13 +20,13 @@ from trilake.storage import open_store
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of threads per read that uses threads."""
-    found: list[int] = []
+    result: list[int] = []
     real = read._parallel
     monkeypatch.setattr(
-        read, "_parallel", lambda tasks, one, workers: found.append(workers) or real(tasks, one, workers)
+        read, "_parallel", lambda tasks, one, workers: result.append(workers) or real(tasks, one, workers)
     )
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    return found
+    return result
 
 
 @pytest.mark.parametrize(("files", "rows", "expected"), [(3, 2, []), (9, 2, [4]), (2, 50_000, [2])])
@@ -81,9 +81,9 @@ def test_many_small_files_are_read_together(where: str | None, monkeypatch: pyte
     assert sum(merged) > 500
     monkeypatch.setattr(read, "FEWEST", 1 << 20)
     merged.clear()
-    for names, found in together.items():
-        assert found.equals(rows(list(names)))
-        assert found.num_rows
+    for names, result in together.items():
+        assert result.equals(rows(list(names)))
+        assert result.num_rows
     assert not merged
     assert table.count() == 3500 - 10
 

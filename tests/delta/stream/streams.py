@@ -24,14 +24,14 @@ def stream(log: DeltaLog, read: Reading | None = None, **options: Any) -> DeltaS
     return DeltaStream(log, read or reading(log), replace(ALL, **options))
 
 
-def paths(found: DeltaStream, start: StreamOffset, end: StreamOffset) -> list[str]:
-    return [t.path for t in found.batch(start, end).tasks if isinstance(t, FileTask)]
+def paths(result: DeltaStream, start: StreamOffset, end: StreamOffset) -> list[str]:
+    return [t.path for t in result.batch(start, end).tasks if isinstance(t, FileTask)]
 
 
-def everything(found: DeltaStream, start: StreamOffset | None = None) -> list[str]:
+def everything(result: DeltaStream, start: StreamOffset | None = None) -> list[str]:
     """Read everything, one batch per file."""
-    start, out = start or found.initial(), []
-    while (end := found.latest(start, Limit(1))) != start:
-        out += paths(found, start, end)
+    start, out = start or result.initial(), []
+    while (end := result.latest(start, Limit(1))) != start:
+        out += paths(result, start, end)
         start = end
     return out

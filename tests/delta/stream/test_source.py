@@ -117,22 +117,22 @@ def test_every_file_is_read_once_and_in_order(
             break
         expected += brought
     read = reading(log)
-    found = DeltaStream(log, read, options)
-    start, got, written, stopped = found.initial(), [], begin + 1, None
+    result = DeltaStream(log, read, options)
+    start, got, written, stopped = result.initial(), [], begin + 1, None
     while True:
         if written < len(history.commits) and data.draw(st.booleans(), label="commit"):
             log.store.put(commit_key(written), lines(history.commits[written]))
             written += 1
         if data.draw(st.booleans(), label="restart"):
-            found = DeltaStream(log, read, options)
+            result = DeltaStream(log, read, options)
         limit = data.draw(LIMITS, label="limit")
         try:
-            end = found.latest(start, limit)
+            end = result.latest(start, limit)
         except StreamRowsChangedError as e:
             stopped = e.context["version"]
             break
         assert StreamOffset.from_json(json.loads(json.dumps(end.to_json()))) == end
-        brought = paths(found, start, end)
+        brought = paths(result, start, end)
         assert paths(DeltaStream(log, read, options), start, end) == brought
         assert limit.files is None or len(brought) <= limit.files
         got += brought
@@ -146,20 +146,20 @@ def test_every_file_is_read_once_and_in_order(
 
 def test_byte_limit_is_soft() -> None:
     log = log_of([add("a", size=10), add("b", size=10), add("c", size=10)])
-    found = stream(log)
-    first = found.latest(found.initial(), Limit(None, 11))
-    assert paths(found, found.initial(), first) == ["a", "b"]
-    assert paths(found, first, found.latest(first, Limit(None, 1))) == ["c"]
+    source = stream(log)
+    first = source.latest(source.initial(), Limit(None, 11))
+    assert paths(source, source.initial(), first) == ["a", "b"]
+    assert paths(source, first, source.latest(first, Limit(None, 1))) == ["c"]
 
 
 def test_whole_snapshot_is_one_batch() -> None:
     log = log_of([add("a"), add("b"), add("c")])
-    found = stream(log, whole_snapshot=True)
-    first = found.latest(found.initial(), Limit(1))
-    assert paths(found, found.initial(), first) == ["a", "b", "c"]
+    source = stream(log, whole_snapshot=True)
+    first = source.latest(source.initial(), Limit(1))
+    assert paths(source, source.initial(), first) == ["a", "b", "c"]
     log.store.put(commit_key(1), lines([add("d"), add("e")]))
-    second = found.latest(first, Limit(1))
-    assert paths(found, first, second) == ["d"]
+    second = source.latest(first, Limit(1))
+    assert paths(source, first, second) == ["d"]
 
 
 def test_repeated_first_batch_ignores_later_commits() -> None:
@@ -167,11 +167,11 @@ def test_repeated_first_batch_ignores_later_commits() -> None:
     for options in ({}, {"starting_version": "latest"}):
         log = log_of([add("a")])
         read = reading(log)
-        found = stream(log, read, **options)
-        start = found.initial()
+        source = stream(log, read, **options)
+        start = source.initial()
         log.store.put(commit_key(1), lines([add("b")]))
-        end = found.latest(start)
-        before = paths(found, start, end)
+        end = source.latest(start)
+        before = paths(source, start, end)
         assert before == (["b"] if options else ["a", "b"])
         log.store.put(commit_key(2), lines([add("c")]))
         again = stream(log, read, **options)
@@ -183,7 +183,7 @@ def test_repeated_first_batch_ignores_later_commits() -> None:
 
 def test_offsets_of_delta_spark_are_accepted() -> None:
     log = log_of([add("a")], [add("b")], [add("c")])
-    found = stream(log)
+    source = stream(log)
     theirs = {
         "sourceVersion": 3,
         "reservoirId": "table-id",
@@ -192,9 +192,9 @@ def test_offsets_of_delta_spark_are_accepted() -> None:
         "isStartingVersion": False,
     }
     offset = StreamOffset.from_json(theirs)
-    assert everything(found, offset) == ["b", "c"]
+    assert everything(source, offset) == ["b", "c"]
     # The first batch, to be repeated: it began with the snapshot before its end.
-    assert paths(found, found.initial(), offset) == ["a"]
+    assert paths(source, source.initial(), offset) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -239,10 +239,10 @@ def test_starting_points() -> None:
     log = log_of([add("a")], [add("b")], [add("c")])
     assert everything(stream(log)) == ["a", "b", "c"]
     assert everything(stream(log, starting_version=1)) == ["b", "c"]
-    found = stream(log, starting_version="latest")
-    assert everything(found) == []
+    source = stream(log, starting_version="latest")
+    assert everything(source) == []
     log.store.put(commit_key(3), lines([add("d")]))
-    assert everything(found) == ["d"]
+    assert everything(source) == ["d"]
     time = log.commit_times(log.commits(), log.head().metadata)[2]
     assert everything(stream(log, starting_timestamp_ms=time)) == ["c", "d"]
     with pytest.raises(VersionNotFoundError, match="version 9, which does not exist"):
@@ -253,10 +253,10 @@ def test_starting_points() -> None:
 
 def test_available_now_ignores_later_commits() -> None:
     log = log_of([add("a")], [add("b")])
-    found = stream(log)
-    found.stop_at_newest()
+    source = stream(log)
+    source.stop_at_newest()
     log.store.put(commit_key(2), lines([add("c")]))
-    assert everything(found) == ["a", "b"]
+    assert everything(source) == ["a", "b"]
     assert everything(stream(log, starting_version=0)) == ["a", "b", "c"]
 
 
@@ -276,34 +276,34 @@ def _feed() -> DeltaLog:
     return log_of([on, add("a")], [remove("a", partitionValues={}), add("b")], [add("c"), add("d")])
 
 
-def changes(found: DeltaStream, start: StreamOffset, end: StreamOffset) -> list[tuple[int, str | None, str]]:
-    tasks = found.batch(start, end).tasks
+def changes(result: DeltaStream, start: StreamOffset, end: StreamOffset) -> list[tuple[int, str | None, str]]:
+    tasks = result.batch(start, end).tasks
     return [(t.version, t.change_type, t.file.path) for t in tasks if isinstance(t, ChangeFeedTask)]
 
 
 def test_change_feed_batches_end_at_commits() -> None:
-    found = stream(_feed(), starting_version=0, read_change_feed=True)
-    start = found.initial()
-    first = found.latest(start, Limit(2))
+    source = stream(_feed(), starting_version=0, read_change_feed=True)
+    start = source.initial()
+    first = source.latest(start, Limit(2))
     assert first == start.at(2)
-    assert changes(found, start, first) == [(0, "insert", "a"), (1, "insert", "b"), (1, "delete", "a")]
-    last = found.latest(first, Limit(1))
-    assert changes(found, first, last) == [(2, "insert", "c"), (2, "insert", "d")]
-    assert found.latest(last) == last
+    assert changes(source, start, first) == [(0, "insert", "a"), (1, "insert", "b"), (1, "delete", "a")]
+    last = source.latest(first, Limit(1))
+    assert changes(source, first, last) == [(2, "insert", "c"), (2, "insert", "d")]
+    assert source.latest(last) == last
 
 
 def test_change_feed_starts_with_the_existing_rows() -> None:
     log = _feed()
-    found = stream(log, read_change_feed=True)
-    start = found.initial()
-    one = found.latest(start, Limit(1))
-    assert changes(found, start, one) == [(2, "insert", "b")]
-    end = found.latest(one)
-    assert changes(found, one, end) == [(2, "insert", "c"), (2, "insert", "d")]
+    source = stream(log, read_change_feed=True)
+    start = source.initial()
+    one = source.latest(start, Limit(1))
+    assert changes(source, start, one) == [(2, "insert", "b")]
+    end = source.latest(one)
+    assert changes(source, one, end) == [(2, "insert", "c"), (2, "insert", "d")]
     off = metadata(delta__enableChangeDataFeed="false")
     log.store.put(commit_key(3), lines([off, add("e")]))
     with pytest.raises(ChangeFeedError, match="not recorded from version 3"):
-        found.latest(end)
+        source.latest(end)
     with pytest.raises(ChangeFeedError):
         stream(log, read_change_feed=True).initial()
 
@@ -315,9 +315,9 @@ def test_change_feed_cannot_start_while_disabled() -> None:
         with pytest.raises(ChangeFeedError, match=f"not recorded from version {version}"):
             stream(log, starting_version=version, read_change_feed=True).initial()
         assert stream(log, starting_version=version).initial().reservoir_version == version
-    found = stream(log, starting_version=2, read_change_feed=True)
-    start = found.initial()
-    assert changes(found, start, found.latest(start)) == [(3, "insert", "c")]
+    source = stream(log, starting_version=2, read_change_feed=True)
+    start = source.initial()
+    assert changes(source, start, source.latest(start)) == [(3, "insert", "c")]
 
 
 def test_change_times_match_a_batch_read() -> None:
@@ -331,13 +331,13 @@ def test_change_times_match_a_batch_read() -> None:
         delta__inCommitTimestampEnablementVersion="3",
     )
     log = log_of([on, add("a")], [add("b")], [add("c")], store=store)
-    found = stream(log, starting_version=0, read_change_feed=True)
+    source = stream(log, starting_version=0, read_change_feed=True)
     for version, actions in ((3, [stated, add("d")]), (4, [add("e")])):
         info = {"commitInfo": {"inCommitTimestamp": 20_000 + version}}
         store.put(commit_key(version), lines([info, *actions]))
-    place, times = found.initial(), []
-    while (end := found.latest(place, Limit(1))) != place:
-        times += [t.timestamp_ms for t in found.batch(place, end).tasks if isinstance(t, ChangeFeedTask)]
+    place, times = source.initial(), []
+    while (end := source.latest(place, Limit(1))) != place:
+        times += [t.timestamp_ms for t in source.batch(place, end).tasks if isinstance(t, ChangeFeedTask)]
         place = end
     assert times == [t.timestamp_ms for t in plan_changes(log, 0).tasks] == [9000, 9001, 9002, 20_003, 20_004]
 
@@ -348,13 +348,13 @@ def test_stream_may_start_beyond_the_newest_version() -> None:
         with pytest.raises(VersionNotFoundError):
             late.initial()
     assert stream(log, starting_timestamp_ms=1 << 42, beyond_newest=True).initial().reservoir_version == 1
-    found = stream(log, starting_version=3, beyond_newest=True)
-    start = found.initial()
+    source = stream(log, starting_version=3, beyond_newest=True)
+    start = source.initial()
     for version, path in enumerate("bcd", 1):
-        for again in (found, stream(log, starting_version=3, beyond_newest=True)):
+        for again in (source, stream(log, starting_version=3, beyond_newest=True)):
             assert again.latest(start) == start
         log.store.put(commit_key(version), lines([add(path)]))
-    assert everything(found, start) == everything(stream(log, starting_version=3), start) == ["d"]
+    assert everything(source, start) == everything(stream(log, starting_version=3), start) == ["d"]
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
@@ -362,8 +362,8 @@ def test_stream_may_start_beyond_the_newest_version() -> None:
 
 def test_options_have_delta_names_and_defaults() -> None:
     assert StreamOptions.parse({}) == StreamOptions(max_files=1000)
-    found = StreamOptions.parse({"maxBytesPerTrigger": "1k", "skipChangeCommits": "TRUE", "startingVersion": "3"})
-    assert found == StreamOptions(starting_version=3, max_files=None, max_bytes=1024, skip_change_commits=True)
+    result = StreamOptions.parse({"maxBytesPerTrigger": "1k", "skipChangeCommits": "TRUE", "startingVersion": "3"})
+    assert result == StreamOptions(starting_version=3, max_files=None, max_bytes=1024, skip_change_commits=True)
     assert StreamOptions.parse({"startingTimestamp": "1970-01-01T00:00:01Z"}).starting_timestamp_ms == 1000
 
 

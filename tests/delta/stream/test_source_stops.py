@@ -51,14 +51,14 @@ LONG_AB = json.dumps(
 )
 def test_commits_that_remove_rows(actions: list[Action], options: dict[str, bool], expected: list[str] | None) -> None:
     log = log_of([add("a")], actions, [add("z")])
-    found = stream(log, starting_version=0, **options)
+    source = stream(log, starting_version=0, **options)
     if expected is not None:
-        assert everything(found) == expected
+        assert everything(source) == expected
         return
-    first = found.latest(found.initial(), Limit())
-    assert paths(found, found.initial(), first) == ["a"]
+    first = source.latest(source.initial(), Limit())
+    assert paths(source, source.initial(), first) == ["a"]
     with pytest.raises(StreamRowsChangedError, match="version: 1") as e:
-        found.latest(first)
+        source.latest(first)
     assert "skipChangeCommits" in str(e.value) or "ignoreDeletes" in str(e.value)
 
 
@@ -66,11 +66,11 @@ def test_new_column_stops_the_stream_until_restart() -> None:
     log = log_of([add("a")])
     read = reading(log)
     log.store.put(commit_key(1), lines([metadata(LONG_AB), add("b")]))
-    found = stream(log, read, starting_version=0)
-    first = found.latest(found.initial())
-    assert paths(found, found.initial(), first) == ["a"]
+    source = stream(log, read, starting_version=0)
+    first = source.latest(source.initial())
+    assert paths(source, source.initial(), first) == ["a"]
     with pytest.raises(StreamSchemaChangedError, match="column b was added"):
-        found.latest(first)
+        source.latest(first)
     assert everything(stream(log, starting_version=0), first) == ["b"]
     # A selection of columns ignores a new column.
     assert everything(stream(log, Reading(read.metadata, 0, ("a",)), starting_version=0)) == ["a", "b"]
@@ -127,12 +127,12 @@ def test_replaced_column_is_not_read_as_nulls() -> None:
 def test_unknown_protocol_stops_the_stream() -> None:
     log = log_of([add("a")])
     read = reading(log)
-    found = stream(log, read, starting_version=0)
-    start = found.initial()
-    end = found.latest(start)
+    source = stream(log, read, starting_version=0)
+    start = source.initial()
+    end = source.latest(start)
     log.store.put(commit_key(1), lines([protocol(3, 7, readerFeatures=["x"], writerFeatures=["x"]), add("b")]))
     with pytest.raises(UnsupportedProtocolError):
-        found.latest(end)
+        source.latest(end)
 
 
 # --- missing files and versions --------------------------------------------------------------------------------------
@@ -163,15 +163,15 @@ def test_log_cleanup_ahead_of_the_stream_is_data_loss() -> None:
 
 def test_offset_advances_over_commits_without_rows() -> None:
     log = log_of([add("a")])
-    found = stream(log)
-    start = found.latest(found.initial())
+    source = stream(log)
+    start = source.latest(source.initial())
     for v in range(1, 4):
         log.store.put(commit_key(v), lines([{"txn": {"appId": "q", "version": v}}]))
-    assert found.latest(start) == start
+    assert source.latest(start) == start
     late = runtime_in_ms(lambda: 10**13)
     assert DeltaStream(log, reading(log), ALL, late).latest(start) == start.at(4)
     for v in range(4, 12):
         log.store.put(commit_key(v), lines([{"txn": {"appId": "q", "version": v}}]))
-    end = found.latest(start)
+    end = source.latest(start)
     assert end == start.at(12)
-    assert paths(found, start, end) == []
+    assert paths(source, start, end) == []

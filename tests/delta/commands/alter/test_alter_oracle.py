@@ -156,11 +156,11 @@ class Game:
     def pick(self, *, structs: bool = False) -> tuple[list[Column], Column, list[str]]:
         """A column, its siblings and its path."""
         o = self.oracle
-        found = [(o.columns, c, [c.name]) for c in o.columns if structs or c.children is None]
+        result = [(o.columns, c, [c.name]) for c in o.columns if structs or c.children is None]
         for c in o.columns:
             children = c.children or []
-            found += [(children, child, [c.name, child.name]) for child in children]
-        return self.rng.choice(found)
+            result += [(children, child, [c.name, child.name]) for child in children]
+        return self.rng.choice(result)
 
     def step(self) -> None:
         rng = self.rng
@@ -241,9 +241,9 @@ class Game:
     def check(self) -> None:
         """Check that every version reads as when it was written."""
         for version, (schema, rows) in self.expected.items():
-            found = trilake.open(self.uri, version=version).to_arrow()
-            assert found.schema.names == schema.names
-            assert sorted_reprs(found.cast(schema)) == rows, f"version {version}"
+            result = trilake.open(self.uri, version=version).to_arrow()
+            assert result.schema.names == schema.names
+            assert sorted_reprs(result.cast(schema)) == rows, f"version {version}"
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 10))
@@ -263,9 +263,9 @@ def test_deltalake_reads_altered_columns(seed: int, tmp_path: Path) -> None:
     game.check()
     other = QueryBuilder().register("t", DeltaTable(tmp_path / "t")).execute("select * from t").read_all()
     schema, rows = game.expected[max(game.expected)]
-    found = pa.table(other)
-    assert found.schema.names == schema.names
-    assert sorted_reprs(found.cast(schema)) == rows
+    result = pa.table(other)
+    assert result.schema.names == schema.names
+    assert sorted_reprs(result.cast(schema)) == rows
 
 
 def test_deltalake_enforces_added_constraints(tmp_path: Path) -> None:

@@ -244,11 +244,11 @@ def test_purge_is_retried_after_a_concurrent_delete() -> None:
     once = [1]
 
     def run(function: Any, tasks: Any) -> Any:
-        found = list(run_here(function, tasks))
+        result = list(run_here(function, tasks))
         if once:
             once.clear()
             t.delete("id = 2")
-        return found
+        return result
 
     with pytest.raises(FeatureInUseError, match="versions from 0 on"):
         Alter(t.log, run=run).drop_feature("deletionVectors")
@@ -314,11 +314,11 @@ def test_concurrent_append_survives_dropping_column_mapping() -> None:
     once = [1]
 
     def run(function: Any, tasks: Any) -> Any:
-        found = list(run_here(function, tasks))
+        result = list(run_here(function, tasks))
         if once:
             once.clear()
             trilake.write(pa.table({"id": [3], "p": ["w"]}), t.uri, mode="append")
-        return found
+        return result
 
     with pytest.raises(FeatureInUseError, match="versions from 0 on"):
         Alter(t.log, run=run).drop_feature("columnMapping")
@@ -390,9 +390,9 @@ def test_truncate_history_for_a_writer_feature_is_rejected() -> None:
     t = Case()
     t.alter.add_feature("inCommitTimestamp")
     before = [f.key for f in t.log.store.list("_delta_log/")]
-    with pytest.raises(InvalidArgumentError, match="truncate_history") as found:
+    with pytest.raises(InvalidArgumentError, match="truncate_history") as result:
         t.later.drop_feature("inCommitTimestamp", truncate_history=True)
-    assert found.value.context["condition"] == "DELTA_FEATURE_DROP_HISTORY_TRUNCATION_NOT_ALLOWED"
+    assert result.value.context["condition"] == "DELTA_FEATURE_DROP_HISTORY_TRUNCATION_NOT_ALLOWED"
     assert [f.key for f in t.log.store.list("_delta_log/")] == before
     t.alter.drop_feature("inCommitTimestamp")
     assert t.protocol == Protocol(1, 2)

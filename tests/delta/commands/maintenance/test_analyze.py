@@ -82,10 +82,10 @@ def test_columns_without_statistics_are_rejected(tmp_path: Path) -> None:
     trilake.write(_rows(), tmp_path, partition_by="p", properties={"delta.dataSkippingStatsColumns": "n"})
     snapshot = _table(tmp_path).snapshot
     check_columns(snapshot, [("N",), ("p",)])
-    for path, said in (
+    for path, message in (
         (("s", "x"), "no statistics are collected"),
         (("s",), "no statistics are collected for column s"),
         (("nope",), "no column 'nope'"),
     ):
-        with pytest.raises(InvalidArgumentError, match=said):
+        with pytest.raises(InvalidArgumentError, match=message):
             check_columns(snapshot, [path])

@@ -48,8 +48,8 @@ VECTORS = {"delta.enableDeletionVectors": "true"}
 
 
 def write(log: DeltaLog, table: pa.Table, mode: Any = "append", **request: Any) -> None:
-    asked = WriteRequest(mode, from_arrow(table.schema), **request)
-    write_arrow(log, table.schema, iter(table.to_batches()), asked)
+    write_request = WriteRequest(mode, from_arrow(table.schema), **request)
+    write_arrow(log, table.schema, iter(table.to_batches()), write_request)
 
 
 def numbers(*values: int) -> pa.Table:
@@ -209,8 +209,8 @@ def test_missing_or_truncated_source_file_leaves_nothing() -> None:
 def test_properties_and_features_are_copied_and_overridable() -> None:
     log, into = source(**{"delta.enableChangeDataFeed": "true", "owner": "a", "team": "x"}), target()
     Alter(log).add_constraint("positive", "n > 0")
-    asked = {"owner": "b", "delta.enableDeletionVectors": "true", "delta.feature.clustering": "supported"}
-    run(log, into, properties=asked)
+    requested = {"owner": "b", "delta.enableDeletionVectors": "true", "delta.feature.clustering": "supported"}
+    run(log, into, properties=requested)
     head, before = into.head(), log.head()
     expected = {**before.metadata.configuration, "owner": "b", "delta.enableDeletionVectors": "true"}
     assert head.metadata.configuration == expected
@@ -235,8 +235,8 @@ def test_column_rules_are_copied(shallow: bool) -> None:
     Alter(log).rename_column("n", "m")
     run(log, into, shallow=shallow)
     write(into, pa.table({"m": [5]}))
-    found = rows(ArrowDeltaTable(into.store, standard_engine()).to_arrow())
-    assert sorted((r["id"], r["m"], r["double"]) for r in found) == [(1, 1, 42), (2, 2, 42), (3, 5, 42)]
+    result = rows(ArrowDeltaTable(into.store, standard_engine()).to_arrow())
+    assert sorted((r["id"], r["m"], r["double"]) for r in result) == [(1, 1, 42), (2, 2, 42), (3, 5, 42)]
     assert clustering_columns(into.head()) == [("m",)]
 
 

@@ -319,9 +319,9 @@ def test_statistics_come_from_footers() -> None:
     )
     put(store, "x", table, row_group_size=2, store_decimal_as_integer=True)
     convert_to_delta(store, standard_engine())
-    (found,) = stats(store)
-    assert found["numRecords"] == 3
-    low, high, nulls = found["minValues"], found["maxValues"], found["nullCount"]
+    (result,) = stats(store)
+    assert result["numRecords"] == 3
+    low, high, nulls = result["minValues"], result["maxValues"], result["nullCount"]
     assert (low["i"], high["i"], nulls["i"]) == (-1, 3, 1)
     assert (low["s"], high["s"]) == ("a", "é" * 32 + "\U0010ffff")
     assert (low["d"], high["d"]) == (-2.25, 1.1)

@@ -68,19 +68,19 @@ def test_partition_columns_come_from_folders() -> None:
 def test_partition_types_are_inferred_like_spark(values: list[str], expected: tuple[str, list[Any]]) -> None:
     store = folder(*(f"v={v}/f{i}" for i, v in enumerate(values)))
     convert_to_delta(store, standard_engine())
-    found = ArrowDeltaTable(store, standard_engine()).to_arrow().sort_by("n")
-    assert (types(store)["v"], [repr(v) for v in found["v"].to_pylist()]) == (
+    result = ArrowDeltaTable(store, standard_engine()).to_arrow().sort_by("n")
+    assert (types(store)["v"], [repr(v) for v in result["v"].to_pylist()]) == (
         expected[0],
-        [repr(v) for v in expected[1]] if expected[0] != "timestamp" else [repr(v) for v in found["v"].to_pylist()],
+        [repr(v) for v in expected[1]] if expected[0] != "timestamp" else [repr(v) for v in result["v"].to_pylist()],
     )
     if expected[0] == "timestamp":
-        assert found["v"].to_pylist() == expected[1]
+        assert result["v"].to_pylist() == expected[1]
 
 
 def test_given_partition_types_are_used() -> None:
     store = folder("a=1/b=x/f", "a=007/b=__HIVE_DEFAULT_PARTITION__/f")
-    asked: list[str | StructField] = [StructField("A", PrimitiveType("string")), "b"]
-    convert_to_delta(store, standard_engine(), partition_by=asked)
+    columns: list[str | StructField] = [StructField("A", PrimitiveType("string")), "b"]
+    convert_to_delta(store, standard_engine(), partition_by=columns)
     assert types(store) == {"n": "long", "A": "string", "b": "string"}
     assert [r["A"] for r in read(store)] == ["1", "007"]
     store = folder("a=1/f", "a=2/f")
@@ -117,12 +117,12 @@ def test_inconsistent_partition_folders_are_rejected(keys: list[str], partition_
 
 
 def test_folder_timestamps_use_the_time_zone() -> None:
-    found = discover(
+    result = discover(
         ["t=2024-07-01 12%3A00%3A00", "t=2024-07-01 12%3A00%3A00Z"],
         [StructField("t", PrimitiveType("timestamp"))],
         timezone="Europe/Berlin",
     )
-    assert [v["t"] for v in found.values.values()] == ["2024-07-01 10:00:00", "2024-07-01 12:00:00"]
+    assert [v["t"] for v in result.values.values()] == ["2024-07-01 10:00:00", "2024-07-01 12:00:00"]
 
 
 def test_partition_column_may_also_be_in_the_files() -> None:
@@ -144,8 +144,8 @@ def test_escaped_partition_values_round_trip(values: list[tuple[str, str | None]
     folders = {hive_directory({name: v}): v for _, v in values if v is None or not {"\0", "/"} & set(v)}
     kept = {k: v for k, v in folders.items() if "/" not in k}
     assume(kept)
-    found = discover(list(kept), [StructField(name, PrimitiveType("string"))])
-    assert {k: v[name] for k, v in found.values.items()} == kept
+    result = discover(list(kept), [StructField(name, PrimitiveType("string"))])
+    assert {k: v[name] for k, v in result.values.items()} == kept
 
 
 def test_partition_columns_accept_many_forms() -> None:

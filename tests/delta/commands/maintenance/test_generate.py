@@ -31,8 +31,8 @@ from trilake.storage.memory import MemoryStore
 
 
 def write(log: DeltaLog, table: pa.Table, mode: Any = "append", **request: Any) -> None:
-    asked = WriteRequest(mode, from_arrow(table.schema), **request)
-    write_arrow(log, table.schema, iter(table.to_batches()), asked)
+    write_request = WriteRequest(mode, from_arrow(table.schema), **request)
+    write_arrow(log, table.schema, iter(table.to_batches()), write_request)
 
 
 def numbers(*values: int) -> pa.Table:
@@ -40,9 +40,9 @@ def numbers(*values: int) -> pa.Table:
 
 
 def manifests(store: Store) -> dict[str, list[str]]:
-    found = {o.key: bytes(store.read(o.key)).decode() for o in store.list(FOLDER)}
-    assert all(text == "" or text.endswith("\n") for text in found.values())
-    return {k.removeprefix(f"{FOLDER}/"): sorted(text.splitlines()) for k, text in found.items()}
+    result = {o.key: bytes(store.read(o.key)).decode() for o in store.list(FOLDER)}
+    assert all(text == "" or text.endswith("\n") for text in result.values())
+    return {k.removeprefix(f"{FOLDER}/"): sorted(text.splitlines()) for k, text in result.items()}
 
 
 def expected(log: DeltaLog) -> dict[str, list[str]]:
@@ -90,9 +90,9 @@ def test_paths_are_absolute_and_not_encoded(tmp_path: Path) -> None:
     table = pa.table({"n": [1, 2], "p": ["x y/%", "é"]})
     write(log, table, partition_by=("p",))
     generate_manifests(log)
-    found = manifests(log.store)
-    assert sorted(found) == ["p=x y%2F%25/manifest", "p=é/manifest"]
-    for (line,) in found.values():
+    result = manifests(log.store)
+    assert sorted(result) == ["p=x y%2F%25/manifest", "p=é/manifest"]
+    for (line,) in result.values():
         assert line.startswith(f"file:{place}/p=")
         assert pq.read_metadata(line.removeprefix("file:")).num_rows == 1
     shallow = DeltaLog(open_store(str(tmp_path / "clone")), standard_engine())
@@ -202,13 +202,13 @@ def test_concurrent_commit_keeps_its_manifests(monkeypatch: pytest.MonkeyPatch, 
     """The slower of two hooks read the log before the other commit, and writes or deletes last."""
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1, 2), partition_by=("p",), properties={ENABLED: "true"})
-    own, others = symlink_manifest._manifests, [7, 4]
+    original, others = symlink_manifest._manifests, [7, 4]
 
     def late(snapshot: Snapshot) -> dict[str, pa.Array]:
-        found = own(snapshot)
+        result = original(snapshot)
         if others:
             write(log, numbers(others.pop()))  # its hook finishes before this one continues
-        return found
+        return result
 
     monkeypatch.setattr(symlink_manifest, "_manifests", late)
     if first == "deletes its partition":

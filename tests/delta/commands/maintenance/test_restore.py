@@ -47,8 +47,8 @@ from trilake.tools.verify import verify
 
 
 def write(log: DeltaLog, table: pa.Table, mode: Any = "append", **request: Any) -> None:
-    asked = WriteRequest(mode, from_arrow(table.schema), **request)
-    write_arrow(log, table.schema, iter(table.to_batches()), asked)
+    write_request = WriteRequest(mode, from_arrow(table.schema), **request)
+    write_arrow(log, table.schema, iter(table.to_batches()), write_request)
 
 
 def numbers(*values: int) -> pa.Table:
@@ -212,8 +212,8 @@ def test_identity_high_water_marks_are_kept() -> None:
     restore(log, version=1)
     assert {c.name: c.mark for c in identity_columns(log.head().schema)} == marks
     write(log, numbers(4))
-    found = sorted((r["id"], r["down"], r["n"]) for r in read(log))
-    assert found == [(1, 0, 1), (4, -30, 4)]
+    result = sorted((r["id"], r["down"], r["n"]) for r in read(log))
+    assert result == [(1, 0, 1), (4, -30, 4)]
 
 
 def test_row_ids_and_high_water_mark_are_kept() -> None:

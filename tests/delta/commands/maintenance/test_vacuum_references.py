@@ -49,12 +49,12 @@ def test_vectors_of_live_and_recently_removed_files_are_kept() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**128 - 1), st.text("ab/ %ü", max_size=5)), max_size=30))
-def test_vector_paths_match_the_reader(found: list[tuple[int, str]]) -> None:
-    texts = [prefix + z85_encode(uuid.UUID(int=n).bytes) for n, prefix in found]
-    rows_ = [{"storageType": "u", "pathOrInlineDv": t, "sizeInBytes": 1, "cardinality": 1} for t in texts]
+def test_vector_paths_match_the_reader(result: list[tuple[int, str]]) -> None:
+    strings = [prefix + z85_encode(uuid.UUID(int=n).bytes) for n, prefix in result]
+    rows_ = [{"storageType": "u", "pathOrInlineDv": t, "sizeInBytes": 1, "cardinality": 1} for t in strings]
     fields = log_of([]).snapshot().adds.schema.field("deletionVector").type
     files, absolute, damaged = vector_files(pa.chunked_array([pa.array([*rows_, None], fields)]))
-    expected = {DeletionVectorDescriptor("u", t, 1, 1).relative_path() for t in texts}
+    expected = {DeletionVectorDescriptor("u", t, 1, 1).relative_path() for t in strings}
     assert (set(files.to_pylist()), len(absolute), damaged) == (expected, 0, False)
 
 

@@ -47,8 +47,8 @@ class World:
         table = pa.table({"p": [p for p, _ in values], "n": [n for _, n in values]}, schema=SCHEMA)
         if not self.versions:
             request |= {"properties": self.configuration, "partition_by": self.partition_by}
-        asked = WriteRequest(mode, from_arrow(SCHEMA), **request)
-        write_arrow(self.log, SCHEMA, iter(table.to_batches()), asked, self.runtime)
+        write_request = WriteRequest(mode, from_arrow(SCHEMA), **request)
+        write_arrow(self.log, SCHEMA, iter(table.to_batches()), write_request, self.runtime)
         self.now += 1000  # commits never have equal times
         self.note()
 

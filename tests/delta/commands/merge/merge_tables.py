@@ -24,19 +24,19 @@ def table(rows: pa.Table, properties: Mapping[str, str] | None = None, **more: A
 
 
 def opened(uri: str) -> ArrowDeltaTable:
-    found = trilake.open(uri)
-    assert isinstance(found, ArrowDeltaTable)
-    return found
+    result = trilake.open(uri)
+    assert isinstance(result, ArrowDeltaTable)
+    return result
 
 
 def rows(t: ArrowDeltaTable, by: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = t.refresh().to_arrow().sort_by(by).to_pylist()
-    return found
+    result: list[dict[str, Any]] = t.refresh().to_arrow().sort_by(by).to_pylist()
+    return result
 
 
 def pairs(t: ArrowDeltaTable) -> list[tuple[Any, Any]]:
-    found = t.refresh().to_arrow()
-    return sorted(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True))
+    result = t.refresh().to_arrow()
+    return sorted(zip(result["key"].to_pylist(), result["value"].to_pylist(), strict=True))
 
 
 def letters(properties: Mapping[str, str] | None = None) -> ArrowDeltaTable:

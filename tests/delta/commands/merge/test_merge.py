@@ -92,8 +92,8 @@ def test_slowly_changing_dimension() -> None:
         .when_not_matched_insert({"id": "id", "address": "address", "current": "true", "since": "year"})
         .execute()
     )
-    found = [(r["id"], r["address"], r["current"], r["until"]) for r in rows(t, "since")]
-    assert found == [
+    result = [(r["id"], r["address"], r["current"], r["until"]) for r in rows(t, "since")]
+    assert result == [
         (1, "old", False, 2024),
         (2, "same", True, None),
         (1, "new", True, None),
@@ -132,16 +132,16 @@ def test_commit_records_the_merge_clauses() -> None:
     t = letters(VECTORS)
     merge = t.merge(SOURCE, "key = k").when_matched_update({"value": "v"}, "k = 'a'").when_matched_delete()
     merge.when_not_matched_insert_all(except_cols=["key", "value"]).execute(user_metadata="why")
-    found = info(t)
-    assert (found["operation"], found["userMetadata"]) == ("MERGE", "why")
-    parameters = {k: orjson.loads(v) for k, v in found["operationParameters"].items()}
+    result = info(t)
+    assert (result["operation"], result["userMetadata"]) == ("MERGE", "why")
+    parameters = {k: orjson.loads(v) for k, v in result["operationParameters"].items()}
     assert parameters == {
         "predicate": ["key = k"],
         "matchedPredicates": [{"predicate": "k = 'a'", "actionType": "update"}, {"actionType": "delete"}],
         "notMatchedPredicates": [{"actionType": "insert"}],
         "notMatchedBySourcePredicates": [],
     }
-    metrics = {k: int(v) for k, v in found["operationMetrics"].items()}
+    metrics = {k: int(v) for k, v in result["operationMetrics"].items()}
     assert metrics["numSourceRows"] == 4
     assert metrics["numTargetRowsMatchedUpdated"] == metrics["numTargetRowsMatchedDeleted"] == 1
     assert (metrics["numTargetRowsInserted"], metrics["numOutputRows"]) == (2, 3)
@@ -173,8 +173,8 @@ def _dataset(folder: Path) -> pds.Dataset:
 
 
 def test_long_stream_is_spilled_to_a_file() -> None:
-    with materialized(pa.table({"n": range(1000)}).to_reader(max_chunksize=10), limit=100) as found:
-        assert found["n"].to_pylist() == list(range(1000))
+    with materialized(pa.table({"n": range(1000)}).to_reader(max_chunksize=10), limit=100) as result:
+        assert result["n"].to_pylist() == list(range(1000))
     with pytest.raises(InvalidArgumentError, match="source of a merge"), materialized(1):
         pass
 
@@ -238,11 +238,11 @@ def test_only_overlapping_concurrent_commits_conflict(tmp_path: Path) -> None:
         calls: list[int] = []
 
         def late(self: DeltaLog, old: Snapshot) -> Any:
-            found = real(self, old)
+            result = real(self, old)
             if not calls:
                 calls.append(1)
                 other(t.uri)
-            return found
+            return result
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(DeltaLog, "update", late)
@@ -300,13 +300,13 @@ def test_doubles_match_like_in_spark() -> None:
 def test_any_condition_can_join(on: str) -> None:
     t = table(pa.table({"id": range(10)}))
     t.merge(pa.table({"lo": [2], "hi": [5]}), on).when_matched_delete().execute()
-    wanted = {
+    expected = {
         "id > lo AND id < hi": {3, 4},
         "id BETWEEN lo AND hi": {2, 3, 4, 5},
         "id % 5 = lo": {2, 7},
         "id + 1 = hi OR id = lo": {2, 4},
     }[on]
-    assert set(t.refresh().to_arrow()["id"].to_pylist()) == set(range(10)) - wanted
+    assert set(t.refresh().to_arrow()["id"].to_pylist()) == set(range(10)) - expected
 
 
 # --- the table's rules -----------------------------------------------------------------------------------------------
@@ -335,14 +335,14 @@ def test_table_rules_apply_to_new_rows() -> None:
     source = pa.table({"key": ["a", "c", "d"], "day": ["2024-05-05"] * 3}).cast(_days())
     merge = t.merge(source, "t.key = s.key", "s", "t").when_matched_update({"day": "s.day"})
     merge.when_not_matched_insert({"key": "s.key", "day": "s.day"}).execute()
-    found = rows(t, "key")
-    assert [(r["key"], r["year"], r["kind"]) for r in found] == [
+    result = rows(t, "key")
+    assert [(r["key"], r["year"], r["kind"]) for r in result] == [
         ("a", 2024, "new"),
         ("b", 2021, "new"),
         ("c", 2024, "new"),
         ("d", 2024, "new"),
     ]
-    ids = [r["id"] for r in found]
+    ids = [r["id"] for r in result]
     assert ids[:2] == [1, 2]
     assert len(set(ids)) == 4
     for values, error in (
@@ -381,7 +381,7 @@ def test_updated_rows_keep_their_row_ids() -> None:
         t.merge(pa.table({"k": ["c"], "v": [n]}), "key = k").when_matched_update({"value": "v"}).execute()
     t.merge(pa.table({"k": ["x"], "v": [n]}), "key = k").when_not_matched_insert({"key": "k"}).execute()
     name = t.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for action in t.refresh().snapshot.adds.to_pylist():
         with t.log.store.open_input(action["path"]) as file:
             data = pq.read_table(file)
@@ -389,9 +389,9 @@ def test_updated_rows_keep_their_row_ids() -> None:
         for i, row in enumerate(data.to_pylist()):
             if vector is None or (row["key"], row["value"]) != ("c", 3):
                 kept = row.get(name)
-                found[row["key"]] = kept if kept is not None else action["baseRowId"] + i
-    assert found["c"] == 2
-    assert len(set(found.values())) == len(found) == 5
+                result[row["key"]] = kept if kept is not None else action["baseRowId"] + i
+    assert result["c"] == 2
+    assert len(set(result.values())) == len(result) == 5
 
 
 @KINDS

@@ -120,13 +120,13 @@ def _note(out: Outcome, old: Row, new: Row | None) -> None:
 
 
 def _some(draw: Any, kind: str, conditions: list[Any], actions: list[tuple[str, list[Any]]]) -> list[Clause]:
-    found = []
+    result = []
     for left in range(draw(st.integers(0, 2)), 0, -1):
         action, values = draw(st.sampled_from(actions))
         optional = left == 1 and draw(st.booleans())  # only the last of a kind may have no condition
         condition = None if optional else draw(st.sampled_from(conditions))
-        found.append(Clause(kind, action, condition, draw(st.sampled_from(values)) if values else None))
-    return found
+        result.append(Clause(kind, action, condition, draw(st.sampled_from(values)) if values else None))
+    return result
 
 
 @st.composite
@@ -134,8 +134,8 @@ def merges(draw: Any) -> tuple[list[list[Row]], list[Row], str, list[Clause], di
     def rows(most: int, *, unique: bool = False) -> list[Row]:
         ids = st.one_of(st.none(), st.integers(0, 9))
         row = st.tuples(ids, st.sampled_from(["x", "y", None]), st.one_of(st.none(), st.integers(0, 5)))
-        found: list[Row] = draw(st.lists(row, max_size=most, unique_by=(lambda r: (r[0],)) if unique else None))
-        return found
+        result: list[Row] = draw(st.lists(row, max_size=most, unique_by=(lambda r: (r[0],)) if unique else None))
+        return result
 
     files = [rows(6) for _ in range(draw(st.integers(1, 3)))]
     clauses = [
@@ -169,9 +169,9 @@ def build(files: list[list[Row]], properties: dict[str, str], *, partitioned: bo
     for i, rows in enumerate(files):
         first = {"properties": properties, "partition_by": ["p"] if partitioned else None} if i == 0 else {}
         trilake.write(_table(rows), uri, mode="append", **first)  # type: ignore[arg-type]
-    found = trilake.open(uri)
-    assert isinstance(found, ArrowDeltaTable)
-    return found
+    result = trilake.open(uri)
+    assert isinstance(result, ArrowDeltaTable)
+    return result
 
 
 def merged(table: ArrowDeltaTable, source: Any, on: str, clauses: list[Clause]) -> Any:
@@ -225,10 +225,10 @@ def test_merges_match_an_oracle(case: Any) -> None:
     if properties["delta.enableChangeDataFeed"] == "true" and feed:
         changes = after.changes(after.version)
         kinds = changes["_change_type"].to_pylist()
-        found = Counter(
+        actual = Counter(
             (k, r) for k, r in zip(kinds, zip(*(changes[n].to_pylist() for n in _SCHEMA.names)), strict=True)
         )
-        assert found == feed
+        assert actual == feed
 
 
 def _files(table: ArrowDeltaTable) -> set[str]:

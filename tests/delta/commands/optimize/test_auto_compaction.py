@@ -197,7 +197,7 @@ def test_failing_engine_does_not_fail_the_write(few: list[AutoCompaction]) -> No
 
 
 @pytest.mark.parametrize(
-    ("asked", "properties", "files"),
+    ("option", "properties", "files"),
     [
         (None, {}, 300),
         (None, {"delta.autoOptimize.optimizeWrite": "true"}, 100),
@@ -206,12 +206,12 @@ def test_failing_engine_does_not_fail_the_write(few: list[AutoCompaction]) -> No
     ],
 )
 def test_optimized_writes_make_fewer_files(
-    asked: bool | None, properties: dict[str, str], files: int, monkeypatch: pytest.MonkeyPatch
+    option: bool | None, properties: dict[str, str], files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of a hundred partitions arrive interleaved and cannot be buffered."""
     monkeypatch.setattr("trilake.delta.files.write_files._SPLIT_SIZE", 1)
     rows = pa.table({"n": range(300), "p": [i % 100 for i in range(300)]})
-    request = WriteRequest("append", from_arrow(rows.schema), ("p",), properties, optimize_write=asked)
+    request = WriteRequest("append", from_arrow(rows.schema), ("p",), properties, optimize_write=option)
     log = DeltaLog(open_store(new_uri()), standard_engine())
     plan = plan_write(log, request)
     written = write_files(log.store, replace(plan.files, buffer_size=1), rows.to_batches(max_chunksize=1))

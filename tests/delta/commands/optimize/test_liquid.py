@@ -101,11 +101,11 @@ def optimize(uri: str, **how: Any) -> OptimizeResult:
 
 def cubes(uri: str) -> dict[str | None, int]:
     """Files by cube."""
-    found: dict[str | None, int] = {}
+    result: dict[str | None, int] = {}
     for tags in opened(uri).snapshot.adds["tags"].to_pylist():
         cube = dict(tags or ()).get("ZCUBE_ID")
-        found[cube] = found.get(cube, 0) + 1
-    return found
+        result[cube] = result.get(cube, 0) + 1
+    return result
 
 
 def test_files_are_clustered_into_a_cube() -> None:

@@ -77,10 +77,10 @@ def test_many_files_keep_their_rows_and_order() -> None:
     opened(uri).optimize()
     store = opened(uri).log.store
     (path,) = opened(uri).files()["path"].to_pylist()
-    found = pq.read_table(pa.BufferReader(store.read(path)))
-    assert found.sort_by("id").to_pylist() == expected.sort_by("id").to_pylist()
+    result = pq.read_table(pa.BufferReader(store.read(path)))
+    assert result.sort_by("id").to_pylist() == expected.sort_by("id").to_pylist()
     firsts = [json.loads(s)["minValues"]["id"] // 3 for s in files["stats"].to_pylist()]
-    order = list(dict.fromkeys(i // 3 for i in found["id"].to_pylist()))
+    order = list(dict.fromkeys(i // 3 for i in result["id"].to_pylist()))
     assert order == firsts
 
 

@@ -26,9 +26,9 @@ def meanwhile(uri: str, other: Callable[[], None], request: OptimizeRequest | No
     log = DeltaLog(open_store(uri), standard_engine())
 
     def run(function: Any, tasks: Any) -> Any:
-        found = list(run_here(function, tasks))
+        result = list(run_here(function, tasks))
         other()
-        return found
+        return result
 
     return optimize(log, request or OptimizeRequest(), run=run)
 

@@ -163,8 +163,8 @@ def test_files_with_nan_are_compacted_once() -> None:
     columns = {"x": 1.0, "y": 1.0, "z": None}
     schema = pa.schema([(n, pa.float64()) for n in columns])
     for n in range(4):
-        found = {**columns, "y": float("nan") if n == 2 else float(n)}
-        append(uri, pa.Table.from_pylist([found], schema))
+        result = {**columns, "y": float("nan") if n == 2 else float(n)}
+        append(uri, pa.Table.from_pylist([result], schema))
     assert opened(uri).optimize().files_added == 1
     (text,) = opened(uri).files()["stats"].to_pylist()
     assert set(json.loads(text)["maxValues"]) == {"x"}

@@ -58,9 +58,9 @@ def points(count: int, seed: int = 0) -> pa.Table:
 @given(data=st.data(), dimensions=st.integers(1, 6), bits=st.integers(1, 10))
 def test_bits_are_interleaved(data: st.DataObject, dimensions: int, bits: int) -> None:
     point = data.draw(st.lists(st.integers(0, (1 << bits) - 1), min_size=dimensions, max_size=dimensions))
-    (found,) = interleave_bits([np.array([v], np.uint64) for v in point], bits).tolist()
-    texts = [format(v, f"0{bits}b") for v in point]
-    assert format(found, f"0{bits * dimensions}b") == "".join(t[i] for i in range(bits) for t in texts)
+    (result,) = interleave_bits([np.array([v], np.uint64) for v in point], bits).tolist()
+    strings = [format(v, f"0{bits}b") for v in point]
+    assert format(result, f"0{bits * dimensions}b") == "".join(t[i] for i in range(bits) for t in strings)
 
 
 def test_index_has_at_most_63_bits() -> None:
@@ -92,12 +92,12 @@ VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 @given(data=st.data(), kind=st.sampled_from(sorted(VALUES)), bits=st.integers(2, 6))
 def test_range_ids_preserve_value_order(data: st.DataObject, kind: str, bits: int) -> None:
     type_, values = VALUES[kind]
-    found = data.draw(st.lists(st.one_of(st.none(), values), min_size=1, max_size=60))
-    sample = data.draw(st.lists(st.sampled_from(found), min_size=1))
-    array = pa.array(found, type_)
+    result = data.draw(st.lists(st.one_of(st.none(), values), min_size=1, max_size=60))
+    sample = data.draw(st.lists(st.sampled_from(result), min_size=1))
+    array = pa.array(result, type_)
     ids = Ranges.of(pa.array(sample, type_), bits).ids(array).tolist()
     assert all(0 <= i < 1 << bits for i in ids)
-    pairs = list(zip(found, ids, strict=True))
+    pairs = list(zip(result, ids, strict=True))
     assert {i for v, i in pairs if v is None} <= {0}
 
     def key(v: Any) -> Any:

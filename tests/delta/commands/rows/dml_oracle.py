@@ -79,16 +79,16 @@ LEAVES = [
 
 def _and(a: Said, b: Said) -> Said:
     def value(r: Row) -> Any:
-        found = (a.of(r), b.of(r))
-        return False if False in found else None if None in found else True
+        result = (a.of(r), b.of(r))
+        return False if False in result else None if None in result else True
 
     return Said(f"({a.sql} AND {b.sql})", value)
 
 
 def _or(a: Said, b: Said) -> Said:
     def value(r: Row) -> Any:
-        found = (a.of(r), b.of(r))
-        return True if True in found else None if None in found else False
+        result = (a.of(r), b.of(r))
+        return True if True in result else None if None in result else False
 
     return Said(f"({a.sql} OR {b.sql})", value)
 
@@ -121,9 +121,9 @@ SETS: list[Mapping[str, Said]] = [
 def assigned(row: Row, values: Mapping[str, Said]) -> Row:
     """A row with new values, all computed from the row as it was."""
     out = dict(row)
-    for name, said in values.items():
+    for name, expression in values.items():
         column, _, field = name.partition(".")
-        out[column] = {**_PART, **(row[column] or {}), field: said.of(row)} if field else said.of(row)
+        out[column] = {**_PART, **(row[column] or {}), field: expression.of(row)} if field else expression.of(row)
     return out
 
 
@@ -136,7 +136,7 @@ def matching(rows: Sequence[Row], condition: Said) -> tuple[list[Row], list[Row]
 def as_set(rows: Sequence[Row], *columns: str) -> list[str]:
     """Rows as strings, ignoring the order of rows and struct fields."""
 
-    def shown(value: Any) -> Any:
+    def plain(value: Any) -> Any:
         return sorted(value.items()) if isinstance(value, dict) else value
 
-    return sorted(repr([shown(r[c]) for c in (columns or SCHEMA.names)]) for r in rows)
+    return sorted(repr([plain(r[c]) for c in (columns or SCHEMA.names)]) for r in rows)

@@ -71,5 +71,5 @@ def test_dictionary_and_plain_strings_are_combined(tmp_path: Path) -> None:
     opened(uri).delete("n IN (5, 2005)")
     assert len(opened(uri).files()) == 1
     gone = pc.is_in(pa.array(range(4000)), pa.array([5, 2005]))
-    wanted = pa.concat_tables([few, many]).filter(pc.invert(gone))
-    assert opened(uri).to_arrow().sort_by("n").to_pydict() == wanted.to_pydict()
+    expected = pa.concat_tables([few, many]).filter(pc.invert(gone))
+    assert opened(uri).to_arrow().sort_by("n").to_pydict() == expected.to_pydict()

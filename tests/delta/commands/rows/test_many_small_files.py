@@ -55,9 +55,9 @@ def _opened(place: str) -> ArrowDeltaTable:
 
 
 def _rows(place: str) -> dict[int, tuple[int | None, str]]:
-    found = trilake.open(place).to_arrow().to_pylist()
-    rows = {r["n"]: (r["p"], r["v"]) for r in found}
-    assert len(rows) == len(found)
+    result = trilake.open(place).to_arrow().to_pylist()
+    rows = {r["n"]: (r["p"], r["v"]) for r in result}
+    assert len(rows) == len(result)
     return rows
 
 

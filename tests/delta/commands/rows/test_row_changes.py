@@ -177,24 +177,24 @@ def test_successive_removals_match_a_set(gone: list[set[int]], vectors: bool, fe
     store = MemoryStore(f"rows-taken-{np.random.default_rng().integers(1 << 60)}")
     log, snapshot = _table(store.uri, {**(VECTORS if vectors else {}), **(FEED if feed else {})})
     left = set(range(12))
-    for step, wanted in enumerate(gone):
+    for step, expected in enumerate(gone):
         table: Any = trilake.open(store.uri)
         snapshot, rows = table.snapshot, {}
         for number, add in enumerate(snapshot.adds.to_pylist()):
             (source,) = changed_files(snapshot, [number])
             assert add["path"]
             for positions, batch in read_positions(log.store, source.file, whole_rows(snapshot)):
-                hit = np.isin(batch.column("id").to_numpy(), list(wanted))
+                hit = np.isin(batch.column("id").to_numpy(), list(expected))
                 rows[number] = rows.get(number, BitMap64()) | BitMap64(positions[hit].astype(np.uint64))
         removal = remove_rows(log, snapshot, rows, job_id=f"job{step}", change_type="delete", runtime=RUNTIME)
-        assert removal.rows == len(wanted & left)
+        assert removal.rows == len(expected & left)
         if removal.actions:
             done = _commit(log, snapshot, removal)
             if feed:
                 changes = trilake.open(store.uri).changes(done.version)  # type: ignore[attr-defined]
-                assert sorted(changes["id"].to_pylist()) == sorted(wanted & left)
+                assert sorted(changes["id"].to_pylist()) == sorted(expected & left)
                 assert set(changes["_change_type"].to_pylist()) == {"delete"}
-        left -= wanted
+        left -= expected
         assert _ids(store.uri) == sorted(left)
 
 

@@ -233,8 +233,8 @@ def test_lost_creation_race(mode: CreateMode) -> None:
         with pytest.raises(TableExistsError):
             create_table(log, PLAIN, mode=mode, runtime=runtime)
         return
-    wanted = CreateResult(0, created=False) if mode == "create_if_not_exists" else CreateResult(1, created=True)
-    assert create_table(log, PLAIN, mode=mode, runtime=runtime) == wanted
+    expected = CreateResult(0, created=False) if mode == "create_if_not_exists" else CreateResult(1, created=True)
+    assert create_table(log, PLAIN, mode=mode, runtime=runtime) == expected
 
 
 def test_rule_error_names_the_column() -> None:

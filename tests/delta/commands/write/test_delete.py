@@ -114,11 +114,11 @@ def test_predicate_is_evaluated_on_large_batches(
     properties: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file with a million narrow rows is filtered in two batches, wide rows in smaller ones."""
-    asked: list[int] = []
+    sizes: list[int] = []
     mask = Filter.mask
 
     def counted(self: Filter, rows: pa.RecordBatch) -> pa.BooleanArray:
-        asked.append(rows.num_rows)
+        sizes.append(rows.num_rows)
         return mask(self, rows)
 
     uri = f"memory://delete-{uuid4()}"
@@ -128,11 +128,11 @@ def test_predicate_is_evaluated_on_large_batches(
     assert _open(uri).delete("v = 3 AND id % 1000 = 17").rows == sum(
         1 for i in range(17, 1_000_000, 1000) if i % 7 == 3
     )
-    assert (len(asked), sum(asked)) == (2, 1_000_000)
+    assert (len(sizes), sum(sizes)) == (2, 1_000_000)
     monkeypatch.setattr(row_changes, "_PIECE_BYTES", 1 << 20)
-    asked.clear()
+    sizes.clear()
     _open(uri).delete("v = 4 AND id % 1000 = 18")
-    assert len(asked) >= 8
+    assert len(sizes) >= 8
 
 
 def test_commit_info_and_metrics(tmp_path: Path) -> None:
@@ -293,9 +293,9 @@ class History:
         assert result.version == after.version == table.version + bool(hit)
         if self.feed and hit:
             changes = after.changes(result.version).to_pylist()
-            found = {k: [c for c in changes if c["_change_type"] == k] for k in {c["_change_type"] for c in changes}}
-            wanted = {"delete": hit} if values is None else {"update_preimage": hit, "update_postimage": new}
-            assert {k: as_set(v) for k, v in found.items()} == {k: as_set(v) for k, v in wanted.items()}
+            actual = {k: [c for c in changes if c["_change_type"] == k] for k in {c["_change_type"] for c in changes}}
+            expected = {"delete": hit} if values is None else {"update_preimage": hit, "update_postimage": new}
+            assert {k: as_set(v) for k, v in actual.items()} == {k: as_set(v) for k, v in expected.items()}
         self.rows = rest + new
 
 
@@ -328,8 +328,8 @@ def test_other_engines_read_the_same_rows(tmp_path: Path, properties: Mapping[st
         history.step("", next(leaf for leaf in LEAVES if leaf.sql == text), values)
     mine = as_set(_open(tmp_path).to_arrow().to_pylist(), "k", "x", "s", "p")
     theirs = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path)))
-    found = pa.table(theirs.execute("select k, x, s, p from t").read_all())
-    assert as_set(found.to_pylist(), "k", "x", "s", "p") == mine
+    result = pa.table(theirs.execute("select k, x, s, p from t").read_all())
+    assert as_set(result.to_pylist(), "k", "x", "s", "p") == mine
     if not properties.get("delta.enableDeletionVectors"):
-        found = pl.read_delta(str(tmp_path)).select("k", "x", "s", "p")
-        assert as_set(found.to_dicts(), "k", "x", "s", "p") == mine
+        result = pl.read_delta(str(tmp_path)).select("k", "x", "s", "p")
+        assert as_set(result.to_dicts(), "k", "x", "s", "p") == mine

@@ -38,8 +38,8 @@ def _table(store: Store, partition: tuple[str, ...] = (), **identity: Any) -> St
 
 def _write(store: Store, values: list[str], **request: Any) -> None:
     rows = pa.table({"v": values, "p": ["x"] * len(values)})
-    asked = WriteRequest(**{"mode": "append", "schema": from_arrow(rows.schema), **request})
-    write_arrow(DeltaLog(store, standard_engine()), rows.schema, rows.to_batches(), asked)
+    write_request = WriteRequest(**{"mode": "append", "schema": from_arrow(rows.schema), **request})
+    write_arrow(DeltaLog(store, standard_engine()), rows.schema, rows.to_batches(), write_request)
 
 
 def _rows(store: Store) -> list[tuple[int, str]]:
@@ -138,8 +138,8 @@ def test_concurrent_threads_all_succeed(tmp_path: Path) -> None:
     store = _table(open_store(str(tmp_path)))
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda w: [_write(store, [f"{w}/{i}"] * 3) for i in range(5)], range(4)))
-    found = _rows(store)
-    assert [i for i, _ in found] == list(range(1, 61))
-    assert sorted({v for _, v in found}) == sorted(f"{w}/{i}" for w in range(4) for i in range(5))
-    by_write: Mapping[str, list[int]] = {v: [i for i, o in found if o == v] for _, v in found}
+    result = _rows(store)
+    assert [i for i, _ in result] == list(range(1, 61))
+    assert sorted({v for _, v in result}) == sorted(f"{w}/{i}" for w in range(4) for i in range(5))
+    by_write: Mapping[str, list[int]] = {v: [i for i, o in result if o == v] for _, v in result}
     assert all(ids == list(range(ids[0], ids[0] + 3)) for ids in by_write.values())

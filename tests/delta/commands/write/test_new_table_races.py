@@ -37,8 +37,8 @@ def later(log: DeltaLog, rows: pa.Table, first: pa.Table, mode: str, **more: Any
 
 
 def ids() -> list[int]:
-    found: list[int] = trilake.open(PLACE).to_arrow()["id"].to_pylist()
-    return sorted(found)
+    result: list[int] = trilake.open(PLACE).to_arrow()["id"].to_pylist()
+    return sorted(result)
 
 
 def data_files(log: DeltaLog) -> int:

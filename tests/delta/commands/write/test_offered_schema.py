@@ -26,7 +26,7 @@ def test_overwrite_with_another_schema_suggests_the_option(
     tmp_path: Path, rows: dict[str, Any], more: dict[str, Any], offered: bool
 ) -> None:
     trilake.write({"id": [1], "p": ["a"]}, tmp_path, partition_by="p")
-    with pytest.raises(SchemaMismatchError) as found:
+    with pytest.raises(SchemaMismatchError) as result:
         trilake.write(rows, tmp_path, **{"mode": "overwrite", **more})
-    assert ('option("overwriteSchema", "true")' in str(found.value.help)) is offered
-    assert found.value.condition in ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS")
+    assert ('option("overwriteSchema", "true")' in str(result.value.help)) is offered
+    assert result.value.condition in ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS")

@@ -37,10 +37,10 @@ def _table(**options: Any) -> MemoryStore:
 def _actions(store: MemoryStore, version: int) -> dict[str, list[Any]]:
     log = DeltaLog(store, standard_engine())
     batch = log.parse(log.commits(version, version))
-    found: dict[str, list[Any]] = {"add": batch.add.to_pylist(), "remove": batch.remove.to_pylist()}
+    result: dict[str, list[Any]] = {"add": batch.add.to_pylist(), "remove": batch.remove.to_pylist()}
     for _, name, data in batch.rare:
-        found.setdefault(name, []).append(data)
-    return found
+        result.setdefault(name, []).append(data)
+    return result
 
 
 def test_transaction_rewrites_files() -> None:
@@ -57,12 +57,12 @@ def test_transaction_rewrites_files() -> None:
     assert version == 1
     assert "committed" in repr(tx)
     assert rows(trilake.open(store.uri).to_arrow()) == [{"a": 20, "p": "x"}, {"a": 3, "p": "y"}]
-    found = _actions(store, 1)
-    info = found["commitInfo"][0]
+    result = _actions(store, 1)
+    info = result["commitInfo"][0]
     assert (info["operation"], info["userMetadata"], info["isBlindAppend"]) == ("UPDATE", "why", False)
     assert info["operationMetrics"] == {"rows": "1"}
-    assert found["txn"][0]["version"] == 3
-    assert found["domainMetadata"] == [{"domain": "my.domain", "configuration": "{}", "removed": False}]
+    assert result["txn"][0]["version"] == 3
+    assert result["domainMetadata"] == [{"domain": "my.domain", "configuration": "{}", "removed": False}]
     assert Transaction(store).read_transaction("app") == 3
     assert Transaction(store).read_transaction("other") is None
     with pytest.raises(InvalidArgumentError, match="already been committed"):
@@ -176,9 +176,9 @@ def test_append_only_table_cannot_remove_rows() -> None:
     store = _table(properties={"delta.appendOnly": "true"})
     tx = Transaction(store)
     tx.remove(tx.read("p = 'x'"))
-    with pytest.raises(InvalidArgumentError, match="only allow appends") as found:
+    with pytest.raises(InvalidArgumentError, match="only allow appends") as result:
         tx.commit("DELETE")
-    assert found.value.condition == "DELTA_CANNOT_MODIFY_APPEND_ONLY"
+    assert result.value.condition == "DELTA_CANNOT_MODIFY_APPEND_ONLY"
     moved = Transaction(store)
     file = moved.read("p = 'y'").to_pylist()[0]
     moved.remove([file["path"]], data_change=False)

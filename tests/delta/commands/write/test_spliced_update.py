@@ -215,8 +215,8 @@ def test_files_with_unmatched_row_groups_are_spliced(spied: Spied) -> None:
     table.update({"s": "'x'", "n": "1"}, "id = 5 OR id = 501")
     table = table.refresh()
     assert spied.seen == [True, True]
-    found = table.to_arrow(filter="s = 'x'")
-    assert sorted(found["id"].to_pylist()) == [5, 5, 501, 501]
+    result = table.to_arrow(filter="s = 'x'")
+    assert sorted(result["id"].to_pylist()) == [5, 5, 501, 501]
     assert table.to_arrow().num_rows == 2 * ROWS
 
 
@@ -474,8 +474,8 @@ class Ranges(MemoryStore):
 
 def test_row_group_is_fetched_with_one_request(spied: Spied) -> None:
     store, random = Ranges(), Random(1)
-    texts = ["".join(random.choices("abcdefgh", k=300)) for _ in range(2 * ROWS)]
-    data = pa.table({"id": range(2 * ROWS), "s": texts, "t": texts, "n": range(2 * ROWS)})
+    strings = ["".join(random.choices("abcdefgh", k=300)) for _ in range(2 * ROWS)]
+    data = pa.table({"id": range(2 * ROWS), "s": strings, "t": strings, "n": range(2 * ROWS)})
     table = _table(data, files={"row_group_size": ROWS, "use_dictionary": False}, store=store)
     before = table.to_arrow()
     table.update({"n": "0"}, "id < 3")

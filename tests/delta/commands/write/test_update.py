@@ -45,8 +45,8 @@ def _open(uri: Any) -> ArrowDeltaTable:
 
 
 def _rows(uri: Any) -> list[dict[str, Any]]:
-    found = rows(_open(uri).to_arrow())
-    return sorted(found, key=lambda r: (str(r.get("id")), str(r)))
+    result = rows(_open(uri).to_arrow())
+    return sorted(result, key=lambda r: (str(r.get("id")), str(r)))
 
 
 def _numbers(uri: Any, *ids: int, **options: Any) -> None:
@@ -65,9 +65,9 @@ def test_only_files_with_matching_rows_are_changed(tmp_path: Path, properties: M
     result = _open(tmp_path).update({"v": "v + id"}, "id = 5 OR id = 13")
     kept = before & set(_open(tmp_path).files()["path"].to_pylist())
     assert len(kept) == (3 if properties else 2)
-    wanted = {"numUpdatedRows": 1, "numCopiedRows": 0 if properties else 2, "numAddedFiles": 1}
-    wanted |= {"numRemovedFiles": 0 if properties else 1, "numDeletionVectorsAdded": 1 if properties else 0}
-    assert {k: result.metrics[k] for k in wanted} == wanted
+    expected = {"numUpdatedRows": 1, "numCopiedRows": 0 if properties else 2, "numAddedFiles": 1}
+    expected |= {"numRemovedFiles": 0 if properties else 1, "numDeletionVectorsAdded": 1 if properties else 0}
+    assert {k: result.metrics[k] for k in expected} == expected
     assert {r["id"]: r["v"] for r in _rows(tmp_path)} == {i: i * 10 for i in (0, 9, 10, 15, 19, 20, 25, 29)} | {5: 55}
     assert repr(result).startswith("<UPDATE version 3: 1 rows updated")
 
@@ -127,7 +127,7 @@ def _typed(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "wanted"),
+    ("column", "value", "expected"),
     [
         ("b", "id + 100", 101),
         ("b", 7, 7),
@@ -154,13 +154,13 @@ def _typed(tmp_path: Path) -> str:
         ("b", pa.scalar(3, pa.int64()), 3),
     ],
 )
-def test_values_are_cast_to_the_column_type(tmp_path: Path, column: str, value: Any, wanted: Any) -> None:
+def test_values_are_cast_to_the_column_type(tmp_path: Path, column: str, value: Any, expected: Any) -> None:
     uri = _typed(tmp_path)
     _open(uri).update({column: value}, "id = 1")
-    found = {r["id"]: r for r in _rows(uri)}
+    result = {r["id"]: r for r in _rows(uri)}
     top = column.partition(".")[0].lower()
-    assert found[1] == {**dict.fromkeys(_TYPES.names), "id": 1, top: wanted}
-    assert found[2]["o"] == {"a": 5, "c d": None}
+    assert result[1] == {**dict.fromkeys(_TYPES.names), "id": 1, top: expected}
+    assert result[2]["o"] == {"a": 5, "c d": None}
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_updated_rows_keep_their_row_ids(tmp_path: Path, properties: Mapping[str
     table = _open(uri)
     conf = table.metadata.configuration
     names = [conf[f"delta.rowTracking.materializedRow{n}ColumnName"] for n in ("Id", "CommitVersion")]
-    found: dict[int, tuple[int, int]] = {}
+    result: dict[int, tuple[int, int]] = {}
     for add in table.snapshot.adds.to_pylist():
         data = pq.read_table(tmp_path / add["path"])
         gone = add["deletionVector"] is not None
@@ -286,11 +286,11 @@ def test_updated_rows_keep_their_row_ids(tmp_path: Path, properties: Mapping[str
             row_id = row.get(names[0])
             version = row.get(names[1])
             if not (gone and row["id"] != 1):
-                found[row["id"]] = (
+                result[row["id"]] = (
                     add["baseRowId"] + i if row_id is None else row_id,
                     add["defaultRowCommitVersion"] if version is None else version,
                 )
-    assert found == {1: (0, 0), 2: (1, 2), 3: (2, 2)}
+    assert result == {1: (0, 0), 2: (1, 2), 3: (2, 2)}
 
 
 # --- the change feed -------------------------------------------------------------------------------------------------

@@ -222,8 +222,8 @@ def test_every_type_agrees_with_deltalake(uri: str) -> None:
 def test_timestamps_without_zone_enable_a_feature(uri: str) -> None:
     data = pa.table({"t": pa.array([dt.datetime(2024, 1, 1)], pa.timestamp("us"))})
     trilake.write(data, uri)
-    found = DeltaLog(open_store(uri), standard_engine()).snapshot().protocol
-    assert "timestampNtz" in (found.reader_features or ())
+    result = DeltaLog(open_store(uri), standard_engine()).snapshot().protocol
+    assert "timestampNtz" in (result.reader_features or ())
     assert _check(uri) == rows(data)
 
 
@@ -353,8 +353,8 @@ def _lying(array: pa.Array, t: pa.DataType) -> pa.Array:
     """The same buffers with a non-null type: Arrow does not check."""
     if not pa.types.is_nested(t):
         return array
-    own = 1 if pa.types.is_struct(t) else 2  # validity, and offsets if any
-    return pa.Array.from_buffers(t, len(array), array.buffers()[:own], children=_children(array, t))
+    count = 1 if pa.types.is_struct(t) else 2  # validity, and offsets if any
+    return pa.Array.from_buffers(t, len(array), array.buffers()[:count], children=_children(array, t))
 
 
 def _children(array: pa.Array, t: pa.DataType) -> list[pa.Array]:
@@ -486,8 +486,8 @@ def test_checkpoint_every_ten_commits(uri: str) -> None:
     for _ in range(22):
         trilake.write(AB.slice(1), uri, mode="append")
     store = open_store(uri)
-    found = [o.key for o in store.list("_delta_log") if "checkpoint.parquet" in o.key]
-    assert [int(k[11:31]) for k in found] == [10, 20]
+    result = [o.key for o in store.list("_delta_log") if "checkpoint.parquet" in o.key]
+    assert [int(k[11:31]) for k in result] == [10, 20]
     assert DeltaLog(store, standard_engine()).snapshot().segment.checkpoint_version == 20
     assert len(_check(uri)) == 22
 
