@@ -100,9 +100,9 @@ def test_column_rules_keep_every_digit(value: Decimal) -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.lists(numbers(), min_size=1, max_size=1))
 @example([(LONG, TYPE)])
-def test_log_statistics_enclose_the_decimal(result: list[tuple[Decimal, pa.DataType]]) -> None:
+def test_log_statistics_enclose_the_decimal(decimals: list[tuple[Decimal, pa.DataType]]) -> None:
     """Bounds are JSON numbers: after a round trip they must still enclose the values of the file."""
-    ((value, type_),) = result
+    ((value, type_),) = decimals
     uri = "memory://decimals-bounds"
     trilake.write(pa.table({"m": pa.array([value], type_)}), uri, mode="overwrite", schema_mode="overwrite")
     explained = _open(uri).explain(f"m = {string_value(value)}")

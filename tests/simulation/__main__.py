@@ -1,8 +1,8 @@
-"""``python -m tests.simulation``: run seeds, replay one, make a failing one small.
+"""``python -m tests.simulation``: run seeds, replay one, shrink a failing one.
 
-python -m tests.simulation --seed 17            replay, with the calls and their order; a failure is made small
+python -m tests.simulation --seed 17            replay and print the calls in order; shrinks a failure
 python -m tests.simulation --plan '{...}'       replay a plan that was printed
-python -m tests.simulation --seeds 0:2000       many, in --jobs processes; says how many a second
+python -m tests.simulation --seeds 0:2000       many, in --jobs processes; prints seeds per second
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":  # sets of strings have the same order in every run
+    if os.environ.get("PYTHONHASHSEED") != "0":  # same order of string sets in every run
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
     sys.exit(main())

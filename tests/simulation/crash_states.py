@@ -1,7 +1,7 @@
-"""What a disk may hold after a power failure: every prefix of the recorded writes, syncs and renames of an operation.
+"""Disk states after a power failure: for every prefix of the recorded writes, syncs and renames of an operation.
 
-A file's content is on disk when it was synced, and may be missing or torn before.  A name (a link, rename, unlink,
-new folder) is on disk when its folder was synced; of the others, any may be there.  This is what POSIX
+The content of a file is on disk after its sync, and may be missing or torn before.  A name (a link, rename, unlink,
+new folder) is on disk after a sync of its folder; of the others, any may be there.  This is what POSIX
 promises, and less than most file systems do.
 """
 
@@ -32,7 +32,7 @@ class Event:
 
 @dataclass
 class Recorder:
-    """The steps of the local store below ``root``, in their order."""
+    """Record the steps of the local store below ``root`` in order."""
 
     root: str
     events: list[Event] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Recorder:
     _next: int = 0
 
     def acknowledged(self, version: int) -> None:
-        """An operation returned: its version must survive from here on."""
+        """Record that an operation returned: its version must survive from here on."""
         self.events.append(Event("acknowledged", "", version=version))
 
     @contextmanager
@@ -52,7 +52,7 @@ class Recorder:
             mock.patch.object(local, "os", system),
             mock.patch.object(local_writer, "os", system),
             mock.patch.object(local_writer, "io", files),
-            # Whatever disk the test runs on, it is one that is forced as a whole.
+            # Pretend that the disk supports syncing the whole file system.
             mock.patch.object(durable, "_syncs_file_systems", return_value=True),
             mock.patch.object(durable, "_kind", return_value=0xEF53),
             mock.patch.object(durable, "_unwritten", return_value=0),
@@ -83,7 +83,7 @@ class Recorder:
             self.events.append(Event("sync", key, self._files[key], _content(path)))
 
     def all_synced(self, fd: int) -> None:
-        """The whole file system is on disk: content of files, and names in folders."""
+        """Record a sync of the whole file system: content of files and names in folders."""
         there = [(key, file) for key, file in self._files.items() if os.path.exists(f"{self.root}/{key}")]
         self.events += [Event("sync", key, file, _content(f"{self.root}/{key}")) for key, file in there]
         self.events += [Event("folder", folder) for folder in {"", *(key.rpartition("/")[0] for key, _ in there)}]
@@ -109,7 +109,7 @@ def _content(path: str) -> bytes:
 
 
 class _Os:
-    """``os``, with the steps that change a disk told to the recorder."""
+    """``os``, which reports steps that change the disk to the recorder."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -157,7 +157,7 @@ class _Io:
 
 @dataclass
 class Disk:
-    """What was done up to some step: names, what of them is certain, and content by file."""
+    """State after some step: names, names certain to be on disk, and content by file."""
 
     names: dict[str, int] = field(default_factory=dict)
     certain: dict[str, int] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class Disk:
     acknowledged: int = -1
 
     def step(self, event: Event) -> None:
-        """Do one more step."""
+        """Apply one step."""
         match event.kind:
             case "create":
                 self.written[event.file] = b""
@@ -195,7 +195,7 @@ class Disk:
         self.pending.append((path, file))
 
     def after_failure(self, kept: Callable[[int], bool], torn: Callable[[int], float]) -> dict[str, bytes]:
-        """The objects after a power failure: which pending names are ``kept``, how much of unsynced files is there."""
+        """Objects after a power failure, with ``kept`` pending names and ``torn`` shares of unsynced files."""
         names = dict(self.certain)
         for i, (path, file) in enumerate(self.pending):
             if kept(i):
@@ -218,9 +218,9 @@ def _put(names: dict[str, int], path: str, file: int | None) -> None:
 
 
 def states(events: list[Event], rng: random.Random, variants: int) -> Iterator[tuple[int, int, dict[str, bytes]]]:
-    """For each prefix some disks after a failure there: step, newest acknowledged version, objects by key.
+    """Yield disks after a failure at each step, as step, newest acknowledged version, and objects by key.
 
-    All names kept, none kept, each pending name alone missing, and ``variants`` random choices, with files torn.
+    All pending names kept, none, all but one, and ``variants`` random choices with torn files.
     """
     disk = Disk()
     for number, event in enumerate(events):
@@ -240,7 +240,7 @@ def states(events: list[Event], rng: random.Random, variants: int) -> Iterator[t
 
 
 def store_of(objects: dict[str, bytes]) -> MemoryStore:
-    """A store that holds these objects."""
+    """Return a store with these objects."""
     store = MemoryStore()
     for key, content in objects.items():
         store.put(key, content)

@@ -1,4 +1,4 @@
-"""The code of the commit itself over every interleaving of a few writers, call by call, with one fault at each call."""
+"""The real commit over every interleaving of the calls of a few writers, with one fault at each call."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _FIRST = [
 
 
 class _Commits:
-    """Which transaction made which version, and who was told what."""
+    """Which transaction made which version, and the reply to each writer."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.made: list[tuple[int, int]] = []
-        self.told: dict[int, str] = {}
+        self.replies: dict[int, str] = {}
 
     @property
     def newest(self) -> int:
@@ -61,23 +61,23 @@ class _Commits:
         raise Violation(f"a commit deleted {keys}")
 
     def ended(self, outcome: Outcome) -> None:
-        told = outcome.kind
+        reply = outcome.kind
         if isinstance(outcome.value, UnknownOutcomeError):
-            told = "unknown"
+            reply = "unknown"
         elif isinstance(outcome.value, ConflictError):
-            told = "conflict"
-        self.told[outcome.op.number] = told
+            reply = "conflict"
+        self.replies[outcome.op.number] = reply
 
     def finish(self) -> None:
         writers = [w for w, _ in self.made]
         kinds = {op.number: op.kind for op in self.world.plan.ops.values()}
         if len(set(writers)) < len(writers):
             raise Violation("a transaction is in the log twice")
-        for writer, told in self.told.items():
-            if told == "ok" and writer not in writers:
+        for writer, reply in self.replies.items():
+            if reply == "ok" and writer not in writers:
                 raise Violation(f"writer {writer} was told that it is committed, and it is in no version")
-            if told in ("conflict", "error") and writer in writers:
-                raise Violation(f"writer {writer} was told {told}, and it is committed")
+            if reply in ("conflict", "error") and writer in writers:
+                raise Violation(f"writer {writer} was told {reply}, and it is committed")
         for at, (writer, read) in enumerate(self.made):
             if kinds[writer] == "change" and any(kinds[w] == "change" for w, _ in self.made[read:at]):
                 raise Violation(f"version {at + 1} did not see a change that came before it")
@@ -93,7 +93,7 @@ def _execute(actor: Actor, op: Op) -> int:
 
 
 class _Scripted(World):
-    """A world whose scheduler follows a script, and then takes whoever is first."""
+    """A world whose scheduler follows a script, then takes the first ready actor."""
 
     def __init__(self, plan: Plan, script: Sequence[int]) -> None:
         super().__init__(plan, _Commits, _execute)
@@ -103,7 +103,7 @@ class _Scripted(World):
         self.base = DeltaLog(store, Engine(hooks=())).head()
 
     def _between_turns(self) -> None:
-        """What is under way lands at the end."""
+        """Requests under way land at the end."""
 
     def _chosen(self, alive: list[Actor]) -> Actor:
         ready = [a for a in alive if a.wake <= self.steps] or alive
@@ -114,9 +114,9 @@ class _Scripted(World):
 
 
 def every_interleaving(kinds: Sequence[str], *, fault: str | None = None, most: int = 100_000) -> Checked:
-    """Run writers that each commit once, ``append`` or ``change``, in every order of their calls to the store.
+    """Run writers with one commit each, ``append`` or ``change``, in every order of their store calls.
 
-    With ``fault``, once for each of the first calls of the first writer, where it goes wrong; ``most`` runs at most.
+    With ``fault``, once per early call of the first writer, which fails there; at most ``most`` runs.
     """
     runs = 0
     for call in range(1, 8) if fault else (0,):
@@ -134,7 +134,7 @@ def every_interleaving(kinds: Sequence[str], *, fault: str | None = None, most: 
 
 
 def _next(taken: Sequence[tuple[int, int]]) -> list[int] | None:
-    """The next script in the order of a depth-first search."""
+    """Return the next script in depth-first order."""
     for at in range(len(taken) - 1, -1, -1):
         choice, options = taken[at]
         if choice + 1 < options:

@@ -1,4 +1,4 @@
-"""What operations do to rows: the oracle, in plain Python, the same for all formats."""
+"""Effects of operations on rows: the oracle in plain Python for all formats."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import random
 
 from tests.simulation.plan import Op
 
-#: Rows by their id, which no two rows share: key, value.
+#: Key and value by unique row id.
 Rows = dict[int, tuple[int, str]]
 
 KEYS = 4
 
 
 def new_rows(op: Op) -> Rows:
-    """The rows that an operation brings, the same each time it is asked."""
+    """Return the rows of an operation, the same on each call."""
     rng = random.Random(op.args[1])
     return {op.number * 100 + i: (rng.randrange(KEYS), f"v{op.number}") for i in range(rng.randint(1, 3))}
 
 
 def source_rows(op: Op) -> Rows:
-    """The source of a merge: each key once."""
+    """Return the source of a merge: each key once."""
     found: Rows = {}
     for id, (k, v) in new_rows(op).items():
         if k not in {key for key, _ in found.values()}:
@@ -28,12 +28,12 @@ def source_rows(op: Op) -> Rows:
 
 
 def upserted(op: Op) -> Rows:
-    """The source of a merge by id: new rows, and one that may be there."""
+    """Return the source of a merge by id: new rows, and one that may exist."""
     return {**new_rows(op), 1 + op.args[0]: (op.args[1] % KEYS, f"w{op.number}")}
 
 
 def effect(op: Op, rows: Rows, old: Rows | None = None) -> Rows:
-    """The rows after an operation that found ``rows``; ``old`` are those of the version that a restore names."""
+    """Return the rows after an operation on ``rows``; ``old`` are those of the version that a restore names."""
     key = op.args[0]
     match op.kind:
         case "append" | "batch" | "txn" | "elsewhere":
@@ -106,7 +106,7 @@ CHANGES = frozenset(
 
 
 def difference(expected: Rows, actual: Rows) -> str:
-    """What is wrong, in few words."""
+    """Describe the difference briefly."""
     lost = sorted(expected.keys() - actual.keys())
     extra = sorted(actual.keys() - expected.keys())
     other = sorted(i for i in expected.keys() & actual.keys() if expected[i] != actual[i])

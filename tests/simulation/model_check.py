@@ -1,9 +1,9 @@
 """Exhaustive checks of two protocols as small models: the commit, and vacuum against readers and writers.
 
-A model is a state and the steps that may follow it.  Every reachable state is visited once (breadth first), so what
-holds here holds for every interleaving of the model's steps.  The models follow :mod:`trilake.delta.commit.transaction`
-and :mod:`trilake.delta.commands.maintenance.vacuum` step by step; that the code does what the models do is what
-``test_model_check.py`` looks at with the code itself, over every interleaving of a smaller case.
+A model is a state and its possible steps.  Every reachable state is visited once (breadth first), so a property that
+holds here holds for every interleaving of the steps.  The models follow :mod:`trilake.delta.commit.transaction`
+and :mod:`trilake.delta.commands.maintenance.vacuum` step by step; ``test_model_check.py`` checks the real code
+over every interleaving of a smaller case.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-#: A step: what happened, and the state that it leads to.
+#: A step: its name, and the state after it.
 Step = tuple[str, Any]
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What an exhaustive check found; ``trace`` leads to the first broken state."""
+    """Result of an exhaustive check; ``trace`` leads to the first broken state."""
 
     states: int
     broken: str | None = None
@@ -31,10 +31,10 @@ def explore(
     broken: Callable[[Any], str | None],
     same: Callable[[Any], Any] = lambda state: state,
 ) -> Checked:
-    """Visit every state that can be reached from ``start``; ``same`` gives one state for all that differ in names."""
+    """Visit every state reachable from ``start``; ``same`` maps states that differ in names only to one state."""
     before: dict[Any, tuple[Any, str] | None] = {start: None}
     waiting = [start]
-    for state in waiting:  # grows while it is walked through
+    for state in waiting:  # grows during the iteration
         wrong = broken(state)
         if wrong is not None:
             trace = []
@@ -60,7 +60,7 @@ class Writer:
 
     ``pc``: ``idle``, ``put`` (about to try a version), ``look`` (the key exists, or the reply was lost: whose commit is
     it?), ``check`` (past the winners), ``over``.  ``base`` is the version read, ``ground`` the one before the version
-    that is tried.  ``told`` holds for each ended transaction what its caller was told.
+    that is tried.  ``replies`` has the reply to the caller of each ended transaction.
     """
 
     pc: str = "idle"
@@ -68,12 +68,12 @@ class Writer:
     base: int = -1
     ground: int = -1
     lost: bool = False
-    told: tuple[str, ...] = ()
+    replies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Log:
-    """The log as (writer, transaction) by version, the writers, requests under way, and faults that may still come."""
+    """The log as (writer, transaction) by version, the writers, requests under way, and remaining faults."""
 
     log: tuple[tuple[int, int, int], ...]  # writer, transaction, base
     writers: tuple[Writer, ...]
@@ -85,7 +85,7 @@ class Log:
 
 @dataclass(frozen=True)
 class CommitRules:
-    """What the protocol does; each ``False`` is a fault, to show that the check finds it."""
+    """Rules of the protocol; each ``False`` plants a fault that the check must find."""
 
     put_if_absent: bool = True
     asks_whose_commit: bool = True
@@ -128,9 +128,9 @@ def _with(state: Log, i: int, writer: Writer) -> Log:
     return replace(state, writers=(*state.writers[:i], writer, *state.writers[i + 1 :]))
 
 
-def _ended(w: Writer, told: str, count: int) -> Writer:
+def _ended(w: Writer, reply: str, count: int) -> Writer:
     pc = "idle" if w.transaction + 1 < count else "over"
-    return Writer(pc, w.transaction + 1, told=(*w.told, told))
+    return Writer(pc, w.transaction + 1, replies=(*w.replies, reply))
 
 
 def _put(state: Log, i: int, w: Writer, rules: CommitRules, count: int) -> Iterator[Step]:
@@ -146,7 +146,7 @@ def _put(state: Log, i: int, w: Writer, rules: CommitRules, count: int) -> Itera
                 f"{i} puts {version}, the reply is lost",
                 _with(replace(state, log=log, losses=state.losses - 1), i, lost),
             )
-            # The client repeats the request, and meets what the first one made.
+            # The client repeats the request, and finds the result of the first one.
             again = replace(w, pc="look", lost=False)
             yield f"{i} puts {version} twice", _with(replace(state, log=log, losses=state.losses - 1), i, again)
         if state.crashes:
@@ -178,7 +178,7 @@ def _look(state: Log, i: int, w: Writer, rules: CommitRules, count: int) -> Iter
 def _check(state: Log, i: int, w: Writer, rules: CommitRules, transactions: tuple[str, ...]) -> Iterator[Step]:
     winners = state.log[w.ground + 1 :] if rules.checks_all_winners else state.log[w.ground + 1 : w.ground + 2]
     reads = transactions[w.transaction] == "change"
-    # The whole table is read: whatever a winner did is in conflict, except for blind appends under WriteSerializable.
+    # The whole table is read: every winner conflicts, except blind appends under WriteSerializable.
     conflict = rules.checks_winners and reads and any(transactions[t] == "change" for _, t, _ in winners)
     if conflict:
         yield f"{i} is in conflict", _with(state, i, _ended(w, "conflict", len(transactions)))
@@ -188,18 +188,18 @@ def _check(state: Log, i: int, w: Writer, rules: CommitRules, transactions: tupl
 
 
 def commit_broken(transactions: tuple[str, ...]) -> Callable[[Log], str | None]:
-    """What is wrong with a state of the commit."""
+    """Return a check that describes what is wrong with a state of the commit."""
 
     def broken(state: Log) -> str | None:
         made = [(w, t) for w, t, _ in state.log]
         if len(set(made)) < len(made):
             return "a transaction is in the log twice"
         for i, w in enumerate(state.writers):
-            for t, told in enumerate(w.told):
-                if told == "ok" and (i, t) not in made:
+            for t, reply in enumerate(w.replies):
+                if reply == "ok" and (i, t) not in made:
                     return f"writer {i} was told that transaction {t} is committed, and it is in no version"
                 under_way = any(r[1:3] == (i, t) for r in state.late)
-                if told == "conflict" and ((i, t) in made or (under_way and _may_land(state, i, t))):
+                if reply == "conflict" and ((i, t) in made or (under_way and _may_land(state, i, t))):
                     return f"writer {i} was told of a conflict, and transaction {t} is committed"
         for version, (_, t, base) in enumerate(state.log):
             if transactions[t] == "change":
@@ -216,13 +216,13 @@ def _may_land(state: Log, i: int, t: int) -> bool:
 
 
 def _renamed(state: Log) -> Log:
-    """The state with its writers in an order that does not depend on their names: they all do the same."""
+    """Return the state with its writers in a canonical order: they are interchangeable."""
 
     def known(i: int) -> tuple[Any, ...]:
         w = state.writers[i]
         at = tuple((v, t, b) for v, (by, t, b) in enumerate(state.log) if by == i)
         late = tuple((r[0], r[2]) for r in state.late if r[1] == i)
-        return (w.pc, w.transaction, w.base, w.ground, w.lost, w.told, at, late)
+        return (w.pc, w.transaction, w.base, w.ground, w.lost, w.replies, at, late)
 
     order = sorted(range(len(state.writers)), key=known)
     if order == list(range(len(order))):
@@ -254,7 +254,7 @@ def check_commit(
 class Lake:
     """Files by number with the time they were written, the versions as sets of files with the time of their commit.
 
-    ``reader`` is the version that is being read and the time when it began, with the files that are left to read;
+    ``reader`` is the version that is being read, the start time, and the files left to read;
     ``writer`` the file that is written and not yet committed, with the version read; ``vacuum`` is where a vacuum is:
     its cut-off time and what it has listed, then what it will delete.
     """
@@ -273,7 +273,7 @@ class Lake:
 
 @dataclass(frozen=True)
 class VacuumRules:
-    """What a vacuum does; each ``False`` is a fault."""
+    """Rules of a vacuum; each ``False`` plants a fault."""
 
     spares_young_files: bool = True
     spares_recent_tombstones: bool = True
@@ -289,7 +289,7 @@ def vacuum_steps(rules: VacuumRules) -> Callable[[Lake], Iterator[Step]]:
     """The steps of one writer, one reader and vacuums, while time passes."""
 
     def steps(s: Lake) -> Iterator[Step]:
-        # Time passes where no write or read would become older than the retention.
+        # Time passes if no write or read becomes older than the retention.
         begun = [t for t in (s.writer[1] if s.writer else None, s.reader[1] if s.reader else None) if t is not None]
         busy = s.vacuum is not None
         if s.now < _LAST and not busy and all(s.now + 1 - t < RETENTION for t in begun):

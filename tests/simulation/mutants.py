@@ -1,7 +1,7 @@
-"""Faults that are planted into a copy of the code, to see that the simulation or a test finds each.
+"""Faults planted into a copy of the code, each of which the simulation or a test must find.
 
-``scripts/mutants`` plants those of ``mutants.json``: a file below ``src/trilake``, a string that stands there once,
-what takes its place, the format whose seeds are tried, and the test that is asked where no seed finds it.
+``scripts/mutants`` plants those of ``mutants.json``: a file below ``src/trilake``, a string that occurs there once,
+its replacement, the format whose seeds are tried, and the test to run if no seed finds it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Writers that make one table at the same time, in a place where none is: of Delta, of Lance, or of Trevni files.
+"""Writers that create one table at the same time: of Delta, of Lance, or of Trevni files.
 
-Each operation writes a row of its own into each of two files, in one of the modes of a write, or makes a table without
-rows.  What is promised:
+Each operation writes one row to each of two files, in one of the write modes, or creates a table without
+rows.  Promises:
 
-1. who is told that it has written is in the table, as its mode says, and who is told that it has not is not;
-2. a statement that fails takes nothing of others: no file goes that a version names, or a committed job has added;
-3. ``ignore`` and ``IF NOT EXISTS`` never say that a table is there, and ``append`` never fails because of others;
-4. readers see all of a write, or nothing.
+1. acknowledged writes are in the table as their mode requires, and failed ones are not;
+2. a failed statement deletes nothing of others: no file that a version names or a committed job has added;
+3. ``ignore`` and ``IF NOT EXISTS`` never raise that a table exists, and ``append`` never fails because of others;
+4. readers see all of a write or nothing.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ from trilake.trevni.tables.table_write import finish_table_write, give_up, plan_
 
 TABLES = ("delta", "lance", "trevni")
 SCHEMA = pa.schema([("n", pa.int64()), ("half", pa.int64())])
-#: What operations do, with their weights.
+#: Kinds of operations with their weights.
 KINDS: Mapping[str, int] = {"append": 5, "error": 3, "ignore": 3, "overwrite": 3, "read": 2}
-#: What only a table with a log of Delta is made by.
+#: Kinds of operations that only Delta tables have.
 DELTA_KINDS: Mapping[str, int] = {"create": 2, "create_if_not_exists": 3, "create_or_replace": 2}
-#: Clocks stay near each other: files of a write that is at work must not look old.
+#: Clocks stay close: files of a running write must not look old.
 _FAULTS = {kind: weight for kind, weight in FAULTS.items() if kind not in ("ahead", "behind")}
 _NUMBER = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}([0-9a-f]{8})")
 
 
 def make_new_plan(seed: int) -> Plan:
-    """The plan of a seed; the same in every process."""
+    """Return the plan of a seed, the same in every process."""
     rng = random.Random(f"new table {seed}")
     table = TABLES[seed % len(TABLES)]
     weights = {**KINDS, **(DELTA_KINDS if table == "delta" else {})}
@@ -94,13 +94,13 @@ def make_new_plan(seed: int) -> Plan:
 
 
 def number_of(name: str) -> int:
-    """The operation whose id is in a name; 0 where there is none."""
+    """Return the operation whose id is in a name, or 0."""
     found = _NUMBER.search(name)
     return int(found[1], 16) if found is not None else 0
 
 
 def halves(op: Op) -> list[pa.RecordBatch]:
-    """The rows that an operation writes, each into a file of its own."""
+    """Return the rows of an operation, each in a separate file."""
     return [pa.record_batch([pa.array([op.number]), pa.array([half])], schema=SCHEMA) for half in range(2)]
 
 
@@ -108,7 +108,7 @@ def halves(op: Op) -> list[pa.RecordBatch]:
 
 
 def execute(actor: Actor, op: Op) -> Any:
-    """Do an operation: whether it has written."""
+    """Run an operation and return whether it has written."""
     world, faults = actor.world, actor.faults
     store = SimStore(world.place("t"), actor, "t")
     runtime = Runtime(actor.clock_ns, actor.new_id, actor.sleep)
@@ -128,17 +128,17 @@ def execute(actor: Actor, op: Op) -> Any:
 
 
 def _explained(op: Op, e: TrilakeError, *, others: bool, there: bool, table: str, overwritten: bool) -> None:
-    """Raise where nothing explains an error of an operation that met no fault."""
+    """Raise if nothing explains an error of an operation without a fault."""
     if isinstance(e, TableExistsError) and op.kind in ("error", "create") and (there or others):
         return
     if isinstance(e, ConflictError) and op.kind in ("overwrite", "create_or_replace") and others:
         return
     if isinstance(e, ConflictError) and op.kind == "append" and table == "lance" and overwritten:
-        return  # rows may have been meant for other columns
+        return  # rows may be for other columns
     if op.kind == "read" and (not there or (table == "trevni" and isinstance(e, ObjectNotFoundError) and others)):
-        return  # an overwrite takes files of a folder away from under its readers
+        return  # an overwrite of a folder deletes files under its readers
     if op.kind == "batch" and isinstance(e, WriteFailedError | StorageError):
-        return  # another process took it for dead, and has written it
+        return  # another process took it for dead and has written it
     raise Violation(f"{type(e).__name__} without a reason: {e}") from e
 
 
@@ -173,7 +173,7 @@ def _trevni(store: Store, op: Op, runtime: Runtime) -> bool:
 
 
 def rows_of(store: Store, table: str, runtime: Runtime, version: int | None = None) -> list[tuple[int, int]]:
-    """The rows of a version as readers see them.  Raises ``TableNotFoundError``, of Trevni gives none."""
+    """Return the rows of a version as readers see them.  Raises ``TableNotFoundError`` except for Trevni."""
     if table == "delta":
         rows = ArrowDeltaTable(store, standard_engine(runtime=runtime), version=version).to_arrow()
     elif table == "lance":
@@ -185,19 +185,19 @@ def rows_of(store: Store, table: str, runtime: Runtime, version: int | None = No
     return sorted(zip(rows["n"].to_pylist(), rows["half"].to_pylist(), strict=True))
 
 
-# --- what must be true -----------------------------------------------------------------------------------------------
+# --- checks ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class NewHistory:
-    """Which operation has committed when, and what must stay for it."""
+    """Commits of operations in order, and the files that must stay."""
 
     world: World
-    #: The operation of each version, or of each job of Trevni that is committed, in order.
+    #: The operation of each version, or of each committed Trevni job, in order.
     committed: list[int] = field(default_factory=list)
-    #: Of Delta: the version that each has read.
+    #: Delta: the version that each operation has read.
     read: list[int] = field(default_factory=list)
-    #: Files that a version, or a committed job, has named; of Trevni those that no overwrite has replaced.
+    #: Files named by a version or a committed job; for Trevni without those replaced by an overwrite.
     needed: set[str] = field(default_factory=set)
     outcomes: list[Outcome] = field(default_factory=list)
     _ended: set[str] = field(default_factory=set)
@@ -224,7 +224,7 @@ class NewHistory:
             plan = orjson.loads(data)
             self._plans[key.removesuffix(".plan")] = set(plan["adds"]), set(plan["removes"])
         elif key.endswith(".end") and data == b"committed":
-            if key not in self._ended:  # else the request lands behind the end of the job
+            if key not in self._ended:  # otherwise the request lands after the end of the job
                 self._commits(number_of(key))
                 self._ended.add(key)
             adds, removes = self._plans[key.removesuffix(".end")]
@@ -244,7 +244,7 @@ class NewHistory:
         self.outcomes.append(outcome)
         number, kind = outcome.op.number, outcome.op.kind
         if outcome.kind == "ok":
-            # A batch that is there already is written by no one.
+            # A committed batch is not written again.
             if bool(outcome.value) != (number in self.committed) and not (kind == "batch" and not outcome.value):
                 raise Violation(f"told that it has {'' if outcome.value else 'not '}written")
             if not outcome.value and not self.newest and kind != "read":
@@ -254,7 +254,7 @@ class NewHistory:
 
     @staticmethod
     def check_whole(rows: Sequence[tuple[int, int]]) -> None:
-        """Raise where readers see a part of a write."""
+        """Raise if readers see a part of a write."""
         half = [n for n, _ in rows if rows.count((n, 0)) != 1 or rows.count((n, 1)) != 1]
         if half:
             raise Violation(f"a part of operation {half[0]} is seen")
@@ -262,7 +262,7 @@ class NewHistory:
     def finish(self) -> None:
         for outcome in self.outcomes:
             sure = outcome.kind == "ok" or (outcome.kind == "error" and not _unknown(outcome.value))
-            if outcome.op.kind == "batch":  # several processes may write it, and one of them does
+            if outcome.op.kind == "batch":  # several processes may write it, and one of them succeeds
                 if outcome.kind == "ok" and outcome.op.number not in self.committed:
                     raise Violation(f"batch {outcome.op.number} is said to be there, and is not")
             elif sure and (outcome.kind == "ok" and bool(outcome.value)) != (outcome.op.number in self.committed):
@@ -286,23 +286,23 @@ class NewHistory:
                 )
 
     def _states(self) -> Iterator[set[int]]:
-        """The operations whose rows each version has."""
+        """Return the operations whose rows each version has."""
         have: set[int] = set()
         for at, number in enumerate(self.committed):
             kind = self.world.plan.ops[number].kind
             if at and kind in ("error", "ignore", "create", "create_if_not_exists"):
                 raise Violation(f"operation {number} ({kind}) made version {at}, where a table was")
             own = set() if kind.startswith("create") else {number}
-            # An overwrite comes before the rows that others have added since it looked (WriteSerializable).
+            # An overwrite is ordered before rows that others have added since its read (WriteSerializable).
             since = self.committed[self.read[at] + 1 : at] if self.read else []
             beside = {n for n in since if self.world.plan.ops[n].kind == "append"} if kind == "overwrite" else set()
             have = have | own if kind == "append" else own | beside
             yield have
 
     def _check_jobs(self, seen: set[int]) -> None:
-        """Files have no log: an overwrite takes the place of what had ended before it began, and may of others.
+        """Check Trevni jobs: an overwrite replaces jobs that ended before it began, and may replace others.
 
-        Of writes that are the first, or replace what is there, each comes after the one before.
+        First writes and overwrites come one after the other.
         """
         steps = {o.op.number: o.steps for o in self.outcomes}
         kinds = self.world.plan.ops
@@ -310,7 +310,7 @@ class NewHistory:
             over = [o for o in self.committed if kinds[o].kind == "overwrite" and o != number]
             if number not in seen and not any(steps[o][1] > steps[number][0] for o in over):
                 raise Violation(f"operation {number} is committed, and its rows are gone")
-            if number in seen and any(steps[o][0] > steps[number][1] for o in over if _is_told(self, number)):
+            if number in seen and any(steps[o][0] > steps[number][1] for o in over if _is_acknowledged(self, number)):
                 raise Violation(f"operation {number} is seen beside a later overwrite")
         alone = [n for n in self.committed if kinds[n].kind in ("error", "ignore", "overwrite")]
         for at, number in enumerate(alone[1:], 1):
@@ -322,7 +322,7 @@ class NewHistory:
             raise Violation(f"operations {sorted(seen - set(self.committed))} are seen, and not committed")
 
 
-def _is_told(history: NewHistory, number: int) -> bool:
+def _is_acknowledged(history: NewHistory, number: int) -> bool:
     return any(o.op.number == number and o.kind == "ok" for o in history.outcomes)
 
 

@@ -1,4 +1,4 @@
-"""A plan: what every actor does, what goes wrong, and how they take turns; made from a seed, kept as JSON."""
+"""A plan: operations of every actor, faults and scheduling; made from a seed, stored as JSON."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
-#: Kinds of faults, with their weights.  ``error``: nothing happened; ``lost``: it happened and the reply was lost;
-#: ``late``: the reply was lost and the request lands later; ``slow``: others go on in the meantime; ``crash`` and
+#: Kinds of faults with their weights.  ``error``: nothing happened; ``lost``: it happened and the reply was lost;
+#: ``late``: the reply was lost and the request lands later; ``slow``: other actors run first; ``crash`` and
 #: ``crash after``: the process dies before or after the call; ``ahead`` and ``behind``: its clock jumps by days;
-#: ``drift``: by minutes, within what is tolerated.
+#: ``drift``: by minutes, within the tolerance.
 FAULTS = {
     "error": 5,
     "lost": 6,
@@ -23,7 +23,7 @@ FAULTS = {
     "behind": 1,
     "drift": 2,
 }
-#: Calls of an actor among which faults are planned.
+#: Number of first calls of an actor that may have faults.
 _CALLS = 120
 
 
@@ -38,7 +38,7 @@ class Op:
 
 @dataclass(frozen=True)
 class FaultAt:
-    """A fault at the ``call``-th call that an actor makes to its store; -1 is its first ``put_if_absent``, -1001 its
+    """A fault at the ``call``-th store call of an actor; -1 is its first ``put_if_absent``, -1001 its
     first ``delete``."""
 
     actor: int
@@ -50,7 +50,7 @@ class FaultAt:
 class Plan:
     """Everything that decides a run.
 
-    ``stay`` is the chance that the actor whose turn it is goes on; ``page`` the number of entries that a listing shows
+    ``stay`` is the chance that the current actor continues; ``page`` the number of entries that a listing shows
     at once, as object stores do.
     """
 
@@ -63,28 +63,28 @@ class Plan:
     page: int
 
     def to_json(self) -> str:
-        """The plan as a string for ``--plan``."""
+        """Return the plan as a string for ``--plan``."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """The plan that :meth:`to_json` wrote."""
+        """Parse the output of :meth:`to_json`."""
         data = json.loads(text)
         actors = tuple(tuple(Op(o["number"], o["kind"], tuple(o["args"])) for o in ops) for ops in data["actors"])
         return replace(cls(**data), actors=actors, faults=tuple(FaultAt(**f) for f in data["faults"]))
 
     @property
     def ops(self) -> dict[int, Op]:
-        """The operations by number."""
+        """Operations by number."""
         return {op.number: op for ops in self.actors for op in ops}
 
     @cached_property
     def torn(self) -> bool:
-        """Whether a listing may or may not show what comes and goes while it is made, as folders of a disk do."""
+        """Whether a listing may miss or show concurrent changes, like folders on a disk."""
         return "torn" in self.options or random.Random(f"torn {self.seed}").random() < 0.25
 
     def describe(self) -> str:
-        """The plan for people."""
+        """Describe the plan for people."""
         lines = [
             f"seed {self.seed}, {self.format}, {dict(self.options)}, stay {self.stay}, page {self.page}",
             *(["  torn listings"] if self.torn else []),
@@ -95,7 +95,7 @@ class Plan:
         return "\n".join(lines)
 
 
-#: Operations of each format with their weights: cheap ones more often, so that many seeds fit into a minute.
+#: Operations of each format with weights that prefer cheap ones, so that many seeds fit into a minute.
 DELTA = {
     "append": 12, "delete": 3, "update": 2, "merge": 1, "overwrite": 2, "dynamic": 1, "where": 1, "optimize": 2,
     "vacuum": 2, "lite": 1, "restore": 2, "checkpoint": 3, "cleanup": 2, "compact": 2, "column": 1, "property": 1,
@@ -120,14 +120,14 @@ DELTA_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
     "partitioned": (0.4, ("true",)),
 }
 
-#: What came later, drawn apart: a seed keeps the rest of its plan.  The chance of each actor to do one of these, too.
+#: Later operations, drawn separately so that seeds keep the rest of their plan, and the chance per actor of one.
 LATER: dict[str, tuple[str, ...]] = {"delta": ("purge", "narrow", "column", "insert"), "lance": ("widen",)}
 LATER_CHANCE = 0.1
 LATER_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
     "trilake.checkpoint.partSize": (0.15, ("1", "2")),
     "trilake.checkpoint.topLevelFormat": (0.3, ("json",)),
 }
-#: A table whose files are never read all at once, and whose checkpoints name sidecars of older ones again: drawn last.
+#: Drawn last: tables whose files are never read all at once, and whose checkpoints reuse sidecars.
 LARGE_CHANCE = 0.15
 LARGE = {
     "large": ("true",),
@@ -136,7 +136,7 @@ LARGE = {
     "trilake.checkpoint.partSize": ("1", "2", "4"),
 }
 
-#: What came later still: what tables carry beside rows, copies that are made again, and checkpoints that get damaged.
+#: Still later operations: table features, repeated clones, and damaged checkpoints.
 NEWER: dict[str, tuple[str, ...]] = {"lance": (
     "insert", "prune", "unmatch", "refresh", "elsewhere", "tasks", "reindex", "unindex", "index_side", "side", "unside",
     "alter", "tag", "tagged", "rot",
@@ -150,14 +150,14 @@ NEWER_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
     "extra": (0.2, ("true",)),
     "delta.enableTypeWidening": (0.1, ("true",)),
 }
-#: A table partitioned by numbers that every other writer spells in its own way: drawn after all else.
+#: Drawn after everything else: tables partitioned by numbers that writers spell differently.
 SPELLED_CHANCE = 0.12
 
 
 def make_plan(seed: int, format: str | None = None) -> Plan:
     """The plan of a seed; the same in every process."""
     if format == "new":
-        from tests.simulation.new_tables import make_new_plan  # which is made of what plans are made of
+        from tests.simulation.new_tables import make_new_plan  # which is built from parts of plans
 
         return make_new_plan(seed)
     rng = random.Random(f"plan {seed}")
@@ -170,7 +170,7 @@ def make_plan(seed: int, format: str | None = None) -> Plan:
         if rng.random() < 0.2:
             options["stream"] = rng.choice(["1", "2"])
     kinds, chances = list(weights), list(weights.values())
-    # A seed prefers a few operations: that two of one kind meet is then more likely than by a fair choice.
+    # A seed prefers a few operations, so that two of one kind meet more often.
     favourites = rng.sample(kinds, 3)
     chances = [c * (4 if k in favourites else 1) for k, c in zip(kinds, chances, strict=True)]
     actors: list[tuple[Op, ...]] = []
@@ -194,14 +194,14 @@ def make_plan(seed: int, format: str | None = None) -> Plan:
                 faults[-1] = replace(faults[-1], call=-rng.randint(1, 3))
     page = rng.choice([2, 3, 5, 1000, 1000])
     plan = Plan(seed, format, options, tuple(actors), tuple(faults), rng.choice([0.0, 0.0, 0.5, 0.8]), page)
-    from tests.simulation.scenes import with_scene  # scenes are made of what plans are made of
+    from tests.simulation.scenes import with_scene  # scenes are built from parts of plans
 
     plan = _with_newer(with_scene(_with_later(plan, random.Random(f"later {seed}"))), random.Random(f"newer {seed}"))
     return _with_files(_spelled(plan, random.Random(f"spelled {seed}")), random.Random(f"files {seed}"))
 
 
 def _with_files(plan: Plan, rng: random.Random) -> Plan:
-    """Datasets of Lance have files of the legacy format, or of 2.x."""
+    """Choose the legacy format or 2.x for files of Lance datasets."""
     files = rng.choice(["legacy", "legacy", "2.1", "2.2"])
     return replace(plan, options={**plan.options, "files": files}) if plan.format == "lance" else plan
 
@@ -237,7 +237,7 @@ def _spelled(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _with_more(plan: Plan, rng: random.Random, kinds: Sequence[str], chance: float) -> tuple[tuple[Op, ...], ...]:
-    """The actors, of whom some do one operation more."""
+    """Give some actors one more operation."""
     number, actors = max(plan.ops), list(plan.actors)
     for i, ops in enumerate(actors):
         if ops[0].kind != "stream" and rng.random() < chance:

@@ -1,8 +1,8 @@
-"""What the actors of a run parse from the same bytes is parsed once, and handed to each as it would have made it.
+"""Cache of parsed logs and manifests: actors of a run parse the same bytes once.
 
-Every actor opens the table again, and so do the checks at the end, and what they open is mostly the same.  Parsing
-looks at nothing but its arguments; the calls to the store are made as without this, at the same places, and the bytes
-that they give decide what is handed out.
+Every actor and the final checks open the table again, and mostly read the same files.  Parsing
+depends on its arguments only; the store calls happen as without the cache, in the same order, and the bytes
+that they return are the key.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from trilake.delta.protocol.actions import ActionBatch
 from trilake.lance.versions import manifest, transaction
 from trilake.lance.versions.manifest import Manifest
 
-#: By function and arguments, what came out of it, and what must stay alive so that the key stays its own.
+#: Results by function and arguments, with the objects that must stay alive to keep the key unique.
 _known: dict[Hashable, Any] = {}
 
 
 def forget() -> None:
-    """Begin another run."""
+    """Clear the cache for another run."""
     _known.clear()
 
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """Parsing and replaying of logs and manifests that remembers what it made of the same bytes in the same run."""
+    """Cache parsing and replay of logs and manifests in the block."""
     patches: list[Any] = [
         mock.patch.object(checkpoint, "_file_pieces", _pieces_once(checkpoint._file_pieces)),
         mock.patch.object(log, "parse_commits", _parsed_once("commits", actions.parse_commits)),
@@ -47,8 +47,8 @@ def remembered() -> Iterator[None]:
         yield
 
 
-class _Held:
-    """One object of a store, which was asked for once, in the way in which the caller asks for it."""
+class _StoredObject:
+    """An object that is read once, with the call that the caller would make."""
 
     def __init__(self, store: Any, key: str) -> None:
         self.uri: str = store.uri
@@ -60,7 +60,7 @@ class _Held:
             else:
                 with store.open_input(key) as source:
                     self.data = source.read()
-        except Exception as e:  # noqa: BLE001 - the caller gets it where the store would have raised it
+        except Exception as e:  # noqa: BLE001 - raised to the caller by the read
             self._error = e
 
     def read(self, key: str) -> pa.Buffer:
@@ -85,15 +85,15 @@ def _pieces_once(pieces: Callable[..., Iterator[pa.Table]]) -> Callable[..., Ite
         only: Any = None,
         share: Any = None,
     ) -> Iterator[pa.Table]:
-        held = _Held(store, key)
-        if held.data is None or choice is not None:
-            yield from pieces(held, key, query, kind, version, rare, size, choice, only, share)
+        stored = _StoredObject(store, key)
+        if stored.data is None or choice is not None:
+            yield from pieces(stored, key, query, kind, version, rare, size, choice, only, share)
             return
-        known = ("pieces", key, held.data, kind, version, size, only, share)
+        known = ("pieces", key, stored.data, kind, version, size, only, share)
         if known not in _known:
-            own: list[Any] = []
-            tables = list(pieces(held, key, query, kind, version, own, size, choice, only, share))
-            _known[known] = pickle.dumps(own), tables
+            own_actions: list[Any] = []
+            tables = list(pieces(stored, key, query, kind, version, own_actions, size, choice, only, share))
+            _known[known] = pickle.dumps(own_actions), tables
         text, tables = _known[known]
         rare += pickle.loads(text)
         yield from tables

@@ -1,4 +1,4 @@
-"""Running a seed or a plan, and making a failing plan small."""
+"""Run a seed or a plan, and shrink a failing plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.simulation.world import Violation, World
 
 @dataclass(frozen=True)
 class Result:
-    """What a run found: ``failure`` is ``None`` where all promises were kept."""
+    """Result of a run: ``failure`` is ``None`` if all promises hold."""
 
     plan: Plan
     failure: str | None
@@ -32,7 +32,7 @@ class Result:
 
 
 class _OneThread:
-    """A pool of threads that has none: what is submitted is done at once, by whoever submits it."""
+    """A thread pool without threads: work runs at once in the submitting thread."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -45,7 +45,7 @@ class _OneThread:
         future: Future[Any] = Future()
         try:
             future.set_result(function(*args, **more))
-        except Exception as e:  # noqa: BLE001 - as a pool hands it over
+        except Exception as e:  # noqa: BLE001 - a pool passes it on as well
             future.set_exception(e)
         return future
 
@@ -56,9 +56,9 @@ class _OneThread:
 
 
 def _computed(self: Any, instance: Any, owner: Any = None) -> Any:
-    """``cached_property.__get__`` without its lock, which Python 3.11 shares among all instances of a class.
+    """``cached_property.__get__`` without the lock, which Python 3.11 shares among all instances of a class.
 
-    An actor that is stopped at a call to the store within one would stop all others for good.
+    An actor paused at a store call inside of one would block all others forever.
     """
     if instance is None:
         return self
@@ -68,13 +68,13 @@ def _computed(self: Any, instance: Any, owner: Any = None) -> Any:
 
 
 def _one(*_: object) -> int:
-    """In the place of a count of processors; a mock would keep what each call was given."""
+    """Replace the CPU count; a mock would keep the arguments of each call."""
     return 1
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """The library without threads of its own: the scheduler knows every call."""
+    """Run the library without threads, so that the scheduler controls every call."""
     import trilake.delta.commands.optimize.curve_order as curve_order
     import trilake.delta.commands.optimize.footers as footers
     import trilake.delta.commands.optimize.rewrite as rewrite
@@ -135,7 +135,7 @@ def run_plan(plan: Plan) -> Result:
 
 
 def _no_damage(world: World, past_damage: Callable[..., Any]) -> Callable[..., Any]:
-    """Reading a log, which must not have to go past a damaged checkpoint where nothing was damaged on purpose."""
+    """Fail if a log read skips a damaged checkpoint although the plan damages none."""
 
     def past(log: Any, segment: Any, read: Callable[..., Any]) -> Any:
         asked = []
@@ -146,7 +146,7 @@ def _no_damage(world: World, past_damage: Callable[..., Any]) -> Callable[..., A
 
         found = past_damage(log, segment, noted)
         if len(asked) > 1:
-            world.history.passed_over(segment)
+            world.history.skipped_checkpoint(segment)
         return found
 
     return past
@@ -167,7 +167,7 @@ def run_seed(seed: int, format: str | None = None) -> Result:
 
 
 def run_many(args: tuple[int, int, str | None, float | None, bool]) -> tuple[int, int, list[tuple[int, str]]]:
-    """Run seeds until one fails or the time is up: how many ran, how many versions they made, what failed."""
+    """Run seeds until one fails or the time is up; return the number of seeds and versions, and the failure."""
     first, last, format, until, all_ = args
     ran = versions = 0
     failed: list[tuple[int, str]] = []
@@ -187,7 +187,7 @@ def run_many(args: tuple[int, int, str | None, float | None, bool]) -> tuple[int
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Garbage is looked for less often, and not among what the modules hold: a run makes little that needs it."""
+    """Collect garbage less often and skip module objects: a run creates few cycles."""
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -200,12 +200,12 @@ def _rare_collections() -> Iterator[None]:
 
 
 def _kind(failure: str | None) -> str:
-    """What kind of failure it is: digits and names that depend on the schedule are left out."""
+    """Return the kind of a failure, without digits and names that depend on the schedule."""
     return "" if failure is None else "".join(c for c in failure if not c.isdigit())[:40]
 
 
 def smaller(plan: Plan) -> Iterator[Plan]:
-    """Plans with one thing less."""
+    """Yield plans with one part removed."""
     for i in range(len(plan.actors)):
         if len(plan.actors) > 1 and not (i == len(plan.actors) - 1 and "stream" in plan.options):
             faults = tuple(replace(f, actor=f.actor - (f.actor > i)) for f in plan.faults if f.actor != i)
@@ -226,9 +226,9 @@ def smaller(plan: Plan) -> Iterator[Plan]:
 
 
 def shrink(plan: Plan, failure: str, tries: int = 12) -> Result:
-    """A plan that fails in the same way and has nothing that it can do without.
+    """Return a minimal plan that fails in the same way.
 
-    With less to do, the same seed takes turns otherwise: so ``tries`` schedules are tried for each smaller plan.
+    A smaller plan has another schedule for the same seed, so ``tries`` schedules are tried for each.
     """
     kind = _kind(failure)
     best = run_plan(plan)

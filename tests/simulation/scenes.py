@@ -1,7 +1,7 @@
-"""Scenes: plans of what a fair choice of operations seldom brings together.
+"""Scenes: plans with combinations of operations that random choice rarely gives.
 
-A third of the seeds play one.  A scene is a string: actors are parted by ``|``, an operation is a kind or several of
-which the seed takes one (``delete/update``), and what it works on, where that matters (``delete:0``).  Faults name the
+A third of the seeds play one.  A scene is a string: actors are separated by ``|``, an operation is a kind or several of
+which the seed chooses one (``delete/update``), with an optional key (``delete:0``).  Faults name the
 actor, its call (-1 is its first ``put_if_absent``) and their kind.
 """
 
@@ -18,19 +18,19 @@ CHANCE = 1 / 3
 
 @dataclass(frozen=True)
 class Scene:
-    """What a scene fixes; all else is the seed's."""
+    """The fixed parts of a scene; the seed chooses the rest."""
 
     actors: str
     options: Mapping[str, str] = field(default_factory=dict)
     faults: str = ""
-    #: Whether all operations work on one key, and bring the same keys.
+    #: Whether all operations use the same key.
     one_key: bool = False
 
 
 _DV = {"delta.enableDeletionVectors": "true"}
 _WRITES = "merge/insert/update/delete/where"
 DELTA: Mapping[str, Scene] = {
-    # What was there long ago is live, removed just now, or removed long ago, when a vacuum comes.
+    # Old files are live, just removed, or removed long ago when a vacuum runs.
     "garbage": Scene("overwrite/delete/update vacuum | append/optimize vacuum/lite read", {"aged": "8"}),
     "old garbage": Scene("overwrite/optimize append days:0 vacuum/lite read | append/delete travel"),
     "vectors": Scene("delete:0 days:0 vacuum | update/purge read", _DV),
@@ -63,7 +63,7 @@ DELTA: Mapping[str, Scene] = {
         "append append append | append append append | read:2 update read:2 | read:2 read:2", {"torn": "true"}
     ),
 }
-#: Scenes that came later, drawn apart, so that a seed keeps what it played before.
+#: Later scenes, drawn separately so that seeds keep their scenes.
 NEWER: Mapping[str, Scene] = {
     "damaged checkpoint": Scene(
         "append append/delete checkpoint rot days:2 append cleanup | append/checkpoint cleanup read",
@@ -125,7 +125,7 @@ NEWER_LANCE: Mapping[str, Scene] = {
     ),
     "copies of manifests": Scene("append rot append | rot read travel | update/optimize rot restore read"),
 }
-#: Scenes that came last.
+#: The latest scenes.
 NEWEST_LANCE: Mapping[str, Scene] = {
     "names of indices": Scene("append named:0 search named | named:1 search | named/unindex append named search"),
     "damaged versions": Scene(
@@ -139,7 +139,7 @@ NEWEST_LANCE: Mapping[str, Scene] = {
         {"aged": "8"},
         "2@-1002 slow",
     ),
-    # The first thing that a clean-up deletes is the file by which it has asked for the store's time.
+    # The first file that a clean-up deletes is the one it wrote to get the store's time.
     "tags behind a clean-up": Scene(
         "read read read read read read tag:3 tag:3 move:3 tagged | append cleanup tagged"
         " | read read read read read read read read tag:3 move:3 tagged",
@@ -153,7 +153,7 @@ NEWEST_LANCE: Mapping[str, Scene] = {
     ),
 }
 NEWEST_CHANCE = 0.1
-#: Scenes of writers that make one table (``--format new``).
+#: Scenes of writers that create one table (``--format new``).
 NEW: Mapping[str, Scene] = {
     "first rows": Scene("append append | append/overwrite append | append/ignore append"),
     "one of several": Scene("error/ignore append | error/ignore/append | ignore append/overwrite"),
@@ -179,7 +179,7 @@ LANCE: Mapping[str, Scene] = {
 
 
 def with_scene(plan: Plan) -> Plan:
-    """The plan of a seed, which may play a scene in place of what it had chosen."""
+    """Return the plan of a seed, which may play a scene instead of its random operations."""
     delta = plan.format == "delta"
     for drawn, chance, scenes in (
         ("newest scene", 0 if delta else NEWEST_CHANCE, NEWEST_LANCE),
@@ -193,7 +193,7 @@ def with_scene(plan: Plan) -> Plan:
 
 
 def played(scene: Scene, plan: Plan, rng: random.Random) -> Plan:
-    """A plan with a scene in place of what it had."""
+    """Return a plan with its operations replaced by a scene."""
     key, number = (rng.randrange(4), rng.randrange(1 << 16)), 0
     actors: list[tuple[Op, ...]] = []
     batches: dict[int, Op] = {}
@@ -204,7 +204,7 @@ def played(scene: Scene, plan: Plan, rng: random.Random) -> Plan:
             kind, number = rng.choice(kinds.split("/")), number + 1
             args = key if scene.one_key else (int(what or rng.randrange(4)), rng.randrange(1 << 16))
             op = Op(number, kind, args)
-            # A batch is the same one whoever writes it.
+            # A batch is the same for every writer.
             ops.append(batches.setdefault(args[0], op) if kind == "batch" else op)
         actors.append(tuple(ops))
     options = {k: v for k, v in plan.options.items() if k != "stream"} | dict(scene.options)

@@ -1,4 +1,4 @@
-"""The store that an actor sees: every call is a turn, and may go wrong as the plan says."""
+"""The store of an actor: every call is a turn and may fail as planned."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from trilake.storage.memory import MemoryStore
 T = TypeVar("T")
 _WRITES = ("put", "put_if_absent", "delete", "close")
 _COMMIT = re.compile(r"_delta_log/\d{20}\.json\Z")
-#: The number by which a file is partitioned, as writers spell it who put no sign before it.
+#: A partition value of a file, as written without a sign.
 _SPELLED = re.compile(rb'("partitionValues":\{"[^"]*":)"(\d+)"')
 
 
 class SimStore(Store):
-    """``inner`` as ``actor`` sees it; ``place`` names it for the history that watches."""
+    """``inner`` as seen by ``actor``; ``place`` is its name in the history."""
 
-    #: Whether commits spell the values of partitions otherwise.
+    #: Whether commits use another spelling of partition values.
     spells = False
 
     def __init__(self, inner: MemoryStore, actor: Actor, place: str) -> None:
@@ -49,10 +49,10 @@ class SimStore(Store):
         return self._do("head", (key,), lambda: self.inner.head(key))
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
-        """Page by page, as object stores do: each page shows what is there when it is asked for.
+        """List page by page like object stores: each page shows the state at its request.
 
-        Or, in some plans, as a folder of a disk is read: what comes or goes in the meantime is there or not, each by
-        itself.
+        Or, in some plans, like a folder on a disk: each concurrent change is visible or not,
+        independently.
         """
         if self.actor.world.plan.torn:
             yield from self._torn(prefix, start_after)
@@ -71,7 +71,7 @@ class SimStore(Store):
             return {m.key: m for m in self._do("list", (prefix,), lambda: list(self.inner.list(prefix, start_after)))}
 
         first = page()
-        # Some folders take long to read: several others may come and go in the meantime.
+        # Some folders are slow to read: several files may appear and disappear in the meantime.
         self.actor.wake = self.actor.world.steps + self.actor.listed.choice((0, 0, 8, 30))
         last = page()
         for key in sorted({*first, *last}):

@@ -1,8 +1,8 @@
-"""The world of one run: a store, a clock, and actors that take turns at every call to the store.
+"""The world of one run: a store, a clock, and actors that take turns at every store call.
 
-Each actor runs in a thread of its own, and one thread runs at a time: at each call to the store, and between two
-operations, an actor asks who goes on, which a seeded generator says, and hands the turn over unless it is its own.  So
-a seed decides the whole run.
+Each actor is a thread, and one thread runs at a time: at each store call, and between two
+operations, a seeded generator chooses the next actor, and the current one hands the turn over.  So
+a run is deterministic for its seed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from trilake.storage.memory import MemoryStore
 
 START_MS = 1_700_000_000_000
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
-#: Seconds after which an actor that does not come back is taken to hang.
+#: Seconds after which an actor that does not return counts as hanging.
 _HANGS = int(os.environ.get("TRILAKE_SIMULATION_HANGS", "600"))
 
 
 class Stop(BaseException):
-    """The run is over; not an ``Exception``, so that nothing catches it."""
+    """Ends an actor after the run; not an ``Exception``, so that nothing catches it."""
 
 
 class Violation(Exception):
@@ -51,7 +51,7 @@ class Outcome:
 
 
 class History(Protocol):
-    """What watches the store and knows what must be true."""
+    """Observes the store and checks the promises."""
 
     def wrote(self, place: str, key: str, actor: int) -> None: ...
 
@@ -70,7 +70,7 @@ class _Late:
 
 
 class Actor(threading.Thread):
-    """One process: it does its operations in turn, and is started again after a crash."""
+    """One process: it runs its operations in turn and restarts after a crash."""
 
     def __init__(self, world: World, number: int, ops: tuple[Op, ...]) -> None:
         super().__init__(name=f"actor-{number}", daemon=True)
@@ -78,13 +78,13 @@ class Actor(threading.Thread):
         self.go = _thread.allocate_lock()
         self.go.acquire()
         self.calls = self.puts = self.deletes = self.faults = self.skew_ms = self.wake = 0
-        #: The most that its clock was ahead since the operation began.
+        #: The largest clock skew since the operation began.
         self.most_skew_ms = 0
         self.crashed = self.done = self.between = False
         self.next_op: Op | None = None
         self.memory: dict[str, Any] = {}
         self.kept: dict[str, Any] = {}
-        #: Decides what a torn listing shows.
+        #: Chooses the entries of a torn listing.
         self.listed = random.Random(f"listed {world.plan.seed} {number}")
         self._ids = random.Random(f"ids {world.plan.seed} {number}")
         self.op: Op | None = None
@@ -101,7 +101,7 @@ class Actor(threading.Thread):
                 self._do(op)
         except Stop:
             pass
-        except BaseException as e:  # noqa: BLE001 - whatever a simulation does wrong is told by the scheduler
+        except BaseException as e:  # noqa: BLE001 - the scheduler reports errors of the simulation
             self.world.fail(f"the simulation itself failed: {e!r}", e)
         finally:
             self.done = True
@@ -119,7 +119,7 @@ class Actor(threading.Thread):
             self.memory.clear()
         except TrilakeError as e:
             outcome.kind, outcome.value = "error", e
-        except Exception as e:  # noqa: BLE001 - the promise is that no other error comes out
+        except Exception as e:  # noqa: BLE001 - any other error breaks a promise
             if isinstance(e, Violation):
                 world.fail(f"#{op.number} {op.kind}: {e}", e)
             else:
@@ -140,9 +140,9 @@ class Actor(threading.Thread):
             raise Stop from None
 
     def pause(self) -> None:
-        """Give the turn to whose it is, and wait for the next of one's own."""
+        """Hand over the turn and wait for the next one."""
         if self.world.stopping:
-            raise Stop  # what cleans up behind a stop calls the store once more
+            raise Stop  # cleanup after a stop may call the store again
         chosen = self.world.turn()
         if chosen is not self:
             self.world.hand_over(chosen)
@@ -150,7 +150,7 @@ class Actor(threading.Thread):
         if self.world.stopping:
             raise Stop
 
-    # --- what the process takes from the world ---
+    # --- runtime of the process ---
 
     def clock_ms(self) -> int:
         time = self.world.now + self.skew_ms
@@ -161,7 +161,7 @@ class Actor(threading.Thread):
         return self.clock_ms() * 1_000_000
 
     def new_id(self) -> str:
-        """An id that says whose it is."""
+        """Return an id that contains the number of the operation."""
         number = self.op.number if self.op is not None else 0
         return str(uuid.UUID(int=self._ids.getrandbits(96) << 32 | number))
 
@@ -179,7 +179,7 @@ class World:
     now: int = START_MS
     steps: int = 0
     stopping: bool = False
-    #: What no one could see has cost the table what it needs: there is nothing more to promise.
+    #: Undetectable damage has removed files that the table needs: no promise holds any more.
     moot: bool = False
     failure: str | None = None
     cause: BaseException | None = None
@@ -187,7 +187,7 @@ class World:
     events: list[tuple[int, int, str, str]] = field(default_factory=list)
     late: list[_Late] = field(default_factory=list)
     file_times: dict[tuple[str, str], int] = field(default_factory=dict)
-    #: The latest time that any actor has taken from its clock.
+    #: The latest time that any actor has read from its clock.
     latest_clock: int = START_MS
 
     def __post_init__(self) -> None:
@@ -201,7 +201,7 @@ class World:
         self.actors = [Actor(self, i, ops) for i, ops in enumerate(self.plan.actors)]
 
     def place(self, name: str) -> MemoryStore:
-        """The objects of one table."""
+        """Return the store of one table."""
         if name not in self.places:
             self.places[name] = MemoryStore(f"simulation-{id(self):x}-{name}", clock=lambda: self.now)
         return self.places[name]
@@ -210,12 +210,12 @@ class World:
         self.events.append((self.steps, actor, what, on))
 
     def fail(self, message: str, cause: BaseException | None = None) -> None:
-        """Note the first broken promise."""
+        """Record the first broken promise."""
         if self.failure is None:
             self.failure, self.cause = message, cause
 
     def run(self) -> str | None:
-        """Run the plan; what was broken, or ``None``."""
+        """Run the plan and return the broken promise, or ``None``."""
         log = logging.getLogger("trilake")
         level = log.level
         log.setLevel(logging.CRITICAL)
@@ -245,13 +245,13 @@ class World:
     def _ready(self, actor: Actor) -> bool:
         if actor.wake > self.steps:
             return False
-        # Days pass while no one is at work: who takes longer than the retention may lose files, and knows it.
+        # Days pass between operations only: an operation longer than the retention may lose files.
         if actor.between and actor.next_op is not None and actor.next_op.kind == "days":
             return all(a is actor or a.done or a.between for a in self.actors)
         return True
 
     def _schedule(self) -> None:
-        """Let the actors work until all are done or a promise is broken."""
+        """Run the actors until all are done or a promise is broken."""
         self.hand_over(self.turn())
         seen = -1
         while not self.over.acquire(timeout=_HANGS):
@@ -261,16 +261,16 @@ class World:
             seen = self.steps
 
     def hand_over(self, chosen: Actor | None) -> None:
-        """Let an actor go on, or end the run where there is none."""
+        """Let an actor continue, or end the run if there is none."""
         (self.over if chosen is None else chosen.go).release()
 
     def turn(self) -> Actor | None:
-        """Whose turn is next; ``None`` where all are done or a promise is broken."""
+        """Return the next actor, or ``None`` if all are done or a promise is broken."""
         try:
             self._between_turns()
             alive = [a for a in self.actors if not a.done]
             self.current = self._chosen(alive) if alive and self.failure is None and not self.moot else None
-        except BaseException as e:  # noqa: BLE001 - it comes up in the thread of an actor, where nobody would see it
+        except BaseException as e:  # noqa: BLE001 - raised in the thread of an actor, where it would be lost
             self.fail(f"the simulation itself failed: {e!r}", e)
             self.current = None
         self.steps += 1
@@ -283,7 +283,7 @@ class World:
         while not (ready := [a for a in alive if self._ready(a)]):
             self.steps += 1
         if self.late and any(a.between and a.next_op is not None and a.next_op.kind == "days" for a in ready):
-            self._land(always=True)  # no request is under way for days
+            self._land(always=True)  # no request takes days
         chosen = self.current
         if chosen is None or chosen not in ready or self.rng.random() >= self.plan.stay:
             chosen = self.rng.choice(ready)
@@ -302,5 +302,5 @@ class World:
                 self.fail(f"a late request: {e}", e)
 
     def under_way(self, land: Callable[[], None]) -> None:
-        """A request whose reply was lost and that arrives some steps later."""
+        """Add a request whose reply was lost and that lands some steps later."""
         self.late.append(_Late(self.steps + self.rng.randint(1, 40), land))

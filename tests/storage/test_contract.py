@@ -268,16 +268,16 @@ def key_sets(draw: st.DrawFn) -> set[str]:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key_sets(), st.one_of(st.none(), part), st.sampled_from(["", "a", "b", "a/b", "ü"]))
-def test_5_listings_match_a_sorted_set(tmp_path_factory, result: set[str], after: str | None, prefix: str) -> None:
+def test_5_listings_match_a_sorted_set(tmp_path_factory, names: set[str], after: str | None, prefix: str) -> None:
     local = open_store(tmp_path_factory.mktemp("list"))
     memory = MemoryStore()
-    for key in result:
+    for key in names:
         local.put(key, key.encode())
         memory.put(key, key.encode())
     expected = sorted(
         (
             k
-            for k in result
+            for k in names
             if (not prefix or k.startswith(prefix + "/")) and (after is None or k.encode() > after.encode())
         ),
         key=str.encode,

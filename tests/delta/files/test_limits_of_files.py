@@ -32,10 +32,10 @@ def test_record_limit_applies_per_partition_and_with_nan(tmp_path: Path) -> None
     assert trilake.open(str(tmp_path)).count() == 30
 
 
-@pytest.mark.parametrize(("given", "result"), [("ZSTD", "ZSTD"), ("gzip", "GZIP"), ("uncompressed", "UNCOMPRESSED")])
-def test_files_use_the_given_compression(tmp_path: Path, given: str, result: str) -> None:
+@pytest.mark.parametrize(("given", "expected"), [("ZSTD", "ZSTD"), ("gzip", "GZIP"), ("uncompressed", "UNCOMPRESSED")])
+def test_files_use_the_given_compression(tmp_path: Path, given: str, expected: str) -> None:
     trilake.write(pa.table({"n": [1, 2]}), tmp_path, compression=given)
-    assert {f.row_group(0).column(0).compression for f in _footers(tmp_path)} == {result}
+    assert {f.row_group(0).column(0).compression for f in _footers(tmp_path)} == {expected}
 
 
 def test_invalid_options_are_rejected_before_writing(tmp_path: Path) -> None:

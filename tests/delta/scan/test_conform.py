@@ -204,12 +204,12 @@ WIDENING = [
 @pytest.mark.parametrize(("before", "after", "values"), WIDENING)
 def test_type_widening(before: str, after: str, values: list[Any]) -> None:
     array = pa.array([*values, None], PrimitiveType(before).arrow)
-    wanted = PrimitiveType(after)
+    target = PrimitiveType(after)
     expected = [None if v is None else _as(v, after) for v in [*values, None]]
-    assert _conform(array, wanted).to_pylist() == expected
+    assert _conform(array, target).to_pylist() == expected
     nested = pa.array([[{"v": v}] for v in [*values, None]], pa.list_(pa.struct([("v", array.type)])))
-    assert _conform(nested, ArrayType(_struct(v=wanted))).to_pylist() == [[{"v": v}] for v in expected]
-    table = table_of(parquet(pa.table({"c": array})), schema=pa.schema([("c", wanted.arrow)]))
+    assert _conform(nested, ArrayType(_struct(v=target))).to_pylist() == [[{"v": v}] for v in expected]
+    table = table_of(parquet(pa.table({"c": array})), schema=pa.schema([("c", target.arrow)]))
     assert table.to_arrow()["c"].to_pylist() == expected
 
 

@@ -1,4 +1,4 @@
-"""What each Delta commit must say of itself, beside its rows: flags, row ids, times, features and metadata."""
+"""Rules for Delta commits besides their rows: flags, row ids, times, features and metadata."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.simulation.world import Violation
 if TYPE_CHECKING:
     from tests.simulation.delta.delta_history import Version
 
-#: Operations that read nothing before they add files.
+#: Operations that add files without reading the table.
 BLIND = frozenset(("append", "batch", "stream", "txn"))
-#: How columns are named whose value is that of ``id``.
+#: Name prefix of columns with the value of ``id``.
 EXTRA = "x"
 #: Operations that may change the table's metadata.
 _METADATA = frozenset(
@@ -26,14 +26,14 @@ _ROW_TRACKING = "delta.rowTracking"
 
 
 class CommitRules:
-    """Looks at every commit of a table, in their order."""
+    """Check every commit of a table, in order."""
 
     def __init__(self) -> None:
         #: First row id and the one after the last, by data file.
         self.row_ids: dict[str, tuple[int, int]] = {}
 
     def check(self, version: int, found: Version, before: Version | None, old: Version | None = None) -> None:
-        """Raise :class:`Violation` where a commit says what is not so; ``old`` is what a restore brings back."""
+        """Raise :class:`Violation` if a commit breaks a rule; ``old`` is the version that a restore names."""
         self._flags(version, found)
         self._features(version, found)
         self._row_ids(version, found, old)
@@ -56,7 +56,7 @@ class CommitRules:
 
     def _row_ids(self, version: int, found: Version, old: Version | None) -> None:
         if not _supports_row_ids(found):
-            # Ids are promised while the feature is there; one that is dropped takes them from the files.
+            # Ids are guaranteed while the feature is enabled; dropping it removes them from the files.
             self.row_ids.clear()
             return
         for add in found.adds:
@@ -66,7 +66,7 @@ class CommitRules:
             ids = first, first + orjson.loads(add["stats"])["numRecords"]
             known = self.row_ids.setdefault(add["path"], ids)
             if known[0] != first and old is not None and _had_no_ids(add["path"], old):
-                known = self.row_ids[add["path"]] = ids  # the file of a version in which it had no ids is back
+                known = self.row_ids[add["path"]] = ids  # a restored file from a version without ids
             if known[0] != first:
                 raise Violation(f"version {version} gives {add['path']} the row ids from {first} on, not {known[0]}")
             for path, (start, end) in self.row_ids.items():
@@ -81,7 +81,7 @@ class CommitRules:
 
 
 def _had_no_ids(path: str, version: Version) -> bool:
-    """Whether a version does not give row ids, or has not come to do so for a file."""
+    """Return whether a version has no row ids, or none yet for a file."""
     ids = [add.get("baseRowId") for add in version.live.values() if add["path"] == path]
     return not _supports_row_ids(version) or (bool(ids) and ids[0] is None)
 
@@ -101,7 +101,7 @@ def _times(version: int, found: Version, before: Version) -> None:
 
 
 def _metadata(version: int, found: Version, before: Version) -> None:
-    """A change of metadata is that of its operation, on top of what the version before has."""
+    """Check that a change of metadata is the one of its operation, on top of the version before."""
     op = found.op
     if op is None:
         return
@@ -121,7 +121,7 @@ def _metadata(version: int, found: Version, before: Version) -> None:
 
 
 def _unmarked(metadata: dict[str, Any]) -> Any:
-    """Metadata without how far identity columns have come."""
+    """Return metadata without the high watermarks of identity columns."""
     schema = orjson.loads(metadata["schemaString"])
     for field in schema["fields"]:
         field["metadata"].pop("delta.identity.highWaterMark", None)

@@ -1,4 +1,4 @@
-"""Streams and change feeds of the simulation's Delta table, and what must be true of it when all is quiet."""
+"""Streams and change feeds of the simulation's Delta table, and the checks at the end of a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def run_stream(source: DeltaLog, sink: DeltaLog, kept: dict[str, Any], files: int) -> None:
-    """Micro-batches as Spark runs them until nothing is left; ``kept`` is what survives a crash."""
+    """Run micro-batches like Spark until nothing is left; ``kept`` is the state that survives a crash."""
     head = source.head()
     stream = DeltaStream(source, Reading(head.metadata, head.version), StreamOptions(skip_change_commits=True))
     offsets = kept.setdefault("offsets", [])
@@ -58,7 +58,7 @@ def run_stream(source: DeltaLog, sink: DeltaLog, kept: dict[str, Any], files: in
 
 
 def check_feed(history: DeltaHistory, table: ArrowDeltaTable, start: int, end: int) -> None:
-    """The change feed is the difference of snapshots."""
+    """Check that the change feed equals the difference of snapshots."""
     changes: Iterable[dict[str, Any]] = table.changes(start, end).to_pylist()
     by_version: dict[int, list[dict[str, Any]]] = {}
     for change in changes:
@@ -82,7 +82,7 @@ def check_feed(history: DeltaHistory, table: ArrowDeltaTable, start: int, end: i
 
 
 def check_end(history: DeltaHistory) -> None:
-    """When all is quiet: the library's replay, with and without checkpoints, is the history's."""
+    """Check at the end that the library's replay, with and without checkpoints, equals the history."""
     world = history.world
     world.now += 1000
     store = world.place("t")
@@ -110,7 +110,7 @@ def check_end(history: DeltaHistory) -> None:
             break
     dropped = any(o.kind == "drop" for o in history.ops.values())
     if world.plan.options.get("delta.enableChangeDataFeed") and not history.cleaned and not dropped:
-        # The files that a version has taken away, and those of its changes, are kept for a week from itself on.
+        # Files removed by a version, and its change files, are kept for a week after it.
         recent = [v for v, made in enumerate(history.versions) if world.now - made.time < WEEK_MS]
         if recent:
             check_feed(history, table, recent[0], history.newest)
@@ -119,7 +119,7 @@ def check_end(history: DeltaHistory) -> None:
 
 
 def _check_copy(history: DeltaHistory) -> None:
-    """What was cloned last is what it was cloned from."""
+    """Check that the last clone equals its source."""
     log = DeltaLog(history.world.place(COPY), standard_engine())
     if not log.exists():
         return
@@ -129,21 +129,21 @@ def _check_copy(history: DeltaHistory) -> None:
         found = model(ArrowDeltaTable(history.world.place(COPY), standard_engine()).to_arrow())
     except MissingFileError:
         if any(o.kind == "reclone" and o.args[1] % 4 == 0 for o in history.ops.values()):
-            return  # a shallow one names files that the other table may have removed long ago
+            return  # a shallow clone names files that its source may have removed long ago
         raise
     if found != history.versions[source].rows:
         raise Violation(f"the copy of version {source}: {difference(history.versions[source].rows, found)}")
 
 
 def unquoted(path: str) -> str:
-    """A path of the log as a key."""
+    """Return a path of the log as a key."""
     from urllib.parse import unquote
 
     return unquote(path)
 
 
 def _check_stream(history: DeltaHistory) -> None:
-    """The sink has every row that the stream promises, once."""
+    """Check that the sink has every row of the stream once."""
     world = history.world
     kinds = {o.kind for o in world.plan.ops.values()}
     away = {"days", "column", "narrow", "drop", "rename", "bigger", "replace", "feature", "constraint", "unconstrain"}
@@ -157,14 +157,14 @@ def _check_stream(history: DeltaHistory) -> None:
     except ForeignFilesError:
         if sink.exists():
             raise
-        return  # the first batch died long ago and left files, which the next does not take for its own
+        return  # the first batch died long ago and left files, which the next one rejects as foreign
     first = kept["offsets"][0][0]
     expected = Counter(history.versions[first.reservoir_version].rows.items())
     for number in range(first.reservoir_version + 1, len(history.versions)):
         version = history.versions[number]
         changed = [a for a in version.removes if a["dataChange"]]
         if not changed and any(a["dataChange"] for a in version.adds):
-            # A row that a delete took and a restore brought back is new again to who passes deletes over.
+            # A row that was deleted and restored is new again for a stream that skips deletes.
             before = history.versions[number - 1].rows
             expected.update((i, r) for i, r in version.rows.items() if i not in before)
     table = ArrowDeltaTable(world.place("s"), standard_engine()).to_arrow()

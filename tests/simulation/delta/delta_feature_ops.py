@@ -43,7 +43,7 @@ _KEYS = (("k",), ("id",), ("k", "id"), ())
 
 
 def _extra(job: Job) -> list[str]:
-    """Columns that are none of those that every row has."""
+    """Return the columns that not every row has."""
     return [f.name for f in job.log().head().metadata.schema.fields if f.name not in MAIN_COLUMNS]
 
 
@@ -80,17 +80,17 @@ def _feature(job: Job) -> int:
 
 
 def _txn(job: Job) -> int | None:
-    """An append that stands for a version of an application: whoever comes second with it leaves the table as it is."""
+    """Append as a version of an application; a second attempt leaves the table unchanged."""
     return job.write(new_rows(job.op), "append", txn=("application", job.op.args[0]))
 
 
 def _replace(job: Job) -> int | None:
-    """New rows under a new schema, which has none of the columns that were added."""
+    """Replace the rows with a new schema that has none of the added columns."""
     return job.write(new_rows(job.op), "overwrite", bare=True, schema_mode="overwrite")
 
 
 def _reclone(job: Job) -> None:
-    """Clone over what the clone before has made, while others do so and clean it up."""
+    """Clone over the previous clone, concurrently with other clones and vacuums of the copy."""
     log = job.log()
     source = log.snapshot()
     into = DeltaLog(job.store(COPY), job.engine)
@@ -105,13 +105,13 @@ def _reclone(job: Job) -> None:
 
 
 def _tidy(job: Job) -> None:
-    """A vacuum of the copy: what a shallow clone names is the other table's, and stays."""
+    """Vacuum the copy; files that a shallow clone names belong to the source and stay."""
     if DeltaLog(job.store(COPY), job.engine).exists():
         ArrowDeltaTable(job.store(COPY), job.engine).vacuum()
 
 
 def _rot(job: Job) -> None:
-    """A checkpoint gets damaged, while every commit before it is there."""
+    """Damage a checkpoint while every commit before it exists."""
     store, history = job.world.place("t"), job.history
     keys = [] if history.cleaned else damageable(store)
     if not keys:
@@ -125,7 +125,7 @@ def _rot(job: Job) -> None:
 
 
 def _modes_differ(job: Job, began: int) -> bool:
-    """Whether some version that it can have cloned maps columns in another way than the copy that it was to replace."""
+    """Return whether a version that it may have cloned has another mapping mode than the copy to replace."""
     modes: set[str] = set()
     copy = job.world.place(COPY)
     for meta in copy.list("_delta_log/"):
@@ -141,7 +141,7 @@ def _mode(metadata: dict[str, Any]) -> str:
 
 
 def feature_explains(job: Job, e: TrilakeError, began: int, changed: set[str]) -> bool:
-    """Whether what the table is beside rows explains an error; ``changed`` is what commits did since the operation
+    """Return whether the table's features explain an error; ``changed`` is what commits did since the operation
     began on version ``began``."""
     kind, history = job.op.kind, job.history
     if isinstance(e, ConstraintViolatedError):
@@ -152,9 +152,9 @@ def feature_explains(job: Job, e: TrilakeError, began: int, changed: set[str]) -
     if kind == "reclone" and e.condition == "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE":
         return _modes_differ(job, began)
     if isinstance(e, SchemaMismatchError | InvalidArgumentError) and "metaData" in changed:
-        # The column that it has seen is not there any more.
+        # The column was dropped in the meantime.
         return kind in ("narrow", "rename", "bigger") or "extra" in job.world.plan.options
-    # Nothing is deleted where a checkpoint is in doubt, or became another file in the meantime.
+    # Nothing is deleted if a checkpoint is damaged or was replaced in the meantime.
     in_doubt = isinstance(e, CorruptLogError | MetadataChangedError)
     return in_doubt and bool(history.rotten) and kind in ("cleanup", "drop")
 

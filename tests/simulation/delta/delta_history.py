@@ -1,4 +1,4 @@
-"""The history of a Delta table as the store saw it, replayed on its own, and what must be true at each step."""
+"""The history of a Delta table as seen by the store, replayed without the library, and the checks at each step."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _COMMIT = re.compile(r"_delta_log/(\d{20})\.json\Z")
 _CHECKPOINT = re.compile(
     r"_delta_log/(\d{20})\.checkpoint(?:\.[0-9a-f-]{36})?(?:\.\d{10}\.\d{10})?\.(?:parquet|json)\Z"
 )
-#: The number of one file of a checkpoint in several.
+#: The part number of a multi-part checkpoint.
 _PART = re.compile(r"(?<=\.checkpoint)\.\d{10}(?=\.\d{10}\.)")
-#: Calls that show the content of an object.
+#: Calls that return the content of an object.
 _LOOKS = ("read", "read_range", "read_ranges", "open_input")
 _VERSIONED = re.compile(r"_delta_log/(\d{20})\.")
-#: Operations of commits that leave the rows as they are, whatever asked for them.
+#: Operations of commits that never change rows.
 _KEEPS = frozenset(("OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"))
 #: The columns of every row, and the identity column that some tables have.
 MAIN_COLUMNS = ("id", "k", "p", "v", "n")
@@ -44,7 +44,7 @@ MAIN_COLUMNS = ("id", "k", "p", "v", "n")
 
 @dataclass
 class Version:
-    """One version: its rows, its live files, and the commit that made it."""
+    """One version: its rows, its live files and its commit."""
 
     rows: Rows
     live: dict[FileId, dict[str, Any]]
@@ -67,7 +67,7 @@ class Version:
 
 
 class DeltaHistory:
-    """Versions of the table ``t``; other places are only kept from being harmed."""
+    """Versions of the table ``t``; other places are only protected from damage."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -76,17 +76,17 @@ class DeltaHistory:
         self.committed: dict[int, list[int]] = {}
         self.referenced: dict[str, int] = {}  # data file -> true time when it left the table, or -1 while it is live
         self.owner: dict[str, int] = {}
-        self.cleaned = 0  # versions before this have no commit any more
+        self.cleaned = 0  # versions before this have lost their commits
         self.cleaned_at = -1  # step of the last clean-up of the log
         self.sinks: dict[str, set[str]] = {}
         self.acknowledged: list[Outcome] = []
         self.never: list[Outcome] = []
         self._rows: dict[str, tuple[list[tuple[int, tuple[int, str]]], Columns]] = {}
         self._rules, self._row_rules = CommitRules(), RowRules()
-        #: Checkpoints that were damaged by no one's fault, with the step at which that was.
+        #: Checkpoints damaged on purpose, with the step of the damage.
         self.rotten: dict[str, int] = {}
         numbers = Counter(op.number for ops in world.plan.actors for op in ops)
-        #: Operations that two processes do: one of them fails where the other was faster.
+        #: Operations done by two processes, of which the slower one fails.
         self.twins = {number for number, count in numbers.items() if count > 1}
 
     @property
@@ -97,7 +97,7 @@ class DeltaHistory:
     # --- the store ---
 
     def wrote(self, place: str, key: str, actor: int) -> None:
-        """A write landed."""
+        """Check a completed write."""
         match = _COMMIT.match(key)
         if match is not None and place == "t":
             self._commit(int(match[1]))
@@ -202,11 +202,11 @@ class DeltaHistory:
             return set()
         return set(descriptor.load(self.world.place("t")).to_array())
 
-    # --- what a commit must be ---
+    # --- commits ---
 
     def _judge(self, version: int, found: Version, before: Version | None) -> Version | None:
-        """Whether the rows are those that they must be; the version that a restore brings back."""
-        if before is None or not self.world.steps:  # the table is being made
+        """Check the rows, and return the version that a restore names."""
+        if before is None or not self.world.steps:  # the table is created
             return None
         op, name = found.op, str(found.info.get("operation"))
         rows, expected = before.rows, before.rows
@@ -232,7 +232,7 @@ class DeltaHistory:
         return restored
 
     def _unseen(self, version: int, found: Version) -> set[int]:
-        """Rows of blind appends that WriteSerializable may order after this commit."""
+        """Return rows of blind appends that WriteSerializable may order after this commit."""
         level = found.metadata["configuration"].get("delta.isolationLevel", "WriteSerializable")
         read = found.info.get("readVersion")
         if level != "WriteSerializable" or read is None:
@@ -242,7 +242,7 @@ class DeltaHistory:
     # --- deletions ---
 
     def deleted(self, place: str, keys: tuple[str, ...], actor: int, asked: int) -> None:
-        """Objects went, whose deletion was asked for at a step."""
+        """Check deleted objects; the deletion was requested at step ``asked``."""
         for key in keys if place == "t" else ():
             if ".trilake-" in key:
                 continue
@@ -275,13 +275,16 @@ class DeltaHistory:
         match = _COMMIT.match(key)
         if match is not None:
             version = int(match[1])
-            if self._held(self.rotten) <= version:
+            if self._newest_intact_checkpoint(self.rotten) <= version:
                 looks = self._looked_at(actor, asked)
-                if self._held(k for k, step in self.rotten.items() if looks.get(k, step) >= step) <= version:
+                if (
+                    self._newest_intact_checkpoint(k for k, step in self.rotten.items() if looks.get(k, step) >= step)
+                    <= version
+                ):
                     raise Violation(f"the commit of version {version} was deleted and no checkpoint stands for it")
-                self.world.moot = True  # it was sound at that look, and damaged before the deletion
+                self.world.moot = True  # intact when it was read, and damaged before the deletion
             follower = self.versions[version + 1].time if version < self.newest else self.world.now
-            if version < self.newest:  # where commits state their times, those count, and a clock may be behind
+            if version < self.newest:  # in-commit timestamps count if there are any, and a clock may be behind
                 follower = min(follower, self.versions[version + 1].info.get("inCommitTimestamp", follower))
             if self.world.now - follower < 30 * DAY_MS:
                 raise Violation(
@@ -292,14 +295,14 @@ class DeltaHistory:
         if _VERSIONED.match(key):
             self.cleaned_at = self.world.steps
 
-    def _held(self, rotten: Iterable[str]) -> int:
-        """The newest version that has a checkpoint without the files that are ``rotten``; -1 where none has."""
+    def _newest_intact_checkpoint(self, rotten: Iterable[str]) -> int:
+        """Return the newest version with a checkpoint without ``rotten`` files, or -1."""
         damaged = {_PART.sub("", key) for key in rotten}
         found = (m for m in map(_CHECKPOINT.match, self._log_keys()) if m and _PART.sub("", m[0]) not in damaged)
         return max((int(m[1]) for m in found), default=-1)
 
     def _looked_at(self, actor: int, asked: int) -> dict[str, int]:
-        """What an actor has looked at for its deletion since it listed the log, with the step of its last look."""
+        """Return what an actor has read for its deletion since it listed the log, with the step of its last read."""
         looks: dict[str, int] = {}
         for step, who, what, on in self.world.events:
             call = what.partition(" ")[0]
@@ -315,19 +318,19 @@ class DeltaHistory:
 
     # --- operations ---
 
-    def passed_over(self, segment: Any) -> None:
-        """A reader went past a checkpoint that it took for damaged."""
+    def skipped_checkpoint(self, segment: Any) -> None:
+        """Check that a checkpoint that a reader skipped is damaged."""
         if not any(o.kind == "rot" for o in self.ops.values()) and all(
             _has(self.world.place("t"), f.key) for f in segment.checkpoint_files
         ):
             raise Violation(f"the checkpoint of version {segment.checkpoint_version} was taken for damaged")
 
     def current_since(self, version: int) -> int:
-        """The true time until which a version was the newest; now for the newest."""
+        """Return the true time until which a version was the newest; now for the newest."""
         return self.versions[version + 1].time if version < self.newest else self.world.now
 
     def ended(self, outcome: Outcome) -> None:
-        """An operation ended."""
+        """Check the outcome of an operation."""
         op = outcome.op
         versions = self.committed.get(op.number, [])
         if op.kind in CHANGES and op.kind != "stream":
@@ -344,17 +347,17 @@ class DeltaHistory:
                 self.never.append(outcome)
 
     def _may_do_nothing(self, outcome: Outcome) -> bool:
-        """Whether some version that it can have read stays as it is by it."""
+        """Return whether the operation changes nothing on some version that it may have read."""
         op = outcome.op
         if op.kind in ("append", "batch", "restore", "replace"):
             return False
-        if op.kind == "txn":  # the table has this version of the application, or a newer one
+        if op.kind == "txn":  # the table already has this version of the application or a newer one
             txn = self.versions[-1].keyed["txn"].get("application")
             return txn is not None and int(txn["version"]) >= op.args[0]
         return any(effect(op, v.rows) == v.rows for v in self.versions[outcome.began :])
 
     def finish(self) -> None:
-        """What must hold when all is quiet."""
+        """Check the history at the end of a run."""
         for outcome in self.never:
             if self.committed.get(outcome.op.number):
                 raise Violation(
@@ -370,7 +373,7 @@ def _has(store: MemoryStore, key: str) -> bool:
 
 
 def _keyed(before: Version | None, actions: list[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Transactions by application and domains by name, after the actions of a commit."""
+    """Return transactions by application and domains by name after the actions of a commit."""
     found = {n: dict(before.keyed[n]) if before else {} for n in ("txn", "domainMetadata")}
     for name, data in actions:
         if name == "txn":

@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 
 
 def runtime_of(actor: Actor) -> Runtime:
-    """What the process of an actor takes from the world."""
+    """Return the runtime of an actor's process."""
     return Runtime(actor.clock_ns, actor.new_id, actor.sleep)
 
 
 def begin(world: World) -> None:
-    """Make the table of a plan, before anyone is at work."""
+    """Create the table of a plan before the actors start."""
     options, rows = {k: v for k, v in world.plan.options.items() if "." in k}, arrow(FIRST_ROWS)
     request = WriteRequest(
         "error",
@@ -81,7 +81,7 @@ def begin(world: World) -> None:
 
 
 def _create(log: DeltaLog, world: World, request: WriteRequest) -> None:
-    """The table without rows, where a column is more than one of the rows that come."""
+    """Create the table without rows, for columns that need a definition."""
     columns = {"id": "bigint", "k": "bigint", "p": "string", "v": "string"}
     more = {n: t for n, o, t in (("n", "identity", "bigint"), (EXTRA, "extra", "int")) if o in world.plan.options}
     schema = with_rules({**columns, **more}, {}, {"n": (1, 1)} if "n" in more else {}, {})
@@ -90,7 +90,7 @@ def _create(log: DeltaLog, world: World, request: WriteRequest) -> None:
 
 
 class Watched(SimStore):
-    """The store before anyone is at work: every call succeeds at once."""
+    """The store before the actors start: every call succeeds at once."""
 
     def __init__(self, world: World) -> None:
         self.world, self.inner, self.place = world, world.place("t"), "t"
@@ -109,7 +109,7 @@ class Watched(SimStore):
 
 
 class DeltaOps:
-    """Does an operation for an actor."""
+    """Run an operation for an actor."""
 
     def __init__(self) -> None:
         self.world: World | None = None
@@ -138,7 +138,7 @@ class Job:
             raise
 
     def _explained(self, e: TrilakeError, began: int, steps: int) -> None:
-        """Raise where nothing that happened explains an error."""
+        """Raise if nothing that happened explains an error."""
         kind = self.op.kind
         changed = {n for v in self.history.versions[began + 1 :] for n, _ in v.actions}
         if feature_explains(self, e, began, changed):
@@ -158,7 +158,7 @@ class Job:
         if isinstance(e, InvalidArgumentError) and kind in ("restore", "drop", "column", "narrow", "property"):
             return
         if isinstance(e, ForeignFilesError) and kind in ("stream", "reclone"):
-            return  # the first batch, or the first clone, died long ago and left files
+            return  # the first batch or clone died long ago and left files
         if isinstance(e, TableExistsError) and kind in ("clone", "shallow"):
             return
         if kind == "drop" or isinstance(e, StreamSchemaChangedError | StreamDataLossError):
@@ -177,7 +177,7 @@ class Job:
         return DeltaLog(store or self.store(), self.engine, user_metadata=f"op:{self.op.number}")
 
     def table(self, version: int | None = None) -> ArrowDeltaTable:
-        """The table, at times a handle of an earlier operation of the same process."""
+        """Open the table, or reuse a handle of an earlier operation of the same process."""
         old: ArrowDeltaTable | None = self.actor.memory.get("table")
         if version is None and old is not None and self.op.args[1] % 2:
             old.log = self.log()
@@ -188,13 +188,13 @@ class Job:
         return found
 
     def write(self, rows: Rows, mode: Any, *, bare: bool = False, **how: Any) -> int | None:
-        """Write rows; ``bare``: without columns that the table may have beside those of every row."""
+        """Write rows; ``bare``: without the table's additional columns."""
         table = arrow(rows) if bare else self._with_extra(arrow(rows))
         request = WriteRequest(mode, from_arrow(table.schema), **how)
         return write_arrow(self.log(), table.schema, table.to_batches(), request).version
 
     def _with_extra(self, rows: pa.Table) -> pa.Table:
-        """Rows with the column that is named as ``EXTRA`` says, as the table has it when its writer looks."""
+        """Return rows with the table's ``EXTRA`` column as its writer sees it."""
         if "extra" in self.world.plan.options:
             names = [f.name for f in self.log().head().metadata.schema.fields if f.name.startswith(EXTRA)]
             for name in names:
@@ -242,7 +242,7 @@ class Job:
         return merge.when_not_matched_insert({n: f"s.{n}" for n in SCHEMA.names}).execute().version
 
     def _batch(self) -> None:
-        """A batch of a query that two processes run, after those before it."""
+        """Run the next batch of a query that two processes run."""
         batches = {op.args[0]: op for op in self.history.ops.values() if op.kind == "batch"}
         for number in range(self.op.args[0] + 1):
             op = batches[number]
@@ -292,7 +292,7 @@ class Job:
         return Alter(self.log()).add_columns({f"c{self.op.number}": "int"})
 
     def _narrow(self) -> int | None:
-        """Drop a column that someone has added, where columns are mapped by name; its files keep it until a purge."""
+        """Drop an added column with column mapping; its files keep it until a purge."""
         log = self.log()
         extra = [f.name for f in log.head().metadata.schema.fields if f.name not in MAIN_COLUMNS]
         if not extra or "delta.columnMapping.mode" not in self.world.plan.options:
@@ -314,7 +314,7 @@ class Job:
         place = f"clone{self.op.number}"
         into = DeltaLog(self.store(place), self.engine)
         if shallow:
-            # What a shallow clone names belongs to the source, whose vacuum does not know it: it is read at once.
+            # The source's vacuum does not know the files that a shallow clone names, so it is read at once.
             clone(source, log, into, shallow=True)
         else:
             clone(source, log, into)
@@ -385,7 +385,7 @@ class Job:
     def _days(self) -> None:
         self.world.now += (8 if self.op.args[0] < 2 else 32) * DAY_MS
         for actor in self.world.actors:
-            actor.memory.clear()  # a handle of days ago may show versions that are gone
+            actor.memory.clear()  # a handle that is days old may show removed versions
 
     def _hours(self) -> None:
         self.world.now += (1 + self.op.args[0] * 4) * HOUR_MS

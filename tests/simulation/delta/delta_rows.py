@@ -1,4 +1,4 @@
-"""The rows of the simulation's Delta table, as the model has them and as Arrow tables."""
+"""Rows of the simulation's Delta table, as model rows and as Arrow tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("p", pa.string()), (
 
 
 def arrow(rows: Rows) -> pa.Table:
-    """Rows of the model as a table."""
+    """Convert model rows to a table."""
     columns = {
         "id": list(rows),
         "k": [k for k, _ in rows.values()],
@@ -24,13 +24,13 @@ def arrow(rows: Rows) -> pa.Table:
 
 
 def model(table: pa.Table) -> Rows:
-    """A table as rows of the model; a row that comes twice is a broken promise."""
+    """Convert a table to model rows; raise if a row occurs twice."""
     columns = [table[n].to_pylist() for n in ("id", "k", "v")]
     found = {i: (k, v) for i, k, v in zip(*columns, strict=True)}
     if len(found) < table.num_rows:
         raise Violation("a row was read twice")
     for name in table.column_names:
-        # A row that was written while the column was away has no value in it.
+        # A row written while the column was dropped has no value in it.
         wrong = [i for i, x in zip(columns[0], table[name].to_pylist(), strict=True) if x not in (None, i)]
         if name.startswith(EXTRA) and wrong:
             raise Violation(f"rows {wrong} have a wrong value in {name}")

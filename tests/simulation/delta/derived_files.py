@@ -1,6 +1,6 @@
-"""Checkpoints, compacted commits and checksums of a Delta log: each says what the commits say, when it is written.
+"""Checkpoints, compacted commits and checksums of a Delta log match the commits when they are written.
 
-They are read here without the library: a checkpoint that forgets something is seen although the commits before it are
+They are read here without the library: a checkpoint that lacks something is found although the commits before it are
 still there, and the library would read those.
 """
 
@@ -36,14 +36,14 @@ _SIDECARS = "_delta_log/_sidecars/"
 
 
 def file_id(action: Mapping[str, Any]) -> FileId:
-    """The key of a file action: its path, and the id of its deletion vector."""
+    """Return the key of a file action: its path and the id of its deletion vector."""
     vector = action.get("deletionVector")
     id = None if not vector else f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
     return unquote(action["path"]), id
 
 
 def check_derived(history: DeltaHistory, key: str) -> None:
-    """A file of the log was written that is not a commit: raise :class:`Violation` where it says what is not so."""
+    """Check a written log file that is not a commit; raise :class:`Violation` if it differs from the commits."""
     if (match := _CHECKPOINT.match(key)) is not None:
         _check_checkpoint(history, key, match)
     elif (match := _COMPACTED.match(key)) is not None:
@@ -53,7 +53,7 @@ def check_derived(history: DeltaHistory, key: str) -> None:
 
 
 def check_sidecar_deleted(history: DeltaHistory, key: str) -> None:
-    """A sidecar was deleted: no checkpoint that is there names it."""
+    """Check that no existing checkpoint names a deleted sidecar."""
     store = history.world.place("t")
     for meta in store.list("_delta_log/") if key.startswith(_SIDECARS) else ():
         match = None if meta.key in history.rotten else _CHECKPOINT.match(meta.key)
@@ -62,7 +62,7 @@ def check_sidecar_deleted(history: DeltaHistory, key: str) -> None:
 
 
 def damageable(store: MemoryStore) -> list[str]:
-    """Checkpoints that may get damaged: files that the log names itself, and none of its sidecars."""
+    """Return checkpoints that may be damaged: top-level files, but no sidecars."""
     return [m.key for m in store.list("_delta_log/") if _CHECKPOINT.match(m.key)]
 
 
@@ -90,7 +90,7 @@ def _check_checkpoint(history: DeltaHistory, key: str, match: re.Match[str]) -> 
         raise Violation(f"{key} has a tombstone twice")
     if foreign := removes - set(version.tombstones):
         raise Violation(f"{key} has tombstones of files that are live, or never were: {sorted(foreign, key=str)}")
-    # Whose clock was ahead has left out more, and who stands on its checkpoint does not know those.
+    # A writer whose clock was ahead dropped more tombstones, and writers based on its checkpoint do not know them.
     cut = history.world.latest_clock - _RETENTION_MS
     young = {f for f, r in version.tombstones.items() if (r.get("deletionTimestamp") or 0) > cut}
     if lost := young - removes:
@@ -102,13 +102,13 @@ def _sidecar(data: Mapping[str, Any]) -> str:
 
 
 def _actions(store: MemoryStore, key: str) -> tuple[Action, ...]:
-    """The actions of a file of the log, in JSON or in Parquet."""
+    """Read the actions of a JSON or Parquet file of the log."""
     return _parsed(bytes(store.read(key)), key.endswith(".json"))
 
 
 @lru_cache(maxsize=16)
 def _parsed(data: bytes, as_json: bool) -> tuple[Action, ...]:
-    """The actions, which no one changes: parts and sidecars are looked at again when others of their kind come."""
+    """Parse the actions once; parts and sidecars are checked again when others arrive."""
     if as_json:
         rows: Iterable[dict[str, Any]] = map(orjson.loads, data.splitlines())
     else:
@@ -162,7 +162,7 @@ def _check_checksum(history: DeltaHistory, key: str, number: int) -> None:
 
 # --- comparing -------------------------------------------------------------------------------------------------------
 
-#: What there is one of, or one of each, and what names each.
+#: Kinds with a single action or one per key, and the field of that key.
 _KEYS = {"protocol": "", "metaData": "", "txn": "appId", "domainMetadata": "domain"}
 
 
@@ -180,12 +180,12 @@ def _same_files(what: str, expected: Mapping[FileId, dict[str, Any]], actions: l
         lost, extra = expected.keys() - found.keys(), found.keys() - expected.keys()
         raise Violation(f"{what}: lacks {sorted(lost, key=str)}, has {sorted(extra, key=str)} too many")
     for id, data in found.items():
-        if _told(data) != _told(expected[id]):
-            raise Violation(f"{what}: {id} is {_told(data)}, the commits say {_told(expected[id])}")
+        if _comparable(data) != _comparable(expected[id]):
+            raise Violation(f"{what}: {id} is {_comparable(data)}, the commits say {_comparable(expected[id])}")
 
 
-def _told(action: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What must be the same of a file action wherever it stands."""
+def _comparable(action: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the fields of a file action that must be the same in every file."""
     vector = action.get("deletionVector") or {}
     fields = ("size", "modificationTime", "deletionTimestamp", "baseRowId", "defaultRowCommitVersion")
     return (
@@ -210,7 +210,7 @@ def _same_rare(key: str, version: Version, actions: list[Action], *, keyed: bool
 
 
 def _plain(value: Any) -> Any:
-    """A value without fields that are null, and with maps as Parquet gives them as objects."""
+    """Return a value without null fields and with Parquet maps as objects."""
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items() if v is not None and v != {} and v != []}
     if isinstance(value, list) and value and all(isinstance(v, tuple) for v in value):

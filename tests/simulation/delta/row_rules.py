@@ -1,4 +1,4 @@
-"""What must be true of single rows over the versions of a Delta table: ids, generated values, constraints."""
+"""Rules for single rows over the versions of a Delta table: ids, generated values, constraints."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ NUMBER = "n"
 _ENABLED = "delta.enableRowTracking"
 _ID, _SINCE = (f"delta.rowTracking.materializedRow{n}ColumnName" for n in ("Id", "CommitVersion"))
 _CHECK = re.compile(r"k <> (\d)")
-#: Values of one file by column, a value for each row.
+#: Values of one file by column, one per row.
 Columns = dict[str, list[Any]]
 
 
 class RowRules:
-    """Follows rows from version to version."""
+    """Track rows from version to version."""
 
     def __init__(self) -> None:
-        #: Who had a row id, and who an identity value.
+        #: Rows by row id, and rows by identity value.
         self._row_ids: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
 
     def seen(self, version: int, found: Version, add: dict[str, Any], at: int, id: int, columns: Columns) -> None:
-        """A row of a file is visible in a version."""
+        """Record that a row of a file is visible in a version."""
         number = columns.get(NUMBER)
         if number is not None:
             found.numbers[id] = number[at]
@@ -43,7 +43,7 @@ class RowRules:
             found.row_ids[id] = (first + at if own is None else own, written if since is None else since)
 
     def check(self, version: int, found: Version, before: Version | None, old: Version | None) -> None:
-        """Raise :class:`Violation` where a row is not what it was; ``old`` is the version that a restore names."""
+        """Raise :class:`Violation` if the ids of a row changed; ``old`` is the version that a restore names."""
         self._check_row_ids(version, found, before, old)
         self._check_numbers(version, found)
         for name, text in found.metadata["configuration"].items():
@@ -87,13 +87,13 @@ class RowRules:
                 )
         fields = {f["name"]: f["metadata"] for f in orjson.loads(found.metadata["schemaString"])["fields"]}
         if NUMBER not in fields:
-            self._numbers.clear()  # a column that comes back goes on where it was
+            self._numbers.clear()  # a restored column continues where it stopped
         mark = fields.get(NUMBER, {}).get("delta.identity.highWaterMark")
         if found.numbers and (mark is None or mark < max(self._numbers)):
             raise Violation(f"version {version}: identities go up to {max(self._numbers)}, its mark says {mark}")
 
 
 def tracked(version: Version) -> bool:
-    """Whether rows have ids that stay."""
+    """Return whether rows have stable ids."""
     features = version.protocol.get("writerFeatures") or ()
     return "rowTracking" in features and version.metadata["configuration"].get(_ENABLED) == "true"

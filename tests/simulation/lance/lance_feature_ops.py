@@ -48,28 +48,28 @@ def _merged(job: Job, what: MergeInsert, rows: Rows) -> int:
 
 
 def _insert(job: Job) -> int:
-    """Rows of keys that are not there."""
+    """Insert rows of missing keys."""
     return _merged(job, MergeInsert(("k",), insert=True), source_rows(job.op))
 
 
 def _prune(job: Job) -> int:
-    """A merge that also deletes rows of one key that the source has not."""
+    """Run a merge that also deletes rows of one key that are not in the source."""
     what = MergeInsert(("id",), update=True, insert=True, delete_unmatched=True, delete_if=f"k = {job.op.args[0]}")
     return _merged(job, what, upserted(job.op))
 
 
 def _unmatch(job: Job) -> int:
-    """A merge that deletes what the source has."""
+    """Run a merge that deletes matched rows."""
     return _merged(job, MergeInsert(("id",), delete_matched=True), upserted(job.op))
 
 
 def _refresh(job: Job) -> int:
-    """A merge that replaces rows only where a condition over both sides holds, and adds none."""
+    """Run a merge that updates rows if a condition over both sides holds, and inserts none."""
     return _merged(job, MergeInsert(("id",), update=True, update_if="source.k = target.k"), upserted(job.op))
 
 
 def _elsewhere(job: Job) -> int:
-    """An append whose fragments are made by one process and committed by another, which has them as texts."""
+    """Append fragments that one process writes and another commits from JSON strings."""
     base = job.snapshot()
     rows = arrow(new_rows(job.op), base.schema).to_batches()
     target = Target(base.manifest.schema, base.manifest.storage_version)
@@ -84,7 +84,7 @@ def _elsewhere(job: Job) -> int:
 
 
 def _tasks(job: Job) -> None:
-    """A compaction whose tasks are done elsewhere."""
+    """Compact with tasks that run in other processes."""
     base = job.snapshot()
     plan = compaction.plan_compaction(base, compaction.CompactionOptions(target_rows_per_fragment=4))
     tasks = [compaction.CompactionTask.from_json(t.json()) for t in plan.tasks]
@@ -103,7 +103,7 @@ def _unindex(job: Job) -> None:
 
 
 def _named(job: Job) -> None:
-    """An index of one name for all, of one of two columns, that may replace another one of its column or may not."""
+    """Create an index on one of two columns with a shared name, with or without ``replace``."""
     column, may_replace = "kv"[job.op.args[0] % 2], job.op.args[1] % 3 > 0
     indices.create_scalar_index(job.snapshot(), column, name="shared", replace=may_replace)
 
@@ -118,7 +118,7 @@ def _index_side(job: Job) -> None:
 
 
 def _side(job: Job) -> None:
-    """A column that stays: of every row the key and a number that its first letter stands for."""
+    """Add a column with the key plus the number for its first letter."""
     letter = "ce"[job.op.args[0] % 2]
     columns.add_expressions(job.snapshot(), {f"{letter}{job.op.number}": f"k + {SIDE[letter]}"})
 
@@ -130,7 +130,7 @@ def _unside(job: Job) -> None:
 
 
 def _alter(job: Job) -> None:
-    """A column of that kind gets another name, another type or both."""
+    """Rename a side column, change its type, or both."""
     base, choice = job.snapshot(), job.op.args[0] % 3
     for name in side_columns(base.schema.names)[:1]:
         change: dict[str, object] = {"path": name}
@@ -152,7 +152,7 @@ def _tag(job: Job) -> None:
 
 
 def _move(job: Job) -> None:
-    """A tag of this process gets another version, or goes."""
+    """Move a tag of this process to another version, or delete it."""
     tags = LanceDataset.of(job.snapshot(), job.store.uri).tags
     for name in [f"t{op.number}" for op in job.actor.ops if f"t{op.number}" in job.history.tags]:
         if job.op.args[1] % 4 == 0:
@@ -164,7 +164,7 @@ def _move(job: Job) -> None:
 
 
 def _whole(job: Job, name: str) -> None:
-    """The version of a tag that was acknowledged is there, at this moment."""
+    """Check that the version of an acknowledged tag exists now."""
     try:
         job.history.check(Snapshot.open(job.world.place("t"), job.runtime, job.history.tags[name]))
     except CorruptLogError:
@@ -175,7 +175,7 @@ def _whole(job: Job, name: str) -> None:
 
 
 def _tagged(job: Job) -> None:
-    """Versions that were tagged read as they were."""
+    """Check that tagged versions read as before."""
     for name in sorted(job.history.tags):
         faults, found = job.actor.faults, 0
         try:
@@ -192,7 +192,7 @@ def _tagged(job: Job) -> None:
 
 
 def _rot(job: Job) -> None:
-    """The copy of the newest manifest, which nobody needs, gets damaged or lost."""
+    """Damage or delete the copy of the newest manifest, which no reader needs."""
     store = job.world.place("t")
     if job.op.args[0] % 2:
         store.delete([LATEST])
@@ -202,7 +202,7 @@ def _rot(job: Job) -> None:
 
 
 def _spoil(job: Job) -> None:
-    """The manifest of an older version gets damaged, or is written over by that of the newest."""
+    """Damage the manifest of an older version, or overwrite it with the newest one."""
     store, history = job.world.place("t"), job.history
     listing = list_versions(store)
     older = [v for v in listing.versions[:-1] if v not in history.spoiled]
@@ -216,11 +216,11 @@ def _spoil(job: Job) -> None:
 
 
 def feature_explains(job: Job, e: TrilakeError, began: int) -> bool:
-    """Whether what the dataset has beside rows explains an error of an operation that began on version ``began``."""
+    """Return whether the dataset's features explain an error of an operation that began on version ``began``."""
     kind, later = job.op.kind, job.history.newest > began
     kinds = {op.kind for op in job.world.plan.ops.values()}
     if isinstance(e, CorruptLogError) and job.history.spoiled:
-        # Of a version that it asks for, of one that was the newest since it began, or of any that may stay.
+        # A requested version, one that was the newest since it began, or any that may stay.
         meanwhile = range(began, job.history.newest + 1)
         asks = kind in ("cleanup", "travel", "restore", "batch")
         return asks or any(v in job.history.spoiled for v in meanwhile)
@@ -235,7 +235,7 @@ def feature_explains(job: Job, e: TrilakeError, began: int) -> bool:
     if isinstance(e, UnknownIndexError):
         return kind == "unindex" and later
     if isinstance(e, SchemaMismatchError):
-        return "side" in kinds  # batches and overwrites have the columns of every row alone
+        return "side" in kinds  # batches and overwrites have no additional columns
     return isinstance(e, InvalidArgumentError) and kind in ("unside", "alter", "index_side") and later
 
 

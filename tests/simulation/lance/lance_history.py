@@ -1,4 +1,4 @@
-"""The history of a Lance dataset as the store saw it, and what must be true of it at each step."""
+"""The history of a Lance dataset as seen by the store, and the checks at each step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ROWS = (operations.Append, operations.Delete, operations.Update, operations.Ove
 
 
 def _version_of(key: str) -> int | None:
-    """The version whose manifest a key is, in either way to name them; ``None`` for any other key."""
+    """Return the version of a manifest key in either naming scheme, or ``None``."""
     match = _MANIFEST.match(key)
     if match is None:
         return None
@@ -59,12 +59,12 @@ class LanceHistory:
         self.owner: dict[str, int] = {}
         self.never: list[Outcome] = []
         self.cleaned_at = -1
-        #: Versions by tag, from when the tag was acknowledged; and whether a clean-up has announced what it removes.
+        #: Versions by acknowledged tag, and whether a clean-up has announced its deletions.
         self.tags: dict[str, int] = {}
         self.announced = False
-        #: Versions that have lost files to a clean-up, which may not have come to their manifests.
+        #: Versions that lost files to a clean-up that may not have deleted their manifests yet.
         self.going: set[int] = set()
-        #: Older versions whose manifests were damaged by nobody's fault, with the step at which that was.
+        #: Older versions with manifests damaged on purpose, with the step of the damage.
         self.spoiled: dict[int, int] = {}
 
     @property
@@ -73,7 +73,7 @@ class LanceHistory:
         return max(self.versions, default=0)
 
     def wrote(self, place: str, key: str, actor: int) -> None:
-        """A write landed."""
+        """Check a completed write."""
         number = _version_of(key)
         if number is not None:
             self._commit(number)
@@ -81,7 +81,7 @@ class LanceHistory:
         self.owner.setdefault(key, actor)
         self.announced |= key.startswith(f"{REMOVALS}/")
         name = key.removeprefix(f"{TAGS}/").removesuffix(".json")
-        if name in self.tags:  # it is moved, and from now on it is the other version that must stay
+        if name in self.tags:  # the tag moved, and from now on the other version must stay
             self.tags[name] = orjson.loads(bytes(self.world.place("t").read(key)))["version"]
 
     def _commit(self, number: int) -> None:
@@ -117,7 +117,7 @@ class LanceHistory:
         self.versions[number] = found
 
     def _indices(self, number: int, found: Version) -> None:
-        """No index comes back that was dropped, and none takes the name of another that it must not replace."""
+        """Check that no dropped index returns, and none takes a name that it must not replace."""
         op, before = found.op, self.versions[number - 1].manifest.indices if number > 1 else ()
         back = {i.name for i in found.manifest.indices} - {i.name for i in before}
         if back and op is not None and op.kind in ("reindex", "unindex"):
@@ -126,7 +126,7 @@ class LanceHistory:
             raise Violation(f"version {number} by #{op.number} has an index in place of one that it must not replace")
 
     def takes_name(self, op: Op, number: int) -> bool:
-        """Whether the index that an operation makes takes the name of one that it must not replace in a version."""
+        """Return whether an operation's index takes a name in a version that it must not replace."""
         if number not in self.versions:
             return False
         manifest = self.versions[number].manifest
@@ -134,7 +134,7 @@ class LanceHistory:
         return any(op.args[1] % 3 == 0 or f is None or f.name != "kv"[op.args[0] % 2] for f in fields)
 
     def deleted(self, place: str, keys: tuple[str, ...], actor: int, asked: int) -> None:
-        """Objects went, whose deletion was asked for at a step."""
+        """Check deleted objects; the deletion was requested at step ``asked``."""
         now = self.world.now
         young = [v for v in self.versions.values() if now - v.manifest.timestamp_ns // 10**6 < WEEK_MS]
         needed = set().union(*(files_of(v.manifest) for v in [*young, self.versions[self.newest]]))
@@ -156,7 +156,7 @@ class LanceHistory:
                 if number == self.newest or version in young or version in tagged:
                     raise Violation(f"version {number} was deleted")
             elif key.startswith(f"{REMOVALS}/"):
-                continue  # of a clean-up that died
+                continue  # left by a clean-up that died
             elif key in needed or folder in needed:
                 raise Violation(f"{key} was deleted, and a version that stays needs it")
             elif not {key, folder} & every and self.owner.get(key) != actor and ".trilake-" not in key:
@@ -165,7 +165,7 @@ class LanceHistory:
                 raise Violation(f"{key}, which another writer has just written, was deleted")
 
     def _not_in_doubt(self, keys: list[str], actor: int, asked: int) -> None:
-        """Who deletes files of versions has found no damaged manifest when it looked for what is needed."""
+        """Check that a clean-up that deletes files found no damaged manifest."""
         listing = list_versions(self.world.place("t"))
         for version, spoiled in self.spoiled.items() if keys else ():
             on = f"t:{listing.key(version)}"
@@ -174,7 +174,7 @@ class LanceHistory:
                 raise Violation(f"{keys[0]} was deleted, and the damaged manifest of version {version} may name it")
 
     def ended(self, outcome: Outcome) -> None:
-        """An operation ended."""
+        """Check the outcome of an operation."""
         op, versions = outcome.op, self.committed.get(outcome.op.number, [])
         if op.kind not in CHANGES:
             return
@@ -192,7 +192,7 @@ class LanceHistory:
             self.never.append(outcome)
 
     def finish(self) -> None:
-        """What must hold when all is quiet."""
+        """Check the history at the end of a run."""
         for outcome in self.never:
             if self.committed.get(outcome.op.number):
                 raise Violation(
@@ -210,7 +210,7 @@ class LanceHistory:
             self.check(Snapshot.open(self.world.place("t"), SYSTEM_RUNTIME, number))
 
     def check(self, snapshot: Snapshot, key: int | None = None) -> None:
-        """What a version shows, all of it or the rows of one key, is what it holds."""
+        """Check the rows of a version, or those of one key."""
         rows = self.versions[snapshot.version].rows
         expected = rows if key is None else {i: r for i, r in rows.items() if r[0] == key}
         found = read(snapshot, None if key is None else f"k = {key}")
@@ -220,7 +220,7 @@ class LanceHistory:
             self._check_indices(snapshot, rows, key)
 
     def _check_indices(self, snapshot: Snapshot, rows: Rows, key: int) -> None:
-        """What a filter finds by an index is what a scan finds."""
+        """Check that a filter with an index finds the rows of a scan."""
         for index in snapshot.manifest.indices:
             field = snapshot.manifest.schema.by_id(index.fields[0])
             if field is None:
@@ -242,12 +242,12 @@ class LanceHistory:
 
 
 def _may_lack(snapshot: Snapshot) -> bool:
-    """Whether rows may lack columns that others added while they were appended, as files of 2.x allow."""
+    """Return whether rows may lack columns added concurrently, as 2.x files allow."""
     return not snapshot.manifest.storage_version.is_first
 
 
 def read(snapshot: Snapshot, filter: str | None = None) -> Rows:
-    """The rows of a version; a row that comes twice is a broken promise."""
+    """Return the rows of a version; raise if a row occurs twice."""
     batches: Any = list(snapshot.scan(snapshot.plan(None, filter)))
     table = pa.Table.from_batches(batches, schema=snapshot.schema)
     wrong = wrong_side(table, may_lack=_may_lack(snapshot))

@@ -38,12 +38,12 @@ from trilake.lance.versions import operations, transaction
 
 
 def options_of(world: World) -> WriteOptions:
-    """How rows are written: in files of the version that the plan names."""
+    """Return write options with the file version of the plan."""
     return WriteOptions(2, 2, storage_version=StorageVersion.parse(world.plan.options.get("files", "legacy")))
 
 
 def begin(world: World) -> None:
-    """Make the dataset of a plan, before anybody is at work."""
+    """Create the dataset of a plan before the actors start."""
     new_id = lambda: f"{world.rng.getrandbits(32):08x}-0000-4000-8000-000000000000"  # noqa: E731
     runtime = Runtime(lambda: world.now * 10**6, new_id, SYSTEM_RUNTIME.sleep)
     rows: Rows = {i: (i % 4, "v0") for i in range(1, 5)}
@@ -52,7 +52,7 @@ def begin(world: World) -> None:
 
 
 class LanceOps:
-    """Does an operation for an actor."""
+    """Run an operation for an actor."""
 
     def __call__(self, actor: Actor, op: Op) -> Any:
         return Job(actor, op).run()
@@ -66,7 +66,7 @@ class Job:
         self.history: LanceHistory = actor.world.history
         self.store = SimStore(self.world.place("t"), actor, "t")
         self.runtime = Runtime(actor.clock_ns, actor.new_id, actor.sleep)
-        #: The oldest version that the operation stood on, and the step at which that was opened.
+        #: The oldest version that the operation used, and the step when it was opened.
         self.base, self.opened = self.history.newest, self.world.steps
 
     def run(self) -> Any:
@@ -80,7 +80,7 @@ class Job:
             raise
 
     def _explained(self, e: TrilakeError, began: int) -> None:
-        """Raise where nothing that happened explains an error, since the operation or the handle it uses began."""
+        """Raise if nothing explains an error since the start of the operation or its handle."""
         began = min(began, self.base)
         if feature_explains(self, e, began):
             return
@@ -93,20 +93,20 @@ class Job:
         if isinstance(e, InvalidArgumentError) and self.op.kind == "restore":
             return
         if isinstance(e, InvalidArgumentError) and self.op.kind == "widen" and self.history.newest > began + 1:
-            return  # an overwrite or a restore has taken the column away that it was to drop
+            return  # an overwrite or a restore has removed the column to drop
         if isinstance(e, SchemaMismatchError) and any(o.kind == "widen" for o in self.world.plan.ops.values()):
             return
         if isinstance(e, StorageError | MissingFileError) and self.op.kind == "travel" and self.history.going:
-            return  # a clean-up that failed has left its manifest
+            return  # a failed clean-up left its manifest
         if self._cleaned() and isinstance(e, StorageError):
-            return  # a handle on a version that is given up
+            return  # a handle on a removed version
         raise Violation(f"{type(e).__name__} without a reason: {e}") from e
 
     def _cleaned(self) -> bool:
         return self.history.cleaned_at >= self.opened
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """The dataset, at times a handle of an earlier operation of the same process."""
+        """Open the dataset, or reuse a handle of an earlier operation of the same process."""
         old: Snapshot | None
         old, opened = self.actor.memory.get("dataset", (None, 0))
         if version is None and old is not None and self.op.args[1] % 2:
@@ -146,7 +146,7 @@ class Job:
         return done.version
 
     def _batch(self) -> int | None:
-        """A batch of a stream, tried again as Spark does."""
+        """Run a batch of a stream, retried like in Spark."""
         batch = LanceBatch(f"q{self.op.number}", 0)
         first: TrilakeError | None = None
         for attempt in range(2):
@@ -160,10 +160,10 @@ class Job:
                 if attempt == 0:
                     first = e
                 elif isinstance(first, UnknownOutcomeError):
-                    raise first from e  # what the first attempt did, the second could not find out
+                    raise first from e  # the second attempt could not determine the outcome of the first
                 elif first is not None:
-                    raise  # else the batch is there, and only its repetition failed
-        return None  # which version it is may have been said by a later one
+                    raise  # otherwise the batch is committed, and only its repetition failed
+        return None  # its version is unknown after a repetition
 
     def _restore(self) -> int:
         version = max(1, self.history.newest - 1 - self.op.args[0])
@@ -176,7 +176,7 @@ class Job:
         compaction.compact(self.snapshot(), compaction.CompactionOptions(target_rows_per_fragment=4))
 
     def _widen(self) -> None:
-        """Add a column, and drop it again: what others write meanwhile lacks it, and is refused."""
+        """Add a column and drop it again: concurrent writes lack it and fail."""
         name = f"w{self.op.number}"
         wide = columns.add_expressions(self.snapshot(), {name: "id * 2"})
         columns.drop_columns(wide, [name])

@@ -1,4 +1,4 @@
-"""Rows of a Lance dataset as the model has them, and the columns beside them that are made of their keys."""
+"""Model rows of a Lance dataset, and side columns derived from their keys."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pyarrow.compute as pc
 from tests.simulation.model import Rows
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("k", pa.int64(), False), pa.field("v", pa.string())])
-#: What columns beside those of every row hold, by their first letter: the key and this number.
+#: Number added to the key in a side column, by the first letter of its name.
 SIDE = {"c": 0, "e": 10}
 _SIDE_NAME = re.compile(r"[ce]\d+\Z")
 
 
 def side_columns(names: Iterable[str]) -> list[str]:
-    """The names of columns that are made of the key."""
+    """Return the names of side columns."""
     return [n for n in names if _SIDE_NAME.match(n)]
 
 
 def arrow(rows: Rows, schema: pa.Schema = SCHEMA) -> pa.Table:
-    """Rows of the model as a table, with the columns of a dataset that are made of the key."""
+    """Convert model rows to a table with the dataset's side columns."""
     columns = {"id": list(rows), "k": [k for k, _ in rows.values()], "v": [v for _, v in rows.values()]}
     table = pa.table(columns, schema=SCHEMA)
     for name in side_columns(schema.names):
@@ -32,7 +32,7 @@ def arrow(rows: Rows, schema: pa.Schema = SCHEMA) -> pa.Table:
 
 
 def wrong_side(table: pa.Table, *, may_lack: bool) -> str | None:
-    """What is wrong with the columns that are made of the key.
+    """Return what is wrong with the side columns, or ``None``.
 
     With ``may_lack``, values may be null.
     """

@@ -49,8 +49,8 @@ def test_vectors_of_live_and_recently_removed_files_are_kept() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**128 - 1), st.text("ab/ %ü", max_size=5)), max_size=30))
-def test_vector_paths_match_the_reader(result: list[tuple[int, str]]) -> None:
-    strings = [prefix + z85_encode(uuid.UUID(int=n).bytes) for n, prefix in result]
+def test_vector_paths_match_the_reader(vectors: list[tuple[int, str]]) -> None:
+    strings = [prefix + z85_encode(uuid.UUID(int=n).bytes) for n, prefix in vectors]
     rows_ = [{"storageType": "u", "pathOrInlineDv": t, "sizeInBytes": 1, "cardinality": 1} for t in strings]
     fields = log_of([]).snapshot().adds.schema.field("deletionVector").type
     files, absolute, damaged = vector_files(pa.chunked_array([pa.array([*rows_, None], fields)]))

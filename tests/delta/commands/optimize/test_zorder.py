@@ -159,10 +159,10 @@ def test_nested_types_are_not_orderable(type_: pa.DataType) -> None:
     assert not is_orderable(type_)
 
 
-@given(rows=st.integers(0, 5000), wanted=st.integers(1, 500))
-def test_sample_is_spread_over_all_rows(rows: int, wanted: int) -> None:
-    chosen = sample_indexes(rows, wanted)
-    assert len(chosen) == min(rows, wanted)
+@given(rows=st.integers(0, 5000), target=st.integers(1, 500))
+def test_sample_is_spread_over_all_rows(rows: int, target: int) -> None:
+    chosen = sample_indexes(rows, target)
+    assert len(chosen) == min(rows, target)
     assert all(0 <= i < rows for i in chosen.tolist())
     assert (np.diff(chosen) >= 0).all()
 
