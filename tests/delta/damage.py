@@ -76,14 +76,14 @@ class Whole:
     protocol: Protocol
     rows: pa.Table
 
-    def is_of(self, table: ArrowDeltaTable) -> bool:
+    def matches(self, table: ArrowDeltaTable) -> bool:
         """Whether a table has the same state, and so the same rows if its data files are intact."""
         result = table.snapshot
         same = (result.metadata, result.protocol) == (self.metadata, self.protocol)
         return same and result.adds.sort_by("path").equals(self.adds)
 
 
-def _whole(files: Files) -> Whole:
+def _intact(files: Files) -> Whole:
     table, rows = _opened(files), _rows(files, 0)
     snapshot = table.snapshot
     return Whole(snapshot.adds.sort_by("path"), snapshot.metadata, snapshot.protocol, rows)
@@ -101,7 +101,7 @@ def _rows(files: Files, number: int, whole: Whole | None = None) -> pa.Table:
     table = _opened(files)
     if number % 2:  # also before the rows are read: the damage may show there first
         _USES[number // 2 % len(_USES)](table)
-    rows = whole.rows if whole is not None and whole.is_of(table) else table.to_arrow()
+    rows = whole.rows if whole is not None and whole.matches(table) else table.to_arrow()
     if not number % 2:
         _USES[number // 2 % len(_USES)](table)
     # Damage may rename the column in the schema.
@@ -213,7 +213,7 @@ def _at(key: str) -> Callable[[Files], str]:
     return lambda _: key
 
 
-def _found(*words: str) -> Callable[[Files], str]:
+def _find_key(*words: str) -> Callable[[Files], str]:
     return lambda files: next(k for k in files if all(w in k for w in words))
 
 
@@ -222,15 +222,19 @@ _V2_JSON = {**_V2, "trilake.checkpoint.topLevelFormat": "json"}
 KINDS: dict[str, Kind] = {
     "commit": Kind("commit", _plain, _at(commit_key(0))),
     "checkpoint": Kind("checkpoint", _with_checkpoint, _at(checkpoint_key(1)), mutated_parquet, exact=True),
-    "v2-json": Kind("checkpoint of JSON", lambda: _with_checkpoint(**_V2_JSON), _found("checkpoint.", "-", ".json")),
+    "v2-json": Kind("checkpoint of JSON", lambda: _with_checkpoint(**_V2_JSON), _find_key("checkpoint.", "-", ".json")),
     "v2-parquet": Kind(
-        "checkpoint", lambda: _with_checkpoint(**_V2), _found("01.checkpoint.", ".parquet"), mutated_parquet, exact=True
+        "checkpoint",
+        lambda: _with_checkpoint(**_V2),
+        _find_key("01.checkpoint.", ".parquet"),
+        mutated_parquet,
+        exact=True,
     ),
-    "sidecar": Kind("checkpoint", lambda: _with_checkpoint(**_V2), _found(SIDECARS), mutated_parquet, exact=True),
+    "sidecar": Kind("checkpoint", lambda: _with_checkpoint(**_V2), _find_key(SIDECARS), mutated_parquet, exact=True),
     "last-checkpoint": Kind("hint", _with_checkpoint, _at(LAST_CHECKPOINT), exact=True),
     "checksum": Kind("checksum", _with_checksum, _at(checksum_key(1)), exact=True),
     "compacted": Kind("compaction", _compacted, _at(compacted_key(0, 1))),
-    "vector-file": Kind("vector", _plain, _found("deletion_vector"), _mutated_vector_file),
+    "vector-file": Kind("vector", _plain, _find_key("deletion_vector"), _mutated_vector_file),
     "inline-vector": Kind("vector", _plain, _at(commit_key(0)), _mutated_between(b'"i", "pathOrInlineDv": "', b'"')),
     "vector-descriptor": Kind("vector", _plain, _at(commit_key(0)), _mutated_between(b'"deletionVector": {', b"}")),
     "statistics": Kind("statistics", _plain, _at(commit_key(0)), _mutated_between(b'"stats": "{', b'}"')),
@@ -240,7 +244,7 @@ KINDS: dict[str, Kind] = {
         "statistics", _plain, _at(commit_key(0)), _mutated_between(b'"stats": "{', b'}"'), as_large=True
     ),
     "v2-json-values": Kind(
-        "checkpoint of JSON", lambda: _with_checkpoint(**_V2_JSON), _found("checkpoint.", "-", ".json"), mutated_json
+        "checkpoint of JSON", lambda: _with_checkpoint(**_V2_JSON), _find_key("checkpoint.", "-", ".json"), mutated_json
     ),
     "last-checkpoint-values": Kind("hint", _without_hint_checksum, _at(LAST_CHECKPOINT), mutated_json, exact=True),
     "checksum-values": Kind("checksum", _with_checksum, _at(checksum_key(1)), mutated_json, exact=True),
@@ -269,7 +273,7 @@ def run(name: str, seed: int, count: int) -> tuple[Counter[str], list[str]]:
 def _run(name: str, kind: Kind, seed: int, count: int) -> tuple[Counter[str], list[str]]:
     files = _files(kind.make())
     key = kind.key(files)
-    whole = _whole(files)
+    whole = _intact(files)
     # Log damage that keeps the state cannot change the rows.
     known = whole if key.startswith("_delta_log/") else None
     outcomes: Counter[str] = Counter()

@@ -146,7 +146,7 @@ def _overwrite_schema(uri: str, old: list[Row]) -> list[Row]:
     return new
 
 
-def _once(uri: str, old: list[Row]) -> list[Row]:
+def _idempotent_append(uri: str, old: list[Row]) -> list[Row]:
     new = _rows(600, 1, "b")
     for _ in range(2):
         trilake.write(_table(new), uri, mode="append", txn=("job", 5))
@@ -163,7 +163,7 @@ OPERATIONS: dict[str, Callable[[str, list[Row]], list[Row]]] = {
     "dynamic": _dynamic,
     "merge schema": _merge_schema,
     "overwrite schema": _overwrite_schema,
-    "once": _once,
+    "once": _idempotent_append,
 }
 
 

@@ -45,7 +45,7 @@ def ids(path: Path) -> str:
 
 
 @cache
-def texts() -> list[Path]:
+def text_files() -> list[Path]:
     """All text files of the repository."""
     suffixes = {".py", ".md", ".toml", ".properties", ".lock", ""}
     result = []
@@ -401,12 +401,12 @@ def test_no_file_names_a_registry_or_local_path() -> None:
     # Split in two, or this file would match itself.
     words = ["pypi" + ".org", "pythonhosted" + ".org", "/ro" + "ot/", "/wo" + "rk/"]
     pattern = re.compile("|".join(map(re.escape, words)))
-    bad = [ids(p) for p in texts() if pattern.search(p.read_text(errors="replace"))]
+    bad = [ids(p) for p in text_files() if pattern.search(p.read_text(errors="replace"))]
     assert bad == []
 
 
 def test_links_between_documents_resolve() -> None:
-    documents = [p for p in texts() if p.suffix == ".md"]
+    documents = [p for p in text_files() if p.suffix == ".md"]
     links = [(d, t) for d in documents for t in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", d.read_text())]
     assert len(links) > 10
     # Pages that scripts/site/pages.py generates when the site is built.

@@ -1,4 +1,4 @@
-"""Kills and many processes, for as long as one likes; each says what was seen as a line of JSON.
+"""Kill tests and process tests of any duration; each prints its results as a line of JSON.
 
 python -m tests.reliability kills --kills 500 --seed 1
 python -m tests.reliability processes --processes 32 --commits 100 --store local --format delta
@@ -25,7 +25,7 @@ from trilake.storage import open_store
 
 
 def kills(given: argparse.Namespace) -> None:
-    """Kill; the tables stay where a promise is broken."""
+    """Run kill tests; tables are kept if a promise is broken."""
     folder = Path(tempfile.mkdtemp(prefix="trilake-kills-"))
     started = time.monotonic()
     result = run_kills(folder, given.kills, given.seed, tuple(given.mix or MIXES))
@@ -35,7 +35,7 @@ def kills(given: argparse.Namespace) -> None:
 
 
 def processes(given: argparse.Namespace) -> None:
-    """All formats on all stores; the table stays where a promise is broken."""
+    """Run process tests for all formats on all stores; the table is kept if a promise is broken."""
     for store in given.store or ("local", "s3"):
         for format in given.format or IMPLEMENTATIONS:
             folder, much = Path(tempfile.mkdtemp(prefix="trilake-processes-")), (given.processes, given.commits)
@@ -54,7 +54,7 @@ def processes(given: argparse.Namespace) -> None:
 
 
 def copy_table(uri: str, options: Mapping[str, str], place: Path) -> None:
-    """Keep a table of the emulator, which ends with this process."""
+    """Copy a table from the emulator, which ends with this process."""
     store = open_store(uri, dict(options))
     for meta in store.list():
         path = place / meta.key
@@ -63,7 +63,7 @@ def copy_table(uri: str, options: Mapping[str, str], place: Path) -> None:
 
 
 def main() -> int:
-    """Run what is named."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["kills", "processes"])
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))

@@ -1,6 +1,6 @@
-"""Conditions over rows: as SQL for each engine, and decided row by row as Spark decides them.
+"""Conditions over rows: as SQL for each engine, and evaluated row by row like in Spark.
 
-This is the oracle of the differential tests, in a few lines that share nothing with the library: null is unknown, NaN
+This is the oracle of the differential tests, which shares no code with the library: null is unknown, NaN
 is equal to itself and above all numbers, -0.0 is 0.0, strings are ordered by their bytes in UTF-8.
 """
 
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def literal(value: Any, kind: str, dialect: Dialect) -> str:
-    """A value of a column type as SQL; in other dialects than Spark's only kinds that they share."""
+    """Return a value of a column type as SQL; dialects other than Spark's support shared types only."""
     if value is None:
         return "null"
     if kind.startswith("int"):
@@ -49,7 +49,7 @@ def literal(value: Any, kind: str, dialect: Dialect) -> str:
 
 
 def order(value: Any) -> Any:
-    """What decides the order of a value among those of its type."""
+    """Return the sort key of a value."""
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value)
     return value.encode() if isinstance(value, str) else value
@@ -57,7 +57,7 @@ def order(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Condition:
-    """One node: ``op`` with its column and values, or with other conditions."""
+    """One node: ``op`` with its column and values, or with nested conditions."""
 
     op: str
     column: str = ""
@@ -76,7 +76,7 @@ class Condition:
             yield from part.leaves()
 
     def smaller(self) -> Iterator[Condition]:
-        """Conditions with a node less."""
+        """Yield conditions with one node removed."""
         yield from self.parts
         for i, part in enumerate(self.parts):
             for less in part.smaller():
@@ -107,7 +107,7 @@ class Condition:
     # --- truth ---
 
     def of(self, row: Row) -> bool | None:
-        """True, false or, where null decides, ``None``."""
+        """Evaluate for a row; ``None`` is unknown."""
         if self.op in ("and", "or"):
             a, b = (p.of(row) for p in self.parts)
             wins = self.op == "or"
@@ -159,9 +159,9 @@ def _cast(value: Any, to: str) -> Any:
     return str(value)
 
 
-# --- random ones -----------------------------------------------------------------------------------------------------
+# --- random conditions -----------------------------------------------------------------------------------------------
 
-#: Casts whose result Spark defines without a session's settings, by the kind that is cast.
+#: Casts whose result does not depend on settings of a Spark session, by source type.
 CASTS = {
     "int8": ("double", "string"),
     "int16": ("double", "string"),
@@ -176,7 +176,7 @@ _COMPARE = ("=", "<>", "<", "<=", ">", ">=", "<=>")
 
 
 def random_condition(random: Random, kinds: dict[str, str], values: dict[str, list[Any]], depth: int = 2) -> Condition:
-    """A condition on columns of ``kinds``, whose values are mostly some of ``values``."""
+    """Return a random condition on columns of ``kinds``, mostly with some of ``values``."""
     if depth and random.random() < 0.5:
         op = random.choice(("and", "or", "not"))
         count = 1 if op == "not" else 2

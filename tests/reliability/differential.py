@@ -1,6 +1,6 @@
-"""One random table, operations on it, filters over it: what this library answers against an oracle and other readers.
+"""One random table, operations and filters: compare trilake with an oracle and other readers.
 
-A case is data: it is made from a seed, run, and made smaller while it still goes wrong.
+A case is data: it is made from a seed, run, and shrunk while it still fails.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trilake import lance
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError, UnsupportedExpressionError
 
-#: Kinds that a partition column may have here, and kinds that Lance's legacy format has.
+#: Types of partition columns, and types of Lance's legacy format.
 _PARTITIONS = ("int32", "string", "date", "boolean", "timestamp", "decimal(9,2)")
 _LANCE = ("int8", "int16", "int32", "int64", "float", "double", "string", "binary", "boolean", "date", "struct")
 
@@ -40,7 +40,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Case:
-    """A table, what is done to it, and what is asked of it."""
+    """A table with operations and filters."""
 
     seed: int
     format: str
@@ -64,7 +64,7 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """The case of a seed."""
+    """Return the case of a seed."""
     random = Random(seed)
     form = "lance" if random.random() < 0.25 else "delta"
     offered = list(_LANCE if form == "lance" else TYPES)
@@ -78,7 +78,7 @@ def random_case(seed: int) -> Case:
     masks = form == "lance" and random.random() < 0.5
 
     def value(kind: str) -> Any:
-        """Without masks, Lance's format has nulls only where lengths can tell them."""
+        """Without masks, Lance's format can store nulls only in types with lengths."""
         while True:
             result = random_value(kind, random)
             if form == "delta" or (masks and kind != "struct") or kind in ("string", "binary"):
@@ -144,11 +144,11 @@ def random_case(seed: int) -> Case:
 
 
 def stored(case: Case, row: Row) -> Row:
-    """A row as a table has it: an empty text of a partition column is null, as Delta's protocol says, and of any column
-    of a Lance dataset without masks, whose format tells strings by their lengths alone."""
+    """Return a row as stored: an empty string is null in a partition column, as in Delta's protocol, and in any column
+    of a Lance dataset without masks, whose format stores string lengths only."""
     if case.partition and row[case.partition] == "":
         return {**row, case.partition: None}
-    if case.format == "lance":  # masks are those of whole columns
+    if case.format == "lance":  # masks cover whole columns
         masks = bool(case.properties)
         return {c: v if masks and not isinstance(v, dict) else _null_if_empty(v) for c, v in row.items()}
     return row
@@ -161,7 +161,7 @@ def _null_if_empty(value: Any) -> Any:
 
 
 def expected(case: Case) -> list[Row]:
-    """The rows after all operations."""
+    """Return the rows after all operations."""
     rows = [stored(case, r) for r in case.rows]
     for op in case.operations:
         new = [stored(case, r) for r in op.rows]
@@ -183,7 +183,7 @@ def expected(case: Case) -> list[Row]:
 
 
 def written(case: Case, uri: str) -> None:
-    """Write the table and do the operations; in the legacy format of Lance, whose nulls the oracle knows."""
+    """Write the table and run the operations; for Lance in the legacy format, whose nulls the oracle knows."""
     version = {"dataStorageVersion": "legacy"} if case.format == "lance" else {}
     trilake.write(
         arrow(case.rows, case.kinds),
@@ -224,13 +224,13 @@ def _of_lance(op: Operation, where: str | None, data: pa.Table, case: Case, uri:
         dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(data)
 
 
-#: A reader of the table: its name, and the rows that it has, or the ids of those that a filter keeps.  ``None`` where
-#: the reader cannot do it or where what it should answer is not defined.
+#: A reader of the table: its name, and its rows, or the ids of the rows that a filter keeps.  ``None`` if
+#: the reader does not support it or the answer is not defined.
 Peer = Callable[[Case, str, Condition | None], "dict[int, tuple[Any, ...]] | set[int] | None"]
 
 
 def difference(case: Case, peers: dict[str, Peer] | None = None, counts: dict[str, int] | None = None) -> str | None:
-    """What is answered wrongly, or ``None``."""
+    """Return the first wrong answer, or ``None``."""
     folder = tempfile.mkdtemp(prefix="trilake-differential-") if peers else None
     uri = f"{folder}/t" if folder else f"memory://differential-{uuid.uuid4()}"
     counts = {} if counts is None else counts
@@ -320,7 +320,7 @@ def _smaller(case: Case) -> Iterator[Case]:
 
 
 def smallest(case: Case, wrong: Callable[[Case], str | None], tries: int = 400) -> Case:
-    """A case that is still wrong, and of which nothing can be left out."""
+    """Return a minimal case that still fails."""
     while tries > 0:
         for less in _smaller(case):
             tries -= 1

@@ -1,8 +1,8 @@
-"""Each step of a table's life, once for each call of the operating system that fails in it.
+"""Each step of a table's life, once per failing call of the operating system.
 
-What must hold after an error: it was a typed one; the rows are those before the step or those after it, and where the
-error says that nothing was changed, those before; nothing stays open; and the step, done again, gives what it would
-have given.
+After an error: it is a typed one; the rows are those before or after the step, and if the
+error says that nothing changed, those before; nothing stays open; and a retry of the step gives the result of
+a run without the error.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def trevni_steps(uri: str) -> list[Step]:
 STEPS: dict[str, Callable[[str], list[Step]]] = {"delta": delta_steps, "lance": lance_steps, "trevni": trevni_steps}
 
 
-#: Steps that a template has behind it: those of one folder are tried in their order.
+#: Steps already done in a template: steps of one folder are tested in order.
 _DONE: dict[Path, int] = {}
 
 
 @dataclass
 class Outcome:
-    """What was seen of all the calls of some steps."""
+    """Results of all calls of some steps."""
 
     faults: int = 0
     errors: Counter[str] = field(default_factory=Counter)
@@ -58,14 +58,14 @@ def _rows_at(uri: str) -> Rows | None:
 
 
 def handles() -> int:
-    """Files and pipes that this process has open."""
+    """Return the number of files and pipes that this process has open."""
     return len(os.listdir("/proc/self/fd"))
 
 
 def try_calls(
     root: Path, kind: str, number: int, code: int, *, lasts: bool = False, every: int = 1, first: int = 1
 ) -> Outcome:
-    """Let ``code`` happen at each call of one step of a format, from ``first`` on each ``every``-th."""
+    """Raise ``code`` at each ``every``-th call of one step of a format, starting at ``first``."""
     outcome = Outcome()
     make = STEPS[kind]
     template, place = root / "template", root / "table"
@@ -95,7 +95,7 @@ def try_calls(
                 act()
         except TrilakeError as e:
             error = e
-        except Exception as e:  # noqa: BLE001 - whatever it is, it should not have been
+        except Exception as e:  # noqa: BLE001 - any other error is wrong
             outcome.wrong.append(f"{where} ({faults.calls[nth - 1 :][:1]}): {type(e).__name__}: {e}")
             continue
         if not faults.hits:

@@ -1,16 +1,16 @@
-"""Kills with SIGKILL, again and again: what was acknowledged is there once, what was not is there whole or not at all.
+"""Kills with SIGKILL: acknowledged operations apply once, all others completely or not at all.
 
     python -m tests.reliability kills --kills 500 --seed 1
 
-A victim (:mod:`tests.reliability.victims`) changes a table.  It is killed in the middle of an operation, at a moment
-that the seed chooses; then the table is looked at as a successor finds it, and the next victim goes on with it::
+A victim (:mod:`tests.reliability.victims`) changes a table.  It is killed in the middle of an operation, at a time
+chosen by the seed; then the table is checked as its successor sees it, and the next victim continues::
 
     begin 7 --> wait a part of what such an operation takes --> SIGKILL
       --> open, read: the rows before operation 7, or those after it
       --> log without a gap, every acknowledged version there, nothing for ``verify`` to find
       --> the files grow two days older --> next victim
 
-At the end of a table a vacuum removes what the dead have left: no ``.trilake-*.tmp`` stays.
+At the end of a table a vacuum removes the leftovers: no ``.trilake-*.tmp`` stays.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ from trilake.trevni.tables import jobs
 from trilake.trevni.tables.dataset import list_files
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-#: Kills of one table; then its leftovers are removed, and another begins.
+#: Kills per table; then its leftovers are removed, and another table begins.
 PER_TABLE = 25
-#: What ``verify`` may find: the copy of a manifest is made after the commit, by whoever commits next at the latest.
+#: Allowed findings of ``verify``: a manifest is copied after its commit, by the next commit at the latest.
 LEFTOVERS = frozenset({"lance.latest-differs"})
 _DAYS_NS = 2 * 24 * 3600 * 10**9
-#: Kinds of operations that change rows, beside those of the simulation.
+#: Kinds of operations that change rows, in addition to those of the simulation.
 _CHANGES = CHANGES | {"once"}
 
 
 class BrokenError(AssertionError):
-    """A promise is broken; the message says how to see it again."""
+    """A promise is broken; the message tells how to reproduce it."""
 
 
 @dataclass
 class Result:
-    """What was seen: kills, by what they hit; operations that were acknowledged; changes that had landed, or were lost;
-    kills between two operations; unfinished files that were met."""
+    """Counts: kills by the operation they hit; acknowledged operations; changes that had landed or were lost;
+    kills between two operations; unfinished files."""
 
     kills: int = 0
     operations: int = 0
@@ -73,12 +73,12 @@ class Result:
     kinds: Counter[str] = field(default_factory=Counter)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return plain values."""
         return {**self.__dict__, "kinds": dict(sorted(self.kinds.items()))}
 
 
 class Template:
-    """The process that victims are forked from."""
+    """The process from which victims are forked."""
 
     def __init__(self, errors: IO[bytes]) -> None:
         env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
@@ -94,7 +94,7 @@ class Template:
         self.victim: int | None = None
 
     def line(self) -> list[str]:
-        """What it says next, as words."""
+        """Return its next line as words."""
         assert self.process.stdout is not None
         words = self.process.stdout.readline().split()
         if not words:
@@ -104,7 +104,7 @@ class Template:
         return words
 
     def fork(self, **given: Any) -> int:
-        """A new victim."""
+        """Fork a new victim."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(given) + "\n")
         self.process.stdin.flush()
@@ -112,7 +112,7 @@ class Template:
         return self.victim
 
     def end(self) -> None:
-        """No more victims; one that runs, because something is broken, goes too."""
+        """Stop the template, and a victim that still runs because of a failure."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with suppress(OSError):
@@ -125,7 +125,7 @@ class Template:
 
 
 class TableUnderFire:
-    """One table: what it must hold, and the victims that change it."""
+    """One table: its expected rows, and the victims that change it."""
 
     def __init__(self, mix: str, folder: Path, seed: int, result: Result) -> None:
         self.mix, self.folder, self.seed, self.result = mix, folder, seed, result
@@ -141,7 +141,7 @@ class TableUnderFire:
     # --- killing -----------------------------------------------------------------------------------------------------
 
     def kill(self, template: Template) -> None:
-        """Let a victim work for some operations, kill it, and look at what it left."""
+        """Run a victim for some operations, kill it, and check the table."""
         operations = self.rng.randint(1, 5)
         pid = template.fork(mix=self.mix, folder=str(self.folder), seed=self.seed, start=self.next)
         pending: int | None = None
@@ -190,7 +190,7 @@ class TableUnderFire:
         op = "between operations" if pending is None else str(op_of(self.mix, self.seed, pending))
         return f"mix {self.mix!r}, seed {self.seed}, table {self.folder}, killed in {op}"
 
-    # --- looking -----------------------------------------------------------------------------------------------------
+    # --- checks ------------------------------------------------------------------------------------------------------
 
     def _look(self, pending: int | None) -> None:
         where = self._where(pending)
@@ -212,7 +212,7 @@ class TableUnderFire:
             elif after != self.rows:
                 self.result.lost += 1
             self.rows = result
-            # What carries its own name is repeated, landed or not; everything else is given up.
+            # Idempotent operations are repeated, landed or not; all others are abandoned.
             self.next = pending if op.kind in MIXES[self.mix].again else pending + 1
         self._verify(where, self.uri, MIXES[self.mix].format)
         getattr(self, f"_look_{MIXES[self.mix].format}")(where)
@@ -239,7 +239,7 @@ class TableUnderFire:
             op = op_of(self.mix, self.seed, number)
             if version > numbers[-1]:
                 raise BrokenError(f"{where}: acknowledged version {version} is not there")
-            # A batch that is repeated says the newest version.
+            # A repeated batch returns the newest version.
             if version >= numbers[0] and notes[version] != f"op:{number}" and op.kind != "once":
                 raise BrokenError(f"{where}: version {version} is of {notes[version]}, not of operation {number}")
         self.versions = {n: v for n, v in self.versions.items() if v >= numbers[0]}
@@ -255,10 +255,10 @@ class TableUnderFire:
         del where
 
     def _look_at_sinks(self, where: str) -> None:
-        """A stream may be behind, but has no row twice and none that is not the source's."""
+        """Check that sinks, which may be behind, have only rows of the source, each once."""
         for sink in ("delta", "lance", "trevni") if self.mix == "streams" else ():
             place = self.folder / sink
-            if not place.exists() or not _there(place, sink):
+            if not place.exists() or not _table_exists(place, sink):
                 continue
             result = model(trilake.open(str(place), format=sink).to_arrow())
             foreign = {i: r for i, r in result.items() if self.rows.get(i) != r}
@@ -267,7 +267,7 @@ class TableUnderFire:
             self._verify(where, str(place), sink)
 
     def _days_pass(self) -> None:
-        """Everything grows two days older, so that clean-ups have something to do."""
+        """Make everything two days older, so that clean-ups have work."""
         for path in self._files():
             self.result.leftovers += path.name.startswith(".trilake-") or ".trilake-" in path.parent.name
             status = path.stat()
@@ -279,7 +279,7 @@ class TableUnderFire:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Streams end, and what the dead have left is removed; nothing else is."""
+        """Finish the streams, and check that a clean-up removes leftovers and nothing else."""
         where = f"mix {self.mix!r}, seed {self.seed}, table {self.folder}, at the end"
         tables = {"t": MIXES[self.mix].format}
         if self.mix == "streams":
@@ -288,7 +288,7 @@ class TableUnderFire:
                 tables[sink] = sink
         for name, format in tables.items():
             place = self.folder / name
-            if not _there(place, format):
+            if not _table_exists(place, format):
                 if self.rows:
                     raise BrokenError(f"{where}: {place} has nothing, of {len(self.rows)} rows")
                 continue  # nothing was ever written
@@ -300,8 +300,8 @@ class TableUnderFire:
             raise BrokenError(f"{where}: clean-ups have left {left}")
 
 
-def _there(place: Path, format: str) -> bool:
-    """Whether a table has a version, or rows; a file that a dead job has moved and not committed is none."""
+def _table_exists(place: Path, format: str) -> bool:
+    """Return whether a table exists; files that a dead job moved but did not commit do not count."""
     if format == "trevni":
         return any(file.key.endswith(".trv") for file in list_files(open_store(place)))
     mark = {"delta": "_delta_log/*.json", "lance": "_versions/*.manifest"}[format]
@@ -309,7 +309,7 @@ def _there(place: Path, format: str) -> bool:
 
 
 def _clean(place: Path, format: str, where: str) -> None:
-    """Remove leftovers, and look whether only what is needed stays."""
+    """Remove leftovers, and check that only required files stay."""
     store = open_store(place)
     if format == "delta":
         table = trilake.open(str(place), format="delta")
@@ -322,7 +322,7 @@ def _clean(place: Path, format: str, where: str) -> None:
         on_disk = {m.key for m in store.list() if m.key.startswith(folders)}
         named = {k for k in files_of(Snapshot.open(store, SYSTEM_RUNTIME).manifest) if k.startswith(folders)}
     else:
-        for _ in range(2):  # the end of a job that is given up stays until it is stale itself
+        for _ in range(2):  # the end file of an abandoned job stays until it is stale
             jobs.finish_stale_jobs(store, SYSTEM_RUNTIME.clock_ms() + 1, stale_ms=0)
             time.sleep(0.002)
         on_disk = {m.key for m in store.list() if not m.key.startswith("_streams/")}
@@ -333,7 +333,7 @@ def _clean(place: Path, format: str, where: str) -> None:
 
 @contextmanager
 def template(folder: Path) -> Iterator[Template]:
-    """A template whose victims' errors are in the file ``errors.txt`` of a folder."""
+    """Start a template that writes errors of victims to ``errors.txt`` in a folder."""
     with (folder / "errors.txt").open("wb") as errors:
         running = Template(errors)
         try:
@@ -345,7 +345,7 @@ def template(folder: Path) -> Iterator[Template]:
 
 
 def run_kills(folder: Path, kills: int, seed: int, mixes: tuple[str, ...] = tuple(MIXES)) -> Result:
-    """Kill so many victims, over the mixes in turn; raises ``BrokenError`` where a promise is broken."""
+    """Kill victims of the mixes in turn; raise ``BrokenError`` if a promise is broken."""
     result = Result()
     share = {m: kills // len(mixes) + (i < kills % len(mixes)) for i, m in enumerate(mixes)}
     with template(folder) as victims:

@@ -1,7 +1,7 @@
-"""What an operating system says when something is wrong with a disk: an error at the n-th call of the library.
+"""Faults of the operating system: an error at the n-th call of the library.
 
-The modules that call the system get an ``os``, ``io`` and ``pyarrow`` of trilake for the time of a block, so that
-neither the test runner nor the import of a module is hit.  Forcing to disk only counts: a test does not wait for the
+Modules that call the system get a proxied ``os``, ``io`` and ``pyarrow`` within a block, so that
+neither the test runner nor module imports are affected.  Syncs are only counted: tests do not wait for the
 disk.
 """
 
@@ -41,7 +41,7 @@ REACH: dict[int, frozenset[str]] = {
 
 @dataclass
 class OsFaults:
-    """``code`` at the ``nth`` call that it can happen at, counted from 1; at all from there on where it ``lasts``."""
+    """Raise ``code`` at the ``nth`` matching call, counted from 1; if it ``lasts``, at all later ones as well."""
 
     code: int
     nth: int
@@ -51,7 +51,7 @@ class OsFaults:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def call(self, kind: str, what: object = "") -> None:
-        """Count a call; raise where it is the one."""
+        """Count a call; raise if it is the failing one."""
         if kind not in REACH[self.code]:
             return
         with self._lock:
@@ -64,13 +64,13 @@ class OsFaults:
 
     @contextmanager
     def happening(self) -> Iterator[None]:
-        """The time of the faults."""
+        """Enable the faults in the block."""
         system, files, arrow = _Os(self), _Io(self), _Arrow(self)
         with ExitStack() as stack:
             for module in (durable, local, local_writer, staging, jobs, vacuum_listing):
                 stack.enter_context(mock.patch.object(module, "os", system))
             stack.enter_context(mock.patch.object(local_writer, "io", files))
-            # Whatever disk the test runs on, it is one that is forced as a whole.
+            # Pretend that the disk supports syncing the whole file system.
             for name, value in (("_syncs_file_systems", True), ("_kind", 0xEF53), ("_unwritten", 0)):
                 stack.enter_context(mock.patch.object(durable, name, lambda *_, value=value: value))
             stack.enter_context(mock.patch.object(durable, "sync_file_system", system.fsync))
@@ -85,7 +85,7 @@ class OsFaults:
 
 
 class _Proxy:
-    """A module, some of whose functions can fail."""
+    """A module with some functions that can fail."""
 
     _module: Any
 
@@ -97,7 +97,7 @@ class _Proxy:
 
 
 def _failing(name: str, kind: str) -> Callable[..., Any]:
-    """``os.name``, which can fail before it does anything."""
+    """Wrap ``os.name`` in a function that can fail before it does anything."""
     real = getattr(os, name)
 
     def call(self: _Proxy, first: Any, *rest: Any, **more: Any) -> Any:
@@ -132,7 +132,7 @@ class _Io(_Proxy):
                 try:
                     faults.call("write", path)
                 except OSError:
-                    super().write(memoryview(data)[: len(data) // 2])  # as a full disk does
+                    super().write(memoryview(data)[: len(data) // 2])  # like a full disk
                     raise
                 return super().write(data) or 0
 

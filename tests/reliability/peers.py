@@ -1,4 +1,4 @@
-"""Other readers of the same tables, each asked only what is defined for it as Spark defines it."""
+"""Other readers of the same tables, limited to queries that they define like Spark."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tests.reliability.differential import Case, Peer, expected
 from tests.reliability.random_tables import arrow, rows_of
 
 Answer = dict[int, tuple[Any, ...]] | set[int] | None
-#: NaN and -0.0 are ordered otherwise in DataFusion and polars; the others are compared alike everywhere.
+#: DataFusion and polars order NaN and -0.0 differently; the other types compare the same everywhere.
 _PLAIN = ("int8", "int16", "int32", "int64", "string", "boolean", "date")
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def _plain(condition: Condition, *more: str) -> bool:
-    """Whether all engines agree what a condition means: no casts, and only types that are compared alike everywhere."""
+    """Return whether all engines agree on a condition: no casts, and only types that compare the same everywhere."""
     return all(not c.cast and c.kind in (*_PLAIN, *more) and "." not in c.column for c in condition.leaves())
 
 
 def _for_datafusion(condition: Condition) -> bool:
-    """Also whether no list has a null in it: DataFusion takes ``NOT x IN (1, NULL)`` for true of some x (1910066)."""
+    """Also require lists without null: DataFusion evaluates ``NOT x IN (1, NULL)`` to true for some x (1910066)."""
     return _plain(condition) and not any(c.op == "in" and None in c.values for c in condition.leaves())
 
 
@@ -49,7 +49,7 @@ def polars(case: Case, uri: str, condition: Condition | None) -> Answer:
     if case.format != "delta" or case.properties or (condition is not None and not _plain(condition)):
         return None  # polars 2.1 reads through deltalake's datasets, which have neither vectors nor column mapping
     if _HIVE_NULL in _partition_values(case):
-        return None  # polars takes this text for a null, deltalake and the protocol for a string (1900287)
+        return None  # polars reads this string as null, deltalake and the protocol as a string (1900287)
     frame = pl.read_delta(uri)
     if condition is None:
         return rows_of(frame.to_arrow())
@@ -87,9 +87,9 @@ def _expression(c: Condition) -> pl.Expr:
 
 
 def duck(case: Case, uri: str, condition: Condition | None) -> Answer:
-    """DuckDB over the data files, where they hold all columns and all of their rows are in the table."""
+    """Query the data files with DuckDB if they have all columns and no deleted rows."""
     if case.format != "delta" or case.properties or case.partition or "timestamp" in case.kinds.values():
-        return None  # instants need the extension icu
+        return None  # timestamps need the icu extension
     files = [str(Path(uri) / unquote(p)) for p in trilake.open(uri).files()["path"].to_pylist()]
     if not files:
         return None
@@ -97,7 +97,7 @@ def duck(case: Case, uri: str, condition: Condition | None) -> Answer:
         if condition is None:
             return rows_of(pa.table(db.sql(f"select * from read_parquet({files})").to_arrow_table()))
         if any(c.cast for c in condition.leaves()):
-            return None  # its casts to text are its own
+            return None  # its casts to string differ
         result = db.sql(f"select id from read_parquet({files}) where {condition.sql('duckdb')}").to_arrow_table()
         return set(result["id"].to_pylist())
 
@@ -105,7 +105,7 @@ def duck(case: Case, uri: str, condition: Condition | None) -> Answer:
 def lance_rs(case: Case, uri: str, condition: Condition | None) -> Answer:
     if case.format != "lance" or case.properties or (condition is not None and not _for_datafusion(condition)):
         return None
-    # Masks of nulls are ours alone.
+    # Only trilake writes null masks.
     dataset = pylance.dataset(uri)
     if condition is None:
         return rows_of(dataset.to_table())
@@ -116,7 +116,7 @@ PEERS: dict[str, Peer] = {"deltalake": delta_rs, "polars": polars, "duckdb": duc
 
 
 def spark_answers(spark: Any, case: Case, folder: Path) -> list[set[int]]:
-    """The ids that Spark's own SQL keeps of the same rows in plain Parquet, by filter: the oracle's oracle."""
+    """Return the ids per filter that Spark SQL keeps of the same rows in plain Parquet: the oracle's oracle."""
     path = str(folder / f"{case.seed}.parquet")
     pq.write_table(arrow(expected(case), case.kinds), path)
     frame = spark.read.parquet(path)

@@ -1,17 +1,17 @@
-"""Many processes change one table at the same time, other implementations among them: nothing is lost.
+"""Many processes change one table at the same time, including other implementations: nothing is lost.
 
     python -m tests.reliability processes --processes 32 --commits 100
 
-Each process appends, deletes, updates and merges rows of its own, which no one else touches, and also optimizes and
-writes checkpoints, or compacts and indexes; after a conflict it tries again.  So it knows which of its rows there must
-be, at any time, and looks::
+Each process appends, deletes, updates and merges its own rows, which no other process changes, and also optimizes and
+writes checkpoints, or compacts and indexes; after a conflict it retries.  So it knows its expected rows
+at any time, and checks them::
 
     operation --conflict--> counted, once more
         |--reply lost--> counted; my rows, when no request can be on its way any more, tell whether it happened
         |--done--> version noted --> now and then: my rows, as I read them, are what they should be
 
 At the end, the rows are those of all processes, the versions are contiguous, each acknowledged commit is the one of its
-version, no commit is there that no one was told of, and ``verify`` finds nothing.
+version, every commit was acknowledged, and ``verify`` finds nothing.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ConflictError, TrilakeError, UnknownOutcomeError
 from trilake.storage import open_store
 
-#: Rows of a process by id: what they say.
+#: Values of the rows of a process by id.
 Rows = dict[int, str]
 Options = Mapping[str, str]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("w", pa.int64()), ("v", pa.string())])
 DELTA = {"append": 5, "delete": 2, "update": 2, "merge": 2, "optimize": 1, "checkpoint": 1}
 LANCE = {"append": 5, "delete": 2, "update": 2, "merge": 2, "compact": 1, "index": 1}
-#: Deltalake 1.6.6 commits a compaction of files that another one has removed in the meantime: rows are there twice (a
+#: Deltalake 1.6.6 commits a compaction of files that another one has removed, which duplicates rows (see the
 #: test).
 DELTALAKE = {k: v for k, v in DELTA.items() if k != "optimize"}
 PYLANCE = {k: v for k, v in LANCE.items() if k != "index"}
-#: One process in so many runs the other implementation.
+#: Every n-th process runs the other implementation.
 OTHERS = 4
 _IDS = 1_000_000
-#: Tries of one operation before the process is taken to starve.
+#: Attempts of one operation before the process counts as starving.
 _TRIES = 5000
-#: Seconds after which a request that got no reply has landed or never will.
+#: Seconds after which a request without a reply has landed or never will.
 _REQUEST_S = 20
 
 
@@ -63,7 +63,7 @@ class BrokenError(AssertionError):
 
 @dataclass
 class Work:
-    """What one process has done: its rows, the version of each commit by note, and how often others were faster."""
+    """Work of one process: its rows, the version of each commit by note, and the number of conflicts."""
 
     writer: int
     rows: Rows = field(default_factory=dict)
@@ -73,18 +73,18 @@ class Work:
     unknown: int = 0
 
     @property
-    def mine(self) -> str:
-        """What a merge compares."""
+    def join_condition(self) -> str:
+        """Return the join condition of a merge."""
         return f"t.w = s.w and t.w = {self.writer} and t.id = s.id"
 
     def table(self, rows: Mapping[int, str]) -> pa.Table:
-        """Rows of this process as Arrow."""
+        """Return rows of this process as Arrow."""
         return pa.table({"id": list(rows), "w": [self.writer] * len(rows), "v": list(rows.values())}, schema=SCHEMA)
 
 
 @dataclass(frozen=True)
 class Change:
-    """One operation: its note, the rows that it writes, the ids that it deletes or updates, and the text of those."""
+    """One operation: its note, the rows to write, the ids to delete or update, and their new value."""
 
     kind: str
     note: str
@@ -94,11 +94,11 @@ class Change:
 
     @property
     def where(self) -> str:
-        """The rows that it deletes or updates, as SQL."""
+        """Return the predicate of deleted or updated rows as SQL."""
         return f"id in ({', '.join(map(str, self.ids))})"
 
     def after(self, rows: Rows) -> Rows:
-        """The rows of the process when it is done."""
+        """Return the rows of the process after the operation."""
         match self.kind:
             case "append" | "merge":
                 return {**rows, **self.rows}
@@ -110,7 +110,7 @@ class Change:
 
 
 def change(rng: random.Random, work: Work, number: int, weights: Mapping[str, int]) -> Change:
-    """The next operation of a process."""
+    """Return the next operation of a process."""
     kind = rng.choices(list(weights), list(weights.values()))[0]
     if kind in ("delete", "update", "merge") and not work.rows:
         kind = "append"
@@ -125,7 +125,7 @@ def change(rng: random.Random, work: Work, number: int, weights: Mapping[str, in
 
 
 class TrilakeDelta:
-    """A Delta table through this library."""
+    """A Delta table through trilake."""
 
     conflicts: tuple[type[Exception], ...] = (ConflictError,)
     weights = DELTA
@@ -168,7 +168,7 @@ class TrilakeDelta:
 
 
 class Deltalake:
-    """The same table through deltalake."""
+    """The table through deltalake."""
 
     weights = DELTALAKE
 
@@ -179,7 +179,7 @@ class Deltalake:
         self.conflicts = (CommitFailedError, DeltaError)
 
     def tried_again(self, e: Exception) -> bool:
-        """Whether others were the cause: a faster commit, or a checkpoint of deltalake that took another's place."""
+        """Whether a concurrent process was the cause: a faster commit, or a checkpoint replaced by deltalake."""
         return type(e).__name__ == "CommitFailedError" or "Requested range was invalid" in str(e)
 
     def do(self, work: Work, what: Change) -> int | None:
@@ -198,7 +198,7 @@ class Deltalake:
             case "merge":
                 merge = table.merge(
                     work.table(what.rows),
-                    work.mine,
+                    work.join_condition,
                     source_alias="s",
                     target_alias="t",
                     commit_properties=note,
@@ -217,7 +217,7 @@ class Deltalake:
 
 
 class TrilakeLance:
-    """A Lance dataset through this library."""
+    """A Lance dataset through trilake."""
 
     conflicts: tuple[type[Exception], ...] = (ConflictError,)
     weights = LANCE
@@ -264,7 +264,7 @@ class TrilakeLance:
 
 
 class Pylance:
-    """The same dataset through pylance."""
+    """The dataset through pylance."""
 
     weights = PYLANCE
 
@@ -274,7 +274,7 @@ class Pylance:
 
     def tried_again(self, e: Exception) -> bool:
         """Whether a faster commit was the cause."""
-        return "conflict" in str(e).lower() or "concurrent writers" in str(e)  # after 30 seconds of tries
+        return "conflict" in str(e).lower() or "concurrent writers" in str(e)  # after retries of 30 seconds
 
     def _open(self) -> Any:
         import lance
@@ -321,7 +321,7 @@ def _rows(table: pa.Table) -> Rows:
 
 
 def work_on(uri: str, options: Options, format: str, writer: int, count: int, seed: int, out: str) -> None:
-    """Do ``count`` operations, and keep in a file what they were."""
+    """Run ``count`` operations and record them in a file."""
     mine, other = IMPLEMENTATIONS[format]
     table = (other if writer % OTHERS == 1 else mine)(uri, options)
     rng, work = random.Random(f"{seed}/{writer}"), Work(writer)
@@ -371,7 +371,7 @@ def _read(table: Implementation, writer: int) -> Rows:
 def run_processes(
     uri: str, options: Options, format: str, processes: int, commits: int, seed: int, folder: Path
 ) -> dict[str, Any]:
-    """So many processes with so many operations each; what was seen, or ``BrokenError``."""
+    """Run processes with some operations each; return counts, or raise ``BrokenError``."""
     trilake.write(SCHEMA.empty_table(), uri, format=format, storage_options=options)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.reliability.processes"])
@@ -410,7 +410,7 @@ def run_processes(
 
 
 def _check_rows(uri: str, options: Options, format: str, works: list[Work]) -> None:
-    """Every row that was acknowledged is there once, and no other."""
+    """Check that the table has every acknowledged row once and no other row."""
     expected = {int(i): v for w in works for i, v in w.rows.items()}
     seen = _rows(trilake.open(uri, format=format, storage_options=options).to_arrow())
     if seen != expected:

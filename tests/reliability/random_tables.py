@@ -1,4 +1,4 @@
-"""Random rows of every type, at the edges of each: what a column of a table may hold."""
+"""Random rows of every type, with extreme values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FLOATS = (0.0, -0.0, 1.5, -1.5, math.nan, math.inf, -math.inf, 5e-324, -5e-324,
 
 
 def random_value(kind: str, random: Random) -> Any:
-    """A value, null one time out of seven."""
+    """Return a random value, null one time out of seven."""
     if random.random() < 0.15:
         return None
     if kind.startswith("int"):
@@ -85,13 +85,13 @@ def _decimal(kind: str, random: Random) -> Decimal:
 
 
 def arrow(rows: Sequence[Row], kinds: dict[str, str]) -> pa.Table:
-    """The rows as Arrow has them."""
+    """Convert rows to Arrow."""
     schema = pa.schema([(name, TYPES[kind]) for name, kind in kinds.items()])
     return pa.Table.from_pydict({name: [r[name] for r in rows] for name in kinds}, schema=schema)
 
 
 def canonical(value: Any) -> Any:
-    """A value that is equal to another exactly where all bits that count are: NaN is NaN, -0.0 is not 0.0."""
+    """Return a value that is equal for identical values only: NaN equals NaN, -0.0 differs from 0.0."""
     if isinstance(value, float):
         return "nan" if math.isnan(value) else repr(value)
     if isinstance(value, dict):
@@ -104,7 +104,7 @@ def canonical(value: Any) -> Any:
 
 
 def rows_of(table: pa.Table) -> dict[int, tuple[Any, ...]]:
-    """Rows by their id, without a look at their order; ids that come twice are an error."""
+    """Return rows by id in any order; raise for duplicate ids."""
     result: dict[int, tuple[Any, ...]] = {}
     names = table.column_names
     for row in table.to_pylist():

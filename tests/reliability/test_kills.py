@@ -12,7 +12,7 @@ import pytest
 
 import trilake
 from tests.fault_store import Fault, FaultStore, SimulatedCrash
-from tests.reliability.kills import BrokenError, TableUnderFire, _there, run_kills
+from tests.reliability.kills import BrokenError, TableUnderFire, _table_exists, run_kills
 from tests.reliability.victims import MIXES, begin, op_of, run, run_stream, trevni_batch
 from trilake.errors import TableNotFoundError
 from trilake.storage import open_store
@@ -59,13 +59,13 @@ def test_leftovers_of_a_dead_job_are_not_a_table(nth: int, tmp_path: Path) -> No
     dies = FaultStore(open_store(tmp_path), [Fault(nth=nth, kind="crash")])
     with suppress(SimulatedCrash):
         trevni_batch(dies, rows, "query", 0)
-    if _there(tmp_path, "trevni"):
+    if _table_exists(tmp_path, "trevni"):
         assert trilake.open(str(tmp_path), format="trevni").to_arrow().num_rows == 2
     else:
         with pytest.raises(TableNotFoundError):
             trilake.open(str(tmp_path), format="trevni")
     trevni_batch(open_store(tmp_path), rows, "query", 0)
-    assert _there(tmp_path, "trevni")
+    assert _table_exists(tmp_path, "trevni")
     assert trilake.open(str(tmp_path), format="trevni").to_arrow().num_rows == 2
 
 
@@ -77,7 +77,7 @@ def test_dead_job_may_leave_files_behind(tmp_path: Path) -> None:
         place.mkdir()
         with suppress(SimulatedCrash):
             trevni_batch(FaultStore(open_store(place), [Fault(nth=nth, kind="crash")]), pa.table({"x": [1]}), "q", 0)
-        if not _there(place, "trevni"):
+        if not _table_exists(place, "trevni"):
             left |= {p.relative_to(place).parts[0][:5] for p in place.rglob("*.trv")}
     assert left == {"_stag", "part-"}
 

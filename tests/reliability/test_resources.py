@@ -49,13 +49,13 @@ def test_open_leaks_nothing(kind: str, place: str, tmp_path: Path, monkeypatch: 
             if number % 10 == 0:
                 assert table.to_arrow(filter="a > 3").num_rows == 6
 
-    def taken() -> tuple[int, set[str], set[str]]:
+    def resources() -> tuple[int, set[str], set[str]]:
         return handles(), {t.name for t in threading.enumerate()}, set(os.listdir(temporary))
 
     use(20)
-    before_handles, before_threads, before_files = taken()
+    before_handles, before_threads, before_files = resources()
     use(OPENS)
-    after_handles, after_threads, after_files = taken()
+    after_handles, after_threads, after_files = resources()
     assert after_handles <= before_handles
     assert len(after_threads) <= len(before_threads)
     assert after_files <= before_files

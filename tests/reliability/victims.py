@@ -1,7 +1,7 @@
-"""Processes that change tables until they are killed, and the template that they are forked from.
+"""Processes that change tables until they are killed, and their fork template.
 
-The template has imported the library, so that a victim costs a fork.  It reads a line of JSON for each victim, forks,
-and passes on what the victim says::
+The template has imported the library, so that a victim only costs a fork.  It reads a line of JSON per victim, forks,
+and passes on the victim's output::
 
     {"mix": ..., "folder": ..., "seed": ..., "start": ...}  -->  pid 4711
                                                                  begin 3       operation 3 has begun
@@ -9,7 +9,7 @@ and passes on what the victim says::
                                                                  begin 4
                                                                  ended -9
 
-What operation ``n`` does follows from mix, seed and ``n``, so that whoever knows these knows what the table must hold.
+Operation ``n`` depends on mix, seed and ``n`` only, so the expected table follows from them.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ForeignFilesError, VersionNotFoundError
 from trilake.storage import Store, open_store
 
-#: Packages of which the template imports every module, except for those that begin with these names.
+#: Packages whose modules the template imports, and name prefixes to skip.
 _PACKAGES = ("trilake.delta", "trilake.lance", "trilake.trevni", "trilake.expr", "trilake.storage")
 _NOT = ("trilake.lance.torch",)
 
 
 @dataclass(frozen=True)
 class Mix:
-    """What victims do to one table: the kinds of operations with their weights, and what the table is like.
+    """Operations of victims on one table with their weights, and the settings of the table.
 
-    ``again`` are kinds that carry their own name into the table: repeated after a kill, they happen once.
+    ``again`` are idempotent kinds: repeated after a kill, they apply once.
     """
 
     format: str
@@ -100,7 +100,7 @@ MIXES: Mapping[str, Mix] = {
 
 
 def op_of(mix: str, seed: int, number: int) -> Op:
-    """The operation of a number."""
+    """Return the operation of a number."""
     rng = random.Random(f"{mix}/{seed}/{number}")
     weights = MIXES[mix].weights
     kind = rng.choices(list(weights), list(weights.values()))[0]
@@ -108,7 +108,7 @@ def op_of(mix: str, seed: int, number: int) -> Op:
 
 
 def begin(mix: str, uri: str) -> None:
-    """Make the table of a mix, without rows."""
+    """Create the empty table of a mix."""
     what = MIXES[mix]
     schema = SCHEMA if what.format == "delta" else LANCE_SCHEMA
     by = "p" if what.partitioned else None
@@ -121,7 +121,7 @@ def begin(mix: str, uri: str) -> None:
 
 
 def run(mix: str, folder: str, op: Op) -> int | None:
-    """Do an operation on the table ``t`` of a folder; the version that it made, where that is known."""
+    """Run an operation on the table ``t`` of a folder; return its version if it is known."""
     uri = f"{folder}/t"
     if mix == "streams" and op.kind.startswith("to "):
         run_stream(Path(folder), op.kind.removeprefix("to "))
@@ -170,7 +170,7 @@ def _delta(uri: str, op: Op) -> int | None:
         case "vacuum":
             try:
                 return table().vacuum(0, dry_run=False, enforce_retention=False, lite=op.args[1] % 3 == 0).version
-            except VersionNotFoundError:  # the log no longer tells a lite one all that may go
+            except VersionNotFoundError:  # the log no longer lists all files that a lite vacuum must delete
                 return table().vacuum(0, dry_run=False, enforce_retention=False).version
     log = DeltaLog(open_store(uri), standard_engine())
     match op.kind:
@@ -242,7 +242,7 @@ def _trevni(uri: str, op: Op) -> None:
 
 
 def delta_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
-    """One batch of a stream into a Delta table, as the sinks on Spark write it."""
+    """Write one batch of a stream to a Delta table like the Spark sink."""
     from trilake.delta.commands.write.request import WriteRequest
     from trilake.delta.commands.write.write import plan_write
     from trilake.delta.files.write_files import write_files
@@ -256,7 +256,7 @@ def delta_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
 
 
 def lance_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
-    """One batch of a stream into a Lance dataset."""
+    """Write one batch of a stream to a Lance dataset."""
     from trilake.lance.commands.fragment_writer import write_fragments
     from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
     from trilake.lance.commands.write import plan_write
@@ -268,7 +268,7 @@ def lance_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
 
 
 def trevni_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
-    """One batch of a stream into a folder of Trevni files."""
+    """Write one batch of a stream to a folder of Trevni files."""
     from trilake.trevni.tables.stream import TrevniBatch, commit_batch
     from trilake.trevni.tables.table_write import plan_table_write, write_rows
 
@@ -285,10 +285,10 @@ _SINKS: Mapping[str, Callable[[Store, pa.Table, str, int], None]] = {
 
 
 def run_stream(folder: Path, sink: str) -> None:
-    """Batches of the table ``t`` into the one named as its format, until nothing is left.
+    """Stream the table ``t`` to the sink named like its format until nothing is left.
 
-    A checkpoint of two files stands for Spark's: what a batch reads is decided before it runs, and noted when it is
-    done; a batch that was decided and not noted is repeated.
+    Two files replace Spark's checkpoint: the offsets of a batch are stored before it runs, and its number when it is
+    done; an unfinished batch is repeated.
     """
     source = DeltaLog(open_store(folder / "t"), standard_engine())
     head = source.head()
@@ -311,7 +311,7 @@ def run_stream(folder: Path, sink: str) -> None:
         try:
             _SINKS[sink](store, table, f"q-{sink}", plan["batch"])
         except ForeignFilesError:
-            # The batch that was to make the table died, hours ago as times of files tell: what its help says is done.
+            # The first batch died hours ago by its file times: follow the hint of the error.
             store.delete([m.key for m in store.list() if not m.key.startswith("_")])
             _SINKS[sink](store, table, f"q-{sink}", plan["batch"])
         _keep(noted, str(plan["batch"]))
@@ -327,12 +327,12 @@ def _keep(path: Path, text: str) -> None:
 
 
 def say(*words: object) -> None:
-    """A line for whoever kills; it is out before the next step."""
+    """Write a line to the killer before the next step."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
 def victim(given: Mapping[str, Any]) -> None:
-    """Operation after operation, for a minute at most."""
+    """Run operations for at most a minute."""
     number, until = int(given["start"]), SYSTEM_RUNTIME.clock_ms() + 60_000
     while SYSTEM_RUNTIME.clock_ms() < until:
         op = op_of(given["mix"], given["seed"], number)
@@ -342,7 +342,7 @@ def victim(given: Mapping[str, Any]) -> None:
 
 
 def load() -> None:
-    """Import all that victims need, and what is compiled; no library is begun here that does not survive a fork."""
+    """Import all modules and compile kernels for victims, but start no library that does not survive a fork."""
     import duckdb
 
     del duckdb
@@ -352,7 +352,7 @@ def load() -> None:
             if not module.name.startswith(_NOT):
                 importlib.import_module(module.name)
     with tempfile.TemporaryDirectory() as folder:
-        # Kernels that are not compiled yet take seconds, and a victim that is killed meanwhile compiles in vain.
+        # Compiling kernels takes seconds, and a killed victim would repeat it.
         _trevni(f"{folder}/t", Op(1, "append", (0, 0)))
         for number in (1, 2):
             _lance(f"{folder}/l", Op(number, "append", (number, 0)))
@@ -360,7 +360,7 @@ def load() -> None:
 
 
 def template() -> None:
-    """Fork a victim for each line, and wait for its end."""
+    """Fork a victim per line and wait for its end."""
     load()
     say("ready")
     for line in sys.stdin:

@@ -235,7 +235,7 @@ class NewHistory:
             raise Violation(f"operation {number} has committed twice")
         self.committed.append(number)
 
-    def deleted(self, place: str, keys: tuple[str, ...], actor: int, asked: int) -> None:
+    def deleted(self, place: str, keys: tuple[str, ...], actor: int, requested: int) -> None:
         gone = self.needed.intersection(keys)
         if gone:
             raise Violation(f"deleted what is needed: {sorted(gone)[:2]}")
@@ -277,12 +277,12 @@ class NewHistory:
         versions = list_versions(store).versions if table == "lance" else range(self.newest)
         if len(versions) != self.newest:
             raise Violation(f"{self.newest} versions were made, and {len(versions)} are there")
-        for version, wanted in zip(versions, self._states(), strict=True):
+        for version, expected in zip(versions, self._states(), strict=True):
             rows = rows_of(store, table, runtime, version)
             self.check_whole(rows)
-            if {n for n, _ in rows} != wanted:
+            if {n for n, _ in rows} != expected:
                 raise Violation(
-                    f"version {version} has rows of {sorted({n for n, _ in rows})}, not of {sorted(wanted)}"
+                    f"version {version} has rows of {sorted({n for n, _ in rows})}, not of {sorted(expected)}"
                 )
 
     def _states(self) -> Iterator[set[int]]:
@@ -292,11 +292,13 @@ class NewHistory:
             kind = self.world.plan.ops[number].kind
             if at and kind in ("error", "ignore", "create", "create_if_not_exists"):
                 raise Violation(f"operation {number} ({kind}) made version {at}, where a table was")
-            own = set() if kind.startswith("create") else {number}
+            its_rows = set() if kind.startswith("create") else {number}
             # An overwrite is ordered before rows that others have added since its read (WriteSerializable).
             since = self.committed[self.read[at] + 1 : at] if self.read else []
-            beside = {n for n in since if self.world.plan.ops[n].kind == "append"} if kind == "overwrite" else set()
-            have = have | own if kind == "append" else own | beside
+            later_appends = (
+                {n for n in since if self.world.plan.ops[n].kind == "append"} if kind == "overwrite" else set()
+            )
+            have = have | its_rows if kind == "append" else its_rows | later_appends
             yield have
 
     def _check_jobs(self, seen: set[int]) -> None:

@@ -138,14 +138,14 @@ def _no_damage(world: World, past_damage: Callable[..., Any]) -> Callable[..., A
     """Fail if a log read skips a damaged checkpoint although the plan damages none."""
 
     def past(log: Any, segment: Any, read: Callable[..., Any]) -> Any:
-        asked = []
+        calls = []
 
         def noted(of: Any) -> Any:
-            asked.append(of)
+            calls.append(of)
             return read(of)
 
         found = past_damage(log, segment, noted)
-        if len(asked) > 1:
+        if len(calls) > 1:
             world.history.skipped_checkpoint(segment)
         return found
 

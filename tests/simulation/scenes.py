@@ -188,11 +188,11 @@ def with_scene(plan: Plan) -> Plan:
     ):
         rng = random.Random(f"{drawn} {plan.seed}")
         if rng.random() < chance:
-            return played(scenes[rng.choice(sorted(scenes))], plan, rng)
+            return with_operations(scenes[rng.choice(sorted(scenes))], plan, rng)
     return plan
 
 
-def played(scene: Scene, plan: Plan, rng: random.Random) -> Plan:
+def with_operations(scene: Scene, plan: Plan, rng: random.Random) -> Plan:
     """Return a plan with its operations replaced by a scene."""
     key, number = (rng.randrange(4), rng.randrange(1 << 16)), 0
     actors: list[tuple[Op, ...]] = []

@@ -89,12 +89,12 @@ class SimStore(Store):
         self._write("put_if_absent", key, lambda: self.inner.put_if_absent(key, content))
 
     def delete(self, keys: Iterable[str]) -> None:
-        names, asked = tuple(keys), self.actor.world.steps
+        names, requested = tuple(keys), self.actor.world.steps
 
         def gone() -> None:
             there = tuple(k for k in names if _has(self.inner, k))
             self.inner.delete(names)
-            self.actor.world.history.deleted(self.place, there, self.actor.number, asked)
+            self.actor.world.history.deleted(self.place, there, self.actor.number, requested)
 
         self._do("delete", names, gone, late=gone)
 

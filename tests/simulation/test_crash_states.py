@@ -36,15 +36,15 @@ def rows(*ids: int) -> pa.Table:
 
 
 def sorted_rows(table: Any) -> Rows:
-    found = table.to_arrow()
-    return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+    result = table.to_arrow()
+    return sorted(zip(result["id"].to_pylist(), result["v"].to_pylist(), strict=True))
 
 
 def delta_steps(uri: str) -> list[Callable[[], Any]]:
     def table() -> ArrowDeltaTable:
-        found = trilake.open(uri)
-        assert isinstance(found, ArrowDeltaTable)
-        return found
+        result = trilake.open(uri)
+        assert isinstance(result, ArrowDeltaTable)
+        return result
 
     def merge() -> None:
         merged = table().merge(rows(2, 50), "t.id = s.id", source_alias="s", target_alias="t")
@@ -127,9 +127,9 @@ def survives(
         try:
             if acknowledged < 0 and not any("_delta_log" in k or "_versions" in k for k in objects):
                 continue
-            found = open_table(store)
-            assert found.version >= acknowledged, where
-            assert sorted_rows(found) == by_version[found.version], where
+            result = open_table(store)
+            assert result.version >= acknowledged, where
+            assert sorted_rows(result) == by_version[result.version], where
         except trilake.TableNotFoundError:
             assert acknowledged < 0, where
     return count

@@ -117,9 +117,9 @@ def test_undeclared_reads_make_a_cycle(declared: bool, tmp_path: Path) -> None:
 
 def test_write_skew_is_a_cycle() -> None:
     skew = [Transaction(1, {0: ()}, {1: 10}), Transaction(2, {1: ()}, {0: 20})]
-    found = find_cycle(dependencies(skew, {0: (20,), 1: (10,)}))
-    assert found is not None
-    assert set(found) == {1, 2}
+    result = find_cycle(dependencies(skew, {0: (20,), 1: (10,)}))
+    assert result is not None
+    assert set(result) == {1, 2}
     serial = [Transaction(1, {0: ()}, {1: 10}), Transaction(2, {1: (10,)}, {0: 20})]
     assert find_cycle(dependencies(serial, {0: (20,), 1: (10,)})) is None
 
@@ -131,7 +131,7 @@ def test_lost_value_is_detected() -> None:
 
 def test_cycle_of_three_is_found_behind_ordered_transactions() -> None:
     edges = {1: {2: "ww"}, 2: {3: "wr"}, 3: {4: "rw"}, 4: {2: "ww"}, 5: {1: "wr"}}
-    found = find_cycle(edges)
-    assert found is not None
-    assert found[0] == found[-1]
-    assert set(found) == {2, 3, 4}
+    result = find_cycle(edges)
+    assert result is not None
+    assert result[0] == result[-1]
+    assert set(result) == {2, 3, 4}

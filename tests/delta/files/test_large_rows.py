@@ -18,7 +18,7 @@ from trilake.errors import StorageError
 from trilake.storage import durable, local_writer
 
 
-def texts(rows: int, length: int) -> pa.Table:
+def strings(rows: int, length: int) -> pa.Table:
     return pa.table({"id": range(rows), "s": [chr(97 + i % 26) * (length + i) for i in range(rows)]})
 
 
@@ -47,10 +47,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("place", ["disk", "memory"])
 def test_rows_of_any_size_round_trip(tmp_path: Path, place: str, opened: list[str]) -> None:
     uri = str(tmp_path / "t") if place == "disk" else "memory://large-rows"
-    trilake.write(texts(20, 100_000), uri)
+    trilake.write(strings(20, 100_000), uri)
     assert len(opened) == (place == "disk")
-    trilake.write(texts(3, 400_000), uri, mode="append")
-    trilake.write(texts(100, 100), uri, mode="append")
+    trilake.write(strings(3, 400_000), uri, mode="append")
+    trilake.write(strings(100, 100), uri, mode="append")
     table = trilake.open(uri)
     lengths = sorted(len(s) for s in table.to_arrow()["s"].to_pylist())
     assert lengths == sorted(
@@ -90,10 +90,10 @@ def test_failing_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patched:
         patched.setattr(local_writer, "pa", Arrow())
         with pytest.raises(StorageError, match="cannot write the file") as caught:
-            trilake.write(texts(20, 100_000), tmp_path / "t")
+            trilake.write(strings(20, 100_000), tmp_path / "t")
     assert (code != errno.ENOSPC) or "free some space" in str(caught.value)
     assert files(tmp_path) == []
-    trilake.write(texts(20, 100_000), tmp_path / "t")
+    trilake.write(strings(20, 100_000), tmp_path / "t")
     assert trilake.open(tmp_path / "t").to_arrow().num_rows == 20
 
 
@@ -109,7 +109,7 @@ class Library:
         return -1  # the result is ignored
 
 
-@pytest.mark.parametrize("rows", [texts(40, 1 << 20), numbers(3 << 20)], ids=["texts", "numbers"])
+@pytest.mark.parametrize("rows", [strings(40, 1 << 20), numbers(3 << 20)], ids=["strings", "numbers"])
 def test_writeback_starts_before_all_rows_are_encoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: pa.Table
 ) -> None:

@@ -158,13 +158,13 @@ def test_upkeep_leaves_a_recreated_table_alone(upkeep: str, versions: int) -> No
     _rows(store, engine, ONE, 5, **properties)
     now[0] = 40
 
-    def meanwhile(op: str, key: str) -> None:
+    def intrude(op: str, key: str) -> None:
         if op == "head" and key == commit_key(3 if upkeep == "compaction" else 4) and now[0] == 40:
             now[0] = 41
             _recreate(store, engine, versions)
 
     with pytest.raises(MetadataChangedError):
-        _run_upkeep(DeltaLog(FaultStore(store, before=meanwhile), engine), upkeep)
+        _run_upkeep(DeltaLog(FaultStore(store, before=intrude), engine), upkeep)
     assert now[0] == 41
     if versions:
         table = ArrowDeltaTable(store, engine)
@@ -203,13 +203,13 @@ def test_cleanup_stops_if_its_checkpoint_gets_damaged() -> None:
     logs = {meta.key for meta in store.list("_delta_log")}
     assert checkpoint in logs
 
-    def meanwhile(op: str, key: str) -> None:
+    def intrude(op: str, key: str) -> None:
         if op == "head" and key == checkpoint and now[0] == 40:
             now[0] = 41
             store.put(checkpoint, b"PAR1, and nothing else")
 
     with pytest.raises(MetadataChangedError):
-        _run_upkeep(DeltaLog(FaultStore(store, before=meanwhile), engine), "clean-up")
+        _run_upkeep(DeltaLog(FaultStore(store, before=intrude), engine), "clean-up")
     assert now[0] == 41
     assert {meta.key for meta in store.list("_delta_log")} >= logs
     assert ArrowDeltaTable(store, engine).count() == 4

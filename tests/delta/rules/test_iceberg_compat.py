@@ -54,7 +54,7 @@ def footers(uri: str) -> list[pq.ParquetFile]:
     return [pq.ParquetFile(pa.BufferReader(store.read(p))) for p in paths]
 
 
-def of_columns(configuration: Mapping[str, str], *fields: StructField, partition: tuple[str, ...] = ()) -> Metadata:
+def metadata_of(configuration: Mapping[str, str], *fields: StructField, partition: tuple[str, ...] = ()) -> Metadata:
     return Metadata("t", StructType(fields).json(), partition_columns=partition, configuration=configuration)
 
 
@@ -71,24 +71,24 @@ WIDENED = [{"fromType": "integer", "toType": "double"}]
 @pytest.mark.parametrize(
     ("after", "rule"),
     [
-        (of_columns({**V1, **V2, **NAMED}, PLAIN), "VERSION_MUTUAL_EXCLUSIVE"),
-        (of_columns(V1, PLAIN), "WRONG_REQUIRED_TABLE_PROPERTY"),
-        (of_columns(V2, PLAIN), "WRONG_REQUIRED_TABLE_PROPERTY"),
-        (of_columns({**V3, **TRACKED}, PLAIN), "WRONG_REQUIRED_TABLE_PROPERTY"),
-        (of_columns({**V3, **NAMED}, PLAIN), "WRONG_REQUIRED_TABLE_PROPERTY"),
-        (of_columns({**V1, **NAMED}, column("void")), "UNSUPPORTED_DATA_TYPE"),
-        (of_columns({**V2, **NAMED}, column("void")), "UNSUPPORTED_DATA_TYPE"),
-        (of_columns({**V2, **NAMED}, column("variant")), "UNSUPPORTED_DATA_TYPE"),
-        (of_columns({**V3, **NAMED, **TRACKED}, column("void")), "UNSUPPORTED_DATA_TYPE"),
-        (of_columns({**V2, **NAMED, "delta.enableDeletionVectors": "true"}, PLAIN), "DELETION_VECTORS_SHOULD_BE"),
+        (metadata_of({**V1, **V2, **NAMED}, PLAIN), "VERSION_MUTUAL_EXCLUSIVE"),
+        (metadata_of(V1, PLAIN), "WRONG_REQUIRED_TABLE_PROPERTY"),
+        (metadata_of(V2, PLAIN), "WRONG_REQUIRED_TABLE_PROPERTY"),
+        (metadata_of({**V3, **TRACKED}, PLAIN), "WRONG_REQUIRED_TABLE_PROPERTY"),
+        (metadata_of({**V3, **NAMED}, PLAIN), "WRONG_REQUIRED_TABLE_PROPERTY"),
+        (metadata_of({**V1, **NAMED}, column("void")), "UNSUPPORTED_DATA_TYPE"),
+        (metadata_of({**V2, **NAMED}, column("void")), "UNSUPPORTED_DATA_TYPE"),
+        (metadata_of({**V2, **NAMED}, column("variant")), "UNSUPPORTED_DATA_TYPE"),
+        (metadata_of({**V3, **NAMED, **TRACKED}, column("void")), "UNSUPPORTED_DATA_TYPE"),
+        (metadata_of({**V2, **NAMED, "delta.enableDeletionVectors": "true"}, PLAIN), "DELETION_VECTORS_SHOULD_BE"),
         (
-            of_columns(
+            metadata_of(
                 {**V2, **NAMED, "delta.enableTypeWidening": "true"}, column("double", **{"delta.typeChanges": WIDENED})
             ),
             "UNSUPPORTED_TYPE_WIDENING",
         ),
-        (of_columns({**V3, **NAMED, **TRACKED}, column("long", CURRENT_DEFAULT="1 + 1")), "c is 1 [+] 1"),
-        (replace(of_columns({**V2, **NAMED}, PLAIN), provider="lance"), "Parquet files"),
+        (metadata_of({**V3, **NAMED, **TRACKED}, column("long", CURRENT_DEFAULT="1 + 1")), "c is 1 [+] 1"),
+        (replace(metadata_of({**V2, **NAMED}, PLAIN), provider="lance"), "Parquet files"),
     ],
 )
 def test_broken_metadata_rule_is_named(after: Metadata, rule: str) -> None:
@@ -100,13 +100,13 @@ def test_broken_metadata_rule_is_named(after: Metadata, rule: str) -> None:
 @pytest.mark.parametrize(
     "after",
     [
-        of_columns({**V1, **NAMED}, PLAIN),
-        of_columns({**V2, "delta.columnMapping.mode": "id"}, column("decimal(5,2)")),
-        of_columns({**V3, **NAMED, **TRACKED}, column("variant")),
-        of_columns({**V3, **NAMED, **TRACKED, "delta.enableDeletionVectors": "true"}, PLAIN),
-        of_columns({**V3, **NAMED, **TRACKED}, column("long", CURRENT_DEFAULT="-1")),
-        of_columns({**V1, "delta.enableIcebergCompatV1": "false"}, column("void")),
-        of_columns(
+        metadata_of({**V1, **NAMED}, PLAIN),
+        metadata_of({**V2, "delta.columnMapping.mode": "id"}, column("decimal(5,2)")),
+        metadata_of({**V3, **NAMED, **TRACKED}, column("variant")),
+        metadata_of({**V3, **NAMED, **TRACKED, "delta.enableDeletionVectors": "true"}, PLAIN),
+        metadata_of({**V3, **NAMED, **TRACKED}, column("long", CURRENT_DEFAULT="-1")),
+        metadata_of({**V1, "delta.enableIcebergCompatV1": "false"}, column("void")),
+        metadata_of(
             {**V2, **NAMED, "delta.enableTypeWidening": "true"},
             column("long", **{"delta.typeChanges": [{"fromType": "byte", "toType": "long"}]}),
         ),
@@ -118,7 +118,7 @@ def test_metadata_within_the_rules_is_allowed(after: Metadata) -> None:
 
 @pytest.mark.parametrize(("version", "refused"), [(V1, True), (V2, False), (V3, False)])
 def test_only_v1_rejects_the_deletion_vectors_feature(version: dict[str, str], refused: bool) -> None:
-    after = with_needs(None, of_columns(version, PLAIN))
+    after = with_needs(None, metadata_of(version, PLAIN))
     protocol = Protocol(3, 7, ("deletionVectors",), ("deletionVectors",))
     if refused:
         with pytest.raises(InvalidArgumentError, match="drop that feature"):
@@ -130,7 +130,7 @@ def test_only_v1_rejects_the_deletion_vectors_feature(version: dict[str, str], r
 @pytest.mark.parametrize("version", [V1, V2, V3])
 def test_partition_columns_cannot_change(version: dict[str, str]) -> None:
     fields = (column("long"), StructField("p", PrimitiveType("long")), StructField("q", PrimitiveType("long")))
-    by = {p: with_needs(None, of_columns(version, *fields, partition=p)) for p in ((), ("p",), ("q",))}
+    by = {p: with_needs(None, metadata_of(version, *fields, partition=p)) for p in ((), ("p",), ("q",))}
     check_compatible(by[()], by["p",], protocol_for(by["p",]))
     for after in ((), ("q",)):
         with pytest.raises(InvalidArgumentError, match="REPLACE_TABLE_CHANGE_PARTITION_NAMES"):
@@ -152,10 +152,10 @@ def test_partition_columns_cannot_change(version: dict[str, str]) -> None:
 def test_file_rules(version: dict[str, str], fields: dict[str, Any], rule: str | None) -> None:
     files = [add("f", **fields)["add"]]
     if rule is None:
-        check_files(of_columns(version, PLAIN), files)
+        check_files(metadata_of(version, PLAIN), files)
     else:
         with pytest.raises(InvalidArgumentError, match=rule):
-            check_files(of_columns(version, PLAIN), files)
+            check_files(metadata_of(version, PLAIN), files)
 
 
 # --- writes ----------------------------------------------------------------------------------------------------------

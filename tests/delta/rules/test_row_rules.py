@@ -270,14 +270,14 @@ def test_rules_depending_on_the_session_time_zone() -> None:
         small="n < 100",
     )
 
-    def found(**given: pa.DataType) -> tuple[str, ...]:
+    def dependents(**given: pa.DataType) -> tuple[str, ...]:
         return depending_on_zone(table, from_arrow(pa.schema(given)), dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
 
     times = pa.timestamp("us", "UTC")
     always = ("CHECK constraint early", "generated column day")
-    assert found(t=times, n=pa.int32()) == (*always, "the default of column since")
-    assert found(t=times, since=times, text=pa.string()) == always
-    assert found(t=times, since=times, text=times) == (*always, "column text of type timestamp as string")
+    assert dependents(t=times, n=pa.int32()) == (*always, "the default of column since")
+    assert dependents(t=times, since=times, text=pa.string()) == always
+    assert dependents(t=times, since=times, text=times) == (*always, "column text of type timestamp as string")
     assert depending_on_zone(EVENTS, from_arrow(pa.schema({"n": pa.int32()})), dt.datetime.now(dt.UTC)) == ()
 
 

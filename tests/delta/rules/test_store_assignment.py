@@ -53,22 +53,22 @@ PAIRS = st.lists(
 def test_nested_structs_match_by_name(pairs: Any, lists: Any, skip: int) -> None:
     given_type = pa.struct([("Q", pa.large_string()), ("P", pa.int16())])
 
-    def there(pair: Any) -> Any:
+    def source_value(pair: Any) -> Any:
         return None if pair is None else {"Q": pair[1], "P": pair[0]}
 
     def stored(pair: Any) -> Any:
         return None if pair is None else {"p": pair[0], "q": pair[1]}
 
-    array = pa.array([None if x is None else [there(p) for p in x] for x in lists], pa.list_(given_type))
+    array = pa.array([None if x is None else [source_value(p) for p in x] for x in lists], pa.list_(given_type))
     want = [None if x is None else [stored(p) for p in x] for x in lists][skip:]
     assert assigned(array.slice(min(skip, len(lists))), ArrayType(PAIR)) == want
     keyed = pa.array(
-        [None if x is None else [(str(i), there(p)) for i, p in enumerate(x)] for x in lists],
+        [None if x is None else [(str(i), source_value(p)) for i, p in enumerate(x)] for x in lists],
         pa.map_(pa.string(), given_type),
     )
     want = [None if x is None else [(str(i), stored(p)) for i, p in enumerate(x)] for x in lists][skip:]
     assert assigned(keyed.slice(min(skip, len(lists))), MapType(STRING, PAIR)) == want
-    assert assigned(pa.array([there(p) for p in pairs], given_type), PAIR) == [stored(p) for p in pairs]
+    assert assigned(pa.array([source_value(p) for p in pairs], given_type), PAIR) == [stored(p) for p in pairs]
 
 
 @pytest.mark.parametrize(

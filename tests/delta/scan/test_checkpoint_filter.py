@@ -85,7 +85,7 @@ def _open(store: Store) -> ArrowDeltaTable:
     return ArrowDeltaTable(store, standard_engine())
 
 
-def _found(store: Store, filter: str) -> list[str]:
+def _matching_files(store: Store, filter: str) -> list[str]:
     """Return the files that a filter needs; check that they equal those of the whole list."""
     result = sorted(_open(store).files(filter)["path"].to_pylist())
     whole = _open(store)
@@ -139,7 +139,7 @@ def test_row_groups_without_parquet_statistics_are_read(monkeypatch: pytest.Monk
         store.put(key, sink.getvalue())
         store.delete(["_delta_log/_last_checkpoint"])
         reads = Reads(monkeypatch)
-        assert _found(store, "a = 234") == ["f23"]
+        assert _matching_files(store, "a = 234") == ["f23"]
         assert reads.groups("add.path") >= FILES // OF_A_GROUP
 
 
@@ -150,9 +150,9 @@ def test_files_without_statistics_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
     files = [add(f"f{i}", stats=_stats(10 * i, 10 * i + 9)) for i in range(FILES)]
     files[9], files[30] = add("none"), add("half", stats='{"numRecords":3,"minValues":{"a":1000}}')
     store = _store(*files)
-    assert _found(store, "a = 234") == ["f23", "none"]
-    assert _found(store, "a > 390") == ["f39", "half", "none"]
-    assert _found(store, "a < 5") == ["f0", "none"]
+    assert _matching_files(store, "a = 234") == ["f23", "none"]
+    assert _matching_files(store, "a > 390") == ["f39", "half", "none"]
+    assert _matching_files(store, "a < 5") == ["f0", "none"]
 
 
 def test_nulls_are_distinguished_from_values() -> None:
@@ -166,10 +166,10 @@ def test_nulls_are_distinguished_from_values() -> None:
 
     store = _store(*(add(f"f{i}", stats=of(i)) for i in range(24)))
     nulls = [f"f{i}" for i in (4, 5, 6, 7, 9, 11, 12, 13, 14, 15)]
-    assert _found(store, "a is null") == sorted(nulls)
+    assert _matching_files(store, "a is null") == sorted(nulls)
     values = [f"f{i}" for i in range(24) if i // OF_A_GROUP != 1]
-    assert _found(store, "a is not null") == sorted(values)
-    assert _found(store, "not (a <=> 2)") == sorted(f"f{i}" for i in range(24) if i != 2)
+    assert _matching_files(store, "a is not null") == sorted(values)
+    assert _matching_files(store, "not (a <=> 2)") == sorted(f"f{i}" for i in range(24) if i != 2)
 
 
 def test_empty_files_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ def test_typed_bounds_match_json_bounds(type_: str, text: dict[str, str]) -> Non
         files.append(add(f"f{i:02d}", stats=json.dumps(stats)))
     store = _store(*files, type_=type_, **text)
     for filter in filters:
-        _found(store, filter)
+        _matching_files(store, filter)
 
 
 def test_lookup_in_each_type_skips_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_statistics_only_in_json_are_used() -> None:
 
     _rewritten(store, without)
     for i in range(12):
-        assert _found(store, f"a = {i}") == [f"f{i}"]
+        assert _matching_files(store, f"a = {i}") == [f"f{i}"]
 
 
 @pytest.mark.parametrize("mode", ["none", "name"])
@@ -314,7 +314,7 @@ def test_nested_renamed_and_partition_columns_skip(mode: str, monkeypatch: pytes
     ):
         if mode == "name":
             filter = filter.replace("s.z.t", "s.z.`u v`").replace("d =", "`a day` =").replace("d >", "`a day` >")
-        _found(store, filter)
+        _matching_files(store, filter)
         lazy, whole = _open(store), _open(store)
         assert whole.snapshot.adds.num_rows
         assert sorted(map(str, lazy.to_arrow(filter=filter).to_pylist())) == sorted(
@@ -333,9 +333,9 @@ def test_later_commits_override_the_checkpoint() -> None:
     later = ([remove("f23")], [add("f23", stats=_stats(5, 5))], [add("f9", stats=_stats(234, 234))], [add("g")])
     for version, actions in enumerate(later, 1):
         log_of(actions, store=store, start=version)
-    assert _found(store, "a = 234") == ["f9", "g"]
-    assert _found(store, "a = 5") == ["f0", "f23", "g"]
-    assert _found(store, "a = 95") == ["g"]
+    assert _matching_files(store, "a = 234") == ["f9", "g"]
+    assert _matching_files(store, "a = 5") == ["f0", "f23", "g"]
+    assert _matching_files(store, "a = 95") == ["g"]
 
 
 def test_vector_of_a_later_commit_is_used() -> None:

@@ -61,7 +61,7 @@ def _rows(table: ArrowDeltaTable, filter: str | None = None) -> list[dict[str, A
     return sorted(table.to_arrow(filter=filter).to_pylist(), key=lambda r: int(r["id"]))
 
 
-def _whole(table: ArrowDeltaTable) -> bool:
+def _fully_loaded(table: ArrowDeltaTable) -> bool:
     return not isinstance(table._opened, PendingSnapshot)
 
 
@@ -74,16 +74,16 @@ def test_filter_never_loads_the_whole_file_list(all_are_large: None, monkeypatch
         assert _rows(lazy, filter) == _rows(table, filter)
         assert lazy.count(filter) == table.count(filter)
         assert lazy.files(filter).sort_by("path").equals(table.files(filter).sort_by("path"))
-        assert not _whole(lazy), filter
+        assert not _fully_loaded(lazy), filter
     lazy = trilake.open(uri)
     assert lazy.count() == table.count() == 77
     assert (lazy.version, lazy.schema, lazy.properties) == (table.version, table.schema, table.properties)
     assert lazy.refresh()._opened is lazy._opened
     assert "very many files" in repr(lazy)
     assert lazy.history(3).equals(table.history(3))
-    assert not _whole(lazy)
+    assert not _fully_loaded(lazy)
     assert _rows(lazy) == _rows(table)
-    assert _whole(lazy)
+    assert _fully_loaded(lazy)
 
 
 def test_tasks_find_the_same_files(all_are_large: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,34 +32,34 @@ class CommitRules:
         #: First row id and the one after the last, by data file.
         self.row_ids: dict[str, tuple[int, int]] = {}
 
-    def check(self, version: int, found: Version, before: Version | None, old: Version | None = None) -> None:
+    def check(self, version: int, current: Version, before: Version | None, old: Version | None = None) -> None:
         """Raise :class:`Violation` if a commit breaks a rule; ``old`` is the version that a restore names."""
-        self._flags(version, found)
-        self._features(version, found)
-        self._row_ids(version, found, old)
+        self._flags(version, current)
+        self._features(version, current)
+        self._row_ids(version, current, old)
         if before is not None:
-            _times(version, found, before)
-            _metadata(version, found, before)
-            _applications(version, found, before)
+            _times(version, current, before)
+            _metadata(version, current, before)
+            _applications(version, current, before)
 
-    def _flags(self, version: int, found: Version) -> None:
-        op = found.op
-        if op is None or not found.info.get("isBlindAppend") or not (found.adds or found.removes):
+    def _flags(self, version: int, current: Version) -> None:
+        op = current.op
+        if op is None or not current.info.get("isBlindAppend") or not (current.adds or current.removes):
             return
-        if op.kind not in BLIND or found.removes:
+        if op.kind not in BLIND or current.removes:
             raise Violation(f"version {version} by #{op.number} {op.kind} calls itself a blind append")
 
-    def _features(self, version: int, found: Version) -> None:
-        features = found.protocol.get("writerFeatures") or ()
-        if any(a.get("deletionVector") for a in found.adds) and "deletionVectors" not in features:
+    def _features(self, version: int, current: Version) -> None:
+        features = current.protocol.get("writerFeatures") or ()
+        if any(a.get("deletionVector") for a in current.adds) and "deletionVectors" not in features:
             raise Violation(f"version {version} adds deletion vectors, which the table's protocol does not have")
 
-    def _row_ids(self, version: int, found: Version, old: Version | None) -> None:
-        if not _supports_row_ids(found):
+    def _row_ids(self, version: int, current: Version, old: Version | None) -> None:
+        if not _supports_row_ids(current):
             # Ids are guaranteed while the feature is enabled; dropping it removes them from the files.
             self.row_ids.clear()
             return
-        for add in found.adds:
+        for add in current.adds:
             first = add.get("baseRowId")
             if first is None or add.get("defaultRowCommitVersion") is None:
                 raise Violation(f"version {version} adds {add['path']} without row ids")
@@ -72,8 +72,8 @@ class CommitRules:
             for path, (start, end) in self.row_ids.items():
                 if path != add["path"] and start < ids[1] and first < end:
                     raise Violation(f"version {version} gives {add['path']} row ids that {path} has: {ids}")
-        if found.adds:
-            domain = found.keyed["domainMetadata"].get(_ROW_TRACKING)
+        if current.adds:
+            domain = current.keyed["domainMetadata"].get(_ROW_TRACKING)
             mark = -1 if domain is None else orjson.loads(domain["configuration"])["rowIdHighWaterMark"]
             highest = max(end for _, end in self.row_ids.values()) - 1
             if mark < highest:
@@ -90,34 +90,36 @@ def _supports_row_ids(version: Version) -> bool:
     return "rowTracking" in (version.protocol.get("writerFeatures") or ())
 
 
-def _times(version: int, found: Version, before: Version) -> None:
-    if found.metadata["configuration"].get("delta.enableInCommitTimestamps") != "true":
+def _times(version: int, current: Version, before: Version) -> None:
+    if current.metadata["configuration"].get("delta.enableInCommitTimestamps") != "true":
         return
-    own, last = found.info.get("inCommitTimestamp"), before.info.get("inCommitTimestamp")
-    if own is None or found.actions[0][0] != "commitInfo":
+    actual, last = current.info.get("inCommitTimestamp"), before.info.get("inCommitTimestamp")
+    if actual is None or current.actions[0][0] != "commitInfo":
         raise Violation(f"version {version} does not begin with its time")
-    if last is not None and own <= last:
-        raise Violation(f"version {version} says that it is of {own}, the one before of {last}")
+    if last is not None and actual <= last:
+        raise Violation(f"version {version} says that it is of {actual}, the one before of {last}")
 
 
-def _metadata(version: int, found: Version, before: Version) -> None:
+def _metadata(version: int, current: Version, before: Version) -> None:
     """Check that a change of metadata is the one of its operation, on top of the version before."""
-    op = found.op
+    op = current.op
     if op is None:
         return
-    changed = any(n == "metaData" for n, _ in found.actions)
-    moved = bool(found.numbers) and _unmarked(found.metadata) == _unmarked(before.metadata)
+    changed = any(n == "metaData" for n, _ in current.actions)
+    moved = bool(current.numbers) and _unmarked(current.metadata) == _unmarked(before.metadata)
     if changed and op.kind not in _METADATA and not moved:
         raise Violation(f"version {version} by #{op.number} {op.kind} changes the table's metadata")
     if op.kind in ("column", "narrow"):
-        names, expected = _names(found.metadata), _names(before.metadata)
+        names, expected = _names(current.metadata), _names(before.metadata)
         expected = [*expected, f"c{op.number}"] if op.kind == "column" else expected
         if names != expected and not (op.kind == "narrow" and set(names) < set(expected)):
             raise Violation(f"version {version} by #{op.number} {op.kind} has the columns {names}, not {expected}")
     if op.kind == "property":
-        own, expected_map = found.metadata["configuration"], before.metadata["configuration"]
-        if own != {**expected_map, "note": f"#{op.number}"}:
-            raise Violation(f"version {version} by #{op.number} has the properties {own}, not those of {expected_map}")
+        actual, expected_map = current.metadata["configuration"], before.metadata["configuration"]
+        if actual != {**expected_map, "note": f"#{op.number}"}:
+            raise Violation(
+                f"version {version} by #{op.number} has the properties {actual}, not those of {expected_map}"
+            )
 
 
 def _unmarked(metadata: dict[str, Any]) -> Any:
@@ -132,8 +134,8 @@ def _names(metadata: dict[str, Any]) -> list[str]:
     return [f["name"] for f in orjson.loads(metadata["schemaString"])["fields"]]
 
 
-def _applications(version: int, found: Version, before: Version) -> None:
-    for name, txn in ((n, d) for n, d in found.actions if n == "txn"):
+def _applications(version: int, current: Version, before: Version) -> None:
+    for name, txn in ((n, d) for n, d in current.actions if n == "txn"):
         del name
         last = before.keyed["txn"].get(txn["appId"])
         if last is not None and last["version"] >= txn["version"]:

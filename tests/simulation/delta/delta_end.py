@@ -92,9 +92,9 @@ def check_end(history: DeltaHistory) -> None:
     if snapshot.version != history.newest:
         raise Violation(f"the newest version is {history.newest}, and {snapshot.version} is shown")
     live = sorted(path for path, _ in newest.live)
-    shown = sorted(snapshot.adds["path"].to_pylist())
-    if [unquoted(p) for p in shown] != live:
-        raise Violation(f"checkpoint and commits show the files {shown}, replay has {live}")
+    paths = sorted(snapshot.adds["path"].to_pylist())
+    if [unquoted(p) for p in paths] != live:
+        raise Violation(f"checkpoint and commits show the files {paths}, replay has {live}")
     table = ArrowDeltaTable(store, standard_engine())
     found = model(table.to_arrow())
     if found != newest.rows:

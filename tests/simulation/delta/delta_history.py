@@ -241,13 +241,13 @@ class DeltaHistory:
 
     # --- deletions ---
 
-    def deleted(self, place: str, keys: tuple[str, ...], actor: int, asked: int) -> None:
-        """Check deleted objects; the deletion was requested at step ``asked``."""
+    def deleted(self, place: str, keys: tuple[str, ...], actor: int, requested: int) -> None:
+        """Check deleted objects; the deletion was requested at step ``requested``."""
         for key in keys if place == "t" else ():
             if ".trilake-" in key:
                 continue
             if key.startswith("_delta_log/"):
-                self._log_file_deleted(key, actor, asked)
+                self._log_file_deleted(key, actor, requested)
             else:
                 self._data_file_deleted(key, actor)
 
@@ -270,13 +270,13 @@ class DeltaHistory:
     def _written(self, key: str) -> int:
         return self.world.file_times.get(("t", key), self.world.now)
 
-    def _log_file_deleted(self, key: str, actor: int, asked: int) -> None:
+    def _log_file_deleted(self, key: str, actor: int, requested: int) -> None:
         check_sidecar_deleted(self, key)
         match = _COMMIT.match(key)
         if match is not None:
             version = int(match[1])
             if self._newest_intact_checkpoint(self.rotten) <= version:
-                looks = self._looked_at(actor, asked)
+                looks = self._reads_before_deletion(actor, requested)
                 if (
                     self._newest_intact_checkpoint(k for k, step in self.rotten.items() if looks.get(k, step) >= step)
                     <= version
@@ -301,12 +301,12 @@ class DeltaHistory:
         found = (m for m in map(_CHECKPOINT.match, self._log_keys()) if m and _PART.sub("", m[0]) not in damaged)
         return max((int(m[1]) for m in found), default=-1)
 
-    def _looked_at(self, actor: int, asked: int) -> dict[str, int]:
+    def _reads_before_deletion(self, actor: int, requested: int) -> dict[str, int]:
         """Return what an actor has read for its deletion since it listed the log, with the step of its last read."""
         looks: dict[str, int] = {}
         for step, who, what, on in self.world.events:
             call = what.partition(" ")[0]
-            if who == actor and step <= asked:
+            if who == actor and step <= requested:
                 if (call, on) == ("list", "t:_delta_log"):
                     looks = {}
                 elif call in _LOOKS:

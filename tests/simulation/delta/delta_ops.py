@@ -151,7 +151,7 @@ class Job:
             return
         if isinstance(e, ClockError) and self.actor.most_skew_ms > 5 * 60_000:
             return
-        if isinstance(e, VersionNotFoundError) and (self.history.cleaned_at >= steps or self._asked_for_the_past(e)):
+        if isinstance(e, VersionNotFoundError) and (self.history.cleaned_at >= steps or self._needs_old_versions(e)):
             return
         if isinstance(e, MissingFileError) and kind in ("restore", "shallow", "reclone"):
             return
@@ -165,7 +165,7 @@ class Job:
             return
         raise Violation(f"{type(e).__name__} without a reason: {e}") from e
 
-    def _asked_for_the_past(self, e: TrilakeError) -> bool:
+    def _needs_old_versions(self, e: TrilakeError) -> bool:
         return self.history.cleaned > 0 and self.op.kind in ("restore", "travel", "changes", "lite", "compact")
 
     # --- tables ---

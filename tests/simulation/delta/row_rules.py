@@ -36,11 +36,11 @@ class RowRules:
             found.numbers[id] = number[at]
         if tracked(found):
             names = found.metadata["configuration"]
-            own, since = (columns.get(names.get(n, ""), [None] * (at + 1))[at] for n in (_ID, _SINCE))
+            row_id, since = (columns.get(names.get(n, ""), [None] * (at + 1))[at] for n in (_ID, _SINCE))
             first, written = add.get("baseRowId"), add.get("defaultRowCommitVersion")
             if first is None or written is None:
                 raise Violation(f"version {version}: {add['path']} has no row ids, and the table says it has")
-            found.row_ids[id] = (first + at if own is None else own, written if since is None else since)
+            found.row_ids[id] = (first + at if row_id is None else row_id, written if since is None else since)
 
     def check(self, version: int, found: Version, before: Version | None, old: Version | None) -> None:
         """Raise :class:`Violation` if the ids of a row changed; ``old`` is the version that a restore names."""

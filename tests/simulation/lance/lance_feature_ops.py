@@ -148,7 +148,7 @@ def _tag(job: Job) -> None:
     version, name = max(1, job.history.newest - job.op.args[0]), f"t{job.op.number}"
     LanceDataset.of(job.snapshot(), job.store.uri).tags.create(name, version)
     job.history.tags[name] = version
-    _whole(job, name)
+    _check_tag(job, name)
 
 
 def _move(job: Job) -> None:
@@ -160,10 +160,10 @@ def _move(job: Job) -> None:
             tags.delete(name)
         else:
             tags.update(name, max(1, job.history.newest - job.op.args[0]))
-            _whole(job, name)
+            _check_tag(job, name)
 
 
-def _whole(job: Job, name: str) -> None:
+def _check_tag(job: Job, name: str) -> None:
     """Check that the version of an acknowledged tag exists now."""
     try:
         job.history.check(Snapshot.open(job.world.place("t"), job.runtime, job.history.tags[name]))
@@ -209,8 +209,8 @@ def _spoil(job: Job) -> None:
     if not older:
         return
     version, kind = older[-1 - job.op.args[0] % len(older)], job.op.args[1] % 4
-    own, newest = (bytes(store.read(listing.key(v))) for v in (version, listing.latest))
-    store.put(listing.key(version), (own[: len(own) // 2], b"", bytes(len(own)), newest)[kind])
+    content, newest = (bytes(store.read(listing.key(v))) for v in (version, listing.latest))
+    store.put(listing.key(version), (content[: len(content) // 2], b"", bytes(len(content)), newest)[kind])
     history.spoiled[version] = job.world.steps
     job.world.trace(job.actor.number, "spoil", f"version {version} {kind}")
 

@@ -133,8 +133,8 @@ class LanceHistory:
         fields = [manifest.schema.by_id(i.fields[0]) for i in manifest.indices if i.name == "shared"]
         return any(op.args[1] % 3 == 0 or f is None or f.name != "kv"[op.args[0] % 2] for f in fields)
 
-    def deleted(self, place: str, keys: tuple[str, ...], actor: int, asked: int) -> None:
-        """Check deleted objects; the deletion was requested at step ``asked``."""
+    def deleted(self, place: str, keys: tuple[str, ...], actor: int, requested: int) -> None:
+        """Check deleted objects; the deletion was requested at step ``requested``."""
         now = self.world.now
         young = [v for v in self.versions.values() if now - v.manifest.timestamp_ns // 10**6 < WEEK_MS]
         needed = set().union(*(files_of(v.manifest) for v in [*young, self.versions[self.newest]]))
@@ -145,7 +145,7 @@ class LanceHistory:
         if lost:
             self.going |= lost
             self.cleaned_at = self.world.steps
-        self._not_in_doubt([k for k in keys if k in every or _version_of(k) is not None], actor, asked)
+        self._not_in_doubt([k for k in keys if k in every or _version_of(k) is not None], actor, requested)
         for key in keys:
             number = _version_of(key)
             folder = "/".join(key.split("/")[:2]) + "/"
@@ -164,12 +164,12 @@ class LanceHistory:
                     continue
                 raise Violation(f"{key}, which another writer has just written, was deleted")
 
-    def _not_in_doubt(self, keys: list[str], actor: int, asked: int) -> None:
+    def _not_in_doubt(self, keys: list[str], actor: int, requested: int) -> None:
         """Check that a clean-up that deletes files found no damaged manifest."""
         listing = list_versions(self.world.place("t"))
         for version, spoiled in self.spoiled.items() if keys else ():
             on = f"t:{listing.key(version)}"
-            looks = (s for s, who, _, what in self.world.events if (who, what) == (actor, on) and s <= asked)
+            looks = (s for s, who, _, what in self.world.events if (who, what) == (actor, on) and s <= requested)
             if max(looks, default=-1) > spoiled:
                 raise Violation(f"{keys[0]} was deleted, and the damaged manifest of version {version} may name it")
 
@@ -227,15 +227,15 @@ class LanceHistory:
                 raise Violation(f"version {snapshot.version}: index {index.name} is of no column")
             if field.name == "v":
                 for value in {v for _, v in rows.values()}:
-                    self._found(snapshot, f"v = '{value}'", {i: r for i, r in rows.items() if r[1] == value})
+                    self._check_filter(snapshot, f"v = '{value}'", {i: r for i, r in rows.items() if r[1] == value})
             elif side_columns([field.name]):
                 number = SIDE[field.name[0]] + key
                 having = {i: r for i, r in rows.items() if r[0] == key}
                 if _may_lack(snapshot):
                     having = read(snapshot, f"k = {key} AND {field.name} IS NOT NULL")
-                self._found(snapshot, f"{field.name} = {number}", having)
+                self._check_filter(snapshot, f"{field.name} = {number}", having)
 
-    def _found(self, snapshot: Snapshot, filter: str, expected: Rows) -> None:
+    def _check_filter(self, snapshot: Snapshot, filter: str, expected: Rows) -> None:
         found = read(snapshot, filter)
         if found != expected:
             raise Violation(f"version {snapshot.version}, {filter}: {difference(expected, found)}")

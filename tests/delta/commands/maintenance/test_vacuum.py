@@ -55,12 +55,12 @@ def test_replaced_files_are_deleted_after_retention() -> None:
     world.now += 1
     dry = world.vacuum(dry_run=True)
     assert (dry.paths, dry.dry_run, dry.version) == ([old], True, None)
-    assert world.there(old)
+    assert world.exists(old)
     assert world.log.head().version == 1
     done = world.vacuum()
     assert done.paths == [old]
     assert done.size == dry.size > 0
-    assert not world.there(old)
+    assert not world.exists(old)
     assert rows(world.read()) == [{"p": 1, "n": 2}]
 
 
@@ -112,8 +112,8 @@ def test_old_unreferenced_files_go_and_hidden_ones_stay() -> None:
     world.now += (WEEK + 1) * HOUR
     world.put("young.parquet")
     assert sorted(world.vacuum().paths) == sorted(garbage)
-    assert all(world.there(k) for k in [*kept, "young.parquet"])
-    assert not any(world.there(k) for k in garbage)
+    assert all(world.exists(k) for k in [*kept, "young.parquet"])
+    assert not any(world.exists(k) for k in garbage)
 
 
 def test_files_of_nested_tables_are_kept() -> None:
@@ -192,7 +192,7 @@ def test_short_retention_is_rejected_unless_unenforced() -> None:
     with pytest.raises(InvalidArgumentError, match="keep at least 2 hours") as caught:
         world.vacuum(retention_hours=1)
     assert "retentionDurationCheck.enabled" in str(caught.value)
-    assert world.there("x")
+    assert world.exists("x")
     assert world.vacuum(retention_hours=0, enforce_retention=False).paths == ["x"]
     start = ArrowDeltaTable(world.store, standard_engine()).history(2).to_pylist()[1]
     assert dict(start["operationParameters"])["retentionCheckEnabled"] == "false"

@@ -22,8 +22,8 @@ def test_lite_deletes_removed_files_and_records_progress() -> None:
     world.now += (WEEK + 1) * HOUR
     done = world.vacuum(lite=True)
     assert len(done.paths) == 1
-    assert not world.there(done.paths[0])
-    assert world.there("stray"), "lite does not list"
+    assert not world.exists(done.paths[0])
+    assert world.exists("stray"), "lite does not list"
     assert orjson.loads(bytes(world.store.read(LAST_VACUUM))) == {"latestCommitVersionOutsideOfRetentionWindow": 1}
     world.write([(1, 3)], "overwrite")
     assert world.vacuum(lite=True).paths == []
@@ -46,7 +46,7 @@ def test_kept_versions_stay_readable(lite: bool) -> None:
     assert len(dry.paths) == 1
     assert [rows(world.read(v)) for v in (0, 2, 3)] == [[{"p": 1, "n": n}] for n in (0, 2, 3)]
     assert {*kept} <= {*world.vacuum(lite=lite).paths}, "a lite one finds them again"
-    assert not any(world.there(p) for p in kept)
+    assert not any(world.exists(p) for p in kept)
 
 
 def test_lite_is_rejected_after_log_cleanup() -> None:

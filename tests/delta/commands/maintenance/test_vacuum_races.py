@@ -48,7 +48,7 @@ def test_crash_at_any_call_leaves_a_valid_table() -> None:
         for v in world.current_since(cutoff):
             if v <= 2:
                 assert rows(world.read(v)) == world.versions[v]
-        assert world.there("young")
+        assert world.exists("young")
         world.vacuum()
     assert nth > 10
 
@@ -74,7 +74,7 @@ def test_concurrently_restored_file_is_kept() -> None:
     world.now += (WEEK + 1) * HOUR
 
     def restore(op: str, key: str) -> None:
-        if op == "put_if_absent" and key == commit_key(2) and not world.there(key):
+        if op == "put_if_absent" and key == commit_key(2) and not world.exists(key):
             action = {k: v for k, v in old.items() if v is not None} | {"partitionValues": {}}
             world.store.put_if_absent(key, lines([{"commitInfo": {}}, {"add": action}]))
 
@@ -169,10 +169,10 @@ def test_versions_within_retention_stay_readable(
                 if times[v] >= cutoff:
                     assert rows(_changes(world, v)) == expected
             for key, time in strays.items():
-                assert world.there(key) or (kind == "full" and time < cutoff) or time < 0
+                assert world.exists(key) or (kind == "full" and time < cutoff) or time < 0
             if kind == "full":
                 strays = {k: t for k, t in strays.items() if t >= cutoff}
-                assert not [k for k, t in strays.items() if t < cutoff and world.there(k)]
+                assert not [k for k, t in strays.items() if t < cutoff and world.exists(k)]
             # Versions beyond the retention need not stay readable.
             world.versions = {v: r for v, r in world.versions.items() if v in within or v > max(within)}
 

@@ -69,7 +69,7 @@ class World:
     def put(self, key: str) -> None:
         self.store.put(key, b"x")
 
-    def there(self, key: str) -> bool:
+    def exists(self, key: str) -> bool:
         return any(o.key == key for o in self.store.list())
 
     def current_since(self, cutoff: int) -> list[int]:

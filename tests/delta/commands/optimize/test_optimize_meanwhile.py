@@ -21,7 +21,7 @@ from trilake.errors import ConcurrentDeleteReadError, ConflictError, CorruptFile
 from trilake.storage import open_store
 
 
-def meanwhile(uri: str, other: Callable[[], None], request: OptimizeRequest | None = None) -> Any:
+def optimize_with_race(uri: str, other: Callable[[], None], request: OptimizeRequest | None = None) -> Any:
     """Optimize, while another writer commits after the files were read."""
     log = DeltaLog(open_store(uri), standard_engine())
 
@@ -41,7 +41,7 @@ def test_concurrent_append_is_not_a_conflict() -> None:
     uri = new_uri()
     small_files(uri, files=2)
     Alter(opened(uri).log).set_properties({"delta.isolationLevel": "Serializable"})
-    done = meanwhile(uri, lambda: small_files(uri, files=1))
+    done = optimize_with_race(uri, lambda: small_files(uri, files=1))
     assert done.version == 4
     assert opened(uri).files().num_rows == 2
     assert ids(uri) == [0, 0, 1, 1, 2, 2, 3, 4, 5]
@@ -52,7 +52,7 @@ def test_concurrent_identity_append_is_not_a_conflict() -> None:
     trilake.create(uri, {"id": "bigint", "v": "bigint"}, identity=["id"])
     for n in range(2):
         append(uri, pa.table({"v": [n]}))
-    meanwhile(uri, lambda: append(uri, pa.table({"v": [2]})))
+    optimize_with_race(uri, lambda: append(uri, pa.table({"v": [2]})))
     append(uri, pa.table({"v": [3]}))
     assert ids(uri) == [1, 2, 3, 4]
     assert opened(uri).files().num_rows == 3
@@ -61,7 +61,7 @@ def test_concurrent_identity_append_is_not_a_conflict() -> None:
         append(uri, pa.table({"v": [4]}))
         Alter(opened(uri).log).set_properties({"team": "x"})
 
-    assert meanwhile(uri, both).files_removed == 3
+    assert optimize_with_race(uri, both).files_removed == 3
     assert ids(uri) == [1, 2, 3, 4, 5]
 
 
@@ -71,7 +71,7 @@ def test_concurrent_delete_in_all_bins_is_a_conflict(properties: dict[str, str])
     small_files(uri, files=2, properties=properties)
     before = data_files(uri)
     with pytest.raises(ConcurrentDeleteReadError):
-        meanwhile(uri, lambda: delete(uri, "id in (1, 4)"))
+        optimize_with_race(uri, lambda: delete(uri, "id in (1, 4)"))
     assert ids(uri) == [0, 2, 3, 5]
     left = data_files(uri) - before - set(opened(uri).files()["path"].to_pylist())
     assert left == set(), "the files of the optimization are deleted"
@@ -81,7 +81,7 @@ def test_concurrent_delete_in_all_bins_is_a_conflict(properties: dict[str, str])
 def test_unaffected_bins_are_committed(properties: dict[str, str]) -> None:
     uri = new_uri()
     small_files(uri, files=3, partition_by=["p"], properties=properties)
-    done = meanwhile(uri, lambda: delete(uri, "p = 'p1' and id = 1"))
+    done = optimize_with_race(uri, lambda: delete(uri, "p = 'p1' and id = 1"))
     assert (done.files_removed, done.files_added, done.metrics.partitions_optimized) == (3, 1, 1)
     assert ids(uri) == [0, *range(2, 9)]
     live = set(opened(uri).files()["path"].to_pylist())
@@ -93,14 +93,14 @@ def test_concurrently_emptied_table_is_a_conflict() -> None:
     uri = new_uri()
     small_files(uri, files=2)
     with pytest.raises(ConflictError):
-        meanwhile(uri, lambda: delete(uri, "id >= 0"))
+        optimize_with_race(uri, lambda: delete(uri, "id >= 0"))
     assert ids(uri) == []
 
 
 def test_concurrent_vector_in_another_partition_is_allowed() -> None:
     uri = new_uri()
     small_files(uri, files=3, each=4, partition_by=["p"], properties=VECTORS)
-    done = meanwhile(uri, lambda: delete(uri, "id = 1"))
+    done = optimize_with_race(uri, lambda: delete(uri, "id = 1"))
     assert opened(uri).snapshot.adds["deletionVector"].null_count == 3
     assert (done.files_removed, done.files_added, done.metrics.partitions_optimized) == (3, 1, 1)
     assert ids(uri) == [0, *range(2, 12)]
@@ -109,10 +109,10 @@ def test_concurrent_vector_in_another_partition_is_allowed() -> None:
 def test_only_schema_changes_conflict() -> None:
     uri = new_uri()
     small_files(uri, files=2)
-    assert meanwhile(uri, lambda: _ignore(Alter(opened(uri).log).set_properties({"team": "x"}))).version == 3
+    assert optimize_with_race(uri, lambda: _ignore(Alter(opened(uri).log).set_properties({"team": "x"}))).version == 3
     small_files(uri, files=1)
     with pytest.raises(ConflictError):
-        meanwhile(uri, lambda: _ignore(Alter(opened(uri).log).add_columns({"c": "int"})))
+        optimize_with_race(uri, lambda: _ignore(Alter(opened(uri).log).add_columns({"c": "int"})))
     assert opened(uri).optimize().files_added == 1
 
 
@@ -124,7 +124,7 @@ def test_one_of_two_optimizations_wins() -> None:
     uri = new_uri()
     small_files(uri, files=3)
     with pytest.raises(ConflictError):
-        meanwhile(uri, lambda: _ignore(opened(uri).optimize()))
+        optimize_with_race(uri, lambda: _ignore(opened(uri).optimize()))
     assert opened(uri).files().num_rows == 1
     assert ids(uri) == list(range(9))
 

@@ -216,7 +216,7 @@ def test_temporary_files_are_removed_on_close(tmp_path: Path, monkeypatch: pytes
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def kept(uri: str, *filters: str) -> list[int]:
+def matching_files(uri: str, *filters: str) -> list[int]:
     """The number of files that each filter keeps."""
     return [opened(uri).files(f).num_rows for f in filters]
 
@@ -227,13 +227,13 @@ def test_every_zorder_column_skips_files(memory: int) -> None:
     for n in range(4):
         trilake.write(points(5000, seed=n), uri, mode="append")
     filters = ["x < 100000", "y between 'name 0300000' and 'name 0350000'", "z > 2.5"]
-    assert kept(uri, *filters) == [4, 4, 4]
+    assert matching_files(uri, *filters) == [4, 4, 4]
     before = rows(opened(uri).to_arrow())
     size = sum(opened(uri).files()["size"].to_pylist())
     done = opened(uri).optimize(zorder_by=["x", "y"], target_size=size // 16, memory=memory)
     assert 15 <= done.files_added <= 17
     assert max(opened(uri).files()["num_records"].to_pylist()) <= -(-20_000 // 16)
-    x, y, z = kept(uri, *filters)
+    x, y, z = matching_files(uri, *filters)
     assert x <= 5
     assert y <= 8, "a quarter of 16 files, which need not begin where the curve turns"
     assert z > 10, "a column that was not asked for gains nothing"
