@@ -90,7 +90,7 @@ def make_new_plan(seed: int) -> Plan:
     if rng.random() >= scenes.CHANCE:
         return plan
     known = [n for n, s in sorted(scenes.NEW.items()) if s.options.get("table", table) == table]
-    return scenes.played(scenes.NEW[rng.choice(known)], plan, rng)
+    return scenes.with_operations(scenes.NEW[rng.choice(known)], plan, rng)
 
 
 def number_of(name: str) -> int:
