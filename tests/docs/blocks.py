@@ -1,8 +1,8 @@
-"""Blocks of code in the documentation, found, run and written out for the type checker.
+"""Find and run code blocks of the documentation, and write them out for the type checker.
 
-A block of Python, SQL or shell runs as it stands, in the order of its page.  One that cannot run says why in its fence:
+A block of Python, SQL or shell runs unchanged, in page order.  One that cannot run gives the reason in its fence:
 ````` ```python notrun="needs a bucket" `````; such blocks are counted by a test.
-What the blocks of a page need and readers already have (a table, a session, a server) is set up by a block in a
+Prerequisites of a page that readers already have (a table, a session, a server) are set up by a block in a
 comment, invisible to readers: ``<!-- before`` in front of it, ``<!-- after`` where something must be stopped.
 
 ``python -m tests.docs.blocks run FOLDER`` runs all pages in the folder, with one Spark session, and prints a line of

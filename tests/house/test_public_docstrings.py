@@ -1,7 +1,7 @@
 """Every public function, class and method documents its parameters and has a runnable example.
 
-Public is what the pages of the reference show, and what the package lists as its names.  Properties need no example of
-their own.  An example of a class counts for the methods that it calls, and one of a method for those that override it.
+Public names are those of the reference pages and of the package's ``__all__``.  Properties need no example.  An
+example of a class covers the methods that it calls, and an example of a method covers its overrides.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Routes: how many files of the package a call passes through; the budget is the best figure so far.
 
-A reader who follows a call opens these files.  A change that needs more of them raises the budget on purpose.
+A reader of a call path opens these files.  A change that needs more of them raises the budget deliberately.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Each step of a table's life, once per failing call of the operating system.
 
-After an error: it is a typed one; the rows are those before or after the step, and if the
+The error must be a typed one; the rows are those before or after the step, and if the
 error says that nothing changed, those before; nothing stays open; and a retry of the step gives the result of
 a run without the error.
 """

@@ -164,8 +164,8 @@ def test_unknown_mapping_mode_is_rejected(mode: str) -> None:
     ],
 )
 def test_mapping_not_listed_in_the_protocol_is_rejected(action: Action, reads: bool) -> None:
-    # deltalake 1.6.6 makes such tables where a column has no time zone, or vectors are on: its files have the names of
-    # the table then, not those that the schema gives, by which all values would be null.
+    # deltalake 1.6.6 writes such tables for columns without a time zone or with deletion vectors: its files use the
+    # names of the table, not the physical names of the schema, so a lookup by physical names would give nulls only.
     mapped = {"delta.columnMapping.mode": "name"}
     with nullcontext() if reads else pytest.raises(UnsupportedProtocolError, match="does not list columnMapping"):
         table_of(pa.table({"c1": [1]}), schema=LONG_A, configuration=mapped, protocol_action=action)

@@ -1,5 +1,5 @@
-"""The simulation's operations on what a Delta table carries beside rows: features, constraints, clustering, columns'
-names and types; on copies that are made again and again; and on checkpoints, which get damaged."""
+"""Operations of the simulation on Delta features: constraints, clustering, column changes, repeated clones and damaged
+checkpoints."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def feature_explains(job: Job, e: TrilakeError, began: int, changed: set[str]) -
         known = (v.metadata["configuration"] for v in history.versions[max(0, began) :])
         return kind == "constraint" or any(k.startswith("delta.constraints.") for c in known for k in c)
     if isinstance(e, InvalidArgumentError) and (kind == "cluster" or e.condition == "DELTA_CLUSTERING_WITH_ZORDER_BY"):
-        return True  # a table is partitioned or clustered, and a clustered one has an order already
+        return True  # a table is partitioned or clustered, and a clustered table already has an order
     if kind == "reclone" and e.condition == "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE":
         return _modes_differ(job, began)
     if isinstance(e, SchemaMismatchError | InvalidArgumentError) and "metaData" in changed:

@@ -302,7 +302,7 @@ class DeltaHistory:
         return max((int(m[1]) for m in found), default=-1)
 
     def _reads_before_deletion(self, actor: int, requested: int) -> dict[str, int]:
-        """Return what an actor has read for its deletion since it listed the log, with the step of its last read."""
+        """Return the objects that an actor has read since it listed the log, with the step of the last read."""
         looks: dict[str, int] = {}
         for step, who, what, on in self.world.events:
             call = what.partition(" ")[0]

@@ -1,6 +1,5 @@
-"""The simulation's operations on what a Lance dataset has beside plain writes: merges of other kinds, columns that
-come, change and go, indices that are renewed and dropped, tags, and changes that are made in one place and committed
-in another."""
+"""Operations of the simulation on Lance features: more kinds of merges, column and index changes, tags, and changes
+that one process makes and another commits."""
 
 from __future__ import annotations
 
