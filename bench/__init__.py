@@ -1,1 +1,1 @@
-"""Benchmarks: ``python -m bench [names]``.  ``docs/internals/benchmarks.md`` says how the numbers are made."""
+"""Benchmarks: ``python -m bench [names]``.  ``docs/internals/benchmarks.md`` describes the method."""

@@ -17,7 +17,7 @@ from trilake.errors import TrilakeError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run benchmarks as the command line asks; the exit code."""
+    """Run the benchmarks of the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Time contenders against each other.")
     parser.add_argument("names", nargs="*", help="modules, benchmarks or patterns; all without names")
     parser.add_argument("--list", action="store_true", help="list the benchmarks and end")
@@ -65,7 +65,7 @@ def _main(options: argparse.Namespace) -> int:
         for name, benchmark in chosen.items():
             reports.append(harness.run(name, benchmark, rounds=options.rounds))
             console.print(report.table(reports[-1]))
-    finally:  # a benchmark that fails behind an hour of others does not take their results with it
+    finally:  # keep earlier results if a benchmark fails
         if options.json:
             _write_json(options.json, reports)
         if options.keep:
@@ -77,7 +77,7 @@ def _main(options: argparse.Namespace) -> int:
 
 
 def _write_json(target: str, reports: Sequence[harness.Report]) -> None:
-    """Everything measured, as a file or, for ``-``, on standard output."""
+    """Write all results as a file or, for ``-``, to standard output."""
     document = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": report.machine(),
@@ -92,8 +92,8 @@ def _write_json(target: str, reports: Sequence[harness.Report]) -> None:
 
 
 def _keep(reports: Sequence[harness.Report]) -> None:
-    """The results in table and chart of the documentation."""
-    from bench import picture  # loads what draws
+    """Store the results in the table and chart of the documentation."""
+    from bench import picture  # late: loads drawing code
 
     installed = report.packages()
     versions = ", ".join(f"{name} {installed[name]}" for name in report.SHOWN if name in installed)

@@ -1,7 +1,7 @@
-"""Flame graphs: where the time of a contender goes, native code included, drawn by py-spy.
+"""Flame graphs of contenders, including native code, drawn by py-spy.
 
-``python -m bench NAMES --flames FOLDER`` records each contender of trilake of the benchmarks named, in a process of its
-own, and writes one SVG each; without names, the paths of :data:`HOT`.
+``python -m bench NAMES --flames FOLDER`` records each trilake contender of these benchmarks in a separate
+process, and writes one SVG each; the default is the paths of :data:`HOT`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.harness import ROOT, Benchmark, BenchmarkError, contender_of, prepared
 
-#: The paths that most of the work goes through.
+#: The hottest code paths.
 HOT = (
     "delta.append",
     "delta.snapshot",
@@ -28,16 +28,16 @@ HOT = (
     "lance.take-10000",
     "lance.nearest",
 )
-#: How long a contender runs again and again, and samples a second.
+#: Seconds that a contender is repeated, and samples per second.
 _SECONDS, _RATE = 8.0, 100
 
 
 def record(benchmarks: Mapping[str, Benchmark], folder: Path, py_spy: Path | None = None) -> list[Path]:
-    """Draw a graph of each contender whose name begins with trilake; the files.
+    """Draw a graph of each contender whose name begins with trilake; returns the files.
 
-    ``py_spy`` is the program, that of this interpreter's environment without one.
+    ``py_spy`` is the program, by default that of this interpreter's environment.
 
-    Raises ``BenchmarkError`` where py-spy fails, as where the system forbids it to look into a process.
+    Raises ``BenchmarkError`` if py-spy fails, for example because the system denies access to the process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
@@ -59,7 +59,7 @@ def record(benchmarks: Mapping[str, Benchmark], folder: Path, py_spy: Path | Non
 
 
 def run_again(benchmark: Benchmark, contender: str, seconds: float = _SECONDS) -> int:
-    """Run a contender again and again for so long, as often as it fits and once at least; how often."""
+    """Repeat a contender for ``seconds``, at least once; returns the number of runs."""
     chosen = contender_of(benchmark, contender)
     if benchmark.setup is not None:
         benchmark.setup()

@@ -1,12 +1,12 @@
-"""Timing contenders against each other, fairly.
+"""Fair timing of contenders.
 
 A module of this package offers benchmarks through a function ``benchmarks() -> Iterable[Benchmark]``.  All contenders
-of a benchmark run in one process, interleaved: each round runs every contender once, and each round begins with another
-one, so that whatever else the machine does strikes all alike.  A contender is compared with the baseline round by
-round; what is reported is the median of those ratios, with their quartiles.
+of a benchmark run interleaved in one process: each round runs every contender once, and starts with another one, so
+that other load on the machine affects all equally.  A contender is compared with the baseline round by round; the
+report shows the median and quartiles of these ratios.
 
-Peak memory is measured apart, every contender in a process of its own, because memory that one contender leaves behind
-in a process would hide what the next one takes.
+Peak memory is measured in a separate process per contender, because leftover memory of one contender would hide the
+use of the next.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from trilake.errors import InvalidArgumentError, TrilakeError
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: Modules of this package that hold no benchmarks.
+#: Modules of this package without benchmarks.
 _NO_BENCHMARKS = {"__main__", "flames", "harness", "picture", "report"}
 
 
 class BenchmarkError(TrilakeError):
-    """A measurement that would not mean anything: contenders disagree, or one of them died."""
+    """A meaningless measurement: contenders disagree, or one of them died."""
 
     code = "BENCHMARK"
 
@@ -50,10 +50,10 @@ class Contender:
 
     Parameters
     ----------
-    name: as it stands in the table, e.g. ``"deltalake"``.
-    run: does the job once; this is what is timed.  What it returns is the answer that all contenders must agree on;
+    name: the name in the table, e.g. ``"deltalake"``.
+    run: does the job once, and is timed.  All contenders must return the same result;
         ``None`` is not compared.
-    prepare: called before each run, untimed, e.g. to remove what the last run wrote.
+    prepare: called before each run, untimed, e.g. to remove the output of the last run.
     """
 
     name: str
@@ -67,15 +67,15 @@ class Benchmark:
 
     Parameters
     ----------
-    name: letters, digits, ``-`` and ``_``; ``module.name`` is what the command line knows it by.
+    name: letters, digits, ``-`` and ``_``; ``module.name`` on the command line.
     title: what is measured, with the size of the data.
     contenders: at least the baseline.
     baseline: name of the contender that ratios refer to.
-    targets: by contender, the highest ratio of seconds that is good enough.
-    memory_targets: by contender, the highest ratio of memory that is good enough.
-    setup: called once in each process before anything else, untimed.  Data belongs into :func:`data`, which keeps it.
+    targets: by contender, the highest acceptable ratio of seconds.
+    memory_targets: by contender, the highest acceptable ratio of memory.
+    setup: called once in each process before anything else, untimed.  Data belongs in :func:`data`, which caches it.
     rounds: how often each contender is timed.
-    warmups: rounds before those, which do not count.
+    warmups: uncounted rounds before.
     memory: measure peak memory too.
     """
 
@@ -107,20 +107,20 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Memory:
-    """Resident memory of a process in bytes: before a run, and the most during it."""
+    """Resident memory of a process in bytes: before a run, and its peak during the run."""
 
     before: int
     peak: int
 
     @property
     def growth(self) -> int:
-        """What the run itself took, without interpreter and imports."""
+        """The memory of the run, without interpreter and imports."""
         return max(self.peak - self.before, 0)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The middle of some numbers and their quartiles."""
+    """The median of some numbers and their quartiles."""
 
     median: float
     low: float
@@ -137,7 +137,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured of one contender; ``seconds`` has one number a round."""
+    """The measurements of one contender; ``seconds`` has one number per round."""
 
     contender: str
     seconds: Sequence[float]
@@ -149,7 +149,7 @@ class Result:
 
     @property
     def good(self) -> bool:
-        """Whether the targets are kept; true without targets."""
+        """Whether the targets are met; true without targets."""
         slow = self.target is not None and self.ratio.median > self.target
         fat = (
             self.memory_target is not None and self.memory_ratio is not None and self.memory_ratio > self.memory_target
@@ -171,11 +171,11 @@ class Report:
 
 
 def discover(names: Sequence[str] = ()) -> dict[str, Benchmark]:
-    """The benchmarks of this package, those of its rooms included, by ``module.name``; with ``names``, those only.
+    """The benchmarks of this package and its subpackages, by ``module.name``; with ``names``, only these.
 
     A name may be a module (``delta``), one benchmark (``delta.snapshot``) or a pattern (``*.snapshot*``).
 
-    Raises ``InvalidArgumentError`` for a name that fits nothing.
+    Raises ``InvalidArgumentError`` for a name without match.
     """
     package = importlib.import_module(__package__ or "bench")
     found: dict[str, Benchmark] = {}
@@ -188,7 +188,7 @@ def discover(names: Sequence[str] = ()) -> dict[str, Benchmark]:
 
 
 def by_name(module: str, benchmarks: Iterable[Benchmark]) -> dict[str, Benchmark]:
-    """Benchmarks by ``module.name``.  Raises ``InvalidArgumentError`` where two have the same."""
+    """Benchmarks by ``module.name``.  Raises ``InvalidArgumentError`` for duplicates."""
     found: dict[str, Benchmark] = {}
     for benchmark in benchmarks:
         name = f"{module}.{benchmark.name}"
@@ -199,7 +199,7 @@ def by_name(module: str, benchmarks: Iterable[Benchmark]) -> dict[str, Benchmark
 
 
 def select(benchmarks: Mapping[str, Benchmark], names: Sequence[str]) -> dict[str, Benchmark]:
-    """Those of ``benchmarks`` that ``names`` ask for, all without names.  Raises as :func:`discover`."""
+    """The ``benchmarks`` that match ``names``, or all.  Raises ``InvalidArgumentError`` for a name without match."""
     for name in names:
         if not any(_fits(b, name) for b in benchmarks):
             raise InvalidArgumentError(f"no benchmark is called {name!r}", help=f"there are {', '.join(benchmarks)}")
@@ -225,11 +225,11 @@ def run(
     name: its name on the command line.
     benchmark: what to measure.
     rounds: replaces the benchmark's own number.
-    clock: seconds since any fixed moment.
-    measure_memory: how to measure one contender of one benchmark (by name), where the benchmark asks for it; in a
-        process of its own by default.
+    clock: seconds since a fixed moment.
+    measure_memory: how to measure one contender of one benchmark (by name), if the benchmark requests it; by default
+        in a separate process.
 
-    Raises ``BenchmarkError`` where contenders disagree about the answer.
+    Raises ``BenchmarkError`` if contenders return different results.
     """
     if benchmark.setup is not None:
         benchmark.setup()
@@ -273,7 +273,7 @@ def run(
 
 def _time(contender: Contender, clock: Callable[[], float]) -> tuple[float, object]:
     prepared(contender)
-    # The garbage of one is not to be collected on the time of another, nor what earlier benchmarks keep looked through.
+    # Collect garbage outside of the timing, and exclude objects of earlier benchmarks from collection.
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -283,7 +283,7 @@ def _time(contender: Contender, clock: Callable[[], float]) -> tuple[float, obje
 
 
 def contender_of(benchmark: Benchmark, name: str) -> Contender:
-    """The contender of a name.  Raises ``InvalidArgumentError`` where there is none."""
+    """The contender of a name.  Raises ``InvalidArgumentError`` if it is unknown."""
     for contender in benchmark.contenders:
         if contender.name == name:
             return contender
@@ -298,7 +298,7 @@ def prepared(contender: Contender) -> Contender:
 
 
 def _check_answers(benchmark: str, answers: Mapping[str, object]) -> None:
-    """Contenders that do not give the same answer did not do the same job."""
+    """Contenders with different results did not do the same job."""
     compared = {name: answer for name, answer in answers.items() if answer is not None}
     if len(compared) > 1:
         (first, expected), *others = compared.items()
@@ -332,7 +332,7 @@ def memory_in_child(benchmark: str, contender: str) -> Memory:
             benchmark=benchmark,
             contender=contender,
         )
-    # The contender may print, too; the measurement is the last line.
+    # The contender may print as well; the measurement is the last line.
     return Memory(**json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -352,7 +352,7 @@ def memory_here(benchmark: Benchmark, contender: str) -> Memory:
 
 
 def _reset_peak() -> int:
-    """Forget the peak so far, where the system can; the resident bytes now."""
+    """Reset the peak if the system supports it; returns the current resident bytes."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -361,7 +361,7 @@ def _reset_peak() -> int:
 
 
 def _peak() -> int:
-    """The most bytes that were resident since the last reset."""
+    """The peak of resident bytes since the last reset."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -374,14 +374,14 @@ def _peak() -> int:
 
 
 def data_root() -> Path:
-    """Where data of benchmarks is: what ``TRILAKE_BENCH_DATA`` names, or ``bench-data`` beside this package."""
+    """The folder of benchmark data: ``TRILAKE_BENCH_DATA``, or ``bench-data`` next to this package."""
     return Path(os.environ.get("TRILAKE_BENCH_DATA") or ROOT / "bench-data")
 
 
 def data(name: str, build: Callable[[Path], object]) -> Path:
-    """The folder ``name`` of benchmark data; ``build`` fills it the first time, and never in part.
+    """The folder ``name`` of benchmark data; ``build`` fills it the first time, atomically.
 
-    The data lives below :func:`data_root`.  Let the name tell everything that it depends on, such as its size.
+    The data lives below :func:`data_root`.  The name must state everything the data depends on, such as its size.
     """
     folder = data_root() / name
     if not folder.is_dir():

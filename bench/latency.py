@@ -1,7 +1,7 @@
-"""Tables in an object store that takes 30 ms more for each request: what waits for what, beside deltalake and pylance.
+"""Tables in an object store with 30 ms latency per request, compared with deltalake and pylance.
 
-The store is an emulator of S3 in a process of its own (``tests/s3_server.py``).  Tables are built on disk and put there
-again before each run that writes.
+The store is an S3 emulator in a separate process (``tests/s3_server.py``).  Tables are built on disk and uploaded again
+before each run that writes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _numbers = itertools.count()
 
 @cache
 def _options() -> dict[str, str]:
-    """Those of a server that this process starts, and that ends with it."""
+    """Options for a server that this process starts, and that ends with it."""
     command = [sys.executable, "-m", "tests.s3_server", "--delay", str(_DELAY)]
     server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
@@ -80,8 +80,8 @@ def _put(kind: str) -> str:
     return uri
 
 
-class _Place:
-    """Where a contender's table is: the same one each time, or with :meth:`renew` another."""
+class _TableLocation:
+    """The location of a contender's table: constant, or new after :meth:`renew`."""
 
     def __init__(self, kind: str) -> None:
         self.kind, self.known = kind, ""
@@ -98,47 +98,47 @@ class _Place:
 # --- Delta -----------------------------------------------------------------------------------------------------------
 
 
-def _theirs(place: _Place) -> deltalake.DeltaTable:
+def _theirs(place: _TableLocation) -> deltalake.DeltaTable:
     return deltalake.DeltaTable(place.uri, storage_options=_options())
 
 
-def _ours(place: _Place) -> ArrowDeltaTable:
+def _ours(place: _TableLocation) -> ArrowDeltaTable:
     return trilake.open(place.uri, format="delta", storage_options=_options())
 
 
-def _their_scan(place: _Place, columns: list[str] | None, filter: pc.Expression | None) -> int:
+def _their_scan(place: _TableLocation, columns: list[str] | None, filter: pc.Expression | None) -> int:
     return int(_theirs(place).to_pyarrow_dataset().to_table(columns=columns, filter=filter).num_rows)
 
 
 def _changes() -> pa.Table:
-    """Ten rows of one file, and ten that are new."""
+    """Ten rows of one file, and ten new ones."""
     return pa.concat_tables([_rows(5).slice(100, 10), _rows(_FILES).slice(0, 10)])
 
 
-def _their_append(place: _Place) -> None:
+def _their_append(place: _TableLocation) -> None:
     deltalake.write_deltalake(place.uri, _rows(_FILES), mode="append", storage_options=_options())
 
 
-def _our_append(place: _Place) -> None:
+def _our_append(place: _TableLocation) -> None:
     trilake.write(_rows(_FILES), place.uri, mode="append", storage_options=_options())
 
 
-def _their_delete(place: _Place) -> int:
+def _their_delete(place: _TableLocation) -> int:
     return int(_theirs(place).delete("id = 5005")["num_deleted_rows"])
 
 
-def _their_merge(place: _Place) -> int:
+def _their_merge(place: _TableLocation) -> int:
     merge = _theirs(place).merge(_changes(), "source.id = target.id", source_alias="source", target_alias="target")
     return int(merge.when_matched_update_all().when_not_matched_insert_all().execute()["num_target_rows_updated"])
 
 
-def _our_merge(place: _Place) -> int:
+def _our_merge(place: _TableLocation) -> int:
     merge = _ours(place).merge(_changes(), "source.id = target.id")
     return merge.when_matched_update_all().when_not_matched_insert_all().execute().num_updated_rows
 
 
 def _of_delta() -> Iterator[Benchmark]:
-    jobs: dict[str, tuple[str, Callable[[_Place], object], Callable[[_Place], object], bool]] = {
+    jobs: dict[str, tuple[str, Callable[[_TableLocation], object], Callable[[_TableLocation], object], bool]] = {
         "open": ("open", lambda p: _theirs(p).version(), lambda p: _ours(p).version, False),
         "lookup": (
             "open, and a column of the row of one id",
@@ -161,8 +161,8 @@ def _of_delta() -> Iterator[Benchmark]:
         yield _benchmark(f"delta-{job}", f"table of {_FILES} files and a checkpoint: {title}", contenders)
 
 
-def _contender(name: str, run: Callable[[_Place], object], kind: str, writes: bool) -> Contender:
-    place = _Place(kind)
+def _contender(name: str, run: Callable[[_TableLocation], object], kind: str, writes: bool) -> Contender:
+    place = _TableLocation(kind)
     return Contender(name, lambda: run(place), place.renew if writes else None)
 
 
@@ -174,16 +174,16 @@ def _benchmark(name: str, title: str, contenders: list[Contender]) -> Benchmark:
 # --- Lance -----------------------------------------------------------------------------------------------------------
 
 
-def _dataset(side: str, place: _Place) -> Any:
+def _dataset(side: str, place: _TableLocation) -> Any:
     return SIDES[side].dataset(place.uri, storage_options=_options())
 
 
-def _lance_append(side: str, place: _Place) -> None:
+def _lance_append(side: str, place: _TableLocation) -> None:
     SIDES[side].write_dataset(_rows(9), place.uri, mode="append", storage_options=_options())
 
 
 def _of_lance() -> Iterator[Benchmark]:
-    jobs: dict[str, tuple[str, Callable[[str, _Place], object], bool]] = {
+    jobs: dict[str, tuple[str, Callable[[str, _TableLocation], object], bool]] = {
         "open": ("open", lambda side, p: _dataset(side, p).version, False),
         "take": (
             f"open, take {len(_TAKEN)} rows",

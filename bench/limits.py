@@ -1,4 +1,4 @@
-"""What a job cannot do without, beside what trilake takes: Arrow's decoders and encoders, the disk, system calls."""
+"""Lower bounds of jobs, compared with trilake: Arrow's decoders and encoders, the disk, system calls."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _scan() -> int:
 
 
 def _synced(rows: pa.Table, file: Path) -> None:
-    """Encode rows with all processors, and wait until they are on disk."""
+    """Encode rows on all cores, and sync them to disk."""
     pq.write_table(rows, file)
     with file.open("rb") as written:
         os.fsync(written.fileno())
@@ -77,7 +77,7 @@ def _merge() -> None:
 
 
 def _read_blocks() -> None:
-    """One block of the page cache for each row and column."""
+    """Read one page cache block for each row and column."""
     file = next(Path(lance.scanned()).glob("data/*.lance"))
     count = _TAKEN * len(lance.rows().schema)
     places = np.random.default_rng(1).integers(0, file.stat().st_size - _BLOCK, count)
@@ -102,7 +102,7 @@ def _read_log() -> int:
 
 
 def benchmarks() -> Iterator[Benchmark]:
-    """Each job beside what it cannot do without."""
+    """Each job and its lower bound."""
 
     def pair(name: str, title: str, bare: Contender, ours: Contender) -> Benchmark:
         return Benchmark(name, title, [bare, ours], "bare")

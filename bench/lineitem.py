@@ -1,4 +1,4 @@
-"""Rows like those of TPC-H's ``lineitem``: 16 columns of the types and widths that warehouses hold most of."""
+"""Rows like those of TPC-H's ``lineitem``: 16 columns with types and widths typical of warehouses."""
 
 from __future__ import annotations
 

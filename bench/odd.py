@@ -1,7 +1,7 @@
 """Wide and odd tables: thousands of columns, 100,000 partitions, huge strings, deep structs, tiny files, one huge file.
 
-The tables are written by deltalake, so that trilake does not read its own handwriting, and deltalake is the baseline;
-what pyarrow and Spark do with the same Parquet files stands beside it.
+The tables are written by deltalake, so that trilake does not read its own output, and deltalake is the baseline, with
+pyarrow and Spark on the same Parquet files for comparison.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bench.harness import Benchmark, Contender, data
 from bench.logs.delta_logs import long_table
 from bench.tables.delta import scratch, spark
 
-#: Where this is set, a file of 4 GB is written and read, too.
+#: If this is set, a file of 4 GB is written and read as well.
 _HUGE = "TRILAKE_BENCH_HUGE"
 _PARTITIONS, _WRITTEN_PARTITIONS = 100_000, 500
 _TARGET = 1.2
@@ -36,9 +36,9 @@ _TARGET = 1.2
 
 @dataclass(frozen=True)
 class Shape:
-    """A table that is odd in one way.
+    """A table with one unusual property.
 
-    ``part`` makes the rows of one of its ``files``; ``column`` is read alone, and one row has the ``id``.
+    ``part`` creates the rows of one of its ``files``; ``column`` is the projected column, and one row has the ``id``.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Shape:
 
 
 def _wide(columns: int, rows: int, number: int) -> pa.Table:
-    """An ascending ``id``, and numbers, fractions and strings in turn."""
+    """An ascending ``id``, and integers, floats and strings in turn."""
     random = np.random.default_rng(number)
     kinds: Sequence[Callable[[], pa.Array]] = (
         lambda: pa.array(random.integers(0, 1 << 40, rows)),
@@ -78,14 +78,14 @@ def _wide(columns: int, rows: int, number: int) -> pa.Table:
 
 
 def _texts(length: int, rows: int, number: int) -> pa.Table:
-    """Strings of letters that follow no order."""
+    """Random strings."""
     random = np.random.default_rng(number)
     texts = [random.integers(97, 123, length, dtype=np.uint8).tobytes().decode() for _ in range(rows)]
     return pa.table({"id": _ids(rows, number), "text": texts})
 
 
 def _deep(depth: int, rows: int, number: int) -> pa.Table:
-    """A struct in a struct, and so on; each has a number beside the next."""
+    """Nested structs, each with a number next to the inner struct."""
     ids = _ids(rows, number)
     inner = pa.StructArray.from_arrays([pa.array(ids)], ["n"])
     for level in range(1, depth):
@@ -140,7 +140,7 @@ def _opening(shape: Shape) -> list[Contender]:
 
 
 def _reading(shape: Shape, columns: list[str] | None = None, id: int | None = None) -> list[Contender]:
-    """All of it, one column, or the rows of one id."""
+    """Read everything, one column, or the rows of one id."""
     filter = None if id is None else pc.field("id") == id
 
     def ours() -> tuple[int, int]:
@@ -159,7 +159,7 @@ def _reading(shape: Shape, columns: list[str] | None = None, id: int | None = No
 
 
 def _writing(name: str, rows: Callable[[], pa.Table], partition: str | None = None) -> list[Contender]:
-    """Into a new table; the answer is the number of rows."""
+    """Write a new table; the result is the number of rows."""
     places = {who: scratch(f"odd-{name}-{who}") for who in ("deltalake", "trilake", "pyarrow")}
 
     def theirs() -> None:
@@ -180,7 +180,7 @@ def _writing(name: str, rows: Callable[[], pa.Table], partition: str | None = No
 
 
 def _emptied(place: Path) -> None:
-    """Remove what was written, and let the disk come to rest: what others have left to write is on no one's time."""
+    """Remove the output and sync the disk, so that pending writes of other contenders are not timed."""
     shutil.rmtree(place, ignore_errors=True)
     os.sync()
 
@@ -224,7 +224,7 @@ def _benchmark(
 
 
 def _partitions() -> Path:
-    """A log of as many partitions, of one file each; the files are not there."""
+    """A log of that many partitions with one nonexistent file each."""
     build = partial(long_table, files=_PARTITIONS, commits=5, added=10, months=_PARTITIONS)
     return data(f"odd-partitions-{_PARTITIONS}", build)
 
@@ -299,7 +299,7 @@ def _with_spark(shape: Shape) -> Iterator[Benchmark]:
             setup=lambda: (shape.path(), spark()),
             baseline="spark parquet",
             rounds=3,
-            warmups=3,  # of 1,000 columns, Java compiles code for the first queries
+            warmups=3,  # with 1,000 columns, Java compiles code for the first queries
         )
 
 

@@ -1,4 +1,4 @@
-"""The first table that a process opens: what loading the library costs, beside the libraries below it and deltalake."""
+"""The first table that a process opens: the cost of imports, compared with the libraries below and deltalake."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _table() -> Path:
 
 
 def _process(code: str) -> Callable[[], int]:
-    """Runs code in a new interpreter, which keeps what it compiles; the answer is the number that the code prints."""
+    """Run code in a new interpreter with a bytecode cache; the result is the number that the code prints."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
     def run() -> int:

@@ -1,4 +1,4 @@
-"""Write the summary and the chart of the documentation from ``docs/internals/benchmarks.json``.
+"""Write the summary and the chart for the documentation from ``docs/internals/benchmarks.json``.
 
 The file has the newest result of each benchmark with its day, commit and versions.
 """
@@ -22,7 +22,7 @@ KEPT = ROOT / "docs" / "internals" / "benchmarks.json"
 PAGE = ROOT / "docs" / "internals" / "benchmarks.md"
 CHART = ROOT / "docs" / "internals" / "benchmarks.svg"
 _BEGIN, _END = "<!-- begin results -->", "<!-- end results -->"
-#: Contenders that stand beside the baseline for comparison.
+#: Contenders in addition to the baseline, for comparison.
 _OTHERS = ("deltalake", "pyarrow", "pylance")
 
 
@@ -46,7 +46,7 @@ class Row:
 
     @property
     def met(self) -> bool:
-        """Whether the target is met, where there is one."""
+        """Whether the target is met, if there is one."""
         return self.target is None or round(self.median, 2) <= self.target
 
 
@@ -75,12 +75,12 @@ def rows_of(reports: Iterable[Report], day: str, commit: str, versions: str) -> 
 
 
 def load(path: Path = KEPT) -> list[Row]:
-    """The rows that are kept."""
+    """The stored rows."""
     return [Row(**row) for row in json.loads(path.read_text())] if path.exists() else []
 
 
 def keep(new: Sequence[Row], path: Path = KEPT) -> list[Row]:
-    """All rows, those of the benchmarks of ``new`` in the place of older ones."""
+    """All rows, with older rows of the benchmarks in ``new`` replaced."""
     measured = {row.benchmark for row in new}
     rows = sorted(
         [*(r for r in load(path) if r.benchmark not in measured), *new], key=lambda r: (r.benchmark, r.contender)

@@ -1,4 +1,4 @@
-"""What ``python -m bench`` prints: the machine, the versions, and a table a benchmark."""
+"""The output of ``python -m bench``: the machine, the versions, and a table per benchmark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.harness import ROOT, Report, Result
 from trilake.errors import TrilakeError
 from trilake.spark.session.java import find_java
 
-#: Distributions whose versions stand above the tables; the JSON output has those of all.
+#: Distributions whose versions are printed above the tables; the JSON output has all.
 SHOWN = ("trilake", "pyspark", "pyarrow", "deltalake", "pylance", "polars", "duckdb", "numpy", "numba", "obstore")
 
 
@@ -26,7 +26,7 @@ def packages() -> dict[str, str]:
 
 
 def machine() -> dict[str, str]:
-    """What the numbers depend on apart from the packages."""
+    """The parts of the environment that affect the numbers, except packages."""
     return {
         "python": platform.python_version(),
         "java": _java(),
@@ -39,7 +39,7 @@ def machine() -> dict[str, str]:
 
 
 def heading() -> str:
-    """Machine and versions, a line each."""
+    """Machine and versions, one line each."""
     installed = packages()
     lines = [f"{key}: {value}" for key, value in machine().items()]
     lines.append("packages: " + ", ".join(f"{name} {installed[name]}" for name in SHOWN if name in installed))
@@ -104,7 +104,7 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """The commit, and ``-dirty`` where files were changed, except for those that the results are kept in."""
+    """The commit, with ``-dirty`` if files other than the results were changed."""
     try:
         named = _git("describe", "--always").stdout.strip()
         changed = _git(

@@ -1,6 +1,6 @@
 """``trilake.convert`` between formats, against pyarrow copying the same rows from Parquet to Parquet.
 
-A conversion does more than the copy: it hashes all rows, reads back what it wrote, and hashes that.
+A conversion does more than the copy: it hashes all rows, and reads back and hashes the target.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lance datasets against pylance, in the format that it writes by default: opens, scans, rows, search and writes."""
+"""Lance datasets against pylance, in its default format: opens, scans, rows, search and writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIDES: dict[str, Any] = {"pylance": pylance, "trilake": lance}
 
 @cache
 def rows() -> pa.Table:
-    """16 columns: numbers in order and at random, times, flags, strings, a list, a struct, and columns with nulls."""
+    """16 columns: ordered and random numbers, times, flags, strings, a list, a struct, and columns with nulls."""
     rng, ids = np.random.default_rng(1), np.arange(ROWS)
     names = pa.array([f"name {i}" for i in range(1000)])
     kinds = pa.array(["click", "view", "order", "return"])
@@ -63,7 +63,7 @@ def _build_vectors(folder: Path) -> None:
 
 
 def scanned() -> str:
-    """The dataset that both sides read, written by pylance."""
+    """The dataset that both libraries read, written by pylance."""
     return str(data(f"lance2-{ROWS}", _build) / "t.lance")
 
 
@@ -74,7 +74,7 @@ def vectors() -> str:
 
 @cache
 def opened(side: str, uri: str) -> Any:
-    """A dataset that is open already."""
+    """An open dataset."""
     return SIDES[side].dataset(uri)
 
 
@@ -117,7 +117,7 @@ def _compare_sizes() -> None:
 
 
 def benchmarks() -> Iterator[Benchmark]:
-    """Each job by both sides; trilake may take as long as pylance."""
+    """Each job with both libraries; trilake may take as long as pylance."""
     jobs: dict[str, tuple[str, Callable[[str], object], Callable[[], object], float]] = {
         "open": ("open a dataset, 20 times", _open, scanned, 1.0),
         "scan": ("full scan of 2M rows of 16 columns", partial(_scan), scanned, 1.0),

@@ -1,8 +1,8 @@
 """Indices against pylance: IVF_PQ searches, filters through a BTREE, and training on Spark.
 
-Each side searches an index that it made itself, of the same vectors with the same numbers of partitions, pieces and
-probes.  What is timed is a user's call, from the query to a table of rows with distances.  Recall is compared before:
-faster and worse would mean nothing.
+Each library searches its own index over the same vectors, with the same numbers of partitions, subvectors and probes.
+The time covers a user's call, from the query to a table of rows with distances.  Recall is compared first: speed at a
+lower recall would mean nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ K, PROBES, REFINE, QUERIES = 10, 8, 4, 50
 
 @cache
 def vectors() -> npt.NDArray[np.float32]:
-    """Around centres, as real ones are; queries are drawn in the same way."""
+    """Clustered around centres, as real vectors are; queries are drawn in the same way."""
     rng = np.random.default_rng(3)
     centres = rng.normal(size=(256, DIMENSION)) * 2
     near = centres[rng.integers(0, 256, ROWS + QUERIES)]
@@ -52,7 +52,7 @@ def _build(folder: Path) -> None:
 
 
 def folder() -> Path:
-    """The folder of the datasets: one for each side's index, and one without."""
+    """The folder of the datasets: one for each library's index, and one without."""
     return data(f"lance2-index-keys-{ROWS}-{DIMENSION}", _build)
 
 
@@ -65,7 +65,7 @@ def _opened(side: str) -> Any:
 
 
 def _search(side: str, refine: int | None = REFINE) -> list[list[int]]:
-    """Ids of the nearest of each query."""
+    """Ids of the nearest rows of each query."""
     found = []
     for query in vectors()[ROWS:]:
         nearest = {"column": "v", "q": query, "k": K, "nprobes": PROBES, "refine_factor": refine}
@@ -74,12 +74,12 @@ def _search(side: str, refine: int | None = REFINE) -> list[list[int]]:
 
 
 def _filter(side: str, text: str) -> int:
-    """The ids of matching rows, added up; ten times, because one is over soon."""
+    """The sum of the ids of matching rows; ten times, because one run is too short."""
     return sum(int(_opened(side).to_table(columns=["id"], filter=text)["id"].to_numpy().sum()) for _ in range(10))
 
 
 def recall(side: str, refine: int | None) -> float:
-    """The share of the truly nearest rows that a search finds."""
+    """The share of the true nearest rows that a search finds."""
     rows, hits = vectors(), 0
     squares = np.einsum("ij,ij->i", rows[:ROWS], rows[:ROWS])
     for query, found in zip(rows[ROWS:], _search(side, refine), strict=True):
@@ -125,7 +125,7 @@ def _fresh(side: str) -> None:
 
 
 def benchmarks() -> Iterator[Benchmark]:
-    """Searches one after another, with refining and without; and training."""
+    """Searches in sequence, with and without refining; and training."""
     for name, refine in (("ivf-pq-search", REFINE), ("ivf-pq-codes", None)):
         sides = [Contender(side, _discard(partial(_search, side, refine))) for side in ("pylance", "trilake")]
         how = f"nprobes {PROBES}, {f'refine factor {refine}' if refine else 'codes alone'}"
@@ -142,7 +142,7 @@ def benchmarks() -> Iterator[Benchmark]:
 
 
 def _discard(job: Callable[[], object]) -> Callable[[], None]:
-    """The job without its answer: near misses of both sides need not be the same."""
+    """The job without its result: approximate results of both libraries may differ."""
 
     def run() -> None:
         job()

@@ -2,8 +2,8 @@
 
 The scans in Spark go through Spark's Python data sources on both sides: Parquet is read by pyarrow.
 
-``python -m bench trevni`` compares seconds; ``python -m bench.formats.trevni`` prints MB of values a second of CPU
-time, with the speeds that are asked of Trevni.
+``python -m bench trevni`` compares seconds; ``python -m bench.formats.trevni`` prints MB of values per CPU second,
+with the required speeds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROWS = 5_000_000
 #: A long, a double and a string of 20 characters.
 MEGABYTES = ROWS * (8 + 8 + 20) / 1e6
 PARQUET = {"null": "none", "snappy": "snappy", "deflate": "gzip"}
-#: MB a second of CPU time that are asked for.
+#: Required MB per second of CPU time.
 GOALS = {
     ("read", "null"): 550,
     ("read", "snappy"): 350,
@@ -145,10 +145,10 @@ def _files_alone() -> Iterator[Benchmark]:
         written = []
         for name, job in (("parquet", _write_parquet), ("trevni", _write_trevni)):
             target = _scratch(codec, name)
-            # A file that is replaced would be freed on the writer's time.
+            # Freeing a replaced file would count as writing time.
             prepare = partial(target.unlink, missing_ok=True)
             written.append(Contender(name, partial(job, target, codec), prepare))
-        # Deflate takes half a minute; one round says enough.
+        # Deflate takes half a minute; one round is enough.
         rounds = 1 if codec == "deflate" else 5
         yield Benchmark(
             f"write-{codec}",
@@ -162,7 +162,7 @@ def _files_alone() -> Iterator[Benchmark]:
 
 
 def main() -> int:
-    """Print the table of speeds; fail where one is below what is asked for."""
+    """Print the table of speeds; fail if one is below its requirement."""
     pa.set_cpu_count(1)
     shown = Table(title=f"{MEGABYTES:.0f} MB of values, MB a second of CPU time, one thread")
     for column in "job", "codec", "trevni", "asked for", "parquet", "trevni / parquet":

@@ -1,6 +1,6 @@
-"""Delta logs of any length without a data file behind them: what loading a snapshot costs, and nothing else.
+"""Delta logs of any length without data files, to measure snapshot loading alone.
 
-They are written with pyarrow and json alone, so that no contender reads its own handwriting.
+They are written with pyarrow and json, so that no contender reads its own output.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _METADATA: dict[str, Any] = {
     "createdTime": 1_700_000_000_000,
 }
 _ROWS, _TIME = 1000, 1_700_000_000_000
-#: Files of one row group of a checkpoint.
+#: Files per row group of a checkpoint.
 _GROUP = 1 << 20
 _MAP = pa.map_(pa.string(), pa.string())
 _STRINGS = pa.list_(pa.string())
@@ -55,7 +55,7 @@ _PARSED = [
         ),
     ),
 ]
-#: Files of one row group of a checkpoint with typed statistics.
+#: Files per row group of a checkpoint with typed statistics.
 _PARSED_GROUP = 1 << 16
 _CHECKPOINT = pa.schema(
     [
@@ -94,11 +94,11 @@ _CHECKPOINT = pa.schema(
 def long_table(
     folder: Path, *, files: int, commits: int, added: int, step: int = 1, months: int = 12, parsed: bool = False
 ) -> None:
-    """A log whose checkpoint at version 0 holds ``files`` less those of the ``commits`` after it, ``added`` each.
+    """A log whose checkpoint at version 0 has ``files`` minus those of the later ``commits``, ``added`` each.
 
-    File ``i`` begins with the value ``i * step`` of the column ``a``, holds a thousand values of it, and is in the
-    partition ``i % months`` of ``month``.  With ``parsed`` the checkpoint has typed statistics beside their strings, as
-    ``delta.checkpoint.writeStatsAsStruct`` asks.
+    File ``i`` starts with the value ``i * step`` of the column ``a``, has a thousand values, and is in the
+    partition ``i % months`` of ``month``.  With ``parsed`` the checkpoint also has typed statistics, as with
+    ``delta.checkpoint.writeStatsAsStruct``.
     """
     schema = _with_parsed(_CHECKPOINT) if parsed else _CHECKPOINT
     size = _PARSED_GROUP if parsed else _GROUP
@@ -164,7 +164,7 @@ def _few(row: dict[str, Any], schema: pa.Schema) -> pa.Table:
 
 
 def _adds(first: int, count: int, schema: pa.Schema, step: int, months: int) -> pa.Table:
-    """Checkpoint rows of ``count`` files from ``first`` on, the same as :func:`_lines` would tell them."""
+    """Checkpoint rows of ``count`` files from ``first`` on, equal to those of :func:`_lines`."""
     type_ = schema.field("add").type
     i = pa.array(np.arange(first, first + count))
     number, month = i.cast(pa.string()), pa.array(np.arange(first, first + count) % months).cast(pa.string())
@@ -217,7 +217,7 @@ def _typed(low: pa.Array, high: pa.Array, count: int) -> pa.StructArray:
 
 # --- many commits ----------------------------------------------------------------------------------------------------
 
-#: Files that a version of :func:`busy_table` has, and the commits whose data files are there.
+#: Files of each version of :func:`busy_table`, and the number of commits whose data files exist.
 _LIVE, _WITH_DATA = 100, 300
 #: Milliseconds between two commits.
 BETWEEN = 60_000
@@ -227,16 +227,16 @@ _FEATURES = ["inCommitTimestamp", "changeDataFeed"]
 
 
 def busy_table(folder: Path, *, commits: int, interval: int, stated: bool) -> None:
-    """A log of ``commits``, each of which adds a file and removes that of a hundred before, with checkpoints.
+    """A log of ``commits`` with checkpoints; each commit adds a file and removes that of a hundred commits before.
 
     Parameters
     ----------
-    folder: where it is made.
-    commits: how many versions; version ``v`` is of ``BETWEEN * v`` ms after the first, by the time of its file too.
+    folder: the location.
+    commits: how many versions; version ``v`` is ``BETWEEN * v`` ms after the first, also by its file time.
     interval: versions between two checkpoints.
     stated: whether commits state their times themselves (in-commit timestamps).
 
-    The files of the last 300 commits are there, a row each.
+    The files of the last 300 commits exist, with a row each.
     """
     log = folder / "_delta_log"
     log.mkdir()
@@ -278,7 +278,7 @@ def commit_time(version: int) -> int:
 
 
 def append_commit(folder: Path, version: int) -> None:
-    """Commit a version more of :func:`busy_table`; it only adds a file."""
+    """Commit another version of :func:`busy_table`, which only adds a file."""
     now = commit_time(version)
     info = {"inCommitTimestamp": now, "timestamp": now, "operation": "WRITE", "operationParameters": {}}
     text = "\n".join(json.dumps(a) for a in ({"commitInfo": info}, {"add": _file(version)}))

@@ -1,7 +1,7 @@
-"""Checkpoints of version 2 of large Delta logs: what they cost the process that commits, and tasks of Spark's.
+"""V2 checkpoints of large Delta logs: their cost in the committing process and in Spark tasks.
 
-``python -m bench.logs.large_checkpoints`` prints seconds and memory, each job in a process of its own.  ``first``
-writes all sidecars from a single file of another writer; ``next`` writes each again, since every one has lost a file.
+``python -m bench.logs.large_checkpoints`` prints seconds and memory, each job in a separate process.  ``first``
+writes all sidecars from a single file of another writer; ``next`` rewrites each, because every one lost a file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PROTOCOL = Protocol(3, 7, ("v2Checkpoint",), ("v2Checkpoint",))
 
 
 def _version_2(folder: Path, *, files: int) -> None:
-    """A table of so many files whose next checkpoint is its first of version 2."""
+    """A table of ``files`` files whose next checkpoint is its first V2 checkpoint."""
     long_table(folder, files=files, commits=_COMMITS, added=_ADDED)
     log = DeltaLog(open_store(str(folder)))
     metadata = log.head().metadata.to_json()
@@ -42,7 +42,7 @@ def _version_2(folder: Path, *, files: int) -> None:
 
 
 def _with_sidecars(folder: Path, *, files: int) -> None:
-    """The same with that checkpoint, and a commit that takes files from everywhere."""
+    """The same with that checkpoint, and a commit that removes files from all sidecars."""
     shutil.copytree(_table("first", files), folder, dirs_exist_ok=True)
     log = DeltaLog(open_store(str(folder)), standard_engine())
     write_checkpoint(log, log.opened(), SYSTEM_RUNTIME)
@@ -66,7 +66,7 @@ def _copied(job: str, files: int) -> Path:
 
 def _run_here(job: str, by: str, files: int) -> None:
     few = DeltaLog(open_store(str(_copied(job, 10_000))), standard_engine())
-    write_checkpoint(few, few.opened(), SYSTEM_RUNTIME)  # what the first call in a process loads
+    write_checkpoint(few, few.opened(), SYSTEM_RUNTIME)  # load lazy imports
     target = _copied(job, files)
     engine = standard_engine()
     if by == "tasks":

@@ -1,7 +1,7 @@
-"""Delta logs of ten thousand to ten million files: what opening, a point lookup, listing and an append cost.
+"""Delta logs of ten thousand to ten million files: opening, point lookups, listing and appends.
 
-``python -m bench.logs.large_logs`` prints seconds, memory and the exponent of each curve, every job in a process of its
-own; ``python -m bench large_logs`` runs the sizes up to a million under the rules of all benchmarks.
+``python -m bench.logs.large_logs`` prints seconds, memory and the exponent of each curve, every job in a separate
+process; ``python -m bench large_logs`` runs sizes up to a million as regular benchmarks.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from bench.harness import ROOT, Benchmark, Contender, data
 from bench.logs.delta_logs import long_table
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
-#: The largest that deltalake is asked: it keeps all files in memory.
+#: The largest size for deltalake, which keeps all files in memory.
 PEER_SIZE = 1_000_000
 _COMMITS, _ADDED, _STEP = 5, 10, 1000
 _ROW = pa.table({"a": pa.array([1], pa.int64()), "s": ["x"], "month": pa.array([1], pa.int32())})
 
 
 def log_of(files: int, *, parsed: bool = False) -> Path:
-    """A table of so many files, of which none is there: a checkpoint at version 0 and five commits.
+    """A table of ``files`` nonexistent files: a checkpoint at version 0 and five commits.
 
-    ``parsed`` for one whose checkpoint has typed statistics beside the texts.
+    With ``parsed`` the checkpoint has typed statistics in addition to JSON.
     """
     build = partial(long_table, files=files, commits=_COMMITS, added=_ADDED, step=_STEP, parsed=parsed)
     return data(f"delta-log-{'typed' if parsed else 'clustered'}-{files}", build)
 
 
 def _value(files: int) -> int:
-    """A value that one file has."""
+    """A value in one file."""
     return (files // 2) * _STEP + 7
 
 
@@ -94,7 +94,7 @@ def _their_append(files: int) -> int:
 
 
 def _without_appends(files: int) -> None:
-    """Take back what an append did."""
+    """Undo an append."""
     table = log_of(files)
     log = table / "_delta_log"
     for file in [*table.glob("month=*/*"), *log.glob(f"{_COMMITS + 1:020d}.*")]:
@@ -133,7 +133,7 @@ def benchmarks() -> Iterator[Benchmark]:
 
 
 def _measured(job: str, who: str, size: int) -> tuple[float, float]:
-    """Seconds and MB of one run in a new process, imports not counted."""
+    """Seconds and MB of one run in a new process, without imports."""
     command = [sys.executable, "-m", "bench.logs.large_logs", "--run", job, who, str(size)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     seconds, memory = json.loads(done.stdout.splitlines()[-1])
@@ -142,7 +142,7 @@ def _measured(job: str, who: str, size: int) -> tuple[float, float]:
 
 def _run_here(job: str, who: str, size: int) -> None:
     run = _JOBS[job][who == "deltalake"]
-    run(10_000)  # what the first call in a process loads
+    run(10_000)  # load lazy imports
     _without_appends(10_000)
     begin = time.perf_counter()
     contender = Contender(who, lambda: run(size))

@@ -1,7 +1,7 @@
-"""A Delta log of a hundred thousand commits with a checkpoint every hundred: what looking into it costs.
+"""A Delta log of a hundred thousand commits with a checkpoint every hundred: opening, history, changes.
 
-Every commit adds a file and removes one, so that the table has a hundred files at any time, and the length of the log
-is all that counts.  Commits state their times (in-commit timestamps), or their files have them.
+Every commit adds a file and removes one, so that the table always has a hundred files, and only the length of the log
+matters.  Commit times are in-commit timestamps or file times.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TIME = dt.datetime.fromtimestamp(commit_time(_MIDDLE) / 1000 + 1, dt.UTC)
 
 
 def table(*, stated: bool) -> Path:
-    """The table, whose commits state their times or do not."""
+    """The table, with or without in-commit timestamps."""
     build = partial(busy_table, commits=COMMITS, interval=INTERVAL, stated=stated)
     return data(f"delta-busy-{COMMITS}-{stated}", build)
 
@@ -79,7 +79,7 @@ def _tail(stated: bool) -> DeltaStream:
 
 
 def _next_batch(stated: bool) -> int:
-    """The batch of a commit that was made since the stream looked."""
+    """The batch of a commit since the last poll of the stream."""
     stream = _tail(stated)
     place = stream.initial()
     return len(stream.batch(place, stream.latest(place)).tasks)
@@ -127,7 +127,7 @@ _JOBS: dict[str, tuple[str, Callable[[bool], object], Callable[[bool], object] |
 
 
 def benchmarks() -> Iterator[Benchmark]:
-    """Each job, with times in commits and in files."""
+    """Each job, with in-commit timestamps and file times."""
     for job, (title, ours, theirs) in _JOBS.items():
         for stated in (True, False):
             contenders = [Contender("trilake", partial(ours, stated))]

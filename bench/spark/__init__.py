@@ -1,1 +1,1 @@
-"""Queries and statements on the way that users of Spark take."""
+"""Queries and statements through Spark's API."""

@@ -1,4 +1,4 @@
-"""``spark.read.format("delta")``, the first line of most jobs, beside Spark's read of the very same Parquet files."""
+"""``spark.read.format("delta")``, the first line of most jobs, compared with Spark's read of the same Parquet files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trilake.delta.protocol.schema import from_arrow
 _FILES, _ROWS = 8, 2_000_000
 #: Files of the pruning benchmark, and rows of each.
 _MANY, _EACH = 10_000, 100
-#: Formats that Spark reads by a Python source, and where Spark's API has no such source for Parquet, one of trilake.
+#: Formats that Spark reads with a Python data source, and a Parquet source for comparison.
 _OTHERS, _SOURCE = ("lance", "trevni"), "parquet through a Python source"
 _PLAIN, _DELETED = 'spark.read.format("delta")', 'spark.read.format("delta"), 1 % deleted'
 _ID = "b6d3b7c2-4a0e-4c39-9c1f-0e6d7a1f2b55"
@@ -88,7 +88,7 @@ def _prepare() -> None:
 
 
 def many_files(folder: Path, files: int, each: int) -> None:
-    """A Delta table of small files of consecutive ids, each with its bounds in the log."""
+    """A Delta table of small files with consecutive ids and bounds in the log."""
     actions: list[dict[str, object]] = [
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
         {
@@ -125,7 +125,7 @@ def _many() -> Path:
 
 
 def _one_of_many() -> object:
-    """What a reader that knew the file would do."""
+    """Read the matching file directly."""
     return spark().read.parquet(str(_many() / "part-00000.parquet")).where("id = 5").collect()
 
 
@@ -140,7 +140,7 @@ def _planned_before(frames: list[DataFrame]) -> object:
 
 
 def benchmarks() -> Iterator[Benchmark]:
-    """Queries of 2M rows, read again each time, in all formats, and a point lookup in 10,000 files."""
+    """Queries of 2M rows, with a new read each time, in all formats, and a point lookup in 10,000 files."""
     for name, (query, what) in _QUERIES.items():
         yield Benchmark(
             name,

@@ -1,4 +1,4 @@
-"""Spark's native scan of Delta tables, beside Spark's scan of the very same Parquet files."""
+"""Spark's native scan of Delta tables, compared with Spark's scan of the same Parquet files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _files() -> Path:
 
 
 def table(*, deleted: float) -> Path:
-    """A Delta table over those files, by their absolute paths, of whose rows a share is deleted at random."""
+    """A Delta table over those files by absolute path, with a random share of deleted rows."""
     return data(f"lineitem-delta-{_ROWS}-{deleted}", lambda folder: _write_log(folder, deleted))
 
 
@@ -100,7 +100,7 @@ def _hash(df: DataFrame) -> None:
 
 @cache
 def _frames() -> dict[str, DataFrame]:
-    """Planned once: what is timed is the scan."""
+    """Planned once: only the scan is timed."""
     return {
         "spark parquet": spark().read.parquet(str(_files())),
         "trilake": trilake.read(spark(), table(deleted=0.0)),
@@ -112,7 +112,7 @@ def _contenders(query: Callable[[DataFrame], None]) -> list[Contender]:
     def contender(name: str) -> Contender:
         return Contender(name, lambda: query(_frames()[name]))
 
-    # What is deleted differs, so there is no answer to agree on; the tests compare rows.
+    # Deleted rows differ, so the results are not compared; the tests compare rows.
     return [contender(n) for n in ("spark parquet", "trilake", _DELETED)]
 
 
@@ -134,7 +134,7 @@ def _load() -> None:
 
 
 def _plan() -> None:
-    """Spark's view of the list is kept from the last plan, as long as the table's files are the same."""
+    """Spark keeps its view of the file list while the table's files are unchanged."""
     df = trilake.read(spark(), _many()).where("month = 3 AND a > 5").select("s")
     df._jdf.queryExecution().executedPlan()
 

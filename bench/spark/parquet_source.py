@@ -1,4 +1,4 @@
-"""Parquet by way of Spark's Python data sources: what formats that have no other way are compared with."""
+"""Parquet through Spark's Python data sources, for comparison with formats that need them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 
 class ParquetSource(DataSource):
-    """Parquet files as a Python data source: a task a file, batches of pyarrow's reader, the columns it is told.
+    """Parquet files as a Python data source: a task per file, batches of pyarrow's reader, and a given schema.
 
     The option ``batch`` is the number of rows of a batch.
     """

@@ -1,7 +1,7 @@
 """Weak scaling: processor time per row with 1, 2 and 4 executors of one core, and the same number of rows for each.
 
-``python -m bench.spark.scaling`` prints a table.  Wall time says little on a machine with fewer cores than executors:
-the processor time of driver, executors and their Python workers is counted.
+``python -m bench.spark.scaling`` prints a table.  Wall time says little on a machine with fewer cores than executors,
+so it measures the CPU time of driver, executors and their Python workers.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bench.tables.delta import scratch
 
 _EXECUTORS = (1, 2, 4)
 _ROWS = 2_000_000
-#: Measured runs of each job, after one that is not counted.
+#: Measured runs of each job, after one warm-up.
 _RUNS = 3
 
 
 def _used() -> tuple[float, float]:
-    """Processor seconds of this process, and of all processes below it."""
+    """CPU seconds of this process and its descendants."""
     own = psutil.Process()
     mine = own.cpu_times()
     total = mine.children_user + mine.children_system
@@ -53,7 +53,7 @@ def _rows(spark: SparkSession, rows: int, parts: int) -> DataFrame:
 
 
 def _jobs(spark: SparkSession, place: str, rows: int, parts: int) -> dict[str, Callable[[], object]]:
-    """The jobs, each on a copy of the table that is written before."""
+    """The jobs, each on a new copy of the table."""
     changed = _rows(spark, rows, parts).where("id % 10 = 3").withColumn("x", F.lit(0.5))
 
     def merge() -> None:

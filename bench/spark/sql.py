@@ -1,4 +1,4 @@
-"""SQL beside the Python interface on the same tables, and what a statement costs that names no table of trilake."""
+"""SQL compared with the Python API on the same tables, and the overhead for statements without trilake tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trilake import DeltaTable
 _ROWS, _CHANGED = 2_000_000, 20_000
 _ON = "t.l_orderkey = s.l_orderkey AND t.l_linenumber = s.l_linenumber"
 _API, _SQL = "Python interface", "spark.sql"
-#: How often a short statement runs in one measurement, and the seconds that each may cost more.
+#: Repetitions of a short statement in one measurement, and the allowed overhead of each in seconds.
 _TIMES, _MORE = 20, 0.002
 
 _LINES = """\
@@ -58,7 +58,7 @@ def _analysed(more: float) -> None:
             time.sleep(more)
 
 
-# --- the same by two ways --------------------------------------------------------------------------------------------
+# --- SQL and Python API ----------------------------------------------------------------------------------------------
 
 
 def _grouped_by_api(rows: int) -> object:
@@ -101,7 +101,7 @@ def _merged_by_sql() -> None:
 
 
 def benchmarks(rows: int = _ROWS, changed: int = _CHANGED) -> Iterator[Benchmark]:
-    """A statement of Spark's own; a query, an INSERT and a MERGE by SQL and by the Python interface."""
+    """A Spark-only statement; a query, an INSERT and a MERGE by SQL and by the Python API."""
     waiting = f"without trilake, plus {_MORE * 1000:.0f} ms each"
     yield Benchmark(
         "idle",

@@ -1,6 +1,6 @@
-"""TPC-H over Delta tables, through Spark and without it, beside the same engine over the very same Parquet files.
+"""TPC-H over Delta tables, through Spark and without it, compared with the same engine over the same Parquet files.
 
-``TRILAKE_TPCH_SCALE`` is the scale factor, 1 where it is not set: 1 GB of text.
+``TRILAKE_TPCH_SCALE`` is the scale factor, by default 1: 1 GB of text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OURS, _ALONE = "spark.sql over Delta", "trilake.sql over Delta"
 
 
 def tables() -> Path:
-    """A folder a table, each of some Parquet files and of a Delta log that names them."""
+    """A folder per table, each with Parquet files and a Delta log that lists them."""
 
     def build(folder: Path) -> None:
         generator = Path(sys.executable).with_name("tpchgen-cli")
@@ -55,7 +55,7 @@ def _of_spark(format: str) -> Callable[[int], Sequence[Any]]:
 
 
 def _of_duckdb(number: int) -> Sequence[Any]:
-    # On the connection that its users share where they open none: a new one takes 15 ms.
+    # On DuckDB's default connection: a new one takes 15 ms.
     rows = duckdb.sql(_text(number, "read_parquet('{}/*.parquet')"))
     assert rows is not None  # it is of a query
     return _rows(rows.to_arrow_table())
@@ -70,12 +70,12 @@ def _rows(answer: pa.Table) -> Sequence[Any]:
 
 
 def _run(query: Callable[[int], Sequence[Any]], numbers: Sequence[int]) -> Callable[[], object]:
-    """Runs queries; the answer is their rows, of which numbers are rounded: sums of floats depend on their order."""
+    """Run queries; the result is their rows with rounded numbers, because sums of floats depend on their order."""
     return lambda: [[tuple(_plain(v) for v in row) for row in query(number)] for number in numbers]
 
 
 def _plain(value: Any) -> Any:
-    # Spark rounds a quotient of decimals to six digits, of which the smallest of these answers has five.
+    # Spark rounds a decimal quotient to six digits; the smallest result has five of them.
     return value if value is None or isinstance(value, str) or hasattr(value, "year") else float(f"{float(value):.5g}")
 
 

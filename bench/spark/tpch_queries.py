@@ -1,11 +1,11 @@
-"""The 22 queries of TPC-H with the parameters of its validation run, as Spark and DuckDB both read them.
+"""The 22 TPC-H queries with the parameters of the validation run, in SQL for both Spark and DuckDB.
 
-``{lineitem}`` and its likes stand for the tables.  The benchmark is described by the TPC's specification, revision 3.
+``{lineitem}`` and so on stand for the tables.  The benchmark is defined by the TPC's specification, revision 3.
 """
 
 from __future__ import annotations
 
-#: By their numbers.
+#: By number.
 QUERIES: dict[int, str] = {
     1: """
         SELECT l_returnflag, l_linestatus, sum(l_quantity) AS quantity, sum(l_extendedprice) AS base_price,

@@ -53,7 +53,7 @@ def _open(path: Path) -> Table:
 
 
 def _loaded(path: Path) -> int:
-    """The version, with its files: those of a large table are not read before someone asks for them."""
+    """The version and its files, which large tables load lazily."""
     return trilake.open(path, format="delta").snapshot.version
 
 
@@ -64,12 +64,12 @@ _APPENDS = 10
 
 
 def scratch(name: str) -> Path:
-    """A folder for what a contender writes, beside the data that is kept."""
+    """A folder for the output of a contender, next to the cached data."""
     return Path(os.environ.get("TRILAKE_BENCH_DATA") or ROOT / "bench-data") / ".scratch" / name
 
 
 def _small_table(name: str) -> Callable[[], None]:
-    """Makes the table that appends go to: five commits of a file each, by deltalake."""
+    """Create the table for appends: five commits of one file each, by deltalake."""
 
     def prepare() -> None:
         target = scratch(name)
@@ -109,7 +109,7 @@ def _append_contenders() -> list[Contender]:
 
 @cache
 def spark() -> SparkSession:
-    """One session for all benchmarks of the process, with the data sources registered."""
+    """The session for all benchmarks of the process, with trilake's data sources."""
     session = local_session("trilake-bench")
     trilake.register(session)
     return session
@@ -130,7 +130,7 @@ def _emptied(name: str) -> Callable[[], None]:
 
 
 def _spark_write_contenders(partition: str | None) -> list[Contender]:
-    """Each writes the rows into a folder that is not there; ``partition`` names a column, or none."""
+    """Each writes the rows to a new folder; ``partition`` is a column name or empty."""
 
     def parquet() -> None:
         writer = _rows().write
@@ -170,7 +170,7 @@ def _spark_append_contenders() -> list[Contender]:
 
 
 def _ignore(_: object) -> None:
-    """A result that differs between contenders by its nature."""
+    """Ignore a result that differs between contenders by nature."""
 
 
 def _setup_rows() -> None:

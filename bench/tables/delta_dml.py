@@ -1,6 +1,6 @@
-"""DELETE and UPDATE of 1 % of a table of 16 lineitem-like columns: on Spark, and without it beside deltalake.
+"""DELETE and UPDATE of 1 % of a table of 16 lineitem-like columns: on Spark, and without Spark compared with deltalake.
 
-On Spark the baseline is Spark's own Parquet write of the same rows: what a rewrite of the table would cost at least.
+On Spark the baseline is Spark's Parquet write of the same rows: the minimum cost of a rewrite.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from trilake.delta.table import ArrowDeltaTable
 _ROWS, _MORE_ROWS = 2_000_000, 10_000_000
 #: One row in a hundred, spread over all files and row groups.
 _ONE_PERCENT = "l_partkey % 100 = 7"
-#: The same rows whatever the size of the table: 10,000 of its first two million.
+#: The same rows for every table size: 10,000 of the first two million.
 _FIXED = "l_orderkey < 4000000 AND l_partkey % 200 = 7"
 _SET = {"l_quantity": "l_quantity + 1", "l_comment": "concat('changed ', l_comment)"}
 
 
 def lineitem_delta(rows: int, vectors: bool) -> Path:
-    """A table of the rows of lineitem, four files for each two million; more rows have other order keys."""
+    """A table of lineitem rows, four files per two million rows; further rows have other order keys."""
 
     def build(folder: Path) -> None:
         properties = {"delta.enableDeletionVectors": "true"} if vectors else {}
@@ -47,7 +47,7 @@ def lineitem_delta(rows: int, vectors: bool) -> Path:
 
 
 def _copied(name: str, rows: int, vectors: bool) -> Callable[[], None]:
-    """Puts a fresh table where a contender changes it."""
+    """Put a fresh table at the contender's path."""
 
     def prepare() -> None:
         shutil.rmtree(scratch(name), ignore_errors=True)
@@ -113,7 +113,7 @@ def _ours(name: str) -> ArrowDeltaTable:
 
 
 def _arrow_contenders(command: str) -> list[Contender]:
-    """Each changes a table of its own; deltalake has no deletion vectors to write, and rewrites files."""
+    """Each changes a separate table; deltalake does not write deletion vectors, and rewrites files."""
 
     def theirs() -> int:
         table = deltalake.DeltaTable(str(scratch(f"dml-{command}-theirs")))

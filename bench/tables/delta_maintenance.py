@@ -35,7 +35,7 @@ def _open(path: Path) -> ArrowDeltaTable:
 
 
 def crowded() -> Path:
-    """A table of two versions: all its files, and half of them; each file is a byte long, and there are strays."""
+    """A table of two versions: all files, and half of them; each file is one byte, and there are unreferenced files."""
     return data(f"delta-crowded-{_FILES}", _build_crowded)
 
 

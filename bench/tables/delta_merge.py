@@ -1,4 +1,4 @@
-"""MERGE into Delta tables: on Spark against Spark's own write of such a table, without Spark against deltalake."""
+"""MERGE into Delta tables: on Spark against Spark's write of such a table, without Spark against deltalake."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ON = "t.l_orderkey = s.l_orderkey AND t.l_linenumber = s.l_linenumber"
 
 
 def _keyed(rows: int) -> Iterator[pa.RecordBatch]:
-    """Rows like lineitem, of which the order and the line tell one from all others."""
+    """Rows like lineitem, with order and line number as the key."""
     start = 0
     for batch in lineitem(rows):
         orders = pa.array(np.arange(start, start + batch.num_rows) // 4 * 8)
@@ -46,7 +46,7 @@ def table(rows: int, *, vectors: bool) -> Path:
 
 
 def source(rows: int, changed: int) -> Path:
-    """A Parquet file of rows to merge: half of them are in the table, half are not."""
+    """A Parquet file of rows to merge, half of them in the table."""
 
     def build(folder: Path) -> None:
         half = changed // 2
@@ -63,7 +63,7 @@ def source(rows: int, changed: int) -> Path:
 
 
 def copied(rows: int, name: str, *, vectors: bool) -> Callable[[], None]:
-    """Puts a copy of the table into the scratch folder of that name."""
+    """Put a copy of the table into the scratch folder of that name."""
 
     def prepare() -> None:
         target = scratch(name)
@@ -74,7 +74,7 @@ def copied(rows: int, name: str, *, vectors: bool) -> Callable[[], None]:
 
 
 def _linked(old: str, new: str) -> None:
-    """No one writes into a file that is there, so both folders may have the same one."""
+    """Existing files are never modified, so both folders may share them."""
     os.link(old, new)
 
 
@@ -143,7 +143,7 @@ def benchmarks() -> Iterator[Benchmark]:
                 Contender(
                     "deltalake",
                     partial(_theirs, 2_000_000, 20_000, "merge-theirs"),
-                    copied(2_000_000, "merge-theirs", vectors=False),  # it writes no vectors
+                    copied(2_000_000, "merge-theirs", vectors=False),  # it does not write deletion vectors
                 ),
                 Contender(
                     "trilake",

@@ -1,4 +1,4 @@
-"""OPTIMIZE of a Delta table: many small files put together, put in Z-order, clustered."""
+"""OPTIMIZE of a Delta table: compaction of many small files, Z-order, clustering."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ORDER = ["l_shipdate", "l_partkey"]
 
 
 def small_files(rows: int = _ROWS, files: int = _FILES, *, clustered: bool = False) -> Path:
-    """A table of so many rows in so many files."""
+    """A table of ``rows`` rows in ``files`` files."""
 
     def build(folder: Path) -> None:
         batches = lineitem(rows)

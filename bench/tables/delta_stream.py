@@ -1,4 +1,4 @@
-"""Structured Streaming from and to Delta tables, beside Spark's own file source and sink on the same rows."""
+"""Structured Streaming from and to Delta tables, compared with Spark's file source and sink on the same rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ROWS = 2_000_000
 _FILES = 8
 _TRIGGERS = 25
 _SMALL_BATCHES = 20
-#: Batches of a query that has run for long, and files that wait for a query.
+#: Batches of a long-running query, and pending files of a query.
 _MANY_BATCHES, _BACKLOG = 1_000, 10_000
 
 
@@ -45,7 +45,7 @@ def _schema() -> pa.Schema:
 
 
 class _Running:
-    """A query that waits for rows; the first batch, which starts Spark's workers, is behind it."""
+    """A query that waits for rows, after the first batch, which starts Spark's workers."""
 
     def __init__(self, files: Files | None = None, *, limit: int = 1000) -> None:
         self.query: StreamingQuery | None = None
@@ -66,22 +66,22 @@ class _Running:
         self.query.processAllAvailable()
 
     def start(self) -> StreamingQuery:
-        """Begin the query, on one row."""
+        """Start the query on one row."""
         raise AssertionError("each kind has its own")
 
     def run(self) -> int:
-        """Bring the rows, and wait until they are read; how many were read since the query began."""
+        """Add the rows, and wait until they are read; returns the rows read since the query started."""
         raise AssertionError("each kind has its own")
 
     def finish(self) -> int:
-        """Wait until all is read; how many rows that was since the query began."""
+        """Wait until everything is read; returns the rows read since the query started."""
         assert self.query is not None
         self.query.processAllAvailable()
         return sum(p.numInputRows for p in self.query.recentProgress)
 
 
 class _Spark(_Running):
-    """Spark's own file source and sink."""
+    """Spark's file source and sink."""
 
     def start(self) -> StreamingQuery:
         empty = _files()[0]
@@ -128,7 +128,7 @@ def _sink(df: DataFrame, format: str, folder: Path) -> DataStreamWriter:
 
 
 def _idle(running: _Running) -> Callable[[], None]:
-    """Triggers that find nothing new."""
+    """Triggers without new data."""
 
     def run() -> None:
         assert running.query is not None
@@ -139,7 +139,7 @@ def _idle(running: _Running) -> Callable[[], None]:
 
 
 def _once(running: _Running) -> Callable[[], None]:
-    """The query is started before the first run and waits between the others."""
+    """The query starts before the first run, and waits between runs."""
 
     def prepare() -> None:
         if running.query is None:
@@ -150,7 +150,7 @@ def _once(running: _Running) -> Callable[[], None]:
 
 @cache
 def _small_files(count: int = _SMALL_BATCHES, rows: int = 100) -> list[Path]:
-    """Files of so many rows."""
+    """Files of ``rows`` rows."""
     folder = Path(mkdtemp(prefix="bench-small-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     source = pq.read_table(_files()[0]).slice(0, 100 * rows)
@@ -161,7 +161,7 @@ def _small_files(count: int = _SMALL_BATCHES, rows: int = 100) -> list[Path]:
 
 
 class _Grown(_Delta):
-    """A query that has had many batches before it is timed; ``run`` brings the next ones of as many files."""
+    """A query with many batches before timing; ``run`` adds the next batches of as many files."""
 
     def __init__(self, before: int) -> None:
         super().__init__(limit=1)
@@ -174,7 +174,7 @@ class _Grown(_Delta):
         return self.query
 
     def run(self) -> int:
-        """The next batches of a file each."""
+        """Run the next batches of one file each."""
         files = [self.folder / f"{uuid4()}.parquet" for _ in _small_files()]
         for name, file in zip(files, _small_files(), strict=True):
             os.link(file, name)
@@ -193,7 +193,7 @@ def benchmarks() -> Iterator[Benchmark]:
     contenders: dict[str, _Running] = {"spark parquet": own, 'format("delta")': source, "trilake.write_stream": call}
 
     def alone(name: str) -> Callable[[], None]:
-        """Queries that wait look for new rows all the time: only one may."""
+        """Waiting queries poll for new rows: only one may run."""
 
         def prepare() -> None:
             for other in contenders.values():
@@ -250,7 +250,7 @@ def benchmarks() -> Iterator[Benchmark]:
         return prepare
 
     def compared(name: str, title: str, sides: Mapping[str, str], rounds: int = 2, warmups: int = 0) -> Benchmark:
-        """Queries of ``few``, by their contenders, of which the first is the baseline."""
+        """Queries of ``few``, by contender; the first is the baseline."""
         baseline, other = sides
         contenders = [Contender(contender, few[key].run, one_by_one(key)) for contender, key in sides.items()]
         return Benchmark(name, title, contenders, baseline, {other: 1.1}, setup=_setup, rounds=rounds, warmups=warmups)

@@ -1,6 +1,6 @@
-"""DELETE, UPDATE, MERGE and OPTIMIZE away from the middle: of few rows and of all, again and again, of very many files.
+"""Extreme cases of DELETE, UPDATE, MERGE and OPTIMIZE: few rows and all rows, many repetitions, very many files.
 
-Without Spark beside deltalake; on Spark beside Spark's own Parquet write of the same rows.
+Without Spark compared with deltalake; on Spark compared with Spark's Parquet write of the same rows.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from trilake import DeltaTable
 from trilake.delta.table import ArrowDeltaTable
 
 _ROWS = 2_000_000
-#: Conditions by the share of rows that they take, spread over all files and row groups.
+#: Conditions by their share of rows, spread over all files and row groups.
 _SHARES = {"few": "l_partkey % 10000 = 7", "half": "l_partkey % 2 = 0", "all": "l_partkey >= 0"}
 _SET = {"l_quantity": "l_quantity + 1"}
-#: Files of the table that OPTIMIZE puts together, and merges that follow one another.
+#: Files for OPTIMIZE, and consecutive merges.
 _FILES, _MERGES = 50_000, 50
 
 
 def _copied(name: str, table: Callable[[], Path]) -> Callable[[], None]:
-    """Puts a fresh table where a contender changes it."""
+    """Put a fresh table at the contender's path."""
 
     def prepare() -> None:
         shutil.rmtree(scratch(name), ignore_errors=True)
@@ -72,7 +72,7 @@ def _their_update(name: str, condition: str) -> int:
 
 
 def _shares(command: str, share: str) -> Benchmark:
-    """One command of a share of the rows; deltalake writes no deletion vectors."""
+    """One command on a share of the rows; deltalake does not write deletion vectors."""
     condition = _SHARES[share]
     ours, theirs = {"delete": (_delete, _their_delete), "update": (_update, _their_update)}[command]
     plain, vectors = (partial(lineitem_delta, _ROWS, v) for v in (False, True))
@@ -103,7 +103,7 @@ def _spark_update(name: str) -> None:
 
 
 def _keys(rows: int, skewed: bool) -> Path:
-    """A table of ``id, v, text`` in four files; half of a skewed one's rows have one id."""
+    """A table of ``id, v, text`` in four files; with skew, half of the rows have one id."""
 
     def build(folder: Path) -> None:
         ids = np.arange(rows)

@@ -1,4 +1,4 @@
-"""What is not a ratio of two times: a thousand merges that follow one another, and how many files a lookup opens.
+"""Measurements other than time ratios: a thousand consecutive merges, and the files that a lookup opens.
 
 ``python -m bench.tables.long_runs merges`` and ``... lookups`` print a table each.
 """
@@ -25,18 +25,18 @@ from bench.tables.delta import scratch
 from bench.tables.depth import merge_of, their_merge_of
 from trilake.delta.table import ArrowDeltaTable
 
-#: Least and greatest value of each file, by column.
+#: Minimum and maximum of each file, by column.
 Bounds = Mapping[str, npt.NDArray[np.int64]]
 
-#: Merges that follow one another, rows of each, and rows of the table.
+#: Consecutive merges, rows of each, and rows of the table.
 _MERGES, _MERGED, _TABLE = 1_000, 100, 100_000
 _WINDOW = 100
 
 _ROWS = 2_000_000
-#: Columns of random numbers, and different numbers in each; as many lookups are tried.
+#: Columns of random numbers, and distinct numbers per column; the number of lookups is the same.
 _COLUMNS, _VALUES, _LOOKUPS = ("a", "b", "c"), 1_000_000, 200
 _FILES = 64
-#: Ranges of a column in the published way of delta-spark (``mdc.rangeId.max``).
+#: Ranges per column in delta-spark's Z-order (``mdc.rangeId.max``).
 _RANGES = 1_000
 
 
@@ -50,7 +50,7 @@ def _resident() -> float:
 
 
 def merges() -> None:
-    """Merge small sources into a table again and again, in trilake and deltalake by turns; print the times."""
+    """Merge small sources into a table repeatedly, alternating trilake and deltalake; print the times."""
     ids = np.arange(_TABLE)
     rows = pa.table({"id": ids, "v": np.zeros(_TABLE), "text": np.char.mod("row %d", ids)})
     ours, theirs = scratch("long-merges-ours"), scratch("long-merges-theirs")
@@ -88,8 +88,8 @@ def _rows() -> pa.Table:
 
 
 def _published(columns: Sequence[str]) -> Bounds:
-    """Bounds of the files that delta-spark's Z-order makes by its published way: the number of a value's range among
-    1,000 of each column, the bits of all columns in turn, rows in this order in as many files.
+    """File bounds of delta-spark's published Z-order: rows sorted by the interleaved bits of their range numbers, with
+    1,000 ranges per column, in as many files.
     """
     rows = {name: values.to_numpy() for name, values in zip(_COLUMNS, _rows().columns, strict=True)}
     shares = np.arange(1, _RANGES) / _RANGES
@@ -103,7 +103,7 @@ def _published(columns: Sequence[str]) -> Bounds:
 
 
 def _ordered(name: str, columns: Sequence[str]) -> Bounds:
-    """Bounds of the files of a table that has been put in an order, as its log states them."""
+    """File bounds of a sorted table, from its log."""
     folder = scratch("long-lookups")
     shutil.rmtree(folder, ignore_errors=True)
     trilake.create(folder, _rows().schema, cluster_by=list(columns) if name == "clustering" else None)
@@ -122,7 +122,7 @@ def _ordered(name: str, columns: Sequence[str]) -> Bounds:
 
 
 def _opened(files: Bounds, columns: Sequence[str], width: int) -> float:
-    """The share of files that may hold rows of a lookup: of a range of so many values in each of ``columns``."""
+    """The share of files that may match a lookup of a range of ``width`` values in each of ``columns``."""
     random = np.random.default_rng(11)
     shares = []
     for _ in range(_LOOKUPS):
@@ -135,7 +135,7 @@ def _opened(files: Bounds, columns: Sequence[str], width: int) -> float:
 
 
 def lookups() -> None:
-    """Print the share of files that a lookup opens, by the way in which they were put in order."""
+    """Print the share of files that a lookup opens, by sort method."""
     ways: dict[str, Callable[[Sequence[str]], Bounds]] = {
         "trilake, Z-order": partial(_ordered, "Z-order"),
         "trilake, clustering": partial(_ordered, "clustering"),

@@ -1,6 +1,6 @@
-"""One statement over many small files, each in a partition of its own: what costs by the file shows here.
+"""One statement over many small files, one per partition, to measure the cost per file.
 
-This library forces new files to disk before it commits; where others write much at the same time, that is most of it.
+trilake syncs new files to disk before it commits, which dominates on a busy disk.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from bench.harness import Benchmark, Contender, data
 from bench.tables.delta import scratch
 from trilake.delta.table import ArrowDeltaTable
 
-#: Files, and rows of each: a table that a machine of two cores copies in a second.
+#: Files, and rows of each: a table that a two-core machine copies in a second.
 _FILES, _ROWS = 500, 10
 _CHANGED = "r = 3"
 
 
 def _table(vectors: bool) -> Path:
-    """One row of each file has an ``r`` of 3, so that a statement over it changes a row of each."""
+    """One row of each file has ``r = 3``, so that a statement on it changes a row in each."""
 
     def build(folder: Path) -> None:
         numbers = range(_FILES * _ROWS)
@@ -49,7 +49,7 @@ def _source() -> pa.Table:
 
 
 def _copied(name: str, *, vectors: bool = False, after: Callable[[Path], object] | None = None) -> Callable[[], None]:
-    """Puts a fresh table where a contender changes it; ``after`` is done to it then, untimed."""
+    """Put a fresh table at the contender's path, and apply ``after`` to it, untimed."""
 
     def prepare() -> None:
         shutil.rmtree(scratch(name), ignore_errors=True)
@@ -86,7 +86,7 @@ def _their_vacuum(place: Path) -> None:
     deltalake.DeltaTable(str(place)).vacuum(0, dry_run=False, enforce_retention_duration=False)
 
 
-#: By verb what this library does, what deltalake does, and what is done to the table before.
+#: By verb: trilake's call, deltalake's call, and the preparation of the table.
 _VERBS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any], Callable[[Path], object] | None]] = {
     "delete": (
         lambda place: _ours(place).delete(_CHANGED),

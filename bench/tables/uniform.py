@@ -1,4 +1,4 @@
-"""Small appends to Delta tables that are Iceberg tables too, beside the same tables without Iceberg metadata."""
+"""Small appends to Delta tables with Iceberg metadata, compared with the same tables without."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROPERTIES = {"plain": _COMPATIBLE, "uniform": {**_COMPATIBLE, "delta.universal
 
 
 def _build(name: str, files: int, folder: Path) -> None:
-    """A table with so many files, which are only named, as appends read none."""
+    """A table with ``files`` nonexistent files, which appends do not read."""
     trilake.write(_ROWS, folder, properties=_PROPERTIES[name])
     add = {"size": 1, "partitionValues": {}, "modificationTime": 1, "dataChange": True}
     add["stats"] = json.dumps({"numRecords": 1})
@@ -33,7 +33,7 @@ def _build(name: str, files: int, folder: Path) -> None:
 
 
 def _renew(name: str, files: int) -> None:
-    """A copy of the table; its Iceberg metadata is written for its new place."""
+    """A copy of the table with Iceberg metadata for the new path."""
     place = scratch(f"uniform-{name}")
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(data(f"uniform-{name}-{files}", partial(_build, name, files)), place)
