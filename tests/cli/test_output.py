@@ -177,7 +177,7 @@ def test_escaped_strings_stay_valid_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "wanted"),
+    ("array", "expected"),
     [
         (pa.array([0.1, float("inf"), -float("inf"), None], pa.float32()), [0.1, "Infinity", "-Infinity", None]),
         (pa.array([1.5], pa.float16()), [1.5]),
@@ -205,9 +205,9 @@ def test_escaped_strings_stay_valid_json() -> None:
     ],
     ids=lambda v: str(getattr(v, "type", ""))[:30],
 )
-def test_values_convert_to_json_types(array: pa.Array, wanted: list[object]) -> None:
-    assert python_values(array) == wanted
-    json.dumps(wanted, allow_nan=False)
+def test_values_convert_to_json_types(array: pa.Array, expected: list[object]) -> None:
+    assert python_values(array) == expected
+    json.dumps(expected, allow_nan=False)
 
 
 def test_decimals_keep_all_their_digits() -> None:

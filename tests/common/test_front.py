@@ -41,8 +41,8 @@ def test_sql_is_a_function_after_any_import(first: str) -> None:
 def test_function_can_be_patched_temporarily(monkeypatch: pytest.MonkeyPatch) -> None:
     import trilake
 
-    own = trilake.sql
+    original = trilake.sql
     with monkeypatch.context() as inside:
         inside.setattr(trilake, "sql", len)
         assert trilake.sql is len  # type: ignore[comparison-overlap]
-    assert trilake.sql is own
+    assert trilake.sql is original

@@ -74,11 +74,11 @@ def test_error_removes_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def broken() -> None:
         with progress("optimize", 4, file=io.StringIO()) as bar:
-            held.append(bar)
+            bars.append(bar)
             bar.advance()
             raise ValueError("no")
 
-    held: list[module.Bar] = []
+    bars: list[module.Bar] = []
     with pytest.raises(ValueError, match="no"):
         broken()
-    assert held[0]._bars is None
+    assert bars[0]._bars is None

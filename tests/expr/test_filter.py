@@ -102,11 +102,11 @@ def test_now_is_given_by_the_caller() -> None:
 
 def test_sql_is_parsed_once_unless_it_uses_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
-    own = parse.parse_tree
+    original = parse.parse_tree
 
     def spied(text: str, names: frozenset[str]) -> object:
         texts.append(text)
-        return own(text, names)
+        return original(text, names)
 
     monkeypatch.setattr(parse, "parse_tree", spied)
     text = "id IN (3, 5) AND id <> 4 AND 'once' = 'once'"

@@ -48,11 +48,11 @@ def test_type_of_a_sum_is_computed_once(operator: str) -> None:
     """Computing the type of each partial sum would take quadratic time."""
     from trilake.expr.terms import engine
 
-    asked: list[int] = []
+    calls: list[int] = []
     real = engine.result_types
 
     def counting(sql: str) -> list[str]:
-        asked.append(len(sql))
+        calls.append(len(sql))
         return real(sql)
 
     engine.result_types = counting  # type: ignore[assignment]
@@ -60,8 +60,8 @@ def test_type_of_a_sum_is_computed_once(operator: str) -> None:
         parse_filter("n = " + f" {operator} ".join(["n"] * 200), ROWS.schema)
     finally:
         engine.result_types = real
-    assert len(asked) <= 5
-    assert sum(asked) < 20_000
+    assert len(calls) <= 5
+    assert sum(calls) < 20_000
 
 
 @pytest.mark.parametrize(

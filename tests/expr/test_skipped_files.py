@@ -193,17 +193,17 @@ def test_reasons_name_the_condition_and_the_cause() -> None:
 
 
 def test_filter_columns_are_read_once() -> None:
-    asked: list[tuple[str, ...]] = []
+    paths: list[tuple[str, ...]] = []
 
     def column(path: tuple[str, ...]) -> ColumnStats | None:
-        asked.append(path)
+        paths.append(path)
         return None
 
     can_match(parse_filter("n > 1 AND (n < 5 OR s = 'a')", SCHEMA), FileStats(3, column))
-    assert sorted(asked) == [("n",), ("s",)]
-    asked.clear()
+    assert sorted(paths) == [("n",), ("s",)]
+    paths.clear()
     assert can_match(None, FileStats(3, column)).keep.all()
-    assert not asked
+    assert not paths
 
 
 def test_nested_fields_have_statistics() -> None:
@@ -255,8 +255,8 @@ def test_many_files_are_evaluated_without_a_loop() -> None:
     n = 200_000
     low = np.arange(n)
     stats = FileStats.of(n, {("n",): ColumnStats(min=pa.array(low), max=pa.array(low + 1))}, pa.array(np.full(n, 5)))
-    wanted = ", ".join(map(str, range(0, n, 1000)))
-    assert can_match(parse_filter(f"n IN ({wanted})", SCHEMA), stats).keep.sum() == 2 * 200 - 1
+    expected = ", ".join(map(str, range(0, n, 1000)))
+    assert can_match(parse_filter(f"n IN ({expected})", SCHEMA), stats).keep.sum() == 2 * 200 - 1
 
 
 @pytest.mark.parametrize("stored", [0.0, -0.0])

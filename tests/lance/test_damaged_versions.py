@@ -13,11 +13,11 @@ from trilake.errors import CorruptLogError
 from trilake.lance.pylance.lance_dataset import LanceDataset
 
 DAMAGE: dict[str, Callable[[bytes, bytes], bytes]] = {
-    "cut": lambda own, newest: own[: len(own) // 2],
-    "empty": lambda own, newest: b"",
-    "zeros": lambda own, newest: bytes(len(own)),
-    "end": lambda own, newest: own[:-1],
-    "another's": lambda own, newest: newest,
+    "cut": lambda manifest, newest: manifest[: len(manifest) // 2],
+    "empty": lambda manifest, newest: b"",
+    "zeros": lambda manifest, newest: bytes(len(manifest)),
+    "end": lambda manifest, newest: manifest[:-1],
+    "another's": lambda manifest, newest: newest,
 }
 
 
@@ -28,8 +28,8 @@ def damaged(name: str, version: int, how: str) -> LanceDataset:
             pa.table({"a": [i]}), uri, mode="overwrite", data_storage_version="legacy", enable_v2_manifest_paths=False
         )
     store = dataset.snapshot.store
-    own, newest = (bytes(store.read(f"_versions/{v}.manifest")) for v in (version, dataset.version))
-    store.put(f"_versions/{version}.manifest", DAMAGE[how](own, newest))
+    manifest, newest = (bytes(store.read(f"_versions/{v}.manifest")) for v in (version, dataset.version))
+    store.put(f"_versions/{version}.manifest", DAMAGE[how](manifest, newest))
     return dataset
 
 

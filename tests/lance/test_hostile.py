@@ -262,8 +262,8 @@ def test_damaged_btree_never_gives_wrong_rows() -> None:
 
     def answers(of: MemoryStore) -> list[list[int]]:
         index = BTreeIndex.open(of, "_indices/x")
-        asked = [index.equal(77), index.is_in([3, 2047, 2048, 4400, 9999])]
-        return [a.tolist() for a in (*asked, index.range(Bound(4090), None), index.range(None, Bound(5)))]
+        results = [index.equal(77), index.is_in([3, 2047, 2048, 4400, 9999])]
+        return [a.tolist() for a in (*results, index.range(Bound(4090), None), index.range(None, Bound(5)))]
 
     truth = answers(store)
     names = list(whole)

@@ -41,9 +41,9 @@ def test_read(lake: Lake) -> None:
     trilake.write(lake.rows(), place, partition_by="k")
     trilake.write(lake.rows(10, 100), place, mode="append")
     df = trilake.read(lake.spark, place)
-    wanted = {tuple(r) for r in lake.rows(110).selectExpr("id", "s", "f", "ts", "d", "dec", "even", "st.x").collect()}
+    expected = {tuple(r) for r in lake.rows(110).selectExpr("id", "s", "f", "ts", "d", "dec", "even", "st.x").collect()}
     found = df.selectExpr("id", "s", "f", "ts", "d", "dec", "even", "st.x").collect()
-    assert {tuple(r) for r in found} == wanted
+    assert {tuple(r) for r in found} == expected
     assert trilake.read(lake.spark, place, version=0).count() == 100
     assert trilake.read(lake.spark, place, columns=["s"], filter="k = 3 AND id > 50").count() == 12
     assert trilake.read(lake.spark, place, filter=pa.compute.field("id") < 7).count() == 7

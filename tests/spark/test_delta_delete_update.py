@@ -205,9 +205,9 @@ def test_deleted_rows_of_many_files_are_collected_as_bitmaps(
     data = pa.table({"id": pa.array(range(100_000), pa.int64())})
     trilake.write(data, tmp_path, properties=VECTORS)
     result = delete_rows(session, _open(tmp_path), "id % 1000 = 0 or id between 32766 and 32770 or id = 65536")
-    wanted = {i for i in range(100_000) if i % 1000 == 0 or 32766 <= i <= 32770 or i == 65536}
-    assert result.rows == len(wanted)
-    assert set(_ids(tmp_path)) == set(range(100_000)) - wanted
+    expected = {i for i in range(100_000) if i % 1000 == 0 or 32766 <= i <= 32770 or i == 65536}
+    assert result.rows == len(expected)
+    assert set(_ids(tmp_path)) == set(range(100_000)) - expected
 
 
 def test_row_addresses_belong_to_the_snapshot(session: SparkSession, tmp_path: Path) -> None:

@@ -189,8 +189,8 @@ def test_data_change_false_changes_only_files(session: SparkSession, tmp_path: P
     _save(session.range(6, numPartitions=3), tmp_path)
     _save(session.range(6, numPartitions=1), tmp_path, "overwrite", dataChange="false")
     (commit,) = list((tmp_path / "_delta_log").glob("*1.json"))
-    said = [orjson.loads(line) for line in commit.read_text().splitlines()]
-    files = [a[kind] for a in said for kind in ("add", "remove") if kind in a]
+    entries = [orjson.loads(line) for line in commit.read_text().splitlines()]
+    files = [a[kind] for a in entries for kind in ("add", "remove") if kind in a]
     assert [f["dataChange"] for f in files] == [False] * 4
     assert sorted(r["id"] for r in _rows(tmp_path)) == list(range(6))
 
@@ -208,6 +208,6 @@ def test_history_records_write_options(session: SparkSession, tmp_path: Path) ->
     rows.write.format("delta").mode("append").partitionBy("part").save(str(tmp_path))
     table = DeltaTable.forPath(session, str(tmp_path))
     table.update(set={"id": "id + 1"})
-    said = {r.version: r.operationParameters for r in table.history().collect()}
-    assert [said[v]["partitionBy"] for v in range(3)] == ['["part"]', "[]", '["part"]']
-    assert said[3] == {"predicate": "[]"}
+    entries = {r.version: r.operationParameters for r in table.history().collect()}
+    assert [entries[v]["partitionBy"] for v in range(3)] == ['["part"]', "[]", '["part"]']
+    assert entries[3] == {"predicate": "[]"}

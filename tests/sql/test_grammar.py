@@ -29,7 +29,7 @@ from trilake.sql.parser.tokens import tokenize
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("OPTIMIZE db.t", Optimize(("db", "t"))),
         (
@@ -56,8 +56,8 @@ from trilake.sql.parser.tokens import tokenize
         ("REORG TABLE t APPLY (UPGRADE UNIFORM(ICEBERG_COMPAT_VERSION=2))", Reorg(("t",), compat=2)),
     ],
 )
-def test_delta_statements_are_parsed(text: str, wanted: object) -> None:
-    assert parse_maintenance(Cursor(text)) == wanted
+def test_delta_statements_are_parsed(text: str, expected: object) -> None:
+    assert parse_maintenance(Cursor(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_merge_clauses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("SELECT delta, merge FROM t WHERE s = 'FROM x'", {("t",)}),
         ("SELECT * FROM a, b JOIN db.c ON f(d) = e", {("a",), ("b",), ("db", "c")}),
@@ -212,12 +212,12 @@ def test_merge_clauses() -> None:
         ("SELECT (SELECT max(x) FROM `a b`) FROM (c JOIN d)", {("a b",), ("c",), ("d",)}),
     ],
 )
-def test_candidates_include_every_relation(text: str, wanted: set[tuple[str, ...]]) -> None:
-    assert wanted <= candidates(text)
+def test_candidates_include_every_relation(text: str, expected: set[tuple[str, ...]]) -> None:
+    assert expected <= candidates(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("WITH a AS (SELECT 1), b AS (SELECT * FROM a) SELECT * FROM b JOIN a ON true, c", {("c",)}),
         ("WITH t AS (SELECT * FROM t) SELECT * FROM t", {("t",)}),
@@ -232,8 +232,8 @@ def test_candidates_include_every_relation(text: str, wanted: set[tuple[str, ...
         ("WITH a AS (SELECT 1) SELECT * FROM a; SELECT * FROM a", {("a",)}),
     ],
 )
-def test_unambiguous_cte_is_not_a_candidate(text: str, wanted: set[tuple[str, ...]]) -> None:
-    assert candidates(text) == wanted
+def test_unambiguous_cte_is_not_a_candidate(text: str, expected: set[tuple[str, ...]]) -> None:
+    assert candidates(text) == expected
 
 
 def test_statement_kind_is_found_after_the_ctes() -> None:

@@ -81,8 +81,11 @@ def test_nested_row_reads_few_blocks(
 ) -> None:
     file, store = counted
     assert file.read(["l"], rows=[9_999])["l"].to_pylist() == [TABLE["l"][9_999].as_py()]
-    own = [c for c in file.columns if c.name not in ("n", "s")]
-    first, last = min(c.blocks[0].offset for c in own), max(c.blocks[-1].offset + c.blocks[-1].stored_size for c in own)
+    others = [c for c in file.columns if c.name not in ("n", "s")]
+    first, last = (
+        min(c.blocks[0].offset for c in others),
+        max(c.blocks[-1].offset + c.blocks[-1].stored_size for c in others),
+    )
     assert all(first <= start <= start + length <= last for start, length in store.ranges)
     assert sum(length for _, length in store.ranges) < (last - first) / 10
 

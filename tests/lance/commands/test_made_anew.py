@@ -61,14 +61,14 @@ def test_change_conflicts_with_a_recreated_dataset(
     place = tmp_path / "d"
     _make(place, OLD, 2)
     found = lance.dataset(place)
-    own = transaction.commit
+    original = transaction.commit
     done: list[bool] = []
 
     def late(*args: Any, **more: Any) -> Any:
         if not done:
             done.append(True)
             _make(place, NEW, versions)
-        return own(*args, **more)
+        return original(*args, **more)
 
     monkeypatch.setattr(transaction, "commit", late)
     with pytest.raises(TrilakeError):
@@ -97,14 +97,14 @@ def test_cleanup_spares_versions_of_a_recreated_dataset(
     """The only version of the new dataset has the number of a version to remove."""
     place = tmp_path / "d"
     _make(place, OLD, 3)
-    own = cleanup._delete
+    original = cleanup._delete
     done: list[bool] = []
 
     def late(store: Store, metas: Iterable[ObjectMeta]) -> None:
         if not done:
             done.append(True)
             _make(place, NEW, versions)
-        own(store, metas)
+        original(store, metas)
 
     monkeypatch.setattr(cleanup, "_delete", late)
     with pytest.raises(DatasetNotFoundError, match="dropped or replaced"):

@@ -118,11 +118,11 @@ def test_concurrent_index_is_replaced_only_with_replace(replace: bool) -> None:
 def test_cleanup_keeps_a_concurrently_tagged_version() -> None:
     ours = made("tags")
     lance.write_dataset(pa.table({"a": [7]}), ours.uri, mode="overwrite")
-    own_keys = cleanup.own_keys
+    original = cleanup.own_keys
 
     def tagged(*given: Any, **more: Any) -> Any:
         ours.tags.create("kept", ours.version)
-        return own_keys(*given, **more)
+        return original(*given, **more)
 
     with mock.patch.object(cleanup, "own_keys", tagged):
         done = lance.dataset(ours.uri).cleanup_old_versions(dt.timedelta(0), delete_unverified=True)

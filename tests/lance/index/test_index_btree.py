@@ -48,8 +48,8 @@ def test_index_written_by_lance(shared: Path) -> None:
         low, high = column[100].as_py(), column[4500].as_py()
         expected = pc.and_(pc.greater(column, low), pc.less_equal(column, high)).to_numpy()
         assert index.range(Bound(low, inclusive=False), Bound(high)).tolist() == ids[expected].tolist()
-        asked = [column[i].as_py() for i in (3, 4100)]
-        assert index.is_in(asked).tolist() == sorted(ids[[3, 4100]].tolist())
+        keys = [column[i].as_py() for i in (3, 4100)]
+        assert index.is_in(keys).tolist() == sorted(ids[[3, 4100]].tolist())
         stats = index.statistics()
         assert (stats["num_pages"], stats["num_rows"], stats["num_nulls"]) == (2, 5000, 0)
         assert index.read().num_rows == 5000
@@ -81,8 +81,8 @@ def test_many_pages() -> None:
         assert index.equal(value).tolist() == np.flatnonzero(values.to_numpy() == value).tolist()
         upper = np.flatnonzero(values.to_numpy() >= value)
         assert index.range(Bound(value), None).tolist() == upper.tolist()
-    asked = rng.integers(0, 5000, 5)
-    assert index.is_in(asked.tolist()).tolist() == np.flatnonzero(np.isin(values.to_numpy(), asked)).tolist()
+    keys = rng.integers(0, 5000, 5)
+    assert index.is_in(keys.tolist()).tolist() == np.flatnonzero(np.isin(values.to_numpy(), keys)).tolist()
 
 
 def test_nan_sorts_above_all_numbers() -> None:

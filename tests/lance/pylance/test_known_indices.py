@@ -76,8 +76,8 @@ def test_index_descriptions_and_statistics(tmp_path: Path) -> None:
     assert (stats["num_indexed_rows"], stats["num_unindexed_rows"]) == (300, 0)
     assert {"index_cache_entry_count", "index_cache_hit_rate"} <= set(stats)
     with pytest.warns(DeprecationWarning, match="instead"):
-        own = given.index_statistics("five")
-    partitions = own.pop("partitions")
+        statistics = given.index_statistics("five")
+    partitions = statistics.pop("partitions")
     sub = {
         "dimension": 8,
         "index_type": "PQ",
@@ -86,7 +86,7 @@ def test_index_descriptions_and_statistics(tmp_path: Path) -> None:
         "num_sub_vectors": 4,
         "transposed": True,
     }
-    assert own == {
+    assert statistics == {
         "index_type": "IVF_PQ",
         "uuid": entry["uuid"],
         "uri": f"{given.uri}/_indices/{entry['uuid']}/index.idx",
@@ -136,9 +136,9 @@ def test_optimize_updates_the_named_indices(indexed: LanceDataset) -> None:
     more.optimize.optimize_indices()
     assert more.version == version
     more.optimize.optimize_indices(index_names=["vector_idx"], retrain=True)
-    anew = more.centroids(index_name="vector_idx")
-    assert (more.version, len(anew)) == (version + 1, len(learned))
-    assert anew != learned
+    retrained = more.centroids(index_name="vector_idx")
+    assert (more.version, len(retrained)) == (version + 1, len(learned))
+    assert retrained != learned
     assert more.to_table(columns=["id"], nearest={"column": "vector", "q": np.zeros(8), "k": 5}).num_rows == 5
     with pytest.raises(KeyError, match="none"):
         more.optimize.optimize_indices(index_names=["none"])
@@ -211,12 +211,12 @@ def test_index_option_aliases(indexed: LanceDataset) -> None:
 
 def test_search_without_k_uses_the_limit(indexed: LanceDataset) -> None:
     nearest = {"column": "vector", "q": np.zeros(8, np.float32)}
-    asked = lambda **more: indexed.to_table(columns=["id"], nearest=nearest, **more)  # noqa: E731
-    assert asked().num_rows == 10
-    assert asked(limit=3).num_rows == 3
-    assert asked(limit=50).num_rows == 50
-    more = asked(limit=20, offset=30)
-    assert more["id"].to_pylist() == asked(limit=50)["id"].to_pylist()[30:]
+    search = lambda **more: indexed.to_table(columns=["id"], nearest=nearest, **more)  # noqa: E731
+    assert search().num_rows == 10
+    assert search(limit=3).num_rows == 3
+    assert search(limit=50).num_rows == 50
+    more = search(limit=20, offset=30)
+    assert more["id"].to_pylist() == search(limit=50)["id"].to_pylist()[30:]
     assert indexed.to_table(nearest={**nearest, "k": 7}, limit=50).num_rows == 7
 
 

@@ -167,18 +167,18 @@ def test_commit_lock_is_held_for_each_commit(tmp_path: Path) -> None:
 
 
 def test_commit_lock_is_held_for_checked_out_version(tmp_path: Path) -> None:
-    held: list[int] = []
+    versions: list[int] = []
 
     @contextlib.contextmanager
     def lock(version: int) -> Iterator[None]:
-        held.append(version)
+        versions.append(version)
         yield
 
     made = lance.write_dataset(TABLE, tmp_path / "a")
     made.delete("a < 3")
     lance.dataset(made.uri, commit_lock=lock).checkout_version(1).restore()
     lance.dataset(made.uri, commit_lock=lock, asof="9999-01-01").delete("a < 4")
-    assert held == [3, 4]
+    assert versions == [3, 4]
 
 
 def test_failing_commit_locks(tmp_path: Path) -> None:

@@ -65,8 +65,8 @@ def widened(ds: LanceDataset, values: Any, **options: Any) -> pa.Table:
     """The dataset with the columns that ``values`` returns for each fragment, or for its row count."""
     parts = []
     for f in ds.get_fragments():
-        made_of = values(f.count_rows()) if getattr(values, "by_count", False) else values
-        parts.append(f.merge_columns(made_of, **options))
+        columns_of = values(f.count_rows()) if getattr(values, "by_count", False) else values
+        parts.append(f.merge_columns(columns_of, **options))
     ds.moved(LanceDataset.commit(ds, LanceOperation.Merge([p[0] for p in parts], parts[0][1]), ds.version).snapshot)
     return ds.to_table()
 

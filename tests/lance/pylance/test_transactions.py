@@ -92,8 +92,8 @@ def test_transaction_is_committed_with_its_version(made: LanceDataset) -> None:
         LanceDataset.commit(made.uri, late)
     with pytest.raises(InvalidArgumentError, match="read_version is 3"):
         LanceDataset.commit(made.uri, append, 3)
-    told = LanceDataset.commit(made.uri, Transaction(3, append.operation, transaction_properties={"note": "x"}))
-    read = told.read_transaction(told.version)
+    committed = LanceDataset.commit(made.uri, Transaction(3, append.operation, transaction_properties={"note": "x"}))
+    read = committed.read_transaction(committed.version)
     assert read is not None
     assert read.transaction_properties == {"note": "x"}
 

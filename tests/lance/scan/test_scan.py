@@ -48,11 +48,11 @@ def test_rows_do_not_depend_on_the_window_size(
 
 def test_selective_filter_reads_larger_windows(dataset: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    own = FragmentReader.read_range
+    original = FragmentReader.read_range
 
     def spied(reader: FragmentReader, projection: object, start: int, stop: int) -> object:
         seen.append(stop - start)
-        return own(reader, projection, start, stop)  # type: ignore[arg-type]
+        return original(reader, projection, start, stop)  # type: ignore[arg-type]
 
     monkeypatch.setattr(scan, "CHUNK_BYTES", 20_000)
     monkeypatch.setattr(FragmentReader, "read_range", spied)

@@ -70,11 +70,11 @@ def test_several_query_vectors(indexed: bool) -> None:
         ds.create_index("v", "IVF_PQ", num_partitions=4, num_sub_vectors=4, seed=1)
     search: dict[str, Any] = {"column": "v", "k": 3, "nprobes": 2, "refine_factor": 5}
     apart = [ds.to_table(nearest={**search, "q": q}, filter="id > 2", with_row_id=True) for q in TWO]
-    wanted = pa.concat_tables(apart)
+    expected = pa.concat_tables(apart)
     for q in (TWO, TWO.tolist(), list(TWO), pa.array(TWO.tolist(), pa.list_(pa.float32(), 8))):
         found = ds.to_table(nearest={**search, "q": q}, filter="id > 2", with_row_id=True)
         assert found.schema.field(0) == pa.field("query_index", pa.int32(), nullable=False)
-        assert found.drop_columns(["query_index"]).equals(wanted)
+        assert found.drop_columns(["query_index"]).equals(expected)
         assert found["query_index"].to_pylist() == [0, 0, 0, 1, 1, 1]
     scanner = ds.scanner(["id", "query_index"], nearest={**search, "q": TWO}, offset=2, limit=2)
     assert scanner.to_table()["query_index"].to_pylist() == [0, 1]

@@ -358,10 +358,10 @@ def test_round_trip(data: Any) -> None:
     schema = write(store, table.to_batches(max_chunksize=data.draw(st.integers(1, 8))), table.schema)
     file = V1File.open(store, KEY, schema)
     assert same(read(file), table)
-    asked = data.draw(st.lists(st.integers(0, rows - 1), max_size=6))
-    taken = file.take(asked)
+    indices = data.draw(st.lists(st.integers(0, rows - 1), max_size=6))
+    taken = file.take(indices)
     taken.validate(full=True)
-    assert same(taken, table.take(pa.array(asked, pa.int64())))
+    assert same(taken, table.take(pa.array(indices, pa.int64())))
 
 
 # --- hostile files ----------------------------------------------------------------------------------------------------

@@ -194,8 +194,8 @@ def test_catalog_names(spark: SparkSession, database: str, path: str) -> None:
     assert DeltaTable.forName(spark, name).toDF().count() == 3
     assert DeltaTable.forName(spark, f"delta.`{path}`").toDF().count() == 3
     assert log(path).head().metadata.name == name
-    said = log(path).commit_info(0)["operationParameters"]
-    assert (said["isManaged"], said["description"]) == ("false", "c")
+    parameters = log(path).commit_info(0)["operationParameters"]
+    assert (parameters["isManaged"], parameters["description"]) == ("false", "c")
     with pytest.raises(TableExistsError):
         DeltaTable.create(spark).tableName(name).addColumn("id", "bigint").execute()
     with pytest.raises(TableExistsError, match=r"exists at .*, not at"):
@@ -233,8 +233,8 @@ def test_managed_table_by_name(spark: SparkSession, database: str) -> None:
     trilake.write(spark.range(2), place, mode="append")
     assert table.toDF().count() == spark.table(f"{database}.managed").count() == 2
     DeltaTable.createOrReplace(spark).tableName(f"{database}.managed").addColumn("id", "bigint").execute()
-    said = [r.operationParameters for r in table.history().orderBy("version").collect() if "TABLE" in r.operation]
-    assert [(s["isManaged"], s["description"]) for s in said] == [("true", None)] * 2, "it was false, and empty"
+    parameters = [r.operationParameters for r in table.history().orderBy("version").collect() if "TABLE" in r.operation]
+    assert [(s["isManaged"], s["description"]) for s in parameters] == [("true", None)] * 2, "it was false, and empty"
     trilake.write(spark.range(2), place, mode="append")
     # Unsupported operations by name raise an error and write nothing.
     for sql in (

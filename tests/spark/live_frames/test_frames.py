@@ -374,9 +374,9 @@ def test_reads_of_one_table_show_one_version_during_writes(session: SparkSession
 
 def test_unbound_methods_give_frames_that_follow(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table)
-    own: Any = type(session.range(1))
-    made = reduce(own.where, ["id > 0", "id < 100"], frame)
-    chosen = own.select(own.withColumn(frame, "x", F.lit(1)), "id", "x")
+    frame_class: Any = type(session.range(1))
+    made = reduce(frame_class.where, ["id > 0", "id < 100"], frame)
+    chosen = frame_class.select(frame_class.withColumn(frame, "x", F.lit(1)), "id", "x")
     append(table, 3)
     assert ids(made) == ids(chosen) == [1, 2, 3]
 
@@ -392,8 +392,8 @@ def test_pivot_looks_up_its_values(session: SparkSession, table: str, conf: Call
 
 
 def test_all_methods_that_return_frames_are_covered(spark: SparkSession) -> None:
-    own = type(spark.range(1))
-    made = {n for n in frames.makers(own) if not n.startswith("_")}
+    frame_class = type(spark.range(1))
+    made = {n for n in frames.makers(frame_class) if not n.startswith("_")}
     rows = {
         "approxQuantile",
         "collect",
@@ -411,7 +411,9 @@ def test_all_methods_that_return_frames_are_covered(spark: SparkSession) -> None
     rows |= {"cache", "checkpoint", "localCheckpoint", "persist", "unpersist", "mergeInto", "writeTo", "transpose"}
     rows |= {"sameSemantics", "semanticHash", "registerTempTable", "to_pandas_on_spark", "createTempView"}
     rows |= {"createGlobalTempView", "createOrReplaceGlobalTempView", "createOrReplaceTempView"}
-    methods = {n for n in dir(own) if not n.startswith("_") and isinstance(getattr(own, n), FunctionType)}
+    methods = {
+        n for n in dir(frame_class) if not n.startswith("_") and isinstance(getattr(frame_class, n), FunctionType)
+    }
     assert methods - made <= rows  # a new method must be looked at
     assert not made & rows
 

@@ -52,11 +52,11 @@ def test_setting_pins_frames(session: SparkSession, conf: Callable[[str, str], N
 def test_unregister_restores_spark_frames(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table)
     made, unused = frame.where("id > 1"), frame.groupBy().agg(F.sum("id"))
-    own = type(session.range(1))
+    frame_class = type(session.range(1))
     append(table, 3)
     assert made.count() == 2
     trilake.unregister(session)
-    assert type(frame) is type(made) is type(unused) is own
+    assert type(frame) is type(made) is type(unused) is frame_class
     append(table, 4)
     assert (made.count(), unused.first()) == (2, (3,))
     trilake.register(session)

@@ -76,10 +76,10 @@ def test_history_records_create_and_replace(session: SparkSession, tmp_path: Pat
         where.saveAsTable("writer_history")
         rows = DeltaTable.forName(session, "writer_history").history().orderBy("version").collect()
         assert [r.operation for r in rows] == [made, "WRITE", replaced, "WRITE"]
-        said = {"isManaged": "true", "description": None, "partitionBy": '["key"]', "clusterBy": "[]"}
-        said["properties"] = '{"delta.appendOnly":"false"}'
-        assert rows[0].operationParameters == said
-        assert rows[2].operationParameters == {**said, "isV1SaveAsTableOverwrite": "true"}
+        parameters = {"isManaged": "true", "description": None, "partitionBy": '["key"]', "clusterBy": "[]"}
+        parameters["properties"] = '{"delta.appendOnly":"false"}'
+        assert rows[0].operationParameters == parameters
+        assert rows[2].operationParameters == {**parameters, "isV1SaveAsTableOverwrite": "true"}
         session.sql("DROP TABLE writer_history")
         for mode in ("append", "overwrite"):
             df = two_rows(session).write.format("delta").mode(mode)

@@ -122,12 +122,12 @@ def test_change_feed_is_a_native_scan(session: SparkSession, table: str) -> None
     assert "Python" not in _plan(feed)
     opened = trilake.open(table)
     assert isinstance(opened, ArrowDeltaTable)
-    wanted = opened.changes(0).to_pylist()
+    expected = opened.changes(0).to_pylist()
     order = ("_commit_version", "_change_type", "id")
     got = [r.asDict() for r in feed.withColumn("_commit_timestamp", F.unix_micros("_commit_timestamp")).collect()]
-    for row in wanted:
+    for row in expected:
         row["_commit_timestamp"] = round(row["_commit_timestamp"].timestamp() * 1e6)
-    assert sorted(got, key=lambda r: [r[k] for k in order]) == sorted(wanted, key=lambda r: [r[k] for k in order])
+    assert sorted(got, key=lambda r: [r[k] for k in order]) == sorted(expected, key=lambda r: [r[k] for k in order])
     late = session.read.format("delta").options(readChangeData=True, startingVersion=4, endingVersion=4).load(table)
     assert [(r.id, r._change_type) for r in late.collect()] == [(3, "delete")]
 
@@ -168,7 +168,7 @@ def test_change_feed_with_former_partition_columns(session: SparkSession, tmp_pa
     once.save(path)
     trilake.open(path).update({"b": "5"}, where="a = 1")  # type: ignore[attr-defined]
     rows.limit(1).write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy("b").save(path)
-    wanted = [
+    expected = [
         *((0, "insert", n, n) for n in (1, 2)),
         (1, "update_postimage", 1, 5),
         (1, "update_preimage", 1, 1),
@@ -177,7 +177,7 @@ def test_change_feed_with_former_partition_columns(session: SparkSession, tmp_pa
     ]
     for format in ("delta", "trilake-delta"):
         feed = session.read.format(format).options(readChangeFeed=True, startingVersion=0).load(path)
-        assert sorted((r._commit_version, r._change_type, r.a, r.b) for r in feed.collect()) == wanted
+        assert sorted((r._commit_version, r._change_type, r.a, r.b) for r in feed.collect()) == expected
         assert feed.where("a = 2 AND _commit_version < 2").count() == 1
 
 

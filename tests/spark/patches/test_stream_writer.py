@@ -227,12 +227,12 @@ def test_stream_does_not_recreate_a_dropped_table(
 
 def test_insert_by_position_does_not_recreate_a_table(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     session.range(1).write.format("delta").saveAsTable(_NAME)
-    own = dataframe_writer.stored_columns
+    original = dataframe_writer.stored_columns
 
     def late(*args: Any, **more: Any) -> Any:
         with ThreadPoolExecutor(1) as other:  # this thread already runs a trilake write
             other.submit(session.sql, f"DROP TABLE {_NAME}").result()
-        return own(*args, **more)
+        return original(*args, **more)
 
     monkeypatch.setattr(dataframe_writer, "stored_columns", late)
     with pytest.raises(TableNotFoundError, match="was dropped or renamed"):

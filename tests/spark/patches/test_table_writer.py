@@ -83,8 +83,8 @@ def test_history_records_create_and_replace(session: SparkSession) -> None:
     rows = DeltaTable.forName(session, _NAME).history().orderBy("version").collect()
     either = "CREATE OR REPLACE TABLE AS SELECT"
     assert [r.operation for r in rows] == [either, "WRITE", "REPLACE TABLE AS SELECT", either]
-    said = {"isManaged": "true", "description": None, "partitionBy": "[]", "clusterBy": "[]", "properties": "{}"}
-    assert [r.operationParameters for r in rows if r.operation != "WRITE"] == [said] * 3
+    parameters = {"isManaged": "true", "description": None, "partitionBy": "[]", "clusterBy": "[]", "properties": "{}"}
+    assert [r.operationParameters for r in rows if r.operation != "WRITE"] == [parameters] * 3
     session.sql(f"DROP TABLE {_NAME}")
     write.clusterBy("key").create()
     row = DeltaTable.forName(session, _NAME).history().collect()[0]

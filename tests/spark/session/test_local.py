@@ -15,7 +15,7 @@ from trilake.spark.session.local import local_session
 
 
 def test_settings(spark: SparkSession) -> None:
-    wanted = {
+    expected = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.driver.host": "127.0.0.1",
@@ -23,7 +23,7 @@ def test_settings(spark: SparkSession) -> None:
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
     }
-    assert {key: spark.conf.get(key) for key in wanted} == wanted
+    assert {key: spark.conf.get(key) for key in expected} == expected
     assert spark.sparkContext.uiWebUrl is None
 
 

@@ -63,8 +63,8 @@ def test_nested_metadata_of_another_table_is_removed() -> None:
     given = T.StructType([T.StructField(n, t) for n, t in columns.items()])
 
     plain = T.StructType([T.StructField("a", T.StringType(), True, {"comment": "kept"})])
-    wanted = {"s": plain, "l": T.ArrayType(T.ArrayType(plain, False)), "m": T.MapType(T.StringType(), plain, False)}
-    clean = from_spark(T.StructType([T.StructField(n, t) for n, t in wanted.items()]))
+    expected = {"s": plain, "l": T.ArrayType(T.ArrayType(plain, False)), "m": T.MapType(T.StringType(), plain, False)}
+    clean = from_spark(T.StructType([T.StructField(n, t) for n, t in expected.items()]))
     assert from_spark(given) == clean
     assert clean.fields[0].type.field("a").metadata == {"comment": "kept"}  # type: ignore[union-attr]
 

@@ -51,10 +51,10 @@ def test_damaged_file_is_reported_by_the_table_scan(tmp_path: Path, after: int) 
 def test_rows_are_sent_once_after_falling_back_to_the_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "t"
     trilake.write({"n": [1, 2, 3]}, place)
-    own = parquet_relation
+    original = parquet_relation
 
     def wrong(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema: pa.Schema) -> str:
-        return f"SELECT CASE WHEN n > 0 THEN error('no rows')::BIGINT END AS n FROM ({own(db, paths, schema)})"
+        return f"SELECT CASE WHEN n > 0 THEN error('no rows')::BIGINT END AS n FROM ({original(db, paths, schema)})"
 
     monkeypatch.setattr(f"{database.__name__}.parquet_relation", wrong)
     monkeypatch.setattr(database, "_file_queries", database._FileQueries())
@@ -72,11 +72,11 @@ def test_files_are_checked_against_the_table_once(tmp_path: Path, monkeypatch: p
     place = tmp_path / "t"
     trilake.write({"n": [1]}, place)
     compared: list[int] = []
-    own = parquet_relation
+    original = parquet_relation
 
     def seen(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema: pa.Schema) -> str | None:
         compared.append(len(paths))
-        return own(db, paths, schema)
+        return original(db, paths, schema)
 
     monkeypatch.setattr(f"{database.__name__}.parquet_relation", seen)
     query = f"SELECT a.n FROM delta.`{place}` a JOIN delta.`{place}` b USING (n)"
@@ -95,10 +95,10 @@ def test_files_are_checked_against_the_table_once(tmp_path: Path, monkeypatch: p
 def test_query_is_bound_once_for_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, bound = tmp_path / "t", list[str]()
     trilake.write({"n": [1]}, place)
-    own = database.Database.relation
+    original = database.Database.relation
 
     def seen(self: database.Database, query: str) -> duckdb.DuckDBPyRelation:
-        relation = own(self, query)
+        relation = original(self, query)
         bound.append(f"{id(self)} {id(relation)}")
         return relation
 
@@ -114,11 +114,11 @@ def test_query_is_bound_once_for_the_same_files(tmp_path: Path, monkeypatch: pyt
 
 def test_statement_without_query_opens_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
-    own = open_database
+    original = open_database
 
     def seen(*args: Any) -> duckdb.DuckDBPyConnection:
         opened.append(args)
-        return own(*args)
+        return original(*args)
 
     monkeypatch.setattr("trilake.sql.duckdb.database.open_database", seen)
     name = f"delta.`{tmp_path}/t`"

@@ -26,11 +26,11 @@ def _age(place: Path, times: tuple[float, float] = _LONG_AGO) -> None:
 def read() -> Iterator[list[str]]:
     """The log files that were read."""
     seen: list[str] = []
-    own = DeltaLog.read_files
+    original = DeltaLog.read_files
 
     def spied(log: DeltaLog, keys: list[str]) -> object:
         seen.extend(keys)
-        return own(log, keys)
+        return original(log, keys)
 
     with patch.object(DeltaLog, "read_files", spied):
         yield seen

@@ -105,10 +105,10 @@ def test_version_must_be_an_integer(tmp_path: Path, version: str) -> None:
 
 def test_all_references_to_a_table_see_one_version(t: str, monkeypatch: pytest.MonkeyPatch) -> None:
     versions: list[int | None] = []
-    own = Place.open
+    original = Place.open
 
     def opened(place: Place, *args: Any) -> Table:
-        table = own(place, *args)
+        table = original(place, *args)
         versions.append(table.version)
         return table
 
@@ -137,11 +137,11 @@ def test_query_reads_only_needed_files_and_columns(tmp_path: Path, monkeypatch: 
     run(f"CREATE TABLE {name} AS SELECT 1 AS id, 'a' AS note")
     run(f"INSERT INTO {name} VALUES (2, 'b')")
     read: list[tuple[Any, int]] = []
-    own = ArrowDeltaTable.to_reader
+    original = ArrowDeltaTable.to_reader
 
     def seen(table: ArrowDeltaTable, columns: Any = None, filter: Any = None) -> pa.RecordBatchReader:
         read.append((columns, table.files(filter).num_rows))
-        return own(table, columns, filter)
+        return original(table, columns, filter)
 
     monkeypatch.setattr(ArrowDeltaTable, "to_reader", seen)
     monkeypatch.setattr(plain_files, "MOST_FILES", 0)  # DuckDB does not read the files itself

@@ -17,7 +17,7 @@ def texts(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("SELECT 1--2\n+3", ["SELECT", "1", "+", "3"]),
         ("a /* b /* c */ d */ e", ["a", "e"]),
@@ -30,8 +30,8 @@ def texts(text: str) -> list[str]:
         ("ü☃ 😀", ["ü", "☃", "😀"]),
     ],
 )
-def test_tokens_match_spark(text: str, wanted: list[str]) -> None:
-    assert texts(text) == wanted
+def test_tokens_match_spark(text: str, expected: list[str]) -> None:
+    assert texts(text) == expected
 
 
 @given(st.text(max_size=200))

@@ -115,8 +115,8 @@ def test_table_converts_to_every_frame_type(table: Any) -> None:
     assert table.to_pandas(["n"], "n >= 290")["n"].sort_values().tolist() == list(range(290, 300))
     assert sorted(table.to_polars(["n"], "n >= 290")["n"].to_list()) == list(range(290, 300))
     assert table.to_duckdb().filter("n >= 290 AND s <> 's299'").aggregate("sum(n), count(*)").fetchall() == [(2646, 9)]
-    own = duckdb.connect()
-    assert table.to_duckdb(own, filter="n < 3").aggregate("count(*)").fetchall() == [(3,)]
+    connection = duckdb.connect()
+    assert table.to_duckdb(connection, filter="n < 3").aggregate("count(*)").fetchall() == [(3,)]
     dataset = table.to_pyarrow_dataset()
     assert dataset.schema.names == ["n", "s"]
     assert dataset.count_rows(filter=pc.field("n") < 5) == 5

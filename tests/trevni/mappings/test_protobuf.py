@@ -141,17 +141,17 @@ def message_of(kind: Any, label: Any = F.LABEL_OPTIONAL) -> Any:
 def test_field_that_became_repeated_or_single_raises() -> None:
     """Its values were read as defaults."""
     one, many = message_of(F.TYPE_INT32), message_of(F.TYPE_INT32, F.LABEL_REPEATED)
-    for stored, wanted, message in ((one, many, one(x=5)), (many, one, many(x=[5, 6]))):
+    for stored, expected, message in ((one, many, one(x=5)), (many, one, many(x=[5, 6]))):
         sink = io.BytesIO()
         write_protobuf([message], stored, sink)
         assert list(read_protobuf(sink.getvalue(), stored)) == [message]
         with pytest.raises(SchemaMismatchError, match="but the file has"):
-            list(read_protobuf(sink.getvalue(), wanted))
+            list(read_protobuf(sink.getvalue(), expected))
 
 
 def test_strings_become_bytes_of_the_class() -> None:
     """It failed and reported a corrupt file."""
-    stored, wanted = message_of(F.TYPE_STRING), message_of(F.TYPE_BYTES)
+    stored, expected = message_of(F.TYPE_STRING), message_of(F.TYPE_BYTES)
     sink = io.BytesIO()
     write_protobuf([stored(x="\u00e9")], stored, sink)
-    assert [message.x for message in read_protobuf(sink.getvalue(), wanted)] == ["\u00e9".encode()]
+    assert [message.x for message in read_protobuf(sink.getvalue(), expected)] == ["\u00e9".encode()]

@@ -109,9 +109,9 @@ def test_fields_with_wider_types() -> None:
         spec = tuple((i, kind, f"f{i}", what, None) for i, (kind, what) in enumerate(kinds))
         return type("P", (SimpleNamespace,), {"thrift_spec": spec})
 
-    stored, wanted = struct((10, None), (11, "UTF8"), (11, "BINARY")), struct((4, None), (11, "BINARY"), (11, "UTF8"))
+    stored, expected = struct((10, None), (11, "UTF8"), (11, "BINARY")), struct((4, None), (11, "BINARY"), (11, "UTF8"))
     sink = io.BytesIO()
     write_thrift([stored(f0=5, f1="x", f2=b"y"), stored(f0=None, f1=None, f2=None)], stored, sink)
-    first, second = read_thrift(sink.getvalue(), wanted)
+    first, second = read_thrift(sink.getvalue(), expected)
     assert repr(vars(first)) == repr({"f0": 5.0, "f1": b"x", "f2": "y"})
     assert vars(second) == {"f0": None, "f1": None, "f2": None}

@@ -112,8 +112,8 @@ def test_dead_write_is_aborted_after_a_while(ids: tuple[str, str]) -> None:
     assert _seen(store) == [3]
 
 
-@pytest.mark.parametrize("own", [LESSER, "b" * 32, GREATER + "f"], ids=["least", "between", "greatest"])
-def test_write_that_waits_for_a_dead_one_is_not_aborted(own: str) -> None:
+@pytest.mark.parametrize("job_id", [LESSER, "b" * 32, GREATER + "f"], ids=["least", "between", "greatest"])
+def test_write_that_waits_for_a_dead_one_is_not_aborted(job_id: str) -> None:
     """The timeouts for the waiting and for the dead write ran in parallel, and a live write was aborted."""
     store, clock = MemoryStore(), Clock()
     dead = _crashed(store, "error", GREATER)
@@ -126,7 +126,7 @@ def test_write_that_waits_for_a_dead_one_is_not_aborted(own: str) -> None:
             jobs.record_outcome(store, waiting, "committed")
 
     runtime = replace(clock.runtime, sleep=sleep)
-    plan = row_groups.begin_alone(store, own, jobs.Plan(("part-0.trv",)), tuple, runtime)
+    plan = row_groups.begin_alone(store, job_id, jobs.Plan(("part-0.trv",)), tuple, runtime)
     assert plan.alone
     assert jobs.record_outcome(store, waiting, "aborted") == "committed"
     assert clock.waited < row_groups.PATIENCE_S + 4

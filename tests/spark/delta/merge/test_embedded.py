@@ -52,7 +52,7 @@ def _letters(path: Path, **properties: str) -> None:
 def test_column_expressions_and_history_match_spark(
     session: SparkSession, tmp_path: Path, reasons: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = []
+    operations = []
     for name in ("embedded", "spark"):
         _letters(tmp_path / name, **EVERYTHING)
         source = session.createDataFrame([("a", -1), ("e", -5), ("f", -6)], ["key", "value"]).alias("s")
@@ -65,13 +65,13 @@ def test_column_expressions_and_history_match_spark(
             .whenNotMatchedBySourceUpdate(F.expr("key = 'c'"), {"value": F.col("value") * 10})
             .execute()
         )
-        assert len(reasons()) == len(told)
+        assert len(reasons()) == len(operations)
         monkeypatch.setattr(embedded, "_MOST_CORES", 0)
-        told.append(_opened(tmp_path / name).log.commit_info(1))
+        operations.append(_opened(tmp_path / name).log.commit_info(1))
     assert _values(tmp_path / "embedded") == [("a", 0), ("b", 2), ("c", 30), ("d", 4), ("e", 7)]
     assert _values(tmp_path / "spark") == _values(tmp_path / "embedded")
-    assert told[0]["operationParameters"] == told[1]["operationParameters"]
-    counts = [{k: v for k, v in t["operationMetrics"].items() if k.endswith("Rows")} for t in told]
+    assert operations[0]["operationParameters"] == operations[1]["operationParameters"]
+    counts = [{k: v for k, v in t["operationMetrics"].items() if k.endswith("Rows")} for t in operations]
     assert counts[0] == counts[1]
 
 

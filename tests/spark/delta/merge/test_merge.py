@@ -451,9 +451,9 @@ def test_names_resolve_in_the_tables_visible_to_a_clause(session: SparkSession, 
         (m.whenMatchedUpdate("s.other + 1", {"value": "1"}), "is not a boolean"),
     ]
     for builder, text in wrong:
-        said = _refusal(builder.execute)
-        assert text in said
-        assert "\n" not in said
+        message = _refusal(builder.execute)
+        assert text in message
+        assert "\n" not in message
     assert _opened(path).version == 0
     # A name resolves if only one table has it, or if only one visible table has it.
     m.whenMatchedUpdate("other < 0", {"value": "value + other"}).whenNotMatchedInsert(

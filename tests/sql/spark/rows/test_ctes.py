@@ -24,7 +24,7 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.parametrize(
-    ("statement", "wanted"),
+    ("statement", "expected"),
     [
         (f"{_NEW} DELETE FROM named_first WHERE id IN (SELECT k FROM two)", [(1, "a"), (3, "c")]),
         (
@@ -47,10 +47,10 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
         ),
     ],
 )
-def test_changes_with_ctes(sql: SparkSession, statement: str, wanted: list[tuple[int, str]]) -> None:
+def test_changes_with_ctes(sql: SparkSession, statement: str, expected: list[tuple[int, str]]) -> None:
     assert "Scan" in sql.sql(f"EXPLAIN {statement}").collect()[0][0]
     sql.sql(statement)
-    assert sorted(map(tuple, sql.table("named_first").collect())) == wanted
+    assert sorted(map(tuple, sql.table("named_first").collect())) == expected
 
 
 def test_changes_with_ctes_without_spark(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def rows(spark: SparkSession, table: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("values", "wanted"),
+    ("values", "expected"),
     [
         ("INTO {} VALUES (DEFAULT, DEFAULT)", [(1, 2), (42, 7)]),
         ("INTO {} (a) VALUES (DEFAULT), (DEFAULT)", [(1, 2), (42, 7), (42, 7)]),
@@ -32,17 +32,17 @@ def rows(spark: SparkSession, table: str) -> list[tuple[object, ...]]:
     ],
 )
 def test_insert_rows_of_only_defaults(
-    sql: SparkSession, tmp_path: Path, values: str, wanted: list[tuple[int, int]]
+    sql: SparkSession, tmp_path: Path, values: str, expected: list[tuple[int, int]]
 ) -> None:
     table = f"delta.`{tmp_path}`"
     sql.sql(f"CREATE TABLE {table} {_DEFAULTS} USING delta {_ALLOWED}")
     sql.sql(f"INSERT INTO {table} VALUES (1, 2)")
     sql.sql(f"INSERT {values.format(table)}")
-    assert rows(sql, table) == wanted
+    assert rows(sql, table) == expected
 
 
 @pytest.mark.parametrize(
-    ("columns", "more", "wanted"),
+    ("columns", "more", "expected"),
     [
         ("a INT, b INT", "", (None, None)),
         ("a INT DEFAULT 42, b STRING DEFAULT upper('x')", f"PARTITIONED BY (b) {_ALLOWED}", (42, "X")),
@@ -51,19 +51,19 @@ def test_insert_rows_of_only_defaults(
     ],
 )
 def test_rows_without_values_get_table_defaults(
-    sql: SparkSession, tmp_path: Path, columns: str, more: str, wanted: tuple[object, ...]
+    sql: SparkSession, tmp_path: Path, columns: str, more: str, expected: tuple[object, ...]
 ) -> None:
     """By INSERT, by MERGE, and from a DataFrame without columns."""
     tables = [f"delta.`{tmp_path}/{n}`" for n in range(3)]
     for table in tables:
         sql.sql(f"CREATE TABLE {table} ({columns}) USING delta {more}")
-    sql.sql(f"INSERT INTO {tables[0]} VALUES ({', '.join(['DEFAULT'] * len(wanted))})")
+    sql.sql(f"INSERT INTO {tables[0]} VALUES ({', '.join(['DEFAULT'] * len(expected))})")
     sql.sql(
         f"MERGE INTO {tables[1]} t USING (SELECT 1 AS id) s ON t.a = s.id + 1000"
         " WHEN NOT MATCHED THEN INSERT (a) VALUES (DEFAULT)"
     )
     sql.sql("VALUES (1)").select().write.format("delta").mode("append").save(f"{tmp_path}/2")
-    assert [rows(sql, table) for table in tables] == [[wanted]] * 3
+    assert [rows(sql, table) for table in tables] == [[expected]] * 3
 
 
 def test_merge_keeps_the_default_of_the_first_column(sql: SparkSession, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
 @pytest.mark.parametrize(
-    ("statement", "wanted"),
+    ("statement", "expected"),
     [
         ("INSERT WITH SCHEMA EVOLUTION INTO {} SELECT 5, 6, 7 AS c", [(1, 2, None), (5, 6, 7)]),
         ("INSERT WITH SCHEMA EVOLUTION INTO {} SELECT 5, 6, 7 AS c, 'x' AS d", [(1, 2, None, None), (5, 6, 7, "x")]),
@@ -106,7 +106,7 @@ AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
     ],
 )
 def test_extra_columns_are_added_with_schema_evolution(
-    sql: SparkSession, tmp_path: Path, statement: str, wanted: list[tuple[object, ...]]
+    sql: SparkSession, tmp_path: Path, statement: str, expected: list[tuple[object, ...]]
 ) -> None:
     table = f"delta.`{tmp_path}`"
     sql.sql(f"CREATE TABLE {table} (a INT, b INT) USING delta")
@@ -122,7 +122,7 @@ def test_extra_columns_are_added_with_schema_evolution(
             sql.sql(f"INSERT INTO {table} SELECT 5")
     finally:
         sql.conf.unset(AUTO_MERGE)
-    assert rows(sql, table) == wanted
+    assert rows(sql, table) == expected
 
 
 def test_schema_evolution_widens_types(sql: SparkSession, tmp_path: Path) -> None:
@@ -207,6 +207,6 @@ def test_create_as_select_copies_defaults_only_with_feature(sql: SparkSession, t
     tables = [trilake.open(path) for path in made]
     notes = [{f.name: f.metadata for f in t.snapshot.schema.fields} for t in tables]
     plain = {"i": {}, "a": {"comment": "c"}, "g": {}}
-    wanted = {**plain, "a": {"comment": "c", "CURRENT_DEFAULT": "42"}}
-    assert notes == [plain, plain, plain, wanted, wanted]
+    expected = {**plain, "a": {"comment": "c", "CURRENT_DEFAULT": "42"}}
+    assert notes == [plain, plain, plain, expected, expected]
     assert [t.snapshot.protocol.writer_features for t in tables[:3]] == [None] * 3

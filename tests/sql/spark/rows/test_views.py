@@ -51,7 +51,7 @@ def sql(views: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.parametrize(
-    ("statement", "wanted"),
+    ("statement", "expected"),
     [
         ("UPDATE renamed SET w = renamed.w || k WHERE renamed.k = 1", [(1, "a1"), (2, "b")]),
         ("UPDATE renamed r SET r.w = upper(r.w), k = k + 10 WHERE w = 'b'", [(1, "a"), (12, "B")]),
@@ -91,9 +91,9 @@ def sql(views: SparkSession) -> Iterator[SparkSession]:
         ("MERGE INTO named n USING (SELECT 1 AS id) s ON n.id = s.id WHEN MATCHED THEN DELETE", [(2, "b")]),
     ],
 )
-def test_table_is_changed_through_a_view(sql: SparkSession, statement: str, wanted: list[tuple[int, str]]) -> None:
+def test_table_is_changed_through_a_view(sql: SparkSession, statement: str, expected: list[tuple[int, str]]) -> None:
     sql.sql(statement)
-    assert sorted(map(tuple, sql.table("seen").collect())) == wanted
+    assert sorted(map(tuple, sql.table("seen").collect())) == expected
 
 
 @pytest.mark.parametrize(

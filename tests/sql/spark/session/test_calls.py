@@ -82,11 +82,11 @@ def test_sql_makes_few_more_jvm_calls_than_python(
         return sql.sql(f"SELECT v, count(*) FROM {two} GROUP BY v").collect()
 
     for api, text in ((insert, inserted), (select, selected)):
-        wanted, found = counted(api), counted(text)
-        assert found["looks"] == wanted["looks"]
+        expected, found = counted(api), counted(text)
+        assert found["looks"] == expected["looks"]
         # The cost of parsing and name resolution, in addition to the calls for the rows (30 for this SELECT), and
         # the question whether it is a stream.
-        assert found["calls"] <= wanted["calls"] + 17
+        assert found["calls"] <= expected["calls"] + 17
 
 
 @pytest.mark.soak
@@ -101,9 +101,9 @@ def test_merge_by_sql_makes_the_jvm_calls_of_python(
         return target.merge(sql.table("new_rows").alias("s"), "t.id = s.id").whenMatchedUpdateAll().execute()
 
     text = f"MERGE INTO delta.`{tmp_path}/b` t USING new_rows s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
-    wanted, found = counted(merge), counted(lambda: sql.sql(text))
-    assert found["looks"] <= wanted["looks"]
-    assert found["calls"] <= 1.05 * wanted["calls"]
+    expected, found = counted(merge), counted(lambda: sql.sql(text))
+    assert found["looks"] <= expected["looks"]
+    assert found["calls"] <= 1.05 * expected["calls"]
 
 
 def test_jvm_calls_of_a_statement_without_trilake_tables(

@@ -26,7 +26,7 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.parametrize(
-    ("make", "wanted"),
+    ("make", "expected"),
     [
         (lambda df: df.where("id IN (SELECT id FROM some_ids)"), [(1,), (3,)]),
         (lambda df: df.filter("id NOT IN (SELECT s.id FROM default.some_ids s)"), [(0,), (2,)]),
@@ -42,9 +42,9 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
     ],
 )
 def test_subqueries_in_expressions(
-    sql: SparkSession, make: Callable[[DataFrame], DataFrame], wanted: list[tuple[object, ...]]
+    sql: SparkSession, make: Callable[[DataFrame], DataFrame], expected: list[tuple[object, ...]]
 ) -> None:
-    assert [tuple(r) for r in make(sql.range(4)).collect()] == wanted
+    assert [tuple(r) for r in make(sql.range(4)).collect()] == expected
     assert not [t.name for t in sql.catalog.listTables() if "trilake" in t.name]
 
 

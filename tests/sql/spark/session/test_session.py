@@ -152,16 +152,16 @@ def test_statement_without_trilake_tables_is_unchanged(sql: SparkSession, monkey
 
 def test_uninstall_restores_spark_methods(spark: SparkSession, tmp_path: Path) -> None:
     trilake.unregister(spark)
-    own = type(spark).sql
+    original = type(spark).sql
     trilake.install(spark)
     trilake.install(spark)
-    assert type(spark).sql is not own
+    assert type(spark).sql is not original
     assert (type(spark), "sql") in patched("sql")
     spark.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a")
     trilake.uninstall(spark)
     assert not patched("sql")
     trilake.unregister(spark)
-    assert type(spark).sql is own
+    assert type(spark).sql is original
     trilake.register(spark)
     with pytest.raises(Exception, match=r"(?i)unsupported|delta"):
         spark.sql(f"SELECT * FROM delta.`{tmp_path}/t`")
@@ -285,11 +285,15 @@ def test_analyze_writes_the_log_and_describe_as_json(sql: SparkSession, tmp_path
     assert trilake.open(f"{tmp_path}/t").version == 1
     sql.sql(f"ANALYZE TABLE {name} COMPUTE DELTA STATISTICS")
     assert sql.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0].operation == "COMPUTE STATS"
-    told = json.loads(sql.sql(f"DESCRIBE EXTENDED {name} AS JSON").collect()[0].json_metadata)
-    assert told["columns"][0] == {"name": "a", "type": {"name": "int"}, "nullable": False, "comment": "n"}
+    description = json.loads(sql.sql(f"DESCRIBE EXTENDED {name} AS JSON").collect()[0].json_metadata)
+    assert description["columns"][0] == {"name": "a", "type": {"name": "int"}, "nullable": False, "comment": "n"}
     decimal = {"name": "b", "type": {"name": "decimal", "precision": 5, "scale": 2}, "nullable": True}
-    assert told["columns"][1]["type"] == {"name": "struct", "fields": [decimal]}
-    assert (told["provider"], told["type"], told["partition_columns"]) == ("delta", "EXTERNAL", ["a"])
+    assert description["columns"][1]["type"] == {"name": "struct", "fields": [decimal]}
+    assert (description["provider"], description["type"], description["partition_columns"]) == (
+        "delta",
+        "EXTERNAL",
+        ["a"],
+    )
     # As Spark 4.3 prints V2 tables, which Delta tables are: nothing about partitions if there are none.
     sql.sql(f"CREATE TABLE delta.`{tmp_path}/u` (a INT) USING delta")
     assert rows(sql, f"DESCRIBE TABLE delta.`{tmp_path}/u`") == [("a", "int", None)]

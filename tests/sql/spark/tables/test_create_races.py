@@ -56,14 +56,14 @@ def before(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[
     """Create the table and write a row concurrently, right before the first call of a function."""
 
     def arrange(module: Any, function: str, other: str) -> None:
-        own = getattr(module, function)
+        original = getattr(module, function)
         done: list[bool] = []
 
         def late(*args: Any, **more: Any) -> Any:
             if not done:
                 done.append(True)
                 elsewhere(session, other, INSERT)
-            return own(*args, **more)
+            return original(*args, **more)
 
         monkeypatch.setattr(module, function, late)
 
@@ -142,16 +142,16 @@ def test_create_if_not_exists_waits_for_the_name(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     """The files at a managed table's location belong to a statement that has not registered them yet."""
-    looks, own_look, own_add = Event(), create_place.gets_its_name, place_names.add_delta
+    looks, original_look, original_add = Event(), create_place.gets_its_name, place_names.add_delta
 
     def look(*args: Any) -> bool:
         looks.set()
-        return own_look(*args)
+        return original_look(*args)
 
     def add(*args: Any, **more: Any) -> None:
         started.append(other.submit(session.sql, OTHER))
         assert looks.wait(60)
-        own_add(*args, **more)
+        original_add(*args, **more)
 
     monkeypatch.setattr(create_place, "gets_its_name", look)
     monkeypatch.setattr(place_names, "add_delta", add)
@@ -167,12 +167,12 @@ def test_failed_registration_keeps_a_table_used_by_others(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
 ) -> None:
     """Another statement has registered the table, and others may have opened it: its log must stay."""
-    place, own = f" LOCATION '{tmp_path / 't'}'", place_names.add_delta
+    place, original = f" LOCATION '{tmp_path / 't'}'", place_names.add_delta
     refused: list[bool] = []
 
     def late(*args: Any, **more: Any) -> None:
         if refused:
-            return own(*args, **more)
+            return original(*args, **more)
         refused.append(True)
         elsewhere(session, OTHER.replace("raced", "raced_too") + place)
         raise RuntimeError("the catalogue is gone")
@@ -314,12 +314,12 @@ def test_failed_set_location_keeps_the_name(
     elsewhere(session, f"{OTHER} LOCATION '{tmp_path / 'a'}'", INSERT)
     trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b")
     refuses = "add_delta" if by_sql else "move_entry"
-    own, refused = getattr(place_names, refuses), [OSError("the catalogue is gone")]
+    original, refused = getattr(place_names, refuses), [OSError("the catalogue is gone")]
 
     def late(*args: Any, **more: Any) -> None:
         if refused:
             raise refused.pop()
-        own(*args, **more)
+        original(*args, **more)
 
     monkeypatch.setattr(place_names, refuses, late)
     if by_sql:
@@ -331,12 +331,12 @@ def test_failed_set_location_keeps_the_name(
 
 def told_by_sql(monkeypatch: pytest.MonkeyPatch) -> None:
     """As over Spark Connect, where the catalog is changed only by SQL."""
-    own = alter._set_location
+    original = alter._set_location
 
     def set_location(*args: Any) -> Any:
         with monkeypatch.context() as inside:
             inside.setattr(SqlSession, "classic", False)
-            return own(*args)
+            return original(*args)
 
     monkeypatch.setattr(alter, "_set_location", set_location)
 

@@ -45,14 +45,14 @@ def before(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Before:
     """Run statements concurrently, right before the first call of a function."""
 
     def arrange(module: Any, function: str, *statements: str) -> None:
-        own, left = getattr(module, function), list(statements)
+        original, left = getattr(module, function), list(statements)
 
         def late(*args: Any, **more: Any) -> Any:
             now, left[:] = left[:], []
             with ThreadPoolExecutor(1) as other:  # this thread already runs a trilake statement
                 for statement in now:
                     other.submit(session.sql, statement).result()
-            return own(*args, **more)
+            return original(*args, **more)
 
         monkeypatch.setattr(module, function, late)
 
@@ -182,11 +182,11 @@ def test_set_location_never_removes_the_name(
 
 
 def test_name_is_not_created_for_deleted_files(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = place_names.make_entry
+    original = place_names.make_entry
 
     def late(*args: Any, **more: Any) -> None:
         shutil.rmtree(names.default_location(session, "raced"))
-        own(*args, **more)
+        original(*args, **more)
 
     monkeypatch.setattr(place_names, "make_entry", late)
     session.sql("CREATE TABLE raced (id INT) USING delta")
