@@ -77,7 +77,7 @@ def _wide(columns: int, rows: int, number: int) -> pa.Table:
     return pa.table({"id": _ids(rows, number), **{f"c{i}": kinds[i % 3]() for i in range(1, columns)}})
 
 
-def _texts(length: int, rows: int, number: int) -> pa.Table:
+def _strings(length: int, rows: int, number: int) -> pa.Table:
     """Random strings."""
     random = np.random.default_rng(number)
     texts = [random.integers(97, 123, length, dtype=np.uint8).tobytes().decode() for _ in range(rows)]
@@ -105,7 +105,7 @@ def _ids(rows: int, number: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 _SHAPES = [
     Shape("columns-1000", "1,000 columns, 4 files of 2,500 rows", partial(_wide, 1000, 2500), 4, "c500", spark=True),
     Shape("columns-5000", "5,000 columns, 2 files of 500 rows", partial(_wide, 5000, 500), 2, "c2500"),
-    Shape("texts", "30 texts of 10 MB in 3 files", partial(_texts, 10_000_000, 10), 3, "text", id=7),
+    Shape("texts", "30 texts of 10 MB in 3 files", partial(_strings, 10_000_000, 10), 3, "text", id=7),
     Shape("deep", "structs 30 deep, 2 files of 50,000 rows", partial(_deep, 30, 50_000), 2, "s", spark=True),
     Shape("tiny-files", "1,000 files of 100 rows", partial(_tiny, 100), 1000, "x", spark=True),
 ]

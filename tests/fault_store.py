@@ -134,7 +134,7 @@ class FaultStore(Store):
         return self._state.calls
 
     def count(self, op: str = "*", key: str = "*") -> int:
-        """The number of calls whose name and one of whose keys match the patterns."""
+        """The number of calls with a name and a key that match the patterns."""
         return sum(_matches(call.op, call.keys, op, key) for call in list(self._state.calls))
 
     def counts(self) -> dict[str, int]:

@@ -13,13 +13,13 @@ import trilake
 from trilake.errors import SchemaMismatchError
 
 
-def _texts(*values: bytes) -> pa.Array:
+def _strings(*values: bytes) -> pa.Array:
     raw = pa.array(values, pa.binary())
     return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
 
 
-_LONE = _texts(b"a", b"\xed\xa0\x80", b"z")
-_CUT = _texts(b"a\xc3", b"\xa9", b"z")
+_LONE = _strings(b"a", b"\xed\xa0\x80", b"z")
+_CUT = _strings(b"a\xc3", b"\xa9", b"z")
 _PLACES: dict[str, Callable[[pa.Array], pa.Array]] = {
     "column": lambda texts: texts,
     "list": lambda texts: pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), texts),

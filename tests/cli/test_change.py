@@ -163,7 +163,7 @@ def test_unreadable_rows_write_nothing(tmp_path: Path, data: str, how: list[str]
     assert not (tmp_path / "t" / "_delta_log").exists()
 
 
-def test_write_makes_tables_of_every_format(tmp_path: Path) -> None:
+def test_write_creates_tables_of_every_format(tmp_path: Path) -> None:
     for format in "delta", "lance", "trevni":
         done = run("write", tmp_path / format, "--from", "csv", "--format", format, "--json", input="n,s\n1,a\n")
         assert done.json["format"] == format
@@ -283,7 +283,7 @@ def test_drop_deletes_nothing_by_default(tmp_path: Path) -> None:
     listed = run("drop", place, "--dry-run", "--json").json
     assert (listed["deleted"], listed["files"], len(listed["paths"])) == (False, 4, 4)
     assert "4 files" in run("drop", place, "--dry-run").err
-    assert run("drop", place).code == 2  # no one can be asked here
+    assert run("drop", place).code == 2  # no terminal for the prompt
     assert run("count", place).out == "1\n"
     assert run("drop", place, "--yes", "--json").json == {**listed, "deleted": True}
     assert not place.exists()
@@ -333,7 +333,7 @@ def test_repair_text_json_and_exit_codes_agree(tmp_path: Path) -> None:
     assert plan.json["steps"][0]["needs"] == "--accept-loss"
     assert "needs --accept-loss" in run("repair", place).out
     accepted = run("repair", place, "--accept-loss").out
-    assert "planned delta.drop-missing-files" in accepted  # the message asked for the flag that was passed
+    assert "planned delta.drop-missing-files" in accepted  # the message suggested the flag that was passed
     assert accepted.strip().endswith("nothing was changed: pass --run to run the steps")
     kept = run("repair", place, "--run", "--yes", "--json")
     assert (kept.code, kept.json["ok"], kept.json["rows_lost"]) == (1, False, 0)
@@ -349,5 +349,5 @@ def test_repair_changes_nothing_by_default(tmp_path: Path) -> None:
     place = overwritten(tmp_path / "t")
     done = run("repair", place, "--json")
     assert (done.code, done.json["dry_run"], done.json["steps"]) == (0, True, [])
-    assert run("repair", place, "--run").code == 2  # no one can be asked here
+    assert run("repair", place, "--run").code == 2  # no terminal for the prompt
     assert run("repair", place, "--run", "--yes", "--json").json["dry_run"] is False

@@ -23,7 +23,7 @@ def test_non_finite_numbers_are_json_strings(delta: str) -> None:
     assert rows == {1: 0.5, 2: "NaN", 3: None}
 
 
-def test_explain_says_why_files_are_skipped(delta: str) -> None:
+def test_explain_states_why_files_are_skipped(delta: str) -> None:
     found = run("explain", delta, "-w", "kind = 'b'", "--json").json
     assert sorted(f["kept"] for f in found["files"]) == [False, True]
     assert found["filter"] == "kind = 'b'"

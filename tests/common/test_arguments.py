@@ -245,7 +245,7 @@ def test_vacuum_lists_and_deletes_on_request(table: str) -> None:
     assert len(list(Path(table).glob("*.parquet"))) == 1
 
 
-def test_transaction_takes_a_location(table: str) -> None:
+def test_transaction_accepts_a_location(table: str) -> None:
     for place in (table, Path(table), open_store(table)):
         assert trilake.Transaction(place).read().num_rows >= 1
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.expr.scalar_cases import EXPRESSIONS, ROWS, STORED, shown
+from tests.expr.scalar_cases import EXPRESSIONS, ROWS, STORED, as_strings
 
 HERE = Path(__file__).parent
 
@@ -37,7 +37,7 @@ def main() -> None:
         for text in (t for t in texts if t not in known):
             try:
                 found = frame.selectExpr(f"{text} AS v")
-                answers[text] = [found.schema[0].dataType.simpleString(), shown(found.toArrow()["v"].to_pylist())]
+                answers[text] = [found.schema[0].dataType.simpleString(), as_strings(found.toArrow()["v"].to_pylist())]
             except PySparkException as error:
                 answers[text] = f"error: {error.getCondition() or type(error).__name__}"
     body = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in ((t, answers[t]) for t in texts))

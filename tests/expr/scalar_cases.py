@@ -180,6 +180,6 @@ ARROW = {
 }
 
 
-def shown(values: list[Any]) -> list[str]:
+def as_strings(values: list[Any]) -> list[str]:
     """Values as strings that JSON keeps apart."""
     return [str(v.replace(tzinfo=None)) if isinstance(v, dt.datetime) else repr(v) for v in values]

@@ -33,7 +33,7 @@ def kept(filter: str | pc.Expression, rows: pa.Table = ROWS) -> list[int]:
 # --- the filter as an object ------------------------------------------------------------------------------------------
 
 
-def test_none_is_no_filter() -> None:
+def test_none_means_no_filter() -> None:
     assert parse_filter(None, ROWS.schema) is None
     bound = parsed("i32 = 1")
     assert parse_filter(bound, ROWS.schema) is bound
@@ -104,11 +104,11 @@ def test_sql_is_parsed_once_unless_it_uses_the_time(monkeypatch: pytest.MonkeyPa
     texts: list[str] = []
     original = parse.parse_tree
 
-    def spied(text: str, names: frozenset[str]) -> object:
+    def spy(text: str, names: frozenset[str]) -> object:
         texts.append(text)
         return original(text, names)
 
-    monkeypatch.setattr(parse, "parse_tree", spied)
+    monkeypatch.setattr(parse, "parse_tree", spy)
     text = "id IN (3, 5) AND id <> 4 AND 'once' = 'once'"
     assert [kept(text) for _ in range(3)] == [[3, 5]] * 3
     assert texts == [text]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.expr.scalar_cases import ARROW, EXPRESSIONS, ROWS, STORED, shown
+from tests.expr.scalar_cases import ARROW, EXPRESSIONS, ROWS, STORED, as_strings
 from trilake.errors import ExpressionError
 from trilake.expr import parse_expression
 from trilake.expr.terms.datatypes import spark_name
@@ -16,7 +16,7 @@ ANSWERS: dict[str, tuple[str, list[str]] | str] = json.loads((Path(__file__).par
 
 #: Expressions that Spark evaluates and trilake rejects, with the reason.
 FAILS = {"from_unixtime(n)": "Overflow"}
-#: Where the type is a wider decimal, which holds the same values.
+#: Expressions with a wider decimal type, which represents the same values.
 OTHER_TYPE = {
     "dec + 1": "decimal(22,2)",
     "dec * 2": "decimal(38,2)",
@@ -46,7 +46,7 @@ def test_values_and_types_match_spark(text: str) -> None:
     else:
         expression = parse_expression(text, ROWS.schema)
         kind, values = answer
-        assert shown(expression.evaluate(ROWS).to_pylist()) == values
+        assert as_strings(expression.evaluate(ROWS).to_pylist()) == values
         assert spark_name(expression.type) == OTHER_TYPE.get(text, kind)
 
 
@@ -59,4 +59,4 @@ def test_stored_values_match_spark(text: str, target: str) -> None:
         with pytest.raises(ExpressionError, match="fails on a row"):
             stored.evaluate(ROWS)
         return
-    assert shown(stored.evaluate(ROWS).to_pylist()) == answer[1]
+    assert as_strings(stored.evaluate(ROWS).to_pylist()) == answer[1]

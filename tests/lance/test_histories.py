@@ -133,7 +133,7 @@ class Histories(RuleBasedStateMachine):
             assert self.ds.take(ranks).to_pylist() == [self.now[i] for i in ranks]
 
     @invariant()
-    def every_version_is_what_it_was(self) -> None:
+    def every_version_is_unchanged(self) -> None:
         if not hasattr(self, "ds"):
             return
         assert self.ds.to_table().to_pylist() == self.now

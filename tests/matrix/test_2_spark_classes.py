@@ -47,7 +47,7 @@ def test_load(lake: Lake) -> None:
     assert [r[0] for r in feed.select("_change_type").distinct().collect()] == ["delete"]
 
 
-def test_frames_that_are_used_again(lake: Lake) -> None:
+def test_reused_frames(lake: Lake) -> None:
     """frames of `spark.read` and `toDF`, and frames derived from them, show the newest rows"""
     place = lake.path("again")
     trilake.write(lake.simple(), place)

@@ -270,10 +270,10 @@ def test_unreadable_file_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     folder = tmp_path / "t"
     trilake.write([{"n": 1}], folder)
 
-    def refuse(*args: Any) -> Any:
+    def fail(*args: Any) -> Any:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(LocalStore, "open_input", refuse)
+    monkeypatch.setattr(LocalStore, "open_input", fail)
     done = trilake.repair(folder, dry_run=False, accept_loss=True)
     assert done.steps == ()
     assert [f.code for f in done.left] == ["delta.file-unreadable"]

@@ -43,7 +43,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("name", BASES)
-def test_a_sound_table_passes(name: str, sound: Callable[[str], Path]) -> None:
+def test_sound_table_passes(name: str, sound: Callable[[str], Path]) -> None:
     found = trilake.verify(str(sound(name)))
     assert str(found).count("\n") == 0, str(found)
     assert found.ok

@@ -169,18 +169,18 @@ def test_unsupported_column_rewrites_are_rejected() -> None:
     made = begun()
     source = pa.table({"id": [1], "x": [0.0]})
 
-    def refused(source: pa.Table, merge: Any, reason: str) -> None:
+    def check_rejected(source: pa.Table, merge: Any, reason: str) -> None:
         with pytest.raises(OSError, match=reason):
             merge.write_mode("rewrite_columns").execute(source)
 
     def update() -> Any:
         return made.merge_insert("id").when_matched_update_all()
 
-    refused(source, made.merge_insert("id").when_matched_delete(), "does not update")
-    refused(source, update().when_not_matched_insert_all(), "inserts rows")
-    refused(source, update().when_not_matched_by_source_delete(), "deletes rows")
-    refused(source.select(["id"]), update(), "no columns except the keys")
-    refused(ROWS, update(), "all columns")
+    check_rejected(source, made.merge_insert("id").when_matched_delete(), "does not update")
+    check_rejected(source, update().when_not_matched_insert_all(), "inserts rows")
+    check_rejected(source, update().when_not_matched_by_source_delete(), "deletes rows")
+    check_rejected(source.select(["id"]), update(), "no columns except the keys")
+    check_rejected(ROWS, update(), "all columns")
     with pytest.raises(ValueError, match="write_mode must be one of"):
         update().write_mode("rows")
     assert made.latest_version == made.version

@@ -140,7 +140,7 @@ def zones(**more: pa.Array) -> ZoneMapIndex:
     return ZoneMapIndex.open(store, "i")
 
 
-def test_zones() -> None:
+def test_zone_map() -> None:
     index, second = zones(), 1 << 32
     assert index.equal(5).tolist() == [0, 1, 2, 3, second + 4, second + 5]
     assert index.range(Bound(20), None).tolist() == [4, 5, 6, 7]

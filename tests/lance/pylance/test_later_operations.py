@@ -75,7 +75,7 @@ def test_projection_of_other_columns_is_rejected(schema: pa.Schema, message: str
         projected(made("refused"), schema)
 
 
-def test_companions_go_with_their_columns() -> None:
+def test_companions_follow_their_columns() -> None:
     rows = pa.table({"n": pa.array([1, None]), "m": pa.array([None, 2])})
     ds = lance.write_dataset(
         rows, "memory://operations-masks", mode="overwrite", nulls="mask", data_storage_version="legacy"

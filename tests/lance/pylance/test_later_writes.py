@@ -79,7 +79,7 @@ def test_changes_return_row_counts(made: LanceDataset) -> None:
     assert made.delete("id = 2") == {"num_deleted_rows": 0}
     other = lance.dataset(made.uri)
     made.insert(ROWS)
-    assert other.delete("id = 1") == {"num_deleted_rows": 2}  # on the newest version, where there are two
+    assert other.delete("id = 1") == {"num_deleted_rows": 2}  # on the newest version, which has two
     assert made.merge_insert("id").when_matched_delete().use_index(False).execute([{"id": 4}])["num_deleted_rows"] == 2
 
 

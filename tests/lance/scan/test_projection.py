@@ -131,7 +131,7 @@ _COUNT = count()
 
 @pytest.fixture
 def addressed() -> lance.LanceDataset:
-    """Two fragments with a row deleted in each: of the ids 0 to 6, 2 and 5 are gone."""
+    """Two fragments with a row deleted in each: of the ids 0 to 6, 2 and 5 are deleted."""
     rows = pa.table(
         {"id": range(7), "s": [{"a": i, "b": str(i)} for i in range(7)]},
         schema=pa.schema(

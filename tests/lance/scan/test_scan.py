@@ -16,7 +16,7 @@ _ROWS = 5_000
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
-    """Some thousand rows in small groups, of which every seventeenth is deleted."""
+    """Some thousand rows in small groups, with every seventeenth row deleted."""
     random = np.random.default_rng(7)
     table = pa.table(
         {
@@ -50,12 +50,12 @@ def test_selective_filter_reads_larger_windows(dataset: LanceDataset, monkeypatc
     seen: list[int] = []
     original = FragmentReader.read_range
 
-    def spied(reader: FragmentReader, projection: object, start: int, stop: int) -> object:
+    def spy(reader: FragmentReader, projection: object, start: int, stop: int) -> object:
         seen.append(stop - start)
         return original(reader, projection, start, stop)  # type: ignore[arg-type]
 
     monkeypatch.setattr(scan, "CHUNK_BYTES", 20_000)
-    monkeypatch.setattr(FragmentReader, "read_range", spied)
+    monkeypatch.setattr(FragmentReader, "read_range", spy)
     batches = list(dataset.to_batches(filter="x >= 0", use_stats=False))
     assert seen[0] == _ROWS
     assert len(batches) > 5

@@ -38,7 +38,7 @@ KEY = "data/a.lance"
 N = 50
 
 
-def texts() -> list[str | None]:
+def random_strings() -> list[str | None]:
     return [None if i % 7 == 3 else "é" * (i % 5) + str(i) for i in range(N)]
 
 
@@ -58,8 +58,8 @@ def every_type() -> pa.Table:
             "half": pa.array(np.arange(N, dtype=np.float16)),
             "double": pa.array(rng.random(N)),
             "bool": pa.array([i % 3 == 0 for i in range(N)]),
-            "string": pa.array(texts()),
-            "large": pa.array(texts(), pa.large_string()),
+            "string": pa.array(random_strings()),
+            "large": pa.array(random_strings(), pa.large_string()),
             "binary": pa.array([bytes([255]) * (i + 1) for i in range(N)]),
             "day": pa.array(range(N), pa.int32()).cast(pa.date32()),
             "date64": pa.array([i * 86_400_000 for i in range(N)], pa.int64()).cast(pa.date64()),

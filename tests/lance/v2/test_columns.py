@@ -56,13 +56,13 @@ def run(written: Written, case: tuple[str, str, int, str]) -> None:
 
 # A file per column is slow; the full product is for long runs.
 @pytest.mark.parametrize("case", random.Random(1).sample(ALL, 60), ids=str)
-def test_columns_are_read_as_pylance_reads_them(written: Written, case: tuple[str, str, int, str]) -> None:
+def test_columns_match_pylance(written: Written, case: tuple[str, str, int, str]) -> None:
     run(written, case)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("nulls", NULLS)
-def test_all_columns_are_read_as_pylance_reads_them(written: Written, nulls: str) -> None:
+def test_all_columns_match_pylance(written: Written, nulls: str) -> None:
     for case in ALL:
         if case[-1] == nulls:
             run(written, case)

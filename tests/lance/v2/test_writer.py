@@ -105,7 +105,7 @@ def test_lists_without_items_are_read_back(tmp_path: Path, version: str, lists: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_lance_takes_filters_appends_and_deletes(tmp_path: Path, version: str) -> None:
+def test_lance_filters_appends_and_deletes(tmp_path: Path, version: str) -> None:
     table = pa.table({"id": pa.array(range(1500)), **dict(columns(version, 1500, "some"))})
     dataset = write_dataset(tmp_path, table, version, batch_rows=400, data_cache_bytes=1)
     rows = [0, 1, 399, 400, 777, 1499]
@@ -239,7 +239,7 @@ def test_null_structs_need_2_1(tmp_path: Path) -> None:
         write(tmp_path, pa.table({"s": pa.array([None], pa.struct({"a": INT}))}), "2.0")
 
 
-def test_an_error_leaves_no_file(tmp_path: Path) -> None:
+def test_error_leaves_no_file(tmp_path: Path) -> None:
     schema = LanceSchema.from_arrow(pa.schema({"a": INT}))
     with (
         pytest.raises(SchemaMismatchError, match="expected the columns a, got b"),

@@ -89,7 +89,9 @@ def test_unknown_operations_conflict_except_with_overwrite(mine: str) -> None:
 
 @pytest.mark.parametrize("writes", ["append", "update"])
 @pytest.mark.parametrize("change", [op.Project, lambda schema: op.Merge((), schema)], ids=["project", "merge"])
-def test_no_nulls_beside_a_column_made_non_nullable(writes: str, change: Callable[[LanceSchema], op.Operation]) -> None:
+def test_nulls_conflict_with_a_column_made_non_nullable(
+    writes: str, change: Callable[[LanceSchema], op.Operation]
+) -> None:
     strict = change(LanceSchema.from_arrow(pa.schema([pa.field("a", pa.int64(), nullable=False)])))
     assert "non-nullable" in (op.conflict(strict, OPERATIONS[writes], SCHEMA) or "")
     assert "non-nullable" in (op.conflict(OPERATIONS[writes], strict, SCHEMA) or "")

@@ -237,7 +237,7 @@ def test_version_missing_in_one_listing_is_not_lost() -> None:
     assert ids(store) == [5]
 
 
-def _dies_at_the_manifest(op: str, keys: tuple[str, ...]) -> None:
+def _crash_at_the_manifest(op: str, keys: tuple[str, ...]) -> None:
     if op == "put_if_absent" and "_versions" in str(keys):
         raise SimulatedCrash
 
@@ -251,7 +251,7 @@ def test_claim_without_files_is_ignored(first: bool) -> None:
     before = {m.key for m in store.list("data")}
     for _ in range(2):  # the second time, the claim after it has no files, either
         with pytest.raises(SimulatedCrash):
-            write_batch(FaultStore(store, before=_dies_at_the_manifest), LanceBatch("q", 1), rows(1, 2))
+            write_batch(FaultStore(store, before=_crash_at_the_manifest), LanceBatch("q", 1), rows(1, 2))
         store.delete([m.key for m in store.list("data") if m.key not in before])
     expected = [1, 2] if first else [0, 1, 2]
     write_batch(store, LanceBatch("q", 1), rows(1, 2))

@@ -142,12 +142,12 @@ def test_concurrently_restored_files_are_kept(
     log = DeltaLog(open_store(str(path)), standard_engine())
     real: Callable[..., object] = vacuum_module.committed_since
 
-    def meanwhile(log: DeltaLog, version: object) -> object:
+    def commit_first(log: DeltaLog, version: object) -> object:
         newest = log.head().version
         log.store.put(commit_key(newest + 1), lines([add("day=1/old.parquet", partitionValues={"day": "1"}, size=7)]))
         return real(log, version)
 
-    monkeypatch.setattr(vacuum_module, "committed_since", meanwhile)
+    monkeypatch.setattr(vacuum_module, "committed_since", commit_first)
     done = vacuum_large(spark, log, retention_hours=0.0, dry_run=False, enforce_retention=False, record=True)
     assert (path / "day=1" / "old.parquet").exists()
     assert not (path / "loose.parquet").exists()
@@ -278,10 +278,10 @@ def test_filter_keeps_only_matching_files_on_the_driver(
 ) -> None:
     path = parted(tmp_path / "t", 12)
 
-    def refused(*_: object) -> object:
+    def fail(*_: object) -> object:
         raise AssertionError("all files are read")
 
-    monkeypatch.setattr(DeltaLog, "load", refused)
+    monkeypatch.setattr(DeltaLog, "load", fail)
     found = trilake.read(spark, path, filter="n > 9 and day < '11'")
     assert sorted(r.n for r in found.collect()) == [10, 100]
     assert len(found.inputFiles()) == 2

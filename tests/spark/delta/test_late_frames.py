@@ -121,7 +121,7 @@ def same(frames: tuple[DataFrame, ...], use: Callable[[DataFrame], DataFrame]) -
     return one == other
 
 
-def gives_what_holds(frames: tuple[DataFrame, ...], conditions: list[str]) -> None:
+def check_conditions(frames: tuple[DataFrame, ...], conditions: list[str]) -> None:
     """The frame without a list returns, for each condition, the rows for which the other frame evaluates it to true."""
     one, other = frames
     row, count = Row(*one.columns), len(one.columns)
@@ -138,7 +138,7 @@ def test_rows_match_other_frames(
     frames = both(spark, path, monkeypatch)
     assert frames[0].schema == frames[1].schema
     assert not listed()
-    gives_what_holds(frames, conditions)
+    check_conditions(frames, conditions)
     assert listed()
     assert same(frames, lambda df: df.groupBy(df.columns[-1]).agg(F.count("*"), F.max("s")))
     names = ["id", "_metadata.file_path", "_metadata.file_size", "_metadata.row_index", "input_file_name() AS f"]
@@ -154,7 +154,7 @@ def test_older_versions(
     path, conditions = table
     for version in range(FILES - 1, trilake.open(path).version):
         frames = both(spark, path, monkeypatch, versionAsOf=version)
-        gives_what_holds(frames, conditions[version % 2 :: 3])
+        check_conditions(frames, conditions[version % 2 :: 3])
     assert listed()
 
 
@@ -181,7 +181,7 @@ def test_conditions_select_files(
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """A table with five files in its checkpoint and one behind it."""
+    """A table with five files in its checkpoint and one added later."""
     where = str(tmp_path / "t")
     for i in range(5):
         trilake.write(rows_of(range(i * ROWS, (i + 1) * ROWS), None), where, mode="append")

@@ -28,7 +28,7 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def _standing_for(spark: SparkSession, version: object, app: str = "nightly") -> Iterator[None]:
+def _transaction_settings(spark: SparkSession, version: object, app: str = "nightly") -> Iterator[None]:
     spark.conf.set(APP_ID, app)
     spark.conf.set(VERSION, str(version))
     try:
@@ -78,16 +78,16 @@ _EVERY: dict[str, Change] = {
 def test_repeated_change_is_applied_once(session: SparkSession, tmp_path: Path, way: str) -> None:
     path = _table(tmp_path)
     before = _total(path)
-    with _standing_for(session, 1):
+    with _transaction_settings(session, 1):
         _EVERY[way](session, path)
         once, version = _total(path), trilake.open(path).version
         assert once != before
         _EVERY[way](session, path)
         assert (_total(path), trilake.open(path).version) == (once, version)
-    with _standing_for(session, 1, app="another"):
+    with _transaction_settings(session, 1, app="another"):
         _EVERY[way](session, path)
     assert _total(path) != once
-    with _standing_for(session, 2):
+    with _transaction_settings(session, 2):
         _EVERY[way](session, path)
     assert trilake.open(path).version == 3
 
@@ -97,10 +97,10 @@ def test_repeated_change_is_applied_once(session: SparkSession, tmp_path: Path, 
 )
 def test_change_without_rows_is_recorded(session: SparkSession, tmp_path: Path, statement: str) -> None:
     path = _table(tmp_path)
-    with _standing_for(session, 1):
+    with _transaction_settings(session, 1):
         session.sql(statement.format(path))
     session.sql(f"INSERT INTO delta.`{path}` VALUES (50L, 1L)")
-    with _standing_for(session, 1):
+    with _transaction_settings(session, 1):
         assert session.sql(statement.format(path)).collect()[0]["num_affected_rows"] == 0
     assert _total(path) == (5, 1)
 
@@ -108,7 +108,7 @@ def test_change_without_rows_is_recorded(session: SparkSession, tmp_path: Path, 
 def test_write_options_override_the_session(session: SparkSession, tmp_path: Path) -> None:
     path = _table(tmp_path)
     row = session.sql("SELECT 9L AS id, 9L AS n")
-    with _standing_for(session, 5):
+    with _transaction_settings(session, 5):
         row.write.format("delta").mode("append").option("txnAppId", "own").option("txnVersion", 1).save(path)
         row.write.format("delta").mode("append").save(path)
     assert _total(path) == (6, 18)
@@ -118,7 +118,7 @@ def test_auto_reset_clears_the_version(session: SparkSession, tmp_path: Path) ->
     path = _table(tmp_path)
     session.conf.set(AUTO_RESET, "true")
     for _ in range(2):  # applied, then skipped
-        with _standing_for(session, 1):
+        with _transaction_settings(session, 1):
             session.sql(f"INSERT INTO delta.`{path}` VALUES (9L, 9L)")
             assert session.conf.get(VERSION, None) is None
             with pytest.raises(AnalysisException, match="is set without") as found:
@@ -130,14 +130,14 @@ def test_auto_reset_clears_the_version(session: SparkSession, tmp_path: Path) ->
 @pytest.mark.parametrize("version", ["seven", "-1", "1.5", str(1 << 63)])
 def test_version_must_be_an_integer(session: SparkSession, tmp_path: Path, version: str) -> None:
     path = _table(tmp_path)
-    with _standing_for(session, version), pytest.raises(AnalysisException, match="txnVersion must be"):
+    with _transaction_settings(session, version), pytest.raises(AnalysisException, match="txnVersion must be"):
         session.sql(f"DELETE FROM delta.`{path}`")
 
 
 def test_other_statements_are_not_affected(session: SparkSession, tmp_path: Path) -> None:
     path = _table(tmp_path)
     trilake.write({"id": [4], "n": [0]}, path, mode="append")
-    with _standing_for(session, 1):
+    with _transaction_settings(session, 1):
         session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (more INT)")
         session.sql(f"OPTIMIZE delta.`{path}`")
         assert session.sql(f"SELECT count(*) FROM delta.`{path}`").collect()[0][0] == 5

@@ -56,7 +56,7 @@ def _logged(place: str) -> dict[str, Any]:
     return schema
 
 
-def test_user_defined_types_are_read_as_they_were_written(sql: SparkSession, place: str) -> None:
+def test_user_defined_types_round_trip(sql: SparkSession, place: str) -> None:
     assert _rows(sql, place) == ROWS
     assert _logged(place)["fields"][1]["type"] == VectorUDT().jsonValue()
     columns = trilake.open(place).to_arrow(["v", "m"]).to_pydict()

@@ -36,7 +36,7 @@ TYPED: dict[str, pa.Array] = {
 
 
 def _table_with_void_file(folder: Path) -> str:
-    """A table whose file has void columns, all of which have a type now."""
+    """A table whose file has void columns, all of them typed later."""
     folder.mkdir()
     names = list(TYPED)
     old = pa.table({"i": [1, 2], **{n: pa.nulls(2) for n in names}, "s": pa.array([{"a": 1, "v": None}, None], PART)})

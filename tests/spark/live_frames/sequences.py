@@ -168,7 +168,7 @@ def _update(seq: Sequence, path: str, frame: DataFrame) -> None:
     trilake.open(path).update({"n": "n + 1"}, f"id % 3 = {seq.random.randrange(3)}")
 
 
-def _came_and_went(seq: Sequence, path: str, frame: DataFrame) -> None:
+def _add_and_delete(seq: Sequence, path: str, frame: DataFrame) -> None:
     trilake.write(seq.rows(1), path, mode="append")
     trilake.open(path).delete(f"id = {max(r[0] for r in rows_of(path))}")
 
@@ -199,7 +199,7 @@ def _other_columns(seq: Sequence, path: str, frame: DataFrame) -> None:
     trilake.open(path).restore(version)
 
 
-def _made_again(seq: Sequence, path: str, frame: DataFrame) -> None:
+def _recreate(seq: Sequence, path: str, frame: DataFrame) -> None:
     rows = seq.rows(3)
     shutil.rmtree(path)
     trilake.write(rows, path)
@@ -247,7 +247,7 @@ COMMITS: dict[str, Callable[[Sequence, str, DataFrame], object]] = {
     "merge rows of its own": _merge,
     "merge a frame of both": _merge_other,
     "overwrite": lambda seq, path, _: trilake.write(seq.rows(4), path, mode="overwrite"),
-    "a row that came and went": _came_and_went,
+    "a row that came and went": _add_and_delete,
     "properties": lambda seq, path, _: trilake.alter(path).set_properties({"seq.step": str(len(seq.log))}),
     "deletion vectors": lambda seq, path, _: trilake.alter(path).set_properties(
         {"delta.enableDeletionVectors": seq.random.choice(["true", "false"])}
@@ -257,7 +257,7 @@ COMMITS: dict[str, Callable[[Sequence, str, DataFrame], object]] = {
     "truncate": lambda seq, path, _: seq.spark.sql(f"DELETE FROM delta.`{path}`"),
     "add a column": _add_column,
     "other columns": _other_columns,
-    "made again": _made_again,
+    "made again": _recreate,
     "restore": _restore,
     "cache": _cache,
     "unpersist": _unpersist,

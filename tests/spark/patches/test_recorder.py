@@ -54,10 +54,10 @@ def test_failing_decider_is_logged_once_and_left_to_spark(caplog: pytest.LogCapt
 
 
 def test_trilake_errors_are_raised() -> None:
-    def refuse(own: Any, self: Any, path: str) -> Any:
+    def reject(own: Any, self: Any, path: str) -> Any:
         raise InvalidArgumentError("no")
 
-    patch(Reader, "load", refuse, owner="test")
+    patch(Reader, "load", reject, owner="test")
     with pytest.raises(InvalidArgumentError):
         Reader().load("a")
 
@@ -196,10 +196,10 @@ def test_trilake_error_in_a_watcher_is_raised(caplog: pytest.LogCaptureFixture) 
         def __init__(self) -> None:
             pass
 
-    def refuse(record: recorder.Record, *args: object) -> None:
+    def reject(record: recorder.Record, *args: object) -> None:
         raise InvalidArgumentError("the column is gone")
 
-    watch(Writer, "__init__", refuse, owner="test")
+    watch(Writer, "__init__", reject, owner="test")
     with pytest.raises(TrilakeError, match="the column is gone"):
         Writer()
     undo("test")

@@ -47,7 +47,7 @@ def table(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, Callable[[], object]], None]:
+def before_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, Callable[[], object]], None]:
     """Run a function once before a job commits."""
 
     def before(job: type, act: Callable[[], object]) -> None:
@@ -70,20 +70,20 @@ def _rows(path: str) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("change", _CHANGES)
 def test_change_conflicts_with_delete_of_subquery_rows(
-    sql: SparkSession, table: str, meanwhile: Callable[[type, Callable[[], object]], None], change: str
+    sql: SparkSession, table: str, before_commit: Callable[[type, Callable[[], object]], None], change: str
 ) -> None:
     job, text = _CHANGES[change]
-    meanwhile(job, lambda: trilake.open(table).delete("p = 1"))
+    before_commit(job, lambda: trilake.open(table).delete("p = 1"))
     with pytest.raises(ConcurrentDeleteReadError):
         sql.sql(text.format(t=f"delta.`{table}`"))
     assert _rows(table) == [(0, 0), (0, 1), (2, 4), (2, 5)]
 
 
 def test_subquery_does_not_conflict_with_other_partitions(
-    sql: SparkSession, table: str, meanwhile: Callable[[type, Callable[[], object]], None]
+    sql: SparkSession, table: str, before_commit: Callable[[type, Callable[[], object]], None]
 ) -> None:
     job, text = _CHANGES["a value of UPDATE"]
-    meanwhile(job, lambda: trilake.open(table).delete("p = 2"))
+    before_commit(job, lambda: trilake.open(table).delete("p = 2"))
     sql.sql(text.format(t=f"delta.`{table}`"))
     assert _rows(table) == [(0, 5), (0, 5), (1, 2), (1, 3)]
 

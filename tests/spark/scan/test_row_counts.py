@@ -39,11 +39,11 @@ def short_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counted: list[int] = []
     count = frame_tables.RowCount.count
 
-    def noted(self: frame_tables.RowCount) -> int:
+    def record(self: frame_tables.RowCount) -> int:
         counted.append(count(self))
         return counted[-1]
 
-    monkeypatch.setattr(frame_tables.RowCount, "count", noted)
+    monkeypatch.setattr(frame_tables.RowCount, "count", record)
     return counted
 
 

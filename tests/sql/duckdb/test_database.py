@@ -74,11 +74,11 @@ def test_files_are_checked_against_the_table_once(tmp_path: Path, monkeypatch: p
     compared: list[int] = []
     original = parquet_relation
 
-    def seen(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema: pa.Schema) -> str | None:
+    def spy(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema: pa.Schema) -> str | None:
         compared.append(len(paths))
         return original(db, paths, schema)
 
-    monkeypatch.setattr(f"{database.__name__}.parquet_relation", seen)
+    monkeypatch.setattr(f"{database.__name__}.parquet_relation", spy)
     query = f"SELECT a.n FROM delta.`{place}` a JOIN delta.`{place}` b USING (n)"
     for _ in range(2):
         assert trilake.sql(query).num_rows == 1
@@ -97,12 +97,12 @@ def test_query_is_bound_once_for_the_same_files(tmp_path: Path, monkeypatch: pyt
     trilake.write({"n": [1]}, place)
     original = database.Database.relation
 
-    def seen(self: database.Database, query: str) -> duckdb.DuckDBPyRelation:
+    def spy(self: database.Database, query: str) -> duckdb.DuckDBPyRelation:
         relation = original(self, query)
         bound.append(f"{id(self)} {id(relation)}")
         return relation
 
-    monkeypatch.setattr(database.Database, "relation", seen)
+    monkeypatch.setattr(database.Database, "relation", spy)
     query = f"SELECT sum(n) AS s FROM delta.`{place}`"
     answers = [trilake.sql(query)["s"].to_pylist() for _ in range(3)]
     trilake.write({"n": [2]}, place, mode="append")
@@ -116,11 +116,11 @@ def test_statement_without_query_opens_no_database(tmp_path: Path, monkeypatch: 
     opened: list[Any] = []
     original = open_database
 
-    def seen(*args: Any) -> duckdb.DuckDBPyConnection:
+    def spy(*args: Any) -> duckdb.DuckDBPyConnection:
         opened.append(args)
         return original(*args)
 
-    monkeypatch.setattr("trilake.sql.duckdb.database.open_database", seen)
+    monkeypatch.setattr("trilake.sql.duckdb.database.open_database", spy)
     name = f"delta.`{tmp_path}/t`"
     trilake.sql(f"CREATE TABLE {name} (n BIGINT)")
     trilake.sql(f"INSERT INTO {name} VALUES (1)")

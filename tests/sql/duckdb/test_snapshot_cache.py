@@ -28,11 +28,11 @@ def read() -> Iterator[list[str]]:
     seen: list[str] = []
     original = DeltaLog.read_files
 
-    def spied(log: DeltaLog, keys: list[str]) -> object:
+    def spy(log: DeltaLog, keys: list[str]) -> object:
         seen.extend(keys)
         return original(log, keys)
 
-    with patch.object(DeltaLog, "read_files", spied):
+    with patch.object(DeltaLog, "read_files", spy):
         yield seen
 
 

@@ -139,11 +139,11 @@ def test_query_reads_only_needed_files_and_columns(tmp_path: Path, monkeypatch: 
     read: list[tuple[Any, int]] = []
     original = ArrowDeltaTable.to_reader
 
-    def seen(table: ArrowDeltaTable, columns: Any = None, filter: Any = None) -> pa.RecordBatchReader:
+    def spy(table: ArrowDeltaTable, columns: Any = None, filter: Any = None) -> pa.RecordBatchReader:
         read.append((columns, table.files(filter).num_rows))
         return original(table, columns, filter)
 
-    monkeypatch.setattr(ArrowDeltaTable, "to_reader", seen)
+    monkeypatch.setattr(ArrowDeltaTable, "to_reader", spy)
     monkeypatch.setattr(plain_files, "MOST_FILES", 0)  # DuckDB does not read the files itself
     assert run(f"SELECT note FROM {name} WHERE id = 2") == [{"note": "b"}]
     [(columns, files)] = read

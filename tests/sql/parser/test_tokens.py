@@ -12,7 +12,7 @@ from trilake.sql.parser.places import Edit, Edited, place_of
 from trilake.sql.parser.tokens import tokenize, unquoted
 
 
-def texts(text: str) -> list[str]:
+def token_strings(text: str) -> list[str]:
     return [t.text for t in tokenize(text)]
 
 
@@ -31,7 +31,7 @@ def texts(text: str) -> list[str]:
     ],
 )
 def test_tokens_match_spark(text: str, expected: list[str]) -> None:
-    assert texts(text) == expected
+    assert token_strings(text) == expected
 
 
 @given(st.text(max_size=200))

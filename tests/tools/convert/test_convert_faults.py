@@ -28,7 +28,7 @@ def rows_at(store: Store) -> Checksum:
     return checksum(b for piece in source.whole for b in piece.batches())
 
 
-def seen(store: Store) -> str | None:
+def detected_format(store: Store) -> str | None:
     """The format that readers detect; they ignore staged files."""
     found = format_at(store)
     if found == "trevni" and all(meta.key.startswith("_staged/") for meta in store.list()):
@@ -75,7 +75,7 @@ def test_failure_at_any_write_is_atomic(end: str, monkeypatch: pytest.MonkeyPatc
                 name = f"{op}-{nth}-{when}"
                 fault = Fault(op, nth=nth, when=when)  # type: ignore[arg-type]  # it is one of the two
                 faulty, error = attempt(base, end, name, monkeypatch, fault)
-                there = seen(faulty.inner)
+                there = detected_format(faulty.inner)
                 tried += 1
                 failed += error is not None
                 if error is None:

@@ -158,7 +158,7 @@ def test_arrow_types_round_trip(name: str, around: str) -> None:
     ],
     ids=["dictionary of structs", "dictionary of lists", "dictionary of extensions"],
 )
-def test_types_that_cannot_be_kept_raise(array: pa.Array) -> None:
+def test_unsupported_types_raise(array: pa.Array) -> None:
     """Alone and inside others, before anything is written."""
     for column in (array, pa.StructArray.from_arrays([array], ["f"])):
         with pytest.raises(InvalidArgumentError, match="is not supported") as e:

@@ -44,7 +44,7 @@ def batches(*values: int) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch({"n": pa.array(values, pa.int64())})
 
 
-def seen(store: Store) -> list[int]:
+def visible_rows(store: Store) -> list[int]:
     """The visible rows."""
     return sorted(v for f in list_files(store) for v in TrevniFile((store, f.key)).read()["n"].to_pylist())
 
@@ -90,7 +90,7 @@ def test_driver_dies_at_any_step(mode: str, when: Literal["before", "after"]) ->
         store = FaultStore(inner, [Fault(nth=nth, kind="crash", when=when)])
         with suppress(SimulatedCrash):
             finish_table_write(store, plan, files)
-        rows = seen(inner)
+        rows = visible_rows(inner)
         assert rows in expected(mode), nth
         if not store.crashed:  # checking a missing file raises before "after"
             assert (when, rows) == ("after", expected(mode)[1])
@@ -98,10 +98,10 @@ def test_driver_dies_at_any_step(mode: str, when: Literal["before", "after"]) ->
         outcomes.append(rows)
         # The next write succeeds, and a week later nothing of the dead job is left.
         append(inner, 99)
-        assert seen(inner) == sorted([*rows, 99])
+        assert visible_rows(inner) == sorted([*rows, 99])
         jobs.finish_stale_jobs(inner, 10**15)
         jobs.finish_stale_jobs(inner, 2 * 10**15)
-        assert seen(inner) == sorted([*rows, 99])
+        assert visible_rows(inner) == sorted([*rows, 99])
         assert len(list(inner.list())) == len(list_files(inner))
     # Once committed, it stays so.
     assert len(outcomes) > 12
@@ -119,15 +119,15 @@ def test_store_fails_at_any_step(mode: str, when: Literal["before", "after"]) ->
         try:
             finish_table_write(store, plan, files)
         except UnknownOutcomeError:
-            assert seen(inner) in expected(mode), nth
+            assert visible_rows(inner) in expected(mode), nth
         except StorageError:  # while the folder was listed
-            assert seen(inner) == OLD, nth
+            assert visible_rows(inner) == OLD, nth
         except WriteFailedError:
-            assert seen(inner) == OLD, nth
+            assert visible_rows(inner) == OLD, nth
         else:
-            assert seen(inner) == expected(mode)[1], nth
+            assert visible_rows(inner) == expected(mode)[1], nth
         append(inner, 99)
-        assert 99 in seen(inner)
+        assert 99 in visible_rows(inner)
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
@@ -138,7 +138,7 @@ def test_store_fails_permanently(mode: str) -> None:
         plan, files = staged(inner, mode)
         with suppress(StorageError, WriteFailedError):
             finish_table_write(FaultStore(inner, [Fault(nth=nth, times=10**6)]), plan, files)
-        assert seen(inner) in expected(mode), nth
+        assert visible_rows(inner) in expected(mode), nth
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
@@ -146,7 +146,7 @@ def test_readers_see_all_or_nothing_at_every_step(mode: str) -> None:
     inner = table_of_two_files()
     plan, files = staged(inner, mode)
     views: list[list[int]] = []
-    finish_table_write(FaultStore(inner, before=lambda op, key: views.append(seen(inner))), plan, files)
+    finish_table_write(FaultStore(inner, before=lambda op, key: views.append(visible_rows(inner))), plan, files)
     assert views == sorted(views, key=expected(mode).index)
     assert {tuple(v) for v in views} == {tuple(v) for v in expected(mode)}
     assert len(list(inner.list())) == len(list_files(inner))
@@ -178,7 +178,7 @@ def test_job_runs_during_one_listing(mode: str) -> None:
             finish_table_write(store, *todo.pop())
 
     store.between = between  # type: ignore[method-assign]
-    assert seen(store) == expected(mode)[1]
+    assert visible_rows(store) == expected(mode)[1]
 
 
 def test_listings_never_agree() -> None:
@@ -228,11 +228,11 @@ def test_rename_fails_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(WriteFailedError, match="file 2 of 3"):
         finish_table_write(store, plan, files)
     monkeypatch.setattr(os, "rename", rename)
-    assert seen(store) == OLD
+    assert visible_rows(store) == OLD
     clean(store, plan)
     assert sorted(tmp_path.rglob("*")) == before
     # Names reach the disk before the job is committed.
-    monkeypatch.setattr(staging, "sync_folder", lambda path: synced.append((path, seen(store))))
+    monkeypatch.setattr(staging, "sync_folder", lambda path: synced.append((path, visible_rows(store))))
     append(store, 7)
     assert synced == [(str(tmp_path), OLD)]
 
@@ -262,9 +262,9 @@ def test_driver_dies_between_renames(mode: str, nth: int, tmp_path: Path, monkey
         with pytest.raises(SimulatedCrash):
             finish_table_write(store, plan, files)
     assert len(list(tmp_path.glob("*.trv"))) == len(OLD) + nth
-    assert seen(store) == OLD
+    assert visible_rows(store) == OLD
     append(store, 99)
-    assert seen(store) == [*OLD, 99]
+    assert visible_rows(store) == [*OLD, 99]
     jobs.finish_stale_jobs(store, 10**15)
     jobs.finish_stale_jobs(store, 2 * 10**15)
     assert len([p for p in tmp_path.rglob("*") if p.is_file()]) == len(OLD) + 1
@@ -275,12 +275,12 @@ def test_tasks_of_an_aborted_job_stage_nothing(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     plan = plan_table_write(store, SCHEMA, mode="append")
 
-    def outlived() -> Iterator[pa.RecordBatch]:
+    def batches_after_abort() -> Iterator[pa.RecordBatch]:
         yield from batches(1)
         give_up(store, plan)
         yield from batches(2)
 
-    for rows in (outlived(), batches(3)):
+    for rows in (batches_after_abort(), batches(3)):
         with pytest.raises((WriteFailedError, StorageError)):
             write_rows(store, plan, rows)
     assert [p.name for p in tmp_path.rglob("*")] == ["_staged", f"{plan.write_id}.end"]
@@ -293,7 +293,7 @@ def test_tasks_of_an_aborted_job_stage_nothing(tmp_path: Path) -> None:
     with pytest.raises(WriteFailedError):
         finish_table_write(store, other, files)
     append(store, 5)
-    assert seen(store) == [5]
+    assert visible_rows(store) == [5]
 
 
 def test_committed_job_cannot_be_aborted() -> None:
@@ -304,19 +304,19 @@ def test_committed_job_cannot_be_aborted() -> None:
             FaultStore(inner, [Fault("put_if_absent", "*.end", kind="crash", when="after")]), plan, files
         )
     give_up(inner, plan)
-    assert seen(inner) == OLD + NEW
+    assert visible_rows(inner) == OLD + NEW
 
 
 def test_lost_reply_to_the_commit_is_resolved() -> None:
     inner = table_of_two_files()
     plan, files = staged(inner, "append")
     finish_table_write(FaultStore(inner, [Fault("put_if_absent", "*.end", when="after")]), plan, files)
-    assert seen(inner) == OLD + NEW
+    assert visible_rows(inner) == OLD + NEW
     plan, files = staged(inner, "append")
     faults = [Fault("put_if_absent", "*.end", when="after"), Fault("read", "*.end")]
     with pytest.raises(UnknownOutcomeError, match="all of the write's rows or none"):
         finish_table_write(FaultStore(inner, faults), plan, files)
-    assert seen(inner) == sorted(OLD + NEW + NEW)
+    assert visible_rows(inner) == sorted(OLD + NEW + NEW)
 
 
 def test_cleanup_removes_only_old_jobs(tmp_path: Path) -> None:
@@ -331,10 +331,10 @@ def test_cleanup_removes_only_old_jobs(tmp_path: Path) -> None:
     assert store.head(file.staged).size == file.size
     jobs.finish_stale_jobs(store, now + WEEK + 60_000)
     assert [p.suffix for p in tmp_path.iterdir()] == [".trv"]
-    assert seen(store) == [1]
+    assert visible_rows(store) == [1]
     with pytest.raises(WriteFailedError):
         finish_table_write(store, plan, [file])
-    assert seen(store) == [1]
+    assert visible_rows(store) == [1]
 
 
 def test_driver_of_an_aborted_job_cannot_commit() -> None:
@@ -347,7 +347,7 @@ def test_driver_of_an_aborted_job_cannot_commit() -> None:
 
     with pytest.raises(WriteFailedError):
         finish_table_write(FaultStore(inner, before=too_late), plan, files)
-    assert seen(inner) == OLD
+    assert visible_rows(inner) == OLD
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
@@ -364,14 +364,14 @@ def test_job_stays_committed_during_a_cleanup(mode: str, now: int) -> None:
         assert job is not None
         calls = 0
 
-        def completes(op: str, key: str) -> None:
+        def complete_cleanup(op: str, key: str) -> None:
             nonlocal calls
             calls += 1
             if calls == nth:  # noqa: B023 - used at once
                 jobs.complete(inner, plan.write_id, job, "committed")  # noqa: B023
 
-        jobs.finish_stale_jobs(FaultStore(inner, before=completes), now)
-        assert seen(inner) == expected(mode)[1], nth
+        jobs.finish_stale_jobs(FaultStore(inner, before=complete_cleanup), now)
+        assert visible_rows(inner) == expected(mode)[1], nth
     assert calls < nth
 
 
@@ -407,10 +407,10 @@ def test_file_of_a_failed_write_may_appear_later(sweep: bool) -> None:
     if sweep:
         append(store, 2)
     store.land()
-    assert seen(store) == ([1, 2] if sweep else [1])
+    assert visible_rows(store) == ([1, 2] if sweep else [1])
     for now in (10**15, 2 * 10**15):  # a week later nothing of it is left
         jobs.finish_stale_jobs(store, now)
-    assert seen(store) == ([1, 2] if sweep else [1])
+    assert visible_rows(store) == ([1, 2] if sweep else [1])
     assert len(list(store.list())) == len(list_files(store))
 
 
@@ -425,7 +425,7 @@ def test_append_during_an_overwrite() -> None:
     plan = plan_table_write(FaultStore(inner, before=replaced), SCHEMA, mode="append")
     assert not replacing
     finish_table_write(inner, plan, write_rows(inner, plan, batches(7)))
-    assert seen(inner) == [7, *NEW]
+    assert visible_rows(inner) == [7, *NEW]
 
 
 def test_damaged_records_raise() -> None:

@@ -54,15 +54,15 @@ def _raced(mode: str, other: str, ids: tuple[str, str], nth: int) -> tuple[tuple
     store, clock, calls, second = MemoryStore(), Clock(), count(1), list[str]()
     first, later = _begun(store, mode, ids[0]), _begun(store, other, ids[1])
 
-    def meanwhile(op: str, key: str) -> None:
+    def run_concurrently(op: str, key: str) -> None:
         if next(calls) == nth:
             second.append(_end(store, later, 2, clock))
 
-    outcome = _end(FaultStore(store, before=meanwhile), first, 1, clock)
-    return (outcome, *second), _seen(store)
+    outcome = _end(FaultStore(store, before=run_concurrently), first, 1, clock)
+    return (outcome, *second), _visible_rows(store)
 
 
-def _seen(store: Store) -> list[int]:
+def _visible_rows(store: Store) -> list[int]:
     return sorted(v for f in list_files(store) for v in TrevniFile((store, f.key)).read()["n"].to_pylist())
 
 
@@ -97,7 +97,7 @@ def test_appends_do_not_wait() -> None:
     dead = _crashed(store, "overwrite", LESSER)
     assert jobs.alone_at_work(store, "") == [dead]
     assert _end(store, _begun(store, "append", GREATER), 5, clock) == "written"
-    assert (clock.waited, _seen(store)) == (0, [5])
+    assert (clock.waited, _visible_rows(store)) == (0, [5])
 
 
 @pytest.mark.parametrize("ids", [(LESSER, GREATER), (GREATER, LESSER)], ids=["lesser", "greater"])
@@ -109,7 +109,7 @@ def test_dead_write_is_aborted_after_a_while(ids: tuple[str, str]) -> None:
     assert jobs.record_outcome(store, dead, "committed") == "aborted"
     assert _end(store, _begun(store, "overwrite", "8" * 32), 3, clock) == "written"
     assert clock.waited < row_groups.PATIENCE_S + 2  # once
-    assert _seen(store) == [3]
+    assert _visible_rows(store) == [3]
 
 
 @pytest.mark.parametrize("job_id", [LESSER, "b" * 32, GREATER + "f"], ids=["least", "between", "greatest"])
@@ -148,4 +148,4 @@ def test_concurrently_created_table_stays() -> None:
         assert _end(store, _begun(store, "append", GREATER), 7, clock) == "written"
         assert _end(store, plan, 1, clock) == ("nothing" if error is None else error.__name__)
         assert [meta.key.startswith("part-") for meta in store.list()] == [True]
-        assert _seen(store) == [7]
+        assert _visible_rows(store) == [7]

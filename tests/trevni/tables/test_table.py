@@ -100,7 +100,7 @@ def test_missing_columns_and_other_types(tmp_path: Path) -> None:
         TrevniTable(tmp_path).to_arrow()
 
 
-def test_partition_by_takes_a_name(tmp_path: Path) -> None:
+def test_partition_by_accepts_a_name(tmp_path: Path) -> None:
     write_table({"day": ["x", "y"], "a": [1, 2]}, tmp_path / "t", partition_by="day")
     assert TrevniTable(tmp_path / "t").count("day = 'x'") == 1
 

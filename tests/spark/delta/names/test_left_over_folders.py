@@ -97,7 +97,7 @@ REPLACES: dict[str, Callable[[SparkSession, Path], Any]] = {
 ALL = {**CREATES, **{f"replace {name}": replace for name, replace in REPLACES.items()}}
 
 
-def refused(spark: SparkSession, place: Path, create: Callable[[], Any]) -> str:
+def error_message(spark: SparkSession, place: Path, create: Callable[[], Any]) -> str:
     """The message of an error that leaves no name."""
     with pytest.raises(TableExistsError) as e:
         create()
@@ -115,7 +115,7 @@ def refused(spark: SparkSession, place: Path, create: Callable[[], Any]) -> str:
 def test_leftover_table_is_not_adopted(
     sql: SparkSession, place: Path, tmp_path: Path, create: Callable[[SparkSession, Path], Any]
 ) -> None:
-    refused(sql, place, lambda: create(sql, tmp_path))
+    error_message(sql, place, lambda: create(sql, tmp_path))
     assert trilake.open(place).version == 0
     assert trilake.open(place).to_arrow().num_rows == len(OLD)
 
@@ -139,7 +139,7 @@ def test_foreign_files_are_not_adopted_or_replaced(
     shutil.rmtree(place)
     place.mkdir()
     (place / "notes.txt").write_text("mine")
-    refused(sql, place, lambda: create(sql, tmp_path))
+    error_message(sql, place, lambda: create(sql, tmp_path))
     assert [p.name for p in place.iterdir()] == ["notes.txt"]
 
 
@@ -158,7 +158,7 @@ def test_leftover_files_of_other_formats_are_not_adopted(
 ) -> None:
     shutil.rmtree(place)
     trilake.write(pa.table({"id": [1]}), place, format=format)
-    refused(sql, place, lambda: create(sql, format))
+    error_message(sql, place, lambda: create(sql, format))
     assert trilake.open(place).to_arrow().num_rows == 1
 
 
@@ -173,7 +173,7 @@ def test_table_can_use_an_empty_folder(sql: SparkSession, place: Path, left: str
 
 
 def test_suggested_fixes_for_leftover_folder_work(sql: SparkSession, place: Path) -> None:
-    message = refused(sql, place, lambda: sql.sql("CREATE TABLE left (id INT) USING delta"))
+    message = error_message(sql, place, lambda: sql.sql("CREATE TABLE left (id INT) USING delta"))
     named = f"CREATE TABLE `left` USING delta LOCATION '{place}'"
     assert named in message
     sql.sql(named)

@@ -27,12 +27,12 @@ def ways(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     true = native_batch._native_or_none
 
-    def noted(df: DataFrame, small: bool) -> Any:
+    def record(df: DataFrame, small: bool) -> Any:
         out = true(df, small)
         found.append(SOURCE if out is None else "frame" if out[0].here is None else "here")
         return out
 
-    monkeypatch.setattr(native_batch, "_native_or_none", noted)
+    monkeypatch.setattr(native_batch, "_native_or_none", record)
     return found
 
 

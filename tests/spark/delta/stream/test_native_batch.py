@@ -27,7 +27,7 @@ def ways(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     true = native_batch._native
 
-    def noted(df: DataFrame, small: bool) -> Any:
+    def record(df: DataFrame, small: bool) -> Any:
         try:
             out = true(df, small)
         except Exception as e:
@@ -36,7 +36,7 @@ def ways(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(NATIVE)
         return out
 
-    monkeypatch.setattr(native_batch, "_native", noted)
+    monkeypatch.setattr(native_batch, "_native", record)
     monkeypatch.setattr(native_batch, "SMALL", 0)
     return found
 

@@ -31,11 +31,11 @@ def table(tmp_path: Path) -> str:
     return path
 
 
-def _append(df: DataFrame, path: str, meanwhile: Callable[[], object] = lambda: None, **request: Any) -> bool:
+def _append(df: DataFrame, path: str, change_concurrently: Callable[[], object] = lambda: None, **request: Any) -> bool:
     """Write a frame during a concurrent commit; whether the commit is a blind append."""
 
     def finish(log: DeltaLog, plan: WritePlan, written: Iterable[WrittenFiles], *, run: Runner) -> WriteResult:
-        meanwhile()
+        change_concurrently()
         return finish_write(log, plan, written, run=run)
 
     asked = WriteRequest(**{"mode": "append", "schema": from_spark(df.schema), **request})
@@ -87,15 +87,15 @@ def test_append_conflicts_with_delete_of_read_rows(
     df = sql.read.format("delta").load(table).where(where).selectExpr("id + 10 AS id", "p")
     before = _ids(table)
 
-    def meanwhile() -> None:
+    def change_concurrently() -> None:
         trilake.open(table).delete(removed)
 
     if error is None:
-        _append(df, table, meanwhile, isolation=isolation)
+        _append(df, table, change_concurrently, isolation=isolation)
         assert _ids(table) == [0, 1, 2, 3, 12, 13]
     else:
         with pytest.raises(error):
-            _append(df, table, meanwhile, isolation=isolation)
+            _append(df, table, change_concurrently, isolation=isolation)
         assert set(_ids(table)) < set(before)
 
 
@@ -108,14 +108,14 @@ def test_concurrent_appends_follow_the_isolation_level(
 ) -> None:
     df = sql.read.format("delta").load(table).where("p = 1").selectExpr("id + 10 AS id", "p")
 
-    def meanwhile() -> None:
+    def change_concurrently() -> None:
         trilake.write(pa.table({"id": [99], "p": [p]}), table, mode="append")
 
     if error is None:
-        assert not _append(df, table, meanwhile, isolation=isolation)
+        assert not _append(df, table, change_concurrently, isolation=isolation)
     else:
         with pytest.raises(error):
-            _append(df, table, meanwhile, isolation=isolation)
+            _append(df, table, change_concurrently, isolation=isolation)
 
 
 def test_overwrite_with_stale_own_rows_conflicts(sql: SparkSession, table: str) -> None:

@@ -323,13 +323,13 @@ def test_failed_set_location_keeps_the_name(
 
     monkeypatch.setattr(place_names, refuses, late)
     if by_sql:
-        told_by_sql(monkeypatch)
+        sql_only_catalog(monkeypatch)
     with pytest.raises(OSError, match="gone"):
         session.sql(f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'")
     assert ids(session) == [7]
 
 
-def told_by_sql(monkeypatch: pytest.MonkeyPatch) -> None:
+def sql_only_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
     """As over Spark Connect, where the catalog is changed only by SQL."""
     original = alter._set_location
 
@@ -347,7 +347,7 @@ def test_managed_table_keeps_files_with_sql_only_catalog(
     """Over Spark Connect a name is removed by DROP TABLE, which deletes the files of a managed table."""
     elsewhere(session, OTHER, INSERT)
     trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b")
-    told_by_sql(monkeypatch)
+    sql_only_catalog(monkeypatch)
     with pytest.raises(UnsupportedSparkError, match="the location of the managed table"):
         session.sql(f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'")
     assert ids(session) == [7]
