@@ -189,7 +189,7 @@ import shutil, sys
 from pathlib import Path
 import trilake
 from tests.connect_session import connect_session
-from tests.spark.delta.names.test_left_over_folders import ALL, OLD, refused
+from tests.spark.delta.names.test_leftover_folders import ALL, OLD, error_message
 folder = Path(sys.argv[1])
 spark = connect_session(**{"spark.sql.warehouse.dir": f"file:{folder / 'warehouse'}"})
 trilake.install(spark)
@@ -199,7 +199,7 @@ for name, create in ALL.items():
     shutil.rmtree(place, ignore_errors=True)
     trilake.write(OLD, place)
     try:
-        refused(spark, place, lambda: create(spark, folder / name.replace(",", "")))
+        error_message(spark, place, lambda: create(spark, folder / name.replace(",", "")))
     except BaseException as e:
         raise AssertionError(name) from e
     assert trilake.open(place).to_arrow().num_rows == len(OLD)
