@@ -47,7 +47,7 @@ def test_write_options_are_ignored_by_reads_only() -> None:
         Options({"mode": "overwrite"}, WRITE_OPTIONS)
 
 
-def test_common_boilerplate_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
+def test_boilerplate_options_are_ignored_with_a_warning(spark: SparkSession, tmp_path: Path) -> None:
     trilake.register(spark)
     rows = spark.range(3)
     for format in ("delta", "trevni"):

@@ -198,7 +198,7 @@ def test_conditions_use_physical_names() -> None:
     assert found.columns == {"number", "s"}
 
 
-def test_frames_over_views_skip_files(spark: SparkSession, table: str) -> None:
+def test_frame_methods_and_views(spark: SparkSession, table: str) -> None:
     df: DataFrame = trilake.read(spark, table)
     assert df.sameSemantics(df)
     assert df.where("id < 5").rdd.count() == 5
