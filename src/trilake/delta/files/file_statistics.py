@@ -21,10 +21,7 @@ import pyarrow.parquet as pq
 
 from trilake.common.arrow_types import leaf_count, parts
 from trilake.delta.protocol.properties import TableProperties
-from trilake.delta.protocol.schema import (
-    StructType,
-    UserDefinedType,
-)
+from trilake.delta.protocol.schema import StructType, UserDefinedType
 from trilake.delta.protocol.schema_edit import split_names
 from trilake.delta.scan.statistics import IN_FILE, NAN_TAG
 

@@ -39,12 +39,7 @@ _MUCH = 16 << 20
 
 
 def file_action(
-    plan: FilePlan,
-    key: str,
-    partition: Mapping[str, str | None],
-    size: int,
-    now_ms: int,
-    statistics: Callable[[], str],
+    plan: FilePlan, key: str, partition: Mapping[str, str | None], size: int, now_ms: int, statistics: Callable[[], str]
 ) -> dict[str, Any]:
     """The action of a new file: the fields of ``add`` or ``cdc``."""
     common = {"path": encode_path(key), "partitionValues": dict(partition), "size": size}

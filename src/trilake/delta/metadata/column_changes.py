@@ -28,14 +28,7 @@ from trilake.delta.metadata.schema_changes import (
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
-from trilake.delta.protocol.schema import (
-    DataType,
-    PrimitiveType,
-    StructField,
-    StructType,
-    paired,
-    with_parts,
-)
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType, paired, with_parts
 from trilake.delta.protocol.schema_edit import (
     Path,
     PathLike,

@@ -46,11 +46,7 @@ def _json(value: object) -> str:
 
 
 def set_properties(
-    protocol: Protocol,
-    metadata: Metadata,
-    properties: Mapping[str, object],
-    *,
-    new_id: Callable[[], str],
+    protocol: Protocol, metadata: Metadata, properties: Mapping[str, object], *, new_id: Callable[[], str]
 ) -> MetadataChange:
     """Set table properties, and enable the features that they need.
 

@@ -141,12 +141,7 @@ def check_properties(properties: Mapping[str, str] | None, metadata: Metadata, u
 
 
 def clustered(
-    base: Head | None,
-    protocol: Protocol,
-    metadata: Metadata,
-    columns: Sequence[str] | None,
-    *,
-    replace: bool = False,
+    base: Head | None, protocol: Protocol, metadata: Metadata, columns: Sequence[str] | None, *, replace: bool = False
 ) -> tuple[Protocol, dict[str, str | None]]:
     """The protocol and metadata domains of a table after a write with clustering columns.
 

@@ -7,12 +7,7 @@ from collections.abc import Iterator
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import check_names
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import (
-    DataType,
-    StructType,
-    check_distinct,
-    types_in,
-)
+from trilake.delta.protocol.schema import DataType, StructType, check_distinct, types_in
 from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.protocol.sql_types import check_collation
 from trilake.delta.protocol.voids import check_storable

@@ -10,13 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.schema import (
-    DataType,
-    StructField,
-    StructType,
-    all_nullable,
-    paired,
-)
+from trilake.delta.protocol.schema import DataType, StructField, StructType, all_nullable, paired
 from trilake.delta.protocol.type_widening import can_widen
 from trilake.delta.stream.errors import StreamSchemaChangedError, StreamSchemaIncompatibleError
 from trilake.errors import TrilakeError

@@ -26,12 +26,7 @@ from trilake.delta.commands.write.write import WritePlan, finish_write, on_new_t
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.stream.errors import StreamError
-from trilake.errors import (
-    ConcurrentTransactionError,
-    ForeignFilesError,
-    ObjectNotFoundError,
-    TableExistsError,
-)
+from trilake.errors import ConcurrentTransactionError, ForeignFilesError, ObjectNotFoundError, TableExistsError
 from trilake.storage.base import Store
 from trilake.table.results import WriteResult
 

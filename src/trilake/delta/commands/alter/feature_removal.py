@@ -162,10 +162,7 @@ def in_use(name: str, trace: Trace | None) -> FeatureInUseError:
     """The error for a feature that cannot be dropped yet."""
     assert trace is not None
     return FeatureInUseError(
-        f"the feature {name} cannot be dropped: {trace.what}",
-        help=trace.help,
-        feature=name,
-        condition=trace.condition,
+        f"the feature {name} cannot be dropped: {trace.what}", help=trace.help, feature=name, condition=trace.condition
     )
 
 

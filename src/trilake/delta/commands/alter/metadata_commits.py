@@ -150,8 +150,7 @@ class MetadataCommits(PublicNames):
         if check.condition is None:
             if self.find_violation is None:
                 raise UnsupportedExpressionError(
-                    f"only Spark can evaluate {what} on the existing rows",
-                    help="make this change with Spark",
+                    f"only Spark can evaluate {what} on the existing rows", help="make this change with Spark"
                 )
             row = self.find_violation(snapshot, condition.sql)
             if row is not None:

@@ -281,10 +281,7 @@ def _plan(
         read = ReadSet(whole_table=True, removed=old_paths, isolation="Serializable", changes_metadata=True)
     return CommitPlan(
         operation="CLONE",
-        parameters={
-            "source": source_uri,
-            "sourceVersion": source.version,
-        },
+        parameters={"source": source_uri, "sourceVersion": source.version},
         file_actions=[*(remove_action(row, now) for row in replaced), *deep.adds],
         metadata=metadata if base is None or metadata != base.metadata else None,
         protocol=protocol if base is None or protocol != base.protocol else None,

@@ -16,11 +16,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.metadata.column_definitions import TypeLike, new_columns
 from trilake.delta.protocol.partitions import HIVE_NULL, can_partition, format_values, parse_values
-from trilake.delta.protocol.schema import (
-    PrimitiveType,
-    StructField,
-    StructType,
-)
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError
 

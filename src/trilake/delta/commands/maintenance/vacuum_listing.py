@@ -101,12 +101,7 @@ def _is_text(key: str) -> bool:
 
 
 #: Columns of an inventory, as object stores report them.
-INVENTORY = {
-    "path": pa.string(),
-    "length": pa.int64(),
-    "isDir": pa.bool_(),
-    "modificationTime": pa.int64(),
-}
+INVENTORY = {"path": pa.string(), "length": pa.int64(), "isDir": pa.bool_(), "modificationTime": pa.int64()}
 
 
 def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:

@@ -208,12 +208,7 @@ def _subset(schema: StructType, paths: Sequence[Path]) -> StructType:
 
 
 def resolve(
-    clause: Clause[E],
-    table: StructType,
-    source: StructType,
-    *,
-    alias: str | None,
-    evolve: bool,
+    clause: Clause[E], table: StructType, source: StructType, *, alias: str | None, evolve: bool
 ) -> ResolvedClause[E]:
     """Resolve a clause for every column of ``table``, the schema after evolution.
 

@@ -33,13 +33,7 @@ from trilake.delta.commands.merge.clauses import (
     lenient_duplicates,
     resolve,
 )
-from trilake.delta.commands.merge.commit import (
-    MergePlan,
-    MergeRequest,
-    MergeResult,
-    Times,
-    finish_merge,
-)
+from trilake.delta.commands.merge.commit import MergePlan, MergeRequest, MergeResult, Times, finish_merge
 from trilake.delta.commands.merge.match import Indexes, Matcher, Pairs, groups, read_fields, read_group
 from trilake.delta.commands.merge.pruning import (
     Pruned,

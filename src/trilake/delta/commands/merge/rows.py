@@ -24,13 +24,7 @@ from trilake.delta.commands.merge.clauses import (
 )
 from trilake.delta.commands.merge.scope import Scope
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.schema import (
-    DataType,
-    PrimitiveType,
-    StructField,
-    StructType,
-    paired,
-)
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType, paired
 from trilake.delta.protocol.schema_edit import Path, format_path
 from trilake.delta.rules.row_rules import RowPipeline, RowRules, sql_type
 from trilake.delta.rules.store_assignment import assign_array, check_assignable, check_fields

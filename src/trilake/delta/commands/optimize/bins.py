@@ -86,12 +86,7 @@ def packed(sizes: Numbers, limit: int) -> list[slice]:
 
 
 def compaction_bins(
-    snapshot: Snapshot,
-    considered: Numbers,
-    *,
-    smaller_than: int,
-    limit: int,
-    share: float,
+    snapshot: Snapshot, considered: Numbers, *, smaller_than: int, limit: int, share: float
 ) -> list[Numbers]:
     """Bins of small files, and of files with many deleted rows, of at most ``limit`` bytes.
 

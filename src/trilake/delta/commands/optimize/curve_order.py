@@ -63,12 +63,7 @@ class Curve:
 
 
 def in_curve_order(
-    rows: Iterable[pa.RecordBatch],
-    curve: Curve,
-    *,
-    count: int | None,
-    sample: Callable[[], pa.Table],
-    memory: int,
+    rows: Iterable[pa.RecordBatch], curve: Curve, *, count: int | None, sample: Callable[[], pa.Table], memory: int
 ) -> Iterator[pa.Table]:
     """Sort rows along a curve.
 

@@ -55,9 +55,7 @@ from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import format_path, split_names
 from trilake.delta.scan.scan import matching_partitions, parse_table_filter
-from trilake.errors import (
-    InvalidArgumentError,
-)
+from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.table.table import FilterLike
 
@@ -92,9 +90,7 @@ class OptimizeRequest:
         for name in ("target_size", "min_file_size", "min_cube_size", "target_cube_size", "memory"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int | np.integer) or value < 1):
-                raise InvalidArgumentError(
-                    f"{name} must be a whole number of bytes above 0, got {value!r:.80}",
-                )
+                raise InvalidArgumentError(f"{name} must be a whole number of bytes above 0, got {value!r:.80}")
         if not 0 <= self.deleted_share <= 1:
             raise InvalidArgumentError(f"deleted_share must be between 0 and 1, got {self.deleted_share}")
 
@@ -296,11 +292,7 @@ def _work(
         return replace(work, bins=bins, curve=curve, tags=tags), finish
     parameters |= {"zOrderBy": [], "clusterBy": []}
     bins = compaction_bins(
-        snapshot,
-        considered,
-        smaller_than=request.min_file_size or limit,
-        limit=limit,
-        share=request.deleted_share,
+        snapshot, considered, smaller_than=request.min_file_size or limit, limit=limit, share=request.deleted_share
     )
     return replace(work, bins=bins), lambda metrics, _: metrics
 

@@ -31,12 +31,7 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import FIELD_ID
 from trilake.delta.protocol.features import check_writable
-from trilake.delta.protocol.iceberg import (
-    ROW_ID_FIELD,
-    ROW_VERSION_FIELD,
-    compat_versions,
-    writes_partition_columns,
-)
+from trilake.delta.protocol.iceberg import ROW_ID_FIELD, ROW_VERSION_FIELD, compat_versions, writes_partition_columns
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
 from trilake.delta.rules.row_rules import RowPipeline
@@ -46,10 +41,7 @@ from trilake.delta.scan.parquet_rows import as_dictionaries
 from trilake.delta.scan.read import Positions, RowsOfFiles, pack_size, packs, read_task, read_together
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan, read_plan, read_schema, skip_files
 from trilake.delta.scan.statistics import record_counts
-from trilake.errors import (
-    ConflictError,
-    InvalidArgumentError,
-)
+from trilake.errors import ConflictError, InvalidArgumentError
 from trilake.expr import Filter
 from trilake.expr.terms.engine import Query
 from trilake.storage import ownership

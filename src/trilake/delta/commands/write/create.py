@@ -43,13 +43,7 @@ from trilake.delta.scan.generated import (
     generation_expression,
     refuse_of_statement,
 )
-from trilake.errors import (
-    InvalidArgumentError,
-    SchemaMismatchError,
-    TableExistsError,
-    TableNotFoundError,
-    stating,
-)
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, stating
 
 CreateMode = Literal["create", "create_if_not_exists", "replace", "create_or_replace"]
 #: The field metadata for rules about missing values.

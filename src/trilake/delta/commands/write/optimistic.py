@@ -53,12 +53,7 @@ class OptimisticTransaction:
     """
 
     def __init__(
-        self,
-        log: DeltaLog,
-        *,
-        version: int | None = None,
-        isolation: str | None = None,
-        runtime: Runtime | None = None,
+        self, log: DeltaLog, *, version: int | None = None, isolation: str | None = None, runtime: Runtime | None = None
     ) -> None:
         self.log, self.runtime = log, runtime or log.engine.runtime
         self._version = version
