@@ -30,10 +30,10 @@ def maintain_log(event: CommitEvent) -> Snapshot | None:
 
 
 def update_manifests(event: CommitEvent) -> None:
-    """See :func:`trilake.delta.commit.after_commit.update_manifests`."""
-    from trilake.delta.commit import after_commit
+    """See :func:`trilake.delta.commit.symlink_manifest.update_manifests`."""
+    from trilake.delta.commit import symlink_manifest
 
-    after_commit.update_manifests(event)
+    symlink_manifest.update_manifests(event)
 
 
 def update_iceberg(event: CommitEvent) -> None:

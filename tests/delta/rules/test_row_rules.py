@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import ArrayType, MapType, PrimitiveType, StructField, StructType, from_arrow
-from trilake.delta.rules.identity import identity_metadata
-from trilake.delta.rules.row_rules import RESERVED, RowRules, depending_on_zone, sql_type, updated_schema
+from trilake.delta.rules.identity import identity_metadata, updated_schema
+from trilake.delta.rules.row_rules import RESERVED, RowRules, depending_on_zone, sql_type
 from trilake.delta.rules.store_assignment import assign_batch
 from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr.terms.engine import query

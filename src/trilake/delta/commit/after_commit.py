@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 import pyarrow as pa
 
 from trilake.common.runtime import Runtime
-from trilake.delta.commit import symlink_manifest
 from trilake.delta.commit.transaction import CommitEvent
 from trilake.delta.log import checksum
 from trilake.delta.log.checkpoint_writer import write_checkpoint
@@ -39,8 +39,7 @@ COMPACTION_INTERVAL = "trilake.logCompactionInterval"
 #: The largest log, in bytes, that is read for a table's first checksum; a larger one waits for its checkpoint.
 _LITTLE_LOG = 256 * 1024
 
-#: A version whose checkpoint exists, and the totals of its files if they were counted.
-_Checkpointed = tuple[Snapshot | PendingSnapshot, checksum.FileTotals | None]
+T = TypeVar("T")
 
 
 def maintain_log(event: CommitEvent) -> Snapshot | None:
@@ -51,38 +50,32 @@ def maintain_log(event: CommitEvent) -> Snapshot | None:
     log, base, version, runtime = event.log, event.base, event.version, event.runtime
     if base is None:
         return None
-    current: list[_Checkpointed] = []
     policy = (base.properties.text(CHECKSUMS) or "checkpoint").lower()
-    if _try(log, version, "checkpoint schedule", lambda: checkpoint_due(base, version)):
-        _try(log, version, "checkpoint", lambda: _checkpoint(log, base, version, runtime, current))
-        if current and policy != "none":
-            _try(log, version, "checksum", lambda: _checksum(log, current[0]))
-        if current and base.properties.is_on("delta.enableExpiredLogCleanup"):
-            _try(log, version, "log cleanup", lambda: _clean(log, current[0][0], runtime))
-    else:
+    if not _try(log, version, "checkpoint schedule", lambda: checkpoint_due(base, version)):
         if policy == "commit":
             _try(log, version, "checksum", lambda: _next_checksum(log, base, version))
         if COMPACTION_INTERVAL in base.metadata.configuration:
             _try(log, version, "log compaction", lambda: _compact(log, base, version))
-    return next((snapshot for snapshot, _ in current if isinstance(snapshot, Snapshot)), None)
+        return None
+    checkpointed = _try(log, version, "checkpoint", lambda: _checkpoint(log, base, version, runtime))
+    if checkpointed is None:
+        return None
+    current, totals = checkpointed
+    if policy != "none":
+        _try(log, version, "checksum", lambda: _checksum(log, current, totals))
+    if base.properties.is_on("delta.enableExpiredLogCleanup"):
+        _try(log, version, "log cleanup", lambda: _clean(log, current, runtime))
+    return current if isinstance(current, Snapshot) else None
 
 
-def update_manifests(event: CommitEvent) -> None:
-    """Update the symlink manifests after a commit if the table enables them.
-
-    Raises ``PostCommitHookError``, which says that the commit stands.
-    """
-    symlink_manifest.update_manifests(event.log, event.base, event.metadata, event.plan.file_actions, event.version)
-
-
-def _try(log: DeltaLog, version: int, what: str, step: Callable[[], object]) -> bool:
-    """Whether a step returned a true result; failures are logged."""
+def _try(log: DeltaLog, version: int, what: str, step: Callable[[], T]) -> T | None:
+    """The result of a step; a failure is logged."""
     try:
-        return bool(step())
+        return step()
     except (TrilakeError, pa.ArrowException, OSError, ValueError) as e:
         # The commit stands; the next commit for which this is due tries again.
         _log.warning("version %d of %s is committed, but its %s failed: %s", version, log.store.uri, what, e)
-        return False
+        return None
 
 
 def checkpoint_due(base: Head, version: int) -> bool:
@@ -93,15 +86,17 @@ def checkpoint_due(base: Head, version: int) -> bool:
     return interval > 0 and (version % interval == 0 or late)
 
 
-def _checkpoint(log: DeltaLog, base: Head, version: int, runtime: Runtime, results: list[_Checkpointed]) -> None:
+def _checkpoint(
+    log: DeltaLog, base: Head, version: int, runtime: Runtime
+) -> tuple[Snapshot | PendingSnapshot, checksum.FileTotals | None]:
+    """Write a checkpoint; return its version, and the totals of the files if they were counted."""
     current = log.updated(base) if isinstance(base, Snapshot | PendingSnapshot) else log.opened()
     if current.version > version:
         current = log.opened(version)
-    results.append((current, write_checkpoint(log, current, runtime)))
+    return current, write_checkpoint(log, current, runtime)
 
 
-def _checksum(log: DeltaLog, checkpointed: _Checkpointed) -> None:
-    current, totals = checkpointed
+def _checksum(log: DeltaLog, current: Snapshot | PendingSnapshot, totals: checksum.FileTotals | None) -> None:
     if totals is not None:
         content = checksum.of_version(current, totals, log.commit_info(current.version))
         checksum.write_checksum(log.store, current.version, content)
@@ -111,9 +106,8 @@ def _checksum(log: DeltaLog, checkpointed: _Checkpointed) -> None:
 
 def write_snapshot_checksum(log: DeltaLog, snapshot: Snapshot) -> None:
     """Write the checksum file of a snapshot's version, unless it exists."""
-    checksum.write_checksum(
-        log.store, snapshot.version, checksum.of_snapshot(snapshot, log.commit_info(snapshot.version))
-    )
+    content = checksum.of_snapshot(snapshot, log.commit_info(snapshot.version))
+    checksum.write_checksum(log.store, snapshot.version, content)
 
 
 def _next_checksum(log: DeltaLog, base: Head, version: int) -> None:
@@ -124,12 +118,10 @@ def _next_checksum(log: DeltaLog, base: Head, version: int) -> None:
         following = checksum.following(before, log.parse([(version, ObjectMeta(commit_key(version), 0, 0))]))
         if following is not None:
             checksum.write_checksum(log.store, version, following)
-    elif _log_bytes(base) <= _LITTLE_LOG:
-        write_snapshot_checksum(log, log.snapshot(version))
-
-
-def _log_bytes(base: Head) -> int:
-    return sum(f.size for f in base.segment.checkpoint_files) + sum(f.size for _, _, f in base.segment.commits)
+    else:
+        files = (*base.segment.checkpoint_files, *(f for _, _, f in base.segment.commits))
+        if sum(f.size for f in files) <= _LITTLE_LOG:
+            write_snapshot_checksum(log, log.snapshot(version))
 
 
 def _compact(log: DeltaLog, base: Head, version: int) -> None:

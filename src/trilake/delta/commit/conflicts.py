@@ -84,10 +84,6 @@ class ReadSet:
             elsewhere=self.elsewhere + other.elsewhere,
         )
 
-    def at(self, isolation: IsolationLevel) -> ReadSet:
-        """This read set at another isolation level."""
-        return replace(self, isolation=isolation)
-
 
 #: The read set of a transaction that does not depend on any row of the table.
 NOTHING_READ = ReadSet()
@@ -132,7 +128,7 @@ def check_between(read: ReadSet, between: Winner) -> ConflictError | None:
     """
     files = between.actions
     new_rows_only = Winner(between.version, replace(files, add=_new_rows(files.add), remove=_new_rows(files.remove)))
-    read = read.at("Serializable")
+    read = replace(read, isolation="Serializable")
     return _added(read, new_rows_only) or _deleted_read(read, new_rows_only)
 
 

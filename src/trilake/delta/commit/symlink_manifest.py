@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 
 from trilake.common.display import Displayed
 from trilake.common.progress import track
+from trilake.delta.commit.transaction import CommitEvent
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.snapshot import Head, Snapshot, decoded_paths
+from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.protocol.property_values import is_on
@@ -59,11 +60,10 @@ def check_mode(mode: object) -> None:
         )
 
 
-def generate_manifests(log: DeltaLog, snapshot: Snapshot | None = None) -> ManifestResult:
+def generate_manifests(log: DeltaLog) -> ManifestResult:
     """Write the manifests of all partitions of the newest version; delete all others.
 
-    The search for the newest version starts at ``snapshot``.  Raises ``InvalidArgumentError`` for tables with
-    deletion vectors or column mapping.
+    Raises ``InvalidArgumentError`` for tables with deletion vectors or column mapping.
 
     >>> import pyarrow as pa, trilake
     >>> from trilake.storage import open_store
@@ -71,16 +71,15 @@ def generate_manifests(log: DeltaLog, snapshot: Snapshot | None = None) -> Manif
     >>> generate_manifests(DeltaLog(open_store("memory://doc-manifest"))).written
     ('p=x',)
     """
-    return _bring_up_to_date(log, snapshot or log.snapshot(), None)
+    return _bring_up_to_date(log, log.snapshot(), None)
 
 
-def update_manifests(
-    log: DeltaLog, base: Head | None, metadata: Metadata, actions: Sequence[Mapping[str, Any]], version: int
-) -> None:
-    """Update the manifests after a commit with these actions if the table enables them.
+def update_manifests(event: CommitEvent) -> None:
+    """Update the manifests after a commit if the table enables them.
 
     Raises ``PostCommitHookError``, which says that the commit stands.
     """
+    log, base, metadata, actions = event.log, event.base, event.metadata, event.plan.file_actions
     if not is_on(metadata.configuration, ENABLED):
         return
     try:
@@ -92,10 +91,10 @@ def update_manifests(
             _bring_up_to_date(log, snapshot, None if repartitioned else partitions)
     except (TrilakeError, pa.ArrowException, OSError) as e:
         raise PostCommitHookError(
-            f"the commit of version {version} succeeded, but the update of symlink manifests failed: {e}",
+            f"the commit of version {event.version} succeeded, but the update of symlink manifests failed: {e}",
             help=f"do not repeat the write; generate the manifests again, or set the table property {ENABLED} to false",
             file=log.store.uri,
-            version=version,
+            version=event.version,
         ) from e
 
 
@@ -116,21 +115,15 @@ def _bring_up_to_date(log: DeltaLog, snapshot: Snapshot, changed: set[str] | Non
         news = {
             f: manifests.get(f)
             for f in sorted(folders)
-            if f not in manifests_by_folder or not _same(manifests_by_folder[f], manifests.get(f))
+            if f not in manifests_by_folder or manifests_by_folder[f] != manifests.get(f)
         }
         _bring(log.store, {f: m for f, m in news.items() if m is not None}, [f for f, m in news.items() if m is None])
         manifests_by_folder.update(news)
         newest = log.update(snapshot) if news else snapshot
         if newest.version == snapshot.version:
-            return ManifestResult(
-                tuple(sorted(f for f, m in manifests_by_folder.items() if m is not None)),
-                tuple(sorted(f for f, m in manifests_by_folder.items() if m is None)),
-            )
+            deleted = {f for f, m in manifests_by_folder.items() if m is None}
+            return ManifestResult(tuple(sorted(manifests_by_folder.keys() - deleted)), tuple(sorted(deleted)))
         snapshot = newest
-
-
-def _same(a: pa.Array | None, b: pa.Array | None) -> bool:
-    return a is b or (a is not None and b is not None and a.equals(b))
 
 
 def _touched(metadata: Metadata, actions: Iterable[Mapping[str, Any]]) -> set[str] | None:

@@ -180,7 +180,8 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
     runtime, hooks = runtime or log.engine.runtime, log.engine.commit_hooks(log.store.uri)
     token = runtime.new_id()
     if base is None and not plan.among_files:
-        check_place(log.store, referenced=_named(plan.file_actions))
+        added = frozenset(unquote(str(a["add"]["path"])) for a in plan.file_actions if "add" in a)
+        check_place(log.store, referenced=added)
     previous = _CommitBase(-1, empty_state()) if base is None else _CommitBase(base.version, base.state)
     for other in plan.read.elsewhere:
         _check_read_at(log, other, previous.version)
@@ -211,11 +212,6 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
         version=previous.version,
         condition="DELTA_MAX_COMMIT_RETRIES_EXCEEDED",
     )
-
-
-def _named(actions: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """The keys of the data files that actions add."""
-    return frozenset(unquote(str(a["add"]["path"])) for a in actions if "add" in a)
 
 
 def _content(
@@ -302,7 +298,7 @@ def _try_put(log: DeltaLog, version: int, data: bytes, token: str) -> bool:
     except (ObjectExistsError, UnknownOutcomeError) as e:
         # The existing object may be this commit: a retried request finds its own first attempt.  The token shows it.
         try:
-            return _token_at(log, version) == token
+            return log.commit_info(version).get("txnId") == token
         except StorageError as unread:
             # The request may still land later, so this is not a failure to retry; and a log that cannot be read proves
             # nothing.
@@ -313,11 +309,6 @@ def _try_put(log: DeltaLog, version: int, data: bytes, token: str) -> bool:
                 file=f"{log.store.uri}/{key}",
                 version=version,
             ) from e
-
-
-def _token_at(log: DeltaLog, version: int) -> str | None:
-    token = log.commit_info(version).get("txnId")
-    return token if isinstance(token, str) else None
 
 
 def _past_winners(log: DeltaLog, read: ReadSet, previous: _CommitBase) -> _CommitBase:
@@ -363,7 +354,5 @@ def remove_action(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     for name in ("tags", "deletionVector", "baseRowId", "defaultRowCommitVersion"):
         value = add.get(name)
         if value is not None:
-            if name == "deletionVector":
-                value = {k: v for k, v in value.items() if v is not None}
-            remove[name] = dict(value) if name == "tags" else value
+            remove[name] = _as_json(name, value)
     return {"remove": remove}

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from trilake.delta.engine import Engine
 from trilake.delta.files.file_statistics import StatisticsPlan
+from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import physical_schema
-from trilake.delta.protocol.iceberg import TAG, compat_versions
+from trilake.delta.protocol.iceberg import TAG, compat_versions, writes_partition_columns
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.voids import no_typed_column, without_voids
@@ -89,6 +90,20 @@ class FilePlan:
     max_records: int | None = None
     #: Whether files also hold the partition columns.
     materialized: bool = False
+
+    @classmethod
+    def of(cls, metadata: Metadata, protocol: Protocol, engine: Engine, job_id: str, **more: Any) -> FilePlan:
+        """The plan for files of a table with this metadata; ``more`` are further fields."""
+        return cls(
+            metadata.schema,
+            tuple(metadata.schema.field(c).name for c in metadata.partition_columns),
+            job_id,
+            engine.for_tasks(),
+            metadata.configuration,
+            provider=metadata.provider.lower(),
+            materialized=writes_partition_columns(protocol, metadata.configuration),
+            **more,
+        )
 
     @cached_property
     def target_size(self) -> int:

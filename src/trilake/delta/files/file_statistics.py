@@ -10,6 +10,7 @@ import datetime as dt
 import decimal
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -94,58 +95,60 @@ def leaf_paths(schema: pa.Schema) -> list[tuple[str, ...] | None]:
     return [path for column in _columns(schema) for path in column]
 
 
-def _columns(schema: pa.Schema) -> Iterator[list[tuple[str, ...] | None]]:
+def _columns(schema: pa.Schema | pa.DataType, path: tuple[str, ...] = ()) -> Iterator[list[tuple[str, ...] | None]]:
     """The columns that statistics count, each with the paths of its Parquet leaves; a list or map is one column."""
-    for f in schema:
-        yield from _columns_of(f.type, (f.name,))
-
-
-def _columns_of(t: pa.DataType, path: tuple[str, ...]) -> Iterator[list[tuple[str, ...] | None]]:
-    if pa.types.is_struct(t):
-        for f in t:
-            yield from _columns_of(f.type, (*path, f.name))
+    if isinstance(schema, pa.Schema) or pa.types.is_struct(schema):
+        for f in schema:
+            yield from _columns(f.type, (*path, f.name))
     else:
-        yield [None] * leaf_count(t) if parts(t) else [path]
+        yield [None] * leaf_count(schema) if parts(schema) else [path]
 
 
 def file_statistics(
-    metadata: pq.FileMetaData, schema: pa.Schema, *, with_nan: frozenset[tuple[str, ...]], which: StatisticsPlan
-) -> str:
-    """Compute the JSON of a file's statistics.
-
-    ``schema`` is the schema with which it was written, ``with_nan`` are the paths of columns with a NaN, ``which`` are
-    the columns with statistics.
-    """
-    return statistics_json(metadata, stated_columns(schema, which), with_nan)
-
-
-def statistics_json(
     metadata: pq.FileMetaData, columns: Iterable[StatedColumn], with_nan: frozenset[tuple[str, ...]]
 ) -> str:
-    """The JSON of a file's statistics, for the columns of :func:`stated_columns`."""
-    minimum: dict[str, Any] = {}
-    maximum: dict[str, Any] = {}
-    nulls: dict[str, Any] = {}
+    """Compute the JSON of a file's statistics from its footer.
+
+    ``columns`` are the result of :func:`stated_columns` for the schema with which the file was written, ``with_nan``
+    the paths of columns with a NaN.
+    """
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
     rows = [g.num_rows for g in groups]
+    stats = _Stats(metadata.num_rows)
     for index, path, kind, convert in columns:
         statistics = [g.column(index).statistics for g in groups]
         null_count, bounds = _summed(statistics, rows, kind, bounded=convert is not None)
-        if null_count is not None:
-            put_at(nulls, path, null_count)
-        if bounds is None or convert is None:
-            continue
-        try:
-            low, high = convert(bounds[0], False), convert(bounds[1], True)
-        except (ValueError, OverflowError, TypeError):
-            continue  # outside Python's range, such as the year 10000
-        if low is not None:
-            put_at(minimum, path, low)
-        if high is not None and path not in with_nan:
-            put_at(maximum, path, high)
-    return orjson.dumps(
-        {"numRecords": metadata.num_rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
-    ).decode()
+        stats.add(path, null_count, convert, bounds, with_upper=path not in with_nan)
+    return stats.json()
+
+
+class _Stats:
+    """The ``stats`` of a file, column by column."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.lows, self.highs, self.nulls = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+
+    def add(
+        self,
+        path: tuple[str, ...],
+        null_count: int | None,
+        convert: Callable[[Any, bool], Any] | None,
+        bounds: tuple[Any, Any] | None,
+        *,
+        with_upper: bool,
+    ) -> None:
+        low = high = None
+        if bounds is not None and convert is not None:
+            with suppress(ValueError, OverflowError, TypeError):  # outside Python's range, such as the year 10000
+                low, high = convert(bounds[0], False), convert(bounds[1], True)
+        for tree, value in ((self.nulls, null_count), (self.lows, low), (self.highs, high if with_upper else None)):
+            if value is not None:
+                put_at(tree, path, value)
+
+    def json(self) -> str:
+        stats = {"numRecords": self.rows, "minValues": self.lows, "maxValues": self.highs, "nullCount": self.nulls}
+        return orjson.dumps(stats).decode()
 
 
 def _summed(
@@ -179,10 +182,7 @@ def _summed(
 
 @lru_cache(maxsize=32)
 def stated_columns(schema: pa.Schema, which: StatisticsPlan) -> tuple[StatedColumn, ...]:
-    """The columns with statistics.
-
-    Computed once for all files of a write or a conversion.
-    """
+    """The columns with statistics, computed once for all files of a write or a conversion."""
     kinds = ((i, path, type_at(schema, path)) for i, path in enumerate(which.indexed(schema)) if path is not None)
     return tuple((i, path, kind, None if path in which.unbounded else bound_converter(kind)) for i, path, kind in kinds)
 
@@ -312,8 +312,7 @@ class RowStatistics:
     _columns: dict[tuple[str, ...], _Column] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        paths = [path for path in self.which.indexed(self.schema) if path is not None]
-        for path in paths:
+        for path in filter(None, self.which.indexed(self.schema)):
             type_ = type_at(self.schema, path)
             self._columns[path] = _Column(type_, unknown=bound_converter(type_) is None)
 
@@ -328,18 +327,8 @@ class RowStatistics:
 
     def json(self) -> str:
         """The ``stats`` JSON."""
-        minimum: dict[str, Any] = {}
-        maximum: dict[str, Any] = {}
-        nulls: dict[str, Any] = {}
-        for path, column in self._columns.items():
-            put_at(nulls, path, column.nulls)
-            convert = bound_converter(column.type)
-            if column.unknown or convert is None or column.low is None:
-                continue
-            low, high = convert(column.low, False), convert(column.high, True)
-            if low is not None:
-                put_at(minimum, path, low)
-            if high is not None and not column.with_nan:
-                put_at(maximum, path, high)
-        stats = {"numRecords": self.rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
-        return orjson.dumps(stats).decode()
+        stats = _Stats(self.rows)
+        for path, c in self._columns.items():
+            bounds = None if c.unknown or c.low is None else (c.low, c.high)
+            stats.add(path, c.nulls, bound_converter(c.type), bounds, with_upper=not c.with_nan)
+        return stats.json()

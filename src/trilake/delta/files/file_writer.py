@@ -16,9 +16,9 @@ from trilake.delta.files.file_plan import FilePlan, encode_path
 from trilake.delta.files.file_statistics import (
     RowStatistics,
     StatedColumn,
+    file_statistics,
     leaf_paths,
     stated_columns,
-    statistics_json,
     type_at,
 )
 from trilake.delta.protocol.property_values import is_on
@@ -109,7 +109,8 @@ class ParquetFile:
         self.dictionaries, file_schema = layout.of(first)
         self.shapes = layout.shapes_of(first)
         if self.shapes:
-            file_schema = pa.schema([f.with_type(self._type(f)) for f in file_schema])
+            types = {name: shape.type for name, shape in self.shapes.items()}
+            file_schema = pa.schema([f.with_type(types.get(f.name, f.type)) for f in file_schema])
         self.stated = layout.stated_in(file_schema) if self.shapes else layout.stated
         self.native: pa.NativeFile | None = None
         self.writer: pq.ParquetWriter | None = None
@@ -129,10 +130,6 @@ class ParquetFile:
     def size(self) -> int:
         """Bytes written so far."""
         return int(self.counter.tell())
-
-    def _type(self, field: pa.Field) -> pa.DataType:
-        shape = self.shapes.get(field.name)
-        return field.type if shape is None else shape.type
 
     def accepts(self, table: pa.Table) -> bool:
         """Whether the rows can go into this file: they must not hold the first NaN of a column with bounds."""
@@ -185,7 +182,7 @@ class ParquetFile:
             self.partition,
             size,
             now_ms,
-            lambda: statistics_json(self.footer[0], self.stated, self.with_nan),
+            lambda: file_statistics(self.footer[0], self.stated, self.with_nan),
         )
 
     def discard(self) -> None:

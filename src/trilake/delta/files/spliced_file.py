@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trilake.delta.files.file_plan import FilePlan
-from trilake.delta.files.file_statistics import file_statistics
+from trilake.delta.files.file_statistics import file_statistics, stated_columns
 from trilake.delta.files.file_writer import dictionary_columns, file_action, float_paths, has_nan, parquet_writer
 from trilake.delta.scan.statistics import NAN_TAG
 from trilake.parquet.splice import NotSpliceable, Parts, SpliceWriter
@@ -151,9 +151,8 @@ class SplicedFile:
         if self.footer is not None:
             paths = [p for p in self.plan.statistics.indexed(self.schema) if p is not None and p[0] in self.new.names]
             which = replace(self.plan.statistics, paths=tuple(paths))
-            new = OldStatistics(
-                file_statistics(self.footer, self.new, with_nan=self.with_nan, which=which), None
-            ).parsed()
+            stated = file_statistics(self.footer, stated_columns(self.new, which), self.with_nan)
+            new = OldStatistics(stated, None).parsed()
         for kind in _BY_COLUMN:
             unchanged = {name: v for name, v in stats.get(kind, {}).items() if name not in self.new.names}
             stats[kind] = {**unchanged, **new.get(kind, {})}

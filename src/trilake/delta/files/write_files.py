@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -208,7 +208,10 @@ class TaskWriter:
         rows = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
         if len(pieces) > 1 and rows.num_rows < len(pieces) * _SMALL_PIECE:
             rows = rows.combine_chunks()  # each piece has a fixed cost of about a thousand rows
-        table = self._with_partition(self._physical(rows), values)
+        table = self._physical(rows)
+        for column, field, string in zip(self.plan.partition_schema, self.partition_fields, values, strict=False):
+            value = parse_values(pa.chunked_array([[string]], pa.string()), field)[0]
+            table = table.append_column(column, pa.repeat(value, table.num_rows))
         size = self.sizes.pop(values) if len(pieces) == 1 else int(table.nbytes)
         self.sizes.pop(values, None)
         most = self.plan.max_records
@@ -219,7 +222,9 @@ class TaskWriter:
                 self._finish(values)
             table = table.slice(room)
         if last and table.num_rows and values not in self.open and size <= self.small:
-            self._put_whole(values, table)
+            self.open[values] = self._start(values, table, whole=True)
+            self.open[values].write(table)
+            self._finish(values)
         elif table.num_rows:
             self._put(values, table)
 
@@ -230,21 +235,6 @@ class TaskWriter:
         table = to_physical(storable, self.plan.stored, self.plan.mode)
         self.physical = table.schema if table is rows else self.physical
         return table
-
-    def _with_partition(self, table: pa.Table, values: tuple[str | None, ...]) -> pa.Table:
-        """Rows of a file with the partition columns that the file stores."""
-        if self.plan.materialized:
-            fields = zip(self.plan.partition_schema, self.partition_fields, values, strict=True)
-            for column, field, string in fields:
-                value = parse_values(pa.chunked_array([[string]], pa.string()), field)[0]
-                table = table.append_column(column, pa.repeat(value, table.num_rows))
-        return table
-
-    def _put_whole(self, values: tuple[str | None, ...], table: pa.Table) -> None:
-        writer = self._start(values, table, whole=True)
-        self.open[values] = writer
-        writer.write(table)
-        self._finish(values)
 
     def _put(self, values: tuple[str | None, ...], table: pa.Table) -> None:
         """Write rows to files of the target size; the buffer may fill many of them."""
@@ -335,14 +325,6 @@ def _partition_texts(field: StructField, values: pa.Array) -> list[str | None]:
 # --- Closing: close the data files of one task, several at a time, since closing mostly waits for disk or network -----
 
 
-class Closable(Protocol):
-    """A file that is being written."""
-
-    def close(self, now_ms: int) -> dict[str, Any]: ...
-
-    def discard(self) -> None: ...
-
-
 class Closing:
     """Files that are being closed, and the actions of closed files, in the order of the calls.
 
@@ -352,10 +334,10 @@ class Closing:
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._actions: list[dict[str, Any]] = []
-        self._running: deque[tuple[Future[dict[str, Any]], Closable]] = deque()
+        self._running: deque[tuple[Future[dict[str, Any]], DataFile]] = deque()
         self._pool: ThreadPoolExecutor | None = None
 
-    def end(self, file: Closable, now_ms: int, *, last: bool) -> None:
+    def end(self, file: DataFile, now_ms: int, *, last: bool) -> None:
         """Close a file; set ``last`` if no other file is expected.
 
         Raises errors of this and earlier files.
@@ -444,8 +426,5 @@ def _check(array: pa.Array, type_: DataType, path: str) -> None:
     elif isinstance(type_, ArrayType):
         _check(pc.list_flatten(array), type_.element, f"{path}.element")
     elif isinstance(type_, MapType):
-        _check(pc.list_flatten(array.cast(_as_list(array.type))).field(1), type_.value, f"{path}.value")
-
-
-def _as_list(type_: pa.DataType) -> pa.DataType:
-    return pa.list_(pa.struct([type_.key_field, type_.item_field]))
+        entries = pa.list_(pa.struct([array.type.key_field, array.type.item_field]))
+        _check(pc.list_flatten(array.cast(entries)).field(1), type_.value, f"{path}.value")

@@ -56,7 +56,6 @@ def may_depend_on_zone(sql: str, schema: StructType, columns: Iterable[str], res
 
 
 def _holds_instants(type_: DataType) -> bool:
-    """Whether a type is an instant; nested types are not searched."""
     return not isinstance(type_, PrimitiveType) or type_.name == "timestamp"
 
 
@@ -81,11 +80,9 @@ class Check:
     condition: Expression | None
     filter: Filter | None = None
 
-    def violated_by(self, row: Mapping[str, Any], columns: Iterable[str] | None = None) -> ConstraintViolatedError:
+    def violated_by(self, row: Mapping[str, Any]) -> ConstraintViolatedError:
         """The error for a row that violates the rule."""
-        read = columns
-        if read is None and self.condition is not None:
-            read = self.condition.columns
+        read = None if self.condition is None else self.condition.columns
         return ConstraintViolatedError(
             f"{self.kind} {self.name} ({shorten_string(self.sql, 300)}) violated by row with values:"
             f" {describe_row(row, read)}",
@@ -116,18 +113,13 @@ def parse_check(kind: str, name: str, sql: str, schema: StructType, now: dt.date
             f"{kind} {name} ({shorten_string(sql, 300)}) must be boolean, but is of type {condition.type}",
             condition="DELTA_NON_BOOLEAN_CHECK_CONSTRAINT",
         )
-    return Check(kind, name, sql, condition, _by_kernels(sql, arrow, now))
-
-
-def _by_kernels(sql: str, schema: pa.Schema, now: dt.datetime) -> Filter | None:
-    """The condition as a filter for Arrow's kernels; ``None`` if it needs DuckDB."""
     try:
-        filter = parse_filter(sql, schema, now=now)
-    except FilterError:
-        return None  # the literal NULL is not a filter
-    if filter is None or any(isinstance(node, Opaque) for node in filter.predicate.walk()):
-        return None
-    return filter
+        filter = parse_filter(sql, arrow, now=now)
+    except FilterError:  # the literal NULL is not a filter
+        filter = None
+    if filter is not None and any(isinstance(node, Opaque) for node in filter.predicate.walk()):
+        filter = None  # it needs DuckDB
+    return Check(kind, name, sql, condition, filter)
 
 
 def table_checks(configuration: Mapping[str, str], schema: StructType, now: dt.datetime) -> tuple[Check, ...]:
@@ -173,12 +165,9 @@ def verify_checks(checks: Sequence[Check], batch: pa.RecordBatch) -> None:
 
     Raises ``ExpressionError`` if a condition fails on a row.
     """
-    for_engine = [c for c in checks if c.filter is None and c.condition is not None]
-    values = evaluate_all([c.condition for c in for_engine if c.condition is not None], batch)
-    computed = {id(c): v for c, v in zip(for_engine, values, strict=True)}
+    values = iter(evaluate_all([c.condition for c in checks if c.filter is None and c.condition is not None], batch))
     for check in checks:
-        holds = check.filter.evaluate(batch) if check.filter is not None else computed[id(check)]
-        refuse_false(holds, batch, check)
+        refuse_false(next(values) if check.filter is None else check.filter.evaluate(batch), batch, check)
 
 
 def refuse_false(holds: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch, check: Check) -> None:
@@ -200,10 +189,7 @@ def verify_not_null(batch: pa.RecordBatch, schema: StructType) -> None:
     A field of a null struct has no value and violates nothing.
     """
     for f, column in zip(schema.fields, batch.columns, strict=True):
-        if not f.nullable and column.null_count:
-            violation: tuple[str, int] | None = (f.name, _first(column.is_null()))
-        else:
-            violation = first_null(column, f.type, f.name) if forbids_null(f.type) else None
+        violation = _violation(column, f.type, f.name, f.nullable)
         if violation is not None:
             path, at = violation
             raise ConstraintViolatedError(
@@ -226,16 +212,22 @@ def forbids_null(type_: DataType) -> bool:
     return any(forbids_null(inner) for _, inner in parts(type_))
 
 
-def first_null(array: pa.Array, type_: DataType, path: str) -> tuple[str, int] | None:
-    """Path and row of the first forbidden null within nested values; ``None`` without one."""
+def _violation(
+    values: pa.Array, type_: DataType, path: str, nullable: bool, parent: pa.Array | None = None
+) -> tuple[str, int] | None:
+    """Path and row of the first forbidden null among the values of a field, or inside them; ``None`` without one."""
+    if not nullable and values.null_count > (0 if parent is None else parent.null_count):
+        nulls = values.is_null()
+        return path, _first(nulls if parent is None else pc.and_(nulls, parent.is_valid()))
+    return _first_null(values, type_, path) if forbids_null(type_) else None
+
+
+def _first_null(array: pa.Array, type_: DataType, path: str) -> tuple[str, int] | None:
     if len(array) == 0 or pa.types.is_null(array.type):
         return None
     if isinstance(type_, StructType):
         for f, child in zip(type_.fields, array.flatten(), strict=True):
-            name = f"{path}.{f.name}"
-            if not f.nullable and child.null_count > array.null_count:
-                return name, _first(pc.and_(child.is_null(), array.is_valid()))
-            violation = first_null(child, f.type, name) if forbids_null(f.type) else None
+            violation = _violation(child, f.type, f"{path}.{f.name}", f.nullable, array)
             if violation is not None:
                 return violation
         return None
@@ -251,11 +243,7 @@ def first_null(array: pa.Array, type_: DataType, path: str) -> tuple[str, int] |
 def _in_parts(array: pa.Array, parts: pa.Array, type_: DataType, path: str, nullable: bool) -> tuple[str, int] | None:
     offsets = array.offsets.to_numpy(zero_copy_only=False)
     parts = parts.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-    violation: tuple[str, int] | None = None
-    if not nullable and parts.null_count:
-        violation = path, _first(parts.is_null())
-    elif forbids_null(type_):
-        violation = first_null(parts, type_, path)
+    violation = _violation(parts, type_, path, nullable)
     if violation is None:
         return None
     row = int(np.searchsorted(offsets, int(offsets[0]) + violation[1], side="right")) - 1
@@ -264,9 +252,6 @@ def _in_parts(array: pa.Array, parts: pa.Array, type_: DataType, path: str, null
 
 def _first(mask: pa.Array) -> int:
     return int(pc.index(mask, pa.scalar(True)).as_py())
-
-
-# --- rows in messages ------------------------------------------------------------------------------------------------
 
 
 # --- CHECK constraints as written by deltalake, which puts names in double quotes -------------------------------------

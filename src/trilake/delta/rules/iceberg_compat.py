@@ -7,7 +7,7 @@ metadata, protocol and actions; an error names the broken rule.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -22,10 +22,11 @@ from trilake.delta.protocol.column_mapping import MODE
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.iceberg import ENABLED, TAG, UNIFORM, compat_versions, is_uniform, without_uniform
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, fields_in, parts
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, fields_in, types_in
 from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.protocol.table_features import DELETION_VECTORS, ROW_TRACKING
 from trilake.delta.protocol.type_widening import type_changes
+from trilake.delta.protocol.voids import is_void
 from trilake.delta.rules.defaults import default_expression
 from trilake.errors import FilterError, InvalidArgumentError
 from trilake.expr.sql.constants import simple_constant
@@ -38,8 +39,6 @@ _PRIMITIVES = {*_INTEGERS, "float", "double", "string", "binary", "boolean", "ti
 _NO_TIME = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: One bit per file.
 Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-#: Arguments of a rule: compatibility version, metadata before (``None`` for a new table) and after, protocol.
-Change: TypeAlias = tuple[int, Metadata | None, Metadata, Protocol]
 
 
 def with_needs(before: Metadata | None, after: Metadata) -> Metadata:
@@ -76,8 +75,9 @@ def check_compatible(before: Metadata | None, after: Metadata, protocol: Protoco
             condition="DELTA_UNIVERSAL_FORMAT_VIOLATION",
         )
     for version in versions:
-        for rule in _RULES:
-            rule((version, before, after, protocol))
+        for violations in (_property_violations, _column_violations):
+            for violation in violations(version, before, after, protocol):
+                raise violation
 
 
 def check_files(metadata: Metadata, adds: Iterable[Mapping[str, Any]]) -> None:
@@ -107,110 +107,94 @@ def _violated(version: int, what: str, help: str, rule: str | None = None, **whe
     return InvalidArgumentError(f"icebergCompatV{version} requires {what}", help=help, condition=condition, **where)
 
 
-def _maps_columns(change: Change) -> None:
-    version, _, after, _ = change
+def _property_violations(
+    version: int, before: Metadata | None, after: Metadata, protocol: Protocol
+) -> Iterator[InvalidArgumentError]:
+    if after.provider.lower() != "parquet":
+        yield _violated(
+            version, f"Parquet files, but the table's files are {after.provider}", "use a table with Parquet files"
+        )
     if after.column_mapping_mode not in ("name", "id"):
-        raise _violated(
+        yield _violated(
             version,
             f"column mapping: expected {MODE} 'name' or 'id', got {after.column_mapping_mode!r}",
             f"set {MODE} to 'name' as well",
             "WRONG_REQUIRED_TABLE_PROPERTY",
             property=MODE,
         )
-
-
-def _tracks_rows(change: Change) -> None:
-    version, _, after, _ = change
     if version == 3 and not is_on(after.configuration, ROW_TRACKING):
-        raise _violated(
+        yield _violated(
             version,
             f"row tracking: expected {ROW_TRACKING} 'true', got {after.configuration.get(ROW_TRACKING)!r}",
             f"set {ROW_TRACKING} to 'true' as well",
             "WRONG_REQUIRED_TABLE_PROPERTY",
             property=ROW_TRACKING,
         )
+    if version < 3 and has_feature(protocol, "deletionVectors"):
+        what, rule = "a table without deletion vectors, but", "DELETION_VECTORS_SHOULD_BE_DISABLED"
+        if is_on(after.configuration, DELETION_VECTORS):
+            help = f"set {DELETION_VECTORS} to 'false' and purge the table"
+            yield _violated(version, f"{what} {DELETION_VECTORS} is 'true'", help, rule)
+        elif version == 1:
+            help = "drop that feature first, or use icebergCompatV2"
+            yield _violated(version, f"{what} the table has the feature deletionVectors", help, rule)
 
 
-def _has_no_vectors(change: Change) -> None:
-    version, _, after, protocol = change
-    if version == 3 or not has_feature(protocol, "deletionVectors"):
-        return
-    if is_on(after.configuration, DELETION_VECTORS):
-        what, help = f"{DELETION_VECTORS} is 'true'", f"set {DELETION_VECTORS} to 'false' and purge the table"
-    elif version == 1:
-        what, help = "the table has the feature deletionVectors", "drop that feature first, or use icebergCompatV2"
-    else:
-        return
-    rule = "DELETION_VECTORS_SHOULD_BE_DISABLED"
-    raise _violated(version, f"a table without deletion vectors, but {what}", help, rule)
-
-
-def _is_parquet(change: Change) -> None:
-    version, _, after, _ = change
-    if after.provider.lower() != "parquet":
-        raise _violated(
-            version, f"Parquet files, but the table's files are {after.provider}", "use a table with Parquet files"
-        )
-
-
-def _types(t: DataType, path: str) -> Iterator[tuple[str, DataType]]:
-    yield path, t
-    for name, inner in parts(t):
-        yield from _types(inner, f"{path}.{name}")
-
-
-def _allowed(version: int, t: DataType) -> bool:
-    nested = isinstance(t, ArrayType | MapType)
-    if version == 1:
-        return not nested and not (isinstance(t, PrimitiveType) and t.name == "void")
-    if not isinstance(t, PrimitiveType):
-        return True
-    return t.name in _PRIMITIVES or t.name.startswith("decimal") or (version == 3 and t.name == "variant")
-
-
-def _has_allowed_types(change: Change) -> None:
-    version, _, after, _ = change
-    for f in after.schema.fields:
-        for path, t in _types(f.type, f.name):
-            if not _allowed(version, t):
-                raise _violated(
-                    version,
-                    f"columns of types that Iceberg supports, but column {path} has type {t}",
-                    "leave the column out, or use icebergCompatV2, which allows arrays and maps"
-                    if isinstance(t, ArrayType | MapType)
-                    else "cast or leave out the column",
-                    "UNSUPPORTED_DATA_TYPE",
-                    column=path,
-                )
-
-
-def _keeps_partitions(change: Change) -> None:
-    version, before, after, _ = change
+def _column_violations(
+    version: int, before: Metadata | None, after: Metadata, protocol: Protocol
+) -> Iterator[InvalidArgumentError]:
+    for path, t in _column_types(after):
+        if not _allowed(version, t):
+            yield _violated(
+                version,
+                f"columns of types that Iceberg supports, but column {path} has type {t}",
+                "leave the column out, or use icebergCompatV2, which allows arrays and maps"
+                if isinstance(t, ArrayType | MapType)
+                else "cast or leave out the column",
+                "UNSUPPORTED_DATA_TYPE",
+                column=path,
+            )
     if before is not None and before.partition_columns and before.partition_columns != after.partition_columns:
-        raise _violated(
+        yield _violated(
             version,
             f"unchanged partition columns: expected {', '.join(before.partition_columns)}, got"
             f" {', '.join(after.partition_columns) or 'none'}",
             f"partition by the same columns, or set {ENABLED[version]} to false first",
             "REPLACE_TABLE_CHANGE_PARTITION_NAMES",
         )
-
-
-def _widens_as_iceberg(change: Change) -> None:
-    version, _, after, protocol = change
-    if not has_feature(protocol, "typeWidening"):
-        return
-    for path, f in fields_in(after.schema):
+    for names, f in fields_in(after.schema) if has_feature(protocol, "typeWidening") else ():
         for noted in type_changes(f):
-            old, new = str(noted.get("fromType")), str(noted.get("toType"))
+            old, new, path = str(noted.get("fromType")), str(noted.get("toType")), ".".join(names)
             if not _iceberg_widens(old, new):
-                raise _violated(
+                yield _violated(
                     version,
-                    f"type changes that Iceberg supports, but column {'.'.join(path)} was changed from {old} to {new}",
+                    f"type changes that Iceberg supports, but column {path} was changed from {old} to {new}",
                     "copy the rows into a new table",
                     "UNSUPPORTED_TYPE_WIDENING",
-                    column=".".join(path),
+                    column=path,
                 )
+    for f in nested_fields(after.schema) if version == 3 else ():
+        sql = default_expression(f)
+        if sql is not None and not _is_literal(sql):
+            yield _violated(
+                version,
+                f"defaults that are literals, but the default of column {f.name} is {sql}",
+                "use a literal, or drop the default",
+                column=f.name,
+            )
+
+
+def _column_types(metadata: Metadata) -> list[tuple[str, DataType]]:
+    """The types of all columns and of their parts, with their paths."""
+    return [(".".join(path), t) for path, t in types_in(metadata.schema) if path]
+
+
+def _allowed(version: int, t: DataType) -> bool:
+    if version == 1:
+        return not isinstance(t, ArrayType | MapType) and not is_void(t)
+    if not isinstance(t, PrimitiveType):
+        return True
+    return t.name in _PRIMITIVES or t.name.startswith("decimal") or (version == 3 and t.name == "variant")
 
 
 def _iceberg_widens(old: str, new: str) -> bool:
@@ -225,19 +209,6 @@ def _iceberg_widens(old: str, new: str) -> bool:
         (p, s), (q, t) = ([int(n) for n in d[8:-1].split(",")] for d in (old, new))
         return s == t and p <= q
     return (old, new) == ("float", "double")
-
-
-def _has_literal_defaults(change: Change) -> None:
-    version, _, after, _ = change
-    for f in nested_fields(after.schema) if version == 3 else ():
-        sql = default_expression(f)
-        if sql is not None and not _is_literal(sql):
-            raise _violated(
-                version,
-                f"defaults that are literals, but the default of column {f.name} is {sql}",
-                "use a literal, or drop the default",
-                column=f.name,
-            )
 
 
 def _is_literal(sql: str) -> bool:
@@ -256,18 +227,6 @@ def _is_literal(sql: str) -> bool:
         return False
 
 
-_RULES: tuple[Callable[[Change], None], ...] = (
-    _is_parquet,
-    _maps_columns,
-    _tracks_rows,
-    _has_no_vectors,
-    _has_allowed_types,
-    _keeps_partitions,
-    _widens_as_iceberg,
-    _has_literal_defaults,
-)
-
-
 def files_to_rewrite(version: int, metadata: Metadata) -> str | None:
     """Why files written without the compatibility do not fit it; ``None`` if they do.
 
@@ -275,7 +234,7 @@ def files_to_rewrite(version: int, metadata: Metadata) -> str | None:
     """
     if version == 1:
         return "do not contain partition columns" if metadata.partition_columns else None
-    kinds = [t for f in metadata.schema.fields for _, t in _types(f.type, f.name)]
+    kinds = [t for _, t in _column_types(metadata)]
     if any(isinstance(t, ArrayType | MapType) for t in kinds):
         return "have no field ids inside arrays and maps"
     times = any(isinstance(t, PrimitiveType) and t.name.startswith("timestamp") for t in kinds)

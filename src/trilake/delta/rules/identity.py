@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,8 @@ class Allocator:
         self.column, self.task, self.tasks = column, task, tasks
         self.mark: int | None = None
         self._first = column.first_index
-        self._size = _block_size(column.room)
+        # The largest power of two of which enough blocks fit.
+        self._size = min(_BLOCK, 1 << max(0, (column.room // _BLOCKS).bit_length() - 1))
         self._next = 0
 
     def take(self, count: int) -> pa.Array:
@@ -178,21 +180,13 @@ class Allocator:
         if self.tasks == 1:
             return self._first + self._next, _GREATEST
         block, within = divmod(self._next, self._size)
-        return self._first + self._block(block) * self._size + within, self._size - within
-
-    def _block(self, block: int) -> int:
-        """Map the n-th block of this task to its place among the blocks of all tasks: a bijection."""
+        # The place of this block among the blocks of all tasks: a bijection.
         if self.tasks is not None:
-            return block * self.tasks + self.task
-        diagonal = self.task + block
-        return diagonal * (diagonal + 1) // 2 + block  # Cantor's pairing function
-
-
-def _block_size(room: int) -> int:
-    size = _BLOCK
-    while size > 1 and size * _BLOCKS > room:
-        size >>= 1
-    return size
+            place = block * self.tasks + self.task
+        else:
+            diagonal = self.task + block
+            place = diagonal * (diagonal + 1) // 2 + block  # Cantor's pairing function
+        return self._first + place * self._size + within, self._size - within
 
 
 def updated_schema(schema: StructType, marks: Sequence[Mapping[str, int]]) -> StructType:
@@ -200,14 +194,11 @@ def updated_schema(schema: StructType, marks: Sequence[Mapping[str, int]]) -> St
 
     Returns the same object if nothing changes.
     """
-    columns = {c.name: c for c in identity_columns(schema)}
     moved: dict[str, int] = {}
-    for name, column in columns.items():
-        mark = column.mark
-        for values in marks:
-            mark = column.further(mark, values.get(name))
+    for column in identity_columns(schema):
+        mark = reduce(column.further, (values.get(column.name) for values in marks), column.mark)
         if mark is not None and mark != column.mark:
-            moved[name] = mark
+            moved[column.name] = mark
     if not moved:
         return schema
     return StructType(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import check_names
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import DataType, StructType, check_distinct, types_in
+from trilake.delta.protocol.schema import StructType, check_distinct, types_in
 from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.protocol.sql_types import check_collation
 from trilake.delta.protocol.voids import check_storable
@@ -37,17 +35,10 @@ def check_fields(after: StructType, before: StructType | None = None) -> None:
 
     Fields that the table already has are allowed.
     """
-    there = set() if before is None else {tuple(names) for _, names in _structs(before, "")}
-    for path, names in _structs(after, ""):
-        if tuple(names) not in there:
-            check_distinct([f"{path}{name}" for name in names])
-
-
-def _structs(t: DataType, path: str) -> Iterator[tuple[str, list[str]]]:
-    """The path and the field names of each struct, starting with the table itself."""
-    for names, inner in types_in(t):
-        if isinstance(inner, StructType):
-            yield path + "".join(f"{n}." for n in names), inner.names
+    there = [] if before is None else [t.names for _, t in types_in(before) if isinstance(t, StructType)]
+    for path, t in types_in(after):
+        if isinstance(t, StructType) and t.names not in there:
+            check_distinct([".".join((*path, name)) for name in t.names])
 
 
 def check_collations(schema: StructType) -> None:

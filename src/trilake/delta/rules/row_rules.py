@@ -34,19 +34,18 @@ from trilake.delta.rules.constraints import (
     verify_not_null,
 )
 from trilake.delta.rules.defaults import default_expression, parse_default
-from trilake.delta.rules.identity import Allocator, IdentityColumn, identity_columns, updated_schema
+from trilake.delta.rules.identity import Allocator, IdentityColumn, identity_columns
 from trilake.delta.rules.store_assignment import as_batch, assign_array, assign_batch, assign_columns, check_assignable
 from trilake.delta.scan.generated import GeneratedColumn, generated_columns, generation_expression
 from trilake.errors import ExpressionError, SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr import evaluate_all
 from trilake.expr.terms.engine import Query
 
-__all__ = ["RESERVED", "RowPipeline", "RowRules", "SparkExpression", "check_stages", "updated_schema"]
-
 #: Prefix of the columns that Spark computes for the pipeline; no column of a table has it.
 RESERVED = "__trilake_"
 #: Small batches are joined up to this many rows and bytes, since a DuckDB query costs some milliseconds.
 _JOINED_ROWS, _JOINED_BYTES = 1 << 17, 32 << 20
+_STRINGS = (pa.string(), pa.binary())
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -161,7 +160,7 @@ class RowRules:
             )
         rules = {f.name: rule for f in schema.fields if (rule := length_rule(f)) is not None}
         partitions = (schema.field(name) for name in metadata.partition_columns)
-        emptied = tuple(f.name for f in partitions if _may_be_empty(f.type) and (checks or not f.nullable))
+        emptied = tuple(f.name for f in partitions if f.type.arrow in _STRINGS and (checks or not f.nullable))
         return cls(
             schema,
             source,
@@ -301,7 +300,10 @@ class RowPipeline:
         self._generate(columns, batch)
         for name in rules.emptied:
             if name in columns:
-                columns[name] = _nulled(columns[name])
+                values = columns[name]
+                empty = pc.equal(pc.binary_length(values), 0)
+                if pc.any(empty).as_py():
+                    columns[name] = pc.if_else(empty, pa.scalar(None, values.type), values)
         rows = self._rows(columns, batch.num_rows)
         verify_not_null(rows, rules.schema)
         verify_checks(self._checks, rows)
@@ -334,8 +336,8 @@ class RowPipeline:
                 columns[name] = allocator.take(count)
             elif self.rules.rewrite:
                 if values.null_count:
-                    mask = values.is_null()
-                    columns[name] = replaced(values, mask, allocator.take(values.null_count))
+                    new = allocator.take(values.null_count)
+                    columns[name] = pc.replace_with_mask(values, values.is_null(), new)
             else:
                 reached = allocator.column.further(allocator.column.reach(values), self._explicit.get(name))
                 if reached is not None:
@@ -380,16 +382,6 @@ def check_stages(checks: Mapping[str, str], emptied: Sequence[str]) -> list[dict
     return [conditions] if not renamed else [renamed, nulled, conditions, dict(zip(emptied, renamed, strict=True))]
 
 
-def _may_be_empty(type_: DataType) -> bool:
-    return type_.arrow in (pa.string(), pa.binary())
-
-
-def _nulled(values: pa.Array) -> pa.Array:
-    """Strings or bytes with null instead of empty ones."""
-    empty = pc.equal(pc.binary_length(values), 0)
-    return pc.if_else(empty, pa.scalar(None, values.type), values) if pc.any(empty).as_py() else values
-
-
 def _in_zone(generated: tuple[GeneratedColumn, ...], schema: StructType) -> tuple[GeneratedColumn, ...]:
     """The generated columns; Spark computes those that may depend on its session time zone."""
     return tuple(
@@ -428,12 +420,6 @@ def _is_instant(type_: DataType) -> bool:
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-def replaced(values: pa.Array, mask: pa.Array, others: pa.Array) -> pa.Array:
-    """``values``, replaced where ``mask`` is true by ``others`` in their order."""
-    out: pa.Array = pc.replace_with_mask(values, mask, others)
-    return out
 
 
 def _stored(column: StructField, type_: DataType) -> str:

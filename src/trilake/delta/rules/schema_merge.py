@@ -27,6 +27,7 @@ from trilake.delta.protocol.schema import (
 )
 from trilake.delta.protocol.schema_edit import strip
 from trilake.delta.protocol.sql_types import with_limits, without_limits
+from trilake.delta.protocol.voids import is_void
 from trilake.delta.rules.defaults import columns_of_rows
 from trilake.delta.rules.new_columns import check_columns
 from trilake.delta.rules.store_assignment import check_assignable
@@ -80,9 +81,9 @@ def _merge(table: DataType, rows: DataType, rules: _Rules, path: str, problems: 
     inside = paired(table, rows)
     if inside is not None:
         return with_parts(table, [_merge(a, b, rules, f"{path}{name}.", problems) for name, a, b in inside])
-    if _is_void(rows):
+    if is_void(rows):
         return table
-    if _is_void(table):
+    if is_void(table):
         return all_nullable(rows)
     if rules.widen and type_widening.widens_by_itself(table, rows):
         return rows
@@ -96,14 +97,10 @@ def _merge(table: DataType, rows: DataType, rules: _Rules, path: str, problems: 
 def _fits(rows: DataType, table: DataType) -> bool:
     """Whether values of one type may be stored as another; the write checks each value."""
     try:
-        check_assignable(_of([StructField("v", rows)]), _of([StructField("v", table)]), uri="")
+        check_assignable(StructType((StructField("v", rows),)), StructType((StructField("v", table),)), uri="")
     except SchemaMismatchError:
         return False
     return True
-
-
-def _is_void(t: DataType) -> bool:
-    return isinstance(t, PrimitiveType) and t.name == "void"
 
 
 def _merge_struct(table: StructType, rows: StructType, rules: _Rules, path: str, problems: list[str]) -> StructType:
@@ -118,15 +115,8 @@ def _merge_struct(table: StructType, rows: StructType, rules: _Rules, path: str,
         fields.append(
             f if match is None else replace(f, type=_merge(f.type, match.type, rules, f"{path}{f.name}.", problems))
         )
-    names = {f.name.lower() for f in table.fields}
-    new = [f for name, f in incoming.items() if name not in names]
-    return StructType(
-        (*fields, *(replace(f, type=all_nullable(f.type), nullable=True) for f in strip(_of(new)).fields))
-    )
-
-
-def _of(fields: Sequence[StructField]) -> StructType:
-    return StructType(tuple(fields))
+    new = strip(StructType(tuple(f for f in incoming.values() if table.find(f.name) is None)))
+    return StructType((*fields, *(replace(f, type=all_nullable(f.type), nullable=True) for f in new.fields)))
 
 
 def merged_metadata(

@@ -25,6 +25,7 @@ from trilake.delta.protocol.schema import (
     paired,
     where_marked,
 )
+from trilake.delta.protocol.voids import is_void
 from trilake.delta.rules.constraints import verify_not_null
 from trilake.delta.scan.conform import decode_dictionary
 from trilake.errors import SchemaMismatchError
@@ -34,6 +35,10 @@ from trilake.expr.views import list_of_view, plain_array
 
 #: The end of the message about an extra column.
 _NEW = " is not in the table"
+_NEW_HELP = (
+    'drop the new columns, or add them to the table with option("mergeSchema", "true")'
+    ' (schema_mode="merge" in trilake.write)'
+)
 #: The end of the message about a missing required column.
 _MISSING = " must not be null and is missing"
 #: delta-spark's names for these conditions, which programs check.
@@ -42,6 +47,7 @@ _WORDS = {
     "DELTA_MISSING_NOT_NULL_COLUMN_VALUE": "A schema mismatch detected when writing to the Delta table",
     "DELTA_FAILED_TO_MERGE_FIELDS": "Failed to merge fields of the rows with those of the Delta table",
 }
+_STRINGS = ("string", "char(", "varchar(")
 _NUMBERS = {"byte", "short", "integer", "long", "float", "double"}
 
 
@@ -54,10 +60,17 @@ def check_assignable(source: StructType, target: StructType, *, uri: str, filled
     problems = _problems(source, target, "", filled)
     if problems:
         details = "; ".join(problems[:10]) + (f"; and {len(problems) - 10} more" if len(problems) > 10 else "")
-        condition = _condition(problems)
+        new = [p for p in problems if p.endswith(_NEW)]
+        steps = [_NEW_HELP] if new else []
+        if len(new) == len(problems):
+            condition = "DELTA_METADATA_MISMATCH"
+        else:
+            steps.append("cast or fill the other columns" if new else "cast or fill these columns")
+            missing = any(p.endswith(_MISSING) for p in problems)
+            condition = "DELTA_MISSING_NOT_NULL_COLUMN_VALUE" if missing else "DELTA_FAILED_TO_MERGE_FIELDS"
         raise SchemaMismatchError(
             f"{_WORDS[condition]}: {details}. Table: {target}. Rows: {source}",
-            help=_remedy(problems),
+            help="; ".join(steps),
             file=uri,
             condition=condition,
         )
@@ -121,27 +134,6 @@ def _check_whole(source: DataType, target: DataType, path: str) -> None:
             _check_whole(f.type, field.type, f"{path}.{field.name}")
 
 
-def _condition(problems: Sequence[str]) -> str:
-    """delta-spark's condition for the first of these problems."""
-    if all(p.endswith(_NEW) for p in problems):
-        return "DELTA_METADATA_MISMATCH"
-    missing = any(p.endswith(_MISSING) for p in problems)
-    return "DELTA_MISSING_NOT_NULL_COLUMN_VALUE" if missing else "DELTA_FAILED_TO_MERGE_FIELDS"
-
-
-def _remedy(problems: Sequence[str]) -> str:
-    new = [p for p in problems if p.endswith(_NEW)]
-    steps = []
-    if new:
-        steps.append(
-            'drop the new columns, or add them to the table with option("mergeSchema", "true")'
-            ' (schema_mode="merge" in trilake.write)'
-        )
-    if len(new) < len(problems):
-        steps.append("cast or fill the other columns" if new else "cast or fill these columns")
-    return "; ".join(steps)
-
-
 def _problems(source: StructType, target: StructType, prefix: str, filled: Collection[str] = ()) -> list[str]:
     out = [f"column {prefix}{f.name!s}{_NEW}" for f in source.fields if target.find(f.name) is None]
     for f in target.fields:
@@ -156,7 +148,7 @@ def _problems(source: StructType, target: StructType, prefix: str, filled: Colle
 
 
 def _type_problems(source: DataType, target: DataType, path: str) -> list[str]:
-    if isinstance(source, PrimitiveType) and source.name == "void":
+    if is_void(source):
         return []
     if source != target:  # a user-defined type has the values of its SQL type
         source, target = (t.sql_type if isinstance(t, UserDefinedType) else t for t in (source, target))
@@ -171,15 +163,11 @@ def _type_problems(source: DataType, target: DataType, path: str) -> list[str]:
 
 
 def _storable(source: str, target: str) -> bool:
-    if source == target or (_stringy(source) and _stringy(target)):
+    if source == target or (source.startswith(_STRINGS) and target.startswith(_STRINGS)):
         return True
     if (source in _NUMBERS or source.startswith("decimal")) and (target in _NUMBERS or target.startswith("decimal")):
         return True
     return source == "date" and target in ("timestamp", "timestamp_ntz")
-
-
-def _stringy(name: str) -> bool:
-    return name.startswith(("string", "char(", "varchar("))
 
 
 def assign_batch(batch: pa.RecordBatch, target: StructType) -> pa.RecordBatch:
@@ -223,7 +211,10 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
     if is_spatial(str(target)):
         return _wkb(array, target, path)
     if str(target) == "variant" and pa.types.is_struct(array.type) and array.null_count:
-        array = _without_hidden_nulls(plain_array(array))
+        # A file does not allow null binaries, so null variants get empty ones.
+        array, absent = plain_array(array), array.is_null()
+        parts = [pc.if_else(absent, pa.scalar(b"", f.type), array.field(i)) for i, f in enumerate(array.type)]
+        array = pa.StructArray.from_arrays(parts, fields=list(array.type), mask=absent)
     if array.type == type_ and (isinstance(target, PrimitiveType) or not needs_mark(target)):
         return array
     if isinstance(array.type, pa.BaseExtensionType):
@@ -272,13 +263,6 @@ def _wkb(array: pa.Array, target: DataType, path: str) -> pa.Array:
     return array.cast(target.arrow)
 
 
-def _without_hidden_nulls(array: pa.StructArray) -> pa.Array:
-    """Variants with empty binaries in null variants, since a file does not allow null binaries."""
-    absent = array.is_null()
-    parts = [pc.if_else(absent, pa.scalar(b"", f.type), array.field(i)) for i, f in enumerate(array.type)]
-    return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=absent)
-
-
 def check_fields(source: pa.DataType, target: DataType, path: str, *, fill: bool = False) -> None:
     """Refuse values whose structs, at any depth, do not have the column's fields.
 
@@ -295,16 +279,18 @@ def check_fields(source: pa.DataType, target: DataType, path: str, *, fill: bool
 
 def _assign_struct(array: pa.Array, target: StructType, path: str) -> pa.Array:
     check_fields(pa.struct([f.with_type(pa.null()) for f in array.type]), target, path, fill=True)
-    lowered = {array.type.field(i).name.lower(): i for i in range(array.type.num_fields)}
-    children = []
-    for f in target.fields:
-        i = lowered.get(f.name.lower())
-        if i is None:
-            children.append(pa.nulls(len(array), f.type.arrow))
-        else:
-            children.append(assign_array(array.field(i), f.type, f"{path}.{f.name}"))
-    mask = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays(children, fields=list(target.arrow), mask=mask)
+    lowered = {f.name.lower(): i for i, f in enumerate(array.type)}
+    children = [
+        pa.nulls(len(array), f.type.arrow)
+        if (i := lowered.get(f.name.lower())) is None
+        else assign_array(array.field(i), f.type, f"{path}.{f.name}")
+        for f in target.fields
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(target.arrow), mask=_mask(array))
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
 
 
 def _assign_list(array: pa.Array, target: ArrayType, path: str) -> pa.Array:
@@ -315,16 +301,14 @@ def _assign_list(array: pa.Array, target: ArrayType, path: str) -> pa.Array:
         array = list_of_view(array)
     array = _compact(array)
     values = assign_array(array.values, target.element, f"{path}.element")
-    mask = array.is_null() if array.null_count else None
-    return pa.ListArray.from_arrays(array.offsets, values, type=target.arrow, mask=mask)
+    return pa.ListArray.from_arrays(array.offsets, values, type=target.arrow, mask=_mask(array))
 
 
 def _assign_map(array: pa.Array, target: MapType, path: str) -> pa.Array:
     array = _compact(array)
     keys = assign_array(array.keys, target.key, f"{path}.key")
     items = assign_array(array.items, target.value, f"{path}.value")
-    mask = array.is_null() if array.null_count else None
-    return pa.MapArray.from_arrays(array.offsets, keys, items, type=target.arrow, mask=mask)
+    return pa.MapArray.from_arrays(array.offsets, keys, items, type=target.arrow, mask=_mask(array))
 
 
 def _compact(array: pa.Array) -> pa.Array:

@@ -26,7 +26,7 @@ from pyspark.sql import types as T
 from trilake.common.runtime import Runtime
 from trilake.common.text import quote_name
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
-from trilake.delta.files.file_statistics import file_statistics, leaf_paths, type_at
+from trilake.delta.files.file_statistics import file_statistics, leaf_paths, stated_columns, type_at
 from trilake.delta.files.file_writer import file_action
 from trilake.delta.protocol.column_mapping import nested_ids
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
@@ -181,7 +181,7 @@ def _publish(folder: Staging, store: Store, plan: FilePlan, runtime: Runtime) ->
 
 
 def _statistics(footer: pq.FileMetaData, schema: pa.Schema, plan: FilePlan) -> str:
-    return file_statistics(footer, schema, with_nan=_with_nan(footer, schema), which=plan.statistics)
+    return file_statistics(footer, stated_columns(schema, plan.statistics), _with_nan(footer, schema))
 
 
 def _with_nan(footer: pq.FileMetaData, schema: pa.Schema) -> frozenset[tuple[str, ...]]:

@@ -49,6 +49,7 @@ from trilake.delta.protocol.features import check_writable, features_of, upgrade
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.properties import ParsedProperties, parse_properties
 from trilake.delta.protocol.schema import StructField
+from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.scan.read import locate
 from trilake.errors import (
     ConflictError,
@@ -207,13 +208,8 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
             condition="DELTA_UNSUPPORTED_NON_EMPTY_CLONE",
         )
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
-    if base.adds.num_rows and base.properties.is_on("delta.appendOnly"):
-        raise InvalidArgumentError(
-            "the target is append-only (delta.appendOnly=true), so it cannot be replaced",
-            help="set delta.appendOnly to false first",
-            file=base.uri,
-            condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
-        )
+    if base.adds.num_rows and base.properties.is_on(APPEND_ONLY):
+        raise removal_refused(base.uri, so="it cannot be replaced", help="set delta.appendOnly to false first")
     return base
 
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from trilake.common.arrow_types import mapped
 from trilake.common.arrow_types import types_in as arrow_types_in
 from trilake.delta.commands.maintenance.convert_statistics import BulkStatistics
-from trilake.delta.files.file_statistics import StatisticsPlan, file_statistics, leaf_paths, type_at
+from trilake.delta.files.file_statistics import StatisticsPlan, file_statistics, leaf_paths, stated_columns, type_at
 from trilake.delta.protocol.schema import (
     DataType,
     PrimitiveType,
@@ -255,7 +255,7 @@ class _Shape:
             paths = leaf_paths(self.arrow)
             doubtful = (paths[i] for i in rebasing.doubtful(metadata))
             which = replace(which, unbounded=frozenset(p for p in doubtful if p is not None))
-        return file_statistics(metadata, self.arrow, with_nan=self.floats, which=which)
+        return file_statistics(metadata, stated_columns(self.arrow, which), self.floats)
 
     def in_bulk(self, metadata: pq.FileMetaData, rest: bytes) -> BulkStatistics | None:
         """Computes the statistics of files with the same schema and the bytes ``rest`` after their row groups."""

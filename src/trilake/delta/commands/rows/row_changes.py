@@ -31,9 +31,10 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import FIELD_ID
 from trilake.delta.protocol.features import check_writable
-from trilake.delta.protocol.iceberg import ROW_ID_FIELD, ROW_VERSION_FIELD, compat_versions, writes_partition_columns
+from trilake.delta.protocol.iceberg import ROW_ID_FIELD, ROW_VERSION_FIELD, compat_versions
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
+from trilake.delta.rules.append_only import check_removable
 from trilake.delta.rules.row_rules import RowPipeline
 from trilake.delta.scan.changes import CHANGE_TYPE
 from trilake.delta.scan.conform import as_nullable
@@ -96,17 +97,6 @@ def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True
         raise not_written(snapshot.engine, provider, uri)
 
 
-def check_removable(metadata: Metadata, operation: str, uri: str) -> None:
-    """Raise ``InvalidArgumentError`` if the table is append-only."""
-    if is_on(metadata.configuration, "delta.appendOnly"):
-        raise InvalidArgumentError(
-            f"the table is configured to only allow appends (delta.appendOnly=true), so {operation} is not possible",
-            help="set delta.appendOnly=false to change or remove rows",
-            file=uri,
-            condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
-        )
-
-
 def row_columns(snapshot: Snapshot) -> tuple[StructField, ...]:
     """The columns with the id and the version of moved rows, in this order; empty without row tracking."""
     conf = snapshot.metadata.configuration
@@ -130,27 +120,12 @@ def rewrite_plan(snapshot: Snapshot, job_id: str) -> FilePlan:
 
 def changed_rows_plan(snapshot: Snapshot, metadata: Metadata, job_id: str) -> FilePlan:
     """The plan for writing changed rows with ``metadata``: like :func:`rewrite_plan`, for rows with all columns."""
-    schema = metadata.schema
-    return FilePlan(
-        schema,
-        tuple(schema.field(c).name for c in metadata.partition_columns),
-        job_id,
-        snapshot.engine.for_tasks(),
-        metadata.configuration,
-        provider=metadata.provider.lower(),
-        extra=_extra_columns(snapshot),
-        materialized=writes_partition_columns(snapshot.protocol, metadata.configuration),
-    )
-
-
-def _extra_columns(snapshot: Snapshot) -> tuple[pa.Field, ...]:
-    """The columns of :func:`row_columns` in files, with Iceberg's ids if needed."""
-    ids = (ROW_ID_FIELD, ROW_VERSION_FIELD)
     with_ids = bool(compat_versions(snapshot.metadata.configuration))
-    return tuple(
+    extra = tuple(
         pa.field(f.name, pa.int64(), metadata={FIELD_ID: str(i)} if with_ids else None)
-        for f, i in zip(row_columns(snapshot), ids, strict=False)
+        for f, i in zip(row_columns(snapshot), (ROW_ID_FIELD, ROW_VERSION_FIELD), strict=False)
     )
+    return FilePlan.of(metadata, snapshot.protocol, snapshot.engine, job_id, extra=extra)
 
 
 def change_file_plan(files: FilePlan) -> FilePlan:

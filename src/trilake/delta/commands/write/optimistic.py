@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.runtime import Runtime
-from trilake.delta.commands.rows.row_changes import check_removable
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet
 from trilake.delta.commit.transaction import CommitPlan, add_action, commit, remove_action
@@ -24,9 +23,9 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
-from trilake.delta.protocol.iceberg import writes_partition_columns
 from trilake.delta.protocol.property_values import IsolationLevel, parse_level
 from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.rules.append_only import check_removable
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.rules.store_assignment import with_marked
 from trilake.delta.scan.scan import parse_table_filter, skip_files
@@ -109,16 +108,9 @@ class OptimisticTransaction:
         """Write the rows of ``data`` to new files, which the commit adds; the table's rules apply."""
         metadata = self._metadata or self.snapshot.metadata
         source, now = with_marked(from_arrow(data.schema), metadata.schema), self.runtime.clock_ms()
-        plan = FilePlan(
-            metadata.schema,
-            metadata.partition_columns,
-            self.runtime.new_id(),
-            self.log.engine.for_tasks(),
-            metadata.configuration,
-            provider=metadata.provider.lower(),
-            rules=RowRules.of(metadata, source, uri=self.log.store.uri, query=self.log.engine.query, now_ms=now),
-            materialized=writes_partition_columns(self.snapshot.protocol, metadata.configuration),
-        )
+        engine = self.log.engine
+        rules = RowRules.of(metadata, source, uri=self.log.store.uri, query=engine.query, now_ms=now)
+        plan = FilePlan.of(metadata, self.snapshot.protocol, engine, self.runtime.new_id(), rules=rules)
         batches = data.to_batches() if isinstance(data, pa.Table) else data
         part = write_files(self.log.store, plan, batches, tasks=1, runtime=self.runtime)
         self._parts.append(part)

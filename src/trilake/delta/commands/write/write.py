@@ -46,7 +46,6 @@ from trilake.delta.metadata.write_schema import (
 )
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
-from trilake.delta.protocol.iceberg import writes_partition_columns
 from trilake.delta.protocol.properties import TableProperties, parse_properties
 from trilake.delta.protocol.property_values import IsolationLevel, parse_level
 from trilake.delta.protocol.schema_edit import format_path
@@ -144,7 +143,7 @@ def plan_write(
                 condition="DELTA_PATH_EXISTS",
             )
         if request.mode == "ignore" or _is_repeated(base, request):
-            files = FilePlan(base.schema, base.metadata.partition_columns, runtime.new_id(), log.engine.for_tasks())
+            files = FilePlan.of(base.metadata, base.protocol, log.engine, runtime.new_id())
             return WritePlan(request, files, base.metadata, base.protocol, base, nothing=True)
         check_writable(base.protocol, base.metadata, uri=uri, version=base.version)
         request = settled_overwrite(base, request, uri)
@@ -166,17 +165,14 @@ def plan_write(
             zoned=zoned,
         )
         check_partitions_given(rules, metadata, uri)
-    files = FilePlan(
-        metadata.schema,
-        metadata.partition_columns,
+    files = FilePlan.of(
+        metadata,
+        protocol,
+        log.engine,
         runtime.new_id(),
-        log.engine.for_tasks(),
-        metadata.configuration,
-        provider=metadata.provider.lower(),
         rules=rules,
         required=required_of_rows(request, metadata),
         open_partitions=_MANY_OPEN if request.optimizes(metadata.configuration) else _OPEN,
-        materialized=writes_partition_columns(protocol, metadata.configuration),
         **request.files_limits(metadata.provider.lower()),
     )
     return WritePlan(request, files, metadata, protocol, base, domains=domains)
