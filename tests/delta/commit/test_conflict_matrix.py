@@ -224,7 +224,7 @@ def test_every_pair_of_operations(level: IsolationLevel) -> None:
         log = _table()
         base = log.snapshot()
         plan = OPERATIONS[mine](base, "mine")
-        plan = replace(plan, read=plan.read.at(level))
+        plan = replace(plan, read=replace(plan.read, isolation=level))
         won = commit(log, base, OPERATIONS[theirs](base, "theirs"))
         winner = Winner(won.version, log.parse(log.commits(won.version)))
         expected = CODES[code]
