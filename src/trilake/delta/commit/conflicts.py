@@ -127,12 +127,15 @@ def check_between(read: ReadSet, between: Winner) -> ConflictError | None:
     read.
     """
     files = between.actions
-    new_rows_only = Winner(between.version, replace(files, add=_new_rows(files.add), remove=_new_rows(files.remove)))
+    new_rows_only = Winner(
+        between.version, replace(files, add=changing_rows(files.add), remove=changing_rows(files.remove))
+    )
     read = replace(read, isolation="Serializable")
     return _added(read, new_rows_only) or _deleted_read(read, new_rows_only)
 
 
-def _new_rows(files: pa.Table) -> pa.Table:
+def changing_rows(files: pa.Table) -> pa.Table:
+    """The file actions with ``dataChange``, in log order."""
     return files.filter(pc.fill_null(files["dataChange"], True))
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -79,7 +80,9 @@ def change_type(
             if type_widening.can_widen(before, after) or _upcasts(before, after)
             else "NOT_SUPPORTED_CHANGE_COLUMN",
         )
-    if not (_relaxes(before, after) or _types_void(before, after)):
+    # A column of nulls, which files do not store, may get a type without fields.
+    types_void = is_void(before) and not nested_fields(after) and not has_void(after)
+    if not types_void and not _relaxes(before, after):
         _check_widens(metadata, names, before, after)
     check_free_of_rules(metadata, column, "change the type of")
     plain = without_limits(edit_type(old, names, lambda _: after))
@@ -117,24 +120,14 @@ def _upcasts(before: DataType, after: DataType) -> bool:
     return new == "string" or (old in ("date", "timestamp_ntz") and new.startswith("timestamp"))
 
 
-def _types_void(before: DataType, after: DataType) -> bool:
-    """Whether a column of nulls, which files do not store, gets a type without fields."""
-    return is_void(before) and not nested_fields(after) and not has_void(after)
-
-
 def _relaxes(before: DataType, after: DataType) -> bool:
     """Whether the change raises or removes the length limit of a string."""
     if not (isinstance(before, PrimitiveType) and isinstance(after, PrimitiveType)):
         return False
-    limit = _limit(before, "varchar") or _limit(before, "char")
-    if after.name == "string":
-        return limit is not None
-    new = _limit(after, "varchar")
-    return limit is not None and new is not None and limit <= new
-
-
-def _limit(t: PrimitiveType, kind: str) -> int | None:
-    return int(t.name[len(kind) + 1 : -1]) if t.name.startswith(f"{kind}(") else None
+    old, new = (re.fullmatch(r"(var)?char\((\d+)\)", t.name) for t in (before, after))
+    if old is None or new is None or not new[1]:
+        return old is not None and after.name == "string"
+    return int(old[2]) <= int(new[2])
 
 
 @dataclass(frozen=True)
@@ -321,23 +314,21 @@ def _compare(old: DataType, new: DataType, path: Path, differences: _Differences
             if there is None:
                 differences.added.append(NewColumn(f, path))
             else:
-                _check_nullable(there, f, (*path, there.name))
-                _compare(there.type, f.type, (*path, there.name), differences)
+                inner = (*path, there.name)
+                if there.nullable and not f.nullable:
+                    raise InvalidArgumentError(
+                        f"column {format_path(inner)} is nullable, and REPLACE COLUMNS does not check its rows for"
+                        " nulls",
+                        help="leave out NOT NULL, then set it with ALTER COLUMN ... SET NOT NULL",
+                        column=format_path(inner),
+                        condition=_REFUSED,
+                    )
+                _compare(there.type, f.type, inner, differences)
     elif (inside := paired(old, new)) is not None:
         for name, a, b in inside:
             _compare(a, b, (*path, name), differences)
     elif old != new:
         differences.retyped.append((path, new))
-
-
-def _check_nullable(there: StructField, target: StructField, path: Path) -> None:
-    if there.nullable and not target.nullable:
-        raise InvalidArgumentError(
-            f"column {format_path(path)} is nullable, and REPLACE COLUMNS does not check its rows for nulls",
-            help="leave out NOT NULL, then set it with ALTER COLUMN ... SET NOT NULL",
-            column=format_path(path),
-            condition=_REFUSED,
-        )
 
 
 def _arranged(there: DataType, target: DataType) -> DataType:
@@ -349,10 +340,9 @@ def _arranged(there: DataType, target: DataType) -> DataType:
 
 
 def _arranged_fields(there: StructType, target: StructType) -> tuple[StructField, ...]:
-    return tuple(_arranged_field(there.field(f.name), f) for f in target.fields)
-
-
-def _arranged_field(there: StructField, target: StructField) -> StructField:
-    comment = target.metadata.get("comment")
-    metadata = there.metadata if comment is None else {**there.metadata, "comment": comment}
-    return replace(there, type=_arranged(there.type, target.type), nullable=target.nullable, metadata=metadata)
+    fields = []
+    for f in target.fields:
+        old, comment = there.field(f.name), f.metadata.get("comment")
+        metadata = old.metadata if comment is None else {**old.metadata, "comment": comment}
+        fields.append(replace(old, type=_arranged(old.type, f.type), nullable=f.nullable, metadata=metadata))
+    return tuple(fields)

@@ -9,17 +9,15 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-import orjson
-
 from trilake.delta.commit import row_tracking, symlink_manifest
 from trilake.delta.log.clustering import DOMAIN, chosen_clustering
 from trilake.delta.log.clustering import FEATURE as CLUSTERING
-from trilake.delta.metadata.schema_changes import STATS_COLUMNS, Condition, MetadataChange
+from trilake.delta.metadata.schema_changes import STATS_COLUMNS, Condition, MetadataChange, logged_json
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.column_mapping import change_mode
+from trilake.delta.protocol.column_mapping import MODE, change_mode
 from trilake.delta.protocol.features import add_feature as with_feature
 from trilake.delta.protocol.features import has_feature, required, upgrade_protocol, upgraded
-from trilake.delta.protocol.properties import FEATURE, parse_keys, parse_properties
+from trilake.delta.protocol.properties import parse_keys, parse_properties
 from trilake.delta.protocol.property_values import column_list, is_on
 from trilake.delta.protocol.schema import ArrayType, MapType
 from trilake.delta.protocol.schema_edit import Path, PathLike, format_path, spelled, type_at
@@ -31,15 +29,11 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
 
 #: Properties with the names of the row tracking columns in files, and the prefix of these names.
 ROW_ID_COLUMNS = {row_tracking.ID_COLUMN: "_row-id-col-", row_tracking.VERSION_COLUMN: "_row-commit-version-col-"}
-_COMMENT = "comment"
+COMMENT = "comment"
 #: Types whose columns have no bounds in the log.
 _WITHOUT_BOUNDS = ("binary", "boolean", "variant", "void")
 #: Shown among the properties of a clustered table, and not stored.
 CLUSTERING_COLUMNS = "clusteringColumns"
-
-
-def _json(value: object) -> str:
-    return orjson.dumps(value).decode()
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
@@ -63,7 +57,7 @@ def set_properties(
             property=CLUSTERING_COLUMNS,
             condition="DELTA_CANNOT_MODIFY_TABLE_PROPERTY",
         )
-    description = values.pop(_COMMENT, metadata.description)
+    description = values.pop(COMMENT, metadata.description)
     new = replace(metadata, configuration={**metadata.configuration, **values}, description=description)
     new = prepared(metadata, new, new_id=new_id)
     reader, writer = effects.reader or protocol.min_reader_version, effects.writer or protocol.min_writer_version
@@ -72,7 +66,7 @@ def set_properties(
     for name in effects.features:
         protocol = with_feature(protocol, name)
     log = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in properties.items()}
-    return MetadataChange(with_required(protocol, new), new, "SET TBLPROPERTIES", {"properties": _json(log)})
+    return MetadataChange(with_required(protocol, new), new, "SET TBLPROPERTIES", {"properties": logged_json(log)})
 
 
 def unset_properties(
@@ -83,7 +77,7 @@ def unset_properties(
     Raises ``InvalidArgumentError`` for a property that is not set, unless ``if_exists``.
     """
     unset = parse_keys(keys)
-    missing = [k for k in unset if k not in metadata.configuration and k != _COMMENT]
+    missing = [k for k in unset if k not in metadata.configuration and k != COMMENT]
     if missing and not if_exists:
         raise InvalidArgumentError(
             f"table properties {', '.join(missing)} are not set",
@@ -91,9 +85,9 @@ def unset_properties(
             condition="DELTA_UNSET_NON_EXISTENT_PROPERTY",
         )
     remaining = {k: v for k, v in metadata.configuration.items() if k not in unset}
-    description = None if _COMMENT in unset else metadata.description
+    description = None if COMMENT in unset else metadata.description
     new = prepared(metadata, replace(metadata, configuration=remaining, description=description), new_id=new_id)
-    parameters = {"properties": _json(unset), "ifExists": _json(if_exists)}
+    parameters = {"properties": logged_json(unset), "ifExists": logged_json(if_exists)}
     return MetadataChange(with_required(protocol, new), new, "UNSET TBLPROPERTIES", parameters)
 
 
@@ -105,7 +99,7 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
     after = with_needs(before, after)
     _check_stats_columns(before, after)
     check_change_columns(before, after)
-    if before is None or not _manifests_fail(before):
+    if before is None or _opponent_of_manifests(before) is None:
         _check_manifests(after)
     if is_on(after.configuration, row_tracking.ENABLED):
         names = {k: f"{prefix}{new_id()}" for k, prefix in ROW_ID_COLUMNS.items() if k not in after.configuration}
@@ -140,18 +134,21 @@ def _check_stats_columns(before: Metadata | None, after: Metadata) -> None:
         seen |= leaves
 
 
-def _manifests_fail(metadata: Metadata) -> bool:
-    on = metadata.configuration
-    vectors = is_on(on, DELETION_VECTORS) or metadata.column_mapping_mode != "none"
-    return vectors and is_on(on, symlink_manifest.ENABLED)
+def _opponent_of_manifests(metadata: Metadata) -> str | None:
+    """The property that prevents the symlink manifests of a table that enables them."""
+    if not is_on(metadata.configuration, symlink_manifest.ENABLED):
+        return None
+    if is_on(metadata.configuration, DELETION_VECTORS):
+        return DELETION_VECTORS
+    return None if metadata.column_mapping_mode == "none" else MODE
 
 
 def _check_manifests(metadata: Metadata) -> None:
     """Raise ``InvalidArgumentError`` if later commits could not write their symlink manifests."""
-    if not _manifests_fail(metadata):
+    other = _opponent_of_manifests(metadata)
+    if other is None:
         return
-    vectors = is_on(metadata.configuration, DELETION_VECTORS)
-    other = DELETION_VECTORS if vectors else "delta.columnMapping.mode"
+    vectors = other == DELETION_VECTORS
     raise InvalidArgumentError(
         f"{symlink_manifest.ENABLED} and {other} cannot be used together: readers of manifests do not support"
         f" {'deletion vectors' if vectors else 'column mapping'}",
@@ -172,15 +169,6 @@ def with_required(protocol: Protocol, metadata: Metadata) -> Protocol:
         if not has_feature(protocol, name):
             with_feature(protocol, name)  # raises an error that names an unsupported feature
     return upgraded(protocol, metadata)
-
-
-def set_description(
-    protocol: Protocol, metadata: Metadata, description: str | None, *, new_id: Callable[[], str]
-) -> MetadataChange:
-    """Set or, with ``None``, remove the table's description (``COMMENT ON TABLE``)."""
-    if description is None:
-        return unset_properties(protocol, metadata, [_COMMENT], new_id=new_id, if_exists=True)
-    return set_properties(protocol, metadata, {_COMMENT: description}, new_id=new_id)
 
 
 def cluster_by(
@@ -265,12 +253,7 @@ def _constraint_key(name: str) -> str:
 # --- protocol --------------------------------------------------------------------------------------------------------
 
 
-def add_feature(protocol: Protocol, metadata: Metadata, name: str, *, new_id: Callable[[], str]) -> MetadataChange:
-    """Add a table feature without enabling it.  Raises ``UnsupportedProtocolError``."""
-    return set_properties(protocol, metadata, {f"{FEATURE}{name}": "supported"}, new_id=new_id)
-
-
 def raise_versions(protocol: Protocol, metadata: Metadata, reader: int, writer: int) -> MetadataChange:
     """Raise the protocol's versions; lower ones change nothing.  Raises ``InvalidArgumentError``."""
     new = upgrade_protocol(protocol, reader, writer)
-    return MetadataChange(new, metadata, "UPGRADE PROTOCOL", {"newProtocol": _json(new.to_json())})
+    return MetadataChange(new, metadata, "UPGRADE PROTOCOL", {"newProtocol": logged_json(new.to_json())})

@@ -110,11 +110,11 @@ def with_schema(
     return MetadataChange(upgraded(protocol, new, features), new, operation, parameters)
 
 
-def _edited(schema: StructType, step: Callable[[StructType], StructType], *, limited: bool = False) -> StructType:
+def _edited(schema: StructType, step: Callable[..., StructType], *args: Any, limited: bool = False) -> StructType:
     """The schema after a step, keeping the length limits of strings; set ``limited`` if the step adds some."""
     if not limited and not any(TYPE_STRING in f.metadata for f in schema.fields):
-        return step(schema)
-    return without_limits(step(with_limits(schema)))
+        return step(schema, *args)
+    return without_limits(step(with_limits(schema), *args))
 
 
 def logged_column(path: Path, f: StructField) -> dict[str, Any]:
@@ -124,7 +124,8 @@ def logged_column(path: Path, f: StructField) -> dict[str, Any]:
     return {"name": format_path(path), "type": kind, "nullable": f.nullable, "metadata": dict(f.metadata)}
 
 
-def _json(value: Any) -> str:
+def logged_json(value: object) -> str:
+    """A value in the form of the history."""
     return orjson.dumps(value).decode()
 
 
@@ -163,15 +164,11 @@ def add_columns(
         raise InvalidArgumentError("no columns to add were given")
     schema, log = metadata.schema, []
     for c in columns:
-        new = _clean(c.field)
+        new = strip(StructType((c.field,))).fields[0]  # without another table's column mapping
         path = (*(spelled(schema, c.parent) if c.parent else ()), new.name)
         _check_addable(new, path)
         nested = with_limits(StructType((new,))).fields[0] if path[1:] else new
-
-        def add(s: StructType, f: StructField = nested, column: NewColumn = c) -> StructType:
-            return add_field(s, column.parent, f, column.position)
-
-        schema = _edited(schema, add, limited=nested != new)
+        schema = _edited(schema, lambda s, f=nested, c=c: add_field(s, c.parent, f, c.position), limited=nested != new)
         entry: dict[str, Any] = {"column": logged_column(path, new)}
         if c.position is not None:
             entry["position"] = str(c.position)
@@ -181,27 +178,17 @@ def add_columns(
     check_collations(new_fields)
     for f in new_fields.fields:  # fields of other structs may have the same name
         check_fields(StructType((f,)))
-    return with_schema(protocol, metadata, schema, "ADD COLUMNS", {"columns": _json(log)}, new_id=new_id)
-
-
-def _clean(f: StructField) -> StructField:
-    """A field as a new column of this table, without another table's column mapping."""
-    return strip(StructType((f,))).fields[0]
+    return with_schema(protocol, metadata, schema, "ADD COLUMNS", {"columns": logged_json(log)}, new_id=new_id)
 
 
 def _check_addable(f: StructField, path: Path) -> None:
     wrong = condition = None
+    no_value = "must not be null, but existing rows have no value for it"
     if not f.nullable:
-        wrong, help = (
-            "must not be null, but existing rows have no value for it",
-            "add it as nullable, fill it, then set it NOT NULL",
-        )
+        wrong, help = no_value, "add it as nullable, fill it, then set it NOT NULL"
         condition = "DELTA_OPERATION_NOT_ALLOWED"
     elif (required := next((n for n in nested_fields(f.type) if not n.nullable), None)) is not None:
-        wrong, help = (
-            f"has a field {required.name} that must not be null, but existing rows have no value for it",
-            "leave out NOT NULL in the type",
-        )
+        wrong, help = f"has a field {required.name} that {no_value}", "leave out NOT NULL in the type"
         condition = "DELTA_OPERATION_NOT_ALLOWED"
     elif CURRENT_DEFAULT in f.metadata:
         wrong, help = "has a default", "add the column without it, then set the default, which applies to new rows"
@@ -228,11 +215,13 @@ def rename_column(protocol: Protocol, metadata: Metadata, path: PathLike, new_na
     with stating({None: "INVALID_FIELD_NAME"}):
         field_at(metadata.schema, names)
     check_can_rename(metadata, "rename")
-    new = (*names[:-1], _new_name(new_name))
+    if not new_name.strip():
+        raise InvalidArgumentError("a column name must not be empty")
+    new = (*names[:-1], new_name)
     if new == names:
         raise name_taken(names)
     check_free_of_rules(metadata, names, "rename")
-    schema = _edited(metadata.schema, lambda s: replace_field(s, names, lambda f: replace(f, name=new[-1])))
+    schema = _edited(metadata.schema, replace_field, names, lambda f: replace(f, name=new[-1]))
     partitions = metadata.partition_columns
     if len(names) == 1:
         partitions = tuple(new[0] if c == names[0] else c for c in partitions)
@@ -245,12 +234,6 @@ def rename_column(protocol: Protocol, metadata: Metadata, path: PathLike, new_na
         partition_columns=partitions,
         configuration=_stats_columns(metadata.configuration, names, new),
     )
-
-
-def _new_name(name: str) -> str:
-    if not name.strip():
-        raise InvalidArgumentError("a column name must not be empty")
-    return name
 
 
 def drop_columns(
@@ -277,12 +260,8 @@ def drop_columns(
                 column=format_path(names),
                 condition=f"DELTA_UNSUPPORTED_DROP_{'PARTITION' if role == 'partitioned' else 'CLUSTERING'}_COLUMN",
             )
-
-        def drop(s: StructType, names: Path = names) -> StructType:
-            return drop_field(s, names)
-
         with stating({None: "DELTA_UNSUPPORTED_DROP_NESTED_COLUMN_FROM_NON_STRUCT_TYPE"}):
-            schema = _edited(schema, drop)
+            schema = _edited(schema, drop_field, names)
         configuration = _stats_columns(configuration, names, None)
     if metadata.partition_columns and len(schema.fields) == len(metadata.partition_columns):
         raise InvalidArgumentError(
@@ -290,7 +269,7 @@ def drop_columns(
             help="keep at least one other column",
             condition="DELTA_NON_PARTITION_COLUMN_ABSENT",
         )
-    parameters = {"columns": _json([format_path(n) for n in dropped_paths])}
+    parameters = {"columns": logged_json([format_path(n) for n in dropped_paths])}
     return with_schema(protocol, metadata, schema, "DROP COLUMNS", parameters, configuration=configuration)
 
 
@@ -311,7 +290,7 @@ def change_of_column(
     features: Sequence[str] = (),
 ) -> MetadataChange:
     """The change of a column that keeps its name and type."""
-    parameters = {"column": _json(logged_column(path, field_at(schema, path)))}
+    parameters = {"column": logged_json(logged_column(path, field_at(schema, path)))}
     if position is not None:
         parameters["position"] = str(position)
     return with_schema(protocol, metadata, schema, "CHANGE COLUMN", parameters, features=features)
@@ -320,7 +299,7 @@ def change_of_column(
 def move_column(protocol: Protocol, metadata: Metadata, path: PathLike, position: Position) -> MetadataChange:
     """Move a column among its siblings.  Raises ``SchemaMismatchError`` for unknown columns."""
     names = spelled(metadata.schema, path)
-    schema = _edited(metadata.schema, lambda s: move_field(s, names, position))
+    schema = _edited(metadata.schema, move_field, names, position)
     return change_of_column(protocol, metadata, schema, names, position=position)
 
 
@@ -492,14 +471,11 @@ def check_free_of_rules(metadata: Metadata, path: Path, what: str) -> None:
     """Raise ``InvalidArgumentError`` if a rule uses the column."""
     rules = dependents(metadata, path)
     if rules:
+        kind = "GENERATED_COLUMNS" if rules[0].startswith("generated") else "CONSTRAINT"
+        change = "DATA_TYPE_MISMATCH" if "type" in what else "DEPENDENT_COLUMN_CHANGE"
         raise InvalidArgumentError(
             f"cannot {what} column {format_path(path)}: it is used by {'; '.join(rules)}",
             help="drop these first",
             column=format_path(path),
-            condition=_condition(rules[0], what),
+            condition=f"DELTA_{kind}_{change}",
         )
-
-
-def _condition(rule: str, what: str) -> str:
-    change = "DATA_TYPE_MISMATCH" if "type" in what else "DEPENDENT_COLUMN_CHANGE"
-    return f"DELTA_{'GENERATED_COLUMNS' if rule.startswith('generated') else 'CONSTRAINT'}_{change}"

@@ -32,19 +32,18 @@ class Reading:
         """Why the stream cannot read files written under ``other``, the metadata from ``version`` on; ``None`` if it
         can.
         """
-        if version > self.version:
-            problem = self._differs(other)
-            if problem is None:
-                return None
+        later = version > self.version
+        unreadable = None if later else _fits_struct(other.schema.fields, self.fields())
+        problem = self._differs(other) if later else unreadable or self._partitioning(other)
+        if problem is None:
+            return None
+        if later:
             return StreamSchemaChangedError(
                 f"the source's schema changed while it was being read: {problem}",
                 file=uri,
                 version=version,
                 condition="DELTA_SCHEMA_CHANGED_WITH_VERSION",
             )
-        problem = self._unreadable(other)
-        if problem is None:
-            return None
         return StreamSchemaIncompatibleError(
             f"files from version {version} on cannot be read with the source's columns: {problem}",
             file=uri,
@@ -67,21 +66,14 @@ class Reading:
                 return f"column {new[0]} was added" if len(new) == 1 else f"columns {', '.join(new)} were added"
         return self._partitioning(other)
 
-    def _unreadable(self, other: Metadata) -> str | None:
-        problem = _fits_struct(other.schema.fields, self.fields())
-        return problem or self._partitioning(other)
-
     def _partitioning(self, other: Metadata) -> str | None:
-        if _physical(self.metadata) != _physical(other):
+        physical = [{m.schema.field(c).physical_name for c in m.partition_columns} for m in (self.metadata, other)]
+        if physical[0] != physical[1]:
             before, after = self.metadata.partition_columns, other.partition_columns
             return f"the table is partitioned by {list(before)} in one version and by {list(after)} in another"
         if self.metadata.provider.lower() != other.provider.lower():
             return f"data files are {self.metadata.provider} in one version and {other.provider} in another"
         return None
-
-
-def _physical(metadata: Metadata) -> set[str]:
-    return {metadata.schema.field(c).physical_name for c in metadata.partition_columns}
 
 
 def _equal(a: DataType, b: DataType) -> bool:
@@ -92,12 +84,12 @@ def _equal(a: DataType, b: DataType) -> bool:
 
 
 def _fits_struct(old: Sequence[StructField], new: Sequence[StructField], *, widen: bool = True) -> str | None:
-    by_name = {f.name.lower(): f for f in old}
+    names = {f.name.lower() for f in old}
     by_physical = {f.physical_name: f for f in old}
     for f in new:
-        by_this_name, same = by_name.get(f.name.lower()), by_physical.get(f.physical_name)
+        same = by_physical.get(f.physical_name)
         if same is None:
-            if by_this_name is not None:
+            if f.name.lower() in names:
                 return f"column {f.name} is a different column of the same name"
             continue  # the older files lack this column: it reads as null
         problem = _fits(same.type, f.type, widen=widen)

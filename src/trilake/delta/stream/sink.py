@@ -102,9 +102,10 @@ def commit_batch(
         # Keep the files: if Spark retries with the same ones, they belong to the table.  Otherwise vacuum removes them.
         return WriteResult(log.head().version)
     plan = _of_batch(log, plan, batch_request(plan.request, batch))
-    if _does_nothing(plan, parts):
-        assert plan.base is not None
-        return WriteResult(plan.base.version)
+    base = plan.base
+    adds_nothing = not plan.request.replaces and not any(p.actions for p in parts)
+    if base is not None and adds_nothing and (plan.metadata, plan.protocol) == (base.metadata, base.protocol):
+        return WriteResult(base.version)
     try:
         return finish_write(log, plan, parts, runtime, run=run, again=True)
     except ForeignFilesError:
@@ -128,9 +129,3 @@ def _of_batch(log: DeltaLog, plan: WritePlan, request: WriteRequest) -> WritePla
     same = newest.metadata == plan.base.metadata and newest.protocol == plan.base.protocol
     # The output mode replaces all rows, including rows added during the batch.
     return replace(plan, base=newest) if same else plan
-
-
-def _does_nothing(plan: WritePlan, parts: Iterable[WrittenFiles]) -> bool:
-    if plan.base is None or plan.request.replaces or any(p.actions for p in parts):
-        return False
-    return plan.metadata == plan.base.metadata and plan.protocol == plan.base.protocol

@@ -115,7 +115,12 @@ class DeltaStream:
         if version == "latest":
             return self._starting(head, Start(head.version + 1, False))
         if options.starting_timestamp_ms is not None:
-            version = self._version_from(options.starting_timestamp_ms, head)
+            try:
+                version = self.log.version_from(options.starting_timestamp_ms)
+            except VersionNotFoundError:
+                if not options.beyond_newest:
+                    raise
+                version = head.version + 1
         if version is None:
             return self._starting(head, Start(head.version, True))
         if version > head.version and options.beyond_newest:
@@ -138,18 +143,8 @@ class DeltaStream:
                 condition="DELTA_VERSION_NOT_FOUND",
             )
         if self.options.read_change_feed:  # the commit there may not mention the feed
-            then = head if version == head.version else self.log.head(version)
-            self._check_feed(then)
+            self._check_feed(head if version == head.version else self.log.head(version))
         return Start(version, False)
-
-    def _version_from(self, timestamp_ms: int, head: Head) -> int:
-        """The first version at or after a time, which may be the one after the newest."""
-        try:
-            return self.log.version_from(timestamp_ms)
-        except VersionNotFoundError:
-            if not self.options.beyond_newest:
-                raise
-            return head.version + 1
 
     def _check_feed(self, head: Head) -> None:
         problem = feed_problem(head.metadata, head.version, self.options, uri=self.uri)
@@ -241,7 +236,12 @@ class DeltaStream:
             units = self._snapshot_of(start.reservoir_version).after(start.reservoir_version, start.index)
             if end.is_starting_version:
                 units = units.until(end.reservoir_version, end.index)
-            tasks += self._snapshot_tasks(units, start.reservoir_version)
+            files, version = file_tasks(units), start.reservoir_version
+            if self.options.read_change_feed:
+                time = self._times([version])[version] if self._has_commit(version) else 0
+                tasks += [ChangeFeedTask(f, "insert", version, time) for f in files]
+            else:
+                tasks += files
             place = start.at(start.reservoir_version + 1)
             if not end.is_starting_version:
                 self._snapshot = None  # free its files, which are not needed again
@@ -268,13 +268,6 @@ class DeltaStream:
         columns = self.reading.columns
         names = None if columns is None else [c for c in columns if c not in extra]
         return metadata_plan(self.reading.metadata, self.log.engine, self.uri, self.reading.version, names)
-
-    def _snapshot_tasks(self, units: Units, version: int) -> list[StreamTask]:
-        files = file_tasks(units)
-        if not self.options.read_change_feed:
-            return list(files)
-        time = self._times([version])[version] if self._has_commit(version) else 0
-        return [ChangeFeedTask(f, "insert", version, time) for f in files]
 
     def _commit_tasks(self, start: StreamOffset, end: StreamOffset) -> list[StreamTask]:
         last = end.reservoir_version if end.index > BASE_INDEX else end.reservoir_version - 1

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.commit.conflicts import changing_rows
 from trilake.delta.log.snapshot import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol, empty_actions
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
@@ -108,7 +109,7 @@ class Tail:
 def tail_of(batch: ActionBatch, versions: Sequence[int], options: StreamOptions, reading: Reading, *, uri: str) -> Tail:
     """The commits in ``batch`` as units; ``versions`` are their contiguous versions."""
     stops = _unreadable(batch, options, reading, uri)
-    adds, removes = _changed(batch.add), _changed(batch.remove)
+    adds, removes = changing_rows(batch.add), changing_rows(batch.remove)
     if not options.read_change_feed:
         stops += _rows_changed(adds, removes, options, uri)
     first, last, stop = versions[0], versions[-1], None
@@ -135,17 +136,17 @@ def snapshot_units(adds: pa.Table, version: int, options: StreamOptions) -> Unit
 
 def empty_units(options: StreamOptions) -> Units:
     """A result without units."""
-    none = np.zeros(0, np.int64)
-    return Units(none, none, none, none, None if options.read_change_feed else _files(empty_actions("add")))
+    none, files = np.zeros(0, np.int64), empty_actions("add").select(list(FILE_COLUMNS))
+    return Units(none, none, none, none, None if options.read_change_feed else files)
 
 
 def file_units(files: pa.Table, versions: Integers, indexes: Integers, *, exclude: str | None = None) -> Units:
     """One unit per file.  Raises ``InvalidArgumentError`` for an ``exclude`` that is not a regular expression."""
     sizes = pc.fill_null(files["size"], 0).to_numpy()
-    units = Units(versions, indexes, np.ones(len(sizes), np.int64), sizes, _files(files))
+    units = Units(versions, indexes, np.ones(len(sizes), np.int64), sizes, files.select(list(FILE_COLUMNS)))
     if exclude is None:
         return units
-    return units.without(_excluded(files, exclude))
+    return units.without(excluded_paths(decoded_paths(files["path"]), exclude).to_numpy())
 
 
 def excluded_paths(paths: pa.ChunkedArray, exclude: str) -> pa.ChunkedArray:
@@ -158,15 +159,6 @@ def excluded_paths(paths: pa.ChunkedArray, exclude: str) -> pa.ChunkedArray:
             help="use RE2 syntax, which has no lookarounds or backreferences",
             condition="DELTA_REGEX_OPT_SYNTAX_ERROR",
         ) from e
-
-
-def _excluded(files: pa.Table, exclude: str) -> Mask:
-    mask: Mask = excluded_paths(decoded_paths(files["path"]), exclude).to_numpy()
-    return mask
-
-
-def _files(files: pa.Table) -> pa.Table:
-    return files.select(list(FILE_COLUMNS))
 
 
 def _numbers(actions: pa.Table, column: str) -> Integers:
@@ -182,11 +174,6 @@ def _numbered(versions: Integers) -> Integers:
     lengths = np.diff(np.append(starts, len(versions)))
     numbers: Integers = np.arange(len(versions)) - np.repeat(starts, lengths)
     return numbers
-
-
-def _changed(actions: pa.Table) -> pa.Table:
-    """The file actions with ``dataChange``, in log order."""
-    return actions.filter(pc.fill_null(actions["dataChange"], True))
 
 
 def _unreadable(

@@ -25,7 +25,7 @@ from trilake.delta.metadata.schema_changes import MetadataChange, NewColumn
 from trilake.delta.protocol.column_mapping import MODE, parse_mode
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.iceberg import compat_versions
-from trilake.delta.protocol.properties import parse_keys, parse_properties
+from trilake.delta.protocol.properties import FEATURE, parse_keys, parse_properties
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position
 from trilake.delta.scan.read import read_tasks
@@ -84,12 +84,11 @@ class Alter(MetadataCommits):
         >>> trilake.open("memory://doc-add-columns").to_arrow().to_pylist()
         [{'note': None, 'n': 1}]
         """
-        fields = new_columns(columns)
         placed, position = [], _position(first, after)
-        for c in fields:
+        for c in new_columns(columns):
             placed.append(NewColumn(c.field, c.parent, position))
             position = Position(c.field.name) if position is not None else None
-        return self._run(lambda h: alter.add_columns(h.protocol, h.metadata, placed, new_id=self.runtime.new_id))
+        return self.add(*placed)
 
     def add(self, *columns: NewColumn) -> int:
         """Add ``columns``, each at its own position.  Raises ``InvalidArgumentError`` like :meth:`add_columns`.
@@ -101,7 +100,7 @@ class Alter(MetadataCommits):
         >>> trilake.alter("memory://doc-add").add(NewColumn(StructField("note", PrimitiveType("string"))))
         1
         """
-        return self._run(lambda h: alter.add_columns(h.protocol, h.metadata, columns, new_id=self.runtime.new_id))
+        return self._apply(alter.add_columns, columns, new_id=self.runtime.new_id)
 
     def rename_column(self, path: PathLike, new_name: str) -> int:
         """Rename the column ``path``, nested or not, to ``new_name``; no file is rewritten.
@@ -116,7 +115,7 @@ class Alter(MetadataCommits):
         >>> trilake.open("memory://doc-rename").to_arrow().to_pylist()
         [{'number': 1}]
         """
-        return self._run(lambda h: alter.rename_column(h.protocol, h.metadata, path, new_name))
+        return self._apply(alter.rename_column, path, new_name)
 
     def drop_columns(self, *paths: PathLike) -> int:
         """Drop the columns at ``paths``, nested or not; no file is rewritten.  Raises ``InvalidArgumentError``
@@ -193,11 +192,10 @@ class Alter(MetadataCommits):
         ... )
         1
         """
-        now = self._now()
-        judge = self.judge
+        now = self.runtime.now()
 
         def change(h: Head) -> MetadataChange:
-            new = change_columns(h.protocol, h.metadata, changes, version=h.version + 1, now=now, judge=judge)
+            new = change_columns(h.protocol, h.metadata, changes, version=h.version + 1, now=now, judge=self.judge)
             if any(c.position is not None for c in changes):  # the first columns have statistics
                 check_clustering_statistics(new.metadata, clustering_columns(h))
             return new
@@ -233,7 +231,7 @@ class Alter(MetadataCommits):
         >>> table.set_not_null("n"), table.set_nullable("n")
         (1, 2)
         """
-        return self._run(lambda h: alter.set_nullable(h.protocol, h.metadata, path))
+        return self._apply(alter.set_nullable, path)
 
     def set_not_null(self, path: PathLike) -> int:
         """Forbid nulls in the column ``path``.  Raises ``ConstraintViolatedError`` if a row has one.
@@ -243,7 +241,7 @@ class Alter(MetadataCommits):
         >>> trilake.alter("memory://doc-not-null").set_not_null("n")
         1
         """
-        return self._run(lambda h: alter.set_not_null(h.protocol, h.metadata, path))
+        return self._apply(alter.set_not_null, path)
 
     def comment(self, comment: str | None, path: PathLike | None = None) -> int:
         """Set the comment of a column, or of the table; ``None`` removes it.
@@ -261,10 +259,10 @@ class Alter(MetadataCommits):
         1
         """
         if path is None:
-            return self._run(
-                lambda h: alter_properties.set_description(h.protocol, h.metadata, comment, new_id=self.runtime.new_id)
-            )
-        return self._run(lambda h: alter.comment_column(h.protocol, h.metadata, path, comment))
+            if comment is None:
+                return self.unset_properties(alter_properties.COMMENT, if_exists=True)
+            return self.set_properties({alter_properties.COMMENT: comment})
+        return self._apply(alter.comment_column, path, comment)
 
     def set_default(self, column: PathLike, expression: str) -> int:
         """Set the default of a column, for rows that omit it.
@@ -284,10 +282,7 @@ class Alter(MetadataCommits):
         >>> trilake.open("memory://doc-default").to_arrow(filter="id = 2").to_pylist()
         [{'id': 2, 'n': 42}]
         """
-        now = self._now()
-        return self._run(
-            lambda h: alter.set_default(h.protocol, h.metadata, column, expression, now=now, judge=self.judge)
-        )
+        return self._apply(alter.set_default, column, expression, now=self.runtime.now(), judge=self.judge)
 
     def drop_default(self, column: PathLike) -> int:
         """Remove the default of ``column``.  Raises ``SchemaMismatchError`` for an unknown column.
@@ -297,7 +292,7 @@ class Alter(MetadataCommits):
         >>> trilake.alter("memory://doc-drop-default").drop_default("n")
         1
         """
-        return self._run(lambda h: alter.drop_default(h.protocol, h.metadata, column))
+        return self._apply(alter.drop_default, column)
 
     def sync_identity(self, column: PathLike) -> int:
         """Continue the identity column ``column`` after the furthest value in existing rows (``SYNC IDENTITY``).
@@ -369,7 +364,7 @@ class Alter(MetadataCommits):
         """
 
         def change(h: Head) -> MetadataChange:
-            return alter_properties.set_properties(h.protocol, h.metadata, properties, new_id=self.runtime.new_id)
+            return self._with_properties(h, properties)
 
         def attempt() -> int:
             head = self._head()
@@ -435,8 +430,7 @@ class Alter(MetadataCommits):
         >>> trilake.alter("memory://doc-add-constraint").add_constraint("positive", "n > 0")
         1
         """
-        now = self._now()
-        return self._run(lambda h: alter_properties.add_constraint(h.protocol, h.metadata, name, expression, now=now))
+        return self._apply(alter_properties.add_constraint, name, expression, now=self.runtime.now())
 
     def drop_constraint(self, name: str, *, if_exists: bool = False) -> int:
         """Remove the CHECK constraint ``name``; ``if_exists`` ignores an unknown name.
@@ -449,7 +443,7 @@ class Alter(MetadataCommits):
         >>> table.add_constraint("positive", "n > 0"), table.drop_constraint("positive")
         (1, 2)
         """
-        return self._run(lambda h: alter_properties.drop_constraint(h.protocol, h.metadata, name, if_exists=if_exists))
+        return self._apply(alter_properties.drop_constraint, name, if_exists=if_exists)
 
     # --- protocol ----------------------------------------------------------------------------------------------------
 
@@ -462,9 +456,7 @@ class Alter(MetadataCommits):
         >>> trilake.alter("memory://doc-add-feature").add_feature("deletionVectors")
         1
         """
-        return self._run(
-            lambda h: alter_properties.add_feature(h.protocol, h.metadata, name, new_id=self.runtime.new_id)
-        )
+        return self.set_properties({f"{FEATURE}{name}": "supported"})
 
     def upgrade_protocol(self, reader: int, writer: int) -> int:
         """Raise the protocol's versions to ``reader`` and ``writer``.
@@ -478,7 +470,7 @@ class Alter(MetadataCommits):
         >>> trilake.open("memory://doc-upgrade").protocol.min_writer_version
         5
         """
-        return self._run(lambda h: alter_properties.raise_versions(h.protocol, h.metadata, reader, writer))
+        return self._apply(alter_properties.raise_versions, reader, writer)
 
     def drop_feature(self, name: str, *, truncate_history: bool = False, protect_history: bool = False) -> int:
         """Drop a table feature.

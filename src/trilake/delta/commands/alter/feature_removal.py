@@ -25,6 +25,7 @@ from trilake.delta.commands.optimize.footers import may_hold_dropped_columns, wi
 from trilake.delta.commands.optimize.optimize import TARGET_SIZE
 from trilake.delta.commands.optimize.run import RewriteRequest, rewrite
 from trilake.delta.commands.rows.row_changes import Runner
+from trilake.delta.commit.transaction import add_actions
 from trilake.delta.log import clustering
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, State
@@ -221,24 +222,10 @@ def bare_files(snapshot: Snapshot, removal: FeatureRemoval) -> list[dict[str, An
     having = pa.repeat(False, snapshot.adds.num_rows)  # booleans, even without files
     for name in removal.fields:
         having = pc.or_(having, snapshot.adds[name].is_valid().combine_chunks())
-    return [
-        {"add": _action({k: v for k, v in add.items() if k not in removal.fields})}
-        for add in snapshot.adds.filter(having).to_pylist()
-    ]
+    return add_actions(snapshot.adds.filter(having).drop_columns(list(removal.fields)), dataChange=False)
 
 
 def without_row_ids(snapshot: Snapshot) -> list[dict[str, Any]]:
     """``add`` actions for the files without row ids, for a commit that assigns them; no row changes."""
     lacking = pc.or_(snapshot.adds["baseRowId"].is_null(), snapshot.adds["defaultRowCommitVersion"].is_null())
-    return [{"add": _action(add)} for add in snapshot.adds.filter(lacking).to_pylist()]
-
-
-def _action(add: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``add`` action of a row of the snapshot's files, with ``dataChange: false``."""
-    out = {k: v for k, v in add.items() if v is not None}
-    for name in ("partitionValues", "tags"):
-        if name in out:
-            out[name] = dict(out[name])
-    if "deletionVector" in out:
-        out["deletionVector"] = {k: v for k, v in out["deletionVector"].items() if v is not None}
-    return {**out, "partitionValues": out.get("partitionValues", {}), "dataChange": False}
+    return add_actions(snapshot.adds.filter(lacking), dataChange=False)

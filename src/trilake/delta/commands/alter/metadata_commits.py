@@ -11,11 +11,8 @@ If another writer changes the metadata first, the change is recomputed on the ne
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
-
-import orjson
+from typing import Any, Concatenate, ParamSpec, TypeAlias
 
 from trilake.common.display import PublicNames
 from trilake.common.runtime import Runtime
@@ -28,13 +25,15 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
 from trilake.delta.log.snapshot import Head, Snapshot
-from trilake.delta.metadata import property_changes as alter_properties
-from trilake.delta.metadata.schema_changes import Condition, MetadataChange
+from trilake.delta.metadata.property_changes import set_properties
+from trilake.delta.metadata.schema_changes import Condition, MetadataChange, logged_json
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.table_features import Feature, FeatureRemoval
 from trilake.delta.protocol.features import check_writable, features_of
 from trilake.delta.protocol.iceberg import compat_versions
+from trilake.delta.protocol.properties import FEATURE
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.table_features import Feature, FeatureRemoval
 from trilake.delta.rules.constraints import checks_in_zone, parse_check, verify_checks
 from trilake.delta.rules.defaults import JudgeDefault, check_defaults_allowed
 from trilake.delta.rules.iceberg_compat import check_compatible, check_old_files
@@ -54,6 +53,7 @@ from trilake.errors import (
 #: Finds a row for which a SQL condition is not true; ``None`` if there is none.
 FindViolation: TypeAlias = Callable[[Snapshot, str], Mapping[str, Any] | None]
 
+P = ParamSpec("P")
 _ATTEMPTS = 20
 
 
@@ -76,9 +76,6 @@ class MetadataCommits(PublicNames):
         self.find_violation, self.zoned, self.judge = find_violation, zoned, judge_default
         self.commits_always, self.defaults_by_feature = commits_always, defaults_by_feature
 
-    def _now(self) -> dt.datetime:
-        return self.runtime.now()
-
     def _head(self) -> Head:
         head = self.log.head()
         check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
@@ -88,6 +85,11 @@ class MetadataCommits(PublicNames):
         snapshot = self.log.snapshot()
         check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)
         return snapshot
+
+    def _apply(
+        self, change: Callable[Concatenate[Protocol, Metadata, P], MetadataChange], *args: P.args, **kwargs: P.kwargs
+    ) -> int:
+        return self._run(lambda h: change(h.protocol, h.metadata, *args, **kwargs))
 
     def _run(self, work_out: Callable[[Head], MetadataChange]) -> int:
         return self._again(lambda: self._once(work_out))
@@ -144,7 +146,7 @@ class MetadataCommits(PublicNames):
 
     def _check_rows(self, snapshot: Snapshot, condition: Condition) -> None:
         what = f"{condition.kind} {condition.name} ({condition.sql})"
-        check = parse_check(condition.kind, condition.name, condition.sql, snapshot.schema, self._now())
+        check = parse_check(condition.kind, condition.name, condition.sql, snapshot.schema, self.runtime.now())
         if self.zoned:
             [check] = checks_in_zone([check], snapshot.schema)
         if check.condition is None:
@@ -165,6 +167,9 @@ class MetadataCommits(PublicNames):
         for batch in read_tasks(self.log.store, scan.tasks(), scan.plan):
             verify_checks([check], batch)
 
+    def _with_properties(self, head: Head, properties: Mapping[str, object]) -> MetadataChange:
+        return set_properties(head.protocol, head.metadata, properties, new_id=self.runtime.new_id)
+
     def _iceberg(self, change: Callable[[Head], MetadataChange]) -> int:
         """Enable Iceberg compatibility with ``change`` if the existing files fit it."""
         snapshot = self._snapshot()
@@ -176,11 +181,7 @@ class MetadataCommits(PublicNames):
             needs = is_on(new.metadata.configuration, row_tracking.ENABLED)
             if tracked or not needs or snapshot.properties.is_on(row_tracking.ENABLED):
                 break
-            self._tracking(
-                lambda h: alter_properties.set_properties(
-                    h.protocol, h.metadata, {row_tracking.ENABLED: "true"}, new_id=self.runtime.new_id
-                )
-            )
+            self._tracking(lambda h: self._with_properties(h, {row_tracking.ENABLED: "true"}))
             snapshot = self._snapshot()
         return self._commit(snapshot, new, whole=True)
 
@@ -189,11 +190,7 @@ class MetadataCommits(PublicNames):
 
         The property promises that all files have ids, so it is set on exactly the version for which that is true.
         """
-        self._run(
-            lambda h: alter_properties.add_feature(
-                h.protocol, h.metadata, row_tracking.FEATURE, new_id=self.runtime.new_id
-            )
-        )
+        self._run(lambda h: self._with_properties(h, {f"{FEATURE}{row_tracking.FEATURE}": "supported"}))
         snapshot = self._snapshot()
         if not row_tracking.supported(snapshot.protocol):
             raise ProtocolChangedError(
@@ -266,7 +263,11 @@ class MetadataCommits(PublicNames):
         for rewritten in (False, True):
             # Check the version on which the commit is based: a rename in between is a conflict.
             in_use = feature_removal.trace_in(self.log, snapshot, row) is not None
-            off = _turn_off(snapshot, row, removal, used=in_use)
+            metadata = row.turned_off(snapshot.metadata)
+            metadata = metadata if in_use else removal.metadata(metadata)
+            keys = sorted(set(snapshot.metadata.configuration) - set(metadata.configuration))
+            parameters = {"properties": logged_json(keys), "ifExists": "true"}
+            off = MetadataChange(snapshot.protocol, metadata, "UNSET TBLPROPERTIES", parameters)
             if off.changes(snapshot.protocol, snapshot.metadata):
                 snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not in_use))
             if not in_use or rewritten:
@@ -283,12 +284,3 @@ class MetadataCommits(PublicNames):
             same = MetadataChange(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
             snapshot = self.log.snapshot(self._commit(snapshot, same))
         return snapshot, has_committed
-
-
-def _turn_off(head: Head, row: Feature, removal: FeatureRemoval, *, used: bool) -> MetadataChange:
-    off = row.turned_off(head.metadata)
-    if not used:
-        off = removal.metadata(off)
-    keys = sorted(set(head.metadata.configuration) - set(off.configuration))
-    parameters = {"properties": orjson.dumps(keys).decode(), "ifExists": "true"}
-    return MetadataChange(head.protocol, off, "UNSET TBLPROPERTIES", parameters)
