@@ -168,7 +168,7 @@ def add_columns(
         path = (*(spelled(schema, c.parent) if c.parent else ()), new.name)
         _check_addable(new, path)
         nested = with_limits(StructType((new,))).fields[0] if path[1:] else new
-        schema = _edited(schema, lambda s, f=nested, c=c: add_field(s, c.parent, f, c.position), limited=nested != new)
+        schema = _edited(schema, add_field, c.parent, nested, c.position, limited=nested != new)
         entry: dict[str, Any] = {"column": logged_column(path, new)}
         if c.position is not None:
             entry["position"] = str(c.position)

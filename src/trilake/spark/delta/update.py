@@ -18,9 +18,15 @@ from pyspark.sql import types as T
 
 from trilake.common.text import quote_name
 from trilake.delta.commands.rows.change_result import ChangeResult
-from trilake.delta.commands.rows.row_changes import RowChangeWriter, candidates, records_changes, rewrite_plan
+from trilake.delta.commands.rows.row_changes import (
+    ChangedPart,
+    RowChangeWriter,
+    candidates,
+    records_changes,
+    rewrite_plan,
+)
 from trilake.delta.commands.write.assignments import assigned_once, given_columns, targets
-from trilake.delta.commands.write.update import Update, UpdatedPart, new_images, update_rules
+from trilake.delta.commands.write.update import Update, new_images, update_rules
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType
@@ -210,14 +216,14 @@ class _UpdateTask:
     origins: RowOrigins
     feed: bool
 
-    def __call__(self, batches: Iterator[pa.RecordBatch], task: int) -> UpdatedPart | None:
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: int) -> ChangedPart | None:
         try:
             part = self._write(batches, task)
         except TrilakeError as e:
-            return UpdatedPart(WrittenFiles(()), error=e)
+            return ChangedPart(WrittenFiles(()), error=e)
         return part if part.updated else None
 
-    def _write(self, batches: Iterator[pa.RecordBatch], task: int) -> UpdatedPart:
+    def _write(self, batches: Iterator[pa.RecordBatch], task: int) -> ChangedPart:
         old_rows: dict[int, BitMap64] = {}
         pipeline = self.rules.start(task)
         with RowChangeWriter(self.store, self.files, task, feed=self.feed) as out:
@@ -228,6 +234,6 @@ class _UpdateTask:
                 new = new_images(pipeline, rows, self.files.schema)
                 out.update(new, old, self.origins.kept_ids(rows, out.id_column))
             new_files, cdc = out.close([pipeline])
-        return UpdatedPart(
+        return ChangedPart(
             new_files, cdc, {n: rows.serialize() for n, rows in old_rows.items()}, updated=out.counts.updated
         )

@@ -51,7 +51,7 @@ def _commit(log: DeltaLog, snapshot: Snapshot, removal: Removal, job_id: str = "
     done = commit_changes(
         log, snapshot, "TEST", {}, removal.actions, read, removal.metrics, job_id=job_id, runtime=RUNTIME
     )
-    return log.snapshot(done.version)
+    return log.snapshot(done)
 
 
 def _ids(uri: str) -> list[int]:

@@ -118,35 +118,30 @@ def finish_merge(
     """
     adds = [a for part in written for a in part.actions]
     metrics = _metrics(adds, changes, removal, counts, times)
-    metadata = moved_on(plan.metadata, written)
     actions = [*removal.actions, *({"add": a} for a in adds), *({"cdc": c} for c in changes)]
-    if actions or metadata != snapshot.metadata or plan.txn is not None:
-        committed = commit_changes(
-            log,
-            snapshot,
-            "MERGE",
-            _parameters(plan),
-            actions,
-            replace(plan.read, removed=removal.removed),
-            metrics,
-            job_id=plan.job_id,
-            runtime=runtime,
-            user_metadata=plan.user_metadata,
-            metadata=metadata if metadata != snapshot.metadata else None,
-            protocol=plan.protocol if plan.protocol != snapshot.protocol else None,
-            txns={} if plan.txn is None else dict([plan.txn]),
-        )
-        return MergeResult("MERGE", committed.version, metrics)
-    return MergeResult("MERGE", snapshot.version, metrics, committed=False)
-
-
-def _parameters(plan: MergePlan) -> dict[str, Any]:
-    return {
-        "predicate": [plan.on],
-        "matchedPredicates": predicates(plan.clauses, "matched"),
-        "notMatchedPredicates": predicates(plan.clauses, "not_matched"),
-        "notMatchedBySourcePredicates": predicates(plan.clauses, "not_matched_by_source"),
-    }
+    version = commit_changes(
+        log,
+        snapshot,
+        "MERGE",
+        {
+            "predicate": [plan.on],
+            "matchedPredicates": predicates(plan.clauses, "matched"),
+            "notMatchedPredicates": predicates(plan.clauses, "not_matched"),
+            "notMatchedBySourcePredicates": predicates(plan.clauses, "not_matched_by_source"),
+        },
+        actions,
+        replace(plan.read, removed=removal.removed),
+        metrics,
+        job_id=plan.job_id,
+        runtime=runtime,
+        user_metadata=plan.user_metadata,
+        metadata=moved_on(plan.metadata, written),
+        protocol=plan.protocol,
+        txn=plan.txn,
+    )
+    if version is None:
+        return MergeResult("MERGE", snapshot.version, metrics, committed=False)
+    return MergeResult("MERGE", version, metrics)
 
 
 def _metrics(

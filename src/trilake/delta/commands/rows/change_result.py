@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trilake.common.display import Displayed, words
 
-#: Metrics in the short description, and their labels.
+#: Metrics in the short description, and their labels; the first five count rows.
 _SHOWN = {
     "numDeletedRows": "rows deleted",
     "numUpdatedRows": "rows updated",
@@ -45,9 +45,7 @@ class ChangeResult(Displayed):
     @property
     def rows(self) -> int | None:
         """The number of changed or new rows; ``None`` if removed files do not state their number of rows."""
-        names = ("numDeletedRows", "numUpdatedRows", "numTargetRowsInserted")
-        more = ("numTargetRowsUpdated", "numTargetRowsDeleted")
-        counts = [self.metrics[n] for n in (*names, *more) if n in self.metrics]
+        counts = [self.metrics[n] for n in list(_SHOWN)[:5] if n in self.metrics]
         return sum(counts) if counts else None
 
     def _title(self) -> str:
@@ -58,11 +56,9 @@ class ChangeResult(Displayed):
         return [*at, *((words(name), value) for name, value in self.metrics.items())]
 
     def __repr__(self) -> str:
-        counts = [f"{self.metrics[n]:,} {what}" for n, what in _SHOWN.items() if self.metrics.get(n) or self._always(n)]
+        shown = [n for n in _SHOWN if self.metrics.get(n) or (n in _ALWAYS and n in self.metrics)]
+        counts = [f"{self.metrics[n]:,} {_SHOWN[n]}" for n in shown]
         what = ", ".join(counts) if self.committed else "nothing to change"
         return (
             f"<{self.operation} version {self.version}: {what}; {self.metrics.get('executionTimeMs', 0) / 1000:.2f} s>"
         )
-
-    def _always(self, name: str) -> bool:
-        return name in _ALWAYS and name in self.metrics

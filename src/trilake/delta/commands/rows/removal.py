@@ -24,21 +24,22 @@ from trilake.common.progress import track
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import (
     ChangedFile,
+    ChangedPart,
     Runner,
     change_file_plan,
     changed_files,
-    discard,
     live_rows,
     records_changes,
     rewrite_plan,
     run_here,
+    successful,
     uses_vectors,
     whole_rows,
     with_change_type,
     with_row_ids,
 )
-from trilake.delta.commit.transaction import remove_action
-from trilake.delta.files.file_plan import FilePlan
+from trilake.delta.commit.transaction import add_action, remove_action
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
@@ -79,7 +80,6 @@ class Removal:
     @property
     def metrics(self) -> dict[str, int]:
         """Operation metrics with delta-spark's names."""
-        changes = [a["cdc"] for a in self.actions if "cdc" in a]
         return {
             "numRemovedFiles": self.files_removed,
             "numAddedFiles": self.files_added,
@@ -87,7 +87,7 @@ class Removal:
             "numDeletionVectorsAdded": self.vectors_added,
             "numDeletionVectorsUpdated": self.vectors_updated,
             "numDeletionVectorsRemoved": self.vectors_removed,
-            "numAddedChangeFiles": len(changes),
+            "numAddedChangeFiles": sum("cdc" in a for a in self.actions),
             "numRemovedBytes": self.bytes_removed,
             "numAddedBytes": self.bytes_added,
         }
@@ -138,7 +138,7 @@ def remove_rows(
         feed = change_type if part and records_changes(snapshot) else None
         away = {n: indexes for n, indexes in partial.items() if n not in every}
         results = copy_files(log.store, snapshot, sources if feed else part, away, job_id=job_id, feed=feed, run=run)
-        copies = {c.number: [*({"add": a} for a in c.adds), *({"cdc": a} for a in c.cdc)] for c in results}
+        copies = {c.replaced[0]: c.actions for c in results}
         copied = sum(c.copied for c in results)
         outcome = replace(base, copies=copies, copied=copied, change_files=feed is not None)
     return _actions(adds.to_pylist(), numbers, outcome, runtime)
@@ -230,16 +230,12 @@ def add_with_vector(add: Mapping[str, Any], vector: Mapping[str, Any], records: 
 
     ``records`` is the file's number of rows, if its statistics lack it: a file with a vector must state it.
     """
-    out = {k: v for k, v in add.items() if v is not None}
-    for name in ("partitionValues", "tags"):
-        if name in out:
-            out[name] = dict(out[name])
-    stats = orjson.loads(out["stats"]) if out.get("stats") else {}
+    stats = orjson.loads(add.get("stats") or "{}")
     if records is not None:
         stats["numRecords"] = records
-    if stats:
-        out["stats"] = orjson.dumps({**stats, "tightBounds": False}).decode()
-    return {**out, "dataChange": True, "deletionVector": dict(vector)}
+    json_string = orjson.dumps({**stats, "tightBounds": False}).decode() if stats else add.get("stats")
+    action: dict[str, Any] = add_action(add, stats=json_string, dataChange=True, deletionVector=vector)["add"]
+    return action
 
 
 # --- Copy files without some of their rows, for tables without deletion vectors ---------------------------------------
@@ -258,33 +254,20 @@ class _Copy:
 
 
 @dataclass(frozen=True)
-class CopiedFiles:
-    """The result of a task: the number of its first file, actions, and the number of copied rows."""
-
-    number: int
-    copied: int = 0
-    adds: tuple[Mapping[str, Any], ...] = ()
-    cdc: tuple[Mapping[str, Any], ...] = ()
-    #: The error of the task; returned, so that the files of other tasks can be deleted, too.
-    error: TrilakeError | None = None
-
-
-@dataclass(frozen=True)
 class _CopyJob:
     store: Store
     read: ReadPlan
     files: FilePlan
     feed: str | None
 
-    def __call__(self, task: Sequence[_Copy]) -> CopiedFiles:
-        number = task[0].source.number
+    def __call__(self, task: Sequence[_Copy]) -> ChangedPart:
         try:
-            return self._copy(number, task)
+            return self._copy(task)
         except TrilakeError as e:
-            return CopiedFiles(number, error=e)
+            return ChangedPart(WrittenFiles(()), error=e)
 
-    def _copy(self, number: int, task: Sequence[_Copy]) -> CopiedFiles:
-        runtime = self.files.engine.runtime
+    def _copy(self, task: Sequence[_Copy]) -> ChangedPart:
+        runtime, number = self.files.engine.runtime, task[0].source.number
         with (
             TaskWriter(self.store, self.files, number, runtime) as rest,
             TaskWriter(self.store, change_file_plan(self.files), number, runtime) as changes,
@@ -303,7 +286,9 @@ class _CopyJob:
                 if self.feed is not None and out.any():
                     rows = some.rows.select(list(self.read.output)).filter(pa.array(out))
                     changes.write(with_change_type(as_strings(rows), self.feed))
-            return CopiedFiles(number, copied, tuple(rest.close()), tuple(changes.close()))
+            replaced = tuple(s.number for s in sources)
+            written, cdc = WrittenFiles(tuple(rest.close())), tuple(changes.close())
+            return ChangedPart(written, cdc, replaced=replaced, copied=copied)
 
     def _rows(self, sources: Sequence[ChangedFile]) -> Iterator[RowsOfFiles]:
         if len(sources) > 1:  # a column has one type per file, which may differ from its type in an old file
@@ -345,7 +330,7 @@ def copy_files(
     job_id: str,
     feed: str | None,
     run: Runner,
-) -> list[CopiedFiles]:
+) -> list[ChangedPart]:
     """Copy the remaining rows of files into new ones, merging small files of a partition.
 
     Parameters
@@ -361,9 +346,4 @@ def copy_files(
     job = _CopyJob(store, whole_rows(snapshot), rewrite_plan(snapshot, job_id), feed)
     copies = [_Copy(s, removed_rows[s.number].serialize() if s.number in removed_rows else None) for s in sources]
     tasks = _tasks(snapshot, copies)
-    results: list[CopiedFiles] = list(track(run(job, tasks), "copying files", len(tasks)))
-    failed = next((c.error for c in results if c.error is not None), None)
-    if failed is not None:
-        discard(store, [{"add": a} for c in results for a in (*c.adds, *c.cdc)], job_id)
-        raise failed
-    return results
+    return successful(store, track(run(job, tasks), "copying files", len(tasks)), job_id)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Self, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -23,12 +24,12 @@ from trilake.common.progress import track
 from trilake.common.runtime import Runtime
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, Committed, commit
+from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles, not_written
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import FIELD_ID
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.iceberg import ROW_ID_FIELD, ROW_VERSION_FIELD, compat_versions
@@ -42,12 +43,13 @@ from trilake.delta.scan.parquet_rows import as_dictionaries
 from trilake.delta.scan.read import Positions, RowsOfFiles, pack_size, packs, read_task, read_together
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan, read_plan, read_schema, skip_files
 from trilake.delta.scan.statistics import record_counts
-from trilake.errors import ConflictError, InvalidArgumentError
+from trilake.errors import ConflictError, InvalidArgumentError, TrilakeError
 from trilake.expr import Filter
 from trilake.expr.terms.engine import Query
 from trilake.storage import ownership
 from trilake.storage.base import Store
 
+T = TypeVar("T")
 CDF = "delta.enableChangeDataFeed"
 VECTORS = "delta.enableDeletionVectors"
 
@@ -62,6 +64,23 @@ def run_here(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[A
         return
     with ThreadPoolExecutor(min(len(tasks), os.cpu_count() or 1)) as pool:
         yield from pool.map(function, tasks)
+
+
+def gathered(items: Iterable[T], weigh: Callable[[T], Sequence[int]], limits: Sequence[int]) -> Iterator[list[T]]:
+    """Consecutive items in lists; a list ends when the sum of one of the items' weights reaches its limit.
+
+    >>> list(gathered([3, 4, 5], lambda n: (n,), (7,)))
+    [[3, 4], [5]]
+    """
+    waiting, totals = list[T](), [0] * len(limits)
+    for item in items:
+        waiting.append(item)
+        totals = [total + weight for total, weight in zip(totals, weigh(item), strict=True)]
+        if any(total >= limit for total, limit in zip(totals, limits, strict=True)):
+            yield waiting
+            waiting, totals = [], [0] * len(limits)
+    if waiting:
+        yield waiting
 
 
 # --- what a table requires -------------------------------------------------------------------------------------------
@@ -195,18 +214,10 @@ def with_row_ids(some: RowsOfFiles, sources: Sequence[ChangedFile], plan: ReadPl
         row_tracking.ID_COLUMN: pc.add(bases, pa.array(some.positions)),
         row_tracking.VERSION_COLUMN: pa.array([s.commit_version for s in sources], pa.int64()).take(at),
     }
-    for f, key in zip(files.extra, _row_keys(files.configuration), strict=True):
+    keys = [key for key in fresh if files.configuration.get(key)]
+    for f, key in zip(files.extra, keys, strict=True):
         rows = rows.append_column(f.name, pc.coalesce(some.rows.column(f.name), fresh[key]))
     return rows
-
-
-def in_packs(files: Sequence[ChangedFile]) -> list[Sequence[ChangedFile]]:
-    """Assign files to tasks, a few tasks per core; small files share a task."""
-    return list(packs(files, lambda f: f.file.size, pack_size(len(files), os.cpu_count() or 1)))
-
-
-def _row_keys(configuration: Mapping[str, str]) -> list[str]:
-    return [k for k in (row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN) if configuration.get(k)]
 
 
 # --- The commit, and the clean-up after a failure ---------------------------------------------------------------------
@@ -224,26 +235,33 @@ def commit_changes(
     job_id: str,
     runtime: Runtime,
     user_metadata: str | None = None,
-    **more: Any,
-) -> Committed:
-    """Commit the actions of a command at the table's isolation level.
+    txn: tuple[str, int] | None = None,
+    metadata: Metadata | None = None,
+    protocol: Protocol | None = None,
+) -> int | None:
+    """Commit the actions of a command at the table's isolation level; return the new version.
 
-    ``more`` are further fields of the :class:`~trilake.delta.commit.transaction.CommitPlan`.  Raises what
+    ``txn`` is an application id and its transaction version; ``metadata`` and ``protocol`` are those of the resulting
+    table.  Returns ``None`` if there is nothing to commit.  Raises what
     :func:`trilake.delta.commit.transaction.commit` raises; after a conflict, deletes the new files, whose names contain
     ``job_id``.
     """
-    level = snapshot.properties.isolation_level()
+    metadata = None if metadata == snapshot.metadata else metadata
+    if not actions and metadata is None and txn is None:
+        return None
     plan = CommitPlan(
         operation=operation,
         parameters=parameters,
         file_actions=actions,
+        metadata=metadata,
+        protocol=None if protocol == snapshot.protocol else protocol,
         metrics=metrics,
         user_metadata=user_metadata,
-        read=replace(read, isolation=level, metadata=snapshot.metadata),
-        **more,
+        read=replace(read, isolation=snapshot.properties.isolation_level(), metadata=snapshot.metadata),
+        txns={} if txn is None else dict([txn]),
     )
     try:
-        return commit(log, snapshot, plan, runtime)
+        return commit(log, snapshot, plan, runtime).version
     except (ConflictError, InvalidArgumentError):
         discard(log.store, actions, job_id)
         raise
@@ -256,6 +274,38 @@ def discard(store: Store, actions: Iterable[Mapping[str, Any]], job_id: str) -> 
     """
     files = [a.get("cdc") or a.get("add") for a in actions]
     ownership.discard(store, [unquote(str(f["path"])) for f in files if f is not None and job_id in f["path"]])
+
+
+@dataclass(frozen=True)
+class ChangedPart:
+    """The result of a task that writes rows again: the actions of its files, and the rows that they replace.
+
+    ``removed_rows`` are serialized bitmaps of row indexes by position in ``snapshot.adds``, ``replaced`` the positions
+    of fully rewritten files, ``copied`` their number of unchanged rows.
+    """
+
+    written: WrittenFiles
+    cdc: tuple[Mapping[str, Any], ...] = ()
+    removed_rows: Mapping[int, bytes] = field(default_factory=dict)
+    replaced: tuple[int, ...] = ()
+    updated: int = 0
+    copied: int = 0
+    #: The error of the task, whose files are deleted; returned, so that the files of other tasks can be deleted, too.
+    error: TrilakeError | None = None
+
+    @property
+    def actions(self) -> list[dict[str, Any]]:
+        return [*({"add": a} for a in self.written.actions), *({"cdc": a} for a in self.cdc)]
+
+
+def successful(store: Store, results: Iterable[ChangedPart], job_id: str) -> list[ChangedPart]:
+    """All results; if a task failed, deletes the files of the others and raises its error."""
+    parts = list(results)
+    failed = next((p.error for p in parts if p.error is not None), None)
+    if failed is not None:
+        discard(store, [a for p in parts for a in p.actions], job_id)
+        raise failed
+    return parts
 
 
 # --- The output of a task of UPDATE or MERGE: new files, change files, row ids ----------------------------------------
@@ -308,11 +358,8 @@ class RowChangeWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if kind is not None:
-            self.abort()
-
-    def abort(self) -> None:
-        self.rows.abort()
-        self.changes.abort()
+            self.rows.abort()
+            self.changes.abort()
 
     def update(
         self,
@@ -390,20 +437,13 @@ class RowChangeWriter:
 
         ``pipelines`` are the rules that new rows passed.
         """
-        return WrittenFiles(tuple(self.rows.close()), _identity_marks(pipelines)), tuple(self.changes.close())
-
-
-def _identity_marks(pipelines: Iterable[RowPipeline | None]) -> dict[str, int]:
-    marks: dict[str, int] = {}
-    for pipeline in pipelines:
-        if pipeline is None:
-            continue
-        columns = {c.name: c for c in pipeline.rules.identities}
-        for name, mark in pipeline.marks.items():
-            further = columns[name].further(mark, marks.get(name))
-            assert further is not None
-            marks[name] = further
-    return marks
+        marks: dict[str, int] = {}
+        for pipeline in filter(None, pipelines):
+            for column in pipeline.rules.identities:
+                further = column.further(pipeline.marks.get(column.name), marks.get(column.name))
+                if further is not None:
+                    marks[column.name] = further
+        return WrittenFiles(tuple(self.rows.close()), marks), tuple(self.changes.close())
 
 
 # --- The rows that match a predicate, for DELETE and overwrite by predicate -------------------------------------------
@@ -443,22 +483,18 @@ def find_rows(log: DeltaLog, snapshot: Snapshot, filter: Filter, *, run: Runner 
     """Find the live rows for which ``filter`` is true, in tasks."""
     maybe, whole = candidates(snapshot, filter)
     plan = read_plan(snapshot, sorted(filter.columns), filter)
-    tasks = in_packs(changed_files(snapshot, maybe))
-    results = run(_FindMatching(log.store, plan, filter), tasks)
+    tasks = list(
+        packs(changed_files(snapshot, maybe), lambda f: f.file.size, pack_size(len(maybe), os.cpu_count() or 1))
+    )
+    results = run(partial(_matching, log.store, plan, filter), tasks)
     tracked = track(results, "looking for rows", len(tasks), unit="tasks")
     rows = {number: BitMap64.deserialize(data) for indexes in tracked for number, data in indexes.items()}
     return FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
 
 
-@dataclass(frozen=True)
-class _FindMatching:
-    store: Store
-    plan: ReadPlan
-    filter: Filter
-
-    def __call__(self, sources: Sequence[ChangedFile]) -> dict[int, bytes]:
-        indexes = matching_rows(self.store, sources, self.plan, self.filter)
-        return {number: as_bitmap(positions).serialize() for number, positions in indexes.items()}
+def _matching(store: Store, plan: ReadPlan, filter: Filter, sources: Sequence[ChangedFile]) -> dict[int, bytes]:
+    indexes = matching_rows(store, sources, plan, filter)
+    return {number: as_bitmap(positions).serialize() for number, positions in indexes.items()}
 
 
 def as_bitmap(positions: Positions) -> BitMap64:
@@ -488,22 +524,12 @@ def matching_rows(store: Store, sources: Sequence[ChangedFile], plan: ReadPlan, 
 
 def in_large_pieces(batches: Iterable[RowsOfFiles]) -> Iterator[RowsOfFiles]:
     """The same rows in fewer batches."""
-    waiting, size, rows = list[RowsOfFiles](), 0, 0
-    for some in batches:
-        waiting.append(some)
-        size, rows = size + some.rows.nbytes, rows + some.rows.num_rows
-        if size >= _PIECE_BYTES or rows >= _PIECE_ROWS:
-            yield _together(waiting)
-            waiting, size, rows = [], 0, 0
-    if waiting:
-        yield _together(waiting)
-
-
-def _together(batches: Sequence[RowsOfFiles]) -> RowsOfFiles:
-    if len(batches) == 1:
-        return batches[0]
-    files, positions, rows = zip(*batches, strict=True)
-    return RowsOfFiles(np.concatenate(files), np.concatenate(positions), pa.concat_batches(rows))
+    for some in gathered(batches, lambda b: (b.rows.nbytes, b.rows.num_rows), (_PIECE_BYTES, _PIECE_ROWS)):
+        if len(some) == 1:
+            yield some[0]
+        else:
+            files, positions, rows = zip(*some, strict=True)
+            yield RowsOfFiles(np.concatenate(files), np.concatenate(positions), pa.concat_batches(rows))
 
 
 def write_inserts(store: Store, snapshot_plan: ReadPlan, files: FilePlan, tasks: Sequence[FileTask]) -> list[Any]:

@@ -8,7 +8,6 @@ engine can find the rows in between.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import orjson
@@ -30,27 +29,20 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.expr import Filter
 
 
-@dataclass
 class Stopwatch:
-    """Milliseconds since it was started and since the last lap."""
+    """Milliseconds since it was started, and since the last lap."""
 
-    clock: Callable[[], float] = time.monotonic
-    start: float = field(init=False)
-    lap_start: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.start = self.lap_start = self.clock()
+    def __init__(self) -> None:
+        self._start = self._lap_start = time.monotonic()
 
     def lap(self) -> int:
-        """Milliseconds since the last lap."""
-        now, before = self.clock(), self.lap_start
-        self.lap_start = now
+        now, before = time.monotonic(), self._lap_start
+        self._lap_start = now
         return int((now - before) * 1000)
 
     @property
     def total(self) -> int:
-        """Milliseconds since the start."""
-        return int((self.clock() - self.start) * 1000)
+        return int((time.monotonic() - self._start) * 1000)
 
 
 @dataclass(frozen=True)
@@ -103,9 +95,7 @@ class Deletion:
         rows = {} if removal.rows is None else {"numDeletedRows": removal.rows}
         times = {"scanTimeMs": scanned, "rewriteTimeMs": self.watch.lap(), "executionTimeMs": self.watch.total}
         metrics = {**rows, **removal.metrics, **times}
-        if not removal.actions and self.txn is None:
-            return ChangeResult("DELETE", snapshot.version, metrics, committed=False)
-        committed = commit_changes(
+        version = commit_changes(
             self.log,
             snapshot,
             "DELETE",
@@ -116,9 +106,11 @@ class Deletion:
             job_id=job_id,
             runtime=self.runtime,
             user_metadata=user_metadata,
-            txns={} if self.txn is None else dict([self.txn]),
+            txn=self.txn,
         )
-        return ChangeResult("DELETE", committed.version, {**metrics, "executionTimeMs": self.watch.total})
+        if version is None:
+            return ChangeResult("DELETE", snapshot.version, metrics, committed=False)
+        return ChangeResult("DELETE", version, {**metrics, "executionTimeMs": self.watch.total})
 
 
 def read_set(snapshot: Snapshot, filter: Filter | None, matching: FoundRows, removed: frozenset[str]) -> ReadSet:
@@ -141,8 +133,6 @@ def delete_rows(
     filter: Filter | None = None,
     *,
     user_metadata: str | None = None,
-    runtime: Runtime | None = None,
-    run: Runner = run_here,
 ) -> ChangeResult:
     """Delete the rows of a table for which ``filter`` is true; all rows without a filter.
 
@@ -150,7 +140,7 @@ def delete_rows(
     ``FilterError`` if the predicate fails on a row, and a ``ConflictError`` if another commit conflicts.
     """
     predicate = "true" if filter is None else filter.sql
-    command = Deletion(log, snapshot, predicate, filter, runtime or log.engine.runtime)
+    command = Deletion(log, snapshot, predicate, filter, log.engine.runtime)
     command.check()
-    rows = every_row(snapshot) if filter is None else find_rows(log, snapshot, filter, run=run)
-    return command.finish(rows, run, user_metadata)
+    rows = every_row(snapshot) if filter is None else find_rows(log, snapshot, filter)
+    return command.finish(rows, user_metadata=user_metadata)

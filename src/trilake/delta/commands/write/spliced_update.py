@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.arrow_types import types_in
-from trilake.delta.commands.rows.row_changes import ChangedFile, RowChangeWriter
+from trilake.delta.commands.rows.row_changes import ChangedFile, ChangedPart, RowChangeWriter, gathered
 from trilake.delta.commands.write.assignments import Assignments
-from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.spliced_file import OldStatistics, SplicedFile
 from trilake.delta.protocol.partitions import format_values
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
@@ -63,15 +62,9 @@ class _Group:
         """The number of matching rows."""
         return sum(b.num_rows for b in self.matched)
 
-
-@dataclass(frozen=True)
-class Spliced:
-    """The result for a file."""
-
-    written: WrittenFiles
-    cdc: tuple[Any, ...]
-    updated: int
-    copied: int
+    @property
+    def size(self) -> int:
+        return sum(b.nbytes for b in (*self.old, *self.matched))
 
 
 @dataclass(frozen=True)
@@ -150,7 +143,7 @@ class Splicing:
 
     def update(
         self, task: int, source: ChangedFile, matched: Positions | None, stated: OldStatistics
-    ) -> Spliced | None:
+    ) -> ChangedPart | None:
         """Write a file with new values in the rows ``matched``, or in all rows if it is ``None``.
 
         Returns ``None``, without side effects, if the rows must be rewritten.
@@ -172,7 +165,8 @@ class Splicing:
                     raise NotSpliceable("the statistics are those of another number of rows")
                 file = out.rows.splice(self._partition(source), old, stated)
                 groups = self._groups(source, old.rows, matched)
-                for some in _together(groups):
+                # An evaluation has a fixed cost of thousands of rows.
+                for some in gathered(groups, lambda g: (g.count, g.size), (_CHUNK, _WAITING)):
                     self._write(out, file, pipeline, some, schema, _decimals_as_integers(schema, footer))
                 new_files, cdc = out.close([pipeline])
         except (NotSpliceable, ObjectNotFoundError, CorruptFileError, SchemaMismatchError, ExpressionError):
@@ -181,7 +175,8 @@ class Splicing:
             if type(e) is not OSError:  # errors of the store have other types
                 raise
             return None
-        return Spliced(new_files, cdc, out.counts.updated, sum(old.rows) - out.counts.updated)
+        updated = out.counts.updated
+        return ChangedPart(new_files, cdc, replaced=(source.number,), updated=updated, copied=sum(old.rows) - updated)
 
     def _checked(self, opened: pa.NativeFile, old: Parts) -> tuple[pa.Schema, Footer]:
         """The assigned columns as the file stores them.
@@ -302,20 +297,6 @@ class Splicing:
         new = pa.RecordBatch.from_arrays(columns, [f.name for f in fields])
         out.record_update(new, [old])
         return new
-
-
-def _together(groups: Iterator[_Group]) -> Iterator[list[_Group]]:
-    """Row groups whose new values are computed together, since an evaluation has a fixed cost of thousands of rows."""
-    waiting, rows, size = list[_Group](), 0, 0
-    for group in groups:
-        waiting.append(group)
-        rows += group.count
-        size += sum(b.nbytes for b in (*group.old, *group.matched))
-        if rows >= _CHUNK or size >= _WAITING:
-            yield waiting
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield waiting
 
 
 def _replaced(group: _Group, name: str, new: pa.Array) -> pa.ChunkedArray:

@@ -9,7 +9,6 @@ row ids.  If the change data feed is on, the rows before and after the update go
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import remove_rows
 from trilake.delta.commands.rows.row_changes import (
     ChangedFile,
+    ChangedPart,
     FoundRows,
     RowChangeWriter,
     Runner,
@@ -39,6 +39,7 @@ from trilake.delta.commands.rows.row_changes import (
     records_changes,
     rewrite_plan,
     run_here,
+    successful,
     uses_vectors,
     whole_rows,
     with_row_ids,
@@ -64,25 +65,6 @@ from trilake.storage.base import Store
 
 #: Rows updated together.
 _CHUNK = 1 << 17
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
-
-@dataclass(frozen=True)
-class UpdatedPart:
-    """The result of an update task: the actions of its files, and the rows that they replace.
-
-    ``removed_rows`` are serialized bitmaps of row indexes by position in ``snapshot.adds``, ``replaced`` the positions
-    of fully rewritten files, ``copied`` their number of unchanged rows.
-    """
-
-    written: WrittenFiles
-    cdc: tuple[Mapping[str, Any], ...] = ()
-    removed_rows: Mapping[int, bytes] = field(default_factory=dict)
-    replaced: tuple[int, ...] = ()
-    updated: int = 0
-    copied: int = 0
-    #: The error of the task, whose files are deleted; returned, so that the files of other tasks can be deleted, too.
-    error: TrilakeError | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +97,7 @@ class Update:
     def finish(
         self,
         looked_into: Sequence[int],
-        parts: Iterable[UpdatedPart],
+        parts: Iterable[ChangedPart],
         run: Runner = run_here,
         user_metadata: str | None = None,
         *,
@@ -126,12 +108,8 @@ class Update:
         Raises the error of a part that failed, and a ``ConflictError`` if another commit conflicts; in both cases,
         deletes the new files.
         """
-        snapshot, parts = self.snapshot, list(parts)
-        adds, cdc = [a for p in parts for a in p.written.actions], [a for p in parts for a in p.cdc]
-        failed = next((p.error for p in parts if p.error is not None), None)
-        if failed is not None:
-            discard(self.log.store, [{"add": a} for a in (*adds, *cdc)], self.job_id)
-            raise failed
+        snapshot, parts = self.snapshot, successful(self.log.store, parts, self.job_id)
+        new = [a for p in parts for a in p.actions]
         times = {"scanTimeMs": self.watch.lap()}
         rows_by_file: dict[int, BitMap64] = {}
         for number, data in (item for p in parts for item in p.removed_rows.items()):
@@ -143,8 +121,9 @@ class Update:
                 self.log, snapshot, rows_by_file, whole=whole, job_id=self.job_id, runtime=self.runtime, run=run
             )
         except TrilakeError:
-            discard(self.log.store, [{"add": a} for a in (*adds, *cdc)], self.job_id)
+            discard(self.log.store, new, self.job_id)
             raise
+        adds = [a["add"] for a in new if "add" in a]
         times |= {"rewriteTimeMs": self.watch.lap(), "executionTimeMs": self.watch.total}
         metrics = {
             "numUpdatedRows": sum(p.updated for p in parts),
@@ -152,28 +131,26 @@ class Update:
             "numCopiedRows": removal.copied + sum(p.copied for p in parts),
             "numAddedFiles": removal.files_added + len(adds),
             "numAddedBytes": removal.bytes_added + sum(int(a["size"]) for a in adds),
-            "numAddedChangeFiles": len(cdc),
+            "numAddedChangeFiles": len(new) - len(adds),
             **times,
         }
-        actions = [*removal.actions, *({"add": a} for a in adds), *({"cdc": a} for a in cdc)]
-        if not actions and self.txn is None:
-            return ChangeResult("UPDATE", snapshot.version, metrics, committed=False)
-        metadata = moved_on(snapshot.metadata, [p.written for p in parts])
-        committed = commit_changes(
+        version = commit_changes(
             self.log,
             snapshot,
             "UPDATE",
             {"predicate": orjson.dumps([] if self.predicate is None else [self.predicate]).decode()},
-            actions,
+            [*removal.actions, *new],
             read_set(snapshot, self.filter, FoundRows({}, (), tuple(looked_into)), removal.removed).beside(other_reads),
             metrics,
             job_id=self.job_id,
             runtime=self.runtime,
             user_metadata=user_metadata,
-            metadata=None if metadata == snapshot.metadata else metadata,
-            txns={} if self.txn is None else dict([self.txn]),
+            metadata=moved_on(snapshot.metadata, [p.written for p in parts]),
+            txn=self.txn,
         )
-        return ChangeResult("UPDATE", committed.version, {**metrics, "executionTimeMs": self.watch.total})
+        if version is None:
+            return ChangeResult("UPDATE", snapshot.version, metrics, committed=False)
+        return ChangeResult("UPDATE", version, {**metrics, "executionTimeMs": self.watch.total})
 
 
 # --- new rows --------------------------------------------------------------------------------------------------------
@@ -234,22 +211,20 @@ class _UpdateJob:
     #: The actions of all files.
     adds: pa.Table
 
-    def __call__(self, group: _Group) -> UpdatedPart:
+    def __call__(self, group: _Group) -> ChangedPart:
         try:
             return self._update(group)
         except TrilakeError as e:
-            return UpdatedPart(WrittenFiles(()), error=e)
+            return ChangedPart(WrittenFiles(()), error=e)
 
-    def _update(self, group: _Group) -> UpdatedPart:
+    def _update(self, group: _Group) -> ChangedPart:
         matches = self._found(group)
         if self.splicing is not None and len(group.files) == 1:
             for source, matched in matches:
                 fields = [self.adds[name][source.number].as_py() for name in ("stats", "tags")]
                 spliced = self.splicing.update(group.number, source, matched, OldStatistics.of(*fields))
                 if spliced is not None:
-                    return UpdatedPart(
-                        spliced.written, spliced.cdc, {}, (source.number,), spliced.updated, spliced.copied
-                    )
+                    return spliced
         return self._write_again(group, matches)
 
     def _found(self, group: _Group) -> list[_Matching]:
@@ -263,7 +238,7 @@ class _UpdateJob:
             (s, rows_by_file.get(s.number)) for s in group.files if s.number in group.whole or s.number in rows_by_file
         ]
 
-    def _write_again(self, group: _Group, matches: Sequence[_Matching]) -> UpdatedPart:
+    def _write_again(self, group: _Group, matches: Sequence[_Matching]) -> ChangedPart:
         copied = 0
         whole = [matched is None or not self.vectors for _, matched in matches]
         replaced = tuple(s.number for (s, _), all_of_it in zip(matches, whole, strict=True) if all_of_it)
@@ -284,7 +259,7 @@ class _UpdateJob:
                     chunk = []
             self._write(out, pipeline, chunk, dictionaries)
             new_files, cdc = out.close([pipeline])
-        return UpdatedPart(new_files, cdc, bitmaps, replaced, out.counts.updated, copied)
+        return ChangedPart(new_files, cdc, bitmaps, replaced, out.counts.updated, copied)
 
     def _rows(self, matches: Sequence[_Matching]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """The matching rows of files, and the other rows if these are rewritten."""
@@ -338,7 +313,6 @@ def update_rows(
     filter: Filter | None = None,
     *,
     user_metadata: str | None = None,
-    runtime: Runtime | None = None,
 ) -> ChangeResult:
     """Give new values to the rows of a table for which ``filter`` is true; to all rows without a filter.
 
@@ -352,11 +326,10 @@ def update_rows(
     ``ConstraintViolatedError`` for a row that violates a rule of the table, ``ExpressionError`` for an expression
     that is invalid or fails on a row, and a ``ConflictError`` for a conflicting commit.
     """
-    runtime = runtime or log.engine.runtime
+    runtime = log.engine.runtime
     command = Update(log, snapshot, None if filter is None else filter.sql, filter, runtime)
     command.check()
-    now = _EPOCH + dt.timedelta(milliseconds=runtime.clock_ms())
-    assignments = Assignments.of(set, snapshot.schema, now=now, uri=snapshot.uri)
+    assignments = Assignments.of(set, snapshot.schema, now=runtime.now(), uri=snapshot.uri)
     returned = given_columns(snapshot.schema, {t.name: t for t in assignments.targets})
     vectors, feed = uses_vectors(snapshot), records_changes(snapshot)
     every = list(range(snapshot.adds.num_rows))
