@@ -36,9 +36,6 @@ _WITHOUT_BOUNDS = ("binary", "boolean", "variant", "void")
 CLUSTERING_COLUMNS = "clusteringColumns"
 
 
-# --- properties ------------------------------------------------------------------------------------------------------
-
-
 def set_properties(
     protocol: Protocol, metadata: Metadata, properties: Mapping[str, object], *, new_id: Callable[[], str]
 ) -> MetadataChange:
@@ -200,9 +197,6 @@ def cluster_by(
     return MetadataChange(upgraded(protocol, metadata, features), metadata, "CLUSTER BY", parameters, domains=domains)
 
 
-# --- constraints -----------------------------------------------------------------------------------------------------
-
-
 def add_constraint(
     protocol: Protocol, metadata: Metadata, name: str, expression: str, *, now: dt.datetime
 ) -> MetadataChange:
@@ -248,9 +242,6 @@ def _constraint_key(name: str) -> str:
     if not name.strip():
         raise InvalidArgumentError("a constraint name must not be empty")
     return PREFIX + name.lower()
-
-
-# --- protocol --------------------------------------------------------------------------------------------------------
 
 
 def raise_versions(protocol: Protocol, metadata: Metadata, reader: int, writer: int) -> MetadataChange:

@@ -149,9 +149,6 @@ def _stats_columns(configuration: Mapping[str, str], path: Path, new: Path | Non
     return out
 
 
-# --- columns ---------------------------------------------------------------------------------------------------------
-
-
 def add_columns(
     protocol: Protocol, metadata: Metadata, columns: Sequence[NewColumn], *, new_id: Callable[[], str]
 ) -> MetadataChange:

@@ -63,9 +63,6 @@ PREFIX = "delta.constraints."
 INVARIANTS = "delta.invariants"
 
 
-# --- conditions ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Check:
     """A condition on every row: a CHECK constraint, or a column invariant.
@@ -178,9 +175,6 @@ def refuse_false(holds: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch, check
         return
     at = pc.index(pc.fill_null(holds, False), pa.scalar(False)).as_py()
     raise check.violated_by(row_at(batch, at))
-
-
-# --- NOT NULL --------------------------------------------------------------------------------------------------------
 
 
 def verify_not_null(batch: pa.RecordBatch, schema: StructType) -> None:

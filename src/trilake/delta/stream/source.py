@@ -96,8 +96,6 @@ class DeltaStream:
         """The id of the table that the stream was declared over."""
         return self.reading.metadata.id
 
-    # --- offsets -----------------------------------------------------------------------------------------------------
-
     def initial(self) -> StreamOffset:
         """The position where a new stream starts.
 
@@ -218,8 +216,6 @@ class DeltaStream:
         oldest = next((c.modified_ms for v, c in self._commits if v >= version), None)
         return oldest is not None and self.runtime.clock_ms() - oldest > _IDLE_MS
 
-    # --- batches -----------------------------------------------------------------------------------------------------
-
     def batch(self, start: StreamOffset, end: StreamOffset) -> StreamBatch:
         """The files after ``start`` up to ``end``.
 
@@ -317,8 +313,6 @@ class DeltaStream:
             self._known_times = result
         return result
 
-    # --- reading the log -------------------------------------------------------------------------------------------
-
     def _snapshot_of(self, version: int) -> Units:
         if self._snapshot is None or self._snapshot[0] != version:
             try:
@@ -397,8 +391,6 @@ class DeltaStream:
         except ObjectNotFoundError:
             return False
         return True
-
-    # --- checks ------------------------------------------------------------------------------------------------------
 
     def _check_id(self, offset: StreamOffset) -> None:
         if offset.reservoir_id != self.table_id:

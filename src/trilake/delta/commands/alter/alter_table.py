@@ -490,9 +490,6 @@ class Alter(MetadataCommits):
         return self._again(lambda: self._drop(name, truncate_history, protect_history and not truncate_history))
 
 
-# --- arguments -------------------------------------------------------------------------------------------------------
-
-
 def _position(first: bool, after: str | None) -> Position | None:
     if first and after is not None:
         raise InvalidArgumentError("first and after cannot both be given")

@@ -351,9 +351,6 @@ def _fits(noted: DataType, actual: DataType) -> bool:
     return isinstance(noted, PrimitiveType) and isinstance(actual, PrimitiveType)
 
 
-# --- one schema for many files ---------------------------------------------------------------------------------------
-
-
 def merged_schema(schemas: Sequence[tuple[str, StructType]]) -> StructType:
     """The columns of all files, each nullable, matched by name, ignoring case.
 

@@ -139,8 +139,6 @@ def _unexpected(expected: str, actual: str, condition: str, uri: str | None) -> 
     )
 
 
-# --- types -----------------------------------------------------------------------------------------------------------
-
 _INTEGER = r"^[+-]?[0-9]+$"
 # No trailing d or f: Java parses such strings as numbers, but nothing else does.
 _DOUBLE = r"^[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)$"

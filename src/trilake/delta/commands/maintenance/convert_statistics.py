@@ -177,9 +177,6 @@ def _bounds(data: bytes, groups: Sequence[Sequence[int]], column: _Column) -> tu
     return convert(low, False), convert(high, True)
 
 
-# --- the values of bounds --------------------------------------------------------------------------------------------
-
-
 def _decoder(leaf: Any, kind: pa.DataType) -> Callable[[bytes], Any] | None:
     """A function that decodes a bound's bytes as Arrow does; ``None`` for types without bounds.
 

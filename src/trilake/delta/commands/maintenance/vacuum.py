@@ -358,9 +358,6 @@ def _too_short(specified: int, default: int) -> IllegalArgumentError:
     )
 
 
-# --- what stays ------------------------------------------------------------------------------------------------------
-
-
 def _needed(log: DeltaLog, snapshot: Snapshot, cutoff: int, retained: Sequence[pa.Table]) -> References:
     """The files of the newest version, of every version current at or after the cut-off time, and of versions to
     keep.
@@ -430,9 +427,6 @@ def committed_since(log: DeltaLog, head: Head) -> References:
     return references(batch.add, batch.remove, batch.cdc)
 
 
-# --- lite ------------------------------------------------------------------------------------------------------------
-
-
 def _last_commit_before(log: DeltaLog, head: Head, cutoff: int) -> int | None:
     commits = log.commits(end=head.version)
     times = _latest_times(log, commits, head)
@@ -463,9 +457,6 @@ def _last_boundary(store: Store) -> int | None:
     except (ObjectNotFoundError, orjson.JSONDecodeError, AttributeError):
         return None  # as if there were none: read the whole log
     return value if isinstance(value, int) and value >= 0 else None
-
-
-# --- deleting --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

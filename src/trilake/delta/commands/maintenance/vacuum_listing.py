@@ -133,9 +133,6 @@ def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
     return newest.filter(pc.invert(pc.starts_with(newest["path"], "_delta_log/"))).cast(LISTING)
 
 
-# --- folders of local disks -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Folders:
     """The folders below the table at the time of its listing.

@@ -57,9 +57,6 @@ class Clause(Generic[E]):
         return f"{_WORDS[self.kind]} THEN {self.action.upper()}{' *' if self.star else ''}"
 
 
-# --- the new value of a column ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class FromExpression(Generic[E]):
     """The value of an expression in the clause."""
@@ -110,9 +107,6 @@ class ResolvedClause(Generic[E]):
         return frozenset(n for n, v in self.values.items() if not isinstance(v, FromTarget | Absent))
 
 
-# --- the clauses together --------------------------------------------------------------------------------------------
-
-
 def check_clauses(clauses: Sequence[Clause[E]]) -> None:
     """Raise ``InvalidArgumentError`` if there is no clause, and for an unreachable clause."""
     if not clauses:
@@ -152,9 +146,6 @@ def ambiguous_rows(source_rows: Sequence[Mapping[str, Any]], **where: Any) -> Am
         " conditions to the clauses so that at most one source row matches",
         **where,
     )
-
-
-# --- schema evolution ------------------------------------------------------------------------------------------------
 
 
 def evolved(
@@ -202,9 +193,6 @@ def _subset(schema: StructType, paths: Sequence[Path]) -> StructType:
             if inner.fields:
                 out.append(replace(f, type=inner))
     return StructType(tuple(out))
-
-
-# --- one clause ------------------------------------------------------------------------------------------------------
 
 
 def resolve(
@@ -375,9 +363,6 @@ def _check_identity(clause: Clause[Any], resolved: ResolvedClause[Any], table: S
                 if clause.action == "update"
                 else "DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED",
             )
-
-
-# --- the commit's parameters -----------------------------------------------------------------------------------------
 
 
 def predicates(clauses: Sequence[Clause[str]], kind: Kind) -> list[dict[str, str]]:

@@ -179,8 +179,6 @@ class _ArrowMerge:
         ]
         return cls(log, snapshot, source, request, protocol, metadata, clauses, scope, runtime)
 
-    # --- which files -------------------------------------------------------------------------------------------------
-
     def pruned(self) -> Pruned:
         alone = self.scope.only("source")
         rows = Rows(self.source.num_rows, {"source": self.source})
@@ -196,8 +194,6 @@ class _ArrowMerge:
     def _condition(self, clause: RowClause) -> Filter | None:
         sql = clause.clause.condition
         return None if sql is None else self.scope.only("target").target_filter(sql)
-
-    # --- run and commit -----------------------------------------------------------------------------------------------
 
     def run(self, pruned: Pruned, times: tuple[int, int, int], most_pairs: int | None) -> MergeResult:
         files = changed_files(self.snapshot, pruned.numbers)
@@ -252,8 +248,6 @@ class _ArrowMerge:
         pieces = np.split(positions, starts[1:])
         rows = {n: as_bitmap(piece) for n, piece in zip(files.tolist(), pieces, strict=False)}
         return remove_rows(self.log, self.snapshot, rows, job_id=self.job_id, runtime=self.runtime)
-
-    # --- rows of the target ------------------------------------------------------------------------------------------
 
     @cached_property
     def needs(self) -> list[str]:
@@ -352,8 +346,6 @@ class _ArrowMerge:
         same = pairs.source[(pairs.files == number) & (pairs.rows == row)][:3]
         rows = self._rows.take(same).to_pylist()
         return ambiguous_rows(rows, file=group[number].file.path, row=row)
-
-    # --- rows into files ---------------------------------------------------------------------------------------------
 
     def _write(self, part: _ChangedRows, changed: list[tuple[Indexes, Indexes]], writer: RowChangeWriter) -> None:
         changed.append((np.array([f.number for f in part.group], np.int64)[part.files], part.positions))

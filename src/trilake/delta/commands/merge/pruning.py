@@ -117,9 +117,6 @@ def _as_type(values: pa.Array, target: pa.DataType, bounds: bool) -> pa.Array | 
     return values.cast(target)
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Pruned:
     """The files to read, as positions in ``snapshot.adds``, and the reads of the transaction."""

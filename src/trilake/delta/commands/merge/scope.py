@@ -85,8 +85,6 @@ class Scope:
             raise ExpressionError(f"{what} must be boolean, got {sql} of type {expression.type}")
         return expression
 
-    # --- names -------------------------------------------------------------------------------------------------------
-
     def qualified(self, sql: str) -> str:
         """Qualify every unqualified name.
 
@@ -118,8 +116,6 @@ class Scope:
         if owners:
             raise self.names.ambiguous(parts[0], expression=sql[:200])
         raise self.names.unknown(parts, expression=sql[:200])
-
-    # --- the join condition ------------------------------------------------------------------------------------------
 
     def join(self, condition: str) -> Join:
         """Parse the join condition.

@@ -216,9 +216,6 @@ def purge(
     return OptimizeResult(outcome.version, replace(metrics, start_time_ms=started, end_time_ms=runtime.clock_ms()))
 
 
-# --- what is to be done ----------------------------------------------------------------------------------------------
-
-
 def _considered(snapshot: Snapshot, request: OptimizeRequest) -> Numbers:
     clustered = has_feature(snapshot.protocol, FEATURE)
     if clustered and request.where is not None:

@@ -83,9 +83,6 @@ def gathered(items: Iterable[T], weigh: Callable[[T], Sequence[int]], limits: Se
         yield waiting
 
 
-# --- what a table requires -------------------------------------------------------------------------------------------
-
-
 def uses_vectors(snapshot: Snapshot) -> bool:
     """Whether removing rows writes deletion vectors."""
     metadata = snapshot.metadata
@@ -163,9 +160,6 @@ def change_file_plan(files: FilePlan) -> FilePlan:
 def with_change_type(rows: pa.RecordBatch, kind: str) -> pa.RecordBatch:
     """Append the change type to rows."""
     return rows.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(kind, pa.string()), rows.num_rows))
-
-
-# --- files to read ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

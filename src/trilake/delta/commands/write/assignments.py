@@ -116,9 +116,6 @@ def given_columns(schema: StructType, assigned: Mapping[str, Target]) -> StructT
     return StructType(fields)
 
 
-# --- without Spark ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Assignments:
     """New values of some columns of a table; picklable."""

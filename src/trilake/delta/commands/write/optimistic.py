@@ -71,8 +71,6 @@ class OptimisticTransaction:
         """The base version."""
         return self.log.snapshot(self._version)
 
-    # --- reads -------------------------------------------------------------------------------------------------------
-
     def read(self, filter: FilterLike | None = None) -> pa.Table:
         """Read the files that may hold a row for which ``filter`` is true: one row per file, with the fields of
         ``add``.
@@ -101,8 +99,6 @@ class OptimisticTransaction:
         self._reads = replace(self._reads, app_ids=self._reads.app_ids | {app_id})
         txn = self.snapshot.state.txns.get(app_id)
         return None if txn is None else int(txn["version"])
-
-    # --- changes -----------------------------------------------------------------------------------------------------
 
     def write(self, data: pa.Table | pa.RecordBatchReader) -> None:
         """Write the rows of ``data`` to new files, which the commit adds; the table's rules apply."""
@@ -161,8 +157,6 @@ class OptimisticTransaction:
     def set_domain(self, domain: str, configuration: str | None) -> None:
         """Set the ``configuration`` of the metadata domain ``domain``; ``None`` removes it."""
         self._domains[domain] = configuration
-
-    # --- commit ------------------------------------------------------------------------------------------------------
 
     def commit(
         self,

@@ -153,9 +153,6 @@ class Update:
         return ChangeResult("UPDATE", version, {**metrics, "executionTimeMs": self.watch.total})
 
 
-# --- new rows --------------------------------------------------------------------------------------------------------
-
-
 def update_rules(
     snapshot: Snapshot, columns: StructType, *, runtime: Runtime, spark: bool = False, zoned: bool = False
 ) -> RowRules:
@@ -177,9 +174,6 @@ def new_images(pipeline: RowPipeline, rows: pa.RecordBatch, schema: StructType) 
     arrow_schema, ruled = schema.to_arrow_schema(), pipeline.apply(rows)
     columns = [as_nullable(c, f.type) for c, f in zip(ruled.columns, arrow_schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema)
-
-
-# --- without Spark ---------------------------------------------------------------------------------------------------
 
 
 #: A file and its matching rows; ``None`` for all rows.
