@@ -64,12 +64,6 @@ def generate_manifests(log: DeltaLog) -> ManifestResult:
     """Write the manifests of all partitions of the newest version; delete all others.
 
     Raises ``InvalidArgumentError`` for tables with deletion vectors or column mapping.
-
-    >>> import pyarrow as pa, trilake
-    >>> from trilake.storage import open_store
-    >>> _ = trilake.write(pa.table({"n": [1], "p": ["x"]}), "memory://doc-manifest", mode="overwrite", partition_by="p")
-    >>> generate_manifests(DeltaLog(open_store("memory://doc-manifest"))).written
-    ('p=x',)
     """
     return _bring_up_to_date(log, log.snapshot(), None)
 

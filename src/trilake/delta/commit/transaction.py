@@ -173,9 +173,8 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
 
     Raises a ``ConflictError`` if a winner conflicts or the table was dropped, ``TableExistsError`` if a new table
     exists already, ``UnsupportedProtocolError`` if trilake could not write the resulting table,
-    ``InvalidArgumentError`` for columns with names of the change data feed, ``UnknownOutcomeError`` if the store
-    cannot tell whether the commit landed, and ``PostCommitHookError`` if the commit stands but the symlink manifests
-    failed.
+    ``InvalidArgumentError`` for columns with names of the change data feed, ``UnknownOutcomeError`` if the store cannot
+    tell whether the commit landed, and ``PostCommitHookError`` if the commit stands but the symlink manifests failed.
     """
     runtime, hooks = runtime or log.engine.runtime, log.engine.commit_hooks(log.store.uri)
     token = runtime.new_id()

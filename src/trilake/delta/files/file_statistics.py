@@ -293,12 +293,7 @@ class _Column:
 
 @dataclass
 class RowStatistics:
-    """The statistics of one file.
-
-    Parameters
-    ----------
-    schema: the schema of the file's rows, with physical names.
-    which: which columns get statistics.
+    """The statistics of one file, computed while rows with the ``schema`` of the file are written.
 
     >>> statistics = RowStatistics(pa.schema({"n": pa.int64()}), StatisticsPlan())
     >>> statistics.add(pa.table({"n": [3, None, 1]}))

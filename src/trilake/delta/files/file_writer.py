@@ -204,12 +204,9 @@ def parquet_writer(
 ) -> pq.ParquetWriter:
     """The Parquet writer of all data files and their parts.
 
-    Parameters
-    ----------
-    dictionaries: the result of :func:`dictionary_columns`.
-    with_nan: columns without bounds.
-    footer: receives the footer once the file is closed.
-    decimals_as_integers: as Spark writes them; fixed-length bytes take twice the space and are slower to read.
+    ``dictionaries`` is the result of :func:`dictionary_columns`; ``with_nan`` are columns without bounds; ``footer``
+    receives the footer once the file is closed.  Decimals are stored as integers, as Spark does: fixed-length bytes
+    take twice the space and are slower to read.
     """
     bounded = [".".join(p) for p in leaf_paths(schema) if p is not None and p not in with_nan] if with_nan else True
     return pq.ParquetWriter(

@@ -24,13 +24,9 @@ _OWN = re.compile(rf"(?:[^/]+/)*{OWN_NAME}")
 def check_place(store: Store, *, now_ms: int | None = None, referenced: Container[str] = ()) -> None:
     """Check that a new table may be created at its location.
 
-    Parameters
-    ----------
-    now_ms: the current time, to recognise old trilake files; ``None`` ignores their age.
-    referenced: keys that the new table references.
-
-    Raises ``TableExistsError`` for a Lance dataset, and ``ForeignFilesError`` if there are unrelated files or the
-    location is inside another Delta table.
+    ``now_ms`` is the current time, to recognise old trilake files; ``None`` ignores their age.  ``referenced`` are keys
+    that the new table references.  Raises ``TableExistsError`` for a Lance dataset, and ``ForeignFilesError`` if there
+    are unrelated files or the location is inside another Delta table.
     """
     if any(meta.key.endswith(".manifest") for meta in store.list("_versions")):
         raise TableExistsError(

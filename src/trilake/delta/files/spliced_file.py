@@ -60,13 +60,10 @@ def _refuse(constant: str) -> Any:
 
 
 class SplicedFile:
-    """One Parquet file; :meth:`write_group` takes the new columns of each row group of the older file.
+    """One Parquet file; :meth:`write_group` takes the new columns of each row group of the file ``old``.
 
-    Parameters
-    ----------
-    schema: the schema of the whole file.
-    old: the older file.
-    stated: the statistics of the older file; its NaN tag is kept, or dropped if floating-point columns are copied.
+    ``schema`` is that of the whole file.  ``stated`` are the statistics of the older file; its NaN tag is kept, or
+    dropped if floating-point columns are copied.
     """
 
     def __init__(
@@ -98,15 +95,10 @@ class SplicedFile:
         raise AssertionError("a spliced file cannot have more rows")
 
     def write_group(self, table: pa.Table, schema: pa.Schema, *, decimals_as_integers: bool) -> None:
-        """Write the next row group.
+        """Write the next row group: ``table`` has the new columns, the same in each call, ``schema`` their file schema.
 
-        Parameters
-        ----------
-        table: the new columns; the same columns in each call.
-        schema: their file schema.
-        decimals_as_integers: how the older file stores decimals.
-
-        Raises ``NotSpliceable`` if the older file stores the columns differently.
+        ``decimals_as_integers`` says how the older file stores decimals.  Raises ``NotSpliceable`` if the older file
+        stores the columns differently.
         """
         with_nan = {p for p in float_paths(schema) if p in self.plan.unbounded or has_nan(table, p)}
         footer: list[pq.FileMetaData] = []

@@ -382,12 +382,8 @@ class Closing:
 def without_void_columns(rows: pa.Table, fields: Sequence[StructField], stored: StructType) -> pa.Table:
     """Remove void columns and void parts of columns from rows.
 
-    Parameters
-    ----------
-    fields: the columns of the table that have void parts.
-    stored: the columns as files store them.
-
-    Raises ``SchemaMismatchError`` for a value of which nothing would remain, such as an array of void.
+    ``fields`` are the columns of the table that have void parts, ``stored`` the columns as files store them.  Raises
+    ``SchemaMismatchError`` for a value of which nothing would remain, such as an array of void.
     """
     # Rows have the display names at every depth.
     types = {f.name: f.type for f in strip(stored).fields}

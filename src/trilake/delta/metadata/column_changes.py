@@ -53,17 +53,11 @@ _UPWARDS = ("byte", "short", "integer", "long", "float", "double")
 def change_type(
     protocol: Protocol, metadata: Metadata, path: PathLike, kind: DataType, *, version: int, limit: str | None = None
 ) -> MetadataChange:
-    """Widen a column's type, or give a ``void`` column one; files stay unchanged.
+    """Widen the type of a column, element, key or value, or give a ``void`` column one; files stay unchanged.
 
-    Parameters
-    ----------
-    path: may lead to an element, key or value as well.
-    kind: the new type.
-    version: the version to be committed.
-    limit: ``varchar(n)`` if the new type is a string with that limit.
-
-    Raises ``InvalidArgumentError`` without ``delta.enableTypeWidening``, for a change that the protocol does not
-    allow, and if rules use the column.
+    ``version`` is the version to be committed; ``limit`` is ``varchar(n)`` if the new type ``kind`` is a string with
+    that limit.  Raises ``InvalidArgumentError`` without ``delta.enableTypeWidening``, for a change that the protocol
+    does not allow, and if rules use the column.
     """
     old = with_limits(metadata.schema)
     names = spelled(old, path)
@@ -134,14 +128,8 @@ def _relaxes(before: DataType, after: DataType) -> bool:
 class ColumnChange:
     """A change of one column; ``None`` leaves a property unchanged.
 
-    Parameters
-    ----------
-    path: the column.
-    type: a wider type.
-    nullable: whether the column may hold nulls.
-    default: an expression for rows that omit the column; an empty string removes the default.
-    comment: its comment.
-    position: its place among its siblings.
+    ``type`` is a wider type, ``default`` an expression for rows that omit the column (an empty string removes it), and
+    ``position`` the place among its siblings.
     """
 
     path: PathLike
@@ -218,8 +206,8 @@ def _steps(
 def identity_column(schema: StructType, column: PathLike) -> IdentityColumn:
     """The identity column with this name.
 
-    Raises ``SchemaMismatchError`` for an unknown name, ``InvalidArgumentError`` for a column that is not an
-    identity column.
+    Raises ``SchemaMismatchError`` for an unknown name, ``InvalidArgumentError`` for a column that is not an identity
+    column.
     """
     names = spelled(schema, column)
     identity = next((c for c in identity_columns(schema) if (c.name,) == names), None)

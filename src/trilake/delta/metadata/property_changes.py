@@ -202,8 +202,8 @@ def add_constraint(
 ) -> MetadataChange:
     """Add a CHECK constraint; every existing row must satisfy it.
 
-    Raises ``InvalidArgumentError`` for an existing name, ``ExpressionError`` for an expression that is not a
-    condition over the table's columns.
+    Raises ``InvalidArgumentError`` for an existing name, ``ExpressionError`` for an expression that is not a condition
+    over the table's columns.
     """
     key = _constraint_key(name)
     if key in metadata.configuration:

@@ -375,12 +375,10 @@ def set_default(
     now: dt.datetime,
     judge: JudgeDefault | None = None,
 ) -> MetadataChange:
-    """Set the default of a column, for rows that omit it.
+    """Set the default of a column, for rows that omit it; ``judge`` checks expressions that DuckDB cannot parse.
 
-    ``judge`` checks expressions that DuckDB cannot parse.
-
-    Raises ``InvalidArgumentError`` for nested and computed columns, ``ExpressionError`` for an expression that
-    reads columns or does not have the column's type, and what ``judge`` raises.
+    Raises ``InvalidArgumentError`` for nested and computed columns, ``ExpressionError`` for an expression that reads
+    columns or does not have the column's type, and what ``judge`` raises.
     """
     names = _top_level(metadata, column)
     f = field_at(metadata.schema, names)

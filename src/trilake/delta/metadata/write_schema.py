@@ -46,8 +46,8 @@ def new_table(
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a new table; ``may_be_empty`` allows a schema without columns.
 
-    Raises ``SchemaMismatchError`` for a schema without columns or types, ``InvalidArgumentError`` for invalid
-    partition columns, names or properties.
+    Raises ``SchemaMismatchError`` for a schema without columns or types, ``InvalidArgumentError`` for invalid partition
+    columns, names or properties.
     """
     if not schema.fields and not may_be_empty:
         raise SchemaMismatchError("a table needs at least one column", condition="DELTA_EMPTY_DATA")
@@ -80,8 +80,8 @@ def evolved(
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a table after a write of rows with schema ``rows`` in a schema mode.
 
-    Raises ``SchemaMismatchError`` if the rows do not fit, ``InvalidArgumentError`` for column names that Parquet
-    files or the change data feed reserve.
+    Raises ``SchemaMismatchError`` if the rows do not fit, ``InvalidArgumentError`` for column names that Parquet files
+    or the change data feed reserve.
     """
     if mode is None:
         return base.protocol, base.metadata
@@ -141,14 +141,9 @@ def clustered(
 ) -> tuple[Protocol, dict[str, str | None]]:
     """The protocol and metadata domains of a table after a write with clustering columns.
 
-    Parameters
-    ----------
-    base: the table; ``None`` for a new one.
-    protocol, metadata: those of the resulting table.
-    columns: the clustering columns; ``None`` if the write does not name them.
-    replace: whether the write may change them.
-
-    Raises ``SchemaMismatchError`` if the table has other clustering columns, ``InvalidArgumentError`` for invalid ones.
+    ``base`` is the table, ``None`` for a new one; ``protocol`` and ``metadata`` are those of the resulting table.
+    ``columns`` is ``None`` if the write does not name any; ``replace`` says whether it may change them.  Raises
+    ``SchemaMismatchError`` if the table has other clustering columns, ``InvalidArgumentError`` for invalid ones.
     """
     if columns is None:
         return protocol, {}

@@ -122,8 +122,8 @@ def parse_check(kind: str, name: str, sql: str, schema: StructType, now: dt.date
 def table_checks(configuration: Mapping[str, str], schema: StructType, now: dt.datetime) -> tuple[Check, ...]:
     """All CHECK constraints and column invariants of a table.
 
-    Raises ``CorruptLogError`` for a malformed invariant, and ``ExpressionError`` for a condition that does not fit
-    the table.
+    Raises ``CorruptLogError`` for a malformed invariant, and ``ExpressionError`` for a condition that does not fit the
+    table.
     """
     checks = [
         parse_check("CHECK constraint", key[len(PREFIX) :], in_backquotes(sql, schema.names), schema, now)

@@ -144,11 +144,8 @@ def identity_metadata(start: int = 1, step: int = 1, *, explicit: bool = False) 
 class Allocator:
     """Allocates the values of one column for the rows of one task.
 
-    Parameters
-    ----------
-    column: the column, with the mark that the write is based on.
-    task: the number of this task, from 0.
-    tasks: the number of tasks; ``None`` if unknown.  A single task gets values without gaps.
+    ``column`` has the mark that the write is based on.  ``task`` is the number of this task among ``tasks``, which is
+    ``None`` if unknown.  A single task gets values without gaps.
     """
 
     def __init__(self, column: IdentityColumn, task: int = 0, tasks: int | None = None) -> None:

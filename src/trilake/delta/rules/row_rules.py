@@ -110,9 +110,9 @@ class RowRules:
         rewrite: whether existing rows are rewritten, as by an update: identity values are then generated only for
         nulls.
 
-        Raises ``SchemaMismatchError`` for rows that do not fit or that have values of a GENERATED ALWAYS
-        identity column, ``ExpressionError`` for an invalid rule, ``UnsupportedExpressionError`` for a rule that
-        only Spark can evaluate if Spark is not available, and ``CorruptLogError`` for malformed metadata.
+        Raises ``SchemaMismatchError`` for rows that do not fit or that have values of a GENERATED ALWAYS identity
+        column, ``ExpressionError`` for an invalid rule, ``UnsupportedExpressionError`` for a rule that only Spark can
+        evaluate if Spark is not available, and ``CorruptLogError`` for malformed metadata.
         """
         schema, now = metadata.schema, _EPOCH + dt.timedelta(milliseconds=now_ms)
         present = frozenset(f.name for f in schema.fields if source.find(f.name) is not None)
@@ -283,9 +283,8 @@ class RowPipeline:
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Turn incoming rows into verified rows of the table.
 
-        Raises ``SchemaMismatchError`` for a value that does not fit, its subclass ``ConstraintViolatedError``
-        for a row that violates a rule, ``ExpressionError`` if an expression fails,
-        ``IdentityOverflowError``.
+        Raises ``SchemaMismatchError`` for a value that does not fit, its subclass ``ConstraintViolatedError`` for a row
+        that violates a rule, ``ExpressionError`` if an expression fails, ``IdentityOverflowError``.
         """
         rules = self.rules
         if rules.plain:

@@ -50,7 +50,6 @@ class StreamOptions:
     ignore_deletes: skip commits that only remove rows.
     ignore_changes: also read commits that replace files; unchanged rows may be emitted again.
     skip_change_commits: skip every commit that removes or replaces rows.
-    read_change_feed: read the change data feed.
     exclude: skip files whose path matches this regular expression.
     fail_on_data_loss: whether missing commits or files end the stream.
     whole_snapshot: read the initial rows in one batch, whatever the limits.  Watermarks advance between batches,

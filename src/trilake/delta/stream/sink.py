@@ -49,8 +49,7 @@ class BatchId:
 def query_id(checkpoint: Store) -> str:
     """Read the stable id of the query from its checkpoint.
 
-    Raises ``StreamError`` if the folder holds no checkpoint: without an id a repeated batch could not be
-    detected.
+    Raises ``StreamError`` if the folder holds no checkpoint: without an id a repeated batch could not be detected.
     """
     try:
         metadata = orjson.loads(bytes(checkpoint.read("metadata")))

@@ -70,14 +70,7 @@ class StreamBatch:
 
 
 class DeltaStream:
-    """A table read as a stream, using only its log.
-
-    Parameters
-    ----------
-    log: the table's.
-    reading: the declared columns.
-    options: start, limits, and what to skip.
-    """
+    """A table read as a stream, using only its log; ``reading`` are the declared columns."""
 
     def __init__(self, log: DeltaLog, reading: Reading, options: StreamOptions, runtime: Runtime | None = None) -> None:
         self.log, self.reading, self.options, self.runtime = log, reading, options, runtime or log.engine.runtime
@@ -219,8 +212,8 @@ class DeltaStream:
     def batch(self, start: StreamOffset, end: StreamOffset) -> StreamBatch:
         """The files after ``start`` up to ``end``.
 
-        Raises ``StreamDataLossError`` if commits between them are gone, ``StreamOffsetError`` for offsets of
-        another table.
+        Raises ``StreamDataLossError`` if commits between them are gone, ``StreamOffsetError`` for offsets of another
+        table.
         """
         start = self._true_start(start, end)
         for offset in (start, end):

@@ -1,9 +1,8 @@
 """How a stream sees commits: the files that each commit adds, and the commits that end the stream.
 
-Files form *units* in stream order, one row each with ``version``, ``index``, ``count`` (of files) and ``size``
-(bytes).  Each file of new rows is a unit; its index counts the files with ``dataChange`` in the same commit.  In a
-change feed a whole commit is one unit, because an update must not be split.  Commits that only rearrange rows have no
-units.
+Files form *units* in stream order, one row each with ``version``, ``index``, ``count`` (of files) and ``size`` (bytes).
+Each file of new rows is a unit; its index counts the files with ``dataChange`` in the same commit.  In a change feed a
+whole commit is one unit, because an update must not be split.  Commits that only rearrange rows have no units.
 """
 
 from __future__ import annotations

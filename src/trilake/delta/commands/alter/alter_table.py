@@ -105,8 +105,8 @@ class Alter(MetadataCommits):
     def rename_column(self, path: PathLike, new_name: str) -> int:
         """Rename the column ``path``, nested or not, to ``new_name``; no file is rewritten.
 
-        Raises ``InvalidArgumentError`` without column mapping, for an existing name, and if a constraint or
-        generated column uses the column.
+        Raises ``InvalidArgumentError`` without column mapping, for an existing name, and if a constraint or generated
+        column uses the column.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-rename", properties={"delta.columnMapping.mode": "name"})

@@ -34,8 +34,8 @@ def upgrade_iceberg(
 ) -> OptimizeResult:
     """Enable one version of Iceberg compatibility, disable any other, and rewrite files that do not fit it.
 
-    Raises ``InvalidArgumentError`` for an unknown version and for a table that violates its rules,
-    ``ConflictError`` if other writers have changed the table.
+    Raises ``InvalidArgumentError`` for an unknown version and for a table that violates its rules, ``ConflictError`` if
+    other writers have changed the table.
     """
     if type(version) is not int or version not in ENABLED:
         raise InvalidArgumentError(

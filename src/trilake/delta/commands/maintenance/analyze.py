@@ -42,13 +42,8 @@ def compute_statistics(
 ) -> StatisticsResult:
     """Recompute statistics of files from their rows.  Without files to recompute, there is no commit.
 
-    Parameters
-    ----------
-    log: the table's log.
-    paths: decoded paths of the files; by default the files that lack the number of rows, or statistics of a column that
-        the table's properties name.
-    everything: recompute all files instead.
-    run: runs the reading of many files.
+    ``paths`` are the decoded paths of the files; by default the files that lack the number of rows, or statistics of a
+    column that the table's properties name; with ``everything``, all files.
 
     Raises a ``ConflictError`` if another writer has removed or changed one of the files.
     """

@@ -103,35 +103,19 @@ def clone(
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> CloneResult:
-    """Make the table ``into`` a copy of ``source``.
+    """Make the table ``into`` a copy of the version ``source`` of the table with ``from_log``.
 
     Parameters
     ----------
-    source: the version to clone.
-    from_log: its log.
-    into: the log of the target.
     shallow: reference the source's files instead of copying them.
     replace_target: replace the rows and schema of an existing table; its history stays.
     properties: table properties that add to or override the source's.
     parquet: the folder of Parquet files that the source was converted from, if it is not a Delta table.
     name: the source's catalog name, for the history.
-    runtime: clock and ids.
-    run: runs the copying.
 
     Raises ``TableExistsError`` if the target exists and may not be replaced, ``MissingFileError`` if files of the
     source are gone, ``InvalidArgumentError`` for invalid properties and for a target inside the source or vice versa,
     ``ConflictError`` if another writer has changed the target.
-
-    >>> import pyarrow as pa, trilake
-    >>> from trilake.delta.standard import standard_engine
-    >>> from trilake.storage import open_store
-    >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-clone", mode="overwrite")
-    >>> log = DeltaLog(open_store("memory://doc-clone"), standard_engine())
-    >>> copy = DeltaLog(open_store("memory://doc-clone-copy"), standard_engine())
-    >>> clone(log.snapshot(), log, copy, replace_target=True).num_copied_files
-    1
-    >>> trilake.open("memory://doc-clone-copy").count()
-    2
     """
     runtime = runtime or into.engine.runtime
     _check_places(parquet or source.uri, into.store.uri)

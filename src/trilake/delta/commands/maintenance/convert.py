@@ -62,18 +62,10 @@ _BATCH = re.compile(rf"{MANIFEST}/([0-9]+)(\.compact)?")
 
 
 def committed_files(store: Store, keys: Collection[str]) -> frozenset[str] | None:
-    r"""The files below a folder that the folder's list names; ``None`` without a list.
+    r"""The files below a folder that the list of a streaming sink names; ``None`` without a list.
 
-    ``keys`` are all files below the folder.  The list stays valid if the whole folder was moved.
-
-    Raises ``CorruptFileError`` for a list with a gap or a malformed one, ``MissingFileError`` if a listed file
-    does not exist.
-
-    >>> from trilake.storage import open_store
-    >>> store = open_store("memory://doc-sink")
-    >>> store.put("_spark_metadata/0", b'v1\n{"path":"file:///old/place/a.parquet","size":4,"action":"add"}')
-    >>> sorted(committed_files(store, ["a.parquet", "b.parquet", "_spark_metadata/0"]))
-    ['a.parquet']
+    ``keys`` are all files below the folder.  The list stays valid if the whole folder was moved.  Raises
+    ``CorruptFileError`` for a list with a gap or a malformed one, ``MissingFileError`` if a listed file does not exist.
     """
     batches = sorted(_batches(keys))
     if not batches:
@@ -175,39 +167,21 @@ def convert_to_delta(
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> ConvertResult:
-    """Make a table of the Parquet files below the root of ``store``.
+    """Make a table of the Parquet files below the root of ``store``; an existing Delta table stays unchanged.
 
     Parameters
     ----------
-    store: where the files are.
-    engine: of the new table.
     partition_by: the partition columns, in the order of the folders: fields, or names whose types are inferred; by
         default all are inferred.
     into: another location for the log, which then references the files by absolute paths.
     collect_stats: whether footers' statistics go into the log.
-    properties: table properties.
     timezone: the zone of timestamps in folder names without one.
-    user_metadata: a string kept in the table's history.
     by_manifest: in a folder that Spark's streaming sink wrote, take only the files in its list.
     source_format: the required format of the source; by default Iceberg if the folder has Iceberg metadata.
-    runtime: clock and ids.
-    run: runs the reading of footers.
 
-    An existing Delta table stays unchanged.  Raises ``TableNotFoundError`` if there is no file, ``CorruptFileError``
-    for one that is not Parquet and for a malformed list of a sink, ``MissingFileError`` for a file in such a list that
-    does not exist, ``SchemaMismatchError`` for incompatible files, ``InvalidArgumentError`` for contradictory folders.
-
-    >>> import pyarrow as pa, pyarrow.parquet as pq, trilake
-    >>> from trilake.delta.standard import standard_engine
-    >>> from trilake.storage import open_store
-    >>> store = open_store("memory://doc-convert")
-    >>> for p in 1, 2:
-    ...     with store.open_output(f"p={p}/x.parquet") as out:
-    ...         pq.write_table(pa.table({"n": [p * 10]}), out)
-    >>> convert_to_delta(store, standard_engine()).num_files
-    2
-    >>> trilake.open("memory://doc-convert").to_arrow(filter="p = 2").to_pylist()
-    [{'n': 20, 'p': 2}]
+    Raises ``TableNotFoundError`` if there is no file, ``CorruptFileError`` for one that is not Parquet and for a
+    malformed list of a sink, ``MissingFileError`` for a file in such a list that does not exist,
+    ``SchemaMismatchError`` for incompatible files, ``InvalidArgumentError`` for contradictory folders.
     """
     runtime = runtime or engine.runtime
     if into is not None and into.uri == store.uri:

@@ -129,11 +129,10 @@ class FooterReader:
             return _End(key, size, isinstance(source, ObjectFile), bytes(source.read(length)))
 
     def _alone(self, end: _End, last: _Shape | None) -> tuple[Footer, _Shape, pq.FileMetaData]:
-        """One footer, its columns, and Arrow's reading of it; ``last`` are the columns of the previous file, which are
-        usually the same.
+        """One footer, its columns, and Arrow's reading of it; ``last`` are the columns of the previous file.
 
-        Raises ``CorruptFileError`` if the file is not Parquet, ``SchemaMismatchError`` for types that Delta
-        tables lack.
+        Raises ``CorruptFileError`` if the file is not Parquet, ``SchemaMismatchError`` for types that Delta tables
+        lack.
         """
         with self._damage(end.key), end.opened(self.store) as source:
             file = open_parquet(source, as_noted=True)

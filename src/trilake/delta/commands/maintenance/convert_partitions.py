@@ -55,14 +55,10 @@ def discover(
     timezone: str = "UTC",
     uri: str | None = None,
 ) -> Partitions:
-    """Find the partition columns of folders, which are paths below the root; the root itself is the empty path.
+    """Find the partition columns of distinct folders: paths below the root, which itself is the empty path.
 
-    Parameters
-    ----------
-    folders: distinct folders.
-    declared: the expected columns: fields, or names whose types are inferred; ``None`` infers all.
-    timezone: the zone of timestamps in folder names without one.
-    uri: where the folders are, for errors.
+    ``declared`` are the expected columns: fields, or names whose types are inferred; ``None`` infers all.  ``timezone``
+    is the zone of timestamps in folder names without one, ``uri`` the place of the folders, for errors.
 
     Raises ``InvalidArgumentError`` for folders that contradict each other or the declared columns, and for values that
     do not fit a column's type.

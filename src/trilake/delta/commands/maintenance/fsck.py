@@ -17,14 +17,8 @@ from trilake.delta.protocol.features import check_writable
 def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> list[str]:
     """Remove the data files that do not exist from the newest version; return their decoded paths.
 
-    Parameters
-    ----------
-    log: the table's log.
-    dry_run: only list these files.
-    run: runs the existence checks of many files.
-
-    Their rows are already lost; without the references, the table becomes readable again.  Raises a ``ConflictError``
-    if another writer has removed one of the files.
+    Their rows are already lost; without the references, the table becomes readable again.  With ``dry_run``, only lists
+    these files.  Raises a ``ConflictError`` if another writer has removed one of the files.
     """
     snapshot = log.snapshot()
     check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)

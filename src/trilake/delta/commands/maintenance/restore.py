@@ -78,32 +78,15 @@ def restore(
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> RestoreResult:
-    """Bring an older version back, as a new one.
+    """Bring back an older version, ``version`` or the newest one at ``timestamp_ms``, as a new version.
 
-    Parameters
-    ----------
-    log: the table's log.
-    version: the version to restore.
-    timestamp_ms: alternatively, restore the newest version at that time (ms since the epoch).
-    ignore_missing: go on if files of the older version were deleted; reading the table will fail on them.
-    cached: a version that was read already; then only later commits are read.
-    runtime: clock and ids.
-    run: runs the existence checks of many files.
+    With ``ignore_missing``, goes on if files of the older version were deleted; reading the table will fail on them.
+    ``cached`` is a version that was read already.
 
     Raises ``VersionNotFoundError`` for a version or time that the log does not hold, ``MissingFileError`` with the
     files that were deleted since, ``InvalidArgumentError`` for the newest version itself and for an append-only table
-    that would lose rows, ``ConflictError`` if another writer has changed the table, or a vacuum started that
-    may delete restored files.
-
-    >>> import pyarrow as pa, trilake
-    >>> from trilake.delta.standard import standard_engine
-    >>> from trilake.storage import open_store
-    >>> for n in 1, 2:
-    ...     _ = trilake.write(pa.table({"n": [n]}), "memory://doc-restore", mode="overwrite")
-    >>> restore(DeltaLog(open_store("memory://doc-restore"), standard_engine()), version=0).version
-    2
-    >>> trilake.open("memory://doc-restore").to_arrow()["n"].to_pylist()
-    [1]
+    that would lose rows, ``ConflictError`` if another writer has changed the table, or a vacuum started that may delete
+    restored files.
     """
     runtime, version = runtime or log.engine.runtime, as_version(version)
     if (version is None) == (timestamp_ms is None):

@@ -177,7 +177,6 @@ def vacuum(
 
     Parameters
     ----------
-    log: the table's log.
     retention_hours: how long to keep removed files; by default the table's ``delta.deletedFileRetentionDuration``.
     dry_run: list what would be deleted, and change nothing.
     lite: instead of listing files, take those that commits removed since the last vacuum from the log.  Files that no
@@ -188,19 +187,10 @@ def vacuum(
         :func:`trilake.delta.commands.maintenance.vacuum_listing.from_inventory`.
     record: commit the entries ``VACUUM START`` and ``VACUUM END`` to the history.
     cached: a version that was read already; then only later commits are read.
-    runtime: clock and ids.
-    run: runs the deletions.
 
     Raises ``InvalidArgumentError`` for a refused retention, ``UnsupportedProtocolError`` for a table that trilake
     cannot write, ``ClockError`` if this machine's clock is ahead of the store's, and ``VersionNotFoundError`` if a lite
     vacuum needs commits that are no longer in the log.
-
-    >>> import pyarrow as pa, trilake
-    >>> from trilake.delta.standard import standard_engine
-    >>> from trilake.storage import open_store
-    >>> _ = trilake.write(pa.table({"n": [1]}), "memory://doc-vacuum", mode="overwrite")
-    >>> vacuum(DeltaLog(open_store("memory://doc-vacuum"), standard_engine()), dry_run=True).paths
-    []
     """
     runtime = runtime or log.engine.runtime
     head = log.snapshot() if cached is None else log.update(cached)

@@ -164,8 +164,8 @@ class MergeBuilder(PublicNames):
         ``user_metadata`` is a string for the table's history.  A merge that changes nothing is not committed.
 
         Raises ``InvalidArgumentError``, ``ExpressionError`` or ``SchemaMismatchError`` for invalid clauses,
-        ``AmbiguousMergeError`` if several source rows would change one row, ``ConstraintViolatedError`` for
-        a new row that violates a rule of the table, and a ``ConflictError`` for a conflicting commit.
+        ``AmbiguousMergeError`` if several source rows would change one row, ``ConstraintViolatedError`` for a new row
+        that violates a rule of the table, and a ``ConflictError`` for a conflicting commit.
         """
         values = [v for clause in self.request.clauses for v in (clause.values or {}).values()]
         with strings_are_sql(values):

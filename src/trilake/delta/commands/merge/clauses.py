@@ -200,8 +200,8 @@ def resolve(
 ) -> ResolvedClause[E]:
     """Resolve a clause for every column of ``table``, the schema after evolution.
 
-    Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for a column that is unknown, assigned twice, missing
-    in the source or not assignable, and if a row would have no columns.
+    Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for a column that is unknown, assigned twice, missing in
+    the source or not assignable, and if a row would have no columns.
     """
     if clause.action == "delete":
         return ResolvedClause(clause.kind, clause.action, clause.condition, {})

@@ -29,8 +29,8 @@ from trilake.expr.sql.translate import Translator, plain
 class Scope:
     """The tables whose columns an expression may use.
 
-    ``schemas`` holds the visible sides; ``aliases`` the name of each.  ``now`` is the value of
-    ``current_timestamp()``, and ``names`` are used in messages.
+    ``schemas`` holds the visible sides; ``aliases`` the name of each.  ``now`` is the value of ``current_timestamp()``,
+    and ``names`` are used in messages.
     """
 
     schemas: Mapping[Side, pa.Schema]
@@ -64,8 +64,8 @@ class Scope:
     def parse(self, sql: str, what: str = "an expression", *, written: str | None = None) -> Expression:
         """Parse and bind an expression of a clause; ``written`` is the user's part of it.
 
-        Raises ``ExpressionError`` for unknown and ambiguous names, and ``UnsupportedExpressionError`` for an
-        expression that only Spark can compute.
+        Raises ``ExpressionError`` for unknown and ambiguous names, and ``UnsupportedExpressionError`` for an expression
+        that only Spark can compute.
         """
         _check_text(sql, what)
         return parse_expression(self.qualified(sql), self.schema, now=self.now, written=written)
@@ -73,8 +73,8 @@ class Scope:
     def condition(self, sql: str, what: str = "a condition") -> Expression:
         """Parse a boolean expression.
 
-        Raises what :meth:`parse` raises, and ``ExpressionError`` if the expression is not boolean, or compares a
-        string in double quotes that should be a column.
+        Raises what :meth:`parse` raises, and ``ExpressionError`` if the expression is not boolean, or compares a string
+        in double quotes that should be a column.
         """
         _check_text(sql, what)
         names = frozenset(n.lower() for schema in self.schemas.values() for n in schema.names)

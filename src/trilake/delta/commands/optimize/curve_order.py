@@ -65,15 +65,10 @@ class Curve:
 def in_curve_order(
     rows: Iterable[pa.RecordBatch], curve: Curve, *, count: int | None, sample: Callable[[], pa.Table], memory: int
 ) -> Iterator[pa.Table]:
-    """Sort rows along a curve.
+    """Sort batches of one schema along a curve through their columns.
 
-    Parameters
-    ----------
-    rows: batches of one schema.
-    curve: the curve; the batches have its columns.
-    count: the number of rows, if known.
-    sample: returns a representative sample with the curve's columns; called only if memory does not suffice.
-    memory: bytes of rows to buffer; sorting takes about as much again.
+    ``count`` is the number of rows, if known.  ``memory`` is the number of bytes of rows to buffer; sorting takes about
+    as much again.  If that does not suffice, ``sample`` returns a representative sample with the curve's columns.
     """
     source, buffered, size = iter(rows), list[pa.RecordBatch](), 0
     for batch in source:
@@ -214,12 +209,8 @@ _BLOCK = 1 << 14
 def interleave_bits(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:
     """The Z-order index of each point: the highest bit of every coordinate, then the next bit of every coordinate.
 
-    Parameters
-    ----------
-    coordinates: one array per dimension, of equal length.
-    bits: the number of bits of each coordinate; ``bits`` times the number of dimensions is at most 63.
-
-    Raises ``ValueError`` if the index is too narrow.
+    ``coordinates`` are one array per dimension, of numbers of ``bits`` bits.  Raises ``ValueError`` if the index would
+    have more than 63 bits.
 
     >>> interleave_bits([np.array([0, 0, 1, 1], "u8"), np.array([0, 1, 0, 1], "u8")], 1).tolist()
     [0, 1, 2, 3]
@@ -238,12 +229,7 @@ def interleave_bits(coordinates: Sequence[Coordinates], bits: int) -> Coordinate
 def hilbert_index(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:
     """The position of each point on the Hilbert curve through a cube of ``2 ** bits`` points per edge.
 
-    Parameters
-    ----------
-    coordinates: one array per dimension, of equal length, of numbers below ``2 ** bits``.
-    bits: the number of bits of each coordinate; ``bits`` times the number of dimensions is at most 63.
-
-    Raises ``ValueError`` if the index is too narrow.
+    Parameters and errors as in :func:`interleave_bits`.
 
     >>> x, y = np.array([0, 0, 1, 1], "u8"), np.array([0, 1, 1, 0], "u8")
     >>> hilbert_index([x, y], 1).tolist()

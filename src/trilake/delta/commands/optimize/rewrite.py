@@ -58,8 +58,8 @@ class Bin:
 class RewritePlan:
     """The parameters of all tasks of an optimization.
 
-    ``read`` reads the columns that files store; ``curve`` is the order of the rows, ``None`` to keep it; ``readers``
-    is the number of files that one task reads concurrently.
+    ``read`` reads the columns that files store; ``curve`` is the order of the rows, ``None`` to keep it; ``readers`` is
+    the number of files that one task reads concurrently.
     """
 
     read: ReadPlan

@@ -115,7 +115,6 @@ def remove_rows(
     change_type: the type of these rows in the change feed.  If the feed is on and a file is rewritten, so that the
         actions do not show which rows were removed, the rows go into change files.  ``None`` if the command writes
         change files itself, or needs none.
-    run: runs the copying of files.
 
     Raises ``MissingFileError``, ``CorruptFileError`` or ``DeletionVectorError`` for a file that cannot be read.
     """
@@ -333,13 +332,8 @@ def copy_files(
 ) -> list[ChangedPart]:
     """Copy the remaining rows of files into new ones, merging small files of a partition.
 
-    Parameters
-    ----------
-    sources: the files.
-    removed_rows: the rows to drop, by file number; of a file that is not listed, all rows.
-    job_id: part of the names of new files.
-    feed: the change type of the dropped rows, which then go into change files.
-    run: runs the copying; each result comes from one task.
+    ``removed_rows`` are the rows to drop by file number; of a file that is not listed, all rows.  With the change type
+    ``feed``, dropped rows go into change files.
 
     Raises ``MissingFileError`` or ``CorruptFileError`` for a file that cannot be read; then no new file remains.
     """

@@ -236,9 +236,8 @@ def commit_changes(
     """Commit the actions of a command at the table's isolation level; return the new version.
 
     ``txn`` is an application id and its transaction version; ``metadata`` and ``protocol`` are those of the resulting
-    table.  Returns ``None`` if there is nothing to commit.  Raises what
-    :func:`trilake.delta.commit.transaction.commit` raises; after a conflict, deletes the new files, whose names contain
-    ``job_id``.
+    table.  Returns ``None`` if there is nothing to commit.  Raises what :func:`trilake.delta.commit.transaction.commit`
+    raises; after a conflict, deletes the new files, whose names contain ``job_id``.
     """
     metadata = None if metadata == snapshot.metadata else metadata
     if not actions and metadata is None and txn is None:
@@ -366,14 +365,9 @@ class RowChangeWriter:
     ) -> None:
         """Write rows with new values.
 
-        Parameters
-        ----------
-        new: the new rows.
-        old: the old rows, for the change feed.
-        ids: the ids of the rows, which they keep, with row tracking; their version is that of the commit.
-        matched: whether they matched a condition.
-        dictionaries: string columns that are dictionaries in other rows of the file, since a column has one type per
-            file.
+        ``old`` are the old rows, for the change feed.  With row tracking, the rows keep their ``ids``, and their
+        version is that of the commit.  ``matched`` says whether they matched a condition; ``dictionaries`` are string
+        columns that are dictionaries in other rows of the file, since a column has one type per file.
         """
         self.record_update(new, old, matched=matched)
         self._write_new(as_dictionaries(new, dictionaries), ids)

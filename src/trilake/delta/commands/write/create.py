@@ -197,26 +197,12 @@ def create_table(
 ) -> CreateResult:
     """Create a table without rows, as one commit.
 
-    Parameters
-    ----------
-    log: the log of the new table.
-    table: its description.
-    mode: ``create`` rejects an existing table, ``create_if_not_exists`` keeps it, ``replace`` requires one and replaces
-        its rows and schema, ``create_or_replace`` does either.
-    runtime: clock and ids.
-
-    A replaced table keeps its history, id and protocol features.
+    ``mode`` is ``create``, which rejects an existing table, ``create_if_not_exists``, which keeps it, ``replace``,
+    which requires one and replaces its rows and schema, or ``create_or_replace``.  A replaced table keeps its history,
+    id and protocol features.
 
     Raises ``TableExistsError``, ``TableNotFoundError``, ``ConflictError``; ``InvalidArgumentError``,
     ``SchemaMismatchError`` or ``ExpressionError`` for an invalid description.
-
-    >>> from trilake.delta.protocol.schema import PrimitiveType, StructField
-    >>> from trilake.delta.standard import standard_engine
-    >>> from trilake.storage import open_store
-    >>> log = DeltaLog(open_store("memory://doc-create"), standard_engine())
-    >>> columns = StructType((StructField("id", PrimitiveType("long"), False),))
-    >>> create_table(log, TableDescription(columns, comment="numbers"), mode="create_or_replace")
-    CreateResult(version=0, created=True)
     """
     if mode not in MODES:
         raise InvalidArgumentError(

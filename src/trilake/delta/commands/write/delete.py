@@ -49,11 +49,8 @@ class Stopwatch:
 class Deletion:
     """A DELETE on one snapshot.
 
-    Parameters
-    ----------
-    predicate: the predicate, for the history.
-    filter: the predicate as a filter, to skip files; with ``None`` every file counts as read.
-    txn: an application id and its transaction version, which is committed even if no row is deleted.
+    ``predicate`` is for the history; ``filter`` is the same as a filter, to skip files; with ``None`` every file counts
+    as read.  ``txn`` is an application id and its transaction version, which is committed even if no row is deleted.
     """
 
     log: DeltaLog
@@ -136,8 +133,8 @@ def delete_rows(
 ) -> ChangeResult:
     """Delete the rows of a table for which ``filter`` is true; all rows without a filter.
 
-    If no row matches, nothing is committed.  Raises ``InvalidArgumentError`` for an append-only table,
-    ``FilterError`` if the predicate fails on a row, and a ``ConflictError`` if another commit conflicts.
+    If no row matches, nothing is committed.  Raises ``InvalidArgumentError`` for an append-only table, ``FilterError``
+    if the predicate fails on a row, and a ``ConflictError`` if another commit conflicts.
     """
     predicate = "true" if filter is None else filter.sql
     command = Deletion(log, snapshot, predicate, filter, log.engine.runtime)

@@ -39,8 +39,8 @@ _FIELDS = {"path": str, "partitionValues": dict, "size": int, "modificationTime"
 class OptimisticTransaction:
     """An optimistic transaction on the newest version of a table (or on ``version``).
 
-    It locks nothing, and nothing is visible before :meth:`commit`, which succeeds only if the transaction could as
-    well have run after all concurrent commits.
+    It locks nothing, and nothing is visible before :meth:`commit`, which succeeds only if the transaction could as well
+    have run after all concurrent commits.
 
     Parameters
     ----------
@@ -174,9 +174,9 @@ class OptimisticTransaction:
         parameters, metrics: further entries for the history, by name.
         user_metadata: a string for the history.
 
-        Raises ``InvalidArgumentError`` if an append-only table would lose rows, a ``ConflictError`` that
-        names the winner, and ``UnknownOutcomeError`` if the store cannot tell whether the commit landed.  In
-        the first two cases nothing is committed, and files that :meth:`write` created are left for vacuum.
+        Raises ``InvalidArgumentError`` if an append-only table would lose rows, a ``ConflictError`` that names the
+        winner, and ``UnknownOutcomeError`` if the store cannot tell whether the commit landed.  In the first two cases
+        nothing is committed, and files that :meth:`write` created are left for vacuum.
         """
         if self._done:
             raise InvalidArgumentError("the transaction has already been committed", help="start a new transaction")

@@ -71,13 +71,9 @@ class _Group:
 class Splicing:
     """The parameters of an UPDATE that are the same for all files.
 
-    Parameters
-    ----------
-    read: the plan for reading the needed columns.
-    files: the plan for writing the table's files.
-    rules: the rules for the needed columns.
-    assigned: the columns of ``files.schema`` that change.
-    not_null: columns that are not read, and must not be null in rows that change.
+    ``read`` reads the needed columns, ``files`` writes the table's files, and ``rules`` are the rules for the needed
+    columns.  ``assigned`` are the columns of ``files.schema`` that change; ``not_null`` are columns that are not read,
+    and must not be null in rows that change.
     """
 
     store: Store
@@ -95,10 +91,7 @@ class Splicing:
     ) -> Splicing | None:
         """The splicing of a command; ``None`` if unassigned columns may change, or rows are stored differently.
 
-        Parameters
-        ----------
-        wide: the plan for reading all columns of the table.
-        rules: the rules for whole rows.
+        ``wide`` reads all columns of the table, ``rules`` are the rules for whole rows.
         """
         is_parquet = files.provider == "parquet" and files.engine.format(files.provider) is None
         more = bool(files.extra) or len(files.partition_schema) > 0

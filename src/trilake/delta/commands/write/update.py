@@ -71,11 +71,9 @@ _CHUNK = 1 << 17
 class Update:
     """An UPDATE on one snapshot.
 
-    Parameters
-    ----------
-    predicate: the predicate, for the history; ``None`` for all rows.
-    filter: the predicate as a filter, to skip files; with ``None`` every file counts as read.
-    txn: an application id and its transaction version, which is committed even if no row changes.
+    ``predicate`` is for the history, ``None`` for all rows; ``filter`` is the same as a filter, to skip files; with
+    ``None`` every file counts as read.  ``txn`` is an application id and its transaction version, which is committed
+    even if no row changes.
     """
 
     log: DeltaLog
@@ -310,15 +308,11 @@ def update_rows(
 ) -> ChangeResult:
     """Give new values to the rows of a table for which ``filter`` is true; to all rows without a filter.
 
-    Parameters
-    ----------
-    set: by column (``a``, or ``a.b`` for a struct field) a SQL expression over the old row, or a value other than
-        a string.
-
-    If no row matches, nothing is committed.  Raises ``InvalidArgumentError`` for an append-only table or columns that
-    cannot be assigned, ``SchemaMismatchError`` for an unknown column or a value that does not fit,
-    ``ConstraintViolatedError`` for a row that violates a rule of the table, ``ExpressionError`` for an expression
-    that is invalid or fails on a row, and a ``ConflictError`` for a conflicting commit.
+    ``set`` has by column (``a``, or ``a.b`` for a struct field) a SQL expression over the old row, or a value other
+    than a string.  If no row matches, nothing is committed.  Raises ``InvalidArgumentError`` for an append-only table
+    or columns that cannot be assigned, ``SchemaMismatchError`` for an unknown column or a value that does not fit,
+    ``ConstraintViolatedError`` for a row that violates a rule of the table, ``ExpressionError`` for an expression that
+    is invalid or fails on a row, and a ``ConflictError`` for a conflicting commit.
     """
     runtime = log.engine.runtime
     command = Update(log, snapshot, None if filter is None else filter.sql, filter, runtime)
