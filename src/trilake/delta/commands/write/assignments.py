@@ -7,7 +7,7 @@ not fit is an error.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -166,15 +166,11 @@ def _with(column: pa.Array, path: tuple[str, ...], field: Any, new: Mapping[tupl
         return column
     # If the struct is null, assigning a field makes it non-null, with all other fields null.
     children = [
-        _with(child, (*path, f.name), f, new) for f, child in zip(field.type.fields, _fields(column), strict=True)
+        _with(pc.struct_field(column, i), (*path, f.name), f, new)  # null if the struct is
+        for i, f in enumerate(field.type.fields)
     ]
     fields = [pa.field(f.name, child.type) for f, child in zip(field.type.fields, children, strict=True)]
     return pa.StructArray.from_arrays(children, fields=fields)
-
-
-def _fields(column: pa.StructArray) -> Iterator[pa.Array]:
-    for i in range(column.type.num_fields):
-        yield pc.struct_field(column, i)  # null if the struct is
 
 
 def _check_reference_system(value: Expression, target: Target, schema: StructType) -> None:
@@ -220,9 +216,8 @@ def _literal(value: Any, target: Target) -> pa.Scalar:
     try:
         return pa.array([value], target.type.arrow)[0]
     except (pa.ArrowException, TypeError, OverflowError, ValueError) as e:
-        value_text = describe_row({target.name: value})
         raise SchemaMismatchError(
-            f"{value_text} is not a value of type {target.type}: {e}",
+            f"{describe_row({target.name: value})} is not a value of type {target.type}: {e}",
             help="strings are SQL expressions: quote literals, as in \"'a string'\"",
             column=target.name,
         ) from e

@@ -244,53 +244,39 @@ def create_table(
 
 def check_same_table(log: DeltaLog, table: TableDescription) -> None:
     """Check that an existing table, which gets a new name, matches its description.  Raises ``SchemaMismatchError``."""
+
+    def differs(condition: str, what: str, help: str, **context: str) -> SchemaMismatchError:
+        condition = f"DELTA_CREATE_TABLE_{condition}"
+        return SchemaMismatchError(what, help=help, file=log.store.uri, condition=condition, **context)
+
     head = log.head()
     schema = head.schema
     if table.schema.fields:
         expected = [(f.name.lower(), str(f.type), f.nullable) for f in table.schema.fields]
         if sorted(expected) != sorted((f.name.lower(), str(f.type), f.nullable) for f in schema.fields):
-            raise SchemaMismatchError(
-                "the table already exists with different columns:"
-                f" {', '.join(f'{f.name} {f.type}' for f in schema.fields)}",
-                help="leave the columns out, or use these",
-                file=log.store.uri,
-                condition="DELTA_CREATE_TABLE_SCHEME_MISMATCH",
-            )
+            columns = ", ".join(f"{f.name} {f.type}" for f in schema.fields)
+            what = f"the table already exists with different columns: {columns}"
+            raise differs("SCHEME_MISMATCH", what, "leave the columns out, or use these")
         for f in table.schema.fields:
             there = schema.field(f.name)
             if generation_expression(f) != generation_expression(there):
-                raise SchemaMismatchError(
-                    f"column {there.name} of the existing table is {_generated_as(there)}, not {_generated_as(f)}",
-                    help="leave the columns out, or use those of the table",
-                    file=log.store.uri,
-                    condition="DELTA_CREATE_TABLE_SCHEME_MISMATCH",
-                    column=there.name,
-                )
+                what = f"column {there.name} of the existing table is {_generated_as(there)}, not {_generated_as(f)}"
+                help = "leave the columns out, or use those of the table"
+                raise differs("SCHEME_MISMATCH", what, help, column=there.name)
         if [c.lower() for c in table.partition_by] != [c.lower() for c in head.metadata.partition_columns]:
-            raise SchemaMismatchError(
-                "the table already exists and is partitioned by"
-                f" {', '.join(head.metadata.partition_columns) or 'no column'}",
-                help="leave columns and PARTITIONED BY out, or use these",
-                file=log.store.uri,
-                condition="DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING",
-            )
+            there_by = ", ".join(head.metadata.partition_columns) or "no column"
+            what = f"the table already exists and is partitioned by {there_by}"
+            raise differs("WITH_DIFFERENT_PARTITIONING", what, "leave columns and PARTITIONED BY out, or use these")
         clustered = clustering_columns(head)
         if [spelled(schema, c) for c in table.cluster_by] != clustered:
-            raise SchemaMismatchError(
-                f"the existing table is clustered by {', '.join(format_path(c) for c in clustered) or 'no column'}",
-                help="leave columns and CLUSTER BY out, or use these",
-                file=log.store.uri,
-                condition="DELTA_CREATE_TABLE_WITH_DIFFERENT_CLUSTERING",
-            )
+            what = f"the existing table is clustered by {', '.join(map(format_path, clustered)) or 'no column'}"
+            raise differs("WITH_DIFFERENT_CLUSTERING", what, "leave columns and CLUSTER BY out, or use these")
     properties = dict(parse_properties(table.properties).values)
     properties.update({CONSTRAINTS + name.lower(): condition for name, condition in table.checks})
     if properties and properties != dict(head.metadata.configuration):
-        raise SchemaMismatchError(
-            f"the table exists with the properties {dict(head.metadata.configuration)}",
-            help="leave TBLPROPERTIES and CHECK out, and change them with ALTER TABLE",
-            file=log.store.uri,
-            condition="DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY",
-        )
+        what = f"the table exists with the properties {dict(head.metadata.configuration)}"
+        help = "leave TBLPROPERTIES and CHECK out, and change them with ALTER TABLE"
+        raise differs("WITH_DIFFERENT_PROPERTY", what, help)
 
 
 def _generated_as(f: StructField) -> str:
@@ -306,10 +292,9 @@ def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode:
     check_writable(protocol, metadata, uri=log.store.uri, version=0 if base is None else base.version + 1)
     now = runtime.clock_ms()
     removes = [] if base is None else [remove_action(a, now) for a in base.adds.to_pylist()]
+    operations = {"replace": "REPLACE TABLE", "create_or_replace": "CREATE OR REPLACE TABLE"}
     plan = CommitPlan(
-        operation={"replace": "REPLACE TABLE", "create_or_replace": "CREATE OR REPLACE TABLE"}.get(
-            mode, "CREATE TABLE"
-        ),
+        operation=operations.get(mode, "CREATE TABLE"),
         parameters={
             "isManaged": "true" if table.managed else "false",
             "description": table.comment,
@@ -335,12 +320,22 @@ def described(
     :func:`create_table` raises.
     """
     schema = strip(table.schema)
-    _check_columns(schema)
+    spellings: dict[str, str] = {}
+    for f in schema.fields:
+        other = spellings.setdefault(f.name.lower(), f.name)
+        if other is not f.name:
+            raise InvalidArgumentError(
+                f"two columns are named {other!r} and {f.name!r}", column=f.name, condition="COLUMN_ALREADY_EXISTS"
+            )
+    provider = "parquet" if base is None else base.metadata.provider
+    if table.data_format is not None:
+        provider = table.data_format.lower()
+        check_provider(engine, provider, table.schema, "" if base is None else base.uri)
     protocol, metadata = new_table(
         schema,
         partition_by=table.partition_by,
         properties=table.properties,
-        provider=_provider(engine, table, base),
+        provider=provider,
         runtime=runtime,
         description=table.comment,
         may_be_empty=may_be_empty,
@@ -362,15 +357,6 @@ def described(
     return upgraded(protocol, metadata, required_features), metadata
 
 
-def _provider(engine: Engine, table: TableDescription, base: Snapshot | None) -> str:
-    """The format of the data files.  Raises ``InvalidArgumentError`` or ``SchemaMismatchError``."""
-    provider = "parquet" if base is None else base.metadata.provider
-    if table.data_format is not None:
-        provider = table.data_format.lower()
-        check_provider(engine, provider, table.schema, "" if base is None else base.uri)
-    return provider
-
-
 def _in_place_of(
     base: Snapshot, protocol: Protocol, metadata: Metadata, schema: StructType, runtime: Runtime
 ) -> tuple[Protocol, Metadata]:
@@ -385,16 +371,6 @@ def _in_place_of(
         metadata = replace(metadata, schema_string=with_ids.json(), configuration={**metadata.configuration, **top})
         metadata = mapped(metadata, new_id=runtime.new_id)
     return upgraded(base.protocol, metadata, features_of(protocol)), metadata
-
-
-def _check_columns(schema: StructType) -> None:
-    spellings: dict[str, str] = {}
-    for f in schema.fields:
-        other = spellings.setdefault(f.name.lower(), f.name)
-        if other is not f.name:
-            raise InvalidArgumentError(
-                f"two columns are named {other!r} and {f.name!r}", column=f.name, condition="COLUMN_ALREADY_EXISTS"
-            )
 
 
 def _check_rules(metadata: Metadata, now: dt.datetime) -> None:

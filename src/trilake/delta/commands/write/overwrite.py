@@ -68,41 +68,25 @@ def replace_files(
         found = find_rows(log, base, where, run=run)
         read = ReadSet(predicates=(PartitionPredicate.of(base, where),), files=found.paths(base))
         matches = Matches(found, read)
-    if matches is not None:
-        return _matching(log, base, files, metadata, adds, matches, runtime, run)
-    if dynamic and base.metadata.partition_columns:
-        return _partitions(base, adds, runtime)
-    return _whole(base.adds, ReadSet(whole_table=True), runtime)
-
-
-def _whole(files: pa.Table, read: ReadSet, runtime: Runtime) -> Replaced:
-    now = runtime.clock_ms()
-    actions = tuple(remove_action(a, now) for a in files.to_pylist())
-    paths = frozenset(files["path"].to_pylist())
-    return Replaced(actions, replace(read, removed=paths), {"numRemovedFiles": len(actions)})
-
-
-def _partitions(base: Snapshot, adds: Sequence[Mapping[str, Any]], runtime: Runtime) -> Replaced:
-    """Dynamic overwrite: only the written files show which partitions count as read."""
-    fields = partition_fields(base.schema, base.metadata.partition_columns)
-    partitions = PartitionKeys.of_actions((a["partitionValues"] for a in adds), fields).distinct()
-    same = PartitionKeys.of(base.adds["partitionValues"], fields).among(partitions)
-    return _whole(base.adds.filter(pa.array(same)), ReadSet(partitions=(partitions,)), runtime)
-
-
-def _matching(
-    log: DeltaLog,
-    base: Snapshot,
-    files: FilePlan,
-    metadata: Metadata,
-    adds: Sequence[Mapping[str, Any]],
-    matches: Matches,
-    runtime: Runtime,
-    run: Runner,
-) -> Replaced:
-    found, kind = matches.rows, "delete"
+    if matches is None:
+        files_there, read = base.adds, ReadSet(whole_table=True)
+        if dynamic and base.metadata.partition_columns:  # only the written files show which partitions count as read
+            fields = partition_fields(base.schema, base.metadata.partition_columns)
+            partitions = PartitionKeys.of_actions((a["partitionValues"] for a in adds), fields).distinct()
+            same = PartitionKeys.of(files_there["partitionValues"], fields).among(partitions)
+            files_there, read = files_there.filter(pa.array(same)), ReadSet(partitions=(partitions,))
+        now, removed = runtime.clock_ms(), frozenset(files_there["path"].to_pylist())
+        removes = tuple(remove_action(a, now) for a in files_there.to_pylist())
+        return Replaced(removes, replace(read, removed=removed), {"numRemovedFiles": len(removes)})
     removal = remove_rows(
-        log, base, found.rows, whole=found.whole, job_id=files.job_id, change_type=kind, runtime=runtime, run=run
+        log,
+        base,
+        matches.rows.rows,
+        whole=matches.rows.whole,
+        job_id=files.job_id,
+        change_type="delete",
+        runtime=runtime,
+        run=run,
     )
     actions = [*removal.actions]
     if removal.change_files:

@@ -35,9 +35,9 @@ class ReplaceMatches:
     @property
     def parameters(self) -> dict[str, str]:
         """What the history says of it."""
-        return (
-            {"replaceUsingCols": f"({', '.join(self.columns)})"} if self.columns else {"replaceOnCond": self.condition}
-        )
+        if self.columns:
+            return {"replaceUsingCols": f"({', '.join(self.columns)})"}
+        return {"replaceOnCond": self.condition}
 
 
 @dataclass(frozen=True)
@@ -107,18 +107,13 @@ class WriteRequest:
         if self.txn is not None:
             object.__setattr__(self, "txn", _transaction_id(self.txn))
         dynamic = self.partition_overwrite == "dynamic"
-        if dynamic and self.mode != "overwrite":
-            raise InvalidArgumentError(
-                f"partition_overwrite needs mode='overwrite', got mode {self.mode!r}",
-                help="leave it out, or pass mode='overwrite'",
-                condition="DELTA_ILLEGAL_USAGE",
-            )
-        if self.replace_where is not None and self.mode != "overwrite":
-            raise InvalidArgumentError(
-                f"replace_where needs mode='overwrite', got mode {self.mode!r}",
-                help="leave it out, or pass mode='overwrite'",
-                condition="DELTA_ILLEGAL_USAGE",
-            )
+        for name, given in (("partition_overwrite", dynamic), ("replace_where", self.replace_where is not None)):
+            if given and self.mode != "overwrite":
+                raise InvalidArgumentError(
+                    f"{name} needs mode='overwrite', got mode {self.mode!r}",
+                    help="leave it out, or pass mode='overwrite'",
+                    condition="DELTA_ILLEGAL_USAGE",
+                )
         if self.schema_mode == "overwrite" and (self.mode != "overwrite" or self.replace_where is not None):
             raise InvalidArgumentError(
                 "schema_mode='overwrite' needs mode='overwrite' without replace_where",
@@ -130,10 +125,8 @@ class WriteRequest:
         """The limits per file, as fields of the plan.  Raises ``InvalidArgumentError``."""
         most: object = self.max_records_per_file
         if most is not None and (type(most) is not int or most < 1):
-            raise InvalidArgumentError(
-                f"maxRecordsPerFile must be a number of rows above 0, got {self.max_records_per_file}"
-            )
-        limits: dict[str, Any] = {"max_records": self.max_records_per_file}
+            raise InvalidArgumentError(f"maxRecordsPerFile must be a number of rows above 0, got {most}")
+        limits: dict[str, Any] = {"max_records": most}
         if self.compression is not None:
             if provider != "parquet":
                 raise InvalidArgumentError(

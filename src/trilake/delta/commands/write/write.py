@@ -7,7 +7,7 @@ processes with the rows, and :func:`finish_write`, which commits, on the driver.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
@@ -47,7 +47,7 @@ from trilake.delta.metadata.write_schema import (
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.properties import TableProperties, parse_properties
-from trilake.delta.protocol.property_values import IsolationLevel, parse_level
+from trilake.delta.protocol.property_values import parse_level
 from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.rules.defaults import columns_of_rows
@@ -93,17 +93,13 @@ class WritePlan:
         """The plan without the files of the base version; :func:`resume_write` reads them again."""
         if not isinstance(self.base, Snapshot):
             return self
-        base = self.base
-        return replace(
-            self,
-            base=Head(base.uri, base.version, replace(base.state, **_NO_FILES), base.segment, base.engine.for_tasks()),
-        )
+        base, none = self.base, empty_state()
+        state = replace(base.state, adds=none.adds, removes=none.removes)
+        return replace(self, base=Head(base.uri, base.version, state, base.segment, base.engine.for_tasks()))
 
 
 #: Partitions that a task writes concurrently, by default and for few files.
 _OPEN, _MANY_OPEN = 64, 512
-
-_NO_FILES: dict[str, Any] = {"adds": empty_state().adds, "removes": empty_state().removes}
 
 
 def plan_write(
@@ -126,8 +122,9 @@ def plan_write(
     runtime = runtime or log.engine.runtime
     uri = log.store.uri
     try:
-        # Only a write that replaces files must read their list.
-        base: Head | None = _looked_at(log, request, seen)
+        if request.replaces and not isinstance(seen, Snapshot):  # only such a write must read the list of files
+            seen = log.snapshot(None if seen is None else seen.version)
+        base: Head | None = log.head() if seen is None else seen
     except TableNotFoundError:
         if request.must_exist:
             raise table_gone(uri) from None
@@ -142,7 +139,8 @@ def plan_write(
                 version=base.version,
                 condition="DELTA_PATH_EXISTS",
             )
-        if request.mode == "ignore" or _is_repeated(base, request):
+        is_repeated = request.txn is not None and base.has_transaction(*request.txn)
+        if request.mode == "ignore" or is_repeated:
             files = FilePlan.of(base.metadata, base.protocol, log.engine, runtime.new_id())
             return WritePlan(request, files, base.metadata, base.protocol, base, nothing=True)
         check_writable(base.protocol, base.metadata, uri=uri, version=base.version)
@@ -184,25 +182,20 @@ _Described = tuple[Protocol, Metadata, Mapping[str, str | None]]
 
 def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Described:
     """Describe the new table.  Raises what :func:`plan_write` raises."""
-    if request.description is None:
+    with nullcontext() if request.description is None else stating({None: NOT_EMPTY}):
         check_place(log.store, now_ms=runtime.clock_ms())
-    else:
-        with stating({None: NOT_EMPTY}):
-            check_place(log.store, now_ms=runtime.clock_ms())
     if request.description is not None:
         protocol, metadata = described(_of_rows(request.description), None, log.engine, runtime)
-    else:
-        properties = {**(request.default_properties or {}), **(request.properties or {})}
-        protocol, metadata = new_table(
-            columns_of_rows(request.schema, parse_properties(properties).features),
-            partition_by=request.partition_by or (),
-            properties=properties,
-            provider=(request.data_format or "parquet").lower(),
-            runtime=runtime,
-        )
+        return protocol, metadata, clustering_of(request.description, metadata, None)
+    properties = {**(request.default_properties or {}), **(request.properties or {})}
+    protocol, metadata = new_table(
+        columns_of_rows(request.schema, parse_properties(properties).features),
+        partition_by=request.partition_by or (),
+        properties=properties,
+        provider=(request.data_format or "parquet").lower(),
+        runtime=runtime,
+    )
     protocol, domains = clustered(None, protocol, metadata, request.cluster_by)
-    if request.description is not None:
-        domains = clustering_of(request.description, metadata, None)
     return protocol, metadata, domains
 
 
@@ -212,21 +205,14 @@ def _changed(log: DeltaLog, base: Head, request: WriteRequest, runtime: Runtime)
         protocol, metadata = described(_of_rows(request.description, base), base, log.engine, runtime)
         return protocol, metadata, clustering_of(request.description, metadata, base)
     protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
-    protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaces_schema(request))
+    replaces_schema = request.schema_mode == "overwrite"
+    protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaces_schema)
     return protocol, metadata, domains
 
 
 def _of_rows(table: TableDescription, base: Head | None = None) -> TableDescription:
     features = {*parse_properties(table.properties).features, *((base and base.protocol.writer_features) or ())}
     return replace(table, schema=columns_of_rows(table.schema, features))
-
-
-def _looked_at(log: DeltaLog, request: WriteRequest, head: Head | None) -> Head:
-    if not request.replaces:
-        return log.head() if head is None else head
-    if isinstance(head, Snapshot):
-        return head
-    return log.snapshot(None if head is None else head.version)
 
 
 @contextmanager
@@ -243,15 +229,6 @@ def _offering_another_schema(request: WriteRequest) -> Iterator[None]:
             ' (schema_mode="overwrite" in trilake.write)'
         )
         raise type(e)(e.message, help=f"{e.help}; {offered}" if e.help else offered[3:], **e.context) from None
-
-
-def replaces_schema(request: WriteRequest) -> bool:
-    """Whether the write replaces the schema, and with it the table's description."""
-    return request.schema_mode == "overwrite"
-
-
-def _is_repeated(base: Head, request: WriteRequest) -> bool:
-    return request.txn is not None and base.has_transaction(*request.txn)
 
 
 def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
@@ -314,7 +291,7 @@ def finish_write(
         new += replaced.actions
         return _commit_files(log, plan, parts, adds, replaced, runtime)
     except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError) as e:
-        is_made = _created_concurrently(e)
+        is_made = isinstance(e, TableExistsError) and not isinstance(e, ForeignFilesError)
         if is_made and not again and plan.request.mode != "error":
             return _finish_on_new_table(log, plan, parts, runtime, run)
         if not (is_made and again):
@@ -348,10 +325,6 @@ def on_new_table(log: DeltaLog, plan: WritePlan, runtime: Runtime | None = None)
             file=log.store.uri,
         )
     return replace(current, files=plan.files)
-
-
-def _created_concurrently(error: Exception) -> bool:
-    return isinstance(error, TableExistsError) and not isinstance(error, ForeignFilesError)
 
 
 def _own_files(actions: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -434,13 +407,20 @@ def _commit_files(
     rows = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in adds)
     size = sum(int(a["size"]) for a in adds)
     metadata = moved_on(plan.metadata, parts)
+    actions: list[Mapping[str, Any]] = [*replaced.actions, *({"add": a} for a in adds)]
+    if not request.data_change:
+        actions = [{kind: {**fields, "dataChange": False} for kind, fields in a.items()} for a in actions]
+    rebase = None
+    if base is not None and not replaced.actions and plan.metadata == base.metadata:
+        rebase = IdentityRebase.of(log, plan.files, plan.metadata, parts, runtime)
+    level = TableProperties(plan.metadata.configuration).isolation_level()
     result = commit(
         log,
         base,
         CommitPlan(
             operation=request.operation,
             parameters=_parameters(plan) if request.parameters is None else request.parameters,
-            file_actions=_file_actions(plan, adds, replaced),
+            file_actions=actions,
             metadata=metadata if base is None or metadata != base.metadata else None,
             protocol=plan.protocol if base is None or plan.protocol != base.protocol else None,
             metrics={
@@ -452,30 +432,16 @@ def _commit_files(
             user_metadata=request.user_metadata,
             read=replace(
                 replaced.read.beside(plan.read),
-                isolation=_level(request, plan.metadata),
+                isolation=level if request.isolation is None else parse_level(request.isolation),
                 metadata=None if base is None else base.metadata,
             ),
             txns={} if request.txn is None else dict([request.txn]),
             domains=plan.domains,
-            rebase=None if base is None or replaced.actions else _rebase(log, plan, parts, runtime),
+            rebase=rebase,
         ),
         runtime,
     )
     return WriteResult(result.version, len(adds), len(replaced.read.removed), rows, size)
-
-
-def _file_actions(plan: WritePlan, adds: Sequence[Mapping[str, Any]], replaced: Replaced) -> list[Mapping[str, Any]]:
-    actions = [*replaced.actions, *({"add": a} for a in adds)]
-    if plan.request.data_change:
-        return actions
-    return [{kind: {**fields, "dataChange": False} for kind, fields in a.items()} for a in actions]
-
-
-def _rebase(log: DeltaLog, plan: WritePlan, parts: Sequence[WrittenFiles], runtime: Runtime) -> IdentityRebase | None:
-    """Rebases the write if a concurrent write took its identity values."""
-    if plan.base is None or plan.metadata != plan.base.metadata:
-        return None
-    return IdentityRebase.of(log, plan.files, plan.metadata, parts, runtime)
 
 
 def moved_on(metadata: Metadata, parts: Iterable[WrittenFiles]) -> Metadata:
@@ -484,12 +450,6 @@ def moved_on(metadata: Metadata, parts: Iterable[WrittenFiles]) -> Metadata:
     if not marks:
         return metadata
     return replace(metadata, schema_string=updated_schema(metadata.schema, marks).json())
-
-
-def _level(request: WriteRequest, metadata: Metadata) -> IsolationLevel:
-    if request.isolation is not None:
-        return parse_level(request.isolation)
-    return TableProperties(metadata.configuration).isolation_level()
 
 
 def write_arrow(
