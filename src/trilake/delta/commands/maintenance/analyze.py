@@ -5,8 +5,9 @@ Protocol: *Per-file Statistics*.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import orjson
 import pyarrow as pa
@@ -57,8 +58,8 @@ def compute_statistics(
         return StatisticsResult(now.version, 0)
     tasks = {t.path: t for t in plan_scan(now).tasks()}
     names = decoded_paths(files["path"]).to_pylist()
-    job = _Job.of(log.store, now)
-    statistics = dict(run(job, [tasks[name] for name in names]))
+    job = _Job.of(now)
+    statistics = dict(run(partial(job.statistics, log.store), [tasks[name] for name in names]))
     # Another writer may have written the files, so how their own bounds treat NaN is unknown.
     tags = dict.fromkeys(job.which.tags(physical_schema(job.columns, job.mode)), IN_STATISTICS)
     actions = [
@@ -105,11 +106,12 @@ def check_columns(snapshot: Snapshot, columns: Sequence[tuple[str, ...]]) -> Non
 
 def _statistics_columns(snapshot: Snapshot) -> dict[tuple[str, ...], bool]:
     """The leaf columns of data files, and whether the table's properties ask for their statistics."""
-    metadata, columns = snapshot.metadata, _own_columns(snapshot)
-    which = StatisticsPlan.of(metadata.configuration, snapshot.schema)
-    indexed = set(which.indexed(physical_schema(columns, metadata.column_mapping_mode)))
-    mapped = metadata.column_mapping_mode != "none"
-    return {path: inside in indexed for path, inside in _leaves(columns, (), (), mapped=mapped)}
+    job = _Job.of(snapshot)
+    indexed = set(job.which.indexed(physical_schema(job.columns, job.mode)))
+    fields = {path: job.columns.along(path) for path, _ in job.columns.leaves()}
+    return {
+        p: tuple(f.name if job.mode == "none" else f.physical_name for f in fs) in indexed for p, fs in fields.items()
+    }
 
 
 def _lacking(snapshot: Snapshot) -> pa.ChunkedArray:
@@ -126,48 +128,27 @@ def _lacking(snapshot: Snapshot) -> pa.ChunkedArray:
     return lacking
 
 
-def _own_columns(snapshot: Snapshot) -> StructType:
-    inside = snapshot.metadata.partition_columns
-    return StructType(tuple(f for f in snapshot.schema.fields if f.name not in inside))
-
-
-def _leaves(
-    struct: StructType, parent: tuple[str, ...], physical: tuple[str, ...], *, mapped: bool
-) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The leaf columns: their display path and their path in files."""
-    for f in struct.fields:
-        path, inside = (*parent, f.name), (*physical, f.physical_name if mapped else f.name)
-        if isinstance(f.type, StructType):
-            yield from _leaves(f.type, path, inside, mapped=mapped)
-        else:
-            yield path, inside
-
-
 @dataclass(frozen=True)
 class _Job:
     """Reads a file and computes its statistics, in any process."""
 
-    store: Store
     plan: ReadPlan
     columns: StructType
     mode: str
     which: StatisticsPlan
 
     @classmethod
-    def of(cls, store: Store, snapshot: Snapshot) -> _Job:
-        metadata, columns = snapshot.metadata, _own_columns(snapshot)
+    def of(cls, snapshot: Snapshot) -> _Job:
+        metadata = snapshot.metadata
+        columns = StructType(tuple(f for f in snapshot.schema.fields if f.name not in metadata.partition_columns))
         which = StatisticsPlan.of(metadata.configuration, snapshot.schema)
-        return cls(store, read_plan(snapshot, columns.names, None), columns, metadata.column_mapping_mode, which)
+        return cls(read_plan(snapshot, columns.names, None), columns, metadata.column_mapping_mode, which)
 
-    def __call__(self, task: FileTask) -> tuple[str, str]:
+    def statistics(self, store: Store, task: FileTask) -> tuple[str, str]:
         """The file's path and ``stats`` JSON; deleted rows count, as in a newly written file."""
         whole = FileTask(task.path, task.size, task.partition_values)
-        statistics: RowStatistics | None = None
-        for _, batch in read_positions(self.store, whole, self.plan):
-            rows = to_physical(pa.Table.from_batches([batch]), self.columns, self.mode)
-            statistics = statistics or RowStatistics(rows.schema, self.which)
-            statistics.add(rows)
-        if statistics is None:
-            statistics = RowStatistics(physical_schema(self.columns, self.mode), self.which)
+        statistics = RowStatistics(physical_schema(self.columns, self.mode), self.which)
+        for _, batch in read_positions(store, whole, self.plan):
+            statistics.add(to_physical(pa.Table.from_batches([batch]), self.columns, self.mode))
         stats = orjson.loads(statistics.json())
         return task.path, orjson.dumps(stats | ({"tightBounds": False} if task.vector is not None else {})).decode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from trilake.delta.commands.maintenance.vacuum_files import vector_files
 from trilake.delta.commands.maintenance.vacuum_listing import list_files
 from trilake.delta.commands.rows.row_changes import Runner
-from trilake.delta.log.snapshot import decoded_paths, file_keys, vector_ids
+from trilake.delta.log.clustering import DOMAIN
+from trilake.delta.log.snapshot import Snapshot, decoded_paths, file_keys, vector_ids
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.identity import identity_columns, updated_schema
 from trilake.delta.scan.read import locate
@@ -27,12 +28,10 @@ _CHUNK = 50
 def logical_keys(adds: pa.Table) -> pa.ChunkedArray:
     """Keys of files with their vectors, comparable between any two tables."""
     vectors = pc.fill_null(vector_ids(adds["deletionVector"]), "")
-    paths = file_keys(adds.set_column(adds.schema.get_field_index("deletionVector"), "deletionVector", _none(adds)))
+    place = adds.schema.get_field_index("deletionVector")
+    none = pa.nulls(adds.num_rows, adds.schema.field(place).type)
+    paths = file_keys(adds.set_column(place, "deletionVector", none))
     return pc.binary_join_element_wise(paths, vectors, "\x00")
-
-
-def _none(adds: pa.Table) -> pa.ChunkedArray:
-    return pa.chunked_array([pa.nulls(adds.num_rows, adds.schema.field("deletionVector").type)])
 
 
 def without(files: pa.Table, others: pa.Table) -> pa.Table:
@@ -40,20 +39,15 @@ def without(files: pa.Table, others: pa.Table) -> pa.Table:
     return files.filter(pc.invert(pc.is_in(logical_keys(files), pc.unique(logical_keys(others)))))
 
 
-@dataclass(frozen=True)
-class _FindMissing:
-    store: Store
-
-    def __call__(self, paths: Sequence[str]) -> list[str]:
-        return [p for p in paths if not self._is_there(p)]
-
-    def _is_there(self, path: str) -> bool:
-        store, key = locate(self.store, path)
+def _missing(store: Store, paths: Sequence[str]) -> list[str]:
+    absent = []
+    for path in paths:
+        place, key = locate(store, path)
         try:
-            store.head(key)
+            place.head(key)
         except ObjectNotFoundError:
-            return False
-        return True
+            absent.append(path)
+    return absent
 
 
 def missing_files(store: Store, adds: pa.Table, run: Runner, *, ask: int = _ASK) -> list[str]:
@@ -62,16 +56,13 @@ def missing_files(store: Store, adds: pa.Table, run: Runner, *, ask: int = _ASK)
     inside, outside, _ = vector_files(adds["deletionVector"])
     required = sorted({*paths.to_pylist(), *inside.to_pylist(), *decoded_paths(outside).to_pylist()})
     relative = [p for p in required if not is_absolute(p)]
-    absent: list[str] = []
     if len(relative) > ask:
         there = pc.is_in(pa.array(relative, pa.string()), list_files(store)["path"])
         # A listing may omit hidden or odd names, so check each of these by itself.
         doubtful = pa.array(relative, pa.string()).filter(pc.invert(there)).to_pylist()
         required = [*doubtful, *(p for p in required if is_absolute(p))]
     chunks = [required[i : i + _CHUNK] for i in range(0, len(required), _CHUNK)]
-    for missing in run(_FindMissing(store), chunks):
-        absent += missing
-    return sorted(absent)
+    return sorted(path for absent in run(partial(_missing, store), chunks) for path in absent)
 
 
 def with_marks_of(schema: StructType, other: StructType) -> StructType:
@@ -81,6 +72,12 @@ def with_marks_of(schema: StructType, other: StructType) -> StructType:
     """
     marks = {c.name: c.mark for c in identity_columns(other) if c.mark is not None}
     return updated_schema(schema, [marks]) if marks else schema
+
+
+def clustering_configuration(snapshot: Snapshot) -> str | None:
+    """The configuration of the clustering domain."""
+    domain = snapshot.state.domains.get(DOMAIN)
+    return None if domain is None or domain.get("removed") else str(domain.get("configuration") or "")
 
 
 def total_size(files: pa.Table) -> int:

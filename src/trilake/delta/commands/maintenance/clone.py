@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -24,12 +25,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.display import Displayed
-from trilake.common.progress import progress
+from trilake.common.progress import track
 from trilake.common.runtime import Runtime
-from trilake.delta.commands.maintenance.carried_files import total_size, with_marks_of
+from trilake.delta.commands.maintenance.carried_files import clustering_configuration, total_size, with_marks_of
 from trilake.delta.commands.maintenance.convert import convert_to_delta
 from trilake.delta.commands.maintenance.restore import PROTECTED_BEFORE
 from trilake.delta.commands.maintenance.vacuum_listing import list_files
+from trilake.delta.commands.optimize.metrics import as_row
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
@@ -123,25 +125,25 @@ def clone(
     if base is None:
         check_place(into.store, now_ms=runtime.clock_ms())
     effects = parse_properties(properties or {})
-    metadata = cloned_metadata(source.metadata, None if base is None else base.metadata, effects, runtime)
+    metadata = _cloned_metadata(source.metadata, None if base is None else base.metadata, effects, runtime)
     protocol = _protocol(source.protocol, base, metadata, effects)
     version = 0 if base is None else base.version + 1
     check_writable(protocol, metadata, uri=into.store.uri, version=version)
     if shallow:
-        deep = DeepPlan((), tuple(shallow_adds(source)), frozenset())
+        deep = DeepPlan((), tuple(_shallow_adds(source)), frozenset())
     else:
         # Files without row ids cannot stay if the table starts to require them.
         stays = base is not None and row_tracking.supported(protocol) == row_tracking.supported(base.protocol)
-        deep = plan_copies(source, into.store, base if stays else None, runtime.new_id)
-        copy_all(from_log.store, into.store, deep.copies, run)
+        deep = _plan_copies(source, into.store, base if stays else None, runtime.new_id)
+        _copy_all(from_log.store, into.store, deep.copies, run)
     result = CloneResult(
         version=version,
         source_version=source.version,
         source_table_size=total_size(source.adds),
         source_num_of_files=source.adds.num_rows,
-        num_removed_files=0 if base is None else not_staying(base, deep.staying).num_rows,
+        num_removed_files=0 if base is None else _not_staying(base, deep.staying).num_rows,
         num_copied_files=len(deep.sizes),
-        removed_files_size=0 if base is None else total_size(not_staying(base, deep.staying)),
+        removed_files_size=0 if base is None else total_size(_not_staying(base, deep.staying)),
         copied_files_size=sum(deep.sizes),
     )
     place = f"delta.`{format_path(source.uri)}`" if parquet is None else f"parquet.`{parquet}`"
@@ -149,21 +151,12 @@ def clone(
     try:
         return replace(result, version=commit(into, base, plan, runtime).version)
     except (ConflictError, TableExistsError, InvalidArgumentError) as e:
-        discard(into.store, unshared(deep.copies))
+        discard(into.store, _unshared(deep.copies))
         if not (replace_target and isinstance(e, TableExistsError)):
             raise
     # Another writer created a table here: replace it.
-    return clone(
-        source,
-        from_log,
-        into,
-        shallow=shallow,
-        replace_target=True,
-        properties=properties,
-        parquet=parquet,
-        runtime=runtime,
-        run=run,
-    )
+    options: dict[str, Any] = {"shallow": shallow, "properties": properties, "parquet": parquet, "name": name}
+    return clone(source, from_log, into, replace_target=True, **options, runtime=runtime, run=run)
 
 
 def _check_places(source: str, target: str) -> None:
@@ -197,7 +190,7 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
     return base
 
 
-def cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedProperties, runtime: Runtime) -> Metadata:
+def _cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedProperties, runtime: Runtime) -> Metadata:
     """The target's metadata: the source's, except for what the target keeps, such as its id and high-water marks.
 
     Raises ``InvalidArgumentError`` if column mapping would change.
@@ -253,7 +246,7 @@ def _plan(
     runtime: Runtime,
 ) -> CommitPlan:
     now = runtime.clock_ms()
-    replaced = [] if base is None else not_staying(base, deep.staying).to_pylist()
+    replaced = [] if base is None else _not_staying(base, deep.staying).to_pylist()
     # There are no reads to conflict: if another writer creates the table, it wins.
     read = ReadSet()
     if base is not None:
@@ -265,14 +258,7 @@ def _plan(
         file_actions=[*(remove_action(row, now) for row in replaced), *deep.adds],
         metadata=metadata if base is None or metadata != base.metadata else None,
         protocol=protocol if base is None or protocol != base.protocol else None,
-        metrics={
-            "sourceTableSize": result.source_table_size,
-            "sourceNumOfFiles": result.source_num_of_files,
-            "numRemovedFiles": result.num_removed_files,
-            "numCopiedFiles": result.num_copied_files,
-            "removedFilesSize": result.removed_files_size,
-            "copiedFilesSize": result.copied_files_size,
-        },
+        metrics={name: value for name, value in as_row(result).items() if name not in ("version", "sourceVersion")},
         read=read,
         domains=_domains(source, base),
     )
@@ -280,9 +266,9 @@ def _plan(
 
 def _domains(source: Snapshot, base: Snapshot | None) -> dict[str, str | None]:
     """The source's clustering columns; ``None`` removes those that only the target has."""
-    clustering: Any = source.state.domains.get(DOMAIN)
-    if clustering is not None and not clustering.get("removed"):
-        return {DOMAIN: str(clustering.get("configuration") or "")}
+    clustering = clustering_configuration(source)
+    if clustering is not None:
+        return {DOMAIN: clustering}
     return {DOMAIN: None} if base is not None and DOMAIN in base.state.domains else {}
 
 
@@ -327,7 +313,7 @@ _COPIED = re.compile(rf"(?<![^/]){COPY_MARK}(?=[^/]*\Z)")
 _FRESH = {"baseRowId": None, "defaultRowCommitVersion": None, "dataChange": True}
 
 
-def shallow_adds(snapshot: Snapshot) -> list[dict[str, Any]]:
+def _shallow_adds(snapshot: Snapshot) -> list[dict[str, Any]]:
     """The snapshot's files with absolute paths, for a table elsewhere; so are the paths of vectors."""
     root = snapshot.uri.rstrip("/")
     paths = decoded_paths(snapshot.adds["path"]).to_pylist()
@@ -344,8 +330,7 @@ def shallow_adds(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def _moved(row: Mapping[str, Any], kind: str, place: str) -> dict[str, Any]:
-    vector = {k: v for k, v in row["deletionVector"].items() if v is not None}
-    return {**vector, "storageType": kind, "pathOrInlineDv": place}
+    return {**row["deletionVector"], "storageType": kind, "pathOrInlineDv": place}
 
 
 @dataclass(frozen=True)
@@ -378,7 +363,6 @@ class _Planner:
     there: Mapping[str, int]
     new_id: Callable[[], str]
     copies: dict[str, Copy] = field(default_factory=dict)
-    vectors: dict[str, str] = field(default_factory=dict)
 
     def place(self, source: str, preferred: str, size: int | None) -> str:
         folder, _, name = preferred.rpartition("/")
@@ -391,28 +375,18 @@ class _Planner:
         """The descriptor of a vector in the target; plans one copy of its file."""
         descriptor = DeletionVectorDescriptor.from_json(row["deletionVector"])
         if descriptor is None or descriptor.storage_type not in ("u", "p"):
-            return None if descriptor is None else {k: v for k, v in row["deletionVector"].items() if v is not None}
-        source = (
-            descriptor.relative_path() if descriptor.storage_type == "u" else _decoded(descriptor.path_or_inline_dv)
-        )
-        if source not in self.vectors:
-            self.vectors[source] = self._vector_path(source, descriptor)
-        return _moved(row, "u", self.vectors[source])
-
-    def _vector_path(self, source: str, descriptor: DeletionVectorDescriptor) -> str:
+            return None if descriptor is None else row["deletionVector"]
         if descriptor.storage_type == "u":
-            prefix, vector_id = descriptor.path_or_inline_dv[:-20], _vector_uuid(source)
+            source, prefix = descriptor.relative_path(), descriptor.path_or_inline_dv[:-20]
+            vector_id = uuid.UUID(source.rpartition("deletion_vector_")[2].removesuffix(".bin"))
         else:
-            prefix, vector_id = "", uuid.uuid5(uuid.NAMESPACE_URL, source)
+            source, prefix = _decoded(descriptor.path_or_inline_dv), ""
+            vector_id = uuid.uuid5(uuid.NAMESPACE_URL, source)
         key = "/".join(p for p in (prefix, f"deletion_vector_{vector_id}.bin") if p)
         # Vector files have random names and never change: a file with the same name is the same file.
         if key not in self.there and key not in self.copies:
             self.copies[key] = Copy(source, key, None)
-        return prefix + z85_encode(vector_id.bytes)
-
-
-def _vector_uuid(path: str) -> uuid.UUID:
-    return uuid.UUID(path.rpartition("deletion_vector_")[2].removesuffix(".bin"))
+        return _moved(row, "u", prefix + z85_encode(vector_id.bytes))
 
 
 def _decoded(path: str) -> str:
@@ -420,12 +394,17 @@ def _decoded(path: str) -> str:
     return decoded
 
 
-def plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: Callable[[], str]) -> DeepPlan:
+def _plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: Callable[[], str]) -> DeepPlan:
     """Plan what a deep clone of ``source`` into ``target``, which is at version ``base``, must copy."""
     listing = list_files(target)
     there = dict(zip(listing["path"].to_pylist(), listing["size"].to_pylist(), strict=True))
     planner = _Planner(there, new_id)
-    by_identity = {} if base is None else _known(base)
+    #: The target's files by the identity of the source files that they copy.
+    by_identity: dict[tuple[Any, ...], dict[str, Any]] = {}
+    if base is not None:
+        rows = base.adds.to_pylist()
+        by_identity = {_identity(r, _COPIED.sub("", r["path"])): r for r in rows}
+        by_identity |= {_identity(r, r["path"]): r for r in rows}
     adds, staying = [], set()
     paths = decoded_paths(source.adds["path"]).to_pylist()
     for row, path in zip(source.adds.to_pylist(), paths, strict=True):
@@ -440,13 +419,6 @@ def plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: 
             ids = {k: same[k] for k in ("baseRowId", "defaultRowCommitVersion")}
             adds.append(add_action(row, **{**_FRESH, **ids}, path=same["path"], deletionVector=vector))
     return DeepPlan(tuple(planner.copies.values()), tuple(adds), frozenset(staying))
-
-
-def _known(base: Snapshot) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The target's files by the identity of the source files that they copy."""
-    rows = base.adds.to_pylist()
-    copied = {_identity(r, _COPIED.sub("", r["path"])): r for r in rows}
-    return copied | {_identity(r, r["path"]): r for r in rows}
 
 
 def _below(row: Mapping[str, Any], path: str) -> str:
@@ -476,18 +448,7 @@ def _mark(vector: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if vector is None else {k: v for k, v in vector.items() if v is not None}
 
 
-@dataclass(frozen=True)
-class _Copying:
-    source: Store
-    target: Store
-
-    def __call__(self, copies: Sequence[Copy]) -> int:
-        for copy in copies:
-            copy_file(self.source, self.target, copy)
-        return len(copies)
-
-
-def copy_file(source: Store, target: Store, copy: Copy) -> None:
+def _copy_file(source: Store, target: Store, copy: Copy) -> None:
     """Copy one file from store to store.
 
     Raises ``MissingFileError`` if it does not exist, ``CorruptFileError`` if its size differs from the log.
@@ -512,24 +473,23 @@ def copy_file(source: Store, target: Store, copy: Copy) -> None:
         ) from e
 
 
-def copy_all(source: Store, target: Store, copies: Sequence[Copy], run: Runner) -> None:
+def _copy_all(source: Store, target: Store, copies: Sequence[Copy], run: Runner) -> None:
     """Copy files, several at a time.  If the clone fails, the copies are deleted."""
     # Largest first, so that workers finish at about the same time.
     ordered = sorted(copies, key=lambda c: -(c.size or 0))
     try:
-        with progress("clone", len(ordered)) as bar:
-            for count in run(_Copying(source, target), [[c] for c in ordered]):
-                bar.advance(count)
+        for _ in track(run(partial(_copy_file, source, target), ordered), "clone", len(ordered)):
+            pass
     except Exception:  # whatever a worker raised
-        discard(target, unshared(copies))
+        discard(target, _unshared(copies))
         raise
 
 
-def unshared(copies: Sequence[Copy]) -> list[str]:
+def _unshared(copies: Sequence[Copy]) -> list[str]:
     """The copies that no other clone references: not vectors, which have the same name in every clone."""
     return [c.target for c in copies if c.size is not None]
 
 
-def not_staying(base: Snapshot, staying: frozenset[str]) -> pa.Table:
+def _not_staying(base: Snapshot, staying: frozenset[str]) -> pa.Table:
     """The files of a version that are not among ``staying``; both as the log spells paths."""
     return base.adds.filter(pc.invert(pc.is_in(base.adds["path"], pa.array(sorted(staying), pa.string()))))

@@ -27,18 +27,19 @@ from trilake.common.extras import load
 from trilake.common.progress import progress
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.maintenance.convert_footers import Footer, FooterReader, merged_schema
-from trilake.delta.commands.maintenance.convert_partitions import Partitions, discover, with_partition_columns
+from trilake.delta.commands.maintenance.convert_partitions import discover, with_partition_columns
 from trilake.delta.commands.maintenance.vacuum_files import nested_tables
 from trilake.delta.commands.maintenance.vacuum_listing import list_files
 from trilake.delta.commands.rows.removal import add_with_vector
-from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commands.rows.row_changes import VECTORS, Runner, run_here
 from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import encode_path
 from trilake.delta.files.place import check_place
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata.write_schema import new_table
-from trilake.delta.protocol.column_mapping import check_names
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.column_mapping import MODE, check_names
 from trilake.delta.protocol.deletion_vectors import store_vectors
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.properties import FEATURE
@@ -67,7 +68,7 @@ def committed_files(store: Store, keys: Collection[str]) -> frozenset[str] | Non
     ``keys`` are all files below the folder.  The list stays valid if the whole folder was moved.  Raises
     ``CorruptFileError`` for a list with a gap or a malformed one, ``MissingFileError`` if a listed file does not exist.
     """
-    batches = sorted(_batches(keys))
+    batches = sorted((int(m[1]), m[2] is not None) for m in map(_BATCH.fullmatch, keys) if m)
     if not batches:
         return None
     newest = max((n for n, compact in batches if compact), default=-1)
@@ -84,10 +85,6 @@ def committed_files(store: Store, keys: Collection[str]) -> frozenset[str] | Non
     for n, compact in batches_to_read:
         paths += _paths(store, f"{MANIFEST}/{n}{'.compact' if compact else ''}")
     return _as_keys(store, paths, keys)
-
-
-def _batches(keys: Collection[str]) -> list[tuple[int, bool]]:
-    return [(int(m[1]), m[2] is not None) for m in map(_BATCH.fullmatch, keys) if m]
 
 
 def _paths(store: Store, key: str) -> list[str]:
@@ -203,13 +200,22 @@ def convert_to_delta(
     files = _data_files(store, by_manifest=by_manifest)
     folders = pc.replace_substring_regex(files["path"], r"/?[^/]*$", "")
     partitions = discover(pc.unique(folders).to_pylist(), partition_by, timezone=timezone, uri=store.uri)
-    footers = _footers(FooterReader(store, dict(properties or {}), collect_stats), files["path"], run)
+    reader = FooterReader(store, dict(properties or {}), collect_stats)
+    size = min(max(_FEWEST, files.num_rows // 4), _MOST)
+    chunks = [files["path"].slice(i, size).to_pylist() for i in range(0, files.num_rows, size)]
+    by_path: dict[str, Footer] = {}
+    with progress("convert", files.num_rows) as bar:
+        for some in run(reader, chunks):
+            by_path.update((f.key, f) for f in some)
+            bar.advance(len(some))
+    footers = [by_path[p] for p in files["path"].to_pylist()]
     distinct: dict[str, str] = {}
     for f in footers:
         distinct.setdefault(f.schema, f.key)
     data = merged_schema([(key, parse_schema(schema_json)) for schema_json, key in distinct.items()])
     if any(f.shredded for f in footers):
-        properties = {f"{FEATURE}variantShredding": "supported", VARIANT_SHREDDING: "true"} | dict(properties or {})
+        shredding = {f"{FEATURE}variantShredding": "supported", VARIANT_SHREDDING: "true"}
+        properties = {**shredding, **(properties or {})}
     protocol, metadata = new_table(
         with_partition_columns(data, partitions.fields),
         partition_by=[f.name for f in partitions.fields],
@@ -226,22 +232,55 @@ def convert_to_delta(
         )
     check_names(metadata.schema, "none")
     check_writable(protocol, metadata, uri=log.store.uri, version=0)
-    names = [f.name for f in partitions.fields]
-    plan = CommitPlan(
+    root = None if into is None else store.uri
+    columns = [files[n].to_pylist() for n in files.column_names]
+    adds = [
+        _add(root, path, partitions.values[folder], size, modified, footer.stats)
+        for path, size, modified, folder, footer in zip(*columns, folders.to_pylist(), footers, strict=True)
+    ]
+    names = [f.name for f in partitions.fields] if partition_by is not None else []
+    plan = _plan(adds, protocol, metadata, names, "parquet", collect_stats=collect_stats, in_place=into is None)
+    return _committed(log, plan, sum(f.rows for f in footers), runtime)
+
+
+def _add(
+    root: str | None, path: str, partition: Mapping[str, str | None], size: int, modified_ms: int, stats: str | None
+) -> dict[str, Any]:
+    """The fields of an ``add``; ``root`` is the location of the files if the log is elsewhere."""
+    return {
+        "path": encode_path(path) if root is None else f"{root.rstrip('/')}/{encode_path(path)}",
+        "partitionValues": dict(partition),
+        "size": size,
+        "modificationTime": modified_ms,
+        "dataChange": True,
+        **({} if stats is None else {"stats": stats}),
+    }
+
+
+def _plan(
+    adds: Sequence[Mapping[str, Any]],
+    protocol: Protocol,
+    metadata: Metadata,
+    partition_by: Sequence[str],
+    source_format: str,
+    *,
+    collect_stats: bool,
+    in_place: bool,
+) -> CommitPlan:
+    return CommitPlan(
         operation="CONVERT",
         parameters={
-            "numFiles": files.num_rows,
-            "partitionedBy": names if partition_by is not None else [],
+            "numFiles": len(adds),
+            "partitionedBy": partition_by,
             "collectStats": collect_stats,
-            "sourceFormat": "parquet",
+            "sourceFormat": source_format,
         },
-        file_actions=_adds(files, folders, partitions, footers, None if into is None else store.uri),
+        file_actions=[{"add": add} for add in adds],
         metadata=metadata,
         protocol=protocol,
-        metrics={"numConvertedFiles": files.num_rows},
-        among_files=into is None,
+        metrics={"numConvertedFiles": len(adds)},
+        among_files=in_place,
     )
-    return _committed(log, plan, sum(f.rows for f in footers), runtime)
 
 
 def _committed(log: DeltaLog, plan: CommitPlan, rows: int, runtime: Runtime) -> ConvertResult:
@@ -308,40 +347,7 @@ def _data_files(store: Store, *, by_manifest: bool) -> pa.Table:
     return files
 
 
-def _footers(reader: FooterReader, paths: pa.ChunkedArray, run: Runner) -> list[Footer]:
-    size = min(max(_FEWEST, len(paths) // 4), _MOST)
-    chunks = [paths.slice(i, size).to_pylist() for i in range(0, len(paths), size)]
-    by_path: dict[str, Footer] = {}
-    with progress("convert", len(paths)) as bar:
-        for footers in run(reader, chunks):
-            by_path.update((f.key, f) for f in footers)
-            bar.advance(len(footers))
-    return [by_path[p] for p in paths.to_pylist()]
-
-
-def _adds(
-    files: pa.Table, folders: pa.ChunkedArray, partitions: Partitions, footers: Sequence[Footer], root: str | None
-) -> list[Mapping[str, Any]]:
-    columns = [files[n].to_pylist() for n in files.column_names]
-    out: list[Mapping[str, Any]] = []
-    for path, size, modified, folder, footer in zip(*columns, folders.to_pylist(), footers, strict=True):
-        encoded = encode_path(path) if root is None else f"{root.rstrip('/')}/{encode_path(path)}"
-        add: dict[str, Any] = {
-            "path": encoded,
-            "partitionValues": dict(partitions.values[folder]),
-            "size": size,
-            "modificationTime": modified,
-            "dataChange": True,
-        }
-        if footer.stats is not None:
-            add["stats"] = footer.stats
-        out.append({"add": add})
-    return out
-
-
 # --- CONVERT TO DELTA of an Iceberg table, in place: its data files stay, and its metadata is not changed -------------
-
-_MODE, _VECTORS = "delta.columnMapping.mode", "delta.enableDeletionVectors"
 
 
 def conversion_plan(
@@ -351,52 +357,40 @@ def conversion_plan(
 
     The columns keep Iceberg's field ids.  Position deletes become deletion vectors, which are written here.
     """
-    if properties.get(_MODE, "id").lower() != "id":
+    if properties.get(MODE, "id").lower() != "id":
         raise InvalidArgumentError(
-            f"the columns of an Iceberg table are mapped by id, not by {properties[_MODE]}",
-            help=f"convert without {_MODE}",
+            f"the columns of an Iceberg table are mapped by id, not by {properties[MODE]}",
+            help=f"convert without {MODE}",
             condition="DELTA_CONVERSION_UNSUPPORTED_COLUMN_MAPPING",
         )
     partition_by = source.partition_columns()
     files = source.files()
     times = source.times(files)
-    vectors = {} if not any(f.deleted for f in files) else {_VECTORS: "true"}
+    vectors = {} if not any(f.deleted for f in files) else {VECTORS: "true"}
     protocol, metadata = new_table(
         source.schema(),
         partition_by=partition_by,
-        properties={**vectors, **properties, _MODE: "id"},
+        properties={**vectors, **properties, MODE: "id"},
         provider="parquet",
         runtime=runtime,
     )
     check_writable(protocol, metadata, uri=source.store.uri, version=0)
+    root = None if into is None else source.store.uri
     adds = {
-        f.key: {
-            "path": encode_path(f.key) if into is None else f"{source.store.uri.rstrip('/')}/{encode_path(f.key)}",
-            "partitionValues": f.partition,
-            "size": f.size,
-            "modificationTime": times[f.key],
-            "dataChange": True,
-            "stats": f.stats if collect_stats else f'{{"numRecords":{f.rows}}}',
-        }
+        f.key: _add(
+            root,
+            f.key,
+            f.partition,
+            f.size,
+            times[f.key],
+            f.stats if collect_stats else f'{{"numRecords":{f.rows}}}',
+        )
         for f in files
     }
     deleted = {f.key: f.deleted for f in files if f.deleted}
     vector_fields = store_vectors(into or source.store, list(deleted.values()), runtime.new_id)
     for key, vector in zip(deleted, vector_fields, strict=True):
         adds[key] = add_with_vector(adds[key], vector)
-    actions: list[Mapping[str, Any]] = [{"add": add} for add in adds.values()]
-    plan = CommitPlan(
-        operation="CONVERT",
-        parameters={
-            "numFiles": len(actions),
-            "partitionedBy": partition_by,
-            "collectStats": collect_stats,
-            "sourceFormat": "iceberg",
-        },
-        file_actions=actions,
-        metadata=metadata,
-        protocol=protocol,
-        metrics={"numConvertedFiles": len(actions)},
-        among_files=into is None,
-    )
+    new = list(adds.values())
+    plan = _plan(new, protocol, metadata, partition_by, "iceberg", collect_stats=collect_stats, in_place=into is None)
     return plan, sum(f.rows - len(f.deleted or ()) for f in files)

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from trilake.common.arrow_types import mapped
 from trilake.common.arrow_types import types_in as arrow_types_in
 from trilake.delta.commands.maintenance.convert_statistics import BulkStatistics
+from trilake.delta.commands.rows.row_changes import gathered
 from trilake.delta.files.file_statistics import StatisticsPlan, file_statistics, leaf_paths, stated_columns, type_at
 from trilake.delta.protocol.schema import (
     DataType,
@@ -88,25 +89,13 @@ class FooterReader:
     def __call__(self, keys: Sequence[str]) -> list[Footer]:
         footers: dict[str, Footer] = {}
         shape: _Shape | None = None
-        for ends in self._runs(keys):
+        for ends in gathered(self._ends(keys), lambda end: (len(end.footer),), (_RUN,)):
             if self.statistics:
                 footers.update((f.key, f) for f in self._together(ends))
             for end in ends:
                 if end.key not in footers:
                     footers[end.key], shape, _ = self._alone(end, shape)
         return [footers[key] for key in keys]
-
-    def _runs(self, keys: Sequence[str]) -> Iterator[list[_End]]:
-        """The ends of files, as many at a time as fit in memory."""
-        run: list[_End] = []
-        size = 0
-        for end in self._ends(keys):
-            run.append(end)
-            size += len(end.footer)
-            if size > _RUN:
-                yield run
-                run, size = [], 0
-        yield run
 
     def _ends(self, keys: Sequence[str]) -> Iterator[_End]:
         first = self._end(keys[0])

@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,9 +93,9 @@ class BulkStatistics:
         paths = [column.path for column in self.columns]
         build = _tree if any(len(path) > 1 for path in paths) else _object
         rows = walked.rows[which].tolist()
-        for n, lows, highs, nulls in zip(
-            range(len(rows)), *(_by_footer(columns, part, len(rows)) for part in range(3))
-        ):
+        none: list[Any] = [()] * len(rows)
+        parts = (zip(*(column[part] for column in columns), strict=True) if columns else none for part in range(3))
+        for n, lows, highs, nulls in zip(range(len(rows)), *parts):
             if n in refused:
                 yield None
                 continue
@@ -110,10 +110,6 @@ class BulkStatistics:
 
 #: Lower bounds, upper bounds and null counts of one column, ``None`` if unknown.
 _Said = tuple[list[Any], list[Any], list[Any]]
-
-
-def _by_footer(columns: Sequence[_Said], part: int, count: int) -> Iterator[tuple[Any, ...]]:
-    return zip(*(column[part] for column in columns), strict=True) if columns else repeat((), count)
 
 
 def _object(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> dict[str, Any]:
@@ -192,18 +188,18 @@ def _decoder(leaf: Any, kind: pa.DataType) -> Callable[[bytes], Any] | None:
     if types.is_string(kind) and (physical, note) == ("BYTE_ARRAY", "STRING"):
         return bytes.decode
     if types.is_floating(kind) and (physical, note) == ("DOUBLE" if types.is_float64(kind) else "FLOAT", "NONE"):
-        return _float64 if types.is_float64(kind) else _float32
+        return partial(_floating, "<d" if types.is_float64(kind) else "<f")
     if types.is_integer(kind) and physical == ("INT64" if types.is_int64(kind) else "INT32"):
         if note == "NONE" and kind.bit_width >= 32:
             return _signed
         if note == "INT" and str(logical) == f"Int(bitWidth={kind.bit_width}, isSigned=true)":
-            return _ranged(kind.bit_width)
+            return partial(_ranged, 1 << (kind.bit_width - 1))
     if types.is_date32(kind) and (physical, note) == ("INT32", "DATE"):
         return _date
     if types.is_timestamp(kind) and (physical, note) == ("INT64", "TIMESTAMP"):
-        for unit, decode in (("milliseconds", _milliseconds), ("microseconds", _microseconds)):
+        for unit in ("milliseconds", "microseconds"):
             if f"timeUnit={unit}" in str(logical):
-                return decode
+                return partial(_timestamp, unit)
     if types.is_decimal(kind) and note == "DECIMAL" and leaf.scale == kind.scale:
         if physical in ("INT32", "INT64"):
             return _scaled(kind.scale, "little")
@@ -216,42 +212,26 @@ def _signed(bound: bytes) -> int:
     return int.from_bytes(bound, "little", signed=True)
 
 
-def _ranged(bits: int) -> Callable[[bytes], int]:
-    limit = 1 << (bits - 1)
-
-    def decode(bound: bytes) -> int:
-        value = int.from_bytes(bound, "little", signed=True)
-        if not -limit <= value < limit:
-            raise NotInBulk
-        return value
-
-    return decode
-
-
-def _float64(bound: bytes) -> float:
-    value: float = struct.unpack("<d", bound)[0]
-    if value != value:
+def _ranged(limit: int, bound: bytes) -> int:
+    value = _signed(bound)
+    if not -limit <= value < limit:
         raise NotInBulk
     return value
 
 
-def _float32(bound: bytes) -> float:
-    value: float = struct.unpack("<f", bound)[0]
+def _floating(code: str, bound: bytes) -> float:
+    value: float = struct.unpack(code, bound)[0]
     if value != value:
         raise NotInBulk
     return value
 
 
 def _date(bound: bytes) -> dt.date:
-    return dt.date(1970, 1, 1) + dt.timedelta(int.from_bytes(bound, "little", signed=True))
+    return dt.date(1970, 1, 1) + dt.timedelta(_signed(bound))
 
 
-def _milliseconds(bound: bytes) -> dt.datetime:
-    return _EPOCH + dt.timedelta(milliseconds=int.from_bytes(bound, "little", signed=True))
-
-
-def _microseconds(bound: bytes) -> dt.datetime:
-    return _EPOCH + dt.timedelta(microseconds=int.from_bytes(bound, "little", signed=True))
+def _timestamp(unit: str, bound: bytes) -> dt.datetime:
+    return _EPOCH + dt.timedelta(**{unit: _signed(bound)})
 
 
 def _scaled(scale: int, order: Any) -> Callable[[bytes], decimal.Decimal]:

@@ -16,12 +16,14 @@ import pyarrow.compute as pc
 from trilake.common.display import Displayed
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.maintenance.carried_files import (
+    clustering_configuration,
     logical_keys,
     missing_files,
     total_size,
     with_marks_of,
     without,
 )
+from trilake.delta.commands.optimize.metrics import as_row
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
@@ -116,8 +118,17 @@ def restore(
     adds, removes = without(old.adds, base.adds), without(base.adds, old.adds)
     if removes.num_rows and base.properties.is_on(APPEND_ONLY):
         raise removal_refused(base.uri, help="set delta.appendOnly to false first")
-    if not ignore_missing:
-        _check_present(log, adds, target, run)
+    absent = [] if ignore_missing else missing_files(log.store, adds, run)
+    if absent:
+        more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
+        raise MissingFileError(
+            f"version {target} cannot be restored because files are missing ({len(absent)}):"
+            f" {', '.join(absent[:_NAMED])}{more}",
+            help="restore the files from a backup, or restore a newer version; to restore the remaining rows, ignore"
+            " missing files (ignore_missing=True, on Spark spark.sql.files.ignoreMissingFiles)",
+            file=log.store.uri,
+            version=target,
+        )
     result = RestoreResult(
         version=base.version + 1,
         restored_version=target,
@@ -128,7 +139,7 @@ def restore(
         removed_files_size=total_size(removes),
         restored_files_size=total_size(adds),
     )
-    now = runtime.clock_ms()
+    now, clustering = runtime.clock_ms(), clustering_configuration(old)
     metadata = restored_metadata(base.metadata, old.metadata)
     protocol = with_features(base.protocol, features_of(old.protocol) - features_of(base.protocol))
     tracked = row_tracking.supported(old.protocol)
@@ -142,14 +153,7 @@ def restore(
         ],
         metadata=metadata if metadata != base.metadata else None,
         protocol=protocol if features_of(protocol) != features_of(base.protocol) else None,
-        metrics={
-            "tableSizeAfterRestore": result.table_size_after_restore,
-            "numOfFilesAfterRestore": result.num_of_files_after_restore,
-            "numRemovedFiles": result.num_removed_files,
-            "numRestoredFiles": result.num_restored_files,
-            "removedFilesSize": result.removed_files_size,
-            "restoredFilesSize": result.restored_files_size,
-        },
+        metrics={name: value for name, value in as_row(result).items() if name not in ("version", "restoredVersion")},
         # Any change since then would be undone without notice.
         read=ReadSet(
             whole_table=True,
@@ -158,25 +162,11 @@ def restore(
             changes_metadata=True,
             revives_from=None if ignore_missing else _removed_from(log, base, adds),
         ),
-        domains=_domains(base, old),
+        # Other domains belong to their owners.
+        domains={} if clustering == clustering_configuration(base) else {DOMAIN: clustering},
         row_id_mark=row_tracking.high_water_mark(old.state) if tracked else -1,
     )
     return replace(result, version=commit(log, base, plan, runtime).version)
-
-
-def _check_present(log: DeltaLog, added: pa.Table, version: int, run: Runner) -> None:
-    absent = missing_files(log.store, added, run)
-    if not absent:
-        return
-    more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
-    raise MissingFileError(
-        f"version {version} cannot be restored because files are missing ({len(absent)}):"
-        f" {', '.join(absent[:_NAMED])}{more}",
-        help="restore the files from a backup, or restore a newer version; to restore the remaining rows, ignore"
-        " missing files (ignore_missing=True, on Spark spark.sql.files.ignoreMissingFiles)",
-        file=log.store.uri,
-        version=version,
-    )
 
 
 def _removed_from(log: DeltaLog, base: Snapshot, added: pa.Table) -> int | None:
@@ -213,14 +203,3 @@ def _with_other_ids(files: pa.Table, now: pa.Table) -> pa.Table:
     files, now = files.filter(places.is_valid()), now.take(places.drop_null())
     same = pc.and_(*(pc.equal(files[name], now[name]) for name in ("baseRowId", "defaultRowCommitVersion")))
     return files.filter(pc.and_(files["baseRowId"].is_valid(), pc.invert(pc.fill_null(same, False))))
-
-
-def _domains(base: Snapshot, old: Snapshot) -> dict[str, str | None]:
-    """The clustering columns of the older version; other domains belong to their owners."""
-    now, then = (_configuration(s) for s in (base, old))
-    return {} if now == then else {DOMAIN: then}
-
-
-def _configuration(snapshot: Snapshot) -> str | None:
-    domain = snapshot.state.domains.get(DOMAIN)
-    return None if domain is None or domain.get("removed") else str(domain.get("configuration") or "")

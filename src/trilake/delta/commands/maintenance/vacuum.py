@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -212,7 +213,11 @@ def vacuum(
     if not lite:
         folders = list_folders(log.store, listing, cutoff, names, territory)
     snapshot = log.update(head)
-    files = garbage(listing, cutoff, _needed(log, snapshot, cutoff, retained), names)
+    # The files of the newest version, of every version current at or after the cut-off time, and of versions to keep.
+    recent = log.parse(recent_commits(log, snapshot, cutoff))
+    removed = recently_removed(log.tombstones(snapshot), cutoff)
+    needed = references(snapshot.adds, removed, recent.add, recent.remove, recent.cdc, *retained)
+    files = garbage(listing, cutoff, needed, names)
     files = own_files(log.store, files, territory, cutoff, links=folders.links)
     files, foreign = (files, LISTING.empty_table()) if lite else accounted_for(log, snapshot, files)
     if inventory is None and folders.unfinished:
@@ -225,11 +230,12 @@ def vacuum(
     empty_folders: list[str] = []
 
     def delete() -> tuple[int, int]:
-        garbage = _still_garbage(log, snapshot, files)
-        delete_files(log.store, garbage, run)
-        deleted.append(garbage)
+        # A restore or a clone may have added old files again.
+        remaining = files.filter(pa.array(~committed_since(log, snapshot).name(files["path"])))
+        delete_files(log.store, remaining, run)
+        deleted.append(remaining)
         empty_folders.extend(remove_empty(log.store, folders))
-        return garbage.num_rows, folders.count + 1
+        return remaining.num_rows, folders.count + 1
 
     size = int(pc.sum(files["size"]).as_py() or 0)
     if retained:  # leave these to a later vacuum
@@ -266,14 +272,27 @@ def scope_of(
     default = head.properties.duration_ms(RETENTION)
     specified = retention_hours_ms(retention_hours)
     if enforce_retention and specified is not None and specified < default:
-        raise _too_short(specified, default)
+        least = -(-default // _HOUR_MS)
+        raise IllegalArgumentError(
+            f"a retention of {specified / _HOUR_MS:g} hours is shorter than the table's {RETENTION} of {least} hours:"
+            " concurrent writers and readers of older versions may lose their files",
+            help=f"keep at least {least} hours; or, if no one else uses the table, pass enforce_retention=False (on"
+            " Spark set spark.databricks.delta.retentionDurationCheck.enabled to false)",
+            condition="DELTA_VACUUM_RETENTION_PERIOD_TOO_SHORT",
+        )
     retention = default if specified is None else specified
-    cutoff = _now(log.store, runtime, dry_run=dry_run) - retention
+    now = runtime.clock_ms()
+    with suppress(StorageError) if dry_run else nullcontext():  # a dry run needs no write access
+        now = agreed_time(log.store, now)
+    cutoff = now - retention
     names = partition_names(head.schema, head.metadata.partition_columns)
     parameters: dict[str, Any] = {"retentionCheckEnabled": enforce_retention, "defaultRetentionMillis": default}
     if specified is not None:
         parameters["specifiedRetentionMillis"] = specified
-    return VacuumScope(cutoff, _last_commit_before(log, head, cutoff), names, parameters)
+    commits = log.commits(end=head.version)
+    times = _latest_times(log, commits, head)
+    boundary = max((v for (v, _), t in zip(commits, times, strict=True) if t < cutoff), default=None)
+    return VacuumScope(cutoff, boundary, names, parameters)
 
 
 def recorded(
@@ -296,7 +315,10 @@ def recorded(
     try:
         files, folders = delete()
         if scope.boundary is not None:
-            _note_boundary(log.store, scope.boundary)
+            try:
+                log.store.put(LAST_VACUUM, orjson.dumps({_BOUNDARY: scope.boundary}))
+            except StorageError as e:  # without it, the next lite vacuum reads more commits
+                _log.warning("the version up to which vacuum removed files was not recorded: %s", e)
     except BaseException:
         if record:
             with suppress(TrilakeError):  # may fail for the same reason; the first error counts
@@ -317,44 +339,6 @@ def warn_of_foreign(log: DeltaLog, count: int, path: str) -> None:
         count,
         path,
     )
-
-
-def _now(store: Store, runtime: Runtime, *, dry_run: bool) -> int:
-    """The current time, which ages refer to.  Raises ``ClockError``."""
-    now = runtime.clock_ms()
-    try:
-        return agreed_time(store, now)
-    except StorageError:
-        if not dry_run:
-            raise
-        return now  # a dry run needs no write access
-
-
-def _note_boundary(store: Store, boundary: int) -> None:
-    try:
-        store.put(LAST_VACUUM, orjson.dumps({_BOUNDARY: boundary}))
-    except StorageError as e:  # without it, the next lite vacuum reads more commits
-        _log.warning("the version up to which vacuum removed files was not recorded: %s", e)
-
-
-def _too_short(specified: int, default: int) -> IllegalArgumentError:
-    least = -(-default // _HOUR_MS)
-    return IllegalArgumentError(
-        f"a retention of {specified / _HOUR_MS:g} hours is shorter than the table's {RETENTION} of {least} hours:"
-        " concurrent writers and readers of older versions may lose their files",
-        help=f"keep at least {least} hours; or, if no one else uses the table, pass enforce_retention=False (on Spark"
-        " set spark.databricks.delta.retentionDurationCheck.enabled to false)",
-        condition="DELTA_VACUUM_RETENTION_PERIOD_TOO_SHORT",
-    )
-
-
-def _needed(log: DeltaLog, snapshot: Snapshot, cutoff: int, retained: Sequence[pa.Table]) -> References:
-    """The files of the newest version, of every version current at or after the cut-off time, and of versions to
-    keep.
-    """
-    recent_tombstones = recently_removed(log.tombstones(snapshot), cutoff)
-    batch = log.parse(recent_commits(log, snapshot, cutoff))
-    return references(snapshot.adds, recent_tombstones, batch.add, batch.remove, batch.cdc, *retained)
 
 
 def recently_removed(tombstones: pa.Table, cutoff: int) -> pa.Table:
@@ -406,56 +390,36 @@ def born(log: DeltaLog, snapshot: Head) -> int:
     return min(times, default=1 << 62)
 
 
-def _still_garbage(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> pa.Table:
-    """The files without those committed since: a restore or a clone may have added old ones again."""
-    return files.filter(pa.array(~committed_since(log, snapshot).name(files["path"])))
-
-
 def committed_since(log: DeltaLog, head: Head) -> References:
     """The files named by commits after a version."""
     batch = log.parse(log.commits(head.version + 1))
     return references(batch.add, batch.remove, batch.cdc)
 
 
-def _last_commit_before(log: DeltaLog, head: Head, cutoff: int) -> int | None:
-    commits = log.commits(end=head.version)
-    times = _latest_times(log, commits, head)
-    return max((v for (v, _), t in zip(commits, times, strict=True) if t < cutoff), default=None)
-
-
 def _removed_since_last_vacuum(log: DeltaLog, head: Head, cutoff: int, boundary: int | None) -> pa.Table:
     commits = log.commits(end=head.version)
-    last = _last_boundary(log.store)
+    try:
+        last = orjson.loads(bytes(log.store.read(LAST_VACUUM))).get(_BOUNDARY)
+    except (ObjectNotFoundError, orjson.JSONDecodeError, AttributeError):
+        last = None  # as if there were none: read the whole log
+    start = last + 1 if isinstance(last, int) and last >= 0 else 0
     first = commits[0][0] if commits else head.version
     if boundary is None:
         return LISTING.empty_table()
-    if first != 0 and (last is None or last + 1 < first):
+    if start < first:
         raise VersionNotFoundError(
             "a lite vacuum cannot find all files to delete: commits since the last vacuum were cleaned up",
             help="run a full vacuum once (lite=False, VACUUM FULL)",
             file=head.uri,
-            version=0 if last is None else last + 1,
+            version=start,
             condition="DELTA_CANNOT_VACUUM_LITE",
         )
-    start = 0 if last is None else last + 1
     return named_for_removal(log.parse([c for c in commits if start <= c[0] <= boundary]), cutoff)
 
 
-def _last_boundary(store: Store) -> int | None:
-    try:
-        value = orjson.loads(bytes(store.read(LAST_VACUUM))).get(_BOUNDARY)
-    except (ObjectNotFoundError, orjson.JSONDecodeError, AttributeError):
-        return None  # as if there were none: read the whole log
-    return value if isinstance(value, int) and value >= 0 else None
-
-
-@dataclass(frozen=True)
-class _Deletion:
-    store: Store
-
-    def __call__(self, keys: Sequence[str]) -> int:
-        self.store.delete(keys)
-        return len(keys)
+def _delete(store: Store, keys: Sequence[str]) -> int:
+    store.delete(keys)
+    return len(keys)
 
 
 def delete_files(store: Store, files: pa.Table, run: Runner) -> None:
@@ -463,7 +427,7 @@ def delete_files(store: Store, files: pa.Table, run: Runner) -> None:
     paths = files["path"]
     chunks = [paths.slice(i, _CHUNK).to_pylist() for i in range(0, len(paths), _CHUNK)]
     with progress("vacuum", len(paths)) as bar:
-        for count in run(_Deletion(store), chunks):
+        for count in run(partial(_delete, store), chunks):
             bar.advance(count)
 
 

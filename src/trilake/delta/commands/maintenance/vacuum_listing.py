@@ -66,16 +66,12 @@ def own_files(store: Store, files: pa.Table, territory: Territory, cutoff_ms: in
     root = _local_root(store)
     if root is None or not links:
         return files
-    young = [_is_young_link(f"{root}/{path}", cutoff_ms) for path in files["path"].to_pylist()]
+    young = [False] * files.num_rows
+    for i, path in enumerate(files["path"].to_pylist()):
+        with suppress(OSError):  # deleted concurrently
+            status = os.lstat(f"{root}/{path}")
+            young[i] = stat.S_ISLNK(status.st_mode) and status.st_mtime_ns // 1_000_000 >= cutoff_ms
     return files.filter(pc.invert(pa.array(young, pa.bool_())))
-
-
-def _is_young_link(path: str, cutoff_ms: int) -> bool:
-    try:
-        status = os.lstat(path)
-    except OSError:  # deleted concurrently
-        return False
-    return stat.S_ISLNK(status.st_mode) and status.st_mtime_ns // 1_000_000 >= cutoff_ms
 
 
 def _columns(objects: Iterator[ObjectMeta], advance: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
