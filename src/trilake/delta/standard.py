@@ -54,10 +54,10 @@ class CompactAfterCommit:
     settings: Callable[[Metadata], AutoCompaction] | None = None
 
     def __call__(self, event: CommitEvent) -> None:
-        """See :class:`trilake.delta.commands.optimize.auto_compact.AutoCompact`."""
-        from trilake.delta.commands.optimize.auto_compact import AutoCompact, table_compaction
+        """See :func:`trilake.delta.commands.optimize.auto_compact.compact_after_commit`."""
+        from trilake.delta.commands.optimize.auto_compact import compact_after_commit
 
-        AutoCompact(self.settings or table_compaction)(event)
+        compact_after_commit(event, self.settings)
 
 
 def standard_engine(

@@ -426,11 +426,9 @@ class ArrowDeltaTable(Table):
         >>> trilake.open("memory://doc-purge").purge().files_removed
         1
         """
-        from trilake.delta.commands.optimize.footers import purgeable
         from trilake.delta.commands.optimize.optimize import purge
 
-        store = self.log.store
-        return purge(self.log, lambda s: purgeable(store, s), where=where, target_size=target_size)
+        return purge(self.log, where=where, target_size=target_size)
 
     def upgrade_iceberg_compat(self, version: int = 2) -> OptimizeResult:
         """Make the table readable for Iceberg: ``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)``.

@@ -19,7 +19,6 @@ from pyspark.sql import types as T
 from trilake.common.display import PublicNames
 from trilake.delta.commands.alter.iceberg_upgrade import upgrade_iceberg
 from trilake.delta.commands.optimize import bins
-from trilake.delta.commands.optimize.footers import purgeable
 from trilake.delta.commands.optimize.metrics import OptimizeMetrics, as_row, camel
 from trilake.delta.commands.optimize.optimize import DELETED_SHARE, OptimizeRequest, OptimizeResult, optimize, purge
 from trilake.delta.log.log import DeltaLog
@@ -94,10 +93,8 @@ class DeltaOptimizeBuilder(PublicNames):
 
         Returns one row with ``path`` and ``metrics``.
         """
-        log = self._log()
         result = purge(
-            log,
-            lambda snapshot: purgeable(log.store, snapshot),
+            self._log(),
             where=self._where(),
             target_size=self._integer("maxFileSize"),
             predicates=self._predicates(),

@@ -252,7 +252,7 @@ def test_progress_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return Watched()
 
-    monkeypatch.setattr("trilake.delta.commands.optimize.run.progress", watched)
+    monkeypatch.setattr("trilake.delta.commands.optimize.rewrite.progress", watched)
     uri = new_uri()
     small_files(uri, partition_by=["p"])
     opened(uri).optimize()

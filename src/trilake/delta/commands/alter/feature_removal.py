@@ -23,7 +23,7 @@ from trilake.common.runtime import Runtime
 from trilake.delta.commands.optimize.bins import purge_bins
 from trilake.delta.commands.optimize.footers import may_hold_dropped_columns, with_other_types
 from trilake.delta.commands.optimize.optimize import TARGET_SIZE
-from trilake.delta.commands.optimize.run import RewriteRequest, rewrite
+from trilake.delta.commands.optimize.rewrite import RewriteRequest, rewrite
 from trilake.delta.commands.rows.row_changes import Runner
 from trilake.delta.commit.transaction import add_actions
 from trilake.delta.log import clustering

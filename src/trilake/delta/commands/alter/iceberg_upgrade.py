@@ -9,11 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.optimize.bins import purge_bins
 from trilake.delta.commands.optimize.optimize import TARGET_SIZE, OptimizeResult, rewrite_metrics
-from trilake.delta.commands.optimize.run import RewriteOutcome, RewriteRequest, rewrite
+from trilake.delta.commands.optimize.rewrite import RewriteOutcome, RewriteRequest, rewrite
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
@@ -29,9 +28,7 @@ from trilake.errors import InvalidArgumentError
 _OPERATION = "REORG TABLE UPGRADE UNIFORM"
 
 
-def upgrade_iceberg(
-    log: DeltaLog, version: int, *, runtime: Runtime | None = None, run: Runner = run_here
-) -> OptimizeResult:
+def upgrade_iceberg(log: DeltaLog, version: int, *, run: Runner = run_here) -> OptimizeResult:
     """Enable one version of Iceberg compatibility, disable any other, and rewrite files that do not fit it.
 
     Raises ``InvalidArgumentError`` for an unknown version and for a table that violates its rules, ``ConflictError`` if
@@ -43,7 +40,7 @@ def upgrade_iceberg(
             help="write REORG TABLE t APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = 2))",
             condition="DELTA_ICEBERG_COMPAT_VIOLATION.COMPAT_VERSION_NOT_SUPPORTED",
         )
-    runtime = runtime or log.engine.runtime
+    runtime = log.engine.runtime
     started, snapshot = runtime.clock_ms(), log.snapshot()
     properties = _properties(snapshot, version)
     change = set_properties(snapshot.protocol, snapshot.metadata, properties, new_id=runtime.new_id)
@@ -68,8 +65,8 @@ def upgrade_iceberg(
     elif change.changes(snapshot.protocol, snapshot.metadata):
         altered = Alter(log, runtime=runtime, run=run).set_properties(properties)
         outcome = replace(outcome, version=altered)
-    metrics = rewrite_metrics(snapshot, outcome, snapshot.adds.num_rows)
-    return OptimizeResult(outcome.version, replace(metrics, start_time_ms=started, end_time_ms=runtime.clock_ms()))
+    metrics = rewrite_metrics(snapshot, outcome, snapshot.adds.num_rows, started, runtime)
+    return OptimizeResult(outcome.version, metrics)
 
 
 def _properties(snapshot: Snapshot, version: int) -> dict[str, str]:

@@ -378,12 +378,7 @@ def conversion_plan(
     root = None if into is None else source.store.uri
     adds = {
         f.key: _add(
-            root,
-            f.key,
-            f.partition,
-            f.size,
-            times[f.key],
-            f.stats if collect_stats else f'{{"numRecords":{f.rows}}}',
+            root, f.key, f.partition, f.size, times[f.key], f.stats if collect_stats else f'{{"numRecords":{f.rows}}}'
         )
         for f in files
     }

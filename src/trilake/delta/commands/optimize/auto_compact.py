@@ -1,6 +1,6 @@
 """Auto compaction: compact small files after a commit.
 
-The table (``delta.autoOptimize.autoCompact``) or the writer (``CompactionSettings``) enables it.  It compacts only
+The table (``delta.autoOptimize.autoCompact``) or the writer enables it.  It compacts only
 partitions to which the commit added files and that have enough small files.  The commit stands whatever happens here: a
 failure is only logged, and a later commit tries again.
 """
@@ -66,36 +66,23 @@ class AutoCompaction:
 _ON = ("true", "auto", "legacy")
 
 
-#: Maps a table's metadata to its compaction settings.
-CompactionSettings = Callable[[Metadata], AutoCompaction]
+def compact_after_commit(event: CommitEvent, settings_of: Callable[[Metadata], AutoCompaction] | None) -> None:
+    """Compact small files of the partitions that the commit touched.  Never raises.
 
-
-def table_compaction(metadata: Metadata) -> AutoCompaction:
-    """The settings from the table's own properties."""
-    del metadata
-    return AutoCompaction()
-
-
-@dataclass(frozen=True)
-class AutoCompact:
-    """The post-commit hook; ``settings`` returns the settings."""
-
-    settings: CompactionSettings = table_compaction
-
-    def __call__(self, event: CommitEvent) -> None:
-        """Compact small files of the partitions that the commit touched.  Never raises."""
-        log = event.log
-        try:
-            settings = self.settings(event.metadata)
-            if settings.applies_to(event.metadata):
-                adds = [a["add"] for a in event.plan.file_actions if "add" in a]
-                # Only partitions with new rows.
-                values = [a.get("partitionValues") for a in adds if a.get("dataChange", True)]
-                if values:
-                    _compact(log, values, settings, event.runtime)
-        except Exception as e:  # noqa: BLE001 - the commit stands, whatever an engine raises; the next one tries again
-            uri, version = log.store.uri, event.version
-            _log.warning("version %d of %s is committed, but compaction after it failed: %s", version, uri, e)
+    ``settings_of`` maps a table's metadata to its settings; ``None`` for the table's own properties.
+    """
+    log = event.log
+    try:
+        settings = AutoCompaction() if settings_of is None else settings_of(event.metadata)
+        if settings.applies_to(event.metadata):
+            adds = [a["add"] for a in event.plan.file_actions if "add" in a]
+            # Only partitions with new rows.
+            values = [a.get("partitionValues") for a in adds if a.get("dataChange", True)]
+            if values:
+                _compact(log, values, settings, event.runtime)
+    except Exception as e:  # noqa: BLE001 - the commit stands, whatever an engine raises; the next one tries again
+        uri, version = log.store.uri, event.version
+        _log.warning("version %d of %s is committed, but compaction after it failed: %s", version, uri, e)
 
 
 def _compact(log: DeltaLog, values: Sequence[PartitionValues], settings: AutoCompaction, runtime: Runtime) -> None:

@@ -6,7 +6,7 @@ clustered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -57,10 +57,11 @@ def partition_keys(snapshot: Snapshot) -> PartitionKeys:
     return PartitionKeys.of(snapshot.adds["partitionValues"], fields)
 
 
-def by_partition(codes: Numbers, chosen: Numbers) -> list[Numbers]:
+def by_partition(snapshot: Snapshot, chosen: Numbers) -> list[Numbers]:
     """The chosen files by partition."""
     if not len(chosen):
         return []
+    codes = partition_keys(snapshot).codes
     order = np.argsort(codes[chosen], kind="stable")
     ordered = chosen[order]
     ends = np.flatnonzero(np.diff(codes[ordered])) + 1
@@ -94,27 +95,18 @@ def compaction_bins(
     """
     sizes, wasteful = sizes_of(snapshot.adds), mostly_deleted(snapshot, share)
     candidates = considered[(sizes[considered] < smaller_than) | wasteful[considered]]
-    return _binned(snapshot, candidates, limit, lambda files: len(files) > 1 or bool(wasteful[files[0]]))
+    bins = purge_bins(snapshot, candidates, limit=limit)
+    return [files for files in bins if len(files) > 1 or wasteful[files[0]]]
 
 
 def purge_bins(snapshot: Snapshot, chosen: Numbers, *, limit: int) -> list[Numbers]:
     """Bins of files that must all be rewritten, of at most ``limit`` bytes."""
-    return _binned(snapshot, chosen, limit, lambda _: True)
-
-
-def _binned(snapshot: Snapshot, chosen: Numbers, limit: int, worth: Callable[[Numbers], bool]) -> list[Numbers]:
     sizes, out = sizes_of(snapshot.adds), list[Numbers]()
-    for part in by_partition(partition_keys(snapshot).codes, chosen):
+    for part in by_partition(snapshot, chosen):
         ordered = part[np.argsort(sizes[part], kind="stable")]
-        bins = [ordered[piece] for piece in packed(sizes[ordered], limit)]
         # Read files in the order in which they were added, so that rows roughly keep their order.
-        out += [np.sort(b) for b in bins if worth(b)]
+        out += [np.sort(ordered[piece]) for piece in packed(sizes[ordered], limit)]
     return out
-
-
-def whole_partitions(snapshot: Snapshot, considered: Numbers) -> list[Numbers]:
-    """One bin per partition."""
-    return by_partition(partition_keys(snapshot).codes, considered)
 
 
 # --- Z-cubes: sets of files that one run of clustering wrote together, identified by tags in their add actions --------

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.commands.rows.row_changes import gathered
 from trilake.storage.spill import spilling, temporary_folder
 
 #: Rows gathered at a time.
@@ -54,7 +55,11 @@ class Curve:
 
     def ranges(self, rows: pa.Table) -> tuple[Ranges, ...]:
         """The ranges of the columns, determined from these rows."""
-        return sampled(self.values(rows), self.bits)
+        values = self.values(rows)
+        if rows.num_rows > SAMPLE_ROWS:
+            indexes = pa.array(sample_indexes(rows.num_rows, SAMPLE_ROWS))
+            values = [column.take(indexes) for column in values]
+        return tuple(Ranges.of(column, self.bits) for column in values)
 
     def index(self, rows: pa.Table | pa.RecordBatch, ranges: Sequence[Ranges]) -> Coordinates:
         """The position of each row on the curve."""
@@ -117,8 +122,10 @@ def _by_stretches(
         parts.close()
     for part in parts.files:
         # A stretch with one dominant value may be larger than the others: sort it in pieces.
-        for table in _pieces(part, memory):
-            yield from _sorted(table, curve.index(table, ranges))
+        with spilling(), pa.OSFile(str(part)) as source, pa.ipc.open_stream(source) as reader:
+            for batches in gathered(reader, lambda b: (b.nbytes,), (memory,)):
+                table = pa.Table.from_batches(batches)
+                yield from _sorted(table, curve.index(table, ranges))
         part.unlink()
 
 
@@ -126,26 +133,14 @@ def divided(
     rows: Iterable[pa.RecordBatch], curve: Curve, ranges: Sequence[Ranges], ends: Coordinates
 ) -> Iterator[tuple[int, pa.Table]]:
     """Divide rows by stretch of the curve; ``ends`` are the first positions of all stretches except the first."""
-    for table in gathered(rows, _DIVIDED_BYTES):
+    for batches in gathered(rows, lambda b: (b.nbytes,), (_DIVIDED_BYTES,)):
+        table = pa.Table.from_batches(batches)
         stretch = np.searchsorted(ends, curve.index(table, ranges), side="right")
         ordered = table.combine_chunks().take(pa.array(np.argsort(stretch, kind="stable")))
         counts = np.bincount(stretch, minlength=len(ends) + 1)
         starts = np.concatenate([[0], np.cumsum(counts)])
         for number in map(int, np.flatnonzero(counts)):
             yield number, ordered.slice(starts[number], counts[number])
-
-
-def gathered(rows: Iterable[pa.RecordBatch], size_of_each: int) -> Iterator[pa.Table]:
-    """The same rows in tables of at least ``size_of_each`` bytes, except the last one."""
-    buffered, size = list[pa.RecordBatch](), 0
-    for batch in rows:
-        buffered.append(batch)
-        size += batch.nbytes
-        if size >= size_of_each:
-            yield pa.Table.from_batches(buffered)
-            buffered, size = [], 0
-    if buffered:
-        yield pa.Table.from_batches(buffered)
 
 
 class _Parts:
@@ -177,19 +172,6 @@ class _Parts:
             for writer in self.writers:
                 if writer is not None:
                     writer.close()
-
-
-def _pieces(file: Path, memory: int) -> Iterator[pa.Table]:
-    buffered, size = list[pa.RecordBatch](), 0
-    with spilling(), pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
-        for batch in reader:
-            buffered.append(batch)
-            size += batch.nbytes
-            if size > memory:
-                yield pa.Table.from_batches(buffered)
-                buffered, size = [], 0
-    if buffered:
-        yield pa.Table.from_batches(buffered)
 
 
 # --- Space-filling curves: map points to one number so that rows close to each other stay close -----------------------
@@ -358,12 +340,3 @@ def sample_indexes(rows: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.i
     edges = np.linspace(0, rows, size + 1)
     offsets = np.random.default_rng(rows).random(size)
     return (edges[:-1] + offsets * np.diff(edges)).astype(np.int64)
-
-
-def sampled(columns: Sequence[pa.Array | pa.ChunkedArray], bits: int) -> tuple[Ranges, ...]:
-    """The ranges of several columns of one set of rows."""
-    rows = len(columns[0])
-    if rows <= SAMPLE_ROWS:
-        return tuple(Ranges.of(c, bits) for c in columns)
-    indexes = pa.array(sample_indexes(rows, SAMPLE_ROWS))
-    return tuple(Ranges.of(c.take(indexes), bits) for c in columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,7 +13,7 @@ from trilake.delta.commands.optimize.bins import Numbers, has_vector
 from trilake.delta.commands.rows.row_changes import row_columns
 from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.delta.protocol.column_mapping import max_column_id
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
 from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.scan.conform import Resolver
 from trilake.delta.scan.read import locate
@@ -63,42 +63,44 @@ def purgeable(store: Store, snapshot: Snapshot) -> Numbers:
     return np.union1d(with_vectors, extra)
 
 
-def _has_more(file_type: pa.DataType, target: DataType, resolver: Resolver) -> bool:
-    if isinstance(target, StructType):
-        children = list(file_type) if pa.types.is_struct(file_type) else []
-        places = resolver.places(target.fields, children)
-        inside = zip(target.fields, places, strict=True)
-        matched = len({i for i in places if i is not None})
-        return matched < len(children) or any(
-            i is not None and _has_more(children[i].type, f.type, resolver) for f, i in inside
-        )
-    if isinstance(target, ArrayType):
-        return pa.types.is_list(file_type) and _has_more(file_type.value_type, target.element, resolver)
-    if isinstance(target, MapType):
-        return pa.types.is_map(file_type) and (
-            _has_more(file_type.key_type, target.key, resolver)
-            or _has_more(file_type.item_type, target.value, resolver)
-        )
+def _pairs(file_type: pa.DataType, target: DataType, resolver: Resolver) -> Iterator[tuple[pa.DataType, DataType]]:
+    """A type in a file and all types inside it, each with the table's type that it is read as."""
+    yield file_type, target
+    if isinstance(target, StructType) and pa.types.is_struct(file_type):
+        children = list(file_type)
+        for f, i in zip(target.fields, resolver.places(target.fields, children), strict=True):
+            if i is not None:
+                yield from _pairs(children[i].type, f.type, resolver)
+    elif isinstance(target, ArrayType) and pa.types.is_list(file_type):
+        yield from _pairs(file_type.value_type, target.element, resolver)
+    elif isinstance(target, MapType) and pa.types.is_map(file_type):
+        yield from _pairs(file_type.key_type, target.key, resolver)
+        yield from _pairs(file_type.item_type, target.value, resolver)
+
+
+def _has_more(file_type: pa.DataType, target: StructType, resolver: Resolver) -> bool:
+    for f, t in _pairs(file_type, target, resolver):
+        if isinstance(t, StructType) and pa.types.is_struct(f):
+            matched = set(resolver.places(t.fields, list(f))) - {None}
+            if len(matched) < f.num_fields:
+                return True
     return False
 
 
 def with_other_types(store: Store, snapshot: Snapshot) -> Numbers:
     """Positions of the files with columns whose types have been widened since."""
     resolver = Resolver(snapshot.metadata.column_mapping_mode)
-    return files_where(store, snapshot, lambda s: not _holds(pa.struct(list(s)), snapshot.schema, resolver))
+
+    def differs(schema: pa.Schema) -> bool:
+        return not all(_is_of(f, t) for f, t in _pairs(pa.struct(list(schema)), snapshot.schema, resolver))
+
+    return files_where(store, snapshot, differs)
 
 
-def _holds(file_type: pa.DataType, target: DataType, resolver: Resolver) -> bool:
-    if isinstance(target, StructType):
-        children = list(file_type) if pa.types.is_struct(file_type) else []
-        pairs = zip(target.fields, resolver.places(target.fields, children), strict=True)
-        return all(i is None or _holds(children[i].type, f.type, resolver) for f, i in pairs)
-    if isinstance(target, ArrayType):
-        return not pa.types.is_list(file_type) or _holds(file_type.value_type, target.element, resolver)
-    if isinstance(target, MapType):
-        return not pa.types.is_map(file_type) or (
-            _holds(file_type.key_type, target.key, resolver) and _holds(file_type.item_type, target.value, resolver)
-        )
+def _is_of(file_type: pa.DataType, target: DataType) -> bool:
+    """Whether a file stores values of a primitive type as such."""
+    if not isinstance(target, PrimitiveType):
+        return True
     if str(target) == "variant":
         return not is_shredded(file_type)
     # The unit of a timestamp may differ between files.

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from trilake.common.display import Displayed
 from trilake.common.runtime import Runtime
@@ -28,12 +27,13 @@ from trilake.delta.commands.optimize.bins import (
     TARGET_CUBE_SIZE,
     Cubes,
     Numbers,
+    by_partition,
     compaction_bins,
     cube_tags,
     purge_bins,
-    whole_partitions,
 )
 from trilake.delta.commands.optimize.curve_order import Curve, is_orderable
+from trilake.delta.commands.optimize.footers import purgeable
 from trilake.delta.commands.optimize.metrics import (
     DeletionVectorStats,
     FileSizes,
@@ -41,18 +41,14 @@ from trilake.delta.commands.optimize.metrics import (
     ZOrderFileStats,
     ZOrderStats,
 )
-from trilake.delta.commands.optimize.rewrite import MEMORY
-from trilake.delta.commands.optimize.run import RewriteOutcome, RewriteRequest, rewrite
-from trilake.delta.commands.rows.row_changes import Runner, check_changeable, run_here
-from trilake.delta.files.file_statistics import StatisticsPlan
+from trilake.delta.commands.optimize.rewrite import MEMORY, RewriteOutcome, RewriteRequest, rewrite
+from trilake.delta.commands.rows.row_changes import Runner, check_changeable, rewrite_plan, run_here
 from trilake.delta.log.clustering import FEATURE, clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.column_mapping import physical_schema
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.properties import TableProperties
-from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import format_path, split_names
 from trilake.delta.scan.scan import matching_partitions, parse_table_filter
 from trilake.errors import InvalidArgumentError
@@ -177,43 +173,37 @@ def optimize(
     parameters: dict[str, Any] = {"predicate": _predicates(request), "auto": request.auto}
     work, finish = _work(snapshot, request, considered, parameters, runtime)
     outcome = rewrite(log, snapshot, work, runtime=runtime, run=run)
-    metrics = rewrite_metrics(snapshot, outcome, len(considered))
-    metrics = replace(metrics, start_time_ms=started, end_time_ms=runtime.clock_ms())
+    metrics = rewrite_metrics(snapshot, outcome, len(considered), started, runtime)
     return OptimizeResult(outcome.version, finish(metrics, outcome))
 
 
 def purge(
     log: DeltaLog,
-    chosen: Callable[[Snapshot], Numbers],
     *,
     where: FilterLike | None = None,
     target_size: int | None = None,
     predicates: tuple[str, ...] | None = None,
-    user_metadata: str | None = None,
-    runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> OptimizeResult:
-    """Rewrite the files in ``chosen``, of any size (``REORG TABLE ... APPLY (PURGE)``).
+    """Rewrite the files with deleted rows or dropped columns, of any size (``REORG TABLE ... APPLY (PURGE)``).
 
     Raises what :func:`optimize` raises.
     """
-    runtime = runtime or log.engine.runtime
+    runtime = log.engine.runtime
     started, snapshot = runtime.clock_ms(), log.snapshot()
     check_changeable(snapshot, "REORG", removes=False)
     request = OptimizeRequest(where=where, target_size=target_size, predicates=predicates)
     considered = _considered(snapshot, request)
-    numbers = np.intersect1d(considered, chosen(snapshot))
+    numbers = np.intersect1d(considered, purgeable(log.store, snapshot))
     limit = request.limit(snapshot.metadata)
     work = RewriteRequest(
         purge_bins(snapshot, numbers, limit=limit),
         "REORG",
         {"predicate": _predicates(request), "applyPurge": True},
         limit,
-        user_metadata=user_metadata,
     )
     outcome = rewrite(log, snapshot, work, runtime=runtime, run=run)
-    metrics = rewrite_metrics(snapshot, outcome, len(considered))
-    return OptimizeResult(outcome.version, replace(metrics, start_time_ms=started, end_time_ms=runtime.clock_ms()))
+    return OptimizeResult(outcome.version, rewrite_metrics(snapshot, outcome, len(considered), started, runtime))
 
 
 def _considered(snapshot: Snapshot, request: OptimizeRequest) -> Numbers:
@@ -264,7 +254,7 @@ def _work(
     if request.zorder_by:
         paths = zorder_paths(snapshot, request.zorder_by, check_statistics=request.check_statistics)
         parameters |= {"zOrderBy": list(request.zorder_by), "clusterBy": []}
-        bins = whole_partitions(snapshot, considered)
+        bins = by_partition(snapshot, considered)
         return replace(work, bins=bins, curve=Curve("zorder", paths)), _with_zorder_stats
     columns = clustering_columns(snapshot)
     if columns and not request.auto:
@@ -280,9 +270,7 @@ def _work(
         tags = [cube_tags(runtime.new_id(), names, curve.kind) for _ in bins]
 
         def finish(metrics: OptimizeMetrics, outcome: RewriteOutcome) -> OptimizeMetrics:
-            rewritten_files = (
-                np.concatenate([bins[n] for n in outcome.bins]) if outcome.bins else np.array([], dtype=np.int64)
-            )
+            rewritten_files = np.concatenate([np.empty(0, np.int64), *(bins[n] for n in outcome.bins)])
             stats = cubes.stats(rewritten_files, len(outcome.bins), full=request.full)
             return replace(metrics, clustering_stats=stats)
 
@@ -300,7 +288,9 @@ def _with_zorder_stats(metrics: OptimizeMetrics, _: RewriteOutcome) -> OptimizeM
     return replace(metrics, z_order_stats=stats)
 
 
-def rewrite_metrics(snapshot: Snapshot, outcome: RewriteOutcome, considered: int) -> OptimizeMetrics:
+def rewrite_metrics(
+    snapshot: Snapshot, outcome: RewriteOutcome, considered: int, started: int, runtime: Runtime
+) -> OptimizeMetrics:
     """The metrics of the rewritten files; ``considered`` is the number of files that were considered."""
     added_sizes, removed_sizes = [a["size"] for a in outcome.added], [r["size"] or 0 for r in outcome.removed]
     vectors = [r["deletionVector"] for r in outcome.removed if r.get("deletionVector")]
@@ -316,6 +306,8 @@ def rewrite_metrics(snapshot: Snapshot, outcome: RewriteOutcome, considered: int
         num_batches=len(outcome.bins),
         total_considered_files=considered,
         total_files_skipped=considered - len(removed_sizes),
+        start_time_ms=started,
+        end_time_ms=runtime.clock_ms(),
         total_cluster_parallelism=os.cpu_count() or 1,
         total_scheduled_tasks=len(outcome.bins),
         deletion_vector_stats=DeletionVectorStats(len(vectors), sum(v["cardinality"] or 0 for v in vectors))
@@ -399,9 +391,5 @@ def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics
 
 def _indexed(snapshot: Snapshot) -> set[tuple[str, ...]]:
     """The columns for which new files get statistics, as physical paths."""
-    metadata = snapshot.metadata
-    names = {snapshot.schema.field(c).name for c in metadata.partition_columns}
-    inside = StructType(tuple(f for f in snapshot.schema.fields if f.name not in names))
-    files: pa.Schema = physical_schema(inside, metadata.column_mapping_mode)
-    paths = StatisticsPlan.of(metadata.configuration, snapshot.schema).indexed(files)
-    return {path for path in paths if path is not None}
+    plan = rewrite_plan(snapshot, "")
+    return set(filter(None, plan.statistics.indexed(plan.stated_schema)))

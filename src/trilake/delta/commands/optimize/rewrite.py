@@ -1,11 +1,15 @@
-"""Rewrite files of a table: the task of an optimization, for one bin of files.
+"""Rewrite files of a table in tasks, one per bin of files, and commit the result.
 
-Drops deleted rows and moves row ids into columns; the table's rules are not applied again.  Runs in any process with
-the plan and a store.
+A task drops deleted rows and moves row ids into columns; the table's rules are not applied again.  It runs in any
+process with the plan and a store.
+
+Commits have snapshot isolation.  If a concurrent commit has removed files of a bin, or changed their deletion vectors,
+that bin is dropped and the others are committed on top of it; see :func:`rewrite`.
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections import deque
@@ -13,19 +17,57 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
+import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from trilake.delta.commands.optimize.curve_order import SAMPLE_ROWS, Curve, gathered, in_curve_order, sample_indexes
-from trilake.delta.commands.rows.row_changes import ChangedFile, with_row_ids
+from trilake.common.progress import progress
+from trilake.common.runtime import Runtime
+from trilake.delta.commands.optimize.bins import Numbers, sizes_of, tagged
+from trilake.delta.commands.optimize.curve_order import SAMPLE_ROWS, Curve, in_curve_order, sample_indexes
+from trilake.delta.commands.optimize.metrics import history_metrics
+from trilake.delta.commands.rows.row_changes import (
+    ChangedFile,
+    Runner,
+    changed_files,
+    gathered,
+    live_rows,
+    rewrite_plan,
+    row_columns,
+    run_here,
+    whole_rows,
+    with_row_ids,
+)
+from trilake.delta.commit import row_tracking
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.files.file_plan import FilePlan
+from trilake.delta.files.file_statistics import type_at
 from trilake.delta.files.write_files import TaskWriter
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot, file_keys
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.column_mapping import MODE
+from trilake.delta.protocol.iceberg import writes_partition_columns
+from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
+from trilake.delta.rules.identity import only_marks_moved
 from trilake.delta.scan.read import packs, read_together
-from trilake.delta.scan.scan import ReadPlan
+from trilake.delta.scan.scan import ReadPlan, metadata_plan
+from trilake.errors import (
+    ConcurrentDeleteDeleteError,
+    ConcurrentDeleteReadError,
+    ConflictError,
+    MetadataChangedError,
+    ProtocolChangedError,
+)
 from trilake.parquet.merged_files import FEWEST
 from trilake.storage.base import Store
+from trilake.storage.ownership import discard
 
 #: Bytes of rows that a sort keeps in memory.
 MEMORY = 512 << 20
@@ -164,7 +206,11 @@ def in_turn(
 
     def work(place: queue.Queue[Any], pack: Sequence[ChangedFile]) -> None:
         try:
-            for batch in _gathered(read(pack)) if len(pack) > 1 else read(pack):
+            batches = read(pack)
+            if len(pack) > 1:
+                tables = map(pa.Table.from_batches, gathered(batches, lambda b: (b.nbytes,), (_BATCH_BYTES,)))
+                batches = (batch for table in tables for batch in table.combine_chunks().to_batches())
+            for batch in batches:
                 if not put(place, batch):
                     return
             put(place, _End)
@@ -196,7 +242,238 @@ def in_turn(
             stop.set()
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of some megabytes."""
-    for table in gathered(batches, _BATCH_BYTES):
-        yield from table.combine_chunks().to_batches()
+#: Attempts to commit the remaining bins.
+_ATTEMPTS = 100
+#: If one of these properties changes, files written before the change are not valid after it.
+_DECISIVE = (MODE, row_tracking.ENABLED, row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN)
+
+
+@dataclass(frozen=True)
+class RewriteRequest:
+    """Bins of files to rewrite, and the description of the commit."""
+
+    bins: Sequence[Numbers]
+    operation: str
+    parameters: Mapping[str, Any]
+    limit: int
+    curve: Curve | None = None
+    #: Tags of the new files of each bin, if the bins become cubes.
+    tags: Sequence[Mapping[str, str]] = ()
+    #: New metadata that the commit sets; the new files are written for it.
+    metadata: Metadata | None = None
+    #: New protocol.
+    protocol: Protocol | None = None
+    #: Configurations of metadata domains that the commit sets.
+    domains: Mapping[str, str] = field(default_factory=dict)
+    memory: int = MEMORY
+    user_metadata: str | None = None
+
+
+@dataclass(frozen=True)
+class RewriteOutcome:
+    """The committed bins, by index, and the actions."""
+
+    version: int
+    bins: tuple[int, ...] = ()
+    added: tuple[Mapping[str, Any], ...] = ()
+    removed: tuple[Mapping[str, Any], ...] = ()
+    partitions: int = 0
+
+
+def rewrite(
+    log: DeltaLog, snapshot: Snapshot, work: RewriteRequest, *, runtime: Runtime, run: Runner = run_here
+) -> RewriteOutcome:
+    """Rewrite the files of all bins and commit them as one version; without bins, do nothing.
+
+    If a bin is not committed, its new files are deleted.  Raises what
+    :func:`~trilake.delta.commands.optimize.optimize.optimize` raises.
+    """
+    if not work.bins:
+        return RewriteOutcome(snapshot.version)
+    plan = _plan(snapshot, work, len(work.bins), runtime)
+    bins = _as_tasks(snapshot, work, plan.files)
+    total = sum(len(b.files) for b in bins)
+    finished: list[Rewritten] = []
+    with progress("optimize", total=total) as bar:
+        local = run is run_here or len(bins) == 1
+        lock = Lock()
+
+        def advance(files: int) -> None:
+            with lock:  # local tasks run in threads, which share the progress bar
+                bar.advance(files)
+
+        job = Rewrite(log.store, plan, advance if local else None)
+        try:
+            for outcome in run(job, bins):
+                finished.append(outcome)
+                if not local:
+                    bar.advance(len(bins[outcome.number].files))
+        except BaseException:
+            _discard(log, finished)
+            raise
+    return _commit(log, snapshot, work, bins, sorted(finished, key=lambda r: r.number), runtime)
+
+
+def _plan(snapshot: Snapshot, work: RewriteRequest, bins: int, runtime: Runtime) -> RewritePlan:
+    read = whole_rows(snapshot)
+    partition = set(read.partition_columns)
+    read = replace(
+        read,
+        fields=tuple(f for f in read.fields if f.name not in partition),
+        output=tuple(n for n in read.output if n not in partition),
+    )
+    files = rewrite_plan(snapshot, runtime.new_id())
+    if work.metadata is not None:
+        after = metadata_plan(work.metadata, snapshot.engine, snapshot.uri, snapshot.version)
+        files = replace(files, schema=replace(files.schema, fields=after.fields))
+        protocol = work.protocol or snapshot.protocol
+        files = replace(
+            files,
+            configuration=work.metadata.configuration,
+            materialized=writes_partition_columns(protocol, work.metadata.configuration),
+        )
+    # Bins and rows per file determine the sizes; this limit is for data that grow when they are rewritten.
+    files = replace(files, configuration={**files.configuration, "delta.targetFileSize": str(2 * work.limit)})
+    cores = os.cpu_count() or 1
+    return RewritePlan(read, files, work.curve, work.memory, readers=max(1, cores // bins))
+
+
+def _as_tasks(snapshot: Snapshot, work: RewriteRequest, files_plan: FilePlan) -> list[Bin]:
+    sizes = sizes_of(snapshot.adds)
+    physical = [snapshot.schema.field(c).physical_name for c in snapshot.metadata.partition_columns]
+    numbers = np.concatenate(list(work.bins))
+    sources = changed_files(snapshot, numbers)
+    rows = live_rows(snapshot.adds.take(pa.array(numbers)), snapshot.engine.query)
+    # The floating-point columns for which new files get bounds, as physical paths.
+    schema = files_plan.stated_schema
+    indexed = filter(None, files_plan.statistics.indexed(schema))
+    floats = [path for path in indexed if pa.types.is_floating(type_at(schema, path))]
+    out, start = list[Bin](), 0
+    for number, chosen in enumerate(work.bins):
+        files = sources[start : start + len(chosen)]
+        row_counts = rows.slice(start, len(chosen))
+        start += len(chosen)
+        stats = snapshot.adds["stats"].take(pa.array(chosen)).to_pylist() if floats else []
+        total = None if row_counts.null_count else int(pc.sum(row_counts).as_py())
+        size = int(sizes[chosen].sum())
+        partition = tuple(files[0].file.partition_values.get(n) for n in physical)
+        unbounded = frozenset(p for p in floats if any(_lacks_bound(json_string, p) for json_string in stats))
+        out.append(Bin(number, tuple(files), partition, total, max(1, size // work.limit), unbounded))
+    return out
+
+
+def _lacks_bound(json_string: str | None, path: tuple[str, ...]) -> bool:
+    """Whether a file's statistics have bounds for other columns, but no upper bound for this one."""
+    stats = orjson.loads(json_string) if json_string else {}
+    if "maxValues" not in stats:
+        return False  # this file's writer writes no bounds at all
+    nulls, highest = stats.get("nullCount"), stats["maxValues"]
+    for name in path:
+        nulls = nulls.get(name) if isinstance(nulls, Mapping) else None
+        highest = highest.get(name) if isinstance(highest, Mapping) else None
+    return highest is None and nulls != stats.get("numRecords")
+
+
+def _discard(log: DeltaLog, rewritten: Iterable[Rewritten]) -> None:
+    discard(log.store, [unquote(str(a["path"])) for r in rewritten for a in r.adds])
+
+
+def _commit(
+    log: DeltaLog,
+    base: Snapshot,
+    work: RewriteRequest,
+    bins: Sequence[Bin],
+    rewritten: Sequence[Rewritten],
+    runtime: Runtime,
+) -> RewriteOutcome:
+    origin, remaining = base, list(rewritten)
+    for _ in range(_ATTEMPTS):
+        actions = _actions(origin, work, bins, remaining, runtime)
+        paths = frozenset(r["path"] for r in actions.removed)
+        plan = CommitPlan(
+            operation=work.operation,
+            parameters=work.parameters,
+            file_actions=[*({"remove": r} for r in actions.removed), *({"add": a} for a in actions.added)],
+            metadata=work.metadata,
+            protocol=work.protocol,
+            metrics=history_metrics(
+                [a["size"] for a in actions.added],
+                [r["size"] or 0 for r in actions.removed],
+                [r["deletionVector"] for r in actions.removed if r.get("deletionVector")],
+            ),
+            user_metadata=work.user_metadata,
+            domains=work.domains,
+            read=ReadSet(
+                # Files added concurrently would have the old metadata.
+                whole_table=work.metadata is not None,
+                files=paths,
+                removed=paths,
+                isolation="SnapshotIsolation" if work.metadata is None else "Serializable",
+                metadata=base.metadata,
+            ),
+        )
+        try:
+            return replace(actions, version=commit(log, base, plan, runtime).version)
+        except (
+            ConcurrentDeleteReadError,
+            ConcurrentDeleteDeleteError,
+            MetadataChangedError,
+            ProtocolChangedError,
+        ) as e:
+            now = log.snapshot()
+            still_there = _still_there(origin, now, bins, remaining) if _goes_on(origin, now, work) else []
+            _discard(log, [r for r in remaining if r not in still_there])
+            if not still_there:
+                raise
+            reason, base, remaining = e, now, still_there
+        except ConflictError:
+            _discard(log, remaining)
+            raise
+    _discard(log, remaining)
+    raise reason
+
+
+def _goes_on(before: Snapshot, now: Snapshot, work: RewriteRequest) -> bool:
+    """Whether files written for one version of the table are valid for another."""
+    old, new = before.metadata, now.metadata
+    # Properties are compared below; every append advances the marks of identity columns.
+    bare = replace(new, configuration=old.configuration, name=old.name, description=old.description)
+    same = only_marks_moved(old, bare)
+    settings = all(old.configuration.get(k) == new.configuration.get(k) for k in _DECISIVE)
+    return work.metadata is None and same and settings and row_columns(before) == row_columns(now)
+
+
+def _still_there(
+    before: Snapshot, now: Snapshot, bins: Sequence[Bin], rewritten: Sequence[Rewritten]
+) -> list[Rewritten]:
+    """The bins whose files are all still in the table, with the same deletion vectors."""
+    read = before.adds.take(pa.array([f.number for r in rewritten for f in bins[r.number].files], pa.int64()))
+    # Computed together: the form of a key depends on whether any file has a vector.
+    keys = file_keys(pa.concat_tables([read, now.adds]))
+    there = keys.slice(read.num_rows).combine_chunks()
+    live = pc.is_in(keys.slice(0, read.num_rows), value_set=there).to_pylist()
+    out, start = list[Rewritten](), 0
+    for r in rewritten:
+        count = len(bins[r.number].files)
+        if all(live[start : start + count]):
+            out.append(r)
+        start += count
+    return out
+
+
+def _actions(
+    origin: Snapshot, work: RewriteRequest, bins: Sequence[Bin], rewritten: Sequence[Rewritten], runtime: Runtime
+) -> RewriteOutcome:
+    now = runtime.clock_ms()
+    numbers = [f.number for r in rewritten for f in bins[r.number].files]
+    old = origin.adds.take(pa.array(numbers, pa.int64()))
+    fields = partition_fields(origin.schema, origin.metadata.partition_columns)
+    partitions = PartitionKeys.of(old["partitionValues"], fields).count
+    removes = [{**remove_action(a, now)["remove"], "dataChange": False} for a in old.to_pylist()]
+    adds: list[Mapping[str, Any]] = []
+    for r in rewritten:
+        for add in r.adds:
+            new = {**add, "dataChange": False}
+            adds.append(tagged(new, work.tags[r.number]) if work.tags else new)
+    committed = tuple(r.number for r in rewritten)
+    return RewriteOutcome(origin.version, committed, tuple(adds), tuple(removes), partitions)

@@ -125,11 +125,7 @@ def every_row(snapshot: Snapshot) -> FoundRows:
 
 
 def delete_rows(
-    log: DeltaLog,
-    snapshot: Snapshot,
-    filter: Filter | None = None,
-    *,
-    user_metadata: str | None = None,
+    log: DeltaLog, snapshot: Snapshot, filter: Filter | None = None, *, user_metadata: str | None = None
 ) -> ChangeResult:
     """Delete the rows of a table for which ``filter`` is true; all rows without a filter.
 
