@@ -222,7 +222,17 @@ def resolve(
     else:
         values.update(_explicit(clause, clause.values, table, alias))
     result = ResolvedClause(clause.kind, clause.action, clause.condition, values)
-    _check_identity(clause, result, table)
+    updates = clause.action == "update"
+    for identity in identity_columns(table):
+        if identity.name in result.assigned and (updates or not identity.explicit):
+            what = "UPDATE_NOT_SUPPORTED" if updates else "EXPLICIT_INSERT_NOT_SUPPORTED"
+            raise SchemaMismatchError(
+                f"column {identity.name!r} is an identity column, whose values are generated: it cannot be assigned"
+                f" in {clause}",
+                help="leave the column out",
+                column=identity.name,
+                condition=f"DELTA_IDENTITY_COLUMNS_{what}",
+            )
     return result
 
 
@@ -241,22 +251,18 @@ def _star(clause: Clause[E], field: StructField, source: StructType, rest: Value
             column=field.name,
             condition="DELTA_MERGE_UNRESOLVED_EXPRESSION",
         )
-    _unique(source, field.name)
+    same = [f.name for f in source.fields if f.name.lower() == field.name.lower()]
+    if len(same) > 1:
+        raise InvalidArgumentError(
+            f"the source has {len(same)} columns {', '.join(same)}, so the reference to {field.name} is ambiguous",
+            help="rename or drop one of them",
+            column=field.name,
+            condition="AMBIGUOUS_REFERENCE",
+        )
     value: Value[E] = _by_field(field, column, (column.name,), evolve and clause.action == "update")
     if not evolve:
         _check_whole(field, column, field.name)
     return value
-
-
-def _unique(source: StructType, name: str) -> None:
-    same = [f.name for f in source.fields if f.name.lower() == name.lower()]
-    if len(same) > 1:
-        raise InvalidArgumentError(
-            f"the source has {len(same)} columns {', '.join(same)}, so the reference to {name} is ambiguous",
-            help="rename or drop one of them",
-            column=name,
-            condition="AMBIGUOUS_REFERENCE",
-        )
 
 
 def _by_field(target: StructField, source: StructField, path: Path, keep: bool) -> Value[E]:
@@ -349,22 +355,6 @@ def _spelled(path: Path, table: StructType, clause: Clause[Any]) -> Path:
     return tuple(out)
 
 
-def _check_identity(clause: Clause[Any], resolved: ResolvedClause[Any], table: StructType) -> None:
-    for column in identity_columns(table):
-        if column.name not in resolved.assigned:
-            continue
-        if clause.action == "update" or not column.explicit:
-            raise SchemaMismatchError(
-                f"column {column.name!r} is an identity column, whose values are generated: it cannot be assigned"
-                f" in {clause}",
-                help="leave the column out",
-                column=column.name,
-                condition="DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED"
-                if clause.action == "update"
-                else "DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED",
-            )
-
-
 def predicates(clauses: Sequence[Clause[str]], kind: Kind) -> list[dict[str, str]]:
     """The clauses of one kind for a commit's ``operationParameters``."""
     return [
@@ -422,7 +412,7 @@ class VisibleColumns:
             help = f"set an alias with {' and '.join(lacking)}, then {help}"
         if len({n.lower() for n in names.values()}) == 1:
             help = "give the tables different aliases, and qualify the name with one of them"
-        both = " and ".join(self._shown(side) for side in self.visible)
+        both = " and ".join(self.aliases[side] or f"the {side}" for side in self.visible)
         return ExpressionError(
             f"the reference to {name} is ambiguous: {both} both have it",
             help=help,
@@ -457,9 +447,6 @@ class VisibleColumns:
 
     def _has(self, side: Side, name: str) -> bool:
         return any(n.lower() == name.lower() for n in self.columns[side])
-
-    def _shown(self, side: Side) -> str:
-        return self.aliases[side] or f"the {side}"
 
     def _listing(self, sides: Sequence[Side]) -> str:
         return "; ".join(f"{self.aliases[s] or s}: {', '.join(self.columns[s][:_MOST_NAMES])}" for s in sides)

@@ -22,7 +22,7 @@ from pyroaring import BitMap64
 from trilake.delta.commands.merge.clauses import Side
 from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
 from trilake.delta.commands.merge.scope import Join, Scope
-from trilake.delta.commands.rows.row_changes import ChangedFile, changed_files, in_large_pieces
+from trilake.delta.commands.rows.row_changes import ChangedFile, changed_files, gathered, in_large_pieces
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.char_varchar import length_rule
 from trilake.delta.scan.read import RowsOfFiles, pack_size, packs, read_together, row_keys
@@ -86,16 +86,7 @@ class Pairs:
 
 def groups(files: Sequence[ChangedFile]) -> Iterator[list[ChangedFile]]:
     """Group files by size."""
-    group: list[ChangedFile] = []
-    size = 0
-    for f in files:
-        group.append(f)
-        size += f.file.size
-        if size >= _GROUP_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
+    return gathered(files, lambda f: (f.file.size,), (_GROUP_BYTES,))
 
 
 def read_fields(snapshot: Snapshot, columns: Sequence[str]) -> ReadPlan:
@@ -183,18 +174,10 @@ class Matcher:
         if not self.source.num_rows:
             return Pairs.of([])
         parts: list[Pairs] = []
-        total = 0
-        waiting: list[RowsOfFiles] = []
-        count = 0
-        for batches in read_group(self.store, group, range(len(group)), self.plan, self.workers):
-            waiting += batches
-            count += sum(len(some.files) for some in batches)
-            if count >= self.chunk:
-                parts.append(self._joined(waiting, total))
-                total += len(parts[-1])
-                waiting, count = [], 0
-        if waiting:
-            parts.append(self._joined(waiting, total))
+        read = read_group(self.store, group, range(len(group)), self.plan, self.workers)
+        for packs_read in gathered(read, lambda batches: (sum(len(b.files) for b in batches),), (self.chunk,)):
+            if batches := [b for pack in packs_read for b in pack]:
+                parts.append(self._joined(batches, sum(map(len, parts))))
         return Pairs.of(parts)
 
     def _joined(self, waiting: Sequence[RowsOfFiles], count: int) -> Pairs:

@@ -11,7 +11,6 @@ Protocol: *Deletion Vectors*, *Add CDC File*, *Row Tracking*.
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -61,15 +60,13 @@ from trilake.delta.commands.rows.row_changes import (
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.schema import StructType, from_arrow
+from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.rules.row_rules import RowPipeline
 from trilake.delta.rules.store_assignment import assign_batch, with_marked
 from trilake.delta.scan.read import Positions, RowsOfFiles, keys_mask
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import AmbiguousMergeError
-from trilake.expr import Filter
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: Source rows inserted at a time.
 _INSERT_ROWS = 1 << 17
 #: Target rows updated at a time.
@@ -161,7 +158,7 @@ class _ArrowMerge:
                 uri=uri,
                 new_id=runtime.new_id,
             )
-        now = _EPOCH + dt.timedelta(milliseconds=runtime.clock_ms())
+        now = runtime.now()
         aliases = {"target": request.target_alias, "source": request.source_alias}
         scope = Scope.of(target_schema(snapshot), source.schema, aliases, now)  # type: ignore[arg-type]
         clauses = [
@@ -189,11 +186,9 @@ class _ArrowMerge:
             keys.append(key_values(key.column, values, key.null_safe))
         others = [f for sql in hints.alone if (f := self.scope.only("target").target_filter(sql)) is not None]
         match = key_filter(keys, others, self.scope.schemas["target"])
-        return prune(self.snapshot, match, [self._condition(c) for c in self.unmatched])
-
-    def _condition(self, clause: RowClause) -> Filter | None:
-        sql = clause.clause.condition
-        return None if sql is None else self.scope.only("target").target_filter(sql)
+        conditions = [c.clause.condition for c in self.unmatched]
+        unmatched = [None if sql is None else self.scope.only("target").target_filter(sql) for sql in conditions]
+        return prune(self.snapshot, match, unmatched)
 
     def run(self, pruned: Pruned, times: tuple[int, int, int], most_pairs: int | None) -> MergeResult:
         files = changed_files(self.snapshot, pruned.numbers)
@@ -256,15 +251,12 @@ class _ArrowMerge:
             return self.snapshot.schema.names
         return sorted({n for c in (*self.matched, *self.unmatched) for n in c.needs})
 
-    @cached_property
-    def _updates(self) -> bool:
-        return any(c.clause.action == "update" for c in (*self.matched, *self.unmatched))
-
     def _changed_rows(self, group: Sequence[ChangedFile], pairs: Pairs, matcher: Matcher) -> Iterator[_ChangedRows]:
         if not self.unmatched and not (self.matched and len(pairs)):
             return
         columns = self.needs
-        tracked = self.tracked if self._updates else ()
+        updates = any(c.clause.action == "update" for c in (*self.matched, *self.unmatched))
+        tracked = self.tracked if updates else ()
         if not columns and not tracked and not self.unmatched:
             # The clauses read no target column: new values come only from the source.
             yield from self._of_pairs(
@@ -332,17 +324,14 @@ class _ArrowMerge:
             chosen = choose(clauses, rows)
         for number, clause in enumerate(clauses):
             which = np.flatnonzero(chosen == number)
-            if not len(which):
-                continue
-            rows_of_clause = rows.take(which)
-            new = clause.make(rows_of_clause, clause.start()) if clause.rules is not None else None
-            old = rows_of_clause.sides.get("target")
-            yield _ChangedRows(clause, group, files[which], positions[which], new, old)
+            if len(which):
+                some = rows.take(which)
+                new = None if clause.rules is None else clause.make(some, clause.rules.start())
+                yield _ChangedRows(clause, group, files[which], positions[which], new, some.sides.get("target"))
 
     def _ambiguous(self, group: Sequence[ChangedFile], pairs: Pairs) -> AmbiguousMergeError:
-        second = int(np.flatnonzero(pairs.repeated)[0])
-        row = int(pairs.rows[second])
-        number = int(pairs.files[second])
+        second = np.flatnonzero(pairs.repeated)[0]
+        row, number = int(pairs.rows[second]), int(pairs.files[second])
         same = pairs.source[(pairs.files == number) & (pairs.rows == row)][:3]
         rows = self._rows.take(same).to_pylist()
         return ambiguous_rows(rows, file=group[number].file.path, row=row)
@@ -359,7 +348,7 @@ class _ArrowMerge:
         if not self.feed:
             return []
         assert part.old is not None
-        schema: StructType = read_schema(self.metadata.schema)
+        schema = read_schema(self.metadata.schema)
         return [assign_batch(batch, schema) for batch in part.old.select(self.snapshot.schema.names).to_batches()]
 
     def _ids(self, part: _ChangedRows, writer: RowChangeWriter) -> pa.Array | None:
@@ -373,7 +362,8 @@ class _ArrowMerge:
 
     def _insert(self, which: Indexes, writer: RowChangeWriter, *, feed: bool) -> list[RowPipeline]:
         """Insert rows of the source; return the applied rules."""
-        pipelines = [c.start(i, tasks=len(self.inserts)) for i, c in enumerate(self.inserts)]
+        rules = [c.rules for c in self.inserts if c.rules is not None]
+        pipelines = [r.start(i, tasks=len(rules)) for i, r in enumerate(rules)]
         for lo in range(0, len(which) if self.inserts else 0, _INSERT_ROWS):
             part = which[lo : lo + _INSERT_ROWS]
             rows = Rows(len(part), {"source": self._source(part, self.inserts)})

@@ -134,7 +134,7 @@ def prune(snapshot: Snapshot, match: Filter | None, unmatched: Sequence[Filter |
     conditions = [match, *unmatched]
     if any(f is None for f in conditions):
         numbers = np.arange(snapshot.adds.num_rows, dtype=np.int64)
-        return Pruned(numbers, ReadSet(whole_table=True, files=_paths(snapshot, numbers)))
+        return Pruned(numbers, ReadSet(whole_table=True, files=frozenset(snapshot.adds["path"].to_pylist())))
     keep = np.zeros(snapshot.adds.num_rows, bool)
     for f in conditions:
         possible = skip_files(snapshot, f).keep
@@ -142,11 +142,8 @@ def prune(snapshot: Snapshot, match: Filter | None, unmatched: Sequence[Filter |
         keep |= possible
     numbers = np.flatnonzero(keep).astype(np.int64)
     predicates = tuple(PartitionPredicate.of(snapshot, f) for f in conditions if f is not None)
-    return Pruned(numbers, ReadSet(predicates=predicates, files=_paths(snapshot, numbers)))
-
-
-def _paths(snapshot: Snapshot, numbers: np.ndarray[Any, Any]) -> frozenset[str]:
-    return frozenset(snapshot.adds["path"].take(pa.array(numbers)).to_pylist())
+    paths = frozenset(snapshot.adds["path"].take(pa.array(numbers)).to_pylist())
+    return Pruned(numbers, ReadSet(predicates=predicates, files=paths))
 
 
 def target_schema(snapshot: Snapshot) -> pa.Schema:
@@ -190,7 +187,8 @@ def materialized(data: Any, limit: int = _IN_MEMORY, *, round_times: bool = True
         with spilling():
             sink = pa.OSFile(path, "wb")
         with sink:
-            _write(sink, schema, chain(_drained(waiting), batches))
+            drained = (waiting.pop(0) for _ in range(len(waiting)))
+            _write(sink, schema, chain(drained, batches))
         with spilling():
             mapped = pa.memory_map(path)
         with mapped:
@@ -232,11 +230,6 @@ class SourceRows:
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return rows.combine_chunks().take(pa.array(back))
-
-
-def _drained(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    while batches:
-        yield batches.pop(0)
 
 
 def _write(sink: pa.NativeFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:

@@ -103,7 +103,8 @@ class RowClause:
         Raises ``ExpressionError`` for invalid expressions, ``UnsupportedExpressionError`` for expressions that only
         Spark can evaluate, and ``SchemaMismatchError`` for values that columns cannot store.
         """
-        scope = _visible(clause, scope)
+        sides = VISIBLE[clause.kind]
+        scope = scope.only(sides[0]) if len(sides) == 1 else scope
         condition = None
         if clause.condition is not None:
             condition = scope.condition(clause.condition, "the condition of a clause")
@@ -114,7 +115,9 @@ class RowClause:
         for f in schema.fields:
             _bind(clause.values[f.name], f.type, (f.name,), scope, source, expressions, uri, evolve=evolve)
         # Unassigned columns are kept, filled or generated; generated columns are recomputed.
-        fields = tuple(f for f in schema.fields if f.name in clause.assigned or _carried(clause, f))
+        kept = {f.name for f in schema.fields if isinstance(clause.values[f.name], FromTarget)}
+        kept -= {f.name for f in schema.fields if generation_expression(f) is not None}
+        fields = tuple(f for f in schema.fields if f.name in clause.assigned | kept)
         rules = RowRules.of(
             metadata,
             StructType(fields),
@@ -125,31 +128,25 @@ class RowClause:
         )
         return cls(clause, scope, condition, expressions, fields, rules)
 
+    def _read(self, side: Side) -> set[str]:
+        """The columns of one side that expressions read."""
+        alias = self.scope.aliases[side] if side in self.scope.schemas else None
+        expressions = [*self.expressions.values(), *([self.condition] if self.condition is not None else [])]
+        return {p[1] for e in expressions for p in e.paths if p[0] == alias}
+
     @cached_property
     def needs(self) -> frozenset[str]:
         """The target columns that the clause reads."""
         if "target" not in self.scope.schemas:
             return frozenset()
-        alias, schema = self.scope.aliases["target"], self.scope.schemas["target"]
-        expressions = [*self.expressions.values(), *([self.condition] if self.condition is not None else [])]
-        columns = {p[1] for e in expressions for p in e.paths if p[0] == alias}
-        partly = (f.name for f in self.fields if isinstance(self.clause.values[f.name], FromTarget | Parts))
-        columns |= {name for name in partly if name in schema.names}
-        return frozenset(columns)
+        partly = {f.name for f in self.fields if isinstance(self.clause.values[f.name], FromTarget | Parts)}
+        return frozenset(self._read("target") | partly.intersection(self.scope.schemas["target"].names))
 
     @cached_property
     def source_needs(self) -> frozenset[str]:
         """The source columns that the clause reads."""
-        if "source" not in self.scope.schemas:
-            return frozenset()
-        alias = self.scope.aliases["source"]
-        expressions = [*self.expressions.values(), *([self.condition] if self.condition is not None else [])]
-        columns = {p[1] for e in expressions for p in e.paths if p[0] == alias}
-        return frozenset(columns.union(*(_source_columns(self.clause.values[f.name]) for f in self.fields)))
-
-    def start(self, task: int = 0, *, tasks: int | None = None) -> RowPipeline:
-        assert self.rules is not None
-        return self.rules.start(task, tasks=tasks)
+        values = (self.clause.values[f.name] for f in self.fields)
+        return frozenset(self._read("source").union(*map(_source_columns, values)))
 
     def applies(self, rows: Rows) -> Mask | None:
         """The rows to which the clause applies; ``None`` for all."""
@@ -161,10 +158,9 @@ class RowClause:
 
     def make(self, rows: Rows, pipeline: RowPipeline) -> pa.RecordBatch:
         """Compute the clause's new rows of the table, checked by its rules."""
-        names = list(self.expressions)
-        expressions = [self.expressions[n] for n in names]
+        expressions = list(self.expressions.values())
         results = evaluate_all(expressions, rows.view(self.scope, expressions)) if expressions else []
-        values = dict(zip(names, results, strict=True))
+        values = dict(zip(self.expressions, results, strict=True))
         arrays = [self._column(self.clause.values[f.name], f, (f.name,), rows, values) for f in self.fields]
         if not arrays:  # an insert of defaults only
             return pipeline.apply(pa.RecordBatch.from_arrays([pa.nulls(rows.count)], names=["__trilake_rows"]))
@@ -223,11 +219,6 @@ def _source_columns(value: Any) -> set[str]:
             inside = set() if null_with is None else {null_with[0]}
             return inside.union(*map(_source_columns, fields.values()))
     return set()
-
-
-def _visible(clause: ResolvedClause[str], scope: Scope) -> Scope:
-    sides = VISIBLE[clause.kind]
-    return scope.only(sides[0]) if len(sides) == 1 else scope
 
 
 def _bind(
@@ -305,11 +296,6 @@ def _stored_column(at: Path, type_: DataType, scope: Scope, mismatch: SchemaMism
         raise
     except ExpressionError:
         raise mismatch from None
-
-
-def _carried(clause: ResolvedClause[str], field: StructField) -> bool:
-    """Whether an unassigned column keeps its old value."""
-    return isinstance(clause.values[field.name], FromTarget) and generation_expression(field) is None
 
 
 def _flat(values: pa.ChunkedArray) -> pa.Array:

@@ -98,7 +98,9 @@ class Scope:
                 side = self._by_name(parts, sql)
                 assert start is not None
                 insert[int(start)] = quote_name(self.aliases[side]) + "."
-        return _spliced(sql, insert)
+        for start in sorted(insert, reverse=True):
+            sql = sql[:start] + insert[start] + sql[start:]
+        return sql
 
     def _by_alias(self, parts: tuple[str, ...]) -> Side | None:
         if len(parts) < 2:
@@ -258,9 +260,3 @@ def _names(root: exp.Expression) -> Iterator[exp.Column]:
         if inside or not all(isinstance(p, exp.Identifier) for p in node.parts):  # type: ignore[attr-defined]
             continue
         yield cast(exp.Column, node)
-
-
-def _spliced(sql: str, insert: Mapping[int, str]) -> str:
-    for start in sorted(insert, reverse=True):
-        sql = sql[:start] + insert[start] + sql[start:]
-    return sql
