@@ -7,7 +7,7 @@ restores.  Row ids and in-commit timestamps never conflict: each attempt assigns
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,11 +112,8 @@ class Winner:
 
 def check(read: ReadSet, winner: Winner) -> ConflictError | None:
     """The reason why the transaction must not commit after ``winner``; ``None`` if it may."""
-    for rule in _RULES:
-        conflict = rule(read, winner)
-        if conflict is not None:
-            return conflict
-    return None
+    rules = (_changes_of_state, _added, _deleted_read, _deleted_deleted, _vacuumed)
+    return next((conflict for rule in rules for conflict in rule(read, winner)), None)
 
 
 def check_between(read: ReadSet, between: Winner) -> ConflictError | None:
@@ -131,7 +128,7 @@ def check_between(read: ReadSet, between: Winner) -> ConflictError | None:
         between.version, replace(files, add=changing_rows(files.add), remove=changing_rows(files.remove))
     )
     read = replace(read, isolation="Serializable")
-    return _added(read, new_rows_only) or _deleted_read(read, new_rows_only)
+    return next((c for rule in (_added, _deleted_read) for c in rule(read, new_rows_only)), None)
 
 
 def changing_rows(files: pa.Table) -> pa.Table:
@@ -146,101 +143,61 @@ def _conflict(cls: type[ConflictError], winner: Winner, what: str, help: str = _
     return cls(what, help=help, version=winner.version, operation=winner.info.get("operation"), **context)
 
 
-def _protocol(read: ReadSet, winner: Winner) -> ConflictError | None:
-    if not winner.actions.of("protocol"):
-        return None
-    return _conflict(ProtocolChangedError, winner, "another commit changed the table's protocol")
-
-
-def _metadata(read: ReadSet, winner: Winner) -> ConflictError | None:
+def _changes_of_state(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
+    if winner.actions.of("protocol"):
+        yield _conflict(ProtocolChangedError, winner, "another commit changed the table's protocol")
     metadata_actions = winner.actions.of("metaData")
-    if not metadata_actions:
-        return None
-    if read.metadata is not None and (not read.changes_metadata or read.rebases_identity):
-        newest = Metadata.from_json(metadata_actions[-1][1], version=winner.version)
-        if only_marks_moved(read.metadata, newest):
-            return None
-    return _conflict(MetadataChangedError, winner, "another commit changed the table's schema or properties")
-
-
-def _domains(read: ReadSet, winner: Winner) -> ConflictError | None:
+    if metadata_actions:
+        newest, old = Metadata.from_json(metadata_actions[-1][1], version=winner.version), read.metadata
+        tolerates_marks = not read.changes_metadata or read.rebases_identity
+        if old is None or not tolerates_marks or not only_marks_moved(old, newest):
+            yield _conflict(MetadataChangedError, winner, "another commit changed the table's schema or properties")
     both = {str(d.get("domain")) for _, d in winner.actions.of("domainMetadata")} & read.domains - {ROW_TRACKING_DOMAIN}
-    if not both:
-        return None
-    return _conflict(
-        MetadataChangedError, winner, f"another commit changed the metadata domain {', '.join(sorted(both))}"
-    )
-
-
-def _applications(read: ReadSet, winner: Winner) -> ConflictError | None:
+    if both:
+        what = f"another commit changed the metadata domain {', '.join(sorted(both))}"
+        yield _conflict(MetadataChangedError, winner, what)
     advanced = {str(t.get("appId")) for _, t in winner.actions.of("txn")} & read.app_ids
-    if not advanced:
-        return None
-    return _conflict(
-        ConcurrentTransactionError,
-        winner,
-        f"another commit advanced the application id {', '.join(sorted(advanced))}",
-        "the other writer has written this batch: do not write it again",
-    )
+    if advanced:
+        what = f"another commit advanced the application id {', '.join(sorted(advanced))}"
+        help = "the other writer has written this batch: do not write it again"
+        yield _conflict(ConcurrentTransactionError, winner, what, help)
 
 
-def _added(read: ReadSet, winner: Winner) -> ConflictError | None:
-    if read.isolation == "SnapshotIsolation":
-        return None
+def _added(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
     # Under WriteSerializable a blind append may be ordered after this commit, whatever this commit read.
     lenient = read.isolation == "WriteSerializable" and not read.changes_metadata
-    if lenient and winner.info.get("isBlindAppend") is True:
-        return None
+    if read.isolation == "SnapshotIsolation" or (lenient and winner.info.get("isBlindAppend") is True):
+        return
     overlap = _in_read_set(read, winner.actions.add)
-    if not overlap.num_rows:
-        return None
-    return _conflict(
-        ConcurrentAppendError,
-        winner,
-        f"another commit added {overlap.num_rows} files where this one read",
-        files=_some(overlap),
-    )
+    if overlap.num_rows:
+        what = f"another commit added {overlap.num_rows} files where this one read"
+        yield _conflict(ConcurrentAppendError, winner, what, files=_some(overlap))
 
 
-def _deleted_read(read: ReadSet, winner: Winner) -> ConflictError | None:
+def _deleted_read(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
     removes = winner.actions.remove
     deleted = _in_read_set(replace(read, predicates=()), removes)
     if not deleted.num_rows and read.files:
         deleted = _among(removes, read.files)
-    if not deleted.num_rows:
-        return None
-    return _conflict(
-        ConcurrentDeleteReadError,
-        winner,
-        f"another commit removed {deleted.num_rows} files that this one read",
-        files=_some(deleted),
-    )
+    if deleted.num_rows:
+        what = f"another commit removed {deleted.num_rows} files that this one read"
+        yield _conflict(ConcurrentDeleteReadError, winner, what, files=_some(deleted))
 
 
-def _deleted_deleted(read: ReadSet, winner: Winner) -> ConflictError | None:
+def _deleted_deleted(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
     both = _among(winner.actions.remove, read.removed)
-    if not both.num_rows:
-        return None
-    return _conflict(
-        ConcurrentDeleteDeleteError,
-        winner,
-        f"another commit removed {both.num_rows} files that this one also removes",
-        files=_some(both),
-    )
+    if both.num_rows:
+        what = f"another commit removed {both.num_rows} files that this one also removes"
+        yield _conflict(ConcurrentDeleteDeleteError, winner, what, files=_some(both))
 
 
-def _vacuumed(read: ReadSet, winner: Winner) -> ConflictError | None:
-    if read.revives_from is None or winner.info.get("operation") != "VACUUM START":
-        return None
-    cutoff = _vacuum_cutoff(winner.info)
-    if cutoff is not None and read.revives_from > cutoff + _CLOCKS_MS:
-        return None
-    return _conflict(
-        ConcurrentDeleteReadError,
-        winner,
-        "a concurrent vacuum may delete files that this commit restores",
-        "wait for the end of the vacuum, then repeat the command",
-    )
+def _vacuumed(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
+    if read.revives_from is not None and winner.info.get("operation") == "VACUUM START":
+        cutoff = _vacuum_cutoff(winner.info)
+        if cutoff is None or read.revives_from <= cutoff + _CLOCKS_MS:
+            what = "a concurrent vacuum may delete files that this commit restores"
+            help = "wait for the end of the vacuum, then repeat the command"
+            yield _conflict(ConcurrentDeleteReadError, winner, what, help)
 
 
 def _vacuum_cutoff(info: Mapping[str, Any]) -> int | None:
@@ -251,9 +208,6 @@ def _vacuum_cutoff(info: Mapping[str, Any]) -> int | None:
         return int(info["timestamp"]) - int(retention)
     except (KeyError, TypeError, ValueError):
         return None
-
-
-_RULES = (_protocol, _metadata, _domains, _applications, _added, _deleted_read, _deleted_deleted, _vacuumed)
 
 
 def _among(files: pa.Table, paths: frozenset[str]) -> pa.Table:

@@ -303,14 +303,14 @@ def move_column(protocol: Protocol, metadata: Metadata, path: PathLike, position
 def comment_column(protocol: Protocol, metadata: Metadata, path: PathLike, comment: str | None) -> MetadataChange:
     """Set or, with ``None``, remove the comment of a column."""
     names = spelled(metadata.schema, path)
-
-    def change(f: StructField) -> StructField:
-        others = {k: v for k, v in f.metadata.items() if k != "comment"}
-        return replace(f, metadata=others if comment is None else {**others, "comment": comment})
-
     with stating({None: "DELTA_UNSUPPORTED_COMMENT_MAP_ARRAY"}):
-        schema = replace_field(metadata.schema, names, change)
+        schema = replace_field(metadata.schema, names, lambda f: _noted(f, "comment", comment))
     return change_of_column(protocol, metadata, schema, names)
+
+
+def _noted(f: StructField, key: str, value: str | None) -> StructField:
+    others = {k: v for k, v in f.metadata.items() if k != key}
+    return replace(f, metadata=others if value is None else {**others, key: value})
 
 
 def set_nullable(protocol: Protocol, metadata: Metadata, path: PathLike) -> MetadataChange:
@@ -334,11 +334,9 @@ def set_nullable(protocol: Protocol, metadata: Metadata, path: PathLike) -> Meta
 
 
 def _with_nulls(t: DataType) -> DataType:
-    """The array or map whose elements or values may be null."""
     if isinstance(t, ArrayType):
         return replace(t, contains_null=True)
-    assert isinstance(t, MapType)
-    return replace(t, value_contains_null=True)
+    return replace(t, value_contains_null=True) if isinstance(t, MapType) else t
 
 
 def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> MetadataChange:
@@ -402,20 +400,15 @@ def set_default(
         default.evaluate(pa.table({"row": [0]}))  # refuse a value that never fits now, not in the next write
     elif judge is not None:
         judge(f, expression)
-    schema = replace_field(
-        metadata.schema, names, lambda f: replace(f, metadata={**f.metadata, CURRENT_DEFAULT: expression})
-    )
+    schema = replace_field(metadata.schema, names, lambda f: _noted(f, CURRENT_DEFAULT, expression))
     return change_of_column(protocol, metadata, schema, names)
 
 
 def drop_default(protocol: Protocol, metadata: Metadata, column: PathLike) -> MetadataChange:
     """Remove a column's default."""
     names = _top_level(metadata, column)
-
-    def change(f: StructField) -> StructField:
-        return replace(f, metadata={k: v for k, v in f.metadata.items() if k != CURRENT_DEFAULT})
-
-    return change_of_column(protocol, metadata, replace_field(metadata.schema, names, change), names)
+    schema = replace_field(metadata.schema, names, lambda f: _noted(f, CURRENT_DEFAULT, None))
+    return change_of_column(protocol, metadata, schema, names)
 
 
 def _top_level(metadata: Metadata, column: PathLike) -> Path:

@@ -88,10 +88,11 @@ def _columns(folder: str, uri: str | None) -> list[tuple[str, str]]:
     columns = [p.partition("=") for p in parts]
     if any(sep and (not name or not value) for name, sep, value in columns):
         raise _conflict(f"folder {folder!r} has a partition column without a name or value", uri)
-    if not any(sep for _, sep, _ in columns):
-        return []
-    if not all(sep for _, sep, _ in columns):
+    separators = {sep for _, sep, _ in columns}
+    if len(separators) > 1:
         raise _conflict(f"folder {folder!r} mixes partition columns with other folders", uri)
+    if "=" not in separators:
+        return []
     return [(unescape(name), value) for name, _, value in columns]
 
 
@@ -119,15 +120,13 @@ def _one_set_of_names(parsed: Mapping[str, list[tuple[str, str]]], uri: str | No
 def _check_declared(declared: Sequence[str], names: Sequence[str], uri: str | None) -> None:
     if len(declared) != len(names):
         expected, actual = (f"{len(n)} partition column(s): {list(n)}" for n in (declared, names))
-        raise _unexpected(expected, actual, "DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME", uri)
-    for one, other in zip(declared, names, strict=True):
-        if one.lower() != other.lower():
-            expected, actual = (f"partition column {n}" for n in (one, other))
-            raise _unexpected(expected, actual, "DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME", uri)
-
-
-def _unexpected(expected: str, actual: str, condition: str, uri: str | None) -> InvalidArgumentError:
-    return InvalidArgumentError(
+        condition = "DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME"
+    elif other := next(((a, b) for a, b in zip(declared, names, strict=True) if a.lower() != b.lower()), None):
+        expected, actual = (f"partition column {n}" for n in other)
+        condition = "DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME"
+    else:
+        return
+    raise InvalidArgumentError(
         f"expecting {expected}, but found {actual} from parsing the folder names",
         help="name the columns that the folders have, in their order, or leave them out",
         file=uri,

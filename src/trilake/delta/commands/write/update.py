@@ -210,7 +210,13 @@ class _UpdateJob:
             return ChangedPart(WrittenFiles(()), error=e)
 
     def _update(self, group: _Group) -> ChangedPart:
-        matches = self._found(group)
+        searched = [s for s in group.files if s.number not in group.whole]
+        rows_by_file: dict[int, Positions] = {}
+        if searched:
+            assert self.filter is not None
+            rows_by_file = matching_rows(self.store, searched, self.narrow, self.filter)
+        found = group.whole | rows_by_file.keys()
+        matches = [(s, rows_by_file.get(s.number)) for s in group.files if s.number in found]
         if self.splicing is not None and len(group.files) == 1:
             for source, matched in matches:
                 fields = [self.adds[name][source.number].as_py() for name in ("stats", "tags")]
@@ -218,17 +224,6 @@ class _UpdateJob:
                 if spliced is not None:
                     return spliced
         return self._write_again(group, matches)
-
-    def _found(self, group: _Group) -> list[_Matching]:
-        """The files with matching rows, and which rows these are; ``None`` for all."""
-        searched = [s for s in group.files if s.number not in group.whole]
-        rows_by_file: dict[int, Positions] = {}
-        if searched:
-            assert self.filter is not None
-            rows_by_file = matching_rows(self.store, searched, self.narrow, self.filter)
-        return [
-            (s, rows_by_file.get(s.number)) for s in group.files if s.number in group.whole or s.number in rows_by_file
-        ]
 
     def _write_again(self, group: _Group, matches: Sequence[_Matching]) -> ChangedPart:
         copied = 0
