@@ -237,9 +237,6 @@ def _some(files: pa.Table) -> str:
     return ", ".join(k.split("\x00")[0] for k in keys) + more
 
 
-# --- A filter reduced to partition values, for conflict checks --------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class PartitionPredicate:
     """``filter`` over the rows of a table with this ``schema``, partitioned by ``partition_columns``.

@@ -109,8 +109,6 @@ class CommitEvent:
     domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-# --- Turn rows of a snapshot's files into add actions -----------------------------------------------------------------
-
 #: Fields of an ``add`` action whose Arrow form differs from JSON.
 _OTHER_FORM = ("partitionValues", "tags", "deletionVector")
 

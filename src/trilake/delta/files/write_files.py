@@ -322,9 +322,6 @@ def _partition_texts(field: StructField, values: pa.Array) -> list[str | None]:
         ) from e
 
 
-# --- Closing: close the data files of one task, several at a time, since closing mostly waits for disk or network -----
-
-
 class Closing:
     """Files that are being closed, and the actions of closed files, in the order of the calls.
 
@@ -374,9 +371,6 @@ class Closing:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-
-
-# --- Remove the void parts of rows, which files do not store ----------------------------------------------------------
 
 
 def without_void_columns(rows: pa.Table, fields: Sequence[StructField], stored: StructType) -> pa.Table:

@@ -420,9 +420,6 @@ def _top_level(metadata: Metadata, column: PathLike) -> Path:
     return names
 
 
-# --- Rules that use a column: constraints, generated columns and invariants -------------------------------------------
-
-
 def _words(sql: str) -> set[str]:
     """All words of an expression that may be names, in lower case."""
     tokens = sqlglot.tokenize(sql, read="databricks")

@@ -51,8 +51,6 @@ def check_collations(schema: StructType) -> None:
             check_collation(str(name).rpartition(".")[2], f.name)
 
 
-# --- The columns that a change data feed adds, whose names table columns must not have --------------------------------
-
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 _ENABLED = "delta.enableChangeDataFeed"
 

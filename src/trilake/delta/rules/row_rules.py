@@ -97,18 +97,14 @@ class RowRules:
         zoned: bool = False,
         rewrite: bool = False,
     ) -> RowRules:
-        """The rules for rows of schema ``source`` that are written to the table.
+        """The rules for rows of schema ``source``, matched by name, that are written to the table at ``uri``.
 
         Parameters
         ----------
-        metadata: the table's metadata, with its schema and configuration.
-        source: the schema of the rows; columns are matched by name, ignoring case.
-        uri: the table, for messages.
         now_ms: ms since the epoch, for ``current_timestamp()`` in a default.
         spark: whether Spark can compute what DuckDB cannot (:meth:`spark_stages`).
         zoned: whether Spark's session time zone differs from UTC: Spark then computes all that may depend on it.
-        rewrite: whether existing rows are rewritten, as by an update: identity values are then generated only for
-        nulls.
+        rewrite: whether existing rows are rewritten, as by an update: only nulls then get identity values.
 
         Raises ``SchemaMismatchError`` for rows that do not fit or that have values of a GENERATED ALWAYS identity
         column, ``ExpressionError`` for an invalid rule, ``UnsupportedExpressionError`` for a rule that only Spark can
@@ -207,14 +203,11 @@ class RowRules:
         return [f"{sql} AS {quote_name(f.name)}" for f, sql in columns if sql is not None]
 
     def spark_stages(self) -> list[dict[str, str]]:
-        """The next steps in Spark before the pipeline: expressions by column name, each for one
-        ``DataFrame.withColumns``.
+        """The next steps in Spark before the pipeline: expressions by column name, each for one ``withColumns``.
 
         The first adds missing generated columns; others add what is verified, under names with the prefix
-        :data:`RESERVED`, which the pipeline drops.
-
-        A condition that only Spark can evaluate must not read an identity column that the rows lack: Spark does
-        not have its values yet, and reports an unknown column.
+        :data:`RESERVED`, which the pipeline drops.  A condition that only Spark can evaluate must not read an identity
+        column that the rows lack: Spark does not have its values yet, and reports an unknown column.
         """
         if not self.needs_spark:
             return []

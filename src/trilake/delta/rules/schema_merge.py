@@ -37,15 +37,12 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 def merge(
     table: StructType, rows: StructType, *, widen: bool = False, converted: bool = False, uri: str | None = None
 ) -> StructType:
-    """Merge the schema of rows into the table's schema.
+    """Merge the schema of rows into the table's schema, matching columns by name, ignoring case.
 
-    Columns match by name, ignoring case; the table's spelling and order stay.  New columns and nested fields come last
-    and are nullable.  With ``widen``, a type becomes that of the rows if that is wider (see
-    :func:`~trilake.delta.protocol.type_widening.widens_by_itself`); otherwise it stays, and the write refuses values
-    that do not fit.  With ``converted``, values are cast before they are written, so flat types may differ. A column of
-    type void takes the type of the rows.
-
-    Raises ``SchemaMismatchError``, which shows both schemas, for incompatible types.
+    New columns and nested fields come last and are nullable.  With ``widen``, a type becomes that of the rows if that
+    is wider (see :func:`~trilake.delta.protocol.type_widening.widens_by_itself`); otherwise it stays, and the write
+    refuses values that do not fit.  With ``converted``, values are cast before they are written, so flat types may
+    differ. A column of type void takes the type of the rows.  Raises ``SchemaMismatchError``, which shows both schemas.
 
     >>> from trilake.delta.protocol.schema import StructField as F
     >>> old = StructType((F("a", PrimitiveType("integer")),))

@@ -54,15 +54,22 @@ class Alter(MetadataCommits):
     ``ConflictError`` if other writers win every attempt, and ``UnknownOutcomeError``.
 
     >>> import trilake
-    >>> trilake.write({"n": [1, 2]}, "memory://doc-alter").version
-    0
+    >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-alter", properties={"delta.columnMapping.mode": "name"})
     >>> table = trilake.alter("memory://doc-alter")
     >>> table.add_columns({"note": "string"}), table.add_constraint("positive", "n > 0")
     (1, 2)
     >>> table.comment("measured by hand"), table.move_column("note", first=True), table.drop_constraint("positive")
     (3, 4, 5)
+    >>> table.set_not_null("n"), table.set_nullable("n"), table.set_default("n", "0"), table.drop_default("n")
+    (6, 7, 8, 9)
+    >>> table.rename_column("note", "remark"), table.drop_columns("remark")
+    (10, 11)
+    >>> table.set_properties({"owner": "sales"}), table.unset_properties("owner"), table.cluster_by("n")
+    (12, 13, 14)
+    >>> table.add_feature("vacuumProtocolCheck"), table.drop_feature("invariants")
+    (15, 16)
     >>> trilake.open("memory://doc-alter").schema.names
-    ['note', 'n']
+    ['n']
     """
 
     # --- columns -----------------------------------------------------------------------------------------------------
@@ -107,27 +114,13 @@ class Alter(MetadataCommits):
 
         Raises ``InvalidArgumentError`` without column mapping, for an existing name, and if a constraint or generated
         column uses the column.
-
-        >>> import trilake
-        >>> _ = trilake.write({"n": [1]}, "memory://doc-rename", properties={"delta.columnMapping.mode": "name"})
-        >>> trilake.alter("memory://doc-rename").rename_column("n", "number")
-        1
-        >>> trilake.open("memory://doc-rename").to_arrow().to_pylist()
-        [{'number': 1}]
         """
         return self._apply(alter.rename_column, path, new_name)
 
     def drop_columns(self, *paths: PathLike) -> int:
-        """Drop the columns at ``paths``, nested or not; no file is rewritten.  Raises ``InvalidArgumentError``
-        like :meth:`rename_column`.
+        """Drop the columns at ``paths``, nested or not; no file is rewritten.
 
-        >>> import trilake
-        >>> mapped = {"delta.columnMapping.mode": "name"}
-        >>> _ = trilake.write({"n": [1], "note": ["x"]}, "memory://doc-drop-columns", properties=mapped)
-        >>> trilake.alter("memory://doc-drop-columns").drop_columns("note")
-        1
-        >>> trilake.open("memory://doc-drop-columns").schema.names
-        ['n']
+        Raises ``InvalidArgumentError`` like :meth:`rename_column`.
         """
         return self._run(lambda h: alter.drop_columns(h.protocol, h.metadata, paths, clustering=clustering_columns(h)))
 
@@ -168,11 +161,6 @@ class Alter(MetadataCommits):
 
         Raises ``InvalidArgumentError`` unless exactly one of the two is given, ``SchemaMismatchError`` for an unknown
         column.
-
-        >>> import trilake
-        >>> _ = trilake.write({"n": [1], "note": ["x"]}, "memory://doc-move-column")
-        >>> trilake.alter("memory://doc-move-column").move_column("n", after="note")
-        1
         """
         position = _position(first, after)
         if position is None:
@@ -221,42 +209,17 @@ class Alter(MetadataCommits):
         return self.change_columns(ColumnChange(path, type=type))
 
     def set_nullable(self, path: PathLike) -> int:
-        """Allow nulls in the column ``path`` (``DROP NOT NULL``).
-
-        Raises ``SchemaMismatchError`` for an unknown column.
-
-        >>> import trilake
-        >>> _ = trilake.write({"n": [1]}, "memory://doc-nullable")
-        >>> table = trilake.alter("memory://doc-nullable")
-        >>> table.set_not_null("n"), table.set_nullable("n")
-        (1, 2)
-        """
+        """Allow nulls in ``path`` (``DROP NOT NULL``).  Raises ``SchemaMismatchError`` for an unknown column."""
         return self._apply(alter.set_nullable, path)
 
     def set_not_null(self, path: PathLike) -> int:
-        """Forbid nulls in the column ``path``.  Raises ``ConstraintViolatedError`` if a row has one.
-
-        >>> import trilake
-        >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-not-null")
-        >>> trilake.alter("memory://doc-not-null").set_not_null("n")
-        1
-        """
+        """Forbid nulls in the column ``path``.  Raises ``ConstraintViolatedError`` if a row has one."""
         return self._apply(alter.set_not_null, path)
 
     def comment(self, comment: str | None, path: PathLike | None = None) -> int:
-        """Set the comment of a column, or of the table; ``None`` removes it.
-
-        Parameters
-        ----------
-        comment: the comment.
-        path: the column; the table by default.
+        """Set the comment of the column ``path``, or of the table by default; ``None`` as ``comment`` removes it.
 
         Raises ``SchemaMismatchError`` for an unknown column.
-
-        >>> import trilake
-        >>> _ = trilake.write({"n": [1]}, "memory://doc-comment")
-        >>> trilake.alter("memory://doc-comment").comment("how many", "n")
-        1
         """
         if path is None:
             if comment is None:
@@ -265,14 +228,10 @@ class Alter(MetadataCommits):
         return self._apply(alter.comment_column, path, comment)
 
     def set_default(self, column: PathLike, expression: str) -> int:
-        """Set the default of a column, for rows that omit it.
+        """Set the default of ``column``, for rows that omit it.
 
-        Parameters
-        ----------
-        column: the column.
-        expression: SQL that reads no column, such as ``"0"`` or ``"current_date()"``.
-
-        Raises ``ExpressionError`` for an expression that reads columns or does not fit the column.
+        ``expression`` is SQL that reads no column, such as ``"0"`` or ``"current_date()"``.  Raises ``ExpressionError``
+        for an expression that reads columns or does not fit the column.
 
         >>> import trilake
         >>> _ = trilake.write({"id": [1], "n": [1]}, "memory://doc-default")
@@ -285,13 +244,7 @@ class Alter(MetadataCommits):
         return self._apply(alter.set_default, column, expression, now=self.runtime.now(), judge=self.judge)
 
     def drop_default(self, column: PathLike) -> int:
-        """Remove the default of ``column``.  Raises ``SchemaMismatchError`` for an unknown column.
-
-        >>> import trilake
-        >>> _ = trilake.create("memory://doc-drop-default", {"n": "int"}, defaults={"n": "0"})
-        >>> trilake.alter("memory://doc-drop-default").drop_default("n")
-        1
-        """
+        """Remove the default of ``column``.  Raises ``SchemaMismatchError`` for an unknown column."""
         return self._apply(alter.drop_default, column)
 
     def sync_identity(self, column: PathLike) -> int:
@@ -328,11 +281,6 @@ class Alter(MetadataCommits):
         """Set the clustering ``columns``; without columns, end clustering.
 
         Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot be clustering columns.
-
-        >>> import trilake
-        >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-cluster-by")
-        >>> trilake.alter("memory://doc-cluster-by").cluster_by("n")
-        1
         """
 
         def change(h: Head) -> MetadataChange:
@@ -384,19 +332,9 @@ class Alter(MetadataCommits):
         return self._again(attempt)
 
     def unset_properties(self, *keys: str, if_exists: bool = False) -> int:
-        """Remove table properties.
-
-        Parameters
-        ----------
-        keys: their names.
-        if_exists: ignore keys that are not set.
+        """Remove the table properties ``keys``; ``if_exists`` ignores keys that are not set.
 
         Raises ``InvalidArgumentError`` for a key that is not set.
-
-        >>> import trilake
-        >>> _ = trilake.write({"n": [1]}, "memory://doc-unset", properties={"owner": "sales"})
-        >>> trilake.alter("memory://doc-unset").unset_properties("owner")
-        1
         """
 
         def change(h: Head, unset: Sequence[str]) -> MetadataChange:
@@ -415,20 +353,11 @@ class Alter(MetadataCommits):
         return self._again(attempt)
 
     def add_constraint(self, name: str, expression: str) -> int:
-        """Add a CHECK constraint.
+        """Add a CHECK constraint with a ``name``.
 
-        Parameters
-        ----------
-        name: the name of the constraint.
-        expression: a condition over the table's columns as SQL, which every row must satisfy.
-
-        Raises ``ConstraintViolatedError`` with the values of the first row that violates it, ``InvalidArgumentError``
-        for an existing name, ``ExpressionError`` for an expression that is not a condition over the table's columns.
-
-        >>> import trilake
-        >>> _ = trilake.write({"n": [1]}, "memory://doc-add-constraint")
-        >>> trilake.alter("memory://doc-add-constraint").add_constraint("positive", "n > 0")
-        1
+        ``expression`` is a condition over the table's columns as SQL, which every row must satisfy.  Raises
+        ``ConstraintViolatedError`` with the values of the first row that violates it, ``InvalidArgumentError`` for an
+        existing name, ``ExpressionError`` for an expression that is not a condition over the table's columns.
         """
         return self._apply(alter_properties.add_constraint, name, expression, now=self.runtime.now())
 
@@ -436,25 +365,15 @@ class Alter(MetadataCommits):
         """Remove the CHECK constraint ``name``; ``if_exists`` ignores an unknown name.
 
         Raises ``InvalidArgumentError`` for an unknown name.
-
-        >>> import trilake
-        >>> _ = trilake.write({"n": [1]}, "memory://doc-drop-constraint")
-        >>> table = trilake.alter("memory://doc-drop-constraint")
-        >>> table.add_constraint("positive", "n > 0"), table.drop_constraint("positive")
-        (1, 2)
         """
         return self._apply(alter_properties.drop_constraint, name, if_exists=if_exists)
 
     # --- protocol ----------------------------------------------------------------------------------------------------
 
     def add_feature(self, name: str) -> int:
-        """Add the table feature ``name`` and its dependencies.  Raises ``UnsupportedProtocolError`` for an unknown
-        name.
+        """Add the table feature ``name`` and its dependencies.
 
-        >>> import trilake
-        >>> _ = trilake.write({"n": [1]}, "memory://doc-add-feature")
-        >>> trilake.alter("memory://doc-add-feature").add_feature("deletionVectors")
-        1
+        Raises ``UnsupportedProtocolError`` for an unknown name.
         """
         return self.set_properties({f"{FEATURE}{name}": "supported"})
 
@@ -473,19 +392,13 @@ class Alter(MetadataCommits):
         return self._apply(alter_properties.raise_versions, reader, writer)
 
     def drop_feature(self, name: str, *, truncate_history: bool = False, protect_history: bool = False) -> int:
-        """Drop a table feature.
+        """Drop the table feature ``name``.
 
         A reader feature is first disabled, in a separate commit, and dropped once no readable version needs it;
         ``truncate_history`` removes history older than a day for that.  If only older versions need it,
         ``protect_history`` drops it at once: the table gets the feature *checkpointProtection*, which keeps the
-        checkpoint from which readers start for as long as those versions.
-
-        ``name`` is the name of the feature.  Raises ``FeatureInUseError``, which says what to do next.
-
-        >>> import trilake
-        >>> _ = trilake.write({"n": [1]}, "memory://doc-drop-feature")
-        >>> trilake.alter("memory://doc-drop-feature").drop_feature("appendOnly")
-        1
+        checkpoint from which readers start for as long as those versions.  Raises ``FeatureInUseError``, which says
+        what to do next.
         """
         return self._again(lambda: self._drop(name, truncate_history, protect_history and not truncate_history))
 

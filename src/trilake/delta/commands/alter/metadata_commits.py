@@ -206,8 +206,6 @@ class MetadataCommits(PublicNames):
             snapshot = self.log.snapshot(self._commit(snapshot, same, files=files, whole=True))
         return self._once(change, snapshot)
 
-    # --- dropping a feature, in one commit or several ---
-
     def _drop(self, name: str, truncate_history: bool, protect_history: bool) -> int:
         snapshot, has_committed = self._snapshot(), False
         row, removal = feature_removal.removable(snapshot.protocol, name, truncate_history=truncate_history)

@@ -272,9 +272,6 @@ def _domains(source: Snapshot, base: Snapshot | None) -> dict[str, str | None]:
     return {DOMAIN: None} if base is not None and DOMAIN in base.state.domains else {}
 
 
-# --- Parquet files as a temporary Delta table that a clone can read ---------------------------------------------------
-
-
 def snapshot_of_parquet(
     store: Store,
     engine: Engine,
@@ -300,9 +297,6 @@ def no_versions(name: Sequence[str]) -> InvalidArgumentError:
         help="leave the version out",
         condition="DELTA_CLONE_UNSUPPORTED_SOURCE",
     )
-
-
-# --- The files of a clone: referenced (shallow) or copied (deep) ------------------------------------------------------
 
 
 #: Bytes copied at a time, from remote stores and from disks.  A mapped piece that fits in the CPU cache takes half the

@@ -347,9 +347,6 @@ def _data_files(store: Store, *, by_manifest: bool) -> pa.Table:
     return files
 
 
-# --- CONVERT TO DELTA of an Iceberg table, in place: its data files stay, and its metadata is not changed -------------
-
-
 def conversion_plan(
     source: IcebergSource, into: Store | None, properties: Mapping[str, str], runtime: Runtime, *, collect_stats: bool
 ) -> tuple[CommitPlan, int]:

@@ -85,11 +85,9 @@ def merge(
 ) -> MergeResult:
     """Merge ``source`` into the newest version of a table; see :meth:`ArrowDeltaTable.merge`.
 
-    ``cached`` is a version that was read already, so that only later commits are read.  ``started`` is the start time
-    of the merge in ms, if before this call.  If more than ``most_pairs`` rows match at a time, raises
-    ``TooManyPairsError``, and nothing has changed.  Raises ``InvalidArgumentError``, ``ExpressionError`` or
-    ``SchemaMismatchError`` for invalid clauses, ``AmbiguousMergeError`` if several source rows would change one row,
-    what the table's rules raise for new rows, and a ``ConflictError`` for a conflicting commit.
+    ``cached`` is a version that was read already; ``started`` is the start time of the merge in ms, if before this
+    call. If more than ``most_pairs`` rows match at a time, raises ``TooManyPairsError``, and nothing has changed.
+    Raises the errors of :meth:`~trilake.delta.commands.merge.builder.MergeBuilder.execute`.
     """
     runtime = runtime or log.engine.runtime
     started = runtime.clock_ms() if started is None else started

@@ -151,8 +151,6 @@ def target_schema(snapshot: Snapshot) -> pa.Schema:
     return filter_schema(read_schema(snapshot.schema))
 
 
-# --- The source of a MERGE, read once and kept during the merge ------------------------------------------------------
-
 #: A stream up to this many bytes stays in memory; a larger one goes into a memory-mapped temporary file.
 _IN_MEMORY = 256 << 20
 

@@ -1,8 +1,8 @@
 """Auto compaction: compact small files after a commit.
 
-The table (``delta.autoOptimize.autoCompact``) or the writer enables it.  It compacts only
-partitions to which the commit added files and that have enough small files.  The commit stands whatever happens here: a
-failure is only logged, and a later commit tries again.
+The table (``delta.autoOptimize.autoCompact``) or the writer enables it.  It compacts only partitions to which the
+commit added files and that have enough small files.  The commit stands whatever happens here: a failure is only logged,
+and a later commit tries again.
 """
 
 from __future__ import annotations

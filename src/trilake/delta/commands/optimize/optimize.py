@@ -318,9 +318,6 @@ def rewrite_metrics(
     )
 
 
-# --- requests: conditions over partition columns, and columns to order rows by ---
-
-
 def partition_filter(snapshot: Snapshot, where: FilterLike) -> Filter:
     """Parse a condition that reads only partition columns.
 

@@ -237,8 +237,6 @@ def add_with_vector(add: Mapping[str, Any], vector: Mapping[str, Any], records: 
     return action
 
 
-# --- Copy files without some of their rows, for tables without deletion vectors ---------------------------------------
-
 #: Up to this many bytes of small files in a partition are merged into one.  Otherwise, frequent small changes would
 #: multiply small files, all of which every command opens.
 _TOGETHER = 8 << 20

@@ -99,9 +99,6 @@ def replace_files(
     return Replaced(tuple(actions), replace(matches.read, removed=removal.removed), metrics)
 
 
-# --- Validate what an overwrite of an existing table replaces, and its condition for new rows -------------------------
-
-
 def check_dynamic_alone(request: WriteRequest, uri: str | None = None) -> None:
     """Raise ``InvalidArgumentError`` if a dynamic overwrite is combined with another choice of what to replace."""
     if request.partition_overwrite != "dynamic":

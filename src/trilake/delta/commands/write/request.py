@@ -164,9 +164,6 @@ def _transaction_id(txn: object) -> tuple[str, int]:
     )
 
 
-# --- Files that a write job leaves in a table's folder ----------------------------------------------------------------
-
-
 def files_of_job(log: DeltaLog, job_id: str) -> list[str]:
     """List the data files of a write job in the table's folder, even if no commit names them."""
     return [o.key for o in log.store.list() if job_id in o.key]
