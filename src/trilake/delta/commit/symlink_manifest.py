@@ -10,7 +10,7 @@ partitions it touched.  If that fails, the commit stands and the writer gets an 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,7 +111,7 @@ def _bring_up_to_date(log: DeltaLog, snapshot: Snapshot, changed: set[str] | Non
             for f in sorted(folders)
             if f not in manifests_by_folder or manifests_by_folder[f] != manifests.get(f)
         }
-        _bring(log.store, {f: m for f, m in news.items() if m is not None}, [f for f, m in news.items() if m is None])
+        _put(log.store, news)
         manifests_by_folder.update(news)
         newest = log.update(snapshot) if news else snapshot
         if newest.version == snapshot.version:
@@ -197,15 +197,17 @@ def _key(folder: str) -> str:
     return f"{FOLDER}/{folder}/manifest" if folder else f"{FOLDER}/manifest"
 
 
-def _bring(store: Store, manifests: Mapping[str, pa.Array], stale: Sequence[str]) -> None:
-    paths = [f"{FOLDER}/{f}/_" if f else f"{FOLDER}/_" for f in (*manifests, *stale)]
-    linked = [key.rpartition("/")[0] for key in paths if store.passes_link(key)]
+def _put(store: Store, manifests: Mapping[str, pa.Array | None]) -> None:
+    """Write manifests by folder; delete those that are ``None``."""
+    linked = [f for f in manifests if store.passes_link(_key(f).removesuffix("manifest") + "_")]
     if linked:
         raise StorageError(
-            f"the folder {linked[0]} is a symbolic link, or inside one: its manifests may belong to another table",
+            f"the folder {_key(linked[0]).rpartition('/')[0]} is a symbolic link, or inside one: its manifests may"
+            " belong to another table",
             help="replace the symbolic link with a folder",
             file=store.uri,
         )
-    for folder, lines in track(manifests.items(), "manifests", len(manifests), unit="partitions"):
+    new = {folder: lines for folder, lines in manifests.items() if lines is not None}
+    for folder, lines in track(new.items(), "manifests", len(new), unit="partitions"):
         store.put(_key(folder), "".join(f"{line}\n" for line in lines.to_pylist()).encode())
-    store.delete([_key(f) for f in stale])
+    store.delete([_key(f) for f, lines in manifests.items() if lines is None])

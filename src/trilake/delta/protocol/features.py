@@ -267,7 +267,7 @@ def dependents(protocol: Protocol, name: str) -> list[str]:
 def without_feature(protocol: Protocol, name: str) -> Protocol:
     """The protocol without a feature, normalized.
 
-    :mod:`trilake.delta.commands.alter.feature_removal` decides whether the table may lose it.
+    :mod:`trilake.delta.commands.alter.metadata_commits` decides whether the table may lose it.
     """
     remaining = features_of(protocol) - {name}
     return normalized(from_features(remaining))

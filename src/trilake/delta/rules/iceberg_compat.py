@@ -227,20 +227,6 @@ def _is_literal(sql: str) -> bool:
         return False
 
 
-def files_to_rewrite(version: int, metadata: Metadata) -> str | None:
-    """Why files written without the compatibility do not fit it; ``None`` if they do.
-
-    >>> files_to_rewrite(2, Metadata("t", '{"type":"struct","fields":[]}'))
-    """
-    if version == 1:
-        return "do not contain partition columns" if metadata.partition_columns else None
-    kinds = [t for _, t in _column_types(metadata)]
-    if any(isinstance(t, ArrayType | MapType) for t in kinds):
-        return "have no field ids inside arrays and maps"
-    times = any(isinstance(t, PrimitiveType) and t.name.startswith("timestamp") for t in kinds)
-    return "may contain INT96 timestamps" if times else None
-
-
 def unfit_files(version: int, adds: pa.Table) -> tuple[Mask, Mask]:
     """Which files of a snapshot were not written for the compatibility, and which ones have deletion vectors."""
     tags = pc.map_lookup(adds["tags"], pa.scalar(TAG), "first") if adds.num_rows else pa.array([], pa.string())
@@ -252,7 +238,14 @@ def unfit_files(version: int, adds: pa.Table) -> tuple[Mask, Mask]:
 def check_old_files(version: int, metadata: Metadata, adds: pa.Table) -> None:
     """Raise ``InvalidArgumentError`` if the compatibility is turned on although existing files do not fit it."""
     others, vectors = unfit_files(version, adds)
-    number, reason = int(others.sum()), files_to_rewrite(version, metadata)
+    number, reason = int(others.sum()), None
+    types = [t for _, t in _column_types(metadata)]
+    if version == 1:
+        reason = "do not contain partition columns" if metadata.partition_columns else None
+    elif any(isinstance(t, ArrayType | MapType) for t in types):
+        reason = "have no field ids inside arrays and maps"
+    elif any(isinstance(t, PrimitiveType) and t.name.startswith("timestamp") for t in types):
+        reason = "may contain INT96 timestamps"
     if version < 3 and vectors.any():
         number, reason = int(vectors.sum()), "have deletion vectors"
     if number and reason is not None:

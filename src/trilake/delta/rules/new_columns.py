@@ -42,10 +42,7 @@ def check_fields(after: StructType, before: StructType | None = None) -> None:
 
 
 def check_collations(schema: StructType) -> None:
-    """Raise ``InvalidArgumentError`` for a column with a collation, which trilake does not write.
-
-    >>> check_collations(StructType(()))
-    """
+    """Raise ``InvalidArgumentError`` for a column with a collation, which trilake does not write."""
     for f in nested_fields(schema):
         for name in dict(f.metadata.get(COLLATIONS) or {}).values():
             check_collation(str(name).rpartition(".")[2], f.name)

@@ -40,11 +40,6 @@ class BatchId:
     query_id: str
     batch: int
 
-    @property
-    def txn(self) -> tuple[str, int]:
-        """Application id and version of the commit."""
-        return self.query_id, self.batch
-
 
 def query_id(checkpoint: Store) -> str:
     """Read the stable id of the query from its checkpoint.
@@ -67,7 +62,7 @@ def batch_request(request: WriteRequest, batch: BatchId) -> WriteRequest:
     mode = "Complete" if request.replaces else "Append"
     return replace(
         request,
-        txn=batch.txn,
+        txn=(batch.query_id, batch.batch),
         operation=OPERATION,
         files_metric="numAddedFiles",
         parameters={"outputMode": mode, "queryId": batch.query_id, "epochId": str(batch.batch)},

@@ -47,13 +47,11 @@ def _delete(
     snapshot = table.snapshot
     if condition is None:
         command = Deletion(table.log, snapshot, "true", None, table.log.engine.runtime, txn=txn)
-        command.check()
         return command.finish(every_row(snapshot), SparkRunner(spark))
     read = read_condition(
         spark, condition, snapshot.schema, alias=alias, extend=frames.added, now=not snapshot.adds.num_rows
     )
     command = Deletion(table.log, snapshot, read.sql, read.filter, table.log.engine.runtime, txn=txn)
-    command.check()
     maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()
     if read.filter is not None:
         maybe, whole = candidates(snapshot, read.filter)

@@ -97,7 +97,6 @@ def _update(
         )
     sql, chosen = (None, None) if read is None else (read.sql, read.filter)
     command = Update(table.log, snapshot, sql, chosen, table.log.engine.runtime, txn=txn)
-    command.check()
     named = named_columns(spark, snapshot.schema)
     values: Mapping[str, Column] = set
     if alias is not None:

@@ -150,7 +150,7 @@ class MergeBatch:
             table = DeltaTable.forPath(rows.sparkSession, self.path, self.store).alias(self.target_alias)
             builder = table.merge(rows.alias(self.source_alias), self.condition)
             try:
-                self.describe(builder).withTransaction(*batch.txn).execute()
+                self.describe(builder).withTransaction(batch.query_id, batch.batch).execute()
                 return
             except ConflictError:
                 if committed(log, batch):

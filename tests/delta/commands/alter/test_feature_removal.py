@@ -17,7 +17,7 @@ from tests.delta.tables import clocked, rows
 from tests.runtimes import runtime_in_ms
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commands.alter.feature_removal import history_trace, oldest_version, removable
+from trilake.delta.commands.alter.metadata_commits import history_trace, oldest_version, removable
 from trilake.delta.commands.rows.row_changes import run_here
 from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.checkpoint_writer import write_checkpoint

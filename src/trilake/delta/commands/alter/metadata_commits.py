@@ -7,33 +7,58 @@ The steps of a change::
           +------------------ another writer changed schema or properties -----------------------+
 
 If another writer changes the metadata first, the change is recomputed on the newest metadata.
+
+A writer feature can be dropped as soon as nothing in the newest version uses it.  A reader feature must also be gone
+from the readable history, since readers without it would replay those commits wrongly (protocol: *Table Features*)::
+
+    disable it (properties) --> traces in the newest version? rewrite those files, or raise and say what to do
+      --> traces in older versions? raise until they are cleaned up --> protocol without the feature
+
+Each feature's :class:`~trilake.delta.protocol.table_features.FeatureRemoval` says how to disable it, what its traces are, and
+which files to rewrite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Concatenate, ParamSpec, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from trilake.common.display import PublicNames
 from trilake.common.runtime import Runtime
-from trilake.delta.commands.alter import feature_removal
+from trilake.delta.commands.optimize.bins import purge_bins
+from trilake.delta.commands.optimize.footers import may_hold_dropped_columns, with_other_types
+from trilake.delta.commands.optimize.optimize import TARGET_SIZE
+from trilake.delta.commands.optimize.rewrite import RewriteRequest, rewrite
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.commit.transaction import CommitPlan, add_actions, commit
+from trilake.delta.log import clustering
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
-from trilake.delta.log.snapshot import Head, Snapshot
+from trilake.delta.log.snapshot import Head, Snapshot, State
 from trilake.delta.metadata.property_changes import set_properties
 from trilake.delta.metadata.schema_changes import Condition, MetadataChange, logged_json
-from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.table_features import Feature, FeatureRemoval
-from trilake.delta.protocol.features import check_writable, features_of
+from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
+from trilake.delta.protocol.table_features import Feature, FeatureRemoval, Numbers, Past, Trace
+from trilake.delta.protocol.features import (
+    check_writable,
+    dependents,
+    feature,
+    features_of,
+    with_features,
+    without_feature,
+)
 from trilake.delta.protocol.iceberg import compat_versions
 from trilake.delta.protocol.properties import FEATURE
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.table_features import CHECKPOINT_PROTECTION
 from trilake.delta.rules.constraints import checks_in_zone, parse_check, verify_checks
 from trilake.delta.rules.defaults import JudgeDefault, check_defaults_allowed
 from trilake.delta.rules.iceberg_compat import check_compatible, check_old_files
@@ -44,6 +69,7 @@ from trilake.errors import (
     ConcurrentWriteError,
     ConflictError,
     ConstraintViolatedError,
+    FeatureInUseError,
     InvalidArgumentError,
     ProtocolChangedError,
     UnsupportedExpressionError,
@@ -200,7 +226,9 @@ class MetadataCommits(PublicNames):
                 uri=snapshot.uri,
                 version=snapshot.version,
             )
-        files = feature_removal.without_row_ids(snapshot)
+        adds = snapshot.adds
+        lacking = pc.or_(adds["baseRowId"].is_null(), adds["defaultRowCommitVersion"].is_null())
+        files = add_actions(adds.filter(lacking), dataChange=False)
         if files:
             same = MetadataChange(snapshot.protocol, snapshot.metadata, "ROW TRACKING BACKFILL", {"batchId": "0"})
             snapshot = self.log.snapshot(self._commit(snapshot, same, files=files, whole=True))
@@ -208,7 +236,7 @@ class MetadataCommits(PublicNames):
 
     def _drop(self, name: str, truncate_history: bool, protect_history: bool) -> int:
         snapshot, has_committed = self._snapshot(), False
-        row, removal = feature_removal.removable(snapshot.protocol, name, truncate_history=truncate_history)
+        row, removal = removable(snapshot.protocol, name, truncate_history=truncate_history)
         if removal.in_past is not None:
             snapshot, has_committed = self._turned_off(snapshot, row, removal)
             if truncate_history or has_committed:
@@ -216,16 +244,21 @@ class MetadataCommits(PublicNames):
                 write_checkpoint(self.log, snapshot, self.runtime)
             if truncate_history:
                 cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
-        trace = feature_removal.trace_in(self.log, snapshot, row)
-        older = None if trace is not None else feature_removal.history_trace(self.log, removal, changed=has_committed)
+        trace = trace_in(self.log, snapshot, row)
+        older = None if trace is not None else history_trace(self.log, removal, changed=has_committed)
         if trace is not None or (older is not None and not protect_history):
-            raise feature_removal.in_use(row.name, trace or older)
-        change = feature_removal.removed(
-            snapshot.protocol, snapshot.metadata, row, removal, truncate_history=truncate_history
+            raise in_use(row.name, trace or older)
+        protocol, metadata = (
+            without_feature(snapshot.protocol, row.name),
+            removal.metadata(row.turned_off(snapshot.metadata)),
         )
-        if older is not None:
-            change = feature_removal.protected(change, snapshot.version + 1)
-        files = feature_removal.bare_files(snapshot, removal)
+        if older is not None:  # protect the checkpoint and the history before this version
+            protocol = with_features(protocol, ["checkpointProtection"])
+            metadata = _configured(metadata, {CHECKPOINT_PROTECTION: str(snapshot.version + 1)})
+        parameters = {"featureName": row.name, "truncateHistory": "true" if truncate_history else "false"}
+        domains = dict.fromkeys(removal.domains)
+        change = MetadataChange(protocol, metadata, "DROP FEATURE", parameters, domains=domains)
+        files = bare_files(snapshot, removal)
         version = self._commit(snapshot, change, files=files, whole=True)
         if older is not None:
             # Readers without the feature start here and replay no older commit.
@@ -238,15 +271,13 @@ class MetadataCommits(PublicNames):
         Raises ``InvalidArgumentError`` if names, or changes in older versions, need column mapping.
         """
         snapshot = self._snapshot()
-        row, removal = feature_removal.removable(snapshot.protocol, "columnMapping")
-        trace = feature_removal.trace_in(self.log, snapshot, row)
+        row, removal = removable(snapshot.protocol, "columnMapping")
+        trace = trace_in(self.log, snapshot, row)
         if trace is None:
-            after = feature_removal.with_properties(removal.metadata(row.turned_off(snapshot.metadata)), properties)
+            after = _configured(removal.metadata(row.turned_off(snapshot.metadata)), properties)
             change = MetadataChange(snapshot.protocol, after, "REMOVE COLUMN MAPPING", {})
             return self._commit(snapshot, change, whole=True)
-        outcome = feature_removal.rewrite_files(
-            self.log, snapshot, row, runtime=self.runtime, run=self.run, properties=properties
-        )
+        outcome = rewrite_files(self.log, snapshot, row, runtime=self.runtime, run=self.run, properties=properties)
         if outcome is None:
             raise InvalidArgumentError(
                 f"column mapping cannot be turned off: {trace.what}",
@@ -260,25 +291,193 @@ class MetadataCommits(PublicNames):
         before = snapshot.version
         for rewritten in (False, True):
             # Check the version on which the commit is based: a rename in between is a conflict.
-            in_use = feature_removal.trace_in(self.log, snapshot, row) is not None
+            used = trace_in(self.log, snapshot, row) is not None
             metadata = row.turned_off(snapshot.metadata)
-            metadata = metadata if in_use else removal.metadata(metadata)
+            metadata = metadata if used else removal.metadata(metadata)
             keys = sorted(set(snapshot.metadata.configuration) - set(metadata.configuration))
             parameters = {"properties": logged_json(keys), "ifExists": "true"}
             off = MetadataChange(snapshot.protocol, metadata, "UNSET TBLPROPERTIES", parameters)
             if off.changes(snapshot.protocol, snapshot.metadata):
-                snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not in_use))
-            if not in_use or rewritten:
+                snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not used))
+            if not used or rewritten:
                 break
-            outcome = feature_removal.rewrite_files(self.log, snapshot, row, runtime=self.runtime, run=self.run)
+            outcome = rewrite_files(self.log, snapshot, row, runtime=self.runtime, run=self.run)
             snapshot = snapshot if outcome is None else self.log.snapshot(outcome)
         has_committed = snapshot.version > before
         if (
             has_committed
             and removal.in_past is not None
-            and removal.in_past(feature_removal.past_of(self.log.parse(self.log.commits(snapshot.version))))
+            and removal.in_past(past_of(self.log.parse(self.log.commits(snapshot.version))))
         ):
             # The newest commit is itself a trace, since it removed files with vectors: history can only end after it.
             same = MetadataChange(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
             snapshot = self.log.snapshot(self._commit(snapshot, same))
         return snapshot, has_committed
+
+
+@dataclass(frozen=True)
+class SnapshotInspection:
+    """A snapshot and its log, in the form that features inspect."""
+
+    log: DeltaLog
+    snapshot: Snapshot
+
+    @property
+    def adds(self) -> pa.Table:
+        return self.snapshot.adds
+
+    @property
+    def metadata(self) -> Metadata:
+        return self.snapshot.metadata
+
+    @property
+    def domains(self) -> Mapping[str, Mapping[str, Any]]:
+        return self.snapshot.state.domains
+
+    def checkpoint_keys(self) -> Sequence[str]:
+        listing = self.log.listing()
+        return [f.key for _, files in (*listing.checkpoints, *listing.others) for f in files]
+
+    def oldest_version(self) -> int:
+        return oldest_version(self.log)
+
+    def may_hold_dropped_columns(self) -> bool:
+        return may_hold_dropped_columns(self.snapshot)
+
+    def files_of_other_types(self) -> Numbers:
+        return with_other_types(self.log.store, self.snapshot)
+
+
+def past_of(source: State | ActionBatch) -> Past:
+    """What a state or some commits show about older versions."""
+    if isinstance(source, State):
+        return Past(() if source.metadata is None else (source.metadata,), (source.adds, source.removes))
+    metadatas = tuple(Metadata.from_json(m, version=v) for v, m in source.of("metaData"))
+    return Past(metadatas, (source.add, source.remove))
+
+
+def trace_in(log: DeltaLog, snapshot: Snapshot, row: Feature) -> Trace | None:
+    """What in a version uses the feature, except its properties."""
+    return None if row.removal is None else row.removal.in_use(SnapshotInspection(log, snapshot))
+
+
+_UNKNOWN = "UNSUPPORTED_CLIENT_FEATURE"
+
+
+def removable(protocol: Protocol, name: str, *, truncate_history: bool = False) -> tuple[Feature, FeatureRemoval]:
+    """The feature, and how to remove it.
+
+    Raises ``InvalidArgumentError`` if the table does not have it or cannot lose it, or if ``truncate_history`` is set
+    for a writer feature, and ``FeatureInUseError`` if another feature needs it.
+    """
+    is_property = name.lower().startswith("delta.")
+    row = feature(name, condition=f"DELTA_FEATURE_DROP_{'FEATURE_IS_DELTA_PROPERTY' if is_property else _UNKNOWN}")
+    there = features_of(protocol)
+    if row.name not in there:
+        raise InvalidArgumentError(
+            f"the table does not have the feature {row.name}",
+            help=f"the table's features are {', '.join(sorted(there)) or 'none'}",
+            condition="DELTA_FEATURE_DROP_FEATURE_NOT_PRESENT",
+        )
+    if row.removal is None:
+        raise InvalidArgumentError(
+            f"the feature {row.name} cannot be dropped",
+            help="copy the rows into a new table",
+            condition="DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE",
+        )
+    if truncate_history and not row.of_readers:
+        raise InvalidArgumentError(
+            f"TRUNCATE HISTORY is not supported for {row.name}: it is not a reader feature, so older versions stay"
+            " readable",
+            help="leave out TRUNCATE HISTORY (truncate_history)",
+            condition="DELTA_FEATURE_DROP_HISTORY_TRUNCATION_NOT_ALLOWED",
+        )
+    needed_by = dependents(protocol, row.name)
+    if needed_by:
+        what, first = f"it is required by {', '.join(needed_by)}", "drop those features first"
+        raise in_use(row.name, Trace(what, first, condition="DELTA_FEATURE_DROP_DEPENDENT_FEATURE"))
+    return row, row.removal
+
+
+def rewrite_files(
+    log: DeltaLog,
+    snapshot: Snapshot,
+    row: Feature,
+    *,
+    runtime: Runtime,
+    run: Runner,
+    properties: Mapping[str, str] | None = None,
+) -> int | None:
+    """Rewrite the files that use a feature; return the outcome, or ``None`` if that is impossible.
+
+    ``properties`` are set in the same commit.  Raises a ``ConflictError`` if other writers removed these files.
+    """
+    trace, removal = trace_in(log, snapshot, row), row.removal
+    if removal is None or removal.rewritten is None or trace is None or not trace.rewrite:
+        return None
+    bins = purge_bins(snapshot, removal.rewritten(SnapshotInspection(log, snapshot)), limit=TARGET_SIZE)
+    if not removal.renames:
+        work = RewriteRequest(bins, "REORG", {"predicate": [], "applyPurge": True}, TARGET_SIZE)
+        return rewrite(log, snapshot, work, runtime=runtime, run=run).version
+    after = _configured(removal.metadata(row.turned_off(snapshot.metadata)), properties or {})
+    columns = clustering.clustering_columns(snapshot)
+    domain = clustering.clustering_domain(after.schema, columns)
+    work = RewriteRequest(
+        bins,
+        "REMOVE COLUMN MAPPING",
+        {},
+        TARGET_SIZE,
+        metadata=after,
+        domains={clustering.DOMAIN: domain} if columns else {},
+    )
+    return rewrite(log, snapshot, work, runtime=runtime, run=run).version
+
+
+def _configured(metadata: Metadata, properties: Mapping[str, str]) -> Metadata:
+    return replace(metadata, configuration={**metadata.configuration, **properties})
+
+
+def in_use(name: str, trace: Trace | None) -> FeatureInUseError:
+    """The error for a feature that cannot be dropped yet."""
+    assert trace is not None
+    return FeatureInUseError(
+        f"the feature {name} cannot be dropped: {trace.what}", help=trace.help, feature=name, condition=trace.condition
+    )
+
+
+def oldest_version(log: DeltaLog) -> int:
+    """The oldest version that the log can reconstruct."""
+    listing = log.listing()
+    if 0 in listing.commits:
+        return 0
+    return min([v for v, _ in listing.checkpoints], default=min(listing.commits, default=0))
+
+
+def history_trace(log: DeltaLog, removal: FeatureRemoval, *, changed: bool = False) -> Trace | None:
+    """What in the log, including older versions, still uses a reader feature.
+
+    ``changed`` says whether the feature was disabled just before.
+    """
+    if removal.in_past is None:
+        return None
+    oldest = oldest_version(log)
+    if not removal.in_past(past_of(log.snapshot(oldest).state)) and not removal.in_past(
+        past_of(log.parse(log.commits()))
+    ):
+        return None
+    return Trace(
+        f"it is disabled now, but readable versions from {oldest} on still use it",
+        "once those versions are older than a day, drop the feature again with truncate_history; or wait until log"
+        " cleanup has removed them (delta.logRetentionDuration) and drop it again",
+        condition=f"DELTA_FEATURE_DROP_{'WAIT_FOR_RETENTION_PERIOD' if changed else 'HISTORICAL_VERSIONS_EXIST'}",
+    )
+
+
+def bare_files(snapshot: Snapshot, removal: FeatureRemoval) -> list[dict[str, Any]]:
+    """``add`` actions without the feature's fields, for the files that have them; no row changes."""
+    if not removal.fields:
+        return []
+    having = pa.repeat(False, snapshot.adds.num_rows)  # booleans, even without files
+    for name in removal.fields:
+        having = pc.or_(having, snapshot.adds[name].is_valid().combine_chunks())
+    return add_actions(snapshot.adds.filter(having).drop_columns(list(removal.fields)), dataChange=False)

@@ -1,4 +1,4 @@
-"""Files that a commit takes over from another version or table, and whether they exist."""
+"""Files that a commit takes over from another version or table, whether they exist, and FSCK REPAIR TABLE."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ import pyarrow.compute as pc
 
 from trilake.delta.commands.maintenance.vacuum_files import vector_files
 from trilake.delta.commands.maintenance.vacuum_listing import list_files
-from trilake.delta.commands.rows.row_changes import Runner
+from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.log.clustering import DOMAIN
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, decoded_paths, file_keys, vector_ids
+from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.identity import identity_columns, updated_schema
 from trilake.delta.scan.read import locate
@@ -83,3 +87,33 @@ def clustering_configuration(snapshot: Snapshot) -> str | None:
 def total_size(files: pa.Table) -> int:
     """The total bytes of some files."""
     return int(pc.sum(files["size"]).as_py() or 0)
+
+
+def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> list[str]:
+    """Remove the data files that do not exist from the newest version; return their decoded paths.
+
+    Their rows are already lost; without the references, the table becomes readable again.  With ``dry_run``, only lists
+    these files.  Raises a ``ConflictError`` if another writer has removed one of the files.
+    """
+    snapshot = log.snapshot()
+    check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)
+    paths = decoded_paths(snapshot.adds["path"])
+    absent = pa.array(missing_files(log.store, snapshot.adds, run), pa.string())
+    is_gone = pc.is_in(paths, absent)
+    missing: list[str] = paths.filter(is_gone).to_pylist()
+    if not missing or dry_run:
+        return missing
+    runtime = log.engine.runtime
+    now = runtime.clock_ms()
+    missing_adds = snapshot.adds.filter(is_gone)
+    plan = CommitPlan(
+        operation="FSCK",
+        parameters={},
+        file_actions=[remove_action(a, now) for a in missing_adds.to_pylist()],
+        metadata=None,
+        protocol=None,
+        metrics={"numRemovedFiles": len(missing)},
+        read=ReadSet(removed=frozenset(missing_adds["path"].to_pylist())),
+    )
+    commit(log, snapshot, plan, runtime)
+    return missing

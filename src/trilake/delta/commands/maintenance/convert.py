@@ -161,7 +161,6 @@ def convert_to_delta(
     user_metadata: str | None = None,
     by_manifest: bool = True,
     source_format: Literal["parquet", "iceberg"] | None = None,
-    runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> ConvertResult:
     """Make a table of the Parquet files below the root of ``store``; an existing Delta table stays unchanged.
@@ -180,7 +179,7 @@ def convert_to_delta(
     malformed list of a sink, ``MissingFileError`` for a file in such a list that does not exist,
     ``SchemaMismatchError`` for incompatible files, ``InvalidArgumentError`` for contradictory folders.
     """
-    runtime = runtime or engine.runtime
+    runtime = engine.runtime
     if into is not None and into.uri == store.uri:
         into = None
     log = DeltaLog(into or store, engine, user_metadata=user_metadata)

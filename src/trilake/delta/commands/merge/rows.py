@@ -23,10 +23,11 @@ from trilake.delta.commands.merge.clauses import (
     Side,
 )
 from trilake.delta.commands.merge.scope import Scope
+from trilake.delta.commands.write.assignments import stored
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType, paired
 from trilake.delta.protocol.schema_edit import Path, format_path
-from trilake.delta.rules.row_rules import RowPipeline, RowRules, sql_type
+from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.delta.rules.store_assignment import assign_array, check_assignable, check_fields
 from trilake.delta.scan.generated import generation_expression
 from trilake.errors import ExpressionError, SchemaMismatchError, UnsupportedExpressionError
@@ -239,7 +240,7 @@ def _bind(
             # Nested values are converted when they are stored.
             check_fields(expression.type, type_, format_path(path), fill=evolve)
             simple = isinstance(type_, PrimitiveType) and not pa.types.is_nested(expression.type)
-            out[path] = _stored(expression, text, type_, scope) if simple else expression
+            out[path] = stored(expression, text, type_, scope.parse) if simple else expression
         case FromSource(at):
             source_type: DataType = source
             for name in at:
@@ -262,17 +263,6 @@ def _bind(
                 _bind(part, type_.field(name).type, (*path, name), scope, source, out, uri, evolve=evolve)
 
 
-def _stored(expression: Expression, sql: str, type_: DataType, scope: Scope) -> Expression:
-    """The expression cast to a column's type.  Raises ``ExpressionError`` if the column cannot store its values."""
-    try:
-        return expression.cast(type_.arrow)
-    except ExpressionError:
-        if not pa.types.is_string(expression.type):
-            raise
-        # As in Spark, a string is parsed as a value of the column's type.
-        return scope.parse(f"CAST(({sql}\n) AS {sql_type(type_)})", written=sql)
-
-
 def _alike(source: DataType, target: DataType) -> bool:
     """Whether types differ only in their leaf types, which an assignment can cast."""
     if isinstance(source, StructType) and isinstance(target, StructType):
@@ -291,7 +281,7 @@ def _stored_column(at: Path, type_: DataType, scope: Scope, mismatch: SchemaMism
     """
     sql = ".".join(quote_name(name) for name in (scope.aliases["source"], *at))
     try:
-        return _stored(scope.parse(sql, "a column of the source"), sql, type_, scope)
+        return stored(scope.parse(sql, "a column of the source"), sql, type_, scope.parse)
     except UnsupportedExpressionError:
         raise
     except ExpressionError:

@@ -6,7 +6,7 @@ clustered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -121,11 +121,6 @@ MIN_CUBE_SIZE = 100 << 30
 TARGET_CUBE_SIZE = 150 << 30
 
 
-def cube_tags(cube: str, columns: Sequence[str], curve: str) -> dict[str, str]:
-    """The tags of a new file."""
-    return {ID: cube, COLUMNS: orjson.dumps(list(columns)).decode(), CURVE: curve}
-
-
 def _tag(adds: pa.Table, name: str) -> pa.ChunkedArray:
     return pc.map_lookup(adds["tags"], pa.scalar(name, pa.string()), "first")
 
@@ -183,9 +178,3 @@ class Cubes:
             ClusteringFileStats(len(chosen), int(self.sizes[chosen].sum())),
             cubes,
         )
-
-
-def tagged(add: Mapping[str, object], tags: Mapping[str, str]) -> dict[str, object]:
-    """A new file as part of a cube."""
-    old_tags: Any = add.get("tags") or {}
-    return {**add, "tags": {**old_tags, **tags}, "clusteringProvider": PROVIDER}

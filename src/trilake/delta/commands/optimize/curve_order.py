@@ -40,11 +40,6 @@ class Curve:
     kind: Literal["zorder", "hilbert"]
     columns: tuple[tuple[str, ...], ...]
 
-    @property
-    def bits(self) -> int:
-        """The number of bits in each column's range id."""
-        return id_bits(len(self.columns))
-
     def values(self, rows: pa.Table | pa.RecordBatch) -> list[pa.Array | pa.ChunkedArray]:
         """The curve's columns of some rows."""
         out = []
@@ -59,12 +54,12 @@ class Curve:
         if rows.num_rows > SAMPLE_ROWS:
             indexes = pa.array(sample_indexes(rows.num_rows, SAMPLE_ROWS))
             values = [column.take(indexes) for column in values]
-        return tuple(Ranges.of(column, self.bits) for column in values)
+        return tuple(Ranges.of(column, id_bits(len(values))) for column in values)
 
     def index(self, rows: pa.Table | pa.RecordBatch, ranges: Sequence[Ranges]) -> Coordinates:
         """The position of each row on the curve."""
         ids = [r.ids(v) for r, v in zip(ranges, self.values(rows), strict=True)]
-        return (hilbert_index if self.kind == "hilbert" else interleave_bits)(ids, self.bits)
+        return (hilbert_index if self.kind == "hilbert" else interleave_bits)(ids, id_bits(len(ids)))
 
 
 def in_curve_order(

@@ -18,18 +18,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import orjson
 
 from trilake.common.display import Displayed
 from trilake.common.runtime import Runtime
 from trilake.common.text import format_size
 from trilake.delta.commands.optimize.bins import (
+    COLUMNS,
+    CURVE,
+    ID,
     MIN_CUBE_SIZE,
     TARGET_CUBE_SIZE,
     Cubes,
     Numbers,
     by_partition,
     compaction_bins,
-    cube_tags,
     purge_bins,
 )
 from trilake.delta.commands.optimize.curve_order import Curve, is_orderable
@@ -267,7 +270,8 @@ def _work(
         size = max(request.min_cube_size, request.target_cube_size)
         bins = cubes.bins(positions, target_size=size)
         curve = Curve("hilbert", tuple(tuple(c) for c in columns))
-        tags = [cube_tags(runtime.new_id(), names, curve.kind) for _ in bins]
+        columns_json = orjson.dumps(names).decode()
+        tags = [{ID: runtime.new_id(), COLUMNS: columns_json, CURVE: curve.kind} for _ in bins]
 
         def finish(metrics: OptimizeMetrics, outcome: RewriteOutcome) -> OptimizeMetrics:
             rewritten_files = np.concatenate([np.empty(0, np.int64), *(bins[n] for n in outcome.bins)])

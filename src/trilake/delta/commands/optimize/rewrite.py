@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from trilake.common.progress import progress
 from trilake.common.runtime import Runtime
-from trilake.delta.commands.optimize.bins import Numbers, sizes_of, tagged
+from trilake.delta.commands.optimize.bins import PROVIDER, Numbers, sizes_of
 from trilake.delta.commands.optimize.curve_order import SAMPLE_ROWS, Curve, in_curve_order, sample_indexes
 from trilake.delta.commands.optimize.metrics import history_metrics
 from trilake.delta.commands.rows.row_changes import (
@@ -474,6 +474,9 @@ def _actions(
     for r in rewritten:
         for add in r.adds:
             new = {**add, "dataChange": False}
-            adds.append(tagged(new, work.tags[r.number]) if work.tags else new)
+            if work.tags:
+                tags = {**(add.get("tags") or {}), **work.tags[r.number]}
+                new |= {"tags": tags, "clusteringProvider": PROVIDER}
+            adds.append(new)
     committed = tuple(r.number for r in rewritten)
     return RewriteOutcome(origin.version, committed, tuple(adds), tuple(removes), partitions)

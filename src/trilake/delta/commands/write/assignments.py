@@ -7,8 +7,9 @@ not fit is an error.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -26,8 +27,6 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError, stating
 from trilake.expr import Expression, evaluate_all, parse_expression
 
-#: A value for assignment other than SQL: anything that Arrow can hold.
-Literal = Any
 Value = TypeVar("Value")
 
 
@@ -196,12 +195,21 @@ def _bound(value: Any, target: Target, arrow: pa.Schema, now: dt.datetime) -> Ex
     if pa.types.is_nested(type_) and pa.types.is_nested(expression.type):
         check_fields(expression.type, target.type, target.name)
         return expression  # assigned by name, field by field
+    return stored(expression, value, target.type, partial(parse_expression, schema=arrow, now=now))
+
+
+def stored(expression: Expression, sql: str, type_: DataType, parse: Callable[..., Expression]) -> Expression:
+    """The expression cast to a column's type.  Raises ``ExpressionError`` if the column cannot store its values.
+
+    ``parse`` parses SQL in the scope of ``expression``, which is ``sql``.
+    """
     try:
-        return expression.cast(type_)
+        return expression.cast(type_.arrow)
     except ExpressionError:
-        if not pa.types.is_string(expression.type) or pa.types.is_nested(type_):
+        if not pa.types.is_string(expression.type) or pa.types.is_nested(type_.arrow):
             raise
-        return parse_expression(f"CAST(({value}\n) AS {sql_type(target.type)})", arrow, now=now, written=value)
+        # As in Spark, a string is parsed as a value of the column's type.
+        return parse(f"CAST(({sql}\n) AS {sql_type(type_)})", written=sql)
 
 
 def _literal(value: Any, target: Target) -> pa.Scalar:

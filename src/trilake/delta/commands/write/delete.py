@@ -61,8 +61,7 @@ class Deletion:
     watch: Stopwatch = field(default_factory=Stopwatch)
     txn: tuple[str, int] | None = None
 
-    def check(self) -> None:
-        """Raise if the table's rows must not be deleted."""
+    def __post_init__(self) -> None:
         check_changeable(self.snapshot, "DELETE")
 
     def finish(
@@ -134,6 +133,5 @@ def delete_rows(
     """
     predicate = "true" if filter is None else filter.sql
     command = Deletion(log, snapshot, predicate, filter, log.engine.runtime)
-    command.check()
     rows = every_row(snapshot) if filter is None else find_rows(log, snapshot, filter)
     return command.finish(rows, user_metadata=user_metadata)

@@ -86,11 +86,8 @@ class Update:
     txn: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "job_id", self.job_id or self.runtime.new_id())
-
-    def check(self) -> None:
-        """Raise if the table's rows must not be updated."""
         check_changeable(self.snapshot, "UPDATE")
+        object.__setattr__(self, "job_id", self.job_id or self.runtime.new_id())
 
     def finish(
         self,
@@ -311,7 +308,6 @@ def update_rows(
     """
     runtime = log.engine.runtime
     command = Update(log, snapshot, None if filter is None else filter.sql, filter, runtime)
-    command.check()
     assignments = Assignments.of(set, snapshot.schema, now=runtime.now(), uri=snapshot.uri)
     returned = given_columns(snapshot.schema, {t.name: t for t in assignments.targets})
     vectors, feed = uses_vectors(snapshot), records_changes(snapshot)
