@@ -121,7 +121,6 @@ def _bring_up_to_date(log: DeltaLog, snapshot: Snapshot, changed: set[str] | Non
 
 
 def _touched(metadata: Metadata, actions: Iterable[Mapping[str, Any]]) -> set[str] | None:
-    """The partition folders that a commit touched; ``None`` if unknown."""
     if not metadata.partition_columns:
         return {""}
     files = [a[kind] for a in actions for kind in ("add", "remove") if kind in a]
@@ -132,7 +131,6 @@ def _touched(metadata: Metadata, actions: Iterable[Mapping[str, Any]]) -> set[st
 
 
 def _manifests(snapshot: Snapshot) -> dict[str, pa.Array]:
-    """The lines of each manifest by its partition folder."""
     _check_readable_by_others(snapshot)
     root = format_path(snapshot.uri)
     paths = decoded_paths(snapshot.adds["path"])

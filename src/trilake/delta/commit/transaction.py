@@ -309,7 +309,6 @@ def _try_put(log: DeltaLog, version: int, data: bytes, token: str) -> bool:
 
 
 def _past_winners(log: DeltaLog, read: ReadSet, previous: _CommitBase) -> _CommitBase:
-    """Check all winners so far and return the base of the next attempt."""
     for version, meta in log.commits(previous.version + 1):
         if version != previous.version + 1:
             break  # a gap: the missing commit is not visible yet

@@ -154,7 +154,6 @@ class _Stats:
 def _summed(
     statistics: Sequence[pq.Statistics | None], rows: Sequence[int], kind: pa.DataType, *, bounded: bool
 ) -> tuple[int | None, tuple[Any, Any] | None]:
-    """Null count and bounds of a column; no bounds unless all row groups with values state them."""
     nulls: int | None = 0
     low = high = None
     for s, count in zip(statistics, rows, strict=True):

@@ -278,7 +278,6 @@ def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _outgrows(sample: pa.ChunkedArray, rows: int) -> bool:
-    """Whether a dictionary of ``rows`` rows, estimated from a sample, exceeds the limit."""
     if pa.types.is_boolean(sample.type) or pa.types.is_null(sample.type):
         return False
     sampled = pc.count_distinct(sample, mode="all").as_py()
@@ -304,7 +303,6 @@ def _distinct(count: int, sampled: int, rows: int) -> float:
 
 
 def _column_paths(t: pa.DataType, path: str) -> Iterator[str]:
-    """The paths of a field's leaf columns, in Parquet's notation."""
     if pa.types.is_struct(t):
         for f in t:
             yield from _column_paths(f.type, f"{path}.{f.name}")

@@ -49,7 +49,7 @@ class OldStatistics:
         return stats
 
     def records(self) -> int | None:
-        """The number of rows.  Raises what :meth:`parsed` raises."""
+        """The number of rows."""
         self.parsed()
         count = orjson.loads(self.stats or "").get("numRecords")
         return count if isinstance(count, int) else None
@@ -137,7 +137,6 @@ class SplicedFile:
         return {**action, **({"tags": tags} if tags else {})}
 
     def _statistics(self) -> str:
-        """The statistics of the older file, updated for the new columns."""
         stats = self.stated.parsed()
         new: dict[str, Any] = {}
         if self.footer is not None:

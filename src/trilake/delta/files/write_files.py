@@ -244,7 +244,6 @@ class TaskWriter:
             self._put_piece(values, table.slice(start, step))
 
     def _put_piece(self, values: tuple[str | None, ...], table: pa.Table) -> None:
-        """Write rows to the open file, or to a new one if the open file does not accept them."""
         writer = self.open.pop(values, None)
         if writer is not None and not writer.accepts(table):
             self._close(values, writer)

@@ -247,8 +247,6 @@ _OF_TYPES: dict[str | None, str] = {
 
 @dataclass
 class _Differences:
-    """The differences between a list of columns and a table's columns."""
-
     added: list[NewColumn] = field(default_factory=list)
     dropped: list[Path] = field(default_factory=list)
     retyped: list[tuple[Path, DataType]] = field(default_factory=list)

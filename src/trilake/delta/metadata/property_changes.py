@@ -105,7 +105,6 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
 
 
 def _check_stats_columns(before: Metadata | None, after: Metadata) -> None:
-    """Raise ``SchemaMismatchError`` or ``InvalidArgumentError`` for columns that cannot have statistics."""
     value = after.configuration.get(STATS_COLUMNS, "")
     paths = [spelled(after.schema, path) for path in column_list(value)]
     if before is not None and before.configuration.get(STATS_COLUMNS) == value:
@@ -141,7 +140,6 @@ def _opponent_of_manifests(metadata: Metadata) -> str | None:
 
 
 def _check_manifests(metadata: Metadata) -> None:
-    """Raise ``InvalidArgumentError`` if later commits could not write their symlink manifests."""
     other = _opponent_of_manifests(metadata)
     if other is None:
         return

@@ -185,7 +185,6 @@ def _column_violations(
 
 
 def _column_types(metadata: Metadata) -> list[tuple[str, DataType]]:
-    """The types of all columns and of their parts, with their paths."""
     return [(".".join(path), t) for path, t in types_in(metadata.schema) if path]
 
 

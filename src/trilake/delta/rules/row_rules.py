@@ -223,7 +223,6 @@ class RowRules:
         return [stage for stage in (computed, {**verified, **third}, *more) if stage]
 
     def _column_for_spark(self, f: StructField) -> str | None:
-        """A column of the table over the incoming rows, as Spark SQL; ``None`` if it is added later."""
         if f.name in self.present:
             return _stored(self.source.field(f.name), f.type)
         if generation_expression(f) is not None or any(c.name == f.name for c in self.identities):
@@ -386,10 +385,7 @@ def _in_zone(generated: tuple[GeneratedColumn, ...], schema: StructType) -> tupl
 
 
 def depending_on_zone(metadata: Metadata, source: StructType, now: dt.datetime) -> tuple[str, ...]:
-    """Rules that may give other results in a time zone other than UTC, for rows of schema ``source``.
-
-    Raises what :meth:`RowRules.of` raises for invalid rules.
-    """
+    """Rules that may give other results in a time zone other than UTC, for rows of schema ``source``."""
     schema = metadata.schema
     checks, generated = table_checks(metadata.configuration, schema, now), generated_columns(schema, now)
     affected = [
@@ -415,7 +411,6 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _stored(column: StructField, type_: DataType) -> str:
-    """An incoming column in the table's type, as Spark SQL."""
     name, source = quote_name(column.name), column.type
     if source == type_ or not isinstance(source, PrimitiveType) or not isinstance(type_, PrimitiveType):
         return name  # the pipeline converts nested values

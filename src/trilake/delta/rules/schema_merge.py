@@ -66,8 +66,6 @@ def merge(
 
 
 class _Rules(NamedTuple):
-    """What a merge may do with a flat type: widen it, or keep it because values are cast."""
-
     widen: bool
     converted: bool
 
@@ -172,7 +170,12 @@ def overwritten_metadata(
     if not rows.fields:
         raise InvalidArgumentError("a table needs at least one column", file=uri, condition="DELTA_EMPTY_DATA")
     old, rows = metadata.schema, columns_of_rows(rows, protocol.writer_features)
-    schema = StructType(tuple(_replacing(f, old.find(f.name)) for f in strip(rows).fields))
+    fields = []
+    for f in strip(rows).fields:
+        there = old.find(f.name)
+        comment = {} if there is None or "comment" not in there.metadata else {"comment": there.metadata["comment"]}
+        fields.append(replace(f, type=all_nullable(f.type), nullable=True, metadata={**comment, **f.metadata}))
+    schema = StructType(tuple(fields))
     configuration = dict(metadata.configuration)
     if metadata.column_mapping_mode != "none":
         configuration[MAX_COLUMN_ID] = str(max_column_id(metadata))
@@ -187,11 +190,3 @@ def overwritten_metadata(
     if new.schema_string != metadata.schema_string:
         check_columns(metadata, new)
     return upgraded(protocol, new), new
-
-
-def _replacing(new: StructField, old: StructField | None) -> StructField:
-    """The new column, nullable, with the comment of the old column of the same name."""
-    metadata = dict(new.metadata)
-    if old is not None and "comment" in old.metadata:
-        metadata.setdefault("comment", old.metadata["comment"])
-    return replace(new, type=all_nullable(new.type), nullable=True, metadata=metadata)

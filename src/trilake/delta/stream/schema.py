@@ -99,7 +99,6 @@ def _fits_struct(old: Sequence[StructField], new: Sequence[StructField], *, wide
 
 
 def _fits(old: DataType, new: DataType, *, widen: bool = True) -> str | None:
-    """Why values of a type cannot be read as ``new``."""
     if isinstance(old, StructType) and isinstance(new, StructType):
         return _fits_struct(old.fields, new.fields, widen=widen)
     inside = paired(old, new)

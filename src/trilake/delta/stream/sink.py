@@ -88,8 +88,7 @@ def commit_batch(
 ) -> WriteResult:
     """Commit the files of a batch, unless the table has the batch.
 
-    ``plan`` is the plan for which the files were written.  An append of no rows makes no commit.  Raises what
-    :func:`trilake.delta.commands.write.write.finish_write` raises.
+    ``plan`` is the plan for which the files were written.  An append of no rows makes no commit.
     """
     parts = list(written)
     if committed(log, batch):

@@ -367,7 +367,6 @@ class DeltaStream:
         return commits[: next(contiguous, len(commits))]
 
     def _lost(self, version: int, what: str) -> None:
-        """Handle lost commits.  Raises ``StreamDataLossError`` unless the stream may continue without them."""
         error = StreamDataLossError(
             f"the stream must continue at version {version}, which is no longer in the log: {what}",
             file=self.uri,

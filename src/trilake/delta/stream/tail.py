@@ -166,7 +166,6 @@ def _numbers(actions: pa.Table, column: str) -> Integers:
 
 
 def _numbered(versions: Integers) -> Integers:
-    """The position of each file within its commit."""
     if not len(versions):
         return versions
     starts = np.flatnonzero(np.diff(versions, prepend=versions[0] - 1))
@@ -178,7 +177,6 @@ def _numbered(versions: Integers) -> Integers:
 def _unreadable(
     batch: ActionBatch, options: StreamOptions, reading: Reading, uri: str
 ) -> list[tuple[int, TrilakeError]]:
-    """The commits after which the stream cannot read files, with the reasons."""
     stops: list[tuple[int, TrilakeError]] = []
     for version, data in batch.of("protocol"):
         try:

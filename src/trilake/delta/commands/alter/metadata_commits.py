@@ -165,7 +165,6 @@ class MetadataCommits(PublicNames):
         return commit(self.log, base, plan, self.runtime).version
 
     def _check(self, snapshot: Snapshot, condition: Condition) -> None:
-        """Raise ``ConstraintViolatedError`` if a row does not satisfy a condition."""
         new = f"DELTA_NEW_{'NOT_NULL' if condition.kind.startswith('NOT NULL') else 'CHECK_CONSTRAINT'}_VIOLATION"
         with stating({None: new, "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": new}):
             self._check_rows(snapshot, condition)
@@ -197,7 +196,6 @@ class MetadataCommits(PublicNames):
         return set_properties(head.protocol, head.metadata, properties, new_id=self.runtime.new_id)
 
     def _iceberg(self, change: Callable[[Head], MetadataChange]) -> int:
-        """Enable Iceberg compatibility with ``change`` if the existing files fit it."""
         snapshot = self._snapshot()
         for tracked in (False, True):
             new = change(snapshot)

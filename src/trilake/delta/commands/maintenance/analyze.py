@@ -115,7 +115,6 @@ def _statistics_columns(snapshot: Snapshot) -> dict[tuple[str, ...], bool]:
 
 
 def _lacking(snapshot: Snapshot) -> pa.ChunkedArray:
-    """Which files lack the number of rows, or the null count of a column."""
     adds = snapshot.adds
     reader = StatisticsReader(adds, snapshot.schema, tuple(snapshot.metadata.partition_columns), snapshot.engine.query)
     columns = [path for path, is_indexed in _statistics_columns(snapshot).items() if is_indexed]

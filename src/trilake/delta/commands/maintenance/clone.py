@@ -282,8 +282,7 @@ def snapshot_of_parquet(
 ) -> Snapshot:
     """A table, with its log in memory, of the files below the root of ``store``.
 
-    ``partition_by`` are the partition columns in the order of the folders.  Raises what
-    :func:`~trilake.delta.commands.maintenance.convert.convert_to_delta` raises.
+    ``partition_by`` are the partition columns in the order of the folders.
     """
     log = MemoryStore()
     convert_to_delta(store, engine, partition_by=partition_by, into=log, timezone=timezone, run=run)
@@ -426,7 +425,6 @@ def _below(row: Mapping[str, Any], path: str) -> str:
 
 
 def _identity(row: Mapping[str, Any], path: str) -> tuple[Any, ...]:
-    """The identity of a data file, which its copies share."""
     statistics = row["stats"]
     with suppress(orjson.JSONDecodeError):
         # A vector changes nothing but whether the bounds are tight.

@@ -150,7 +150,6 @@ class FooterReader:
                 yield from self._alike(len(schema), alike)
 
     def _alike(self, start: int, ends: Sequence[_End]) -> Iterator[Footer]:
-        """The footers of files of one schema, whose bytes end at ``start``."""
         _, shape, metadata = self._alone(ends[0], None)
         leaves = leaves_of(metadata.schema)
         table = walk_alike([e.footer for e in ends], [e.size for e in ends], start, leaves)
@@ -354,7 +353,6 @@ def merged_schema(schemas: Sequence[tuple[str, StructType]]) -> StructType:
 
 
 def _check_names(t: DataType, file: str) -> None:
-    """Refuse duplicate column names: one column would be lost."""
     for path, struct in types_in(t):
         names = [name.lower() for name, _ in parts(struct)]
         twice = [name for name, _ in parts(struct) if names.count(name.lower()) > 1]

@@ -83,7 +83,6 @@ def discover(
 
 
 def _columns(folder: str, uri: str | None) -> list[tuple[str, str]]:
-    """Unescaped names and raw values of the columns in one folder's path."""
     parts = folder.split("/") if folder else []
     columns = [p.partition("=") for p in parts]
     if any(sep and (not name or not value) for name, sep, value in columns):
@@ -142,7 +141,6 @@ _TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]
 
 
 def _inferred(values: pa.Array) -> str:
-    """The narrowest type of all values that are not null."""
     strings = values.drop_null()
     if not len(strings):
         return "string"
@@ -180,7 +178,6 @@ def _casts(strings: pa.Array, type_: pa.DataType) -> bool:
 
 
 def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | None) -> list[str | None]:
-    """Values as the log spells them.  Raises ``InvalidArgumentError``."""
     if not can_partition(field.type):
         raise InvalidArgumentError(
             f"a table cannot be partitioned by a column of type {field.type}",

@@ -434,7 +434,6 @@ def delete_files(store: Store, files: pa.Table, run: Runner) -> None:
 def _record(
     log: DeltaLog, base: Head, operation: str, parameters: dict[str, Any], metrics: dict[str, int], runtime: Runtime
 ) -> int:
-    """Commit a history entry that changes nothing."""
     plan = CommitPlan(operation, parameters, (), metrics=metrics, read=ReadSet(isolation="SnapshotIsolation"))
     return commit(log, base, plan, runtime).version
 

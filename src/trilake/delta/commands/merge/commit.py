@@ -113,8 +113,7 @@ def finish_merge(
 ) -> MergeResult:
     """Commit the rows of a merge: new files ``written``, change files ``changes``, and removed rows ``removal``.
 
-    Commits nothing if nothing changes, unless the merge records a transaction version.  Raises what
-    :func:`~trilake.delta.commands.rows.row_changes.commit_changes` raises.
+    Commits nothing if nothing changes, unless the merge records a transaction version.
     """
     adds = [a for part in written for a in part.actions]
     metrics = _metrics(adds, changes, removal, counts, times)

@@ -154,7 +154,6 @@ class Matcher:
         self.chunk = max(_JOIN_ROWS, min(source.num_rows, 4 * _JOIN_ROWS))
 
     def _numbered(self, rows: pa.Table, paths: Sequence[tuple[str, ...]], numbers: dict[str, pa.Array]) -> pa.Table:
-        """The columns of the join, with their names there, and row numbers."""
 
         def column(path: tuple[str, ...]) -> pa.ChunkedArray:
             values = rows.column(path[1])
@@ -247,10 +246,7 @@ class KeyJoin:
         return cls(scope, join, pairs)
 
     def matches(self, store: Store, snapshot: Snapshot, source: pa.Table) -> KeyMatches | None:
-        """The rows that match rows of ``source``; ``None`` if a row of either table matches several.
-
-        Raises what reading files of the table raises.
-        """
+        """The rows that match rows of ``source``; ``None`` if a row of either table matches several."""
         keys = [key_values((a,), source.column(b), False) for a, b in self.columns]
         pruned = prune(snapshot, key_filter(keys, [], self.scope.schemas["target"]), [])
         # Each source row is in at most one pair; otherwise there is no result.

@@ -103,10 +103,7 @@ def merge(
 
 
 def check_merge(log: DeltaLog, snapshot: Snapshot, source: pa.Schema, request: MergeRequest) -> None:
-    """Check that a merge of rows with this schema is possible, before there are any rows.
-
-    Raises what :func:`merge` raises for invalid or unsupported clauses and expressions.
-    """
+    """Check that a merge of rows with this schema is possible, before there are any rows."""
     _ArrowMerge.of(log, snapshot, source.empty_table(), request, log.engine.runtime).pruned()
 
 
@@ -269,7 +266,6 @@ class _ArrowMerge:
                 yield from self._of_rows(group, some, pairs)
 
     def _source(self, which: Indexes, clauses: Sequence[RowClause]) -> pa.Table:
-        """The source columns that clauses read: at least one, which carries the number of rows."""
         names = sorted({n for c in clauses for n in c.source_needs})
         return self._rows.take(which, names or self.source.schema.names[:1])
 
@@ -359,7 +355,6 @@ class _ArrowMerge:
         return ids
 
     def _insert(self, which: Indexes, writer: RowChangeWriter, *, feed: bool) -> list[RowPipeline]:
-        """Insert rows of the source; return the applied rules."""
         rules = [c.rules for c in self.inserts if c.rules is not None]
         pipelines = [r.start(i, tasks=len(rules)) for i, r in enumerate(rules)]
         for lo in range(0, len(which) if self.inserts else 0, _INSERT_ROWS):

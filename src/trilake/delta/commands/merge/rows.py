@@ -202,7 +202,6 @@ class RowClause:
         return pa.StructArray.from_arrays(children, fields=list(field.type.arrow), mask=mask)
 
     def _from_target(self, type_: DataType, path: Path, rows: Rows) -> pa.Array:
-        """The target's value at a path; null if the evolved table has the column but the target does not."""
         here: Any = self.scope.schemas["target"]
         for name in path:
             at = here.get_field_index(name) if isinstance(here, pa.Schema | pa.StructType) else -1
@@ -233,7 +232,6 @@ def _bind(
     *,
     evolve: bool,
 ) -> None:
-    """Bind the expressions of one column, and check that their values can be stored."""
     match value:
         case FromExpression(text):
             expression = scope.parse(text, f"the value of {format_path(path)}")
@@ -255,7 +253,13 @@ def _bind(
                 if not _alike(source_type, type_):
                     raise
                 if isinstance(type_, PrimitiveType):
-                    out[path] = _stored_column(at, type_, scope, mismatch)
+                    sql = ".".join(quote_name(name) for name in (scope.aliases["source"], *at))
+                    try:
+                        out[path] = stored(scope.parse(sql, "a column of the source"), sql, type_, scope.parse)
+                    except UnsupportedExpressionError:
+                        raise
+                    except ExpressionError:
+                        raise mismatch from None
             check_fields(source_type.arrow, type_, name, fill=evolve)
         case Parts(fields):
             assert isinstance(type_, StructType)
@@ -264,7 +268,6 @@ def _bind(
 
 
 def _alike(source: DataType, target: DataType) -> bool:
-    """Whether types differ only in their leaf types, which an assignment can cast."""
     if isinstance(source, StructType) and isinstance(target, StructType):
         both = ((f, target.find(f.name)) for f in source.fields)
         return all(t is not None and _alike(f.type, t.type) for f, t in both)
@@ -272,20 +275,6 @@ def _alike(source: DataType, target: DataType) -> bool:
     if inside is not None:
         return all(_alike(a, b) for _, a, b in inside)
     return isinstance(source, PrimitiveType) and isinstance(target, PrimitiveType)
-
-
-def _stored_column(at: Path, type_: DataType, scope: Scope, mismatch: SchemaMismatchError) -> Expression:
-    """A source column, or a nested field, cast to the type of the column that stores it.
-
-    Raises ``mismatch`` if that column can store none of its values.
-    """
-    sql = ".".join(quote_name(name) for name in (scope.aliases["source"], *at))
-    try:
-        return stored(scope.parse(sql, "a column of the source"), sql, type_, scope.parse)
-    except UnsupportedExpressionError:
-        raise
-    except ExpressionError:
-        raise mismatch from None
 
 
 def _flat(values: pa.ChunkedArray) -> pa.Array:

@@ -159,7 +159,6 @@ class Scope:
         return tuple(pairs)
 
     def _sides(self, node: exp.Expression) -> set[Side]:
-        """The tables that a part of a qualified expression reads."""
         return {side for n in _names(node) if (side := self._by_alias(tuple(p.name for p in n.parts))) is not None}
 
     def _equals(self, node: exp.Expression) -> tuple[exp.Expression, exp.Expression] | None:

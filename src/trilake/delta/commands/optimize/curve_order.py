@@ -139,8 +139,6 @@ def divided(
 
 
 class _Parts:
-    """A temporary file of rows per stretch, created on demand."""
-
     def __init__(self, folder: Path, count: int) -> None:
         self.folder = folder
         self.writers: list[pa.RecordBatchWriter | None] = [None] * count
@@ -224,7 +222,6 @@ def hilbert_index(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:
 
 
 def _transpose(x: list[Coordinates], bits: int) -> None:
-    """Turn coordinates into the transposed Hilbert index, in place."""
     one = np.uint64(1)
     for bit in range(bits - 1, 0, -1):
         low = np.uint64((1 << bit) - 1)

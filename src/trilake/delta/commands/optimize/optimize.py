@@ -188,10 +188,7 @@ def purge(
     predicates: tuple[str, ...] | None = None,
     run: Runner = run_here,
 ) -> OptimizeResult:
-    """Rewrite the files with deleted rows or dropped columns, of any size (``REORG TABLE ... APPLY (PURGE)``).
-
-    Raises what :func:`optimize` raises.
-    """
+    """Rewrite the files with deleted rows or dropped columns, of any size (``REORG TABLE ... APPLY (PURGE)``)."""
     runtime = log.engine.runtime
     started, snapshot = runtime.clock_ms(), log.snapshot()
     check_changeable(snapshot, "REORG", removes=False)
@@ -391,6 +388,5 @@ def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics
 
 
 def _indexed(snapshot: Snapshot) -> set[tuple[str, ...]]:
-    """The columns for which new files get statistics, as physical paths."""
     plan = rewrite_plan(snapshot, "")
     return set(filter(None, plan.statistics.indexed(plan.stated_schema)))

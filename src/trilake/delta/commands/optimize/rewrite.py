@@ -285,8 +285,7 @@ def rewrite(
 ) -> RewriteOutcome:
     """Rewrite the files of all bins and commit them as one version; without bins, do nothing.
 
-    If a bin is not committed, its new files are deleted.  Raises what
-    :func:`~trilake.delta.commands.optimize.optimize.optimize` raises.
+    If a bin is not committed, its new files are deleted.
     """
     if not work.bins:
         return RewriteOutcome(snapshot.version)
@@ -446,7 +445,6 @@ def _goes_on(before: Snapshot, now: Snapshot, work: RewriteRequest) -> bool:
 def _still_there(
     before: Snapshot, now: Snapshot, bins: Sequence[Bin], rewritten: Sequence[Rewritten]
 ) -> list[Rewritten]:
-    """The bins whose files are all still in the table, with the same deletion vectors."""
     read = before.adds.take(pa.array([f.number for r in rewritten for f in bins[r.number].files], pa.int64()))
     # Computed together: the form of a key depends on whether any file has a vector.
     keys = file_keys(pa.concat_tables([read, now.adds]))

@@ -173,7 +173,6 @@ def _with(column: pa.Array, path: tuple[str, ...], field: Any, new: Mapping[tupl
 
 
 def _check_reference_system(value: Expression, target: Target, schema: StructType) -> None:
-    """Refuse coordinates of a spatial column in a column of another spatial type: they would mean another place."""
     for field in filter(None, map(schema.find, sorted(value.columns))):
         if is_spatial(str(field.type)) and field.type != target.type:
             raise SchemaMismatchError(

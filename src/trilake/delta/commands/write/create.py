@@ -172,7 +172,6 @@ def with_rules(
 
 
 def _noted_rules(columns: object) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rules in the metadata of Arrow fields, by column."""
     for f in columns if isinstance(columns, pa.Schema | list) else ():
         notes = (f.metadata or {}) if isinstance(f, pa.Field) else {}
         rules = {k: notes[k.encode()].decode() for k in _RULES if k.encode() in notes}
@@ -360,7 +359,6 @@ def described(
 def _in_place_of(
     base: Snapshot, protocol: Protocol, metadata: Metadata, schema: StructType, runtime: Runtime
 ) -> tuple[Protocol, Metadata]:
-    """Metadata and protocol of a table that replaces another: ids continue, features stay."""
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if base.properties.is_on(APPEND_ONLY) and base.adds.num_rows:
         raise removal_refused(base.uri, so="it cannot be replaced", help="set delta.appendOnly to false first")

@@ -218,7 +218,6 @@ class Splicing:
         ]
 
     def _partition(self, source: ChangedFile) -> tuple[str | None, ...]:
-        """The partition values of the file as trilake spells them."""
         columns = [self.files.schema.field(c) for c in self.files.partition_columns]
         plan = replace(self.read, fields=tuple(columns))
         constants = partition_constants(source.file, plan)
@@ -279,7 +278,6 @@ class Splicing:
     def _new_values(
         self, out: RowChangeWriter, pipeline: RowPipeline, rows: Sequence[pa.RecordBatch]
     ) -> pa.RecordBatch | None:
-        """Compute rows with new values, apply the table's rules, and record them for the change feed."""
         if not rows:
             return None
         old = pa.concat_batches(rows)
@@ -293,7 +291,6 @@ class Splicing:
 
 
 def _replaced(group: _Group, name: str, new: pa.Array) -> pa.ChunkedArray:
-    """The values of a column in a row group, with the new ones in their rows."""
     if group.count == group.rows:
         return pa.chunked_array([new])
     old = [b.column(name) for b in group.old]

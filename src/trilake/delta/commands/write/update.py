@@ -246,7 +246,6 @@ class _UpdateJob:
         return ChangedPart(new_files, cdc, bitmaps, replaced, out.counts.updated, copied)
 
     def _rows(self, matches: Sequence[_Matching]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-        """The matching rows of files, and the other rows if these are rewritten."""
         small = [f for f in matches if f[0].file.size <= MERGED_FILE and len(matches) > 1]
         for pack in packs(small, lambda f: f[0].file.size, len(small)):
             sources = [s for s, _ in pack]

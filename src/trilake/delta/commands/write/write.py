@@ -181,7 +181,6 @@ _Described = tuple[Protocol, Metadata, Mapping[str, str | None]]
 
 
 def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Described:
-    """Describe the new table.  Raises what :func:`plan_write` raises."""
     with nullcontext() if request.description is None else stating({None: NOT_EMPTY}):
         check_place(log.store, now_ms=runtime.clock_ms())
     if request.description is not None:
@@ -200,7 +199,6 @@ def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Describ
 
 
 def _changed(log: DeltaLog, base: Head, request: WriteRequest, runtime: Runtime) -> _Described:
-    """Describe the changes to an existing table.  Raises what :func:`plan_write` raises."""
     if request.description is not None and isinstance(base, Snapshot):
         protocol, metadata = described(_of_rows(request.description, base), base, log.engine, runtime)
         return protocol, metadata, clustering_of(request.description, metadata, base)
@@ -277,7 +275,7 @@ def finish_write(
 
     If certainly nothing was committed, the files are deleted at once.  If another writer has created the table, they
     are added to it in the write's mode, unless the table needs different files (``MetadataChangedError``); with
-    ``again`` they stay.  Raises what :func:`trilake.delta.commit.transaction.commit` raises.
+    ``again`` they stay.
     """
     if plan.nothing:
         assert plan.base is not None
@@ -367,7 +365,6 @@ def _replaced(
 
 
 def _parameters(plan: WritePlan) -> dict[str, Any]:
-    """The operation parameters of the commit, unless the request has them."""
     request, base, metadata = plan.request, plan.base, plan.metadata
     options: dict[str, Any] = {}
     if request.replace_where is not None:
