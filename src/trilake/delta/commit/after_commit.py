@@ -57,7 +57,13 @@ def maintain_log(event: CommitEvent) -> Snapshot | None:
         if COMPACTION_INTERVAL in base.metadata.configuration:
             _try(log, version, "log compaction", lambda: _compact(log, base, version))
         return None
-    checkpointed = _try(log, version, "checkpoint", lambda: _checkpoint(log, base, version, runtime))
+
+    def checkpoint() -> tuple[Snapshot | PendingSnapshot, checksum.FileTotals | None]:
+        current = log.updated(base) if isinstance(base, Snapshot | PendingSnapshot) else log.opened()
+        current = current if current.version <= version else log.opened(version)
+        return current, write_checkpoint(log, current, runtime)
+
+    checkpointed = _try(log, version, "checkpoint", checkpoint)
     if checkpointed is None:
         return None
     current, totals = checkpointed
@@ -84,16 +90,6 @@ def checkpoint_due(base: Head, version: int) -> bool:
     # A checkpoint was due before: the writer that should have written it failed.
     late = interval > 0 and base.version - (base.segment.checkpoint_version or 0) >= interval
     return interval > 0 and (version % interval == 0 or late)
-
-
-def _checkpoint(
-    log: DeltaLog, base: Head, version: int, runtime: Runtime
-) -> tuple[Snapshot | PendingSnapshot, checksum.FileTotals | None]:
-    """Write a checkpoint; return its version, and the totals of the files if they were counted."""
-    current = log.updated(base) if isinstance(base, Snapshot | PendingSnapshot) else log.opened()
-    if current.version > version:
-        current = log.opened(version)
-    return current, write_checkpoint(log, current, runtime)
 
 
 def _checksum(log: DeltaLog, current: Snapshot | PendingSnapshot, totals: checksum.FileTotals | None) -> None:

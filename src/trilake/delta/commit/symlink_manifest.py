@@ -10,9 +10,8 @@ partitions it touched.  If that fails, the commit stands and the writer gets an 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,6 @@ from trilake.common.progress import track
 from trilake.delta.commit.transaction import CommitEvent
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, decoded_paths
-from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.protocol.property_values import is_on
 from trilake.errors import InvalidArgumentError, PostCommitHookError, StorageError, TrilakeError
@@ -79,7 +77,12 @@ def update_manifests(event: CommitEvent) -> None:
     try:
         # Use the newest version, not the committed one: a late hook must not bring older files back.
         snapshot = log.update(base) if isinstance(base, Snapshot) else log.snapshot()
-        partitions = _touched(metadata, actions)
+        partitions: set[str] | None = {""}  # unknown if a file states no partition values
+        if metadata.partition_columns:
+            files = [a[kind] for a in actions for kind in ("add", "remove") if kind in a]
+            values = [f.get("partitionValues") for f in files]
+            fields = partition_fields(metadata.schema, metadata.partition_columns)
+            partitions = None if None in values else set(PartitionKeys.of_actions(values, fields).folders)
         repartitioned = base is not None and base.metadata.partition_columns != metadata.partition_columns
         if actions or repartitioned or not any(_existing(log.store)):
             _bring_up_to_date(log, snapshot, None if repartitioned else partitions)
@@ -118,16 +121,6 @@ def _bring_up_to_date(log: DeltaLog, snapshot: Snapshot, changed: set[str] | Non
             deleted = {f for f, m in manifests_by_folder.items() if m is None}
             return ManifestResult(tuple(sorted(manifests_by_folder.keys() - deleted)), tuple(sorted(deleted)))
         snapshot = newest
-
-
-def _touched(metadata: Metadata, actions: Iterable[Mapping[str, Any]]) -> set[str] | None:
-    if not metadata.partition_columns:
-        return {""}
-    files = [a[kind] for a in actions for kind in ("add", "remove") if kind in a]
-    values = [f.get("partitionValues") for f in files]
-    if None in values:
-        return None
-    return set(PartitionKeys.of_actions(values, partition_fields(metadata.schema, metadata.partition_columns)).folders)
 
 
 def _manifests(snapshot: Snapshot) -> dict[str, pa.Array]:

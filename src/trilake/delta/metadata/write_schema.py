@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from trilake.common.runtime import Runtime
 from trilake.delta.log.clustering import DOMAIN, FEATURE, chosen_clustering, clustering_columns
@@ -19,7 +18,6 @@ from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.protocol.voids import no_typed_column, without_voids
 from trilake.delta.rules.new_columns import check_columns
 from trilake.delta.rules.row_rules import RowRules
-from trilake.delta.rules.schema_merge import merged_metadata, overwritten_metadata
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 
@@ -69,29 +67,6 @@ def new_table(
     if effects.reader is not None or effects.writer is not None:
         protocol = upgrade_protocol(protocol, effects.reader or 1, effects.writer or 2)
     return protocol, metadata
-
-
-def evolved(
-    base: Head,
-    rows: StructType,
-    mode: Literal["merge", "overwrite"] | None,
-    partition_by: Sequence[str] | None,
-    runtime: Runtime,
-) -> tuple[Protocol, Metadata]:
-    """Protocol and metadata of a table after a write of rows with schema ``rows`` in a schema mode.
-
-    Raises ``SchemaMismatchError`` if the rows do not fit, ``InvalidArgumentError`` for column names that Parquet files
-    or the change data feed reserve.
-    """
-    if mode is None:
-        return base.protocol, base.metadata
-    if mode == "merge":
-        return merged_metadata(
-            base.protocol, base.metadata, rows, version=base.version + 1, uri=base.uri, new_id=runtime.new_id
-        )
-    return overwritten_metadata(
-        base.protocol, base.metadata, rows, partition_columns=partition_by, uri=base.uri, new_id=runtime.new_id
-    )
 
 
 def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, uri: str) -> None:

@@ -72,8 +72,6 @@ class Alter(MetadataCommits):
     ['n']
     """
 
-    # --- columns -----------------------------------------------------------------------------------------------------
-
     def add_columns(self, columns: ColumnsLike, *, first: bool = False, after: str | None = None) -> int:
         """Add columns, which are null in existing rows.
 
@@ -293,8 +291,6 @@ class Alter(MetadataCommits):
 
         return self._again(attempt)
 
-    # --- properties and constraints ----------------------------------------------------------------------------------
-
     def set_properties(self, properties: Mapping[str, object]) -> int:
         """Set table ``properties``, and enable the table features that they need.
 
@@ -367,8 +363,6 @@ class Alter(MetadataCommits):
         Raises ``InvalidArgumentError`` for an unknown name.
         """
         return self._apply(alter_properties.drop_constraint, name, if_exists=if_exists)
-
-    # --- protocol ----------------------------------------------------------------------------------------------------
 
     def add_feature(self, name: str) -> int:
         """Add the table feature ``name`` and its dependencies.

@@ -135,7 +135,14 @@ def clone(
         # Files without row ids cannot stay if the table starts to require them.
         stays = base is not None and row_tracking.supported(protocol) == row_tracking.supported(base.protocol)
         deep = _plan_copies(source, into.store, base if stays else None, runtime.new_id)
-        _copy_all(from_log.store, into.store, deep.copies, run)
+        # Largest first, so that workers finish at about the same time.
+        ordered = sorted(deep.copies, key=lambda c: -(c.size or 0))
+        try:
+            for _ in track(run(partial(_copy_file, from_log.store, into.store), ordered), "clone", len(ordered)):
+                pass
+        except Exception:  # whatever a worker raised
+            discard(into.store, _unshared(deep.copies))
+            raise
     result = CloneResult(
         version=version,
         source_version=source.version,
@@ -463,18 +470,6 @@ def _copy_file(source: Store, target: Store, copy: Copy) -> None:
         raise MissingFileError(
             "a file of the source table is missing", file=f"{store.uri}/{key}", path=copy.source
         ) from e
-
-
-def _copy_all(source: Store, target: Store, copies: Sequence[Copy], run: Runner) -> None:
-    """Copy files, several at a time.  If the clone fails, the copies are deleted."""
-    # Largest first, so that workers finish at about the same time.
-    ordered = sorted(copies, key=lambda c: -(c.size or 0))
-    try:
-        for _ in track(run(partial(_copy_file, source, target), ordered), "clone", len(ordered)):
-            pass
-    except Exception:  # whatever a worker raised
-        discard(target, _unshared(copies))
-        raise
 
 
 def _unshared(copies: Sequence[Copy]) -> list[str]:

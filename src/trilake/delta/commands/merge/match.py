@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -95,20 +95,6 @@ def read_fields(snapshot: Snapshot, columns: Sequence[str]) -> ReadPlan:
     return replace(read_plan(snapshot, names, None), filter=None)
 
 
-def ordered_map(function: Any, items: Sequence[Any], workers: int) -> Iterator[Any]:
-    """``map`` in threads that run at most a few items ahead of the consumer."""
-    if workers <= 1 or len(items) <= 1:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(workers) as pool:
-        todo = iter(items)
-        running = [pool.submit(function, i) for i in islice(todo, workers + 1)]
-        while running:
-            result = running.pop(0).result()
-            running += [pool.submit(function, i) for i in islice(todo, 1)]
-            yield result
-
-
 def read_group(
     store: Store, group: Sequence[ChangedFile], numbers: Sequence[int], plan: ReadPlan, workers: int
 ) -> Iterator[list[RowsOfFiles]]:
@@ -120,8 +106,17 @@ def read_group(
         rows = in_large_pieces(read_together(store, files, plan))
         return [some._replace(files=at[some.files]) for some in rows]
 
-    todo = packs(numbers, lambda n: group[n].file.size, pack_size(len(numbers), workers))
-    yield from ordered_map(read, list(todo), workers)
+    todo = list(packs(numbers, lambda n: group[n].file.size, pack_size(len(numbers), workers)))
+    if workers <= 1 or len(todo) <= 1:
+        yield from map(read, todo)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        running: deque[Future[list[RowsOfFiles]]] = deque()
+        for pack in todo:
+            running.append(pool.submit(read, pack))
+            if len(running) > workers:  # run at most a few packs ahead of the consumer
+                yield running.popleft().result()
+        yield from (future.result() for future in running)
 
 
 class TooManyPairsError(Exception):

@@ -174,12 +174,12 @@ class _ArrowMerge:
     def pruned(self) -> Pruned:
         alone = self.scope.only("source")
         rows = Rows(self.source.num_rows, {"source": self.source})
-        keys, hints = [], self.scope.hints(self.request.on)
-        for key in hints.keys:
+        keys, (equal, target_only) = [], self.scope.hints(self.request.on)
+        for key in equal:
             expression = alone.parse(key.source)
             values = expression.evaluate(rows.view(alone, [expression]))
             keys.append(key_values(key.column, values, key.null_safe))
-        others = [f for sql in hints.alone if (f := self.scope.only("target").target_filter(sql)) is not None]
+        others = [f for sql in target_only if (f := self.scope.only("target").target_filter(sql)) is not None]
         match = key_filter(keys, others, self.scope.schemas["target"])
         conditions = [c.clause.condition for c in self.unmatched]
         unmatched = [None if sql is None else self.scope.only("target").target_filter(sql) for sql in conditions]

@@ -135,14 +135,14 @@ class Scope:
         paths = tuple(dict.fromkeys(p for _, columns in parts for p in columns))
         return Join(condition, " AND ".join(f"({sql})" for sql, _ in parts), paths)
 
-    def hints(self, sql: str) -> Hints:
-        """Conditions of the join on target columns.
+    def hints(self, sql: str) -> tuple[list[Key], list[str]]:
+        """Conditions of the join on target columns: columns that equal source expressions, and SQL over the target.
 
         Raises ``ExpressionError`` for unknown and ambiguous names.
         """
         nodes = conjuncts(_parsed(self.qualified(sql)))
         keys = [k for n in nodes if (k := self._key(n)) is not None]
-        return Hints(tuple(keys), tuple(t for n in nodes if (t := self._target_sql(n)) is not None))
+        return keys, [t for n in nodes if (t := self._target_sql(n)) is not None]
 
     def column_pairs(self, sql: str) -> tuple[tuple[str, str], ...] | None:
         """The pairs of columns, the target's first, of a condition that consists only of equalities, otherwise
@@ -202,14 +202,6 @@ class Key:
     column: tuple[str, ...]
     source: str
     null_safe: bool
-
-
-@dataclass(frozen=True)
-class Hints:
-    """Conditions of a join on the target: columns that equal source expressions, and SQL over target columns."""
-
-    keys: tuple[Key, ...]
-    alone: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow.compute as pc
 
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.optimize.bins import Numbers, partition_keys, sizes_of
 from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit.transaction import CommitEvent
-from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import PartitionKeys
@@ -78,21 +77,14 @@ def compact_after_commit(event: CommitEvent, settings_of: Callable[[Metadata], A
             adds = [a["add"] for a in event.plan.file_actions if "add" in a]
             # Only partitions with new rows.
             values = [a.get("partitionValues") for a in adds if a.get("dataChange", True)]
-            if values:
-                _compact(log, values, settings, event.runtime)
+            snapshot = log.snapshot() if values else None
+            if snapshot is not None and len(due(snapshot, values, settings)):
+                request = OptimizeRequest(target_size=settings.max_size, min_file_size=settings.small, auto=True)
+                only = partial(due, values=values, settings=settings)
+                optimize(log, request, runtime=event.runtime, run=settings.run, snapshot=snapshot, only=only)
     except Exception as e:  # noqa: BLE001 - the commit stands, whatever an engine raises; the next one tries again
         uri, version = log.store.uri, event.version
         _log.warning("version %d of %s is committed, but compaction after it failed: %s", version, uri, e)
-
-
-def _compact(log: DeltaLog, values: Sequence[PartitionValues], settings: AutoCompaction, runtime: Runtime) -> None:
-    snapshot = log.snapshot()
-    if not len(due(snapshot, values, settings)):
-        return
-    request = OptimizeRequest(target_size=settings.max_size, min_file_size=settings.small, auto=True)
-    optimize(
-        log, request, runtime=runtime, run=settings.run, snapshot=snapshot, only=lambda s: due(s, values, settings)
-    )
 
 
 def due(snapshot: Snapshot, values: Sequence[PartitionValues], settings: AutoCompaction) -> Numbers:

@@ -255,7 +255,13 @@ def _work(
         paths = zorder_paths(snapshot, request.zorder_by, check_statistics=request.check_statistics)
         parameters |= {"zOrderBy": list(request.zorder_by), "clusterBy": []}
         bins = by_partition(snapshot, considered)
-        return replace(work, bins=bins, curve=Curve("zorder", paths)), _with_zorder_stats
+
+        def with_stats(metrics: OptimizeMetrics, _: RewriteOutcome) -> OptimizeMetrics:
+            merged = ZOrderFileStats(metrics.num_files_removed, metrics.files_removed.total_size)
+            stats = ZOrderStats("all", ZOrderFileStats(), merged, 0, merged, metrics.partitions_optimized)
+            return replace(metrics, z_order_stats=stats)
+
+        return replace(work, bins=bins, curve=Curve("zorder", paths)), with_stats
     columns = clustering_columns(snapshot)
     if columns and not request.auto:
         names = [format_path(c) for c in columns]
@@ -281,12 +287,6 @@ def _work(
         snapshot, considered, smaller_than=request.min_file_size or limit, limit=limit, share=request.deleted_share
     )
     return replace(work, bins=bins), lambda metrics, _: metrics
-
-
-def _with_zorder_stats(metrics: OptimizeMetrics, _: RewriteOutcome) -> OptimizeMetrics:
-    merged = ZOrderFileStats(metrics.num_files_removed, metrics.files_removed.total_size)
-    stats = ZOrderStats("all", ZOrderFileStats(), merged, 0, merged, metrics.partitions_optimized)
-    return replace(metrics, z_order_stats=stats)
 
 
 def rewrite_metrics(

@@ -136,8 +136,17 @@ class Assignments:
         arrow = filter_schema(read_schema(schema))
         values = [_bound(set[name], target, arrow, now) for name, target in by_name.items()]
         for target, value in zip(by_name.values(), values, strict=True):
-            if isinstance(value, Expression) and is_spatial(str(target.type)):
-                _check_reference_system(value, target, schema)
+            if not isinstance(value, Expression) or not is_spatial(str(target.type)):
+                continue
+            # Coordinates of another spatial type would mean another place.
+            for field in filter(None, map(schema.find, sorted(value.columns))):
+                if is_spatial(str(field.type)) and field.type != target.type:
+                    raise SchemaMismatchError(
+                        f"column {target.name} has type {target.type}, but its new value uses column {field.name} of"
+                        f" type {field.type}",
+                        help="transform the coordinates, and write the results as values",
+                        column=target.name,
+                    )
         return cls(schema, tuple(by_name.values()), tuple(values))
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -170,17 +179,6 @@ def _with(column: pa.Array, path: tuple[str, ...], field: Any, new: Mapping[tupl
     ]
     fields = [pa.field(f.name, child.type) for f, child in zip(field.type.fields, children, strict=True)]
     return pa.StructArray.from_arrays(children, fields=fields)
-
-
-def _check_reference_system(value: Expression, target: Target, schema: StructType) -> None:
-    for field in filter(None, map(schema.find, sorted(value.columns))):
-        if is_spatial(str(field.type)) and field.type != target.type:
-            raise SchemaMismatchError(
-                f"column {target.name} has type {target.type}, but its new value uses column {field.name} of type"
-                f" {field.type}",
-                help="transform the coordinates, and write the results as values",
-                column=target.name,
-            )
 
 
 def _bound(value: Any, target: Target, arrow: pa.Schema, now: dt.datetime) -> Expression | pa.Scalar:

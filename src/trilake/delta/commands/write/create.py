@@ -176,19 +176,16 @@ def _noted_rules(columns: object) -> Iterator[tuple[str, dict[str, Any]]]:
         notes = (f.metadata or {}) if isinstance(f, pa.Field) else {}
         rules = {k: notes[k.encode()].decode() for k in _RULES if k.encode() in notes}
         if IDENTITY_START in rules or IDENTITY_STEP in rules:
-            yield f.name, _noted_identity(f.name, rules)
+            try:
+                start, step = (int(rules.get(k, "1")) for k in (IDENTITY_START, IDENTITY_STEP))
+            except ValueError as e:
+                raise InvalidArgumentError(
+                    f"start and step of identity column {f.name!r} must be whole numbers, got {rules}", column=f.name
+                ) from e
+            explicit = rules.get(ALLOW_EXPLICIT_INSERT, "false").lower() == "true"
+            yield f.name, identity_metadata(start, step, explicit=explicit)
         else:
             yield from ((f.name, {k: rules[k]}) for k in (CURRENT_DEFAULT, GENERATION_EXPRESSION) if k in rules)
-
-
-def _noted_identity(name: str, rules: Mapping[str, str]) -> dict[str, Any]:
-    try:
-        start, step = (int(rules.get(k, "1")) for k in (IDENTITY_START, IDENTITY_STEP))
-    except ValueError as e:
-        raise InvalidArgumentError(
-            f"start and step of identity column {name!r} must be whole numbers, got {dict(rules)}", column=name
-        ) from e
-    return identity_metadata(start, step, explicit=rules.get(ALLOW_EXPLICIT_INSERT, "false").lower() == "true")
 
 
 def create_table(

@@ -40,7 +40,6 @@ from trilake.delta.metadata.write_schema import (
     check_partitions_given,
     check_properties,
     clustered,
-    evolved,
     new_table,
     no_place_for_rows,
 )
@@ -53,6 +52,7 @@ from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.rules.defaults import columns_of_rows
 from trilake.delta.rules.identity import HIGH_WATER_MARK, shift_identity, shifts, updated_schema
 from trilake.delta.rules.row_rules import RowRules
+from trilake.delta.rules.schema_merge import merged_metadata, overwritten_metadata
 from trilake.delta.rules.store_assignment import with_marked
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, metadata_plan, parse_table_filter, read_schema
@@ -202,8 +202,15 @@ def _changed(log: DeltaLog, base: Head, request: WriteRequest, runtime: Runtime)
     if request.description is not None and isinstance(base, Snapshot):
         protocol, metadata = described(_of_rows(request.description, base), base, log.engine, runtime)
         return protocol, metadata, clustering_of(request.description, metadata, base)
-    protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
+    protocol, metadata, rows, new_id = base.protocol, base.metadata, request.schema, runtime.new_id
     replaces_schema = request.schema_mode == "overwrite"
+    if replaces_schema:
+        protocol, metadata = overwritten_metadata(
+            protocol, metadata, rows, partition_columns=request.partition_by, uri=base.uri, new_id=new_id
+        )
+    elif request.schema_mode == "merge":
+        version = base.version + 1
+        protocol, metadata = merged_metadata(protocol, metadata, rows, version=version, uri=base.uri, new_id=new_id)
     protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaces_schema)
     return protocol, metadata, domains
 

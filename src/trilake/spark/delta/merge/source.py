@@ -63,15 +63,15 @@ def key_columns(
             {"target": alias or TARGET_NAME, "source": source_alias or SOURCE_NAME},
             snapshot.engine.runtime.now(),
         )
-        hints = scope.hints(sql)
+        equal, target_only = scope.hints(sql)
     except TrilakeError:
         return (), ()  # names or syntax that only Spark can resolve
     keys = []
-    for key in hints.keys:
+    for key in equal:
         column = F.expr(key.source if source_alias else key.source.replace(f"`{SOURCE_NAME}`.", ""))
         if _resolves(source, column):
             keys.append(KeyColumn(key.column, column, key.null_safe))
-    return tuple(keys), hints.alone
+    return tuple(keys), tuple(target_only)
 
 
 def _resolves(source: DataFrame, column: Column) -> bool:
