@@ -126,9 +126,8 @@ class MetadataCommits(PublicNames):
             try:
                 return attempt()
             except ConflictError as e:
-                if not attempts_left or isinstance(
-                    e, ConcurrentWriteError
-                ):  # after that many attempts, another one is pointless
+                # After that many attempts, another one is pointless.
+                if not attempts_left or isinstance(e, ConcurrentWriteError):
                     raise
                 self.runtime.sleep(0.002 * (_ATTEMPTS - attempts_left))
         raise AssertionError("the last attempt raises")
@@ -147,7 +146,9 @@ class MetadataCommits(PublicNames):
         snapshot = self._snapshot()
         change = work_out(snapshot)
         for condition in change.conditions:
-            self._check(snapshot, condition)
+            new = f"DELTA_NEW_{'NOT_NULL' if condition.kind.startswith('NOT NULL') else 'CHECK_CONSTRAINT'}_VIOLATION"
+            with stating({None: new, "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": new}):
+                self._check_rows(snapshot, condition)
         return self._commit(snapshot, change, whole=True)
 
     def _commit(
@@ -163,11 +164,6 @@ class MetadataCommits(PublicNames):
             domains=change.domains,
         )
         return commit(self.log, base, plan, self.runtime).version
-
-    def _check(self, snapshot: Snapshot, condition: Condition) -> None:
-        new = f"DELTA_NEW_{'NOT_NULL' if condition.kind.startswith('NOT NULL') else 'CHECK_CONSTRAINT'}_VIOLATION"
-        with stating({None: new, "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": new}):
-            self._check_rows(snapshot, condition)
 
     def _check_rows(self, snapshot: Snapshot, condition: Condition) -> None:
         what = f"{condition.kind} {condition.name} ({condition.sql})"

@@ -347,7 +347,8 @@ def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics
     """
     partition = {c.lower() for c in snapshot.metadata.partition_columns}
     paths, without = list[tuple[str, ...]](), list[str]()
-    indexed = _indexed(snapshot)
+    plan = rewrite_plan(snapshot, "")
+    indexed = plan.statistics.indexed(plan.stated_schema)
     for column in columns:
         names = (split_names(column) or [()])[0]
         if len(names) == 1 and names[0].lower() in partition:
@@ -385,8 +386,3 @@ def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics
             condition="DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS",
         )
     return tuple(paths)
-
-
-def _indexed(snapshot: Snapshot) -> set[tuple[str, ...]]:
-    plan = rewrite_plan(snapshot, "")
-    return set(filter(None, plan.statistics.indexed(plan.stated_schema)))
