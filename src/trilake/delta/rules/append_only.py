@@ -7,8 +7,6 @@ from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.table_features import APPEND_ONLY
 from trilake.errors import InvalidArgumentError
 
-APPEND_ONLY = APPEND_ONLY
-
 
 def removal_refused(uri: str, *, so: str = "rows cannot be removed", help: str) -> InvalidArgumentError:
     """The error for removing rows from an append-only table; ``so`` is the consequence."""
