@@ -351,8 +351,12 @@ class RowChangeWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if kind is not None:
-            self.rows.abort()
-            self.changes.abort()
+            self.abort()
+
+    def abort(self) -> None:
+        """Delete what was written."""
+        self.rows.abort()
+        self.changes.abort()
 
     def update(
         self,
