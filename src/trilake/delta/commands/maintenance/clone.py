@@ -260,6 +260,8 @@ def _plan(
     if base is not None:
         old_paths = frozenset(row["path"] for row in replaced)
         read = ReadSet(whole_table=True, removed=old_paths, isolation="Serializable", changes_metadata=True)
+    clustering = clustering_configuration(source)  # None removes that of the target
+    clusters = clustering is not None or (base is not None and DOMAIN in base.state.domains)
     return CommitPlan(
         operation="CLONE",
         parameters={"source": source_uri, "sourceVersion": source.version},
@@ -268,16 +270,8 @@ def _plan(
         protocol=protocol if base is None or protocol != base.protocol else None,
         metrics={name: value for name, value in as_row(result).items() if name not in ("version", "sourceVersion")},
         read=read,
-        domains=_domains(source, base),
+        domains={DOMAIN: clustering} if clusters else {},
     )
-
-
-def _domains(source: Snapshot, base: Snapshot | None) -> dict[str, str | None]:
-    """The source's clustering columns; ``None`` removes those that only the target has."""
-    clustering = clustering_configuration(source)
-    if clustering is not None:
-        return {DOMAIN: clustering}
-    return {DOMAIN: None} if base is not None and DOMAIN in base.state.domains else {}
 
 
 def snapshot_of_parquet(
