@@ -307,7 +307,7 @@ def test_existing_target_is_replaced_only_on_request() -> None:
 def test_append_only_target_is_not_replaced() -> None:
     log, into = source(), target()
     write(into, numbers(1), properties={"delta.appendOnly": "true"})
-    with pytest.raises(InvalidArgumentError, match="append-only"):
+    with pytest.raises(InvalidArgumentError, match="only allow appends"):
         run(log, into, replace_target=True)
 
 
