@@ -272,7 +272,7 @@ def _drop(
     def apply() -> int:
         now = log.snapshot()
         if now.properties.is_on(APPEND_ONLY):
-            raise removal_refused(store.uri, help="set delta.appendOnly to false first")
+            raise removal_refused(store.uri)
         garbage = _chosen(now, look())
         clock = engine.runtime.clock_ms()
         plan = CommitPlan(

@@ -194,7 +194,7 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
         )
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if base.adds.num_rows and base.properties.is_on(APPEND_ONLY):
-        raise removal_refused(base.uri, so="it cannot be replaced", help="set delta.appendOnly to false first")
+        raise removal_refused(base.uri, so="it cannot be replaced")
     return base
 
 

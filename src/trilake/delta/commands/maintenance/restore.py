@@ -118,7 +118,7 @@ def restore(
         old = cached if cached is not None and cached.version == target else log.snapshot(target)
     adds, removes = without(old.adds, base.adds), without(base.adds, old.adds)
     if removes.num_rows and base.properties.is_on(APPEND_ONLY):
-        raise removal_refused(base.uri, help="set delta.appendOnly to false first")
+        raise removal_refused(base.uri)
     absent = [] if ignore_missing else missing_files(log.store, adds, run)
     if absent:
         more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""

@@ -359,7 +359,7 @@ def _in_place_of(
 ) -> tuple[Protocol, Metadata]:
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if base.properties.is_on(APPEND_ONLY) and base.adds.num_rows:
-        raise removal_refused(base.uri, so="it cannot be replaced", help="set delta.appendOnly to false first")
+        raise removal_refused(base.uri, so="it cannot be replaced")
     metadata = replace(metadata, id=base.metadata.id)
     if metadata.column_mapping_mode != "none":
         top = {MAX_COLUMN_ID: str(max_column_id(base.metadata))}

@@ -91,6 +91,8 @@ class Deletion:
         rows = {} if removal.rows is None else {"numDeletedRows": removal.rows}
         times = {"scanTimeMs": scanned, "rewriteTimeMs": self.watch.lap(), "executionTimeMs": self.watch.total}
         metrics = {**rows, **removal.metrics, **times}
+        if not removal.actions and self.txn is None:
+            return ChangeResult("DELETE", snapshot.version, metrics, committed=False)
         version = commit_changes(
             self.log,
             snapshot,
@@ -104,8 +106,7 @@ class Deletion:
             user_metadata=user_metadata,
             txn=self.txn,
         )
-        if version is None:
-            return ChangeResult("DELETE", snapshot.version, metrics, committed=False)
+        assert version is not None
         return ChangeResult("DELETE", version, {**metrics, "executionTimeMs": self.watch.total})
 
 

@@ -25,7 +25,8 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.property_values import IsolationLevel, parse_level
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.rules.append_only import check_removable
+from trilake.delta.protocol.table_features import APPEND_ONLY
+from trilake.delta.rules.append_only import removal_refused
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.rules.store_assignment import with_marked
 from trilake.delta.scan.scan import parse_table_filter, skip_files
@@ -182,8 +183,9 @@ class OptimisticTransaction:
             raise InvalidArgumentError("the transaction has already been committed", help="start a new transaction")
         base = self.snapshot
         check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
-        if any(_changes_data(a) for a in self._actions if "remove" in a):
-            check_removable(base.metadata, operation, base.uri)
+        removes = any(_changes_data(a) for a in self._actions if "remove" in a)
+        if removes and base.properties.is_on(APPEND_ONLY):
+            raise removal_refused(base.uri, so=f"{operation} is not possible")
         metadata = moved_on(self._metadata or base.metadata, self._parts)
         plan = CommitPlan(
             operation=operation,
