@@ -348,7 +348,7 @@ ENTRY_POINTS = {
     "src/trilake/delta/standard.py",
     "src/trilake/lance/commit.py",
     "src/trilake/lance/format.py",
-    "src/trilake/lance/fragment_writes.py",
+    "src/trilake/lance/fragment.py",
     "src/trilake/lance/table.py",
     "src/trilake/tools/convert/run.py",
     "src/trilake/trevni/format.py",
@@ -363,7 +363,7 @@ OUTSIDE = {
     "src/trilake/expr/expression.py": "current_timestamp() where no time is passed",
     "src/trilake/expr/filter.py": "the same",
     "src/trilake/lance/sampler.py": "the caller requests random rows",
-    "src/trilake/lance/pylance/arrow_dataset.py": "the same",
+    "src/trilake/lance/pylance/lance_dataset.py": "the same",
     "src/trilake/lance/tracing.py": "a file name for users, as in pylance",
     "src/trilake/delta/commands/write/delete.py": "how long a command took, for its metrics",
 }

@@ -16,6 +16,7 @@ from pyroaring import BitMap
 
 from tests.conftest import SOAK
 from tests.lance import corpus
+from tests.lance.index.models import train as train_model
 from tests.lance.mutations import attack, mutated, with_message
 from tests.lance.v1.test_data_file import use
 from trilake import lance
@@ -281,10 +282,10 @@ def test_damaged_btree_never_gives_wrong_rows() -> None:
 def test_damaged_vector_index_never_gives_wrong_rows() -> None:
     rng = np.random.default_rng(4)
     vectors = rng.normal(size=(2000, 8)).astype(np.float32)
-    model = ivf_pq.train(vectors, 4, 2, rng)
+    model = train_model(vectors, 4, 2, 4)
     store = MemoryStore()
-    where = {"name": "i", "column": "v", "dataset_version": 1}
-    ivf_pq.write(store, "_indices/x", model, *ivf_pq.encode(model, vectors), np.arange(2000, dtype=np.uint64), **where)
+    rows = ivf_pq.by_partition(model, *ivf_pq.encode(model, vectors), np.arange(2000, dtype=np.uint64))
+    ivf_pq.write_partitions(store, "_indices/x", model, rows, name="i", column="v", dataset_version=1)
     whole = store.read("_indices/x/index.idx").to_pybytes()
 
     def answer(of: MemoryStore) -> tuple[list[int], list[float]]:

@@ -28,72 +28,37 @@ if TYPE_CHECKING:
         DedicatedBlobWriter,
         PackedBlobWriter,
     )
-    from trilake.lance.pylance.functions import dataset, write_dataset
-    from trilake.lance.pylance.lance_dataset import LanceDataset
-    from trilake.lance.pylance.merge_builder import MergeBuilder as MergeInsertBuilder
-    from trilake.lance.pylance.operation import DatasetBasePath, Index, LanceOperation
+    from trilake.lance.pylance.lance_dataset import LanceDataset, dataset, write_dataset
+    from trilake.lance.pylance.merge_builder import MergeInsertBuilder
+    from trilake.lance.pylance.operation import DatasetBasePath, Index, LanceOperation, Transaction
     from trilake.lance.pylance.scanner import LanceScanner
-    from trilake.lance.pylance.transactions import Transaction
-    from trilake.lance.pylance.udf import BatchUDF, batch_udf
+    from trilake.lance.udf import BatchUDF, batch_udf
     from trilake.lance.util import sanitize_ts
 
 #: Public names by module, imported on first use, so that data files can be used without the dataset modules.
-_HOMES = {
-    "PackedBlobWriter": "pylance.blob_writers",
-    "DedicatedBlobWriter": "pylance.blob_writers",
-    "BlobDescriptorArrayBuilder": "pylance.blob_writers",
-    "BlobDescriptor": "pylance.blob_writers",
-    "BatchUDF": "pylance.udf",
-    "Blob": "blob",
-    "BlobArray": "blob",
-    "BlobColumn": "blob",
-    "BlobFile": "blob",
-    "CleanupStats": "cleanup",
-    "CommitLock": "commit",
-    "Compaction": "optimize",
-    "DatasetBasePath": "pylance.operation",
-    "FragmentMetadata": "fragment",
-    "Index": "pylance.operation",
-    "LanceDataset": "pylance.lance_dataset",
-    "LanceFragment": "fragment",
-    "LanceOperation": "pylance.operation",
-    "LanceScanner": "pylance.scanner",
-    "MergeInsertBuilder": "dataset",
-    "Transaction": "pylance.transactions",
-    "batch_udf": "pylance.udf",
-    "blob_array": "blob",
-    "blob_field": "blob",
-    "dataset": "pylance.functions",
-    "json_to_schema": "file.schema_json",
-    "sanitize_ts": "util",
-    "schema_to_json": "file.schema_json",
-    "write_dataset": "pylance.functions",
-    "write_fragments": "fragment",
+_NAMES = {
+    "blob": (
+        *("Blob", "BlobArray", "BlobColumn", "BlobDescriptor", "BlobDescriptorArrayBuilder", "BlobFile"),
+        *("DedicatedBlobWriter", "PackedBlobWriter", "blob_array", "blob_field"),
+    ),
+    "cleanup": ("CleanupStats",),
+    "commit": ("CommitLock",),
+    "file.schema_json": ("json_to_schema", "schema_to_json"),
+    "fragment": ("FragmentMetadata", "LanceFragment", "write_fragments"),
+    "optimize": ("Compaction",),
+    "pylance.lance_dataset": ("LanceDataset", "dataset", "write_dataset"),
+    "pylance.merge_builder": ("MergeInsertBuilder",),
+    "pylance.operation": ("DatasetBasePath", "Index", "LanceOperation", "Transaction"),
+    "pylance.scanner": ("LanceScanner",),
+    "udf": ("BatchUDF", "batch_udf"),
+    "util": ("sanitize_ts",),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 #: Submodules that are attributes of the package in pylance.
 _MODULES = {
-    "_dataset",
-    "arrow",
-    "blob",
-    "cache",
-    "cleanup",
-    "commit",
-    "debug",
-    "dependencies",
-    "file",
-    "fragment",
-    "indices",
-    "lance",
-    "optimize",
-    "progress",
-    "query",
-    "sampler",
-    "schema",
-    "torch",
-    "tracing",
-    "udf",
-    "util",
+    *("_dataset", "arrow", "blob", "cache", "cleanup", "commit", "debug", "dependencies", "file", "fragment"),
+    *("indices", "lance", "optimize", "progress", "query", "sampler", "schema", "torch", "tracing", "udf", "util"),
     "vector",
 }
 
@@ -147,4 +112,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-keep_functions(__name__, dataset="trilake.lance.pylance.functions")
+keep_functions(__name__, dataset="trilake.lance.pylance.lance_dataset")

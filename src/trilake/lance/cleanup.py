@@ -5,21 +5,29 @@ progress, so it is kept until it is a week old, regardless of the requested age.
 of a dataset are deleted, never through symbolic links or in other tables (:mod:`trilake.storage.ownership`), and
 nothing is deleted while the local clock is ahead of the store's.  Before the last check for new references, a notice
 lists the versions to delete (:mod:`trilake.lance.versions.holds`).
+
+A dataset may be configured to be cleaned up after commits: ``lance.auto_cleanup.interval`` is a number of versions,
+``lance.auto_cleanup.older_than`` a minimum age such as ``"14d"`` or ``"30m"``, and
+``lance.auto_cleanup.retain_versions`` the number of newest versions to keep.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any, TypedDict
 
+from trilake.common.arguments import count
 from trilake.common.display import Displayed
 from trilake.common.runtime import Runtime
 from trilake.errors import CorruptLogError, InvalidArgumentError, ObjectNotFoundError, TrilakeError
-from trilake.lance.file.errors import DatasetNotFoundError, TaggedVersionError
+from trilake.lance.file.errors import DatasetNotFoundError, TaggedVersionError, WrongTypeError
+from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.branches import BRANCHES, TREE, branch_points, root_store
 from trilake.lance.versions.holds import HOLDS, REMOVALS, Notice, notices, post
 from trilake.lance.versions.manifest import ExternalFile, Manifest
@@ -132,23 +140,24 @@ def cleanup(
     retain: int = 1,
     delete_unverified: bool = False,
     error_if_tagged: bool = True,
+    dry_run: bool = False,
 ) -> CleanupPlan:
     """Delete old versions and the files that no remaining version references; returns what was deleted.
 
+    The newest version, and versions from which branches were created, are always kept.
+
     Parameters
     ----------
-    older_than_ms: minimum age of versions to delete; the newest version is always kept.
+    older_than_ms: minimum age of versions to delete.
     retain: number of newest versions to keep regardless of age.
     delete_unverified: delete unreferenced files regardless of age.  Unsafe while other writers are active: they would
         lose their files.
     error_if_tagged: whether a tag on an old version is an error; otherwise the version is kept.
-
-    Versions from which branches were created are kept.
+    dry_run: only return what would be deleted.
 
     Raises ``InvalidArgumentError`` for tagged versions and a negative age, ``CorruptLogError`` for an unreadable
-    manifest and for a branch whose parent version is unknown or missing, and ``ClockError`` if the local clock is ahead
-    of the store's; then nothing is deleted.  Raises ``DatasetNotFoundError`` if the dataset is dropped or recreated
-    concurrently; the new one is not touched.
+    manifest and an unknown parent version of a branch, and ``ClockError`` if the local clock is ahead of the store's;
+    then nothing is deleted.  Raises ``DatasetNotFoundError`` if the dataset is dropped or recreated concurrently.
     """
     if older_than_ms < 0:  # would delete everything
         raise InvalidArgumentError(
@@ -158,7 +167,9 @@ def cleanup(
     candidates = _candidates(
         store, older_than_ms, runtime, retain=retain, unverified=delete_unverified, error_if_tagged=error_if_tagged
     )
-    notice = post(store, REMOVALS, candidates.old, runtime) if candidates.old else None
+    if dry_run:
+        return _unneeded(store, candidates)
+    notice = post(store, REMOVALS, candidates.plan.old_versions, runtime) if candidates.plan.old_versions else None
     try:
         removal = _unneeded(store, candidates)
         _check_same_dataset(store, candidates)
@@ -175,22 +186,6 @@ def cleanup(
     return removal
 
 
-def plan_cleanup(
-    store: Store,
-    older_than_ms: int,
-    runtime: Runtime,
-    *,
-    retain: int = 1,
-    delete_unverified: bool = False,
-    error_if_tagged: bool = True,
-) -> CleanupPlan:
-    """Return what :func:`cleanup` would delete; parameters and errors are the same."""
-    candidates = _candidates(
-        store, older_than_ms, runtime, retain=retain, unverified=delete_unverified, error_if_tagged=error_if_tagged
-    )
-    return _unneeded(store, candidates)
-
-
 @dataclass(frozen=True)
 class _Candidates:
     """Files and versions to delete unless they are still needed."""
@@ -198,14 +193,11 @@ class _Candidates:
     listing: Listing
     newest: Manifest | None = None
     now_ms: int = 0
-    old: tuple[int, ...] = ()
-    files: tuple[ObjectMeta, ...] = ()
-    unfinished: tuple[ObjectMeta, ...] = ()
-    manifests: tuple[ObjectMeta, ...] = ()
+    plan: CleanupPlan = CleanupPlan()
 
 
 def _candidates(
-    store: Store, older_than_ms: int, runtime: Runtime, *, retain: int = 1, unverified: bool, error_if_tagged: bool
+    store: Store, older_than_ms: int, runtime: Runtime, *, retain: int, unverified: bool, error_if_tagged: bool
 ) -> _Candidates:
     listing = list_versions(store)
     if not listing.versions:
@@ -239,13 +231,19 @@ def _candidates(
                 )
         keep |= files_of(manifest)
     limit = 0 if unverified else UNVERIFIED_MS
-    removable = [m for folder in _FOLDERS for m in store.list(folder) if _removable(m, old_files, now_ms, limit)]
+    removable = [
+        m
+        for folder in _FOLDERS
+        for m in store.list(folder)
+        if _named(m.key, old_files) or now_ms - m.modified_ms >= limit  # enough if no version references it
+    ]
     unfinished = old_temporaries(store, "", now_ms - limit + 1)
     manifests = [m for m in store.list("_versions") if m.key in {listing.key(v) for v in old}]
     keys = [m.key for m in (*removable, *manifests) if not _named(m.key, keep)]
     keys_to_delete = set(own_keys(store, keys, _NAMES, what="clean-up"))
     files, manifests = ([m for m in metas if m.key in keys_to_delete] for metas in (removable, manifests))
-    return _Candidates(listing, manifest, now_ms, tuple(old), tuple(files), tuple(unfinished), tuple(manifests))
+    plan = CleanupPlan(tuple(files), tuple(unfinished), tuple(manifests), tuple(old))
+    return _Candidates(listing, manifest, now_ms, plan)
 
 
 def _unneeded(store: Store, candidates: _Candidates) -> CleanupPlan:
@@ -260,14 +258,15 @@ def _unneeded(store: Store, candidates: _Candidates) -> CleanupPlan:
     branch = None if candidates.newest is None else candidates.newest.branch
     needed = {*_tagged(store, branch), *_branched(store, candidates.listing, branch)}
     needed_versions = [*list_versions(store).detached]
-    needed_versions += [v for v in candidates.old if v in needed or any(hold.names(v) for hold in active)]
+    needed_versions += [v for v in candidates.plan.old_versions if v in needed or any(hold.names(v) for hold in active)]
     newer = _named_since(store, candidates.listing.latest) | _named_by(store, candidates.listing, needed_versions)
     files, manifests = (
-        tuple(m for m in metas if not _named(m.key, newer)) for metas in (candidates.files, candidates.manifests)
+        tuple(m for m in metas if not _named(m.key, newer))
+        for metas in (candidates.plan.files, candidates.plan.manifests)
     )
     going = {m.key for m in manifests}
-    gone = tuple(v for v in candidates.old if candidates.listing.key(v) in going)
-    return CleanupPlan(files, candidates.unfinished, manifests, gone)
+    gone = tuple(v for v in candidates.plan.old_versions if candidates.listing.key(v) in going)
+    return CleanupPlan(files, candidates.plan.unfinished, manifests, gone)
 
 
 def _tagged(store: Store, branch: str | None) -> dict[int, str]:
@@ -340,7 +339,6 @@ def _over(store: Store, removal: Notice, candidates: _Candidates, remaining: set
 
 
 def _whole(store: Store, listing: Listing, version: int) -> bool:
-    """Whether all files of a version exist."""
     try:
         for name in files_of(read_manifest(store, listing.key(version), version)):
             if not name.endswith("/"):
@@ -353,7 +351,6 @@ def _whole(store: Store, listing: Listing, version: int) -> bool:
 
 
 def _named_since(store: Store, version: int) -> set[str]:
-    """Return the files of all versions after ``version``."""
     newest = list_versions(store)
     later = [v for v in newest.versions if v > version]
     return set().union(*(files_of(read_manifest(store, newest.key(v), v)) for v in later))
@@ -376,11 +373,6 @@ def _named(key: str, names: set[str]) -> bool:
     if name.endswith(".blob"):  # belongs to a data file
         key = f"{folder}.lance"
     return key in names
-
-
-def _removable(meta: ObjectMeta, old: set[str], now_ms: int, limit: int) -> bool:
-    """Whether a file belongs to an old version, or is old enough to delete if no version references it."""
-    return _named(meta.key, old) or now_ms - meta.modified_ms >= limit
 
 
 def _delete(store: Store, metas: Iterable[ObjectMeta]) -> None:
@@ -425,3 +417,74 @@ def cleanup_partial_writes(dataset_uri: str | os.PathLike[str], objects: list[tu
     """
     store = open_store(dataset_uri)
     store.delete(own_keys(store, [f"data/{path}" for path, _ in objects], _NAMES, what="clean-up"))
+
+
+# --- automatic clean-ups ---------------------------------------------------------------------------------------------
+
+_PREFIX = "lance.auto_cleanup."
+INTERVAL, OLDER_THAN, RETAIN = f"{_PREFIX}interval", f"{_PREFIX}older_than", f"{_PREFIX}retain_versions"
+#: Minimum number of versions to keep: the newest, and the one on which it is based.
+_LEAST = 2
+#: Units of durations, in milliseconds.
+_UNITS = {
+    **dict.fromkeys(["ms", "msec", "millis"], 1),
+    **dict.fromkeys(["s", "sec", "secs", "second", "seconds"], 1000),
+    **dict.fromkeys(["m", "min", "mins", "minute", "minutes"], 60_000),
+    **dict.fromkeys(["h", "hr", "hrs", "hour", "hours"], 3_600_000),
+    **dict.fromkeys(["d", "day", "days"], 86_400_000),
+    **dict.fromkeys(["w", "week", "weeks"], 604_800_000),
+}
+
+
+class AutoCleanupConfig(TypedDict):
+    """Number of versions between clean-ups, and the minimum age in seconds of versions to delete."""
+
+    interval: int
+    older_than_seconds: int
+
+
+def config_of(options: Any) -> dict[str, str]:
+    """Return the configuration entries of an :class:`AutoCleanupConfig`; there are none for ``None``.
+
+    Raises ``WrongTypeError`` and ``InvalidArgumentError``.
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping) or set(options) - set(AutoCleanupConfig.__annotations__):
+        raise WrongTypeError(f"auto_cleanup_options must have interval and older_than_seconds, got {options!r}")
+    numbers = {name: count(name, value, other_type=WrongTypeError) for name, value in options.items()}
+    entries = {INTERVAL: str(numbers.get("interval", 20))}
+    return {**entries, OLDER_THAN: f"{numbers.get('older_than_seconds', 14 * 86_400)}s"}
+
+
+def milliseconds(duration: str) -> int:
+    """Convert a duration to milliseconds.  Raises ``InvalidArgumentError``.
+
+    >>> milliseconds("1h 30m"), milliseconds("1ms")
+    (5400000, 1)
+    """
+    parts = re.findall(r"(\d+)\s*([a-zA-Z]+)", duration)
+    if not parts or re.sub(r"\d+\s*[a-zA-Z]+|\s+", "", duration) or any(unit not in _UNITS for _, unit in parts):
+        raise InvalidArgumentError(f"{duration!r} is not a duration", help='write it like "14d" or "1h 30m"')
+    return sum(int(number) * _UNITS[unit] for number, unit in parts)
+
+
+def after_commit(snapshot: Snapshot) -> None:
+    """Clean up after a commit, if the configuration says so.
+
+    The commit is final, so a failed clean-up is only logged.
+    """
+    config = snapshot.manifest.config
+    if INTERVAL not in config:
+        return
+    try:
+        interval = int(config[INTERVAL])
+        if interval < 1 or snapshot.version % interval:
+            return
+        retain = max(int(config.get(RETAIN, "0")), _LEAST)
+        age = milliseconds(config[OLDER_THAN]) if OLDER_THAN in config else 0 if RETAIN in config else 14 * 86_400_000
+        cleanup(snapshot.store, age, snapshot.runtime, retain=retain, error_if_tagged=False)
+    except (TrilakeError, ValueError) as e:
+        _log.warning(
+            "version %d of %s is committed, but the clean-up failed: %s", snapshot.version, snapshot.store.uri, e
+        )

@@ -9,9 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import mapped
 from trilake.common.runtime import Runtime
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.expr import Filter
+from trilake.expr.views import without_views_type
 from trilake.lance.commands.fragment_writer import Target as Stored
 from trilake.lance.commands.fragment_writer import WriteOptions, discard, write_fragments
 from trilake.lance.commands.write import commit_write
@@ -160,14 +162,7 @@ class LanceTarget:
     """A Lance dataset to write as one version."""
 
     def __init__(
-        self,
-        store: Store,
-        mode: str,
-        options: WriteOptions,
-        schema: pa.Schema,
-        *,
-        distributed: bool,
-        runtime: Runtime,
+        self, store: Store, mode: str, options: WriteOptions, schema: pa.Schema, *, distributed: bool, runtime: Runtime
     ) -> None:
         self.store = store
         kind: Any = {"error": "create"}.get(mode, mode)
@@ -215,7 +210,17 @@ def for_lance(schema: pa.Schema, version: StorageVersion, *, dictionaries: bool)
 
     Raises ``SchemaMismatchError`` for an unsupported type.
     """
-    fields = [one.with_type(_lance_type(one.type, dictionaries)) for one in schema]
+
+    def storable(kind: pa.DataType) -> pa.DataType:
+        if _T.is_decimal(kind) and kind.bit_width < 128:
+            return pa.decimal128(kind.precision, kind.scale)
+        if not _T.is_dictionary(kind):
+            return kind
+        values = kind.value_type
+        indexed = _T.is_string(values) or _T.is_binary(values) or _T.is_integer(values)
+        return kind if dictionaries and indexed else storable(values)
+
+    fields = [one.with_type(mapped(without_views_type(one.type), storable)) for one in schema]
     lance_schema = pa.schema(fields, schema.metadata)
     try:
         version.check_types(LanceSchema.from_arrow(lance_schema))
@@ -226,28 +231,3 @@ def for_lance(schema: pa.Schema, version: StorageVersion, *, dictionaries: bool)
             column=str(e.context.get("column")),
         ) from e
     return lance_schema
-
-
-def _lance_type(kind: pa.DataType, dictionaries: bool) -> pa.DataType:
-    if _T.is_string_view(kind):
-        return pa.string()
-    if _T.is_binary_view(kind):
-        return pa.binary()
-    if _T.is_run_end_encoded(kind):
-        return _lance_type(kind.value_type, dictionaries)
-    if _T.is_decimal(kind) and kind.bit_width < 128:
-        return pa.decimal128(kind.precision, kind.scale)
-    if _T.is_dictionary(kind):
-        values = kind.value_type
-        storable = _T.is_string(values) or _T.is_binary(values) or _T.is_integer(values)
-        return kind if dictionaries and storable else _lance_type(values, dictionaries)
-    if _T.is_struct(kind):
-        return pa.struct([f.with_type(_lance_type(f.type, dictionaries)) for f in kind])
-    if _T.is_list_view(kind) or _T.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_lance_type(kind.value_type, dictionaries)))
-    if _T.is_map(kind):
-        key = kind.key_field.with_type(_lance_type(kind.key_type, dictionaries))
-        return pa.map_(key, kind.item_field.with_type(_lance_type(kind.item_type, dictionaries)), kind.keys_sorted)
-    if _T.is_large_list(kind) or _T.is_large_list_view(kind):
-        return pa.large_list(kind.value_field.with_type(_lance_type(kind.value_type, dictionaries)))
-    return kind

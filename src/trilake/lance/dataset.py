@@ -10,30 +10,27 @@ from typing import Any
 import pyarrow as pa
 
 from trilake.common.version import __version__
-from trilake.lance.auto_cleanup import AutoCleanupConfig
 from trilake.lance.blob import DEFAULT_BLOB_BUFFER_SIZE, BlobFile
-from trilake.lance.cleanup import CleanupStats
+from trilake.lance.cleanup import AutoCleanupConfig, CleanupStats
 from trilake.lance.commands.compaction import CompactionMetrics
 from trilake.lance.commands.format_options import MESSAGE as LANCE_COMMIT_MESSAGE_KEY
 from trilake.lance.commands.input_rows import ReaderLike
 from trilake.lance.commit import CommitLock
 from trilake.lance.fragment import DataFile, FragmentMetadata, LanceFragment
+from trilake.lance.indices import VectorIndexReader
 from trilake.lance.optimize import Compaction, DatasetOptimizer
 from trilake.lance.progress import FragmentWriteProgress
-from trilake.lance.pylance.functions import write_dataset
-from trilake.lance.pylance.lance_dataset import LanceDataset
-from trilake.lance.pylance.merge_builder import MergeBuilder as MergeInsertBuilder
-from trilake.lance.pylance.operation import Index, IndexFile, LanceOperation
+from trilake.lance.pylance.lance_dataset import LanceDataset, write_dataset
+from trilake.lance.pylance.merge_builder import MergeInsertBuilder
+from trilake.lance.pylance.operation import Index, IndexFile, LanceOperation, Transaction
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
 from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import DatasetStats, IndexDescription, LanceStats
 from trilake.lance.pylance.tags import Branches, Tags
-from trilake.lance.pylance.transactions import Transaction
-from trilake.lance.pylance.udf import BatchUDF, batch_udf
-from trilake.lance.pylance.vector_models import VectorIndexReader
 from trilake.lance.scan.ordering import ColumnOrdering
 from trilake.lance.scan.search import vectors_in
 from trilake.lance.schema import LanceSchema
+from trilake.lance.udf import BatchUDF, batch_udf
 from trilake.lance.util import sanitize_ts, td_to_micros
 
 __all__ = [

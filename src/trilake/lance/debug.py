@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.schema import Field
-from trilake.lance.pylance import transactions
+from trilake.lance.pylance.operation import newest_transactions
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
 from trilake.lance.versions.manifest import Fragment
 
@@ -68,5 +68,5 @@ def format_manifest(dataset: OpenDataset) -> str:
 
 def list_transactions(dataset: OpenDataset, max_transactions: int = 10) -> list[str | None]:
     """Describe the newest transactions, newest first; ``None`` if the file of a transaction is gone."""
-    recent = transactions.recent(dataset.snapshot, max_transactions)
-    return [None if one is None else repr(one) for one in recent]
+    newest = newest_transactions(dataset.snapshot, max_transactions)
+    return [None if one is None else repr(one) for one in newest]

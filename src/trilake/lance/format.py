@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.common.timestamps import TimestampLike
 from trilake.errors import InvalidArgumentError
-from trilake.lance.embedded_files import LANCE_FILES
 from trilake.lance.versions.versions import exists
 from trilake.storage.base import Store
-from trilake.table.data_files import FileFormat
+from trilake.table.data_files import FileBatches, FileFormat, NeededColumns, no_columns
 from trilake.table.format import Format, TableWrite
 from trilake.table.results import WriteResult
 from trilake.table.table import Table
@@ -62,14 +64,14 @@ class LanceFormat(Format):
         return verify_lance(store, SYSTEM_RUNTIME, version, depth, sample, limit)
 
     def repair_steps(self) -> tuple[str, ...]:
-        from trilake.lance.verify.repair import STEPS
+        from trilake.lance.verify.run import STEPS
 
         return tuple(STEPS)
 
     def plan_repair(self, store: Store, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
-        from trilake.lance.verify.repair import plan_lance
+        from trilake.lance.verify.run import STEPS
 
-        return plan_lance(store, SYSTEM_RUNTIME, code, findings)
+        return STEPS[code](store, SYSTEM_RUNTIME, findings)
 
     def report_facts(self, table: Table) -> Facts:
         from trilake.lance.report import lance_facts
@@ -97,7 +99,7 @@ class LanceFormat(Format):
         return table_files(store)
 
     def data_files(self) -> FileFormat:
-        return LANCE_FILES
+        return FileFormat("lance", _read_lance, _LanceFile)
 
     def refuse_partitions(self, write: TableWrite) -> None:
         """Raise ``InvalidArgumentError`` for partition columns."""
@@ -120,6 +122,52 @@ def written(snapshot: Snapshot | None, files: int, rows: int) -> WriteResult:
     new = snapshot.manifest.fragments[-files:] if files else ()  # new fragments come last
     size = sum(entry.size_bytes or store.head(entry.key).size for f in new for entry in f.files)
     return WriteResult(snapshot.version, files, 0, rows, size)
+
+
+# --- data files in tables of another format --------------------------------------------------------------------------
+
+
+def _read_lance(store: Store, key: str, needed_columns: NeededColumns, threads: bool) -> FileBatches:
+    from trilake.lance.data_files import open_by_footer  # late: its protobuf messages take time to load
+    from trilake.lance.file.schema import LanceSchema
+    from trilake.lance.file.view import View
+
+    file = open_by_footer(store, key)
+    view = View(file.schema)
+    needed = set(needed_columns(view.arrow))
+    columns = LanceSchema(tuple(f for i, f in enumerate(view.schema.fields) if i in needed), view.schema.metadata)
+    stored = view.stored(columns)
+    for start, stop in pairwise(file.batch_offsets.tolist()):
+        if needed:
+            yield start, view.show(file.read_rows(start, stop, stored), columns)
+        else:
+            yield start, no_columns(stop - start)
+
+
+class _LanceFile:
+    """A self-contained data file of the default version that is being written."""
+
+    def __init__(self, store: Store, key: str, schema: pa.Schema, compression: str | None) -> None:
+        from trilake.lance.data_files import new_data_file
+        from trilake.lance.file.schema import LanceSchema
+        from trilake.lance.file.storage_version import DEFAULT
+
+        self._schema = schema
+        self._writer = new_data_file(store, key, LanceSchema.from_arrow(schema), DEFAULT)
+
+    @property
+    def size(self) -> int:
+        return self._writer.size
+
+    def write(self, batch: pa.Table) -> None:
+        for rows in batch.cast(self._schema).to_batches():
+            self._writer.write(rows)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def discard(self) -> None:
+        self._writer.discard()
 
 
 LANCE = LanceFormat()

@@ -7,37 +7,50 @@ the driver commits them with a :class:`~trilake.lance.pylance.operation.LanceOpe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset
 
 from trilake.common.arguments import count, flag
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import columns as commands
-from trilake.lance.commands import joins
 from trilake.lance.commands.column_updates import update_columns
 from trilake.lance.commands.delete import condition_of, mark
 from trilake.lance.commands.format_options import check_format, format_of
-from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, discarded_on_failure
+from trilake.lance.commands.fragment_writer import NullPolicy, Reporter, Target, WriteOptions, discarded_on_failure
+from trilake.lance.commands.fragment_writer import write_fragments as write_files
 from trilake.lance.commands.input_rows import numbers, stream, table
-from trilake.lance.commands.open_dataset import OpenDataset
+from trilake.lance.commands.open_dataset import OpenDataset, place_of
+from trilake.lance.commands.write import with_bases_of
 from trilake.lance.file.errors import NothingToWriteError, UnknownRowError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema as StoredSchema
-from trilake.lance.fragment_reads import ReadFragment
-from trilake.lance.fragment_writes import create_fragments, write_fragments
-from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress, Reporter
+from trilake.lance.file.storage_version import DEFAULT
+from trilake.lance.file.view import View
+from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress
+from trilake.lance.pylance.beyond import not_in_format
 from trilake.lance.pylance.data_files import described
-from trilake.lance.pylance.fragment_session import FragmentSession
-from trilake.lance.pylance.row_ids import RowIdSequence
-from trilake.lance.scan.projection import Selection
+from trilake.lance.pylance.operation import LanceOperation, Transaction, base_paths
+from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder, scan_options
+from trilake.lance.scan.fragment_reader import FragmentReader, Rows, one_batch
+from trilake.lance.scan.projection import ColumnsLike, Selection
+from trilake.lance.scan.scan import ScanPlan, finish
+from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.schema import LanceSchema
-from trilake.lance.versions import fragment_metadata, manifest
+from trilake.lance.versions import fragment_metadata, manifest, row_ids
 from trilake.lance.versions.fragment_metadata import DeletionFile, FragmentMetadata, RowDatasetVersionMeta, RowIdMeta
 from trilake.lance.versions.manifest import Fragment
+from trilake.lance.versions.versions import list_versions
+from trilake.table.table import FilterLike
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = [
     "DEFAULT_MAX_BYTES_PER_FILE",
@@ -69,7 +82,6 @@ class DataFile(fragment_metadata.DataFile):
         Raises ``MissingFileError``, ``CorruptFileError``, and ``UnknownColumnError`` for a column that is not in the
         dataset.
 
-        >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
         >>> made = write_dataset(pa.table({"a": [1], "b": [2]}), "memory://doc-data-file", data_storage_version="2.2")
         >>> file = DataFile.create(made, made.get_fragments()[0].data_files()[0].path)
@@ -82,18 +94,290 @@ class DataFile(fragment_metadata.DataFile):
         return cls(**vars(fragment_metadata.DataFile.of(entry)))
 
 
-class LanceFragment(ReadFragment):
+_SHOWN = 10
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RowIdSequence:
+    """Row ids, one for each physical row of a fragment, in order.
+
+    Parameters
+    ----------
+    row_ids: distinct non-negative integers, as an array or an iterable.
+
+    Raises ``InvalidArgumentError`` and ``WrongTypeError``.
+
+    >>> RowIdSequence([7, 12, 3])
+    RowIdSequence([7, 12, 3])
+    >>> RowIdSequence.from_inline_metadata(RowIdSequence(range(3)).to_inline_metadata()).to_pyarrow().to_pylist()
+    [0, 1, 2]
+    """
+
+    row_ids: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "row_ids", _numbers(self.row_ids))
+
+    @classmethod
+    def from_inline_metadata(cls, metadata: RowIdMeta) -> RowIdSequence:
+        """Read the row ids from fragment metadata.  Raises ``InvalidArgumentError`` if they are in a file."""
+        if not isinstance(metadata.placed, bytes):
+            raise InvalidArgumentError(f"the row ids are not inline: {metadata!r}", help="read them with a scan")
+        count = row_ids.count_ids(metadata.placed, file="")
+        return cls(pa.array(row_ids.parse_ids(metadata.placed, count, file="")))
+
+    def to_inline_metadata(self) -> RowIdMeta:
+        """Convert to fragment metadata."""
+        return RowIdMeta(row_ids.serialise_ids(self.row_ids))
+
+    def to_pyarrow(self) -> pa.UInt64Array:
+        """Convert to an Arrow array."""
+        return pa.array(self.row_ids, pa.uint64())
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.row_ids.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowIdSequence) and np.array_equal(self.row_ids, other.row_ids)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        first = ", ".join(map(str, self.row_ids[:_SHOWN].tolist()))
+        more = len(self) > _SHOWN
+        return f"RowIdSequence([{first}{', ...' if more else ''}]{f', len={len(self)}' if more else ''})"
+
+
+def _numbers(values: Any) -> npt.NDArray[np.uint64]:
+    if not isinstance(values, Iterable):
+        raise WrongTypeError(f"row ids must be an iterable of integers, got {values!r} ({type(values).__name__})")
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if isinstance(array, range) and len(array) and min(array) < 0:
+        raise InvalidArgumentError(f"row ids must be non-negative, got {min(array)}")
+    if not isinstance(array, pa.Array):
+        items = list(array)
+        try:
+            array = pa.array(items, pa.uint64()) if items else pa.array([], pa.uint64())
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as e:
+            raise WrongTypeError(f"row ids must be an iterable of integers that fit uint64: {e}") from e
+    if array.null_count:
+        raise InvalidArgumentError("row ids must not be null", help="leave the nulls out")
+    if len(array) and not pa.types.is_integer(array.type):
+        raise WrongTypeError(f"row ids must be an array of integers, got {array.type}")
+    try:
+        ids: npt.NDArray[np.uint64] = array.cast(pa.uint64()).to_numpy()
+    except pa.ArrowInvalid as e:
+        raise InvalidArgumentError(f"row ids must fit uint64: {e}") from e
+    if len(np.unique(ids)) < len(ids):
+        raise InvalidArgumentError("Row ids must be unique", help="pass each row id once")
+    return ids
+
+
+@dataclass(frozen=True)
+class FragmentSession:
+    """Take rows of a fragment; see :meth:`trilake.lance.fragment.LanceFragment.open_session`."""
+
+    snapshot: Snapshot
+    reader: FragmentReader
+    selection: Selection
+
+    def take(self, indices: npt.ArrayLike) -> pa.Table:
+        """Return the rows at the given positions, in the given order.  Raises ``UnknownRowError``."""
+        positions, selection = numbers(indices), self.selection
+        if len(positions) and (positions.min() < 0 or positions.max() >= self.reader.num_rows):
+            raise UnknownRowError(
+                f"a row index is out of range: the fragment has {self.reader.num_rows} rows",
+                fragment=self.reader.fragment.id,
+            )
+        view = self.snapshot.view
+        plan = ScanPlan(view, selection.columns, places=selection.places)
+        offsets = self.reader.offsets_of_live(positions)
+        stored = one_batch(self.reader.take(offsets, view.stored(plan.columns)))
+        rows = finish(plan, self.reader, stored, offsets)
+        return selection.show(pa.Table.from_batches([rows]))
+
+
+def check_head(options: Mapping[str, Any]) -> None:
+    """Raise ``WrongTypeError`` for a limit in addition to the number of rows."""
+    if options.get("limit") is not None:
+        raise WrongTypeError("num_rows and limit cannot be used together", help="leave limit out")
+
+
+class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
     """One fragment of a dataset at its version.  Raises ``InvalidArgumentError`` for an unknown id.
 
-    >>> import pyarrow as pa
     >>> from trilake.lance import write_dataset
     >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-class")
     >>> fragment = made.get_fragments()[0]
-    >>> fragment.fragment_id, fragment.physical_rows, fragment.num_deletions
-    (0, 3, 0)
-    >>> fragment.to_table(filter="a > 1")["a"].to_pylist()
-    [2, 3]
+    >>> fragment.fragment_id, fragment.physical_rows, fragment.num_deletions, len(fragment.data_files())
+    (0, 3, 0, 1)
+    >>> fragment.count_rows(), fragment.count_rows("a > 1"), fragment.scanner(filter="a > 1", limit=1).count_rows()
+    (3, 2, 1)
+    >>> fragment.to_table(filter="a > 1")["a"].to_pylist(), fragment.to_pandas()["a"].tolist()
+    ([2, 3], [1, 2, 3])
+    >>> [batch.num_rows for batch in fragment.to_batches(batch_size=2)]
+    [2, 1]
+    >>> fragment.head(1)["a"].to_pylist(), fragment.take([2, 0])["a"].to_pylist()
+    ([1], [3, 1])
+    >>> session = fragment.open_session(["a"])
+    >>> [session.take([n])["a"][0].as_py() for n in (2, 1)]
+    [3, 2]
+    >>> fragment.validate()
+
+    Changes write files, and return the metadata to commit:
+
+    >>> fragment.deletion_file() is None, fragment.delete_rows([0, 1]).deletion_file.num_deleted_rows
+    (True, 2)
+    >>> changed, schema = fragment.merge(pa.table({"a": [1, 2, 3], "n": [10, 20, 30]}), "a")
+    >>> len(changed.files), schema.to_pyarrow().names, len(fragment.add_columns({"b": "a * 2"}).files)
+    (2, ['a', 'n'], 2)
+    >>> LanceFragment.create_from_file(fragment.data_files()[0].path, made, 7).id
+    7
     """
+
+    def __init__(
+        self, dataset: OpenDataset, fragment_id: int | None, *, fragment: FragmentReader | None = None
+    ) -> None:
+        self._ds = dataset
+        if fragment is None:
+            if fragment_id is None:
+                raise InvalidArgumentError("pass either fragment or fragment_id")
+            fragment = dataset.snapshot.reader_of(fragment_id)
+        if fragment is None:
+            raise InvalidArgumentError(f"fragment {fragment_id} does not exist", file=dataset.uri)
+        self._fragment = fragment
+
+    def __repr__(self) -> str:
+        files = [f.path for f in self._fragment.fragment.files]
+        return f"LanceFragment(id={self.fragment_id}, data_files={files}, deletion_file={self.deletion_file()!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._ds, self.fragment_id)
+
+    def __getattr__(self, name: str) -> Any:
+        raise not_in_format("LanceFragment", name)
+
+    # --- metadata ----------------------------------------------------------------------------------------------------
+
+    @property
+    def fragment_id(self) -> int:
+        """Id of the fragment."""
+        return self._fragment.fragment.id
+
+    @property
+    def metadata(self) -> FragmentMetadata:
+        """Metadata of the fragment."""
+        return FragmentMetadata.of(self._fragment.fragment)
+
+    @property
+    def num_deletions(self) -> int:
+        """Number of deleted rows."""
+        return self._fragment.num_deleted
+
+    @property
+    def physical_rows(self) -> int:
+        """Number of rows, including deleted ones."""
+        return self._fragment.physical_rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the dataset."""
+        return self._ds.snapshot.schema
+
+    @property
+    def physical_schema(self) -> pa.Schema:
+        """Schema of the dataset."""
+        return self._ds.snapshot.schema
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        """Always true: Lance has no partitions."""
+        return pc.scalar(True)
+
+    def data_files(self) -> list[fragment_metadata.DataFile]:
+        """Return the data files."""
+        return self.metadata.files
+
+    def deletion_file(self) -> str | None:
+        """Return the path of the deletion file relative to the dataset, or ``None``."""
+        entry = self.metadata.entry.deletion_file
+        return None if entry is None else entry.key(self.fragment_id)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def count_rows(self, filter: FilterLike | None = None) -> int:
+        """Count the rows that match ``filter``."""
+        return self._fragment.num_rows if filter is None else self.scanner(filter=filter).count_rows()
+
+    def scanner(
+        self,
+        columns: ColumnsLike | None = None,
+        filter: FilterLike | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **more: Any,
+    ) -> LanceScanner:
+        """Return a scanner of this fragment; ``default_scan_options`` of the dataset do not apply.
+
+        Parameters and errors are those of :meth:`trilake.lance.LanceDataset.scanner`, also for ``more``.
+        """
+        options = {**more, "columns": columns, "filter": filter, "limit": limit, "offset": offset, "fragments": [self]}
+        return ScannerBuilder(self._ds).apply_defaults(options).to_scanner()
+
+    def to_table(
+        self,
+        columns: ColumnsLike | None = None,
+        filter: FilterLike | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **more: Any,
+    ) -> pa.Table:
+        """Read the rows into a table.  Parameters and errors are those of :meth:`scanner`, also for ``more``."""
+        return self.scanner(columns, filter, limit, offset, **more).to_table()
+
+    def to_batches(
+        self,
+        columns: ColumnsLike | None = None,
+        filter: FilterLike | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **more: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        """Read the rows as batches.  Parameters and errors are those of :meth:`scanner`, also for ``more``."""
+        return self.scanner(columns, filter, limit, offset, **more).to_batches()
+
+    def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
+        """Read the rows into a pandas DataFrame.
+
+        ``columns`` and ``more`` are parameters of :meth:`scanner` and of ``pyarrow.Table.to_pandas``.
+        """
+        return self.scanner(columns, **scan_options(more)).to_pandas(**more)
+
+    def head(self, num_rows: int, **more: Any) -> pa.Table:
+        """Return the first ``num_rows`` rows; ``more`` are parameters of :meth:`scanner`."""
+        check_head(more)
+        return self.to_table(**{**more, "limit": num_rows})
+
+    def take(self, indices: npt.ArrayLike, columns: ColumnsLike | None = None) -> pa.Table:
+        """Return the rows at the positions ``indices``, in that order, with ``columns``."""
+        return self.open_session(columns).take(indices)
+
+    def open_session(self, columns: ColumnsLike | None = None, with_row_address: bool | None = None) -> FragmentSession:
+        """Open a session for repeated reads of ``columns``; ``with_row_address`` adds a column ``_rowaddr``."""
+        addresses = with_row_address is not None and flag("with_row_address", with_row_address)
+        return FragmentSession(
+            self._ds.snapshot, self._fragment, Selection.of(self._ds.snapshot.view, columns, with_row_address=addresses)
+        )
+
+    def validate(self) -> None:
+        """Check that the files of the fragment exist and match the manifest.
+
+        Raises ``CorruptFileError``, ``CorruptLogError``, ``MissingFileError`` or ``DeletionVectorError``.
+        """
+        self._ds.snapshot.validate_fragment(self._fragment)
 
     # --- create ------------------------------------------------------------------------------------------------------
 
@@ -123,7 +407,6 @@ class LanceFragment(ReadFragment):
 
         Raises ``NothingToWriteError`` without rows.
 
-        >>> import pyarrow as pa
         >>> from trilake.lance import LanceDataset, LanceOperation, write_dataset
         >>> _ = write_dataset(pa.table({"a": [1]}), "memory://doc-fragment-create")
         >>> made = LanceFragment.create("memory://doc-fragment-create", pa.table({"a": [2, 3]}))
@@ -152,14 +435,6 @@ class LanceFragment(ReadFragment):
         filename: path of the file; only the part below ``data`` is used.
         schema: the dataset; or the schema of a file of the legacy format, which is not checked.
         fragment_id: id of the fragment.
-
-        >>> import pyarrow as pa
-        >>> from trilake.lance import write_dataset
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-from-file")
-        >>> fragment = made.get_fragments()[0]
-        >>> name = fragment.data_files()[0].path
-        >>> LanceFragment.create_from_file(name, made, 7).id
-        7
         """
         name = os.fspath(filename).replace(os.sep, "/").rpartition("data/")[2]
         if isinstance(schema, pa.Schema):
@@ -176,12 +451,9 @@ class LanceFragment(ReadFragment):
         Only writes the deletion file; commit it with ``LanceOperation.Delete``.  Raises ``WrongTypeError`` without a
         predicate.
 
-        >>> import pyarrow as pa
-        >>> from trilake.lance import write_dataset
+        >>> from trilake.lance import LanceDataset, LanceOperation, write_dataset
         >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-delete")
-        >>> fragment = made.get_fragments()[0]
-        >>> from trilake.lance import LanceDataset, LanceOperation
-        >>> changed = fragment.delete("a > 1")
+        >>> changed = made.get_fragments()[0].delete("a > 1")
         >>> done = LanceDataset.commit(made, LanceOperation.Delete([changed], [], "a > 1"), read_version=1)
         >>> done.count_rows()
         1
@@ -190,31 +462,22 @@ class LanceFragment(ReadFragment):
             raise WrongTypeError("delete needs a predicate, got None", help='pass "true" to delete all rows')
         snapshot = self._ds.snapshot
         rows = snapshot.matching(condition_of(snapshot, predicate), self._fragment)
-        if not len(rows):
-            return self.metadata
-        marked = mark(self._fragment, rows, read_version=snapshot.version, runtime=snapshot.runtime)
-        return None if marked is None else FragmentMetadata.of(marked)
+        return self._marked(rows) if len(rows) else self.metadata
 
     def delete_rows(self, offsets: Iterable[int]) -> FragmentMetadata | None:
         """Delete rows by physical ``offsets``; returns ``None`` if no row remains.
 
         Only writes the deletion file; commit it with ``LanceOperation.Delete``.  Raises ``UnknownRowError``.
-
-        >>> import pyarrow as pa
-        >>> from trilake.lance import write_dataset
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-delete-rows")
-        >>> fragment = made.get_fragments()[0]
-        >>> fragment.delete_rows([0, 1]).num_deletions
-        2
         """
         rows = np.unique(numbers(offsets if hasattr(offsets, "__len__") else list(offsets)))
         if len(rows) and (rows[0] < 0 or rows[-1] >= self.physical_rows):
             wrong = rows[-1] if rows[0] >= 0 else rows[0]
             message = f"row {wrong} is out of range: the fragment has {self.physical_rows} rows"
             raise UnknownRowError(message, fragment=self.fragment_id)
+        return self._marked(rows) if len(rows) and self._fragment.is_live(rows).any() else self.metadata
+
+    def _marked(self, rows: Rows) -> FragmentMetadata | None:
         snapshot = self._ds.snapshot
-        if not len(rows) or not self._fragment.is_live(rows).any():
-            return self.metadata
         marked = mark(self._fragment, rows, read_version=snapshot.version, runtime=snapshot.runtime)
         return None if marked is None else FragmentMetadata.of(marked)
 
@@ -231,13 +494,6 @@ class LanceFragment(ReadFragment):
 
         Only writes the data file; commit it with ``LanceOperation.Merge``.  New field ids follow the highest id of the
         dataset, so that all fragments agree.
-
-        >>> import pyarrow as pa
-        >>> from trilake.lance import write_dataset
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-add-columns")
-        >>> fragment = made.get_fragments()[0]
-        >>> len(fragment.add_columns({"b": "a * 2"}).files)
-        2
         """
         return self.merge_columns(value_func, columns, batch_size, reader_schema, nulls=nulls)[0]
 
@@ -259,12 +515,10 @@ class LanceFragment(ReadFragment):
         columns: columns to pass to the function, possibly with ``_rowid``; by default all.
         batch_size: maximum number of rows per call of the function.
         reader_schema: schema of rows passed as an iterable.
-
         nulls: how to write nulls that the format cannot store.
 
         Raises ``WrongTypeError`` for options that do not apply to ``value_func``.
 
-        >>> import pyarrow as pa
         >>> from trilake.lance import LanceDataset, LanceOperation, write_dataset
         >>> made = write_dataset(pa.table({"a": [1, 2]}), "memory://doc-fragment-merge-columns")
         >>> changed, schema = made.get_fragments()[0].merge_columns({"b": "a * 2"})
@@ -340,25 +594,9 @@ class LanceFragment(ReadFragment):
         data_obj: the data to join.
         left_on, right_on: key columns of the fragment and of the data; ``right_on`` defaults to ``left_on``.
         schema: schema of data passed as an iterable.
-
-        >>> import pyarrow as pa
-        >>> from trilake.lance import write_dataset
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-merge")
-        >>> fragment = made.get_fragments()[0]
-        >>> changed, schema = fragment.merge(pa.table({"a": [1, 2, 3], "n": [10, 20, 30]}), "a")
-        >>> len(changed.files)
-        2
         """
-        values, new = joins.join_values(self._ds.snapshot, table(data_obj, schema), left_on, right_on)
-        commands.check_new(self._ds.snapshot.manifest.schema, new.names)
-        manifest = self._ds.snapshot.manifest
-        target = Target.new(new, manifest.storage_version, first_id=commands.next_field_id(manifest))
-        by_id = joins.is_id(self._ds.snapshot, left_on)
-        selection = self._ds.snapshot.view.columns([]) if by_id else self._ds.snapshot.view.columns([left_on])
-        widened = commands.widen(
-            self._fragment, self._ds.snapshot, target, selection, values, places=[left_on] if by_id else []
-        )
-        return FragmentMetadata.of(widened), LanceSchema(self._ds.snapshot.view.schema).with_columns(target.view.schema)
+        values, new = commands.join_values(self._ds.snapshot, table(data_obj, schema), left_on, right_on)
+        return self._widened(values, new, [left_on], "error")
 
     def update_columns(
         self,
@@ -380,7 +618,6 @@ class LanceFragment(ReadFragment):
 
         Raises ``UnknownColumnError`` and ``SchemaMismatchError``.
 
-        >>> import pyarrow as pa
         >>> from trilake.lance import LanceDataset, LanceOperation, write_dataset
         >>> made = write_dataset(pa.table({"id": [1, 2], "n": [10, 20]}), "memory://doc-fragment-update")
         >>> changed, fields = made.get_fragments()[0].update_columns(pa.table({"id": [2], "n": [21]}), "id")
@@ -393,3 +630,108 @@ class LanceFragment(ReadFragment):
         done = update_columns(snapshot, self._fragment, new, left_on, right_on, nulls=self._ds.nulls)
         changed = FragmentMetadata.of(done.fragment), done.field_ids
         return (*changed, done.offsets.serialize()) if with_offsets else changed
+
+
+def create_fragments(
+    uri: str | os.PathLike[str] | OpenDataset,
+    data: Any,
+    schema: pa.Schema | None,
+    options: WriteOptions,
+    progress: Reporter,
+    storage_options: Mapping[str, str] | None,
+    mode: str,
+) -> tuple[list[Fragment], pa.Schema, int]:
+    """Write new fragments; returns them with their schema and the newest version (0 without a dataset)."""
+    if mode not in ("create", "append", "overwrite"):
+        raise InvalidArgumentError(f"mode must be create, append or overwrite, got {mode!r}")
+    store, _ = place_of(uri, storage_options)
+    rows_schema, batches = stream(data, schema)
+    if not rows_schema.names:
+        raise NothingToWriteError("the rows have no columns")
+    manifest = Snapshot.open(store, SYSTEM_RUNTIME).manifest if list_versions(store).versions else None
+    storage = options.storage_version or (DEFAULT if manifest is None else manifest.storage_version)
+    target, version = Target.new(rows_schema, storage, nulls=options.nulls), 0
+    if manifest is not None:
+        version, options = manifest.version, with_bases_of(manifest, options, mode)
+        # Compare user-visible columns, as null companions depend on the dataset.
+        existing, names = View(manifest.schema).schema.names, target.view.schema.names
+        if mode == "append" and (
+            sorted(existing) == sorted(names) or (not storage.is_first and set(names) <= set(existing))
+        ):
+            target = Target.of(manifest.schema, storage, names, nulls=options.nulls)
+    return write_files(store, batches, target, options, SYSTEM_RUNTIME, progress), rows_schema, version
+
+
+@overload
+def write_fragments(
+    data: Any,
+    dataset_uri: str | os.PathLike[str] | OpenDataset,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: Literal[False] = False,
+    **options: Any,
+) -> list[FragmentMetadata]: ...
+
+
+@overload
+def write_fragments(
+    data: Any,
+    dataset_uri: str | os.PathLike[str] | OpenDataset,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: Literal[True],
+    **options: Any,
+) -> Transaction: ...
+
+
+def write_fragments(
+    data: Any,
+    dataset_uri: str | os.PathLike[str] | OpenDataset,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: bool = False,
+    mode: str = "append",
+    max_rows_per_file: int = 1 << 20,
+    max_rows_per_group: int = 1024,
+    max_bytes_per_file: int = 90 << 30,
+    progress: Any = None,
+    nulls: NullPolicy = "error",
+    storage_options: Mapping[str, str] | None = None,
+    **later: Any,
+) -> list[FragmentMetadata] | Transaction:
+    """Write rows to new data files without a commit.
+
+    Parameters
+    ----------
+    data: see :func:`trilake.lance.commands.input_rows.stream`.
+    dataset_uri: path, URI, or an open dataset; it need not exist.
+    schema: schema of the rows.
+    return_transaction: whether to return a transaction instead: an append, or an overwrite if ``mode`` is
+        ``"overwrite"`` or the dataset does not exist.
+    mode: ``"append"`` uses the field ids of the dataset if it has all columns; ``"create"`` and ``"overwrite"`` assign
+        new ids, which only an overwrite can commit.
+    max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
+        :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
+    progress: an object with methods ``begin(fragment)`` and ``complete(fragment)``.
+    storage_options: credentials, region and endpoint of the object store.
+    later: see :func:`trilake.lance.pylance.lance_dataset.write_dataset`.
+
+    Raises ``SchemaMismatchError``, ``WriteFailedError`` or ``NothingToWriteError``.
+
+    >>> fragments = write_fragments(pa.table({"a": [1, 2]}), "memory://doc-write-fragments")
+    >>> [fragment.physical_rows for fragment in fragments]
+    [2]
+    """
+    format, bases = format_of(later), later.pop("initial_bases", None)
+    check_format(later, of="write_fragments")
+    flag("return_transaction", return_transaction)
+    options = WriteOptions(
+        max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls, bases=base_paths(bases), **format
+    )
+    written = create_fragments(dataset_uri, data, schema, options, Reporter(progress), storage_options, mode)
+    fragments, rows_schema, version = [FragmentMetadata.of(f) for f in written[0]], *written[1:]
+    if not return_transaction:
+        return fragments
+    if mode == "append" and version:
+        return Transaction(version, LanceOperation.Append(fragments))
+    return Transaction(version, LanceOperation.Overwrite(rows_schema, fragments, bases))

@@ -1,8 +1,292 @@
-"""Re-exports for ``import lance.indices``."""
+"""Trained models of vector indices: ``IvfModel``, ``PqModel`` and ``IndicesBuilder``."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.common.arguments import count
+from trilake.errors import InvalidArgumentError
+from trilake.lance.commands import indices
+from trilake.lance.commands.open_dataset import OpenDataset
+from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.file.extensions import storage_array
+from trilake.lance.index import ivf_pq
+from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.pylance.data_files import LanceFileReader, LanceFileWriter
 from trilake.lance.pylance.stats import IndexSegmentDescription
-from trilake.lance.pylance.vector_models import IndexConfig, IndexFileVersion, IndicesBuilder, IvfModel, PqModel
+from trilake.lance.scan.fragment_reader import ROW_ID, one_array
+from trilake.lance.scan.search import metric_name, vector_type, vectors_of
 
 __all__ = ["IndexConfig", "IndexFileVersion", "IndexSegmentDescription", "IndicesBuilder", "IvfModel", "PqModel"]
+
+
+class IndexFileVersion(StrEnum):
+    """File versions of vector indices."""
+
+    LEGACY = "Legacy"
+    V3 = "V3"
+
+
+@dataclass
+class IndexConfig:
+    """The kind of an index, and its parameters."""
+
+    index_type: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class IvfModel:
+    """Partition centroids and the distance they were trained for.
+
+    >>> centroids = pa.FixedSizeListArray.from_arrays(pa.array([0, 0, 9, 9], pa.float32()), 2)
+    >>> IvfModel(centroids, "l2").save("memory://doc-lance-ivf/ivf.lance")
+    >>> IvfModel.load("memory://doc-lance-ivf/ivf.lance").num_partitions
+    2
+    """
+
+    centroids: pa.FixedSizeListArray
+    distance_type: str
+
+    @property
+    def num_partitions(self) -> int:
+        return len(self.centroids)
+
+    def save(self, uri: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+        """Write the model to a data file."""
+        _save(uri, "centroids", self.centroids, {"distance_type": self.distance_type}, storage_options)
+
+    @classmethod
+    def load(cls, uri: str, *, storage_options: Mapping[str, str] | None = None) -> Self:
+        """Read a model written by :meth:`save`."""
+        centroids, metadata = _load(uri, "centroids", storage_options)
+        return cls(centroids, metadata["distance_type"])
+
+
+@dataclass
+class PqModel:
+    """A product quantization codebook; its rows are as wide as a vector and have 256 entries per sub-vector in turn."""
+
+    num_subvectors: int
+    codebook: pa.FixedSizeListArray
+    num_bits: int = 8
+
+    @property
+    def dimension(self) -> int:
+        return int(self.codebook.type.list_size)
+
+    def save(self, uri: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+        """Write the model to a data file."""
+        metadata = {"num_subvectors": str(self.num_subvectors), "num_bits": str(self.num_bits)}
+        _save(uri, "codebook", self.codebook, metadata, storage_options)
+
+    @classmethod
+    def load(cls, uri: str, *, storage_options: Mapping[str, str] | None = None) -> Self:
+        """Read a model written by :meth:`save`."""
+        codebook, metadata = _load(uri, "codebook", storage_options)
+        return cls(int(metadata["num_subvectors"]), codebook, int(metadata.get("num_bits", "8")))
+
+
+def _save(
+    uri: str, name: str, values: pa.Array, metadata: Mapping[str, str], options: Mapping[str, str] | None
+) -> None:
+    schema = pa.schema([pa.field(name, values.type)], metadata=dict(metadata))
+    with LanceFileWriter(uri, schema, storage_options=options) as writer:
+        writer.write_batch(pa.table([values], schema=schema))
+
+
+def _load(uri: str, name: str, options: Mapping[str, str] | None) -> tuple[pa.FixedSizeListArray, dict[str, str]]:
+    table = LanceFileReader(uri, storage_options=options).read_all().to_table()
+    metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    return one_array(table.column(name)), metadata
+
+
+class IndicesBuilder:
+    """Train the models of a vector index before building it.
+
+    Parameters
+    ----------
+    dataset: the dataset.
+    column: the vector column.
+
+    Raises ``UnknownColumnError`` and ``WrongTypeError``.
+
+    >>> from trilake.lance import write_dataset
+    >>> vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(4096), pa.float32()), 4)
+    >>> made = write_dataset(pa.table({"v": vectors}), "memory://doc-lance-builder")
+    >>> ivf = IndicesBuilder(made, "v").train_ivf(2)
+    >>> ivf.num_partitions, IndicesBuilder(made, "v").train_pq(ivf, 2).dimension
+    (2, 4)
+    """
+
+    def __init__(self, dataset: OpenDataset, column: str | Sequence[str]) -> None:
+        names = [column] if isinstance(column, str) else list(column)
+        if len(names) != 1:
+            raise InvalidArgumentError(f"column must be one column name, got {len(names)}", help="pass one column")
+        self.dataset, self.column = dataset, dataset.snapshot.view.schema.spelled(names[0])
+        self.dimension: int = vector_type(dataset.snapshot, self.column).list_size
+
+    def train_ivf(
+        self,
+        num_partitions: int | None = None,
+        *,
+        distance_type: str = "l2",
+        accelerator: Any = None,
+        sample_rate: int = 256,
+        max_iters: int = 50,
+        fragment_ids: Sequence[int] | None = None,
+    ) -> IvfModel:
+        """Train partition centroids.
+
+        Parameters
+        ----------
+        num_partitions: number of centroids; by default the square root of the number of rows.
+        distance_type: ``"l2"``, ``"cosine"`` or ``"dot"``.
+        accelerator: accepted for compatibility.
+        sample_rate: training rows per partition.
+        max_iters: maximum number of k-means iterations.
+        fragment_ids: fragments to sample, by default all.
+
+        Raises ``InvalidArgumentError``.
+        """
+        del accelerator
+        metric = metric_name(distance_type) or "l2"
+        rows = self._count(fragment_ids)
+        partitions = round(math.sqrt(rows)) if num_partitions is None else count("num_partitions", num_partitions)
+        if partitions < 1 or partitions > rows:
+            raise InvalidArgumentError(
+                f"num_partitions must be from 1 to {rows} (the number of rows), got {partitions}"
+            )
+        vectors = self._sample(partitions * _rate(sample_rate), fragment_ids)
+        learned = ivf_pq.kmeans(vectors, partitions, np.random.default_rng(0), metric=metric, iterations=max_iters)
+        return IvfModel(pa.FixedSizeListArray.from_arrays(pa.array(learned.reshape(-1)), self.dimension), metric)
+
+    def train_pq(
+        self,
+        ivf_model: IvfModel,
+        num_subvectors: int | None = None,
+        *,
+        sample_rate: int = 256,
+        max_iters: int = 50,
+        fragment_ids: Sequence[int] | None = None,
+    ) -> PqModel:
+        """Train a product quantization codebook on residuals.
+
+        Parameters
+        ----------
+        ivf_model: the centroids.
+        num_subvectors: number of sub-vectors; by default each has 16 numbers, or 8.
+        sample_rate: training rows per codebook entry (256).
+        max_iters: maximum number of k-means iterations.
+        fragment_ids: fragments to sample, by default all.
+
+        Raises ``InvalidArgumentError``.
+        """
+        pieces = self._pieces(num_subvectors)
+        vectors = self._sample(_rate(sample_rate) << 8, fragment_ids)
+        centroids = vectors_of(ivf_model.centroids, self.dimension)
+        residuals = vectors - centroids[ivf_pq.assign(vectors, centroids, ivf_model.distance_type)]
+        words = ivf_pq.train_words(residuals, pieces, np.random.default_rng(0), iterations=max_iters)
+        return PqModel(pieces, pa.FixedSizeListArray.from_arrays(pa.array(words.reshape(-1)), self.dimension))
+
+    def prepare_global_ivf_pq(
+        self,
+        num_partitions: int | None = None,
+        num_subvectors: int | None = None,
+        *,
+        distance_type: str = "l2",
+        accelerator: Any = None,
+        sample_rate: int = 256,
+        max_iters: int = 50,
+        fragment_ids: Sequence[int] | None = None,
+    ) -> dict[str, Any]:
+        """Train both models; returns ``ivf_centroids`` and ``pq_codebook`` for ``create_index``."""
+        shared: dict[str, Any] = {"sample_rate": sample_rate, "max_iters": max_iters, "fragment_ids": fragment_ids}
+        ivf = self.train_ivf(num_partitions, distance_type=distance_type, accelerator=accelerator, **shared)
+        pq = self.train_pq(ivf, num_subvectors, **shared)
+        return {"ivf_centroids": ivf.centroids, "pq_codebook": pq.codebook, "num_partitions": ivf.num_partitions}
+
+    def _pieces(self, pieces: int | None) -> int:
+        if pieces is None:
+            size = next((size for size in (16, 8) if self.dimension % size == 0), None)
+            if size is None:
+                raise InvalidArgumentError(
+                    f"num_subvectors is required for vectors of dimension {self.dimension}",
+                    help="pass a divisor of the dimension",
+                )
+            return self.dimension // size
+        ivf_pq.check("l2", self.dimension, count("num_subvectors", pieces, least=1))
+        return pieces
+
+    def _count(self, fragment_ids: Sequence[int] | None) -> int:
+        readers = self.dataset.snapshot.readers
+        return sum(r.num_rows for r in readers if fragment_ids is None or r.fragment.id in fragment_ids)
+
+    def _sample(self, rows: int, fragment_ids: Sequence[int] | None) -> ivf_pq.Floats:
+        """Sample vectors at evenly spread positions, except nulls and non-finite values."""
+        snapshot, total = self.dataset.snapshot, self._count(None)
+        places = np.arange(total)
+        if fragment_ids is not None:
+            readers = snapshot.readers
+            ends = np.cumsum([r.num_rows for r in readers])
+            positions = [np.arange(e - r.num_rows, e) for r, e in zip(readers, ends) if r.fragment.id in fragment_ids]
+            places = np.concatenate([np.empty(0, np.int64), *positions])
+        if rows < len(places):
+            places = np.sort(np.random.default_rng(0).choice(places, rows, replace=False))
+        taken = snapshot.take(places, snapshot.view.columns([self.column]))
+        array = storage_array(taken.column(0).combine_chunks())
+        vectors = vectors_of(array.filter(array.is_valid()), self.dimension)
+        return vectors[np.isfinite(vectors).all(axis=1)]
+
+
+def _rate(sample_rate: int) -> int:
+    if count("sample_rate", sample_rate, other_type=WrongTypeError) < 2:
+        raise InvalidArgumentError(f"The sample_rate must be an int greater than 1, got {sample_rate}")
+    return sample_rate
+
+
+class VectorIndexReader:
+    """Read the partitions of a vector index.
+
+    Parameters
+    ----------
+    dataset: the dataset.
+    index_name: name of the index.
+
+    Raises ``UnknownIndexError``, and ``InvalidArgumentError`` for other kinds of index.
+    """
+
+    def __init__(self, dataset: OpenDataset, index_name: str) -> None:
+        entry = indices.find(dataset.snapshot, index_name)
+        opened: VectorIndex | None = dataset.snapshot.indices.vector(entry)
+        if opened is None:
+            raise InvalidArgumentError(
+                f"Index {index_name} is not vector index", help="pass the name of an IVF_PQ index"
+            )
+        self.dataset, self.index_name, self._index = dataset, index_name, opened
+
+    def num_partitions(self) -> int:
+        """Return the number of partitions."""
+        return len(self._index.model.centroids)
+
+    def centroids(self) -> pa.FixedSizeListArray:
+        """Return the centroids of the partitions."""
+        return self._index.centroids
+
+    def read_partition(self, partition_id: int, *, with_vector: bool = False) -> pa.Table:
+        """Return the row ids of a partition; ``with_vector`` adds their codes.  Raises ``IndexError``."""
+        if not 0 <= partition_id < self.num_partitions():
+            raise IndexError(f"partition {partition_id} is out of range: the index has {self.num_partitions()}")
+        codes, ids = self._index.partition(partition_id)
+        columns: dict[str, Any] = {ROW_ID: pa.array(ids, pa.uint64())}
+        if with_vector:
+            flat = pa.array(np.ascontiguousarray(codes).reshape(-1), pa.uint8())
+            columns["__pq_code"] = pa.FixedSizeListArray.from_arrays(flat, codes.shape[1])
+        return pa.table(columns)

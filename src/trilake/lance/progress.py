@@ -9,14 +9,12 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pyarrow.fs as fs
 
 from trilake.lance.cleanup import cleanup_partial_writes
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
-from trilake.lance.versions.manifest import Fragment
 
 
 class FragmentWriteProgress(ABC):
@@ -91,18 +89,3 @@ class FileSystemFragmentWriteProgress(FragmentWriteProgress):
     def _write(self, path: str, value: Any) -> None:
         with self._fs.open_output_stream(path) as out:
             out.write(json.dumps(value).encode())
-
-
-class Reporter:
-    """Calls a progress object with fragment metadata."""
-
-    def __init__(self, progress: Any, fragment_id: int = 0) -> None:
-        self._progress, self._id = progress, fragment_id
-
-    def begin(self, fragment: Fragment) -> None:
-        if self._progress is not None:
-            self._progress.begin(FragmentMetadata.of(replace(fragment, id=self._id)))
-
-    def complete(self, fragment: Fragment) -> None:
-        if self._progress is not None:
-            self._progress.complete(FragmentMetadata.of(replace(fragment, id=self._id)))

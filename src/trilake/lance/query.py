@@ -9,10 +9,10 @@ These are only the query classes: trilake keeps full text indices but cannot sea
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum, StrEnum
+from typing import ClassVar
 
 from trilake.errors import InvalidArgumentError
 
@@ -65,12 +65,13 @@ class Occur(Enum):
     MUST_NOT = "MUST_NOT"
 
 
-class FullTextQuery(ABC):
+class FullTextQuery:
     """A full text query; combine two with ``&`` or ``|``."""
 
-    @abstractmethod
+    _type: ClassVar[FullTextQueryType]
+
     def query_type(self) -> FullTextQueryType:
-        """Kind of the query."""
+        return self._type
 
     def __and__(self, other: FullTextQuery) -> BooleanQuery:
         return BooleanQuery([(Occur.MUST, self), (Occur.MUST, other)])
@@ -105,8 +106,7 @@ class MatchQuery(FullTextQuery):
     prefix_length: int = 0
     document_granularity: DocumentGranularity | None = None
 
-    def query_type(self) -> FullTextQueryType:
-        return FullTextQueryType.MATCH
+    _type = FullTextQueryType.MATCH
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,7 @@ class PhraseQuery(FullTextQuery):
     slop: int = 0
     document_granularity: DocumentGranularity | None = None
 
-    def query_type(self) -> FullTextQueryType:
-        return FullTextQueryType.MATCH_PHRASE
+    _type = FullTextQueryType.MATCH_PHRASE
 
 
 @dataclass(frozen=True)
@@ -132,42 +131,34 @@ class BoostQuery(FullTextQuery):
     _: KW_ONLY
     negative_boost: float = 0.5
 
-    def query_type(self) -> FullTextQueryType:
-        return FullTextQueryType.BOOST
+    _type = FullTextQueryType.BOOST
 
 
 @dataclass(frozen=True)
-class MultiMatchQuery(FullTextQuery):
+class _ColumnsQuery(FullTextQuery):
+    query: str
+    columns: Sequence[str]
+    _: KW_ONLY
+    boosts: Sequence[float] | None = None
+    operator: FullTextOperator = FullTextOperator.OR
+
+    def __post_init__(self) -> None:
+        if self.boosts is not None and len(self.boosts) != len(self.columns):
+            raise InvalidArgumentError(
+                f"expected {len(self.columns)} boosts, got {len(self.boosts)}", help="pass one for each column"
+            )
+
+
+class MultiMatchQuery(_ColumnsQuery):
     """Match words in several columns separately; ``boosts`` has a factor for each column."""
 
-    query: str
-    columns: Sequence[str]
-    _: KW_ONLY
-    boosts: Sequence[float] | None = None
-    operator: FullTextOperator = FullTextOperator.OR
-
-    def __post_init__(self) -> None:
-        _check_boosts(self.columns, self.boosts)
-
-    def query_type(self) -> FullTextQueryType:
-        return FullTextQueryType.MULTI_MATCH
+    _type = FullTextQueryType.MULTI_MATCH
 
 
-@dataclass(frozen=True)
-class CombinedFieldsQuery(FullTextQuery):
+class CombinedFieldsQuery(_ColumnsQuery):
     """Match words in several columns as one; ``boosts`` has a factor for each column."""
 
-    query: str
-    columns: Sequence[str]
-    _: KW_ONLY
-    boosts: Sequence[float] | None = None
-    operator: FullTextOperator = FullTextOperator.OR
-
-    def __post_init__(self) -> None:
-        _check_boosts(self.columns, self.boosts)
-
-    def query_type(self) -> FullTextQueryType:
-        return FullTextQueryType.COMBINED_FIELDS
+    _type = FullTextQueryType.COMBINED_FIELDS
 
 
 @dataclass(frozen=True)
@@ -176,8 +167,7 @@ class BooleanQuery(FullTextQuery):
 
     queries: Sequence[tuple[Occur, FullTextQuery]]
 
-    def query_type(self) -> FullTextQueryType:
-        return FullTextQueryType.BOOLEAN
+    _type = FullTextQueryType.BOOLEAN
 
 
 @dataclass
@@ -186,10 +176,3 @@ class MinHashQuery:
 
     text: str
     column: str
-
-
-def _check_boosts(columns: Sequence[str], boosts: Sequence[float] | None) -> None:
-    if boosts is not None and len(boosts) != len(columns):
-        raise InvalidArgumentError(
-            f"expected {len(columns)} boosts, got {len(boosts)}", help="pass one for each column"
-        )

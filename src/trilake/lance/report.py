@@ -90,9 +90,8 @@ def _bounds(readers: tuple[FragmentReader, ...]) -> Bounds | None:
         high = pa.chunked_array([[None if b is None else b.as_py() for _, b in ends]], kind)
         column = ranked(path[0], low, high, pa.chunked_array([pa.nulls(len(ends), pa.bool_())]))
         columns += [] if column is None else [column]
-    return (
-        Bounds(tuple(columns), len(readers), len(some), max(0, len(paths) - _COLUMNS), "fragment") if columns else None
-    )
+    left_out = max(0, len(paths) - _COLUMNS)
+    return Bounds(tuple(columns), len(readers), len(some), left_out, "fragment") if columns else None
 
 
 def _storage(readers: tuple[FragmentReader, ...]) -> Storage | None:
@@ -119,9 +118,9 @@ def _compaction(table: LanceTable, files: pa.Table) -> Compaction | None:
         plan = plan_compaction(table.snapshot, options)
     except TrilakeError:
         return None
-    taken = [f for task in plan.tasks for f in task.fragments]
+    taken = [f for task in plan.tasks for f in task.entries]
     keys = pa.array([e.key for f in taken for e in f.files], pa.string())
     sizes = pc.sum(files.filter(pc.is_in(files["path"], keys))["size"]).as_py() or 0
     limit = options.target_rows_per_fragment
-    into = sum(max(1, -(-sum(f.physical_rows for f in task.fragments) // limit)) for task in plan.tasks)
+    into = sum(max(1, -(-sum(f.physical_rows for f in task.entries) // limit)) for task in plan.tasks)
     return Compaction(len(taken), into, sizes, plural(limit, "row"))

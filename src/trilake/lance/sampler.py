@@ -17,11 +17,10 @@ import pyarrow as pa
 
 from trilake.common.arguments import count
 from trilake.errors import InvalidArgumentError
-from trilake.lance.pylance.functions import dataset as open_dataset
 from trilake.lance.pylance.lance_dataset import LanceDataset
-from trilake.lance.scan.batch_sizes import regroup
-from trilake.lance.scan.fragment_reader import Rows
-from trilake.lance.scan.scan import one_batch
+from trilake.lance.pylance.lance_dataset import dataset as open_dataset
+from trilake.lance.scan.fragment_reader import Rows, one_batch
+from trilake.lance.scan.scan import regroup
 from trilake.table.table import FilterLike
 
 T = TypeVar("T")
@@ -49,13 +48,11 @@ def maybe_sample(
         yield from opened.to_batches(columns=names, batch_size=batch_size)
         return
     rng = np.random.default_rng()
-    if n <= max_takes:
-        yield one_batch(opened.take(rng.choice(total, n, replace=False), columns=names))
-        return
+    runs = iter([rng.choice(total, n, replace=False)]) if n <= max_takes else _runs(total, n, max_takes, rng)
     pending: list[pa.Table] = []
-    for places in _runs(total, n, max_takes, rng):
+    for places in runs:
         pending.append(opened.take(places, columns=names))
-        if sum(t.num_rows for t in pending) >= batch_size:
+        if n <= max_takes or sum(t.num_rows for t in pending) >= batch_size:
             yield one_batch(pa.concat_tables(pending))
             pending = []
     if pending:
@@ -92,7 +89,6 @@ def reservoir_sampling(stream: Iterable[T], k: int) -> list[T]:
 class Sampler(ABC):
     """Selects and orders the rows of a reader; calling it with a dataset yields their batches."""
 
-    @abstractmethod
     def __call__(
         self,
         dataset: LanceDataset,
@@ -113,6 +109,12 @@ class Sampler(ABC):
         batch_readahead: number of batches to read ahead (a hint).
         with_row_id: add a column ``_rowid``.
         """
+        options = {"columns": columns, "filter": filter, "batch_readahead": batch_readahead, "with_row_id": with_row_id}
+        return self._batches(dataset, batch_size, options)
+
+    @abstractmethod
+    def _batches(self, dataset: LanceDataset, batch_size: int, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches, given the options of the scan."""
 
 
 class FullScanSampler(Sampler):
@@ -124,21 +126,8 @@ class FullScanSampler(Sampler):
     [2, 2, 1]
     """
 
-    def __call__(
-        self,
-        dataset: LanceDataset,
-        *,
-        batch_size: int = 1024,
-        columns: Sequence[str] | None = None,
-        filter: FilterLike | None = None,
-        batch_readahead: int | None = None,
-        with_row_id: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield all batches; parameters are those of :meth:`Sampler.__call__`."""
-        batches = dataset.to_batches(
-            columns=columns, filter=filter, batch_readahead=batch_readahead, with_row_id=with_row_id
-        )
-        yield from regroup(batches, batch_size)
+    def _batches(self, dataset: LanceDataset, batch_size: int, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        yield from regroup(dataset.to_batches(**options), batch_size)
 
 
 class _ShardedSampler(Sampler):
@@ -178,61 +167,31 @@ class _ShardedSampler(Sampler):
 class ShardedFragmentSampler(_ShardedSampler):
     """Every ``world_size``-th fragment: fast, but uneven if fragment sizes differ."""
 
-    def __call__(
-        self,
-        dataset: LanceDataset,
-        *,
-        batch_size: int = 1024,
-        columns: Sequence[str] | None = None,
-        filter: FilterLike | None = None,
-        batch_readahead: int | None = None,
-        with_row_id: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of this reader's fragments; parameters are those of :meth:`Sampler.__call__`."""
+    def _batches(self, dataset: LanceDataset, batch_size: int, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         fragments = dataset.get_fragments()
         share = [fragments[i] for i in self.share(len(fragments))]
-        batches = dataset.to_batches(
-            columns=columns, filter=filter, batch_readahead=batch_readahead, with_row_id=with_row_id, fragments=share
-        )
-        yield from regroup(batches, batch_size)
+        yield from regroup(dataset.to_batches(**options, fragments=share), batch_size)
 
 
 class ShardedBatchSampler(_ShardedSampler):
-    """Every ``world_size``-th batch: even shares; with a filter, each reader reads all rows."""
+    """Every ``world_size``-th batch: even shares; with a filter, each reader reads all rows.
 
-    def __call__(
-        self,
-        dataset: LanceDataset,
-        *,
-        batch_size: int = 1024,
-        columns: Sequence[str] | None = None,
-        filter: FilterLike | None = None,
-        batch_readahead: int | None = None,
-        with_row_id: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield this reader's batches; parameters are those of :meth:`Sampler.__call__`.
+    Raises ``InvalidArgumentError`` when shuffling filtered rows, whose number is unknown.
+    """
 
-        Raises ``InvalidArgumentError`` when shuffling filtered rows, whose number is unknown.
-        """
-        if filter is not None:
+    def _batches(self, dataset: LanceDataset, batch_size: int, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        if options["filter"] is not None:
             if self.randomize:
                 raise InvalidArgumentError(
                     "batches of filtered rows cannot be shuffled", help="use ShardedFragmentSampler, or no filter"
                 )
-            whole = FullScanSampler()(
-                dataset,
-                batch_size=batch_size,
-                columns=columns,
-                filter=filter,
-                batch_readahead=batch_readahead,
-                with_row_id=with_row_id,
-            )
+            whole = FullScanSampler()(dataset, batch_size=batch_size, **options)
             yield from islice(whole, self.rank, None, self.world_size)
             return
         total = dataset.count_rows()
         for number in self.share(-(-total // batch_size)):
             places = np.arange(number * batch_size, min((number + 1) * batch_size, total))
-            yield one_batch(dataset.take(places, columns, with_row_id=with_row_id))
+            yield one_batch(dataset.take(places, options["columns"], with_row_id=options["with_row_id"]))
 
 
 class ShardedFixedBatchSampler(ShardedBatchSampler):
@@ -316,10 +275,10 @@ class ShardedBatchIterator:
         self._dataset = data if isinstance(data, LanceDataset) else open_dataset(data)
         self._sampler: Sampler = _GRANULARITIES[granularity](rank, world_size)
         self._options: dict[str, Any] = {"columns": columns, "batch_size": batch_size, "with_row_id": with_row_id}
-        self._readahead = batch_readahead
+        self._options["batch_readahead"] = batch_readahead
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return iter(self._sampler(self._dataset, **self._options, batch_readahead=self._readahead))
+        return iter(self._sampler(self._dataset, **self._options))
 
 
 _GRANULARITIES: dict[str, type[_ShardedSampler]] = {"fragment": ShardedFragmentSampler, "batch": ShardedBatchSampler}

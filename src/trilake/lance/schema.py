@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from trilake.lance.file import schema as stored
+from trilake.lance.file import schema as file_schema
 from trilake.lance.file.schema_json import json_to_schema, schema_to_json
 
 __all__ = ["LanceField", "LanceSchema", "json_to_schema", "schema_to_json"]
@@ -24,7 +24,7 @@ __all__ = ["LanceField", "LanceSchema", "json_to_schema", "schema_to_json"]
 class LanceField:
     """A column or nested field with its id."""
 
-    _field: stored.Field
+    _field: file_schema.Field
 
     def name(self) -> str:
         """Return the name without those of the parents."""
@@ -40,7 +40,6 @@ class LanceField:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The metadata of the field."""
         pairs = self._field.metadata.items()
         return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in pairs}
 
@@ -53,7 +52,7 @@ class LanceField:
 class LanceSchema:
     """Columns with field ids, which stay the same when a column is renamed."""
 
-    _schema: stored.LanceSchema
+    stored: file_schema.LanceSchema
 
     @staticmethod
     def from_pyarrow(schema: pa.Schema) -> LanceSchema:
@@ -61,33 +60,28 @@ class LanceSchema:
 
         Raises ``UnsupportedProtocolError`` for unsupported types.
         """
-        return LanceSchema(stored.LanceSchema.from_arrow(schema))
+        return LanceSchema(file_schema.LanceSchema.from_arrow(schema))
 
     def to_pyarrow(self) -> pa.Schema:
         """Convert to an Arrow schema."""
-        return self._schema.to_arrow()
+        return self.stored.to_arrow()
 
     def fields(self) -> list[LanceField]:
         """Return the columns."""
-        return [LanceField(field) for field in self._schema.fields]
+        return [LanceField(field) for field in self.stored.fields]
 
     def field(self, name: str) -> LanceField | None:
         """Return the field at a path such as ``"column"`` or ``"column.part"``, or ``None``."""
-        match = self._schema.find(name)
+        match = self.stored.find(name)
         return None if match is None else LanceField(match)
 
     def field_case_insensitive(self, name: str) -> LanceField | None:
         """Return the field at a path regardless of case, preferring an exact match."""
         exact = self.field(name)
-        alike = [f for f in self._schema.walk() if self._schema.name_of(f).lower() == name.lower()]
+        alike = [f for f in self.stored.walk() if self.stored.name_of(f).lower() == name.lower()]
         return exact if exact is not None or not alike else LanceField(alike[0])
 
-    def with_columns(self, more: stored.LanceSchema) -> LanceSchema:
+    def with_columns(self, more: file_schema.LanceSchema) -> LanceSchema:
         """Append columns."""
-        schema = self._schema
-        return LanceSchema(stored.LanceSchema((*schema.fields, *more.fields), schema.metadata))
-
-    @property
-    def stored(self) -> stored.LanceSchema:
-        """Stored schema."""
-        return self._schema
+        schema = self.stored
+        return LanceSchema(file_schema.LanceSchema((*schema.fields, *more.fields), schema.metadata))

@@ -19,11 +19,11 @@ from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions, wri
 from trilake.lance.file.errors import DatasetExistsError, DatasetVersionNotFoundError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
-from trilake.lance.scan.skipping import candidate_groups
+from trilake.lance.scan.scan import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Manifest
-from trilake.lance.versions.versions import Listing, list_versions
+from trilake.lance.versions.versions import list_versions
 from trilake.storage.base import Store
 from trilake.table.explanation import Explanation
 from trilake.table.table import FilterLike, Table
@@ -76,12 +76,10 @@ class LanceTable(Table):
 
     @property
     def version(self) -> int:
-        """Version of this object."""
         return self.snapshot.version
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the dataset."""
         return self.snapshot.schema
 
     def files(self, filter: FilterLike | None = None) -> pa.Table:
@@ -111,7 +109,6 @@ class LanceTable(Table):
         return self.snapshot.scan(plan)
 
     def count(self, filter: FilterLike | None = None) -> int:
-        """Count the matching rows; without a filter, from the manifest."""
         return self.snapshot.count(filter)
 
     def history(self, limit: int | None = None) -> pa.Table:
@@ -119,7 +116,7 @@ class LanceTable(Table):
         store = self.snapshot.store
         listing = list_versions(store)
         versions = [v for v in reversed(listing.versions) if v <= self.version][:limit]
-        manifests = [_manifest(store, listing, v) for v in versions]
+        manifests = [transaction.read_manifest(store, listing.key(v), v) for v in versions]
         return pa.table(
             {
                 "version": pa.array(versions, pa.int64()),
@@ -154,10 +151,6 @@ class LanceTable(Table):
         return Explanation(None if bound is None else str(bound), files, (note,))
 
 
-def _manifest(store: Store, listing: Listing, version: int) -> Manifest:
-    return transaction.read_manifest(store, listing.key(version), version)
-
-
 def _operation(store: Store, manifest: Manifest) -> str | None:
     if not manifest.transaction_file:
         return None
@@ -187,7 +180,7 @@ def version_at(store: Store, timestamp: TimestampLike) -> int:
     limit = timestamp_ns(timestamp)
     listing = list_versions(store)
     for version in reversed(listing.versions):
-        if _manifest(store, listing, version).timestamp_ns <= limit:
+        if transaction.read_manifest(store, listing.key(version), version).timestamp_ns <= limit:
             return version
     raise DatasetVersionNotFoundError(f"all versions are newer than {timestamp}", file=store.uri)
 
@@ -198,9 +191,8 @@ def version_at(store: Store, timestamp: TimestampLike) -> int:
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     """Parse the write options ``OPTIONS``, given as strings; see :class:`WriteOptions`.
 
-    Names are case-insensitive and may have underscores (``data_storage_version``).
-
-    Raises ``UnknownOptionError`` and ``InvalidArgumentError``.
+    Names are case-insensitive and may have underscores (``data_storage_version``).  Raises ``UnknownOptionError`` and
+    ``InvalidArgumentError``.
 
     >>> write_options({"maxRowsPerFile": "4096", "dataStorageVersion": "2.1"}).max_rows_per_file
     4096
@@ -210,8 +202,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     unknown = sorted(name for name, option in named.items() if option is None)
     if unknown:
         raise UnknownOptionError(
-            f"{', '.join(map(repr, unknown))} is not a Lance write option",
-            help=f"options are {', '.join(OPTIONS)}",
+            f"{', '.join(map(repr, unknown))} is not a Lance write option", help=f"options are {', '.join(OPTIONS)}"
         )
     by_name = {named[name]: value for name, value in options.items()}
     version = by_name.get("dataStorageVersion")
@@ -242,12 +233,8 @@ def write_table(
 
     Returns the version (``None`` if ``ignore`` found an existing dataset), and the numbers of new fragments and rows.
     """
-    modes: dict[str, writing.Mode] = {
-        "error": "create",
-        "ignore": "create",
-        "append": "append",
-        "overwrite": "overwrite",
-    }
+    modes: dict[str, writing.Mode] = {"append": "append", "overwrite": "overwrite"}
+    modes |= {"error": "create", "ignore": "create"}
     if mode not in modes:
         raise InvalidArgumentError(f"mode must be append, error, ignore or overwrite, got {mode!r}")
     if mode == "ignore" and list_versions(store).versions:

@@ -15,13 +15,7 @@ from typing import Any
 
 from trilake.errors import InvalidArgumentError
 
-_LEVELS = {
-    "trace": logging.DEBUG,
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warn": logging.WARNING,
-    "error": logging.ERROR,
-}
+_LEVELS = {"trace": logging.DEBUG} | {n: getattr(logging, n.upper()) for n in ("debug", "info", "warn", "error")}
 
 
 class _Recorder(logging.Handler):
@@ -30,17 +24,8 @@ class _Recorder(logging.Handler):
         self.events: list[dict[str, Any]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.events.append(
-            {
-                "name": record.getMessage(),
-                "cat": record.name,
-                "ph": "i",
-                "s": "t",
-                "ts": record.created * 1e6,
-                "pid": os.getpid(),
-                "tid": threading.get_native_id(),
-            }
-        )
+        event = {"name": record.getMessage(), "cat": record.name, "ph": "i", "s": "t", "ts": record.created * 1e6}
+        self.events.append({**event, "pid": os.getpid(), "tid": threading.get_native_id()})
 
 
 class TraceGuard:

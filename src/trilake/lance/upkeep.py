@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
 
-from trilake.lance.cleanup import CleanupPlan, cleanup, plan_cleanup
+from trilake.lance.cleanup import cleanup
 from trilake.lance.commands.compaction import CompactionOptions, compact
 from trilake.lance.commands.indices import list_indices
 from trilake.lance.pylance.lance_dataset import LanceDataset
@@ -61,10 +61,10 @@ class LanceUpkeep(Upkeep):
         return {"uri": table.uri, "version": done.version, **asdict(metrics)}
 
     def unneeded(self, table: Table, options: VacuumOptions) -> Unneeded:
-        return _cleaned(table, options, plan_cleanup)
+        return _cleaned(table, options, dry_run=True)
 
     def vacuum(self, table: Table, options: VacuumOptions) -> Unneeded:
-        return _cleaned(table, options, cleanup)
+        return _cleaned(table, options, dry_run=False)
 
     def restore(
         self, table: Table, version: int | None, timestamp: str | None, *, ignore_missing: bool
@@ -93,12 +93,12 @@ def _fragment(fragment: Fragment) -> dict[str, Any]:
     }
 
 
-def _cleaned(table: Table, options: VacuumOptions, clean: Callable[..., CleanupPlan]) -> Unneeded:
+def _cleaned(table: Table, options: VacuumOptions, *, dry_run: bool) -> Unneeded:
     unchecked = not options.enforce_retention
     refuse(table, {"--lite": options.lite, "--no-retention-check": unchecked, "--spark": options.on_spark})
     snapshot, hours = _snapshot(table), options.retention_hours
     age = int((_HOURS_KEPT if hours is None else hours) * 3_600_000)
-    plan = clean(snapshot.store, age, snapshot.runtime, error_if_tagged=False)
+    plan = cleanup(snapshot.store, age, snapshot.runtime, error_if_tagged=False, dry_run=dry_run)
     gone = [*plan.files, *plan.unfinished, *plan.manifests]
     files = pa.table({"path": pa.array([m.key for m in gone], pa.string()), "size": [m.size for m in gone]})
     return Unneeded(files, files["path"].slice(0, 0))

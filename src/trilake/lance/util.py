@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
+from trilake.lance.commands.vector_indices import partitions_for as _target_partition_size_to_num_partitions  # noqa: F401
 from trilake.lance.file.errors import NotTrainedError, WrongTypeError
 from trilake.lance.index import ivf_pq
-from trilake.lance.pylance.vector_models import partitions_for as _target_partition_size_to_num_partitions  # noqa: F401
 
 Floats = npt.NDArray[np.float32]
 

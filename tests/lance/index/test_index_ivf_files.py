@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.lance.index.models import train
 from trilake import lance
 from trilake.errors import TrilakeError, UnsupportedProtocolError
 from trilake.lance.file.storage_version import STABLE
@@ -37,7 +38,7 @@ def column(values: Floats) -> pa.FixedSizeListArray:
 
 def build(metric: str, bits: int = 8) -> tuple[VectorIndex, Floats, MemoryStore]:
     data, store = vectors(600), MemoryStore("memory://ivf-files")
-    model = ivf_pq.train(data, 3, 4, np.random.default_rng(1), metric=metric, iterations=5, modern=True)
+    model = train(data, 3, 4, 1, metric=metric, iterations=5, modern=True)
     model = ivf_pq.Model(metric, model.centroids, model.words[:, : 1 << bits], modern=True)
     partition, codes = ivf_pq.encode(model, data)
     rows = ivf_pq.by_partition(model, partition, codes, np.arange(600, dtype=np.uint64))

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.lance.index.models import train
 from trilake.errors import InvalidArgumentError, MissingFileError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file import framing
 from trilake.lance.index import ivf_pq
@@ -30,10 +31,11 @@ def vectors(rows: int = 2000, dimension: int = 16, seed: int = 0) -> Floats:
 
 def build(data: Floats, metric: str, store: MemoryStore | None = None) -> VectorIndex:
     store = store or MemoryStore("memory://ivf")
-    model = ivf_pq.train(data, 8, 8, np.random.default_rng(1), metric=metric, iterations=8)
+    model = train(data, 8, 8, 1, metric=metric, iterations=8)
     partition, codes = ivf_pq.encode(model, data)
     ids = np.arange(len(data), dtype=np.uint64) << np.uint64(32)
-    ivf_pq.write(store, FOLDER, model, partition, codes, ids, name="v_idx", column="v", dataset_version=7)
+    rows = ivf_pq.by_partition(model, partition, codes, ids)
+    ivf_pq.write_partitions(store, FOLDER, model, rows, name="v_idx", column="v", dataset_version=7)
     return VectorIndex.open(store, FOLDER)
 
 
@@ -106,7 +108,7 @@ def test_distributed_training_equals_local_training() -> None:
     parts = [ivf_pq.kmeans_sums(part, start) for part in np.array_split(data, 7)]
     np.testing.assert_allclose(sum(p[0] for p in parts), whole[0])
     assert sum(p[1] for p in parts).tolist() == whole[1].tolist()
-    again = [ivf_pq.train(data, 4, 4, np.random.default_rng(3), iterations=3) for _ in range(2)]
+    again = [train(data, 4, 4, 3, iterations=3) for _ in range(2)]
     assert np.array_equal(again[0].words, again[1].words)
     model = again[0]
     encoded = [ivf_pq.encode(model, part) for part in np.array_split(data, 7)]
@@ -152,7 +154,7 @@ def test_index_written_by_lance(shared: Path) -> None:
 @pytest.mark.parametrize(("metric", "pieces"), [("hamming", 4), ("l2", 5), ("l2", 0)])
 def test_invalid_training_input_is_rejected(metric: str, pieces: int) -> None:
     with pytest.raises(InvalidArgumentError):
-        ivf_pq.train(vectors(10), 2, pieces, np.random.default_rng(0), metric=metric)
+        ivf_pq.check(metric, 16, pieces)
 
 
 def test_invalid_search_is_rejected() -> None:

@@ -16,7 +16,7 @@ import pytest
 from trilake import lance
 from trilake.errors import InvalidArgumentError
 from trilake.lance import Blob, BlobColumn, FragmentMetadata, blob_array, blob_field
-from trilake.lance.auto_cleanup import AutoCleanupConfig, milliseconds
+from trilake.lance.cleanup import AutoCleanupConfig, milliseconds
 from trilake.lance.dataset import VectorIndexReader
 from trilake.lance.debug import format_fragment, format_manifest, format_schema, list_transactions
 from trilake.lance.fragment import DataFile, DeletionFile, RowIdMeta, RowIdSequence, write_fragments

@@ -21,7 +21,7 @@ from trilake.lance.sampler import (
     ShardedFixedBatchSampler,
     ShardedFragmentSampler,
 )
-from trilake.lance.scan.batch_sizes import regroup
+from trilake.lance.scan.scan import regroup
 from trilake.lance.scan.tensors import batch_to_numpy
 
 SHARDED = [ShardedFragmentSampler, ShardedBatchSampler]

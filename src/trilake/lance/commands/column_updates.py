@@ -12,14 +12,13 @@ from pyroaring import BitMap
 
 from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError
-from trilake.lance.commands.fragment_writer import NullPolicy, Target, check_fields, write_columns
-from trilake.lance.commands.joins import is_id, matching
+from trilake.lance.commands.columns import is_id, matching
+from trilake.lance.commands.fragment_writer import NullPolicy, Target, fitted, write_columns
 from trilake.lance.file.errors import RowsDoNotFitError, UnknownColumnError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
 from trilake.lance.file.view import stored_array
-from trilake.lance.scan.fragment_reader import PLACES, FragmentReader
-from trilake.lance.scan.scan import one_array
+from trilake.lance.scan.fragment_reader import PLACES, FragmentReader, one_array
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.effects import without_fields
 from trilake.lance.versions.manifest import Fragment
@@ -48,8 +47,8 @@ def update_columns(
     All columns of ``data`` except ``right_on`` are updated in a new file.  The legacy format cannot use part of a data
     file, so there the new file also contains the other columns of the replaced files.
 
-    Parameters are those of :func:`trilake.lance.commands.joins.merge`.  Raises ``UnknownColumnError`` for a column that
-    the dataset does not have, and ``SchemaMismatchError`` for values or keys that do not fit.
+    Parameters are those of :func:`trilake.lance.commands.columns.merge`.  Raises ``UnknownColumnError`` for a column
+    that the dataset does not have, and ``SchemaMismatchError`` for values or keys that do not fit.
     """
     places, new = matching(snapshot, data, left_on, right_on)
     values = _conformed(snapshot, new)
@@ -75,12 +74,10 @@ def update_columns(
             offsets.update(matches.astype(np.uint32))
             unchanged = pa.array(np.arange(batch.num_rows, dtype=np.int64))
             indices = pc.coalesce(pc.add(at.cast(pa.int64()), batch.num_rows), unchanged)
-            columns = [
-                _take_from(_stored(changed.field(name), batch.column(name)), values[name], indices)
-                if name in values
-                else batch.column(name)
-                for name in names
-            ]
+            columns = [batch.column(name) for name in names]
+            for i, new in ((i, values[name]) for i, name in enumerate(names) if name in values):
+                old = _stored(changed.field(names[i]), columns[i])
+                columns[i] = pa.concat_arrays([old.cast(new.type), new]).take(indices)
             yield target.stored(pa.RecordBatch.from_arrays(columns, names))
 
     def check(rows: int) -> None:
@@ -94,7 +91,6 @@ def update_columns(
 
 
 def _conformed(snapshot: Snapshot, new: pa.Table) -> dict[str, pa.Array]:
-    """Cast the new values to the column types of the dataset."""
     fields = {f.name: f for f in snapshot.view.schema.storage_schema}
     places = [name for name in new.schema.names if name in PLACES]
     if places:
@@ -106,14 +102,8 @@ def _conformed(snapshot: Snapshot, new: pa.Table) -> dict[str, pa.Array]:
         )
     values = {}
     for name, column in zip(new.schema.names, new.columns, strict=True):
-        array, field = _stored(snapshot.view.schema.field(name), one_array(column)), fields[name]
-        check_fields(array.type, field)
-        try:
-            if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(array.type):
-                array = array.cast(field.type.value_type).dictionary_encode()
-            values[name] = array.cast(field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
-            raise RowsDoNotFitError(f"the new values do not fit the column: {e}", column=name) from e
+        array = _stored(snapshot.view.schema.field(name), one_array(column))
+        values[name] = fitted(array, fields[name], "the new values do not fit the column")
     return values
 
 
@@ -128,8 +118,3 @@ def _target(snapshot: Snapshot, reader: FragmentReader, ids: frozenset[int], nul
         ids = ids.union(*(f.fields for f in reader.fragment.files if not ids.isdisjoint(f.fields)))
     rewritten = schema.project_ids(ids)
     return Target(rewritten.with_dictionaries(schema.dictionaries), version, nulls=nulls)
-
-
-def _take_from(old: pa.Array, new: pa.Array, places: pa.Array) -> pa.Array:
-    """Take values by index from ``old`` followed by ``new``."""
-    return pa.concat_arrays([old.cast(new.type), new]).take(places)

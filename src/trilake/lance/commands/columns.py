@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.arguments import flag
+from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Expression, evaluate_all
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, write_columns
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file import null_masks
-from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, WrongTypeError
+from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, UnknownColumnError, WrongTypeError
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.scan.fragment_reader import FragmentReader
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader, one_array, one_batch
 from trilake.lance.scan.parse_sql import expression_of
-from trilake.lance.scan.scan import one_array, one_batch
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import with_files_of
@@ -117,9 +117,7 @@ def check_new(schema: LanceSchema, names: Iterable[str]) -> None:
     both = set(schema.names) & set(names)
     if both:
         raise ColumnExistsError(
-            f"column {min(both)!r} already exists",
-            help="rename the new column, or drop the old one",
-            column=min(both),
+            f"column {min(both)!r} already exists", help="rename the new column, or drop the old one", column=min(both)
         )
 
 
@@ -143,16 +141,9 @@ def add_columns(
 ) -> Snapshot:
     """Add computed columns.
 
-    Parameters
-    ----------
-    schema: schema of the new columns.
-    read: names of the input columns; ``None`` for all.
-    values: returns the function that gets all rows in order; called once per attempt to commit.
-    repeatable: whether ``values`` may be called again.
-    places: row id columns such as ``_rowid`` to append to the input.
-    check: called after the last row; raises if values remain.
-
-    Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
+    ``values`` is called once per attempt to commit, if ``repeatable``, and returns the function that gets the columns
+    ``read`` (``None`` for all) and the row id columns ``places`` of all rows in order.  ``check`` is called after the
+    last row, and raises if values remain.
     """
 
     def make(current: Snapshot, written: list[Fragment]) -> op.Operation:
@@ -224,19 +215,6 @@ def add_null_columns(snapshot: Snapshot, schema: pa.Schema) -> Snapshot:
     return replanned_with_files(snapshot, make)
 
 
-def add_rows(
-    snapshot: Snapshot,
-    schema: pa.Schema,
-    batches: Iterable[pa.RecordBatch],
-    *,
-    nulls: NullPolicy = "error",
-) -> Snapshot:
-    """Add columns whose values are given in dataset order."""
-    source = Feed(schema, iter(batches))
-    first = snapshot.schema.names[:1]
-    return add_columns(snapshot, schema, first, lambda: source, nulls=nulls, repeatable=False, check=source.check_end)
-
-
 class Feed:
     """Slices a stream to the lengths of the requested batches."""
 
@@ -250,16 +228,101 @@ class Feed:
             if batch is None:
                 raise RowsDoNotFitError("Stream ended before producing values for all rows in dataset")
             self._waiting = pa.concat_tables([self._waiting, pa.Table.from_batches([batch])])
-        part, self._waiting = (
-            self._waiting.slice(0, batch_of_rows.num_rows),
-            self._waiting.slice(batch_of_rows.num_rows),
-        )
-        return pa.RecordBatch.from_arrays([one_array(c) for c in part.columns], schema=part.schema)
+        part = self._waiting.slice(0, batch_of_rows.num_rows)
+        self._waiting = self._waiting.slice(batch_of_rows.num_rows)
+        return one_batch(part)
 
     def check_end(self) -> None:
         """Raise ``RowsDoNotFitError`` if rows remain."""
         if self._waiting.num_rows or any(b.num_rows for b in self._batches):
             raise RowsDoNotFitError("Stream produced more values than expected for dataset")
+
+
+# --- joins -----------------------------------------------------------------------------------------------------
+
+
+def merge(
+    snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str | None = None, *, nulls: NullPolicy = "error"
+) -> Snapshot:
+    """Add the columns of ``data`` to the rows with the same key; other rows get nulls.
+
+    ``left_on`` may be ``_rowid`` or ``_rowaddr``.  If several rows of ``data`` have the same key, the first one counts.
+    Null keys match nothing.  Raises ``InvalidArgumentError`` if a key column is missing, ``SchemaMismatchError`` if the
+    key types differ or a null would be lost.
+    """
+    values, schema = join_values(snapshot, data, left_on, right_on)
+    if is_id(snapshot, left_on):  # ids are only valid in this version
+        return add_columns(snapshot, schema, (), lambda: values, nulls=nulls, repeatable=False, places=(left_on,))
+    return add_columns(snapshot, schema, [left_on], lambda: values, nulls=nulls)
+
+
+def is_id(snapshot: Snapshot, name: str) -> bool:
+    """Whether a name is ``_rowid`` or ``_rowaddr``, and not a column."""
+    return name in (ROW_ID, ROW_ADDRESS) and name not in snapshot.schema.names
+
+
+def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str | None) -> tuple[Values, pa.Schema]:
+    """Return a function that looks up the rows of ``data`` by key, and its output schema."""
+    places, rest = matching(snapshot, data, left_on, right_on)
+
+    def values(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return one_batch(rest.take(places(batch.column(0))))
+
+    return values, pa.schema([f.with_nullable(True) for f in rest.schema])
+
+
+def matching(
+    snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str | None
+) -> tuple[Callable[[pa.Array], pa.Array], pa.Table]:
+    """Return a function that maps keys to the first matching row of ``data`` or null, and ``data`` without its key.
+
+    Raises ``InvalidArgumentError`` and ``SchemaMismatchError``, see :func:`merge`.
+    """
+    right_on = right_on or left_on
+    left_schema = snapshot.schema
+    if is_id(snapshot, left_on):
+        left_schema = left_schema.append(pa.field(left_on, pa.uint64()))
+    for name, names in ((left_on, left_schema.names), (right_on, data.schema.names)):
+        if name not in names:
+            raise UnknownColumnError(f"join column {name!r} not found", help=columns_help(name, names))
+    kind = left_schema.field(left_on).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    key_type = data.schema.field(right_on).type
+    key_type = key_type.value_type if pa.types.is_dictionary(key_type) else key_type
+    if not _of_one_kind(key_type, kind):
+        raise RowsDoNotFitError(
+            f"the join keys are of type {key_type}, but those of the dataset are of type {kind}",
+            help="cast them, or pass another column as right_on",
+            column=right_on,
+        )
+    try:
+        keys = one_array(data.column(right_on).cast(kind))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise RowsDoNotFitError(f"the join keys cannot be cast to {kind}: {e}", column=right_on) from e
+    rest = data.drop_columns([right_on]).combine_chunks()
+    if not rest.num_columns:
+        raise InvalidArgumentError("the data to merge has no columns except the key")
+
+    def places(values: pa.Array) -> pa.Array:
+        return pc.index_in(values.cast(kind) if values.type != kind else values, value_set=keys, skip_nulls=True)
+
+    return places, rest
+
+
+#: Key types by kind; casts within a kind raise on loss.
+_KINDS: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
+    (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+    (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view),
+    (pa.types.is_date, pa.types.is_timestamp),
+)
+
+
+def _of_one_kind(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether keys are comparable: the string "01" is not the number 1, although it can be cast."""
+    if left == right or pa.types.is_null(left) or left.id == right.id:
+        return True
+    return any(any(is_(left) for is_ in kind) and any(is_(right) for is_ in kind) for kind in _KINDS)
 
 
 # --- metadata only -----------------------------------------------------------------------------------------------
@@ -311,10 +374,7 @@ def _without(field: Field, ids: set[int]) -> Field | None:
 
 
 def alter_columns(
-    snapshot: Snapshot,
-    alterations: Sequence[Mapping[str, object]],
-    *,
-    nulls: NullPolicy = "error",
+    snapshot: Snapshot, alterations: Sequence[Mapping[str, object]], *, nulls: NullPolicy = "error"
 ) -> Snapshot:
     """Rename columns, change their nullability, or cast them.
 
@@ -474,8 +534,8 @@ def add(
         values = with_columns(values, new_schema)
         return add_columns(snapshot, new_schema, read, lambda: values, nulls=nulls)
     check_use(options, ("reader_schema",), "rows")
-    rows_schema, batches = input_rows.stream(transforms, schema)
-    return add_rows(snapshot, rows_schema, batches, nulls=nulls)
+    feed, first = Feed(*input_rows.stream(transforms, schema)), snapshot.schema.names[:1]
+    return add_columns(snapshot, feed.schema, first, lambda: feed, nulls=nulls, repeatable=False, check=feed.check_end)
 
 
 def check_use(options: Mapping[str, object], applicable: Collection[str], what: str) -> None:

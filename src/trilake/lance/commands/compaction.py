@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from trilake.common.display import Displayed
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.lance.commands import indices
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, discard, discarded_on_failure, write_fragments
+from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import OptionError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
@@ -30,6 +31,7 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.effects import carried
+from trilake.lance.versions.fragment_metadata import FragmentMetadata
 from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fragment
 
 #: Limits on the input of a compaction.
@@ -99,29 +101,25 @@ class CompactionMetrics(Displayed):
     files_added: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CompactionTask:
-    """Fragments to rewrite together; can run in another process."""
+    """Fragments to rewrite together; can be pickled or serialized to JSON, to run in another process."""
 
-    fragments: tuple[Fragment, ...]
+    entries: tuple[Fragment, ...]
     read_version: int
     options: CompactionOptions = CompactionOptions()
 
-    def execute(self, dataset: Any) -> RewriteResult:
+    @property
+    def fragments(self) -> list[FragmentMetadata]:
+        return _metadata(self.entries)
+
+    def execute(self, dataset: OpenDataset) -> RewriteResult:
         """Write the new files without a commit."""
-        snapshot = dataset.snapshot
-        if snapshot.version != self.read_version:
-            snapshot = Snapshot.open(snapshot.store, snapshot.runtime, self.read_version)
-        return rewrite(snapshot, self)
+        return rewrite(_at(dataset.snapshot, self.read_version), self)
 
     def json(self) -> str:
-        return json.dumps(
-            {
-                "fragments": _hex_strings(self.fragments),
-                "read_version": self.read_version,
-                "options": asdict(self.options),
-            }
-        )
+        parts = {"read_version": self.read_version, "options": asdict(self.options)}
+        return json.dumps({"fragments": _hex_strings(self.entries), **parts})
 
     @staticmethod
     def from_json(json_string: str) -> CompactionTask:
@@ -133,33 +131,39 @@ class CompactionTask:
             raise InvalidArgumentError(f"invalid compaction options: {e}") from e
         return CompactionTask(_fragments(parsed["fragments"]), parsed["read_version"], options)
 
+    def __repr__(self) -> str:
+        return f"CompactionTask(read_version={self.read_version}, fragments={self.fragments})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class RewriteResult:
-    """The old and new fragments of a finished task."""
+    """The old and new fragments of a finished task; can be pickled or serialized to JSON."""
 
-    original_fragments: tuple[Fragment, ...]
-    new_fragments: tuple[Fragment, ...]
+    old_entries: tuple[Fragment, ...]
+    new_entries: tuple[Fragment, ...]
     read_version: int
 
     @property
+    def original_fragments(self) -> list[FragmentMetadata]:
+        """Fragments that were rewritten."""
+        return _metadata(self.old_entries)
+
+    #: Alias of :attr:`original_fragments`.
+    old_fragments = original_fragments
+
+    @property
+    def new_fragments(self) -> list[FragmentMetadata]:
+        return _metadata(self.new_entries)
+
+    @property
     def metrics(self) -> CompactionMetrics:
-        old, new = self.original_fragments, self.new_fragments
-        return CompactionMetrics(
-            len(old),
-            len(new),
-            sum(len(f.files) + (f.deletion_file is not None) for f in old),
-            sum(len(f.files) for f in new),
-        )
+        old, new = self.old_entries, self.new_entries
+        files_removed = sum(len(f.files) + (f.deletion_file is not None) for f in old)
+        return CompactionMetrics(len(old), len(new), files_removed, sum(len(f.files) for f in new))
 
     def json(self) -> str:
-        return json.dumps(
-            {
-                "original_fragments": _hex_strings(self.original_fragments),
-                "new_fragments": _hex_strings(self.new_fragments),
-                "read_version": self.read_version,
-            }
-        )
+        old, new = _hex_strings(self.old_entries), _hex_strings(self.new_entries)
+        return json.dumps({"original_fragments": old, "new_fragments": new, "read_version": self.read_version})
 
     @staticmethod
     def from_json(json_string: str) -> RewriteResult:
@@ -168,12 +172,16 @@ class RewriteResult:
         old, new = _fragments(parsed["original_fragments"]), _fragments(parsed["new_fragments"])
         return RewriteResult(old, new, parsed["read_version"])
 
+    def __repr__(self) -> str:
+        new, old = self.new_fragments, self.old_fragments
+        return f"RewriteResult(read_version={self.read_version}, new_fragments={new}, old_fragments={old})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class CompactionPlan:
-    """The tasks of a compaction."""
+    """The tasks of a compaction; can be pickled or serialized to JSON."""
 
-    tasks: tuple[CompactionTask, ...]
+    tasks: list[CompactionTask]
     read_version: int
 
     def num_tasks(self) -> int:
@@ -188,7 +196,20 @@ class CompactionPlan:
         parsed = _parsed(json_string, "tasks", "read_version")
         if not isinstance(parsed["tasks"], list):
             raise InvalidArgumentError("invalid compaction plan: tasks must be a list")
-        return CompactionPlan(tuple(map(CompactionTask.from_json, parsed["tasks"])), parsed["read_version"])
+        return CompactionPlan(list(map(CompactionTask.from_json, parsed["tasks"])), parsed["read_version"])
+
+    def __repr__(self) -> str:
+        return f"CompactionPlan(read_version={self.read_version}, tasks=<{self.num_tasks()} compaction tasks>)"
+
+
+def _metadata(fragments: Iterable[Fragment]) -> list[FragmentMetadata]:
+    return [FragmentMetadata.of(f) for f in fragments]
+
+
+def _at(snapshot: Snapshot, version: int) -> Snapshot:
+    if snapshot.version == version:
+        return snapshot
+    return Snapshot.open(snapshot.store, snapshot.runtime, version)
 
 
 def _hex_strings(fragments: Sequence[Fragment]) -> list[str]:
@@ -240,17 +261,10 @@ def plan_compaction(snapshot: Snapshot, options: CompactionOptions | None = None
         run = []
 
     for reader in snapshot.readers:
-        columns = present(snapshot, reader).field_ids
-        covers = (
-            columns,
-            *sorted(
-                i.uuid
-                for i in snapshot.manifest.indices
-                if i.fragment_bitmap is not None and reader.fragment.id in i.fragment_bitmap
-            ),
-        )
+        columns, id = present(snapshot, reader).field_ids, reader.fragment.id
+        covers = columns, sorted(i.uuid for i in snapshot.manifest.indices if id in (i.fragment_bitmap or ()))
         small = reader.physical_rows < options.target_rows_per_fragment
-        untouched = reader.fragment.id in options.excluded_fragment_ids or not columns
+        untouched = id in options.excluded_fragment_ids or not columns
         if untouched or (not small and not _has_many_deleted(reader, options)):
             close()
             continue
@@ -259,7 +273,7 @@ def plan_compaction(snapshot: Snapshot, options: CompactionOptions | None = None
         coverage = covers
         run.append(reader)
     close()
-    return CompactionPlan(tuple(_within_budget(snapshot, tasks, options)), snapshot.version)
+    return CompactionPlan(list(_within_budget(snapshot, tasks, options)), snapshot.version)
 
 
 def _bins(run: Sequence[FragmentReader], least: int) -> Iterator[Sequence[FragmentReader]]:
@@ -282,8 +296,8 @@ def _within_budget(
     limits = [getattr(options, name) for name in _BUDGETS]
     total = np.zeros(len(limits), np.int64)
     for task in tasks:
-        readers = [snapshot.reader(f) for f in task.fragments]
-        files = [f for fragment in task.fragments for f in fragment.files]
+        readers = [snapshot.reader(f) for f in task.entries]
+        files = [f for fragment in task.entries for f in fragment.files]
         sizes = 0 if limits[2] is None else sum(f.size_bytes or snapshot.store.head(f.key).size for f in files)
         total += (len(readers), sum(r.num_rows for r in readers), sizes)
         if any(limit is not None and used > limit for limit, used in zip(limits, total.tolist(), strict=True)):
@@ -301,11 +315,11 @@ def _has_many_deleted(reader: FragmentReader, options: CompactionOptions) -> boo
 
 def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
     """Rewrite the live rows of a task's fragments."""
-    readers = [snapshot.reader(f) for f in task.fragments]
+    readers = [snapshot.reader(f) for f in task.entries]
     schema = present(snapshot, readers[0])
     # Read the stored form, so that null companions are copied like any column and missing columns stay missing.
     view = View(schema, folded=False, blob_bytes=True)
-    rows = _sliced(scan(ScanPlan(view, view.schema), readers), task.options.batch_size)
+    rows = scan(ScanPlan(view, view.schema, batch_size=task.options.batch_size), readers)
     options = WriteOptions(max_rows_per_group=task.options.max_rows_per_group)
     if task.options.max_bytes_per_file is not None:
         options = replace(options, max_bytes_per_file=task.options.max_bytes_per_file)
@@ -314,14 +328,8 @@ def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
     with discarded_on_failure(snapshot.store, new):
         for part in _parts(rows, _sizes(sum(r.num_rows for r in readers), task.options.target_rows_per_fragment)):
             new += write_fragments(snapshot.store, part, target, options, snapshot.runtime)
-    done = tuple(new)
-    return RewriteResult(task.fragments, _with_ids(done, readers) if _is_stable(snapshot) else done, task.read_version)
-
-
-def _sliced(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        size = rows or max(batch.num_rows, 1)
-        yield from (batch.slice(start, size) for start in range(0, batch.num_rows, size))
+    done = _with_ids(tuple(new), readers) if snapshot.manifest.has_stable_row_ids else tuple(new)
+    return RewriteResult(task.entries, done, task.read_version)
 
 
 def _sizes(rows: int, least: int) -> list[int]:
@@ -347,14 +355,9 @@ def _parts(batches: Iterator[pa.RecordBatch], sizes: Iterable[int]) -> Iterator[
     return map(part, sizes)
 
 
-def _is_stable(snapshot: Snapshot) -> bool:
-    return snapshot.manifest.has_stable_row_ids
-
-
 def _with_ids(new: tuple[Fragment, ...], readers: Sequence[FragmentReader]) -> tuple[Fragment, ...]:
     """Copy the stable row ids and row versions of live rows to the new fragments."""
-    live = [reader.offsets_of_live(np.arange(reader.num_rows, dtype=np.int64)) for reader in readers]
-    pairs = list(zip(readers, live, strict=True))
+    pairs = [(reader, reader.live_offsets) for reader in readers]
     ids = [reader.ids_of(offsets) for reader, offsets in pairs]
     created, updated = ([getattr(r, name)[offsets] for r, offsets in pairs] for name in ("created", "updated"))
     return carried(new, np.concatenate(ids), np.concatenate(created), np.concatenate(updated))
@@ -369,14 +372,11 @@ def present(snapshot: Snapshot, reader: FragmentReader) -> LanceSchema:
 
 def _moved_indices(snapshot: Snapshot, groups: Sequence[op.RewriteGroup]) -> tuple[op.RewrittenIndex, ...]:
     """Remap the indices to the new row ids; the new files have the live rows in their old order."""
-    if not any(i.by_address or not _is_stable(snapshot) for i in snapshot.manifest.indices):
+    if not any(i.by_address or not snapshot.manifest.has_stable_row_ids for i in snapshot.manifest.indices):
         return ()
     before, after = [], []
     for group in groups:
-        for fragment in group.old:
-            reader = snapshot.reader(fragment)
-            live = reader.offsets_of_live(np.arange(reader.num_rows, dtype=np.int64))
-            before.append(addresses(fragment.id, live))
+        before += [addresses(f.id, snapshot.reader(f).live_offsets) for f in group.old]
         after += [addresses(f.id, np.arange(f.physical_rows, dtype=np.int64)) for f in group.new]
     rewritten = {f.id for group in groups for f in group.old}
     return indices.remap(snapshot, np.concatenate(before), np.concatenate(after), rewritten)
@@ -387,32 +387,23 @@ def commit_compaction(snapshot: Snapshot, results: Sequence[RewriteResult]) -> t
 
     Raises ``ConflictError`` if a concurrent commit changed the old fragments.
     """
-    metrics = CompactionMetrics()
-    results = [result for result in results if result.original_fragments]
+    results = [result for result in results if result.old_entries]
     if not results:
-        return snapshot, metrics
-    for result in results:
-        for name in ("fragments_removed", "fragments_added", "files_removed", "files_added"):
-            setattr(metrics, name, getattr(metrics, name) + getattr(result.metrics, name))
+        return snapshot, CompactionMetrics()
+    metrics = CompactionMetrics(*map(sum, zip(*(astuple(result.metrics) for result in results))))
     read_version = min(result.read_version for result in results)
-    count = sum(len(result.new_fragments) for result in results)
-    written = [f for result in results for f in result.new_fragments]
+    written = [f for result in results for f in result.new_entries]
     with discarded_on_failure(snapshot.store, written):
-        reserve = transaction.begin(read_version, op.ReserveFragments(count), snapshot.runtime)
+        reserve = transaction.begin(read_version, op.ReserveFragments(len(written)), snapshot.runtime)
         manifest = snapshot.manifest if snapshot.version == read_version else None
         reserved = transaction.commit(snapshot.store, reserve, snapshot.runtime, base=manifest)
-        next_id = reserved.max_fragment_id - count + 1
-        base = (
-            snapshot
-            if snapshot.version == read_version
-            else Snapshot.open(snapshot.store, snapshot.runtime, read_version)
-        )
+        next_id = reserved.max_fragment_id - len(written) + 1
         groups = []
         for result in results:
-            new = tuple(replace(f, id=next_id + i) for i, f in enumerate(result.new_fragments))
+            new = tuple(replace(f, id=next_id + i) for i, f in enumerate(result.new_entries))
             next_id += len(new)
-            groups.append(op.RewriteGroup(result.original_fragments, new))
-        moved = _moved_indices(base, groups)
+            groups.append(op.RewriteGroup(result.old_entries, new))
+        moved = _moved_indices(_at(snapshot, read_version), groups)
         return snapshot.commit(op.Rewrite(tuple(groups), moved), read_version), metrics
 
 
@@ -425,6 +416,6 @@ def compact(snapshot: Snapshot, options: CompactionOptions | None = None) -> tup
         for task in plan.tasks:
             results.append(rewrite(snapshot, task))  # noqa: PERF401 - if a task fails, the finished ones are cleaned up
     except BaseException:
-        discard(snapshot.store, [f for r in results for f in r.new_fragments])
+        discard(snapshot.store, [f for r in results for f in r.new_entries])
         raise
     return commit_compaction(snapshot, results)

@@ -53,12 +53,8 @@ def mark_all(snapshot: Snapshot, offsets: dict[int, Rows]) -> tuple[tuple[Fragme
 
 def matching(snapshot: Snapshot, condition: Filter | None) -> dict[int, Rows]:
     """Return the offsets of the matching live rows by fragment id."""
-    offsets = {}
-    for reader in snapshot.readers:
-        rows = snapshot.matching(condition, reader)
-        if len(rows):
-            offsets[reader.fragment.id] = rows
-    return offsets
+    found = ((reader.fragment.id, snapshot.matching(condition, reader)) for reader in snapshot.readers)
+    return {id: rows for id, rows in found if len(rows)}
 
 
 def condition_of(snapshot: Snapshot, predicate: FilterLike) -> Filter | None:
@@ -86,9 +82,8 @@ def delete_rows(snapshot: Snapshot, predicate: FilterLike, retries: Retries = US
     """Delete the rows that match ``predicate``.
 
     Commits a version even if no row matches, as pylance does.  ``retries`` limits replanning after conflicts; a
-    predicate on row ids is not replanned if rows have moved.
-
-    Raises ``FilterError``, ``ConflictError``, ``UnsupportedProtocolError`` or ``UnknownOutcomeError``.
+    predicate on row ids is not replanned if rows have moved.  Raises ``FilterError``, ``ConflictError``,
+    ``UnsupportedProtocolError`` or ``UnknownOutcomeError``.
     """
     count = 0
 

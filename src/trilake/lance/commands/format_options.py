@@ -62,26 +62,23 @@ def format_of(options: dict[str, Any]) -> dict[str, Any]:
         warnings.warn("use data_storage_version instead of use_legacy_format", DeprecationWarning, stacklevel=4)
     if legacy is not None and version is None:
         version = "legacy" if flag("use_legacy_format", legacy) else "stable"
-    names, stable = (options.pop(n, None) for n in ("enable_v2_manifest_paths", "enable_stable_row_ids"))
+    others = "enable_v2_manifest_paths", "enable_stable_row_ids", "target_all_bases"
+    names, stable, every = (options.pop(name, None) for name in others)
     return {
         "storage_version": None if version is None else StorageVersion.parse(version),
         "v2_manifest_names": None if names is None else flag("enable_v2_manifest_paths", names),
         "stable_row_ids": stable is not None and flag("enable_stable_row_ids", stable),
         "external_blobs": _external_blobs(options),
-        **_target_bases(options),
+        "target_bases": _target_bases(options),
+        "target_all_bases": None if every is None else flag("target_all_bases", every),
     }
 
 
-def _target_bases(options: dict[str, Any]) -> dict[str, Any]:
-    references, all_bases = (options.pop(name, None) for name in ("target_bases", "target_all_bases"))
-    if references is not None and not (
-        isinstance(references, list | tuple) and all(isinstance(one, str) for one in references)
-    ):
-        raise WrongTypeError(f"target_bases must be a list of strings, got {references!r}")
-    return {
-        "target_bases": tuple(references or ()),
-        "target_all_bases": None if all_bases is None else flag("target_all_bases", all_bases),
-    }
+def _target_bases(options: dict[str, Any]) -> tuple[str, ...]:
+    bases = options.pop("target_bases", None) or ()
+    if not isinstance(bases, list | tuple) or not all(isinstance(one, str) for one in bases):
+        raise WrongTypeError(f"target_bases must be a list of strings, got {bases!r}")
+    return tuple(bases)
 
 
 def _external_blobs(options: dict[str, Any]) -> str:

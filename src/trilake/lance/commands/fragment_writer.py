@@ -12,31 +12,36 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, cycle
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trilake.common.arguments import count
 from trilake.common.runtime import Runtime
 from trilake.errors import InvalidArgumentError, StorageError, TrilakeError, UnknownOutcomeError, WriteFailedError
 from trilake.expr.nested import field_problem
-from trilake.lance.commands import external_blobs
-from trilake.lance.commands.external_blobs import ExternalBlobs
 from trilake.lance.data_files import new_data_file
 from trilake.lance.file import null_masks
-from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
+from trilake.lance.file.blobs import DESCRIPTION_V2, EXTERNAL
+from trilake.lance.file.errors import OutsideBasesError, RowsDoNotFitError, WrongTypeError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.interfaces import DataFileWriter
 from trilake.lance.file.schema import BLOB, BLOB_V2, Field, LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
-from trilake.lance.file.types import EXTENSION_NAME
-from trilake.lance.file.view import View, stored_array
-from trilake.lance.scan.batch_sizes import regroup
-from trilake.lance.versions.bases import Bases, targets
+from trilake.lance.file.types import EXTENSION_NAME, LISTS
+from trilake.lance.file.view import View, stored_array, with_items
+from trilake.lance.scan import blob_bytes
+from trilake.lance.scan.scan import regroup
+from trilake.lance.versions.bases import Bases, location, targets
+from trilake.lance.versions.fragment_metadata import FragmentMetadata
 from trilake.lance.versions.manifest import BasePath, DataFile, Fragment
 from trilake.storage.base import Store, WriteGroup
 
 NullPolicy = Literal["error", "mask", "zero"]
+#: Which URIs of blobs to store: those below a base, all, or none because the bytes are copied.
+ExternalBlobs = Literal["bases", "all", "ingest"]
 
 _MAX_ROWS = 2**31 - 1
 
@@ -105,12 +110,19 @@ class WriteOptions:
 WRITE_OPTIONS = ("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file", "nulls")
 
 
-class Progress(Protocol):
-    """Callbacks for the start and the completion of each fragment."""
+class Reporter:
+    """Calls a progress object with fragment metadata."""
 
-    def begin(self, fragment: Fragment) -> None: ...
+    def __init__(self, progress: Any, fragment_id: int = 0) -> None:
+        self._progress, self._id = progress, fragment_id
 
-    def complete(self, fragment: Fragment) -> None: ...
+    def begin(self, fragment: Fragment) -> None:
+        if self._progress is not None:
+            self._progress.begin(FragmentMetadata.of(replace(fragment, id=self._id)))
+
+    def complete(self, fragment: Fragment) -> None:
+        if self._progress is not None:
+            self._progress.complete(FragmentMetadata.of(replace(fragment, id=self._id)))
 
 
 class Target:
@@ -120,11 +132,8 @@ class Target:
     ----------
     schema: stored schema, including null companions and dictionary values.
     nulls: null policy for columns without companions.
-    folded: whether the input rows lack the companions, which are then computed.
     extend: whether dictionaries of the legacy format may grow; only for new datasets.
-    version: file version.
-
-    Raises ``UnsupportedProtocolError`` for a type that the file version does not support.
+    folded: whether the input rows lack the companions, which are then computed.
     """
 
     def __init__(
@@ -148,7 +157,7 @@ class Target:
         cls, schema: pa.Schema, version: StorageVersion, *, nulls: NullPolicy = "error", first_id: int = 0
     ) -> Target:
         """Return the target of a new dataset or of new columns."""
-        stored = companion_schema(schema) if nulls == "mask" and version.is_first else schema
+        stored = null_masks.masked_schema(schema) if nulls == "mask" and version.is_first else schema
         if version >= BLOBS_V2:
             stored = pa.schema([_blob_field(f) for f in stored], stored.metadata)
         return cls(LanceSchema.from_arrow(stored, first_id), version, nulls=nulls, extend=True)
@@ -206,7 +215,7 @@ class Target:
             )
         for one, field in zip(schema, self.view.schema.fields, strict=True):
             array = storage_array(stored_array(field, batch.column(names.index(one.name))))
-            arrays.append(self._converted(array, one))
+            arrays.append(fitted(array, one, f"cannot cast {array.type} to {one.type}", "cast the column"))
         return pa.RecordBatch.from_arrays(arrays, schema=_open(schema))
 
     def blank(self, rows: int) -> pa.RecordBatch:
@@ -221,24 +230,24 @@ class Target:
         """Whether null companions are split off."""
         return self.view.folded and self.version.is_first
 
-    def _converted(self, array: pa.Array, one: pa.Field) -> pa.Array:
-        if array.type == one.type:
-            return array
-        check_fields(array.type, one)
-        try:
-            if pa.types.is_dictionary(one.type) and not pa.types.is_dictionary(array.type):
-                array = array.cast(one.type.value_type).dictionary_encode()
-            return array.cast(one.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
-            raise RowsDoNotFitError(
-                f"cannot cast {array.type} to {one.type}: {e}", help="cast the column", column=one.name
-            ) from e
-
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self._unfolds:
             _check_required(batch, self.view.schema)
             return batch
         return null_masks.unfold(batch, self.view.whole, "zero" if self._zero else "error")
+
+
+def fitted(array: pa.Array, one: pa.Field, problem: str, help: str = "") -> pa.Array:
+    """Cast an array to the type of a column.  Raises ``RowsDoNotFitError`` with a description of the problem."""
+    if array.type == one.type:
+        return array
+    check_fields(array.type, one)
+    try:
+        if pa.types.is_dictionary(one.type) and not pa.types.is_dictionary(array.type):
+            array = array.cast(one.type.value_type).dictionary_encode()
+        return array.cast(one.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
+        raise RowsDoNotFitError(f"{problem}: {e}", help=help, column=one.name) from e
 
 
 def check_fields(source: pa.DataType, one: pa.Field) -> None:
@@ -271,7 +280,6 @@ def _forgets(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _check_required(batch: pa.RecordBatch, schema: LanceSchema) -> None:
-    """Raise ``RowsDoNotFitError`` for nulls in a non-nullable column."""
     for field, array in zip(schema.fields, batch.columns, strict=True):
         if not field.nullable and array.null_count:
             raise RowsDoNotFitError(
@@ -314,14 +322,77 @@ def _blob_field(field: pa.Field) -> pa.Field:
     return field
 
 
-def companion_schema(schema: pa.Schema) -> pa.Schema:
-    """Add a companion field for each column whose nulls the format would lose."""
-    return null_masks.masked_schema(schema)
-
-
 def _open(schema: pa.Schema) -> pa.Schema:
     """Make all fields nullable: nullability is checked separately."""
     return pa.schema([f.with_nullable(True) for f in schema])
+
+
+# --- blobs at a URI --------------------------------------------------------------------------------------------------
+
+
+def resolved_blobs(
+    store: Store, batch: pa.RecordBatch, schema: LanceSchema, mode: ExternalBlobs, bases: Sequence[BasePath]
+) -> pa.RecordBatch:
+    """Check the URIs of a batch, or replace them by their bytes.
+
+    Raises ``OutsideBasesError`` for a URI outside of the bases, and ``MissingFileError`` for one that cannot be copied.
+    """
+    if mode == "all" or not any(f.is_blob_v2 for column in schema.fields for f in column.walk()):
+        return batch
+    folders = tuple(location(base.path).rstrip("/") + "/" for base in bases)
+    arrays = [_resolved(store, array, field, mode, folders) for array, field in zip(batch.columns, schema.fields)]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def _resolved(store: Store, array: pa.Array, field: Field, mode: ExternalBlobs, folders: tuple[str, ...]) -> pa.Array:
+    if field.is_blob_v2:
+        return _ingested(store, array) if mode == "ingest" else _inside(array, field, folders)
+    if not any(f.is_blob_v2 for f in field.walk()):
+        return array
+    if field.logical_type in LISTS:
+        return with_items(array, lambda items: _resolved(store, items, field.children[0], mode, folders), array.type)
+    children = [_resolved(store, array.field(i), child, mode, folders) for i, child in enumerate(field.children)]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
+
+
+def _inside(array: pa.Array, field: Field, folders: tuple[str, ...]) -> pa.Array:
+    for uri in _uris(array).unique().to_pylist():
+        if uri is not None and not location(uri).startswith(folders):
+            raise OutsideBasesError(
+                f"the blob {uri!r} is outside registered external bases",
+                help='register its folder with initial_bases, pass external_blob_mode="ingest" to copy it, or '
+                "allow_external_blob_outside_bases=True",
+                column=field.name,
+            )
+    return array
+
+
+def _ingested(store: Store, array: pa.Array) -> pa.Array:
+    uris = _uris(array)
+    rows = np.flatnonzero(uris.is_valid().to_numpy(zero_copy_only=False))
+    if not len(rows):
+        return array
+    parts = {f.name: part for f, part in zip(array.type, array.flatten(), strict=True)}
+    numbers = {"kind": EXTERNAL, "position": parts.get("position"), "size": parts.get("size"), "blob_id": 0}
+    chosen = pa.array(rows)
+    columns = [
+        pc.fill_null(part.take(chosen), 0) if isinstance(part, pa.Array) else pa.repeat(part or 0, len(rows))
+        for part in numbers.values()
+    ]
+    columns = [c.cast(f.type) for c, f in zip([*columns, uris.take(chosen)], DESCRIPTION_V2, strict=True)]
+    data = blob_bytes.read((store, "", Bases(store)), pa.StructArray.from_arrays(columns, fields=list(DESCRIPTION_V2)))
+    parts["data"] = pc.replace_with_mask(parts["data"], uris.is_valid(), data.cast(parts["data"].type))
+    for name in ("uri", "position", "size"):
+        if name in parts:
+            parts[name] = pc.if_else(uris.is_valid(), pa.scalar(None, parts[name].type), parts[name])
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(list(parts.values()), fields=list(array.type), mask=mask)
+
+
+def _uris(array: pa.Array) -> pa.Array:
+    at = array.type.get_field_index("uri")
+    return pa.nulls(len(array), pa.string()) if at < 0 else array.flatten()[at]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -333,23 +404,20 @@ def write_fragments(
     target: Target,
     options: WriteOptions,
     runtime: Runtime,
-    progress: Progress | None = None,
+    progress: Reporter | None = None,
     together: WriteGroup | None = None,
 ) -> list[Fragment]:
     """Write rows to new data files, and return one fragment per file; without rows, there is none.
 
     The files do not belong to the dataset before the commit, and are removed if the write fails.  The files of a group
-    ``together`` become visible when the caller finishes the group.
-
-    Raises ``SchemaMismatchError``, ``InvalidArgumentError`` and ``WriteFailedError``.
+    ``together`` become visible when the caller finishes the group.  Raises ``SchemaMismatchError``,
+    ``InvalidArgumentError`` and ``WriteFailedError``.
     """
     done: list[Fragment] = []
     mode, bases = options.external_blobs, options.bases
     base_ids = cycle(targets(store, bases, options.target_bases, options.target_all_bases))
     places = Bases(store, bases)
-    stored = (
-        external_blobs.resolve(store, target.stored(b), target.view.schema, mode, bases) for b in batches if b.num_rows
-    )
+    stored = (resolved_blobs(store, target.stored(b), target.view.schema, mode, bases) for b in batches if b.num_rows)
 
     def begin() -> _Files:
         files = _Files(together or store, target, runtime, places, next(base_ids))
@@ -456,20 +524,12 @@ class _Files:
             writer.write(batch.select(schema.names))
 
     def close(self) -> Fragment:
-        """Publish the files.  Raises ``StorageError``."""
         entries = []
         for writer, entry in zip(self._writers, self.fragment.files):
             done = writer.close()
-            entries.append(
-                replace(
-                    entry,
-                    fields=done.field_ids,
-                    column_indices=done.column_indices,
-                    major_version=done.version[0],
-                    minor_version=done.version[1],
-                    size_bytes=done.size,
-                )
-            )
+            major, minor = done.version
+            entry = replace(entry, fields=done.field_ids, column_indices=done.column_indices, size_bytes=done.size)
+            entries.append(replace(entry, major_version=major, minor_version=minor))
             self._target.wrote(writer.dictionaries)
         return replace(self.fragment, files=tuple(entries), physical_rows=self.num_rows)
 

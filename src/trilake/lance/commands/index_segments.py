@@ -19,6 +19,7 @@ from trilake.lance.commands.indices import (
     find,
     kind_of,
     of_fragments,
+    parts,
     scalar_kind,
     trained,
 )
@@ -71,9 +72,10 @@ def optimize(
             find(current, name)
         new: list[IndexMetadata] = []
         old: list[IndexMetadata] = []
-        for same in _by_name(current):
-            if requested is not None and same[0].name not in requested:
+        for name in dict.fromkeys(index.name for index in current.manifest.indices):
+            if requested is not None and name not in requested:
                 continue
+            same = parts(current, name)
             renewed = _part(current, same) if append and not retrain else _renewed(current, same, retrain=retrain)
             if renewed is not None:
                 new += [*(same if append and not retrain else ()), renewed]
@@ -81,13 +83,6 @@ def optimize(
         return op.CreateIndex(tuple(new), tuple(old)) if new else None
 
     return replanned(snapshot, plan)
-
-
-def _by_name(snapshot: Snapshot) -> list[list[IndexMetadata]]:
-    named: dict[str, list[IndexMetadata]] = {}
-    for index in snapshot.manifest.indices:
-        named.setdefault(index.name, []).append(index)
-    return list(named.values())
 
 
 def _renewed(snapshot: Snapshot, same: list[IndexMetadata], *, retrain: bool) -> IndexMetadata | None:
@@ -150,18 +145,9 @@ def _plan_of(column: str, name: str, index: VectorIndex) -> VectorIndexPlan:
     model = index.model
     pieces = len(model.words) if isinstance(model, Model) else 1
     partitions = len(model.centroids)
-    return VectorIndexPlan(
-        column,
-        name,
-        model.metric,
-        model.dimension,
-        partitions,
-        pieces,
-        replace=True,
-        kind=model.kind,
-        numbers=model.numbers,
-        bits=model.bits if isinstance(model, Model) else 8,
-    )
+    bits = model.bits if isinstance(model, Model) else 8
+    plan = VectorIndexPlan(column, name, model.metric, model.dimension, partitions, pieces, replace=True)
+    return replace(plan, kind=model.kind, numbers=model.numbers, bits=bits)
 
 
 _AGAIN = "rebuild the segments with create_index_uncommitted"
@@ -186,10 +172,7 @@ def build_scalar(
 
 
 def build_vector(snapshot: Snapshot, plan: VectorIndexPlan, fragment_ids: Collection[int]) -> IndexMetadata:
-    """Build a vector index of some fragments without a commit.
-
-    Raises ``InvalidArgumentError``.
-    """
+    """Build a vector index of some fragments without a commit.  Raises ``InvalidArgumentError``."""
     return vector_indices.build(of_fragments(_segmented(snapshot), fragment_ids), plan)
 
 

@@ -92,21 +92,19 @@ def parts(snapshot: Snapshot, name: str) -> list[IndexMetadata]:
 
 def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
     """Describe the indices of a version as dictionaries."""
-    rows = []
-    for index in snapshot.manifest.indices:
-        fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
-        rows.append(
-            {
-                "name": index.name,
-                "type": kind_of(snapshot, index),
-                "uuid": str(index.uuid),
-                "fields": [snapshot.manifest.schema.name_of(f) for f in fields if f is not None],
-                "version": index.dataset_version,
-                "fragment_ids": set(index.fragment_bitmap or ()),
-                "base_id": index.base_id,
-            }
-        )
-    return rows
+    schema = snapshot.manifest.schema
+    return [
+        {
+            "name": index.name,
+            "type": kind_of(snapshot, index),
+            "uuid": str(index.uuid),
+            "fields": [schema.name_of(f) for id in index.fields if (f := schema.by_id(id)) is not None],
+            "version": index.dataset_version,
+            "fragment_ids": set(index.fragment_bitmap or ()),
+            "base_id": index.base_id,
+        }
+        for index in snapshot.manifest.indices
+    ]
 
 
 def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
@@ -156,9 +154,8 @@ def _sizes(kind: str, readers: list[FragmentReader]) -> dict[str, int]:
 
 def own_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
     """Return the :func:`statistics` of an index without its name and coverage."""
-    more = {"name", "num_indices", "num_segments", "indices", "segments", "num_indexed_rows_per_delta"}
-    more |= {*_sizes("indexed", []), *_sizes("unindexed", [])}
-    return {key: value for key, value in statistics(snapshot, name).items() if key not in more}
+    index = find(snapshot, name)
+    return {**_own(snapshot, index), "uuid": str(index.uuid)}
 
 
 def prewarm(snapshot: Snapshot, name: str, segments: Collection[str] | None = None) -> None:
@@ -188,8 +185,7 @@ def centroids(snapshot: Snapshot, name: str | None, column: str | None) -> pa.Fi
     for entry in of_column if name is None else [find(snapshot, name)]:
         opened = snapshot.indices.vector(entry)
         if opened is not None:
-            centres = opened.model.centroids
-            return pa.FixedSizeListArray.from_arrays(pa.array(centres.reshape(-1)), centres.shape[1])
+            return opened.centroids
     raise UnknownIndexError(
         f"column {column!r} has no vector index" if name is None else f"{name} is not a vector index"
     )
@@ -260,9 +256,8 @@ def create_scalar_index(
 ) -> Snapshot:
     """Create a scalar index on a column or list column, and return the new version.
 
-    Without ``with_rows``, the index stays empty until it is optimized.  ``rows_per_zone`` is for ZONEMAP.
-
-    Raises ``InvalidArgumentError`` for unsupported columns and kinds, and for an existing name without ``replace``.
+    Without ``with_rows``, the index stays empty until it is optimized.  ``rows_per_zone`` is for ZONEMAP.  Raises
+    ``InvalidArgumentError`` for unsupported columns and kinds, and for an existing name without ``replace``.
     """
     flag("train", with_rows)
     kind = scalar_kind(snapshot, index_type)
@@ -289,10 +284,7 @@ def checked_column(snapshot: Snapshot, column: str, kind: ScalarKind, name: str 
 
 
 def of_fragments(snapshot: Snapshot, ids: Collection[int]) -> Snapshot:
-    """Restrict a snapshot to some fragments.
-
-    Raises ``InvalidArgumentError`` for an unknown fragment.
-    """
+    """Restrict a snapshot to some fragments.  Raises ``InvalidArgumentError`` for an unknown fragment."""
     fragments = tuple(f for f in snapshot.manifest.fragments if f.id in ids)
     missing = sorted(set(ids) - {f.id for f in fragments})
     if missing:
@@ -347,10 +339,7 @@ _INDEXABLE = (
 
 
 def _indexable(snapshot: Snapshot, column: str, index: ScalarKind) -> Field:
-    """Return the column or nested field to index.
-
-    Raises ``UnknownColumnError`` and ``WrongTypeError``.
-    """
+    """Return the column or nested field to index.  Raises ``UnknownColumnError`` and ``WrongTypeError``."""
     schema = snapshot.view.schema
     field = schema.find(column)
     if field is None:
@@ -388,10 +377,7 @@ def described(snapshot: Snapshot, entry: IndexMetadata, files: tuple[tuple[str, 
 
 
 def drop_index(snapshot: Snapshot, name: str) -> Snapshot:
-    """Drop an index with all its segments; its files stay for older versions.
-
-    Raises ``UnknownIndexError``.
-    """
+    """Drop an index with all its segments; its files stay for older versions.  Raises ``UnknownIndexError``."""
 
     def plan(current: Snapshot) -> op.Operation:
         find(current, name)

@@ -7,31 +7,24 @@ at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
-from datetime import timedelta
-from typing import Any, Literal, Self, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.arguments import flag
-from trilake.common.display import PublicNames
-from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.expr.terms.engine import query
-from trilake.lance.commands import input_rows
 from trilake.lance.commands.column_updates import ColumnUpdate, update_columns
+from trilake.lance.commands.columns import is_id
 from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, check_fields, write_fragments
-from trilake.lance.commands.joins import is_id
-from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file.errors import OptionError, RowsDoNotFitError
-from trilake.lance.file.storage_version import StorageVersion
-from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, split
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, by_fragment, split
 from trilake.lance.scan.id_conditions import id_columns
 from trilake.lance.scan.parse_sql import filter_of
 from trilake.lance.scan.snapshot import Snapshot
@@ -85,10 +78,6 @@ class MergeStats:
     num_updated_rows: int = 0
     num_deleted_rows: int = 0
 
-    def numbers(self) -> dict[str, int]:
-        """Return the counts as a dictionary."""
-        return asdict(self)
-
 
 @dataclass
 class _Matches:
@@ -106,28 +95,18 @@ class _Matches:
 
     def delete(self, ids: npt.NDArray[np.uint64]) -> None:
         """Add addresses of rows to delete; all rows of a fragment must come in one call."""
-        if not len(ids):
-            return
-        of, offsets = split(np.sort(ids))  # fragments may be listed in any order
-        fragments, starts = np.unique(of, return_index=True)
-        self.deleted.update(zip(fragments.tolist(), np.split(offsets, starts[1:]), strict=True))
+        self.deleted.update((id, offsets) for id, _, offsets in by_fragment(np.sort(ids)))
 
 
 def merge_insert(
-    snapshot: Snapshot,
-    what: MergeInsert,
-    source: pa.Table,
-    *,
-    nulls: NullPolicy = "error",
-    retries: Retries = USUAL,
+    snapshot: Snapshot, what: MergeInsert, source: pa.Table, *, nulls: NullPolicy = "error", retries: Retries = USUAL
 ) -> tuple[Snapshot, MergeStats]:
     """Run a merge insert as one commit.
 
     Null keys match nothing.  Two source rows must not update the same row.  Columns that are missing in the source keep
     their values in updated rows, and are null in inserted rows.  ``retries`` are those of
-    :func:`~trilake.lance.commands.replan.replanned`.
-
-    Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
+    :func:`~trilake.lance.commands.replan.replanned`.  Raises ``InvalidArgumentError``, ``SchemaMismatchError``,
+    ``ConflictError`` or ``WriteFailedError``.
     """
     stats = MergeStats()
 
@@ -231,12 +210,11 @@ def _with_new_columns(
 ) -> list[ColumnUpdate]:
     """Write the columns of ``updates`` for the fragments of the rows at ``addresses``."""
     done: list[ColumnUpdate] = []
-    of, _ = split(addresses)
     updates = updates.append_column(ROW_ADDRESS, pa.array(addresses))
-    for id in np.unique(of).tolist():
+    for id, at, _ in by_fragment(addresses):
         reader = snapshot.reader_of(id)
         assert reader is not None
-        one = update_columns(snapshot, reader, updates.filter(pa.array(of == id)), ROW_ADDRESS, nulls=nulls)
+        one = update_columns(snapshot, reader, updates.take(pa.array(at)), ROW_ADDRESS, nulls=nulls)
         before = {file.path for file in reader.fragment.files}
         written.append(replace(one.fragment, files=tuple(f for f in one.fragment.files if f.path not in before)))
         done.append(one)
@@ -375,108 +353,3 @@ def _updatable(condition: Filter, target_rows: pa.Table, rows: pa.Table, sources
 
 def _struct(table: pa.Table) -> pa.Array:
     return pc.make_struct(*table.combine_chunks().columns, field_names=table.schema.names).combine_chunks()
-
-
-class MergeInsertBuilder(PublicNames):
-    """Builder of a merge insert; :meth:`execute` runs it."""
-
-    def __init__(self, dataset: OpenDataset, on: str | Iterable[str]) -> None:
-        schema = dataset.snapshot.view.schema
-        names = (on,) if isinstance(on, str) else tuple(on)
-        keys = tuple(schema.spelled(str(name)) for name in names)
-        unknown = [k for k in keys if k not in dataset.snapshot.schema.names]
-        if unknown or not keys:
-            columns = dataset.snapshot.schema.names
-            raise InvalidArgumentError(
-                f"key column {unknown[0]!r} not found in the dataset"
-                if unknown
-                else "a merge insert needs a key column",
-                help=columns_help(unknown[0] if unknown else "", columns),
-            )
-        self._dataset, self._what = dataset, MergeInsert(keys)
-        self._retries = USUAL
-
-    def _with(self, **changes: Any) -> Self:
-        self._what = replace(self._what, **changes)
-        return self
-
-    def when_matched_update_all(self, condition: str | None = None) -> Self:
-        """Update matched rows from the source if ``condition`` on ``source`` and ``target`` is true.
-
-        Columns that are missing in the source keep their values.
-        """
-        return self._with(update=True, update_if=condition)
-
-    def when_matched_delete(self) -> Self:
-        """Delete matched rows."""
-        return self._with(delete_matched=True)
-
-    def when_matched_fail(self) -> Self:
-        """Fail if any row matches."""
-        return self._with(fail_matched=True)
-
-    def when_not_matched_insert_all(self) -> Self:
-        """Insert source rows without a match; missing columns are null."""
-        return self._with(insert=True)
-
-    def when_not_matched_by_source_delete(self, expr: str | None = None) -> Self:
-        """Delete rows of the dataset without a match if ``expr`` is true."""
-        return self._with(delete_unmatched=True, delete_if=expr)
-
-    def use_index(self, use_index: bool = True) -> Self:
-        """Set whether an index on the key makes the default ``write_mode`` rewrite columns.
-
-        Rows are matched without an index.
-        """
-        return self._with(use_index=flag("use_index", use_index))
-
-    def write_mode(self, mode: WriteMode | None = None) -> Self:
-        """Set how to write matched rows of a source that lacks columns, see :class:`MergeInsert`.
-
-        ``"rewrite_columns"`` never reads or writes the other columns, but writes those of the source for all rows of
-        each fragment with a matched row.  :meth:`execute` raises ``InvalidArgumentError`` if the merge must write rows.
-        """
-        if mode is not None and mode not in get_args(WriteMode):
-            raise InvalidArgumentError(f"write_mode must be one of {', '.join(get_args(WriteMode))}, got {mode!r}")
-        return self._with(write_mode=mode or "auto")
-
-    def data_storage_version(self, version: str) -> Self:
-        """Check that ``version`` is the file version of the dataset."""
-        current = self._dataset.snapshot.manifest.storage_version
-        if StorageVersion.parse(version) != current:
-            raise InvalidArgumentError(
-                f"data_storage_version must be {current}, that of the dataset, got {version}", help="leave it out"
-            )
-        return self
-
-    def conflict_retries(self, max_retries: int) -> Self:
-        """Set how often to retry after conflicts on the same rows."""
-        self._retries = replace(self._retries, times=Retries.of(max_retries).times)
-        return self
-
-    def retry_timeout(self, timeout: timedelta) -> Self:
-        """Set how long to retry after conflicts on the same rows; by default there is no time limit."""
-        self._retries = replace(self._retries, timeout=Retries.of(retry_timeout=timeout).timeout)
-        return self
-
-    def execute(self, data_obj: Any, *, schema: pa.Schema | None = None) -> dict[str, int]:
-        """Run the merge and return the numbers of inserted, updated and deleted rows."""
-        what, source, dataset = self._checked(), self._source(data_obj, schema), self._dataset
-        done, stats = merge_insert(dataset.snapshot, what, source, nulls=dataset.nulls, retries=self._retries)
-        dataset.moved(done)
-        return stats.numbers()
-
-    def _checked(self) -> MergeInsert:
-        """Return the actions.  Raises ``InvalidArgumentError`` if there are none, or if they conflict."""
-        w = self._what
-        if not any((w.update, w.delete_matched, w.fail_matched, w.insert, w.delete_unmatched)):
-            raise InvalidArgumentError(
-                "the merge insert has no actions",
-                help="call when_matched_update_all, when_not_matched_insert_all or another when_ method",
-            )
-        if sum((w.update, w.delete_matched, w.fail_matched)) > 1:
-            raise InvalidArgumentError("only one of update, delete and fail may apply to matched rows")
-        return w
-
-    def _source(self, data_obj: Any, schema: pa.Schema | None) -> pa.Table:
-        return input_rows.table(data_obj, schema)

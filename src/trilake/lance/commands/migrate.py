@@ -24,10 +24,9 @@ _NAME = re.compile(rf"{VERSIONS}/([0-9]{{1,19}})\.manifest\Z")
 def migrate(snapshot: Snapshot, version: StorageVersion = STABLE) -> Snapshot:
     """Rewrite all rows in files of another version, as one commit; null companions become nulls.
 
-    Columns keep their ids.  Deleted rows and indices are dropped.
-
-    Raises ``InvalidArgumentError`` for an older version, ``UnsupportedProtocolError`` for columns that it does not
-    support, and ``ConflictError`` after repeated conflicts.
+    Columns keep their ids.  Deleted rows and indices are dropped.  Raises ``InvalidArgumentError`` for an older
+    version, ``UnsupportedProtocolError`` for columns that it does not support, and ``ConflictError`` after repeated
+    conflicts.
     """
 
     def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:

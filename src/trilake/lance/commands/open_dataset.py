@@ -40,18 +40,13 @@ class OpenDataset(Protocol):
     nulls: NullPolicy
 
     @property
-    def uri(self) -> str:
-        """Path or URI of the dataset."""
+    def uri(self) -> str: ...
 
     @property
-    def schema(self) -> pa.Schema:
-        """Schema of the dataset."""
+    def schema(self) -> pa.Schema: ...
 
-    def moved(self, snapshot: Snapshot) -> None:
-        """Move to another version."""
+    def moved(self, snapshot: Snapshot) -> None: ...
 
-    def get_fragment(self, fragment_id: int) -> Any:
-        """Return the fragment with an id, or ``None``."""
+    def get_fragment(self, fragment_id: int) -> Any: ...
 
-    def scanner(self, *args: Any, **more: Any) -> Any:
-        """Return a scanner."""
+    def scanner(self, *args: Any, **more: Any) -> Any: ...

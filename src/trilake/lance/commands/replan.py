@@ -33,7 +33,6 @@ class Retries:
 
     @classmethod
     def of(cls, conflict_retries: Any = None, retry_timeout: Any = None) -> Retries:
-        """Validate the options of users.  Raises ``WrongTypeError``."""
         times = REPLANS
         if conflict_retries is not None:
             times = count("conflict_retries", conflict_retries, other_type=WrongTypeError)
@@ -49,11 +48,7 @@ USUAL = Retries()
 
 
 def replanned(
-    snapshot: Snapshot,
-    plan: Callable[[Snapshot], Operation | None],
-    retries: Retries = USUAL,
-    *,
-    by_ids: bool = False,
+    snapshot: Snapshot, plan: Callable[[Snapshot], Operation | None], retries: Retries = USUAL, *, by_ids: bool = False
 ) -> Snapshot:
     """Commit the plan for a snapshot; after a conflict, plan again for the newest version.
 

@@ -53,11 +53,7 @@ class _DoneError(LanceStreamError):
 
 
 def commit_batch(
-    store: Store,
-    plan: WritePlan,
-    target: Target,
-    batch: LanceBatch,
-    fragments: Iterable[Fragment],
+    store: Store, plan: WritePlan, target: Target, batch: LanceBatch, fragments: Iterable[Fragment]
 ) -> int | None:
     """Commit the fragments of a batch unless it is committed already.
 
@@ -130,7 +126,8 @@ def _committed(store: Store, listing: Listing, claimed: Transaction) -> int | No
         manifest = transaction.load(store, version, listing)
         if manifest.transaction_file.endswith(f"-{claimed.uuid}.txn"):
             return version
-        if _names(manifest) & {file.path for file in _data_files(claimed)}:
+        paths = {file.path for fragment in manifest.fragments for file in fragment.files}
+        if not paths.isdisjoint(file.path for file in _data_files(claimed)):
             return version  # possibly a later version that still has the batch's files
     if missing:
         # Listings are not atomic: the last page may have a version while an earlier page lacks the one before it.
@@ -146,10 +143,6 @@ def _committed(store: Store, listing: Listing, claimed: Transaction) -> int | No
     return None
 
 
-def _names(manifest: Manifest) -> set[str]:
-    return {file.path for fragment in manifest.fragments for file in fragment.files}
-
-
 def _data_files(claimed: Transaction) -> list[DataFile]:
     operation = claimed.operation
     if not isinstance(operation, op.Append | op.Overwrite):
@@ -158,7 +151,6 @@ def _data_files(claimed: Transaction) -> list[DataFile]:
 
 
 def _are_there(store: Store, claimed: Transaction) -> bool:
-    """Whether all files that a transaction adds still exist."""
     try:
         for file in _data_files(claimed):
             store.head(file.key)

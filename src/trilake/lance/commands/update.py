@@ -9,18 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.arrow_types import is_list
 from trilake.common.display import Displayed
 from trilake.common.text import columns_help
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError
 from trilake.expr import Expression, evaluate_all
 from trilake.expr.terms.duckdb_sql import Sql
 from trilake.lance.commands.delete import mark_all
-from trilake.lance.commands.fragment_writer import Target, WriteOptions, check_fields, write_fragments
+from trilake.lance.commands.fragment_writer import Target, WriteOptions, fitted, write_fragments
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file.errors import WrongTypeError
-from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, split
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, one_array, split
 from trilake.lance.scan.parse_sql import expression_of
-from trilake.lance.scan.scan import one_array
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
@@ -46,10 +46,8 @@ def update(
     """Set columns to SQL expressions in the rows that match ``where``.
 
     Expressions use the old values.  After a conflict, the update is evaluated again on the newest version, as often as
-    ``retries`` allows.
-
-    Raises ``InvalidArgumentError`` for an unknown column, ``ExpressionError``, ``FilterError``, ``ConflictError`` or
-    ``WriteFailedError``.
+    ``retries`` allows.  Raises ``InvalidArgumentError`` for an unknown column, ``ExpressionError``, ``FilterError``,
+    ``ConflictError`` or ``WriteFailedError``.
     """
     expressions, write_options = bind(snapshot.schema, updates), options or WriteOptions()
     count = 0
@@ -85,15 +83,11 @@ def bind(schema: pa.Schema, updates: Mapping[str, str]) -> dict[str, Expression]
                 help='pass a string such as "a + 1" or "\'x\'"',
             )
         kind = schema.field(name).type
-        if _is_list(kind) and sql.strip()[:1] == "[":
+        if is_list(kind) and sql.strip()[:1] == "[":
             expressions[name] = _vector(sql, kind)
         else:
             expressions[name] = expression_of(sql, schema)
     return expressions
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _vector(sql: str, kind: pa.DataType) -> Expression:
@@ -105,21 +99,9 @@ def _vector(sql: str, kind: pa.DataType) -> Expression:
     return Expression(sql, kind, (), Sql("NULL", "NULL"), value)
 
 
-def computed(expression: Expression, values: pa.ChunkedArray, one: pa.Field) -> pa.Array:
-    """Cast the values of an expression to a column.  Raises ``SchemaMismatchError`` if they do not fit."""
+def _computed(expression: Expression, values: pa.ChunkedArray, one: pa.Field) -> pa.Array:
     array = one_array(values)
-    target = one.type
-    if array.type == target:
-        return array
-    check_fields(array.type, one)
-    try:
-        if pa.types.is_dictionary(target):
-            return array.cast(target.value_type).dictionary_encode().cast(target)
-        return array.cast(target)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise SchemaMismatchError(
-            f"{expression.source} is of type {array.type} and cannot be stored as {target}: {e}", column=one.name
-        ) from e
+    return fitted(array, one, f"{expression.source} is of type {array.type} and cannot be stored as {one.type}")
 
 
 def changed_rows(
@@ -139,7 +121,7 @@ def changed_rows(
         rows = pa.Table.from_batches([batch]).drop_columns([ROW_ADDRESS])
         values = dict(zip(expressions, evaluate_all(list(expressions.values()), rows)))
         arrays = [
-            computed(expressions[f.name], values[f.name], f) if f.name in values else batch.column(i)
+            _computed(expressions[f.name], values[f.name], f) if f.name in values else batch.column(i)
             for i, f in enumerate(rows.schema)
         ]
         fields = [f.with_nullable(True) for f in rows.schema]

@@ -22,8 +22,7 @@ from trilake.lance.file.errors import TooFewVectorsError, UnsupportedIndexError,
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.index import ivf_files, ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
-from trilake.lance.scan.fragment_reader import FragmentReader
-from trilake.lance.scan.scan import one_array
+from trilake.lance.scan.fragment_reader import FragmentReader, one_array
 from trilake.lance.scan.search import in_fragments, metric_name, vector_leaf, vector_type, vectors_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -43,18 +42,8 @@ Floats = npt.NDArray[np.float32]
 class VectorIndexPlan:
     """The validated parameters of a new vector index.
 
-    Parameters
-    ----------
-    column, name: column and name of the index.
-    metric: ``l2``, ``cosine`` or ``dot``.
-    size: dimension of the vectors.
-    partitions, pieces: numbers of partitions and sub-vectors; ``pieces`` is 0 unless ``kind`` is ``IVF_PQ``.
-    replace: whether to replace an index of that name.
-    centroids, words: user-supplied centroids and codebook.
-    seed: random seed.
-    kind: ``IVF_PQ``, ``IVF_FLAT`` or ``IVF_SQ``.
-    numbers: numpy type code of the column's values.
-    bits: bits per code of an ``IVF_PQ``, 8 or 4.
+    ``size`` is the dimension of the vectors, ``pieces`` the number of sub-vectors, ``words`` the codebook, ``numbers``
+    the numpy type code of the column's values, and ``bits`` the size of a code, 8 or 4.
     """
 
     column: str
@@ -76,7 +65,6 @@ class VectorIndexPlan:
         check_name(snapshot, self.name, self.column, replace=self.replace)
 
     def sample_size(self, rows: int) -> int:
-        """Return the sample size for a number of rows."""
         return min(rows, max(SAMPLE_RATE * self.partitions, SAMPLE_LEAST))
 
     def checked_sample(self, vectors: Floats, least: int | None = None) -> Floats:
@@ -125,13 +113,11 @@ def plan_index(
     Vectors with NaN or infinity are not indexed.  Raises ``InvalidArgumentError`` and its subclasses
     ``UnknownColumnError``, ``WrongTypeError``, ``UnsupportedIndexError`` and ``IndexExistsError``.
     """
-    names = [column] if isinstance(column, str) else list(column)
-    if len(names) != 1:
-        raise UnsupportedIndexError(f"an index on {len(names)} columns is not supported", help="index one column")
-    if not isinstance(names[0], str):
-        raise WrongTypeError(f"column must be a column name, got {names[0]!r}")
-    names = [snapshot.view.schema.spelled(names[0])]
-    column_type = vector_type(snapshot, names[0])
+    column = only_column(column)
+    if not isinstance(column, str):
+        raise WrongTypeError(f"column must be a column name, got {column!r}")
+    column = snapshot.view.schema.spelled(column)
+    column_type = vector_type(snapshot, column)
     size = column_type.list_size
     distance = metric_name(metric) or "l2"
     kind = str(index_type).upper()
@@ -146,7 +132,12 @@ def plan_index(
     if num_sub_vectors is None:
         raise InvalidArgumentError("num_sub_vectors is required for IVF_PQ", help="pass a divisor of the dimension")
     if num_partitions is None:
-        num_partitions = _partitions(snapshot, ivf_centroids, target_partition_size)
+        if target_partition_size is not None:
+            count("target_partition_size", target_partition_size, least=1, other_type=WrongTypeError)
+        centroids_given = ivf_centroids is not None
+        num_partitions = (
+            len(ivf_centroids) if centroids_given else partitions_for(snapshot.count(), target_partition_size)
+        )
     if isinstance(num_partitions, float):
         num_partitions = int(num_partitions)
     for what, value in (("num_partitions", num_partitions), ("num_sub_vectors", num_sub_vectors)):
@@ -165,28 +156,37 @@ def plan_index(
     centroids = None if ivf_centroids is None else _centroids(ivf_centroids, num_partitions, size)
     words = None if pq_codebook is None else _words(pq_codebook, num_sub_vectors, size, 1 << num_bits)
     return VectorIndexPlan(
-        names[0],
-        name or f"{names[0]}_idx",
+        column,
+        name or f"{column}_idx",
         distance,
         size,
         int(num_partitions),
         int(num_sub_vectors),
-        replace,
-        centroids,
-        words,
-        seed,
-        kind,
-        f"f{column_type.value_type.bit_width // 8}",
-        num_bits,
+        replace=replace,
+        centroids=centroids,
+        words=words,
+        seed=seed,
+        kind=kind,
+        numbers=f"f{column_type.value_type.bit_width // 8}",
+        bits=num_bits,
     )
 
 
-def _partitions(snapshot: Snapshot, centroids: Any, target: int | None) -> int:
-    """Return the number of partitions if the user does not specify it."""
-    if centroids is not None:
-        return len(centroids)
-    size = 8192 if target is None else count("target_partition_size", target, least=1, other_type=WrongTypeError)
-    return min(max(snapshot.count() // size, 1), 4096)
+def only_column(column: str | Sequence[str]) -> str:
+    """Return the column of an index.  Raises ``UnsupportedIndexError`` for several ones."""
+    names = [column] if isinstance(column, str) else list(column)
+    if len(names) != 1:
+        raise UnsupportedIndexError(f"an index on {len(names)} columns is not supported", help="index one column")
+    return names[0]
+
+
+def partitions_for(num_rows: int, target_partition_size: int | None) -> int:
+    """Return the number of partitions for a target size, by default 8,192 rows.
+
+    >>> partitions_for(100_000, 10_000)
+    10
+    """
+    return min(max(num_rows // (target_partition_size or 8192), 1), 4096)
 
 
 def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan, *, train: bool = True) -> Snapshot:
@@ -202,14 +202,13 @@ def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan, *, train: boo
     def plan(current: Snapshot) -> op.Operation:
         what.check(current)
         has_rows = current.count() > 0 or not is_modern(current)
-        return op.CreateIndex((build(current, what) if train and has_rows else _untrained(current, what),))
+        if train and has_rows:
+            return op.CreateIndex((build(current, what),))
+        details = ivf_files.Details(what.metric, what.kind, what.pieces, what.bits)
+        uuid = UUID(current.runtime.new_id())
+        return op.CreateIndex((_entry(current, uuid, what.column, what.name, FrozenBitMap(), details),))
 
     return replanned(snapshot, plan)
-
-
-def _untrained(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
-    details = ivf_files.Details(what.metric, what.kind, what.pieces, what.bits)
-    return _entry(snapshot, UUID(snapshot.runtime.new_id()), what.column, what.name, FrozenBitMap(), details)
 
 
 def plan_of_untrained(snapshot: Snapshot, column: str, index: IndexMetadata) -> VectorIndexPlan | None:
@@ -226,8 +225,8 @@ def plan_of_untrained(snapshot: Snapshot, column: str, index: IndexMetadata) -> 
 def build(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
     """Train and write an index of all rows, and return its manifest entry."""
     rng = np.random.default_rng(what.seed)
-    modern = is_modern(snapshot)
-    model = learned(what, sample(snapshot, what, rng), rng, modern=modern)
+    vectors = what.checked_sample(sample_part(snapshot, what, sample_ranks(snapshot, what, rng)))
+    model = learned(what, vectors, rng, modern=is_modern(snapshot))
     return write_index(snapshot, what.column, what.name, model, encoded(snapshot, what.column, model))
 
 
@@ -238,46 +237,32 @@ def is_modern(snapshot: Snapshot) -> bool:
 
 def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *, modern: bool = False) -> AnyModel:
     """Train centroids and a codebook or bounds on a sample, unless they are supplied."""
+    centroids, words = what.centroids, what.words
+    if centroids is None:
+        centroids = ivf_pq.train_centroids(vectors, what.partitions, rng, metric=what.metric, modern=modern)
     if what.kind != "IVF_PQ":
-        centroids = what.centroids
-        if centroids is None:
-            centroids = ivf_pq.train_centroids(vectors, what.partitions, rng, metric=what.metric, modern=modern)
         model = ivf_pq.VectorModel(what.metric, centroids, numbers=what.numbers)
         if what.kind == "IVF_FLAT":
             return model
         numbers = model.prepared(vectors)
         low, high = float(numbers.min()), float(numbers.max())
         return replace(model, bounds=(low, high if high > low else low + 1))
-    if what.centroids is None and what.words is None:
-        parts, pieces, bits = what.partitions, what.pieces, what.bits
-        trained = ivf_pq.train(vectors, parts, pieces, rng, metric=what.metric, modern=modern, bits=bits)
-        return replace(trained, numbers=what.numbers)
-    centroids = what.centroids
-    if centroids is None:
-        centroids = ivf_pq.train_centroids(vectors, what.partitions, rng, metric=what.metric, modern=modern)
-    words = what.words
     if words is None:
         residuals = ivf_pq.sample_residuals(vectors, centroids, what.metric, modern=modern)
         words = ivf_pq.train_words(residuals, what.pieces, rng, bits=what.bits)
     return ivf_pq.Model(what.metric, centroids, words, modern, what.numbers)
 
 
-def sample(snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator) -> Floats:
-    """Read a random sample of vectors, without non-finite ones."""
-    return what.checked_sample(sample_part(snapshot, what, _chosen(snapshot, what, rng)))
-
-
-def _chosen(snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def sample_ranks(
+    snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator | None = None
+) -> npt.NDArray[np.int64]:
+    """Return the positions of the sample; without ``rng``, they are the same in every process."""
     total = snapshot.count()
     if not total:
         return np.empty(0, np.int64)
+    rng = rng or np.random.default_rng(what.seed)
     ranks: npt.NDArray[np.int64] = np.sort(rng.choice(total, what.sample_size(total), replace=False))
     return ranks
-
-
-def sample_ranks(snapshot: Snapshot, what: VectorIndexPlan) -> npt.NDArray[np.int64]:
-    """Return the positions of the sample, which are the same in every process."""
-    return _chosen(snapshot, what, np.random.default_rng(what.seed))
 
 
 def sample_part(snapshot: Snapshot, what: VectorIndexPlan, ranks: npt.NDArray[np.int64]) -> Floats:
@@ -298,16 +283,13 @@ def encoded(
 ) -> Encoded:
     """Encode the live rows of some or all fragments, except nulls and non-finite vectors."""
     none = np.empty(0, np.int32)
-    codes = [model.codes(np.empty((0, model.dimension), np.float32), none)]
-    partitions, ids = [none], [np.empty(0, np.uint64)]
+    parts = [(none, model.codes(np.empty((0, model.dimension), np.float32), none), np.empty(0, np.uint64))]
     for reader in snapshot.readers if readers is None else readers:
         for start in range(0, reader.physical_rows, _CHUNK):
             stop = min(start + _CHUNK, reader.physical_rows)
-            partition, code, id = encoded_rows(snapshot, column, model, reader, start, stop)
-            partitions.append(partition)
-            codes.append(code)
-            ids.append(id)
-    return np.concatenate(partitions), np.concatenate(codes), np.concatenate(ids)
+            parts.append(encoded_rows(snapshot, column, model, reader, start, stop))
+    partitions, codes, ids = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return partitions, codes, ids
 
 
 def encoded_rows(
@@ -355,12 +337,7 @@ def write_partitions(
 
 
 def index_entry(
-    snapshot: Snapshot,
-    uuid: UUID,
-    column: str,
-    name: str,
-    model: AnyModel,
-    files: tuple[tuple[str, int], ...],
+    snapshot: Snapshot, uuid: UUID, column: str, name: str, model: AnyModel, files: tuple[tuple[str, int], ...]
 ) -> IndexMetadata:
     """Return the manifest entry of an index of all rows."""
     covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])

@@ -18,7 +18,7 @@ from trilake.errors import (
     UnknownOutcomeError,
 )
 from trilake.lance.commands.fragment_writer import (
-    Progress,
+    Reporter,
     Target,
     WriteOptions,
     discard,
@@ -55,14 +55,12 @@ class WritePlan:
 
     @property
     def version(self) -> StorageVersion:
-        """File version."""
         if self.options.storage_version is not None and (self.base is None or self.mode != "append"):
             return self.options.storage_version
         return DEFAULT if self.base is None else self.base.storage_version
 
     @property
     def scheme(self) -> Scheme:
-        """Naming scheme of manifests."""
         named = self.options.v2_manifest_names
         return "v2" if (not self.version.is_first if named is None else named) else "v1"
 
@@ -96,10 +94,8 @@ def _check_thresholds(stored: LanceSchema, rows: pa.Schema) -> None:
 def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions | None = None) -> WritePlan:
     """Prepare a write.
 
-    An append or overwrite creates a missing dataset.
-
-    Raises ``TableExistsError`` if the dataset to create exists or the folder has other files, and
-    ``UnsupportedProtocolError`` for a dataset that trilake cannot write.
+    An append or overwrite creates a missing dataset.  Raises ``TableExistsError`` if the dataset to create exists or
+    the folder has other files, and ``UnsupportedProtocolError`` for a dataset that trilake cannot write.
     """
     if mode not in ("create", "append", "overwrite"):
         raise InvalidArgumentError(f"mode must be create, append or overwrite, got {mode!r}")
@@ -138,9 +134,8 @@ def commit_write(
 ) -> Snapshot:
     """Commit the fragments of a write, after finishing the ``group`` of their files.
 
-    An append may be rebased onto a dataset with the same columns that was created concurrently.
-
-    Raises ``TableExistsError``, ``ConflictError`` or ``UnknownOutcomeError``; only after the last are the files kept.
+    An append may be rebased onto a dataset with the same columns that was created concurrently.  Raises
+    ``TableExistsError``, ``ConflictError`` or ``UnknownOutcomeError``; only after the last are the files kept.
     """
     fragments = tuple(fragments)
     read_version = 0 if plan.base is None else plan.base.version
@@ -224,7 +219,7 @@ def write(
     runtime: Runtime,
     options: WriteOptions | None = None,
     *,
-    progress: Progress | None = None,
+    progress: Reporter | None = None,
 ) -> Snapshot:
     """Write rows to the dataset at the root of ``store``, and return the new version.
 

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 from pyroaring import BitMap
 
-from trilake.errors import CorruptFileError, InvalidArgumentError
+from trilake.errors import CorruptFileError
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.index.files import ReadCache, check_rows, write_file
-from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, WholePages, between
+from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, WholePages, between, mask_of, plain_values
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
@@ -33,16 +32,7 @@ _SCHEMA_NAMES = ["keys", "bitmaps"]
 
 
 class BitmapIndex(WholePages):
-    """An open BITMAP index.
-
-    >>> from trilake.lance.file.storage_version import STABLE
-    >>> from trilake.storage.memory import MemoryStore
-    >>> store = MemoryStore("memory://bitmap")
-    >>> rows = pa.table({"values": ["b", "a", "b"], "row_ids": pa.array([0, 1, 2], pa.uint64())})
-    >>> files = train(store, "_indices/x", rows, STABLE)
-    >>> BitmapIndex.open(store, "_indices/x").equal("b").tolist()
-    [0, 2]
-    """
+    """An open BITMAP index."""
 
     kind = "Bitmap"
 
@@ -62,7 +52,6 @@ class BitmapIndex(WholePages):
 
     @property
     def num_pages(self) -> int:
-        """Number of distinct values, including null."""
         return len(self._keys)
 
     def statistics(self) -> dict[str, Any]:
@@ -70,13 +59,13 @@ class BitmapIndex(WholePages):
         return {"index_type": self.kind, "num_bitmaps": self.num_pages}
 
     def pages_of_range(self, low: Bound | None, high: Bound | None) -> Mask:
-        return _mask(between(self._keys, low, self.scalar(low), high, self.scalar(high)))
+        return mask_of(between(self._keys, low, self.scalar(low), high, self.scalar(high)))
 
     def pages_of(self, values: Sequence[Any] | pa.Array) -> Mask:
-        return _mask(pc.is_in(self._keys, self.choices(values).drop_null()))
+        return mask_of(pc.is_in(self._keys, self.choices(values).drop_null()))
 
     def is_null(self) -> RowIds | None:
-        return self.rows_of(_mask(pc.is_null(self._keys)))
+        return self.rows_of(mask_of(pc.is_null(self._keys)))
 
     def read(self) -> pa.Table:
         """Read all ``values`` with their ``row_ids``.  Raises ``CorruptFileError``."""
@@ -114,25 +103,13 @@ class LabelListIndex(BitmapIndex):
 
 
 def train(
-    store: Store,
-    folder: str,
-    rows: pa.Table,
-    version: StorageVersion,
-    buffers: Mapping[bytes, bytes] | None = None,
+    store: Store, folder: str, rows: pa.Table, version: StorageVersion, buffers: Mapping[bytes, bytes] | None = None
 ) -> tuple[tuple[str, int], ...]:
-    """Write an index from a table of column values and uint64 row ids.
+    """Write an index from a table of column values and uint64 row ids; returns the names and sizes of its files.
 
-    ``buffers`` are additional global buffers of the file.
-
-    Returns the names and sizes of its files.  Raises ``InvalidArgumentError`` for lists and structs.
+    ``buffers`` are additional global buffers of the file.  Raises ``InvalidArgumentError`` for lists and structs.
     """
-    values, ids = rows.column(0).combine_chunks(), rows.column(1).to_numpy().astype(np.uint64)
-    if pt.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pt.is_nested(values.type) or pt.is_null(values.type):
-        raise InvalidArgumentError(
-            f"values of type {values.type} have no order", help="index a column of scalar values"
-        )
+    values, ids = plain_values(rows.column(0).combine_chunks()), rows.column(1).to_numpy().astype(np.uint64)
     encoded = values.dictionary_encode("encode")
     keys = encoded.dictionary
     order = np.roll(pc.sort_indices(keys).to_numpy(), keys.null_count)  # Arrow sorts nulls last, the format first
@@ -152,14 +129,6 @@ def train_lists(store: Store, folder: str, rows: pa.Table, version: StorageVersi
     """Write a LABEL_LIST index from a table of lists and uint64 row ids.
 
     Returns the names and sizes of its files.
-
-    >>> from trilake.lance.file.storage_version import STABLE
-    >>> from trilake.storage.memory import MemoryStore
-    >>> store = MemoryStore("memory://label-list")
-    >>> rows = pa.table({"values": [["a", "b"], ["b"]], "row_ids": pa.array([0, 1], pa.uint64())})
-    >>> files = train_lists(store, "_indices/x", rows, STABLE)
-    >>> LabelListIndex.open(store, "_indices/x").is_in(["b"]).tolist()
-    [0, 1]
     """
     lists, ids = rows.column(0).combine_chunks(), rows.column(1).to_numpy().astype(np.uint64)
     parents = pc.list_parent_indices(lists).to_numpy()
@@ -217,8 +186,3 @@ def row_ids(rows: RowMap) -> RowIds | None:
         for fragment in sorted(rows)
     ]
     return np.concatenate([np.empty(0, np.uint64), *parts])
-
-
-def _mask(values: pa.Array) -> Mask:
-    mask: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
-    return mask

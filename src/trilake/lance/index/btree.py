@@ -25,7 +25,7 @@ from trilake.lance.file import types
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import FIRST, StorageVersion
 from trilake.lance.index.files import PagedFile, ReadCache, open_file, read_whole, write_file
-from trilake.lance.index.scalar import REMAKE, Bound, RowIds, ScalarIndex, between
+from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, ScalarIndex, between, mask_of, plain_values
 from trilake.lance.v1.data_file import V1File
 from trilake.lance.v1.data_file_writer import V1Writer
 from trilake.lance.v1.encode import encode_flat
@@ -44,16 +44,7 @@ _IDS = {True: "row_ids", False: "ids"}
 
 
 class BTreeIndex(ScalarIndex):
-    """An open BTREE index.
-
-    >>> from trilake.storage.memory import MemoryStore
-    >>> store = MemoryStore("memory://btree")
-    >>> rows = pa.table({"values": [5, 3, 5], "row_ids": pa.array([0, 1, 2], pa.uint64())})
-    >>> files = train(store, "_indices/x", rows)
-    >>> index = BTreeIndex.open(store, "_indices/x")
-    >>> index.equal(5).tolist(), index.range(None, Bound(5, inclusive=False)).tolist()
-    ([0, 2], [1])
-    """
+    """An open BTREE index."""
 
     kind = "BTree"
 
@@ -88,17 +79,18 @@ class BTreeIndex(ScalarIndex):
             )
         if lookup["null_count"].null_count:
             raise CorruptFileError("a page of the index has no null count", file=lookup_file.file, help=REMAKE)
-        _check_order(lookup, lookup_file.file)
+        low, high = lookup.column(0), lookup.column(1)
+        turns = pa.array(np.arange(2 * len(low)).reshape(2, -1).T.ravel())  # interleave low and high
+        if len(low) and not _ascends(_ordered(pa.concat_arrays([low, high]).take(turns))):
+            raise CorruptFileError("the page bounds of the index are not sorted", file=lookup_file.file, help=REMAKE)
         return cls(data, lookup, _checksums(lookup_file, lookup))
 
     @property
     def num_rows(self) -> int:
-        """Number of indexed rows."""
         return self._data.num_rows
 
     @property
     def num_pages(self) -> int:
-        """Number of pages."""
         return len(self._pages)
 
     def statistics(self) -> dict[str, Any]:
@@ -126,13 +118,11 @@ class BTreeIndex(ScalarIndex):
         beside = np.concatenate([np.flatnonzero(~from_low)[-1:], np.flatnonzero(~to_high)[:1]])
         return self._search(from_low & to_high, lambda values: between(values, low, above, high, below), beside)
 
-    def pages_of_range(self, low: Bound | None, high: Bound | None) -> npt.NDArray[np.bool_]:
+    def pages_of_range(self, low: Bound | None, high: Bound | None) -> Mask:
         from_low, to_high = self._reaching(self.scalar(low), self.scalar(high))
         return from_low & to_high
 
-    def _reaching(
-        self, above: pa.Scalar | None, below: pa.Scalar | None
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    def _reaching(self, above: pa.Scalar | None, below: pa.Scalar | None) -> tuple[Mask, Mask]:
         """Return masks of the pages with a maximum of at least ``above``, and with a minimum of at most ``below``."""
         from_low, to_high = np.ones(self.num_pages, bool), np.ones(self.num_pages, bool)
         if above is not None:
@@ -144,12 +134,9 @@ class BTreeIndex(ScalarIndex):
         return from_low & valued, to_high & valued
 
     @property
-    def _has_values(self) -> npt.NDArray[np.bool_]:
+    def _has_values(self) -> Mask:
         """Return for each page whether it has values that are not null."""
-        if not self.has_nulls:
-            return np.ones(self.num_pages, bool)
-        valued: npt.NDArray[np.bool_] = self._max.is_valid().to_numpy(zero_copy_only=False)
-        return valued
+        return mask_of(self._max.is_valid()) if self.has_nulls else np.ones(self.num_pages, bool)
 
     def is_in(self, values: Sequence[Any] | pa.Array) -> RowIds:
         choices = self.choices(values)
@@ -158,11 +145,11 @@ class BTreeIndex(ScalarIndex):
         keep, beside = self._pages_of(choices)
         return self._search(keep, lambda values_of_page: pc.is_in(values_of_page, choices), beside)
 
-    def pages_of(self, values: Sequence[Any] | pa.Array) -> npt.NDArray[np.bool_]:
+    def pages_of(self, values: Sequence[Any] | pa.Array) -> Mask:
         choices = self.choices(values)
         return self._pages_of(choices)[0] if len(choices) else np.zeros(self.num_pages, bool)
 
-    def _pages_of(self, choices: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    def _pages_of(self, choices: pa.Array) -> tuple[Mask, npt.NDArray[np.int64]]:
         """Return for each page whether it may have one of the values, and the pages next to each value."""
         # A page is needed if a value is in its range, so if more values are <= its max than < its min.
         # Pages with unknown bounds are needed as well.
@@ -237,7 +224,7 @@ class BTreeIndex(ScalarIndex):
         ends = self._min.slice(number, 1), self._max.slice(number, 1)
         return _ascends(_ordered(pa.concat_arrays([ends[0], values, ends[1]])))
 
-    def _search(self, keep: npt.NDArray[np.bool_], match: Any, beside: npt.NDArray[np.int64]) -> RowIds:
+    def _search(self, keep: Mask, match: Any, beside: npt.NDArray[np.int64]) -> RowIds:
         """Find the matching rows of some pages.
 
         ``beside`` are the pages next to the searched values.  Without checksums, these are also read to verify the page
@@ -253,14 +240,6 @@ class BTreeIndex(ScalarIndex):
             values = batch.column(0) if empty is None else batch.column(0).fill_null(empty)
             row_ids.append(batch.column(1).filter(pc.fill_null(match(values), False)).to_numpy(zero_copy_only=False))
         return np.sort(np.concatenate([np.empty(0, np.uint64), *row_ids]))
-
-
-def _check_order(lookup: pa.RecordBatch, file: str) -> None:
-    """Raise ``CorruptFileError`` unless the page bounds ascend."""
-    low, high = lookup.column(0), lookup.column(1)
-    turns = pa.array(np.arange(2 * len(low)).reshape(2, -1).T.ravel())  # interleave low and high
-    if len(low) and not _ascends(_ordered(pa.concat_arrays([low, high]).take(turns))):
-        raise CorruptFileError("the page bounds of the index are not sorted", file=file, help=REMAKE)
 
 
 def _ordered(values: pa.Array) -> pa.Array:
@@ -305,16 +284,12 @@ def _checksums(lookup_file: V1File | V2File, lookup: pa.RecordBatch) -> list[int
     return pages
 
 
-def _may(mask: pa.Array) -> npt.NDArray[np.bool_]:
-    result: npt.NDArray[np.bool_] = pc.fill_null(mask, True).to_numpy(zero_copy_only=False)
-    return result
+def _may(mask: pa.Array) -> Mask:
+    return mask_of(mask, null=True)
 
 
-def _is_nan(array: pa.Array) -> npt.NDArray[np.bool_]:
-    if not pt.is_floating(array.type):
-        return np.zeros(len(array), bool)
-    result: npt.NDArray[np.bool_] = pc.fill_null(pc.is_nan(array), True).to_numpy(zero_copy_only=False)
-    return result
+def _is_nan(array: pa.Array) -> Mask:
+    return _may(pc.is_nan(array)) if pt.is_floating(array.type) else np.zeros(len(array), bool)
 
 
 def _empty(kind: pa.DataType) -> pa.Scalar | None:
@@ -323,24 +298,15 @@ def _empty(kind: pa.DataType) -> pa.Scalar | None:
 
 
 def train(store: Store, folder: str, rows: pa.Table, version: StorageVersion = FIRST) -> tuple[tuple[str, int], ...]:
-    """Write a BTREE index.
+    """Write a BTREE index from a table of column values and uint64 row ids; returns the names and sizes of its files.
 
-    Parameters
-    ----------
-    store, folder: location of the files, ``_indices/<uuid>``.
-    rows: a table of column values and uint64 row ids.
-    version: file version.
-
-    In the legacy file format, nulls of types other than strings and binaries are omitted.  Returns the names and sizes
-    of the files.  Raises ``InvalidArgumentError`` for types without an order.
+    In the legacy file format, nulls of types other than strings and binaries are omitted.  Raises
+    ``InvalidArgumentError`` for types without an order.
     """
     table = rows.rename_columns(["values", _IDS[version.is_first]])
-    kind = table.schema.field(0).type
-    if pt.is_dictionary(kind):
-        kind = kind.value_type
-        table = table.set_column(0, "values", table["values"].cast(kind))
-    if pt.is_nested(kind) or pt.is_null(kind):
-        raise InvalidArgumentError(f"values of type {kind} have no order", help="index a column of scalar values")
+    values = plain_values(table["values"])
+    kind = values.type
+    table = table.set_column(0, "values", values)
     return _train_first(store, folder, table, kind) if version.is_first else _train(store, folder, table, kind, version)
 
 
@@ -353,28 +319,27 @@ def _train(
     data = pa.schema([pa.field("values", kind), pa.field("ids", pa.uint64(), nullable=False)])
     pages = np.arange(-(-len(order) // PAGE_ROWS))
     first, behind = pages * PAGE_ROWS, np.minimum((pages + 1) * PAGE_ROWS, len(order))
-    lookup = pa.schema(
-        [
-            pa.field("min", kind),
-            pa.field("max", kind),
-            pa.field("null_count", pa.uint32(), nullable=False),
-            pa.field("page_idx", pa.uint32(), nullable=False),
-        ]
-    )
     column = table["values"].combine_chunks()
-    columns = [
-        column.take(pa.array(first)),
-        column.take(pa.array(behind - 1)),
-        pa.array(np.clip(nulls - first, 0, behind - first), pa.uint32()),
-        pa.array(pages, pa.uint32()),
-    ]
+    nulls_in_page = np.clip(nulls - first, 0, behind - first)
+    lookup = _lookup(
+        [column.take(pa.array(first)), column.take(pa.array(behind - 1)), nulls_in_page, pages], nulls=True
+    )
     metadata = {BATCH_SIZE: str(PAGE_ROWS).encode(), b"range_partitioned": b"false"}
     rows = table.cast(data).combine_chunks().to_batches()
     batch = rows[0] if rows else pa.RecordBatch.from_pylist([], data)
     return (
         write_file(store, f"{folder}/{DATA}", batch, version),
-        write_file(store, f"{folder}/{LOOKUP}", pa.RecordBatch.from_arrays(columns, schema=lookup), version, metadata),
+        write_file(store, f"{folder}/{LOOKUP}", lookup, version, metadata),
     )
+
+
+def _lookup(columns: Sequence[Any], *, nulls: bool) -> pa.RecordBatch:
+    """Return the lookup from bounds, null counts and page numbers; with ``nulls``, bounds may be null."""
+    arrays = [*columns[:2], *(pa.array(column, pa.uint32()) for column in columns[2:])]
+    fields = [
+        pa.field(n, a.type, nulls and n in LOOKUP_COLUMNS[:2]) for n, a in zip(LOOKUP_COLUMNS, arrays, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _train_first(store: Store, folder: str, table: pa.Table, kind: pa.DataType) -> tuple[tuple[str, int], ...]:
@@ -399,22 +364,10 @@ def _train_first(store: Store, folder: str, table: pa.Table, kind: pa.DataType) 
             checksums.append(page_checksum(stored, batch))
             writer.write(batch)
     lows, highs, nulls = (list(part) for part in zip(*lookup, strict=True)) if lookup else ([], [], [])
-    lookup_schema = pa.schema(
-        [
-            pa.field(n, t, nullable=False)
-            for n, t in zip(LOOKUP_COLUMNS, (kind, kind, pa.uint32(), pa.uint32()), strict=True)
-        ]
-    )
-    pages = [
-        pa.array(lows, kind),
-        pa.array(highs, kind),
-        pa.array(nulls, pa.uint32()),
-        pa.array(range(len(lookup)), pa.uint32()),
-    ]
-    batch = pa.RecordBatch.from_arrays(pages, schema=lookup_schema)
-    lookup_checksum = page_checksum(LanceSchema.from_arrow(lookup_schema), batch)
+    batch = _lookup([pa.array(lows, kind), pa.array(highs, kind), nulls, range(len(lookup))], nulls=False)
+    lookup_checksum = page_checksum(LanceSchema.from_arrow(batch.schema), batch)
     digests = " ".join(f"{each:08x}" for each in (lookup_checksum, *checksums))
-    schema = LanceSchema.from_arrow(lookup_schema.with_metadata({CHECKSUMS: digests}))
+    schema = LanceSchema.from_arrow(batch.schema.with_metadata({CHECKSUMS: digests}))
     with V1Writer(store, f"{folder}/{LOOKUP}", schema, statistics=False) as writer:
         writer.write(batch)
     return ()

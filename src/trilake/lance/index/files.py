@@ -29,30 +29,48 @@ CACHE_BYTES = 1 << 26
 
 
 class ReadCache:
-    """A thread-safe LRU cache of parts of index files, by file and number."""
+    """A thread-safe LRU cache of parts of index files, by file and number.
+
+    ``size`` limits the sum of the sizes that :meth:`keep` is given: bytes, or 1 for each part.
+    """
 
     def __init__(self, size: int = CACHE_BYTES) -> None:
-        self._size, self._used = size, 0
+        self.size, self._used = size, 0
         self._entries: OrderedDict[tuple[str, int], tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
+        #: Number of lookups and of cache hits.
+        self.requests = self.hits = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def get(self, file: str, number: int) -> Any:
         """Return a part, or ``None``."""
         with self._lock:
+            self.requests += 1
             if (file, number) not in self._entries:
                 return None
+            self.hits += 1
             self._entries.move_to_end((file, number))
             return self._entries[file, number][0]
 
-    def keep(self, file: str, number: int, part: Any, size: int) -> None:
+    def keep(self, file: str, number: int, part: Any, size: int = 1) -> None:
         """Add a part unless it is larger than the cache."""
-        if size > self._size:
+        if size > self.size:
             return
         with self._lock:
             self._used += size - self._entries.pop((file, number), (None, 0))[1]
             self._entries[file, number] = part, size
-            while self._used > self._size:
-                self._used -= self._entries.popitem(last=False)[1][1]
+            self._shrink()
+
+    def resize(self, size: int) -> None:
+        with self._lock:
+            self.size = size
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while self._used > self.size:
+            self._used -= self._entries.popitem(last=False)[1][1]
 
 
 class PagedFile:

@@ -19,7 +19,7 @@ from trilake.errors import CorruptFileError, UnsupportedProtocolError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.index.files import write_file
-from trilake.lance.index.ivf_first import REMAKE, numbers_of
+from trilake.lance.index.ivf_first import REMAKE, end_of, numbers_of
 from trilake.lance.index.ivf_pq import FILE, METRICS, NUMBERS, Codes, Model, RowIds, VectorModel, tensor
 from trilake.lance.proto import DecodeError, UnknownFieldSet, empty_pb2, index_pb2, varint
 from trilake.lance.v2.file import V2File
@@ -34,14 +34,7 @@ _MOST_PACKED = 64
 
 
 class ModernRows:
-    """The partitions in ``auxiliary.idx``.
-
-    Parameters
-    ----------
-    file: the open file.
-    offsets, lengths: first row and number of rows of each partition.
-    bits: bits per PQ code; ``None`` for other codes.
-    """
+    """The partitions in ``auxiliary.idx``; ``bits`` are those of a PQ code, ``None`` for other codes."""
 
     def __init__(self, file: V2File, offsets: list[int], lengths: list[int], bits: int | None) -> None:
         self._file, self._bits = file, bits
@@ -102,11 +95,7 @@ def open_index(store: Store, folder: str, index: V2File) -> tuple[ModernRows, Mo
     offsets, lengths = np.array(places.offsets, np.uint64), np.array(places.lengths, np.uint64)
     if not len(offsets) or len(offsets) != len(lengths) or max(offsets.max(), lengths.max()) > rows.num_rows:
         raise CorruptFileError("a partition of the index lies outside its file", file=rows.file, help=REMAKE)
-    ends = offsets + lengths
-    order = np.argsort(offsets, kind="stable")
-    order = order[lengths[order] > 0]
-    starts = np.append(offsets[order], np.uint64(rows.num_rows))
-    if starts[0] != 0 or (starts[1:] != ends[order]).any():
+    if end_of(offsets, lengths) != rows.num_rows:
         raise CorruptFileError("the partitions of the index are not contiguous", file=rows.file, help=REMAKE)
     model, bits = _model(rows, ivf, len(offsets), metric, names[1], codes.list_size)
     return ModernRows(rows, offsets.tolist(), lengths.tolist(), bits), model, kind or f"IVF_{_CODES[names[1]]}"

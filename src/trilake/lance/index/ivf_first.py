@@ -1,4 +1,4 @@
-"""Read IVF_PQ in the legacy file format, as written by :func:`trilake.lance.index.ivf_pq.write`."""
+"""Read IVF_PQ in the legacy file format, as written by :func:`trilake.lance.index.ivf_pq.write_partitions`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, index_pb2.I
     if len(offsets) != len(lengths) or not len(offsets) or (offsets > limit).any() or (lengths > limit).any():
         raise CorruptFileError("a partition of the index lies outside its file", file=file)
     sizes = lengths * np.uint64(pieces + 8)
-    _check_places(offsets, sizes, position, file)
+    end = end_of(offsets, sizes)
+    if end is None or end > position:
+        raise CorruptFileError("the partitions of the index are not contiguous", file=file, help=REMAKE)
     centroids = numbers_of(ivf.centroids_tensor, ivf.centroids, (len(offsets), dimension), file)
     words = numbers_of(pq.codebook_tensor, pq.codebook, (pieces, WORDS, dimension // pieces), file)
     if not (np.isfinite(centroids).all() and np.isfinite(words).all()):
@@ -104,17 +106,15 @@ class FirstRows:
             )
 
 
-def _check_places(offsets: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64], end: int, file: str) -> None:
-    """Raise ``CorruptFileError`` unless the partitions are contiguous and end before the message.
+def end_of(offsets: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64]) -> int | None:
+    """Return the end of contiguous partitions; ``None`` if they have gaps or overlap.
 
     If a length is wrong, codes would be read as row ids.
     """
     full = sizes > 0
-    starts, ends = offsets[full].astype(np.int64), (offsets + sizes)[full].astype(np.int64)
-    order = np.argsort(starts)
-    starts, ends = starts[order], ends[order]
-    if len(starts) and (starts[0] != 0 or (starts[1:] != ends[:-1]).any() or ends[-1] > end):
-        raise CorruptFileError("the partitions of the index are not contiguous", file=file, help=REMAKE)
+    order = np.argsort(offsets[full], kind="stable")
+    edges = np.concatenate(([np.uint64(0)], (offsets + sizes)[full][order]))
+    return int(edges[-1]) if np.array_equal(offsets[full][order], edges[:-1]) else None
 
 
 def numbers_of(tensor: index_pb2.Tensor, old: Sequence[float], shape: tuple[int, ...], file: str) -> Floats:

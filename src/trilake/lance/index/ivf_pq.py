@@ -5,8 +5,8 @@ sub-vector is stored as the number of its nearest codebook entry, one of 256 (pr
 the partitions with the nearest centroids and compares codes; refining compares the full vectors of the best rows.
 
 ``index.idx`` has the codes and row ids of each partition, then the centroids and the codebook.  The functions here work
-on arrays: :func:`encode`, :func:`assign` and :func:`kmeans_sums` can run on many machines, and :func:`write` combines
-their results.  :mod:`trilake.lance.index.ivf_pq_index` searches.
+on arrays: :func:`encode`, :func:`assign` and :func:`kmeans_sums` can run on many machines, and
+:func:`write_partitions` combines their results.  :mod:`trilake.lance.index.ivf_pq_index` searches.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ class Partitioned:
 
     @property
     def dimension(self) -> int:
-        """Dimension of the vectors."""
         return int(self.centroids.shape[1])
 
     @property
@@ -81,7 +80,6 @@ class Model(Partitioned):
 
     Parameters
     ----------
-    metric: ``l2``, ``cosine`` or ``dot``.
     centroids: shape (partitions, dimension).
     words: codebook of shape (sub-vectors, 256, dimension / sub-vectors); 16 entries for codes of 4 bits.
     modern: whether the index has files of version 2.x.  There ``cosine`` vectors are normalized and compared by L2, and
@@ -97,12 +95,10 @@ class Model(Partitioned):
 
     @property
     def bits(self) -> int:
-        """Bits per code."""
         return int(self.words.shape[1]).bit_length() - 1
 
     @property
     def kind(self) -> str:
-        """``IVF_PQ``."""
         return "IVF_PQ"
 
     def residuals(self, vectors: Floats, partition: npt.NDArray[np.int32]) -> Floats:
@@ -121,13 +117,7 @@ class Model(Partitioned):
 
 @dataclass(frozen=True, eq=False)
 class VectorModel(Partitioned):
-    """A model of an index without PQ: full vectors (IVF_FLAT), or a byte per value (IVF_SQ).
-
-    Parameters
-    ----------
-    metric, centroids, numbers: see :class:`Model`.
-    bounds: values of the smallest and the largest byte; ``None`` for full vectors.
-    """
+    """A model of an index without PQ: full vectors (IVF_FLAT), or a byte per value between ``bounds`` (IVF_SQ)."""
 
     metric: str
     centroids: Floats
@@ -137,7 +127,6 @@ class VectorModel(Partitioned):
 
     @property
     def kind(self) -> str:
-        """``IVF_FLAT`` or ``IVF_SQ``."""
         return "IVF_FLAT" if self.bounds is None else "IVF_SQ"
 
     def codes(self, vectors: Floats, _: npt.NDArray[np.int32]) -> Codes:
@@ -279,36 +268,6 @@ def kmeans(
     return centroids
 
 
-def train(
-    sample: Floats,
-    partitions: int,
-    pieces: int,
-    rng: np.random.Generator,
-    *,
-    metric: str = "l2",
-    iterations: int = 20,
-    modern: bool = False,
-    bits: int = 8,
-) -> Model:
-    """Train centroids and codebook on a sample.
-
-    Parameters
-    ----------
-    sample: shape (vectors, dimension); 256 vectors per partition suffice.
-    partitions: number of centroids, typically the square root of the number of rows.
-    pieces: number of sub-vectors; must divide the dimension.
-    rng: random generator.
-    modern, bits: see :class:`Model`.
-
-    Raises ``InvalidArgumentError``.
-    """
-    check(metric, sample.shape[1], pieces)
-    sample = sample[np.isfinite(sample).all(axis=1)].astype(np.float32, copy=False)
-    centroids = train_centroids(sample, partitions, rng, metric=metric, iterations=iterations, modern=modern)
-    residuals = sample_residuals(sample, centroids, metric, modern=modern)
-    return Model(metric, centroids, train_words(residuals, pieces, rng, iterations=iterations, bits=bits), modern)
-
-
 def train_centroids(
     vectors: Floats,
     partitions: int,
@@ -377,33 +336,13 @@ def check(metric: str, dimension: int, pieces: int) -> None:
 
 
 def encode(model: Model | VectorModel, vectors: Floats) -> tuple[npt.NDArray[np.int32], Codes]:
-    """Return the partition and the codes of each vector.
-
-    The caller must drop vectors with NaN or infinity.
-    """
+    """Return the partition and the codes of each vector.  The caller must drop vectors with NaN or infinity."""
     vectors = model.prepared(vectors)
     partition = assign(vectors, model.centroids, model.partition_metric)
     return partition, model.codes(vectors, partition)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
-
-
-def write(
-    store: Store,
-    folder: str,
-    model: Model,
-    partition: npt.NDArray[np.int32],
-    codes: Codes,
-    row_ids: RowIds,
-    *,
-    name: str,
-    column: str,
-    dataset_version: int,
-) -> None:
-    """Write encoded rows, in any order, as an index in ``folder``: ``_indices/<uuid>``."""
-    rows = by_partition(model, partition, codes, row_ids)
-    write_partitions(store, folder, model, rows, name=name, column=column, dataset_version=dataset_version)
 
 
 def by_partition(

@@ -7,18 +7,17 @@ the table entries that its codes select.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.file.storage_version import FIRST, StorageVersion
 from trilake.lance.index import ivf_files, ivf_first, kernels
-from trilake.lance.index.files import open_if_2x
+from trilake.lance.index.files import ReadCache, open_if_2x
 from trilake.lance.index.ivf_pq import (
     FILE,
     Codes,
@@ -36,79 +35,20 @@ from trilake.storage.base import Store
 Allowed = Callable[[RowIds], npt.NDArray[np.bool_]]
 
 
-class PartitionRows(Protocol):
-    """The partitions in a file, with their offsets and lengths."""
-
-    file: str
-    offsets: list[int]
-    lengths: list[int]
-
-    def read(self, numbers: Sequence[int]) -> dict[int, tuple[Codes, RowIds]]:
-        """Read the codes and row ids of some partitions.  Raises ``CorruptFileError``."""
-
-
 #: Default number of cached partitions.
 _KEPT = 256
-
-
-class PartitionCache:
-    """A thread-safe LRU cache of partitions.
-
-    Parameters
-    ----------
-    size: maximum number of partitions.
-    """
-
-    def __init__(self, size: int = _KEPT) -> None:
-        self.size = size
-        self._partitions: OrderedDict[tuple[str, int], tuple[Codes, RowIds]] = OrderedDict()
-        self._lock = threading.Lock()
-        #: Number of lookups and of cache hits.
-        self.requests = self.hits = 0
-
-    def __len__(self) -> int:
-        return len(self._partitions)
-
-    def resize(self, size: int) -> None:
-        """Change the maximum number of partitions."""
-        with self._lock:
-            self.size = size
-            self._shrink()
-
-    def find(self, file: str, numbers: Sequence[int]) -> dict[int, tuple[Codes, RowIds]]:
-        """Return the cached partitions of a file."""
-        with self._lock:
-            cached = {i: self._partitions[file, i] for i in numbers if (file, i) in self._partitions}
-            self.requests += len(numbers)
-            self.hits += len(cached)
-            for i in cached:
-                self._partitions.move_to_end((file, i))
-            return cached
-
-    def add(self, file: str, partitions: Mapping[int, tuple[Codes, RowIds]]) -> None:
-        with self._lock:
-            self._partitions.update(((file, i), partition) for i, partition in partitions.items())
-            self._shrink()
-
-    def _shrink(self) -> None:
-        while len(self._partitions) > self.size:
-            self._partitions.popitem(last=False)
 
 
 class VectorIndex:
     """An open vector index.  Thread-safe.
 
-    Parameters
-    ----------
-    rows: access to the partitions.
-    model: the trained model.
-    kind: ``IVF_PQ``, ``IVF_FLAT``, ``IVF_HNSW_SQ``, ...; graphs are ignored, as searches scan whole partitions.
-    name, columns, dataset_version: as stored in index files of the legacy format.
+    ``kind`` is ``IVF_PQ``, ``IVF_FLAT``, ``IVF_HNSW_SQ``, ...; graphs are ignored, as searches scan whole partitions.
+    ``name``, ``columns`` and ``dataset_version`` are those in index files of the legacy format.
     """
 
     def __init__(
         self,
-        rows: PartitionRows,
+        rows: ivf_first.FirstRows | ivf_files.ModernRows,
         model: Model | VectorModel,
         kind: str,
         name: str = "",
@@ -117,7 +57,7 @@ class VectorIndex:
     ) -> None:
         self._rows = rows
         #: Cache of partitions; may be shared by several indices.
-        self.partitions = PartitionCache()
+        self.partitions = ReadCache(_KEPT)
         self.model, self.kind = model, kind
         self.name, self.columns, self.dataset_version = name, columns, dataset_version
 
@@ -140,21 +80,20 @@ class VectorIndex:
 
     @property
     def dimension(self) -> int:
-        """Dimension of the vectors."""
         return self.model.dimension
 
     @property
+    def centroids(self) -> pa.FixedSizeListArray:
+        return pa.FixedSizeListArray.from_arrays(pa.array(self.model.centroids.reshape(-1)), self.dimension)
+
+    @property
     def num_rows(self) -> int:
-        """Number of indexed rows."""
         return int(sum(self._rows.lengths))
 
     def statistics(self) -> dict[str, Any]:
         """Return statistics of the index and its partitions, with pylance's names."""
-        numbers = {
-            "uri": f"{self._rows.file.removeprefix('file://').rpartition('/')[0]}/{FILE}",
-            "metric_type": self.metric,
-            "num_partitions": len(self._rows.lengths),
-        }
+        uri = f"{self._rows.file.removeprefix('file://').rpartition('/')[0]}/{FILE}"
+        numbers = {"uri": uri, "metric_type": self.metric, "num_partitions": len(self._rows.lengths)}
         sub: dict[str, Any] = {"index_type": self.kind.rpartition("_")[2], "metric_type": self.metric}
         if isinstance(self.model, Model):
             sub |= {"nbits": self.model.bits, "num_sub_vectors": len(self.model.words), "dimension": self.dimension}
@@ -186,13 +125,15 @@ class VectorIndex:
         self._partitions(range(min(len(self._rows.lengths), self.partitions.size)))
 
     def _partitions(self, numbers: Sequence[int]) -> list[tuple[Codes, RowIds]]:
-        partitions = self.partitions.find(self._rows.file, numbers)
-        missing = [i for i in numbers if i not in partitions]
+        file = self._rows.file
+        cached = {i: self.partitions.get(file, i) for i in numbers}
+        missing = [i for i, partition in cached.items() if partition is None]
         if missing:
             loaded = self._rows.read(missing)
-            self.partitions.add(self._rows.file, loaded)
-            partitions |= loaded
-        return [partitions[i] for i in numbers]
+            for i, partition in loaded.items():
+                self.partitions.keep(file, i, partition)
+            cached |= loaded
+        return [cached[i] for i in numbers]
 
     def write_with(
         self,
@@ -206,12 +147,8 @@ class VectorIndex:
     ) -> tuple[tuple[str, int], ...]:
         """Write the index with remapped and added rows to another folder; returns the names and sizes of its files.
 
-        Parameters
-        ----------
-        move: returns the current ids of row ids, and a mask of the rows to keep.
-        more: rows to add: partitions, codes and row ids.
-        dataset_version: version of the dataset that the new index covers.
-        version: file version of the current files.
+        ``move`` returns the current ids of row ids, and a mask of the rows to keep; ``more`` are the partitions, codes
+        and ids of rows to add; ``dataset_version`` is the version of the dataset that the new index covers.
         """
         extra: dict[int, npt.NDArray[np.int64]] = {}
         if more is not None:
@@ -251,16 +188,9 @@ class VectorIndex:
     ) -> tuple[RowIds, Floats]:
         """Return the ``k`` nearest rows by their codes, nearest first, and their distances.
 
-        Parameters
-        ----------
-        query: shape (dimension,).
-        k: number of rows to return.
-        nprobes: number of partitions to search.
-        maximum_nprobes: maximum number of partitions to search until ``enough`` rows are found; ``nprobes`` by default.
-        allowed: returns a mask of the row ids that may be returned; ``None`` for all.
-
-        Distances are those of the decoded vectors, see :func:`trilake.lance.index.ivf_pq.distances`.  Raises
-        ``InvalidArgumentError``.
+        Searches ``nprobes`` partitions, then up to ``maximum_nprobes`` until ``enough`` rows are found.  ``allowed``
+        returns a mask of the row ids that may be returned.  Distances are those of the decoded vectors, see
+        :func:`trilake.lance.index.ivf_pq.distances`.  Raises ``InvalidArgumentError``.
         """
         model = self.model
         query = np.asarray(query, np.float32)

@@ -131,6 +131,22 @@ class WholePages(ScalarIndex):
         return self.rows_of(self.pages_of(values))
 
 
+def mask_of(values: pa.Array, *, null: bool = False) -> Mask:
+    """Convert booleans to numpy; ``null`` is the value for nulls."""
+    mask: Mask = pc.fill_null(values, null).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def plain_values(values: pa.Array | pa.ChunkedArray) -> Any:
+    """Decode dictionary values.  Raises ``InvalidArgumentError`` for types without an order."""
+    values = values.cast(values.type.value_type) if pt.is_dictionary(values.type) else values
+    if pt.is_nested(values.type) or pt.is_null(values.type):
+        raise InvalidArgumentError(
+            f"values of type {values.type} have no order", help="index a column of scalar values"
+        )
+    return values
+
+
 def between(
     values: pa.Array, low: Bound | None, above: pa.Scalar | None, high: Bound | None, below: pa.Scalar | None
 ) -> pa.Array:

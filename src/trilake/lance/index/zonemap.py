@@ -19,7 +19,7 @@ from trilake.errors import CorruptFileError
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.index.bitmap import MOST_ROWS, serialized
 from trilake.lance.index.files import read_whole, write_file
-from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, WholePages
+from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, WholePages, mask_of, plain_values
 from trilake.lance.proto import varint
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
@@ -65,7 +65,6 @@ class ZoneMapIndex(WholePages):
 
     @property
     def num_pages(self) -> int:
-        """Number of zones."""
         return len(self._starts)
 
     def statistics(self) -> dict[str, Any]:
@@ -74,11 +73,11 @@ class ZoneMapIndex(WholePages):
 
     def pages_of_range(self, low: Bound | None, high: Bound | None) -> Mask:
         above, below = self.scalar(low), self.scalar(high)
-        keep = self._high.is_valid().to_numpy(zero_copy_only=False)
+        keep = mask_of(self._high.is_valid())
         if above is not None:
-            keep = keep & pc.fill_null(pc.greater_equal(self._high, above), False).to_numpy(zero_copy_only=False)
+            keep = keep & mask_of(pc.greater_equal(self._high, above))
         if below is not None:
-            keep = keep & pc.fill_null(pc.less_equal(self._low, below), True).to_numpy(zero_copy_only=False)
+            keep = keep & mask_of(pc.less_equal(self._low, below), null=True)
         return self._with_nan(keep)
 
     def pages_of(self, values: Sequence[Any] | pa.Array) -> Mask:
@@ -89,7 +88,7 @@ class ZoneMapIndex(WholePages):
         ranks = pc.rank(pa.concat_arrays([choices, low, high]), tiebreaker="dense").to_numpy()
         of, lows, highs = np.split(ranks, [len(choices), len(choices) + self.num_pages])
         some = np.searchsorted(of, highs, "right") > np.searchsorted(of, lows, "left")
-        return self._with_nan(some & self._high.is_valid().to_numpy(zero_copy_only=False))
+        return self._with_nan(some & mask_of(self._high.is_valid()))
 
     def is_null(self) -> RowIds | None:
         """Find the rows of all zones with nulls."""
@@ -121,28 +120,14 @@ def train(
     """Write an index from a table of column values and uint64 row addresses.
 
     Returns the names and sizes of its files.
-
-    >>> from trilake.lance.file.storage_version import STABLE
-    >>> from trilake.storage.memory import MemoryStore
-    >>> store = MemoryStore("memory://zonemap")
-    >>> rows = pa.table({"values": [1, 5, 9], "row_addresses": pa.array([0, 1, 2], pa.uint64())})
-    >>> files = train(store, "_indices/x", rows, STABLE, rows_per_zone=2)
-    >>> ZoneMapIndex.open(store, "_indices/x").equal(5).tolist()
-    [0, 1]
     """
-    values, addresses = rows.column(0).combine_chunks(), rows.column(1).to_numpy().astype(np.uint64)
-    if pt.is_dictionary(values.type):
-        values = values.dictionary_decode()
+    values, addresses = plain_values(rows.column(0).combine_chunks()), rows.column(1).to_numpy().astype(np.uint64)
     zone_of = (addresses & ~np.uint64(0xFFFFFFFF)) | (addresses & np.uint64(0xFFFFFFFF)) // np.uint64(rows_per_zone)
     ranked = pc.sort_indices(values).to_numpy()  # values, NaN, null
     order = ranked[np.argsort(zone_of[ranked], kind="stable")]
     _, starts, sizes = np.unique(zone_of[order], return_index=True, return_counts=True)
-    is_null = values.is_null().to_numpy(zero_copy_only=False)
-    is_nan = (
-        pc.is_nan(values).fill_null(False).to_numpy(zero_copy_only=False)
-        if pt.is_floating(values.type)
-        else np.zeros(len(values), bool)
-    )
+    is_null = mask_of(values.is_null())
+    is_nan = mask_of(pc.is_nan(values)) if pt.is_floating(values.type) else np.zeros(len(values), bool)
 
     def counted(mask: Mask) -> npt.NDArray[np.int64]:
         return np.add.reduceat(mask[order], starts, dtype=np.int64) if len(starts) else np.empty(0, np.int64)

@@ -82,7 +82,6 @@ class BlobDescriptorArrayBuilder:
 
     @property
     def field(self) -> pa.Field:
-        """Arrow field of the column."""
         return prepared_field(self._column)
 
     def push(self, descriptor: BlobDescriptor) -> None:

@@ -28,9 +28,8 @@ from trilake.lance.file.storage_version import FIRST, STABLE, StorageVersion
 from trilake.lance.file.view import View
 from trilake.lance.pylance.beyond import NotInFormatError
 from trilake.lance.pylance.blob_writers import DedicatedBlobWriter, PackedBlobWriter
-from trilake.lance.scan.batch_sizes import regroup
-from trilake.lance.scan.fragment_reader import finished
-from trilake.lance.scan.scan import one_batch
+from trilake.lance.scan.fragment_reader import finished, one_batch
+from trilake.lance.scan.scan import regroup
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.v2.file import V2File
 from trilake.lance.v2.writer import V2Writer
@@ -333,13 +332,27 @@ class LanceFileWriter:
     ) -> None:
         del keep_original_array
         check_format(later, of="LanceFileWriter")
-        options = _Options(version, data_cache_bytes, max_page_bytes, max_rows_per_group, nulls)
-        self._prepare(*_place(path, storage_options), schema, options)
+        self._groups = WriteOptions(max_rows_per_group=max_rows_per_group, nulls=nulls)
+        self._prepare(*_place(path, storage_options), schema, version, data_cache_bytes, max_page_bytes)
 
-    def _prepare(self, store: Store, key: str, schema: pa.Schema | None, options: _Options) -> None:
-        self._store, self._key, self._options = store, key, options
-        self._version = STABLE if options.version is None else StorageVersion.parse(options.version)
-        self._groups = WriteOptions(max_rows_per_group=options.max_rows_per_group, nulls=options.nulls)
+    #: Row groups of the legacy format, and how to write nulls.
+    _groups = WriteOptions()
+
+    def _prepare(
+        self,
+        store: Store,
+        key: str,
+        schema: pa.Schema | None,
+        version: str | None,
+        data_cache_bytes: int | None,
+        max_page_bytes: int | None,
+    ) -> None:
+        self._store, self._key = store, key
+        self._version = STABLE if version is None else StorageVersion.parse(version)
+        #: Page sizes, as arguments of the file writer.
+        self._pages = {"max_page_bytes": (max_page_bytes if version == "2.0" else None) or _PAGE_BYTES}
+        if data_cache_bytes is not None:
+            self._pages["data_cache_bytes"] = data_cache_bytes
         #: Size of the closed file in bytes.
         self.size_bytes: int | None = None
         self.closed = False
@@ -353,8 +366,8 @@ class LanceFileWriter:
     def _begin(self, schema: pa.Schema) -> tuple[Target, DataFileWriter]:
         input_rows.check_metadata(schema)
         flat, _ = input_rows.plain(schema, ())
-        target = Target.new(flat, self._version, nulls=self._options.nulls)
-        writer = new_data_file(self._store, self._key, target.schema, self._version, pages=self._options.pages)
+        target = Target.new(flat, self._version, nulls=self._groups.nulls)
+        writer = new_data_file(self._store, self._key, target.schema, self._version, pages=self._pages)
         self._begun = target, writer
         return self._begun
 
@@ -429,22 +442,6 @@ class LanceFileWriter:
 
 
 @dataclass(frozen=True)
-class _Options:
-    version: str | None = None
-    data_cache_bytes: int | None = None
-    max_page_bytes: int | None = None
-    max_rows_per_group: int = 1024
-    nulls: NullPolicy = "error"
-
-    @property
-    def pages(self) -> dict[str, int]:
-        """Page sizes, as arguments of the file writer."""
-        bounded = self.version == "2.0" and self.max_page_bytes is not None
-        pages = {"max_page_bytes": self.max_page_bytes if bounded and self.max_page_bytes else _PAGE_BYTES}
-        return pages if self.data_cache_bytes is None else {**pages, "data_cache_bytes": self.data_cache_bytes}
-
-
-@dataclass(frozen=True)
 class ListResult:
     """The content of a folder: paths of folders and files relative to the session's path."""
 
@@ -493,7 +490,7 @@ class LanceFileSession:
         """Create a data file; parameters are those of :class:`LanceFileWriter`."""
         del keep_original_array
         writer = LanceFileWriter.__new__(LanceFileWriter)
-        writer._prepare(self._store, path, schema, _Options(version, data_cache_bytes, max_page_bytes))
+        writer._prepare(self._store, path, schema, version, data_cache_bytes, max_page_bytes)
         return writer
 
     def open_packed_blob_writer(self, path: str, blob_id: int) -> PackedBlobWriter:

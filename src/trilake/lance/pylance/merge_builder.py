@@ -1,21 +1,117 @@
-"""``MergeBuilder``: execute a merge insert, explain it, or return it as a transaction."""
+"""``MergeInsertBuilder``: describe a merge insert, execute it, explain it, or return it as a transaction."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from datetime import timedelta
+from typing import Any, Self, get_args
 
 import pyarrow as pa
 
-from trilake.lance.commands import merge_insert
+from trilake.common.arguments import flag
+from trilake.common.display import PublicNames
+from trilake.common.text import columns_help
+from trilake.errors import InvalidArgumentError
+from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import discard, discarded_on_failure
-from trilake.lance.pylance.operation import from_stored
-from trilake.lance.pylance.transactions import Transaction
+from trilake.lance.commands.merge_insert import MergeInsert, MergeStats, WriteMode, merge_insert, planned
+from trilake.lance.commands.open_dataset import OpenDataset
+from trilake.lance.commands.replan import USUAL, Retries
+from trilake.lance.file.storage_version import StorageVersion
+from trilake.lance.pylance.operation import Transaction, from_stored
 from trilake.lance.versions.manifest import Fragment
 from trilake.lance.versions.operations import Update
 
 
-class MergeBuilder(merge_insert.MergeInsertBuilder):
+class MergeInsertBuilder(PublicNames):
     """Builder of a merge insert; :meth:`execute` runs it."""
+
+    def __init__(self, dataset: OpenDataset, on: str | Iterable[str]) -> None:
+        schema = dataset.snapshot.view.schema
+        names = (on,) if isinstance(on, str) else tuple(on)
+        keys = tuple(schema.spelled(str(name)) for name in names)
+        unknown = [k for k in keys if k not in dataset.snapshot.schema.names]
+        if unknown or not keys:
+            columns = dataset.snapshot.schema.names
+            raise InvalidArgumentError(
+                f"key column {unknown[0]!r} not found in the dataset"
+                if unknown
+                else "a merge insert needs a key column",
+                help=columns_help(unknown[0] if unknown else "", columns),
+            )
+        self._dataset, self._what = dataset, MergeInsert(keys)
+        self._retries = USUAL
+
+    def _with(self, **changes: Any) -> Self:
+        self._what = replace(self._what, **changes)
+        return self
+
+    def when_matched_update_all(self, condition: str | None = None) -> Self:
+        """Update matched rows from the source if ``condition`` on ``source`` and ``target`` is true.
+
+        Columns that are missing in the source keep their values.
+        """
+        return self._with(update=True, update_if=condition)
+
+    def when_matched_delete(self) -> Self:
+        """Delete matched rows."""
+        return self._with(delete_matched=True)
+
+    def when_matched_fail(self) -> Self:
+        """Fail if any row matches."""
+        return self._with(fail_matched=True)
+
+    def when_not_matched_insert_all(self) -> Self:
+        """Insert source rows without a match; missing columns are null."""
+        return self._with(insert=True)
+
+    def when_not_matched_by_source_delete(self, expr: str | None = None) -> Self:
+        """Delete rows of the dataset without a match if ``expr`` is true."""
+        return self._with(delete_unmatched=True, delete_if=expr)
+
+    def use_index(self, use_index: bool = True) -> Self:
+        """Set whether an index on the key makes the default ``write_mode`` rewrite columns.
+
+        Rows are matched without an index.
+        """
+        return self._with(use_index=flag("use_index", use_index))
+
+    def write_mode(self, mode: WriteMode | None = None) -> Self:
+        """Set how to write matched rows of a source that lacks columns, see :class:`MergeInsert`.
+
+        ``"rewrite_columns"`` never reads or writes the other columns, but writes those of the source for all rows of
+        each fragment with a matched row.  :meth:`execute` raises ``InvalidArgumentError`` if the merge must write rows.
+        """
+        if mode is not None and mode not in get_args(WriteMode):
+            raise InvalidArgumentError(f"write_mode must be one of {', '.join(get_args(WriteMode))}, got {mode!r}")
+        return self._with(write_mode=mode or "auto")
+
+    def data_storage_version(self, version: str) -> Self:
+        """Check that ``version`` is the file version of the dataset."""
+        current = self._dataset.snapshot.manifest.storage_version
+        if StorageVersion.parse(version) != current:
+            raise InvalidArgumentError(
+                f"data_storage_version must be {current}, that of the dataset, got {version}", help="leave it out"
+            )
+        return self
+
+    def conflict_retries(self, max_retries: int) -> Self:
+        """Set how often to retry after conflicts on the same rows."""
+        self._retries = replace(self._retries, times=Retries.of(max_retries).times)
+        return self
+
+    def retry_timeout(self, timeout: timedelta) -> Self:
+        """Set how long to retry after conflicts on the same rows; by default there is no time limit."""
+        self._retries = replace(self._retries, timeout=Retries.of(retry_timeout=timeout).timeout)
+        return self
+
+    def execute(self, data_obj: Any, *, schema: pa.Schema | None = None) -> dict[str, int]:
+        """Run the merge and return the numbers of inserted, updated and deleted rows."""
+        what, source, dataset = self._checked(), input_rows.table(data_obj, schema), self._dataset
+        done, stats = merge_insert(dataset.snapshot, what, source, nulls=dataset.nulls, retries=self._retries)
+        dataset.moved(done)
+        return asdict(stats)
 
     def execute_uncommitted(
         self, data_obj: Any, *, schema: pa.Schema | None = None
@@ -28,16 +124,14 @@ class MergeBuilder(merge_insert.MergeInsertBuilder):
         dataset = self._dataset
         converted = from_stored(operation)
         assert converted is not None
-        return Transaction(dataset.snapshot.version, converted), stats.numbers()
+        return Transaction(dataset.snapshot.version, converted), asdict(stats)
 
-    def _planned(
-        self, data_obj: Any, schema: pa.Schema | None, written: list[Fragment]
-    ) -> tuple[Update, merge_insert.MergeStats]:
-        what, source = self._checked(), self._source(data_obj, schema)
+    def _planned(self, data_obj: Any, schema: pa.Schema | None, written: list[Fragment]) -> tuple[Update, MergeStats]:
+        what, source = self._checked(), input_rows.table(data_obj, schema)
         snapshot = self._dataset.snapshot
         snapshot.manifest.check_writable(snapshot.store.uri)
         with discarded_on_failure(snapshot.store, written):
-            return merge_insert.planned(snapshot, what, source, written, nulls=self._dataset.nulls)
+            return planned(snapshot, what, source, written, nulls=self._dataset.nulls)
 
     def analyze_plan(self, data_obj: Any, *, schema: pa.Schema | None = None) -> str:
         """Run the merge without a commit, remove the files it wrote, and return its plan with metrics.
@@ -53,7 +147,7 @@ class MergeBuilder(merge_insert.MergeInsertBuilder):
         marks = [(f.id, f.deletion_file) for f in operation.updated_fragments if f.deletion_file != before[f.id]]
         snapshot.store.delete([mark.key(id) for id, mark in marks if mark is not None])
         numbers = {
-            **stats.numbers(),
+            **asdict(stats),
             "bytes_written": sum(file.size_bytes or 0 for file in files),
             "num_files_written": len(files),
         }
@@ -91,3 +185,15 @@ class MergeBuilder(merge_insert.MergeInsertBuilder):
                 f"    LanceRead: uri={dataset.uri}, num_fragments={len(dataset.snapshot.readers)}",
             ]
         )
+
+    def _checked(self) -> MergeInsert:
+        """Return the actions.  Raises ``InvalidArgumentError`` if there are none, or if they conflict."""
+        w = self._what
+        if not any((w.update, w.delete_matched, w.fail_matched, w.insert, w.delete_unmatched)):
+            raise InvalidArgumentError(
+                "the merge insert has no actions",
+                help="call when_matched_update_all, when_not_matched_insert_all or another when_ method",
+            )
+        if sum((w.update, w.delete_matched, w.fail_matched)) > 1:
+            raise InvalidArgumentError("only one of update, delete and fail may apply to matched rows")
+        return w

@@ -1,4 +1,4 @@
-"""``LanceOperation``: results of distributed jobs, for ``LanceDataset.commit``.
+"""``LanceOperation`` and ``Transaction``: results of distributed jobs, for ``LanceDataset.commit``.
 
 Tasks write files and return :class:`~trilake.lance.versions.fragment_metadata.FragmentMetadata`; the driver commits
 them as one of these operations, see :meth:`trilake.lance.pylance.lance_dataset.LanceDataset.commit`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Self
@@ -18,25 +18,22 @@ from uuid import UUID
 import pyarrow as pa
 from pyroaring import FrozenBitMap
 
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, ObjectNotFoundError
 from trilake.lance.commands.columns import next_field_id
+from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.null_masks import companions, masked_schema, renamed
 from trilake.lance.file.schema import Field
 from trilake.lance.file.schema import LanceSchema as StoredSchema
 from trilake.lance.file.view import View
 from trilake.lance.pylance.beyond import not_in_format
+from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.schema import LanceSchema
 from trilake.lance.versions import operations as op
+from trilake.lance.versions import transaction
 from trilake.lance.versions.effects import with_files_of
 from trilake.lance.versions.fragment_metadata import DataFile, FragmentMetadata
-from trilake.lance.versions.manifest import (
-    BasePath,
-    Fragment,
-    IndexDetails,
-    IndexMetadata,
-    Manifest,
-    duplicate_base,
-)
+from trilake.lance.versions.manifest import BasePath, Fragment, IndexDetails, IndexMetadata, Manifest, duplicate_base
+from trilake.lance.versions.versions import list_versions
 
 
 def _entries(fragments: Iterable[FragmentMetadata]) -> tuple[Fragment, ...]:
@@ -67,7 +64,6 @@ class DatasetBasePath:
 
     @classmethod
     def of(cls, entry: BasePath) -> Self:
-        """Convert a manifest entry."""
         return cls(entry.path, entry.name, entry.is_dataset_root, entry.id)
 
 
@@ -99,6 +95,11 @@ class LanceOperation(metaclass=_Operations):
     class BaseOperation(ABC):
         """Base class of operations."""
 
+        def __post_init__(self) -> None:
+            for name in ("fragments", "updated_fragments", "new_fragments"):
+                if name in vars(self):
+                    _entries(vars(self)[name])
+
         @abstractmethod
         def resolve(self, base: Manifest | None) -> op.Operation:
             """Convert to the stored operation; ``base`` is ``None`` if the dataset does not exist."""
@@ -114,7 +115,7 @@ class LanceOperation(metaclass=_Operations):
         def __post_init__(self) -> None:
             if not isinstance(self.new_schema, pa.Schema | LanceSchema):
                 raise TypeError(f"schema must be pyarrow.Schema, got {type(self.new_schema)}")
-            _entries(self.fragments)
+            super().__post_init__()
 
         def resolve(self, base: Manifest | None) -> op.Operation:
             fragments = _entries(self.fragments)
@@ -126,9 +127,6 @@ class LanceOperation(metaclass=_Operations):
         """Append fragments written by ``LanceFragment.create``."""
 
         fragments: Iterable[FragmentMetadata]
-
-        def __post_init__(self) -> None:
-            _entries(self.fragments)
 
         def resolve(self, base: Manifest | None) -> op.Operation:
             return op.Append(
@@ -151,9 +149,6 @@ class LanceOperation(metaclass=_Operations):
         updated_fragments: Iterable[FragmentMetadata]
         deleted_fragment_ids: Iterable[int]
         predicate: str
-
-        def __post_init__(self) -> None:
-            _entries(self.updated_fragments)
 
         def resolve(self, base: Manifest | None) -> op.Operation:
             return op.Delete(_entries(self.updated_fragments), tuple(self.deleted_fragment_ids), self.predicate)
@@ -182,10 +177,6 @@ class LanceOperation(metaclass=_Operations):
         update_mode: str = ""
         updated_fragment_offsets: Mapping[int, bytes] | None = None
 
-        def __post_init__(self) -> None:
-            _entries(self.updated_fragments)
-            _entries(self.new_fragments)
-
         def resolve(self, base: Manifest | None) -> op.Operation:
             return op.Update(
                 tuple(self.removed_fragment_ids),
@@ -204,7 +195,7 @@ class LanceOperation(metaclass=_Operations):
         preserves_nullability: bool = False
 
         def __post_init__(self) -> None:
-            _entries(self.fragments)
+            super().__post_init__()
             if isinstance(self.schema, pa.Schema):
                 warnings.warn("pass a LanceSchema to Merge, not a pyarrow.Schema", DeprecationWarning, stacklevel=3)
 
@@ -239,11 +230,9 @@ class LanceOperation(metaclass=_Operations):
 
         @classmethod
         def of(cls, update: op.MapUpdate | None) -> LanceOperation.UpdateMap | None:
-            """Convert from the stored update."""
             return None if update is None else cls(dict(update.entries), update.replace)
 
         def resolve(self) -> op.MapUpdate:
-            """Convert to the stored update."""
             return op.MapUpdate(dict(self.updates), self.replace)
 
     @dataclass
@@ -323,15 +312,11 @@ class LanceOperation(metaclass=_Operations):
 
         def resolve(self, base: Manifest | None) -> op.Operation:
             groups = [op.RewriteGroup(_entries(g.old_fragments), _entries(g.new_fragments)) for g in self.groups]
-            indices = [
-                op.RewrittenIndex(
-                    UUID(i.old_id),
-                    UUID(i.new_id),
-                    _details(i.new_details_type_url, i.new_details_value),
-                    i.new_index_version,
-                )
-                for i in self.rewritten_indices
-            ]
+            indices = []
+            for i in self.rewritten_indices:
+                url, value = i.new_details_type_url, i.new_details_value
+                details = IndexDetails(url, value) if url else None
+                indices.append(op.RewrittenIndex(UUID(i.old_id), UUID(i.new_id), details, i.new_index_version))
             return op.Rewrite(tuple(groups), tuple(indices))
 
     @dataclass
@@ -386,7 +371,6 @@ class Index:
 
     @classmethod
     def of(cls, entry: IndexMetadata) -> Index:
-        """Convert from a manifest entry."""
         details = entry.details
         return cls(
             str(entry.uuid),
@@ -417,10 +401,6 @@ class Index:
             files=tuple((f.path, f.size_bytes) for f in self.files or ()),
             covering_fields=tuple(self.covering_fields),
         )
-
-
-def _details(type_url: str, value: bytes) -> IndexDetails | None:
-    return IndexDetails(type_url, value) if type_url else None
 
 
 def from_stored(operation: op.Operation) -> LanceOperation.BaseOperation | None:
@@ -460,18 +440,87 @@ def from_stored(operation: op.Operation) -> LanceOperation.BaseOperation | None:
         case op.CreateIndex(added, dropped):
             return LanceOperation.CreateIndex([Index.of(i) for i in added], [Index.of(i) for i in dropped])
         case op.Rewrite(groups, indices):
-            moved = [
-                LanceOperation.RewrittenIndex(
-                    str(i.old),
-                    str(i.new),
-                    "" if i.details is None else i.details.type_url,
-                    b"" if i.details is None else i.details.value,
-                    i.version,
-                )
-                for i in indices
-            ]
+            moved = []
+            for i in indices:
+                details = i.details or IndexDetails("", b"")
+                index = str(i.old), str(i.new), details.type_url, details.value, i.version
+                moved.append(LanceOperation.RewrittenIndex(*index))
             return LanceOperation.Rewrite([LanceOperation.RewriteGroup(of(g.old), of(g.new)) for g in groups], moved)
     return None
+
+
+# --- transactions ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Transaction:
+    """An operation and the version it is based on.
+
+    Parameters
+    ----------
+    read_version: version that the operation is based on; 0 for a new dataset.
+    operation: one of :class:`LanceOperation`.
+    uuid: unique id, by default assigned by the commit.
+    transaction_properties: properties of the commit.
+    """
+
+    read_version: int
+    operation: LanceOperation.BaseOperation
+    uuid: str | None = None
+    transaction_properties: Mapping[str, str] | None = field(default_factory=dict)
+
+
+def unpacked(one: Transaction, read_version: int | None) -> tuple[LanceOperation.BaseOperation, int]:
+    """Return the operation and read version of a transaction.  Raises ``InvalidArgumentError``."""
+    if read_version is not None and read_version != one.read_version:
+        raise InvalidArgumentError(
+            f"read_version is {read_version}, but the transaction is based on version {one.read_version}",
+            help="leave read_version out",
+        )
+    return one.operation, one.read_version
+
+
+def read_transaction(snapshot: Snapshot, version: int) -> Transaction | None:
+    """Return the transaction that created a version.
+
+    Returns ``None`` if its file was cleaned up or its operation is unknown.  Raises ``VersionNotFoundError`` and
+    ``CorruptLogError``.
+    """
+    store = snapshot.store
+    try:
+        stored = transaction.of_manifest(store, transaction.load(store, version))
+    except ObjectNotFoundError:
+        return None
+    operation = None if stored is None else from_stored(stored.operation)
+    if stored is None or operation is None:
+        return None
+    return Transaction(stored.read_version, operation, stored.uuid, dict(stored.properties))
+
+
+def newest_transactions(snapshot: Snapshot, count: Any) -> list[Transaction | None]:
+    """Return the newest transactions up to the snapshot's version, newest first."""
+    versions = [v for v in reversed(list_versions(snapshot.store).versions) if v <= snapshot.version]
+    return [read_transaction(snapshot, v) for v in versions[:count]]
+
+
+def merged(transactions: Sequence[Transaction]) -> Transaction:
+    """Merge appends into one transaction.  Raises ``InvalidArgumentError`` for other operations."""
+    fragments: list[FragmentMetadata] = []
+    for one in transactions:
+        if not isinstance(one, Transaction):
+            raise WrongTypeError(f"transactions must be a list of Transaction, got {type(one)}")
+        if not isinstance(one.operation, LanceOperation.Append):
+            raise InvalidArgumentError(
+                f"commit_batch supports only appends, got {type(one.operation).__name__}",
+                help="commit other operations one by one",
+            )
+        fragments += one.operation.fragments
+    if not fragments:
+        raise InvalidArgumentError("there is nothing to commit", help="pass transactions that append fragments")
+    return Transaction(min(one.read_version for one in transactions), LanceOperation.Append(fragments))
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
 
 
 def _arrow(schema: pa.Schema | LanceSchema) -> pa.Schema:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,19 +19,87 @@ from trilake.errors import InvalidArgumentError
 from trilake.expr import Expression
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
-from trilake.lance.pylance.scan_options import HINTS, check_names, checked_search
 from trilake.lance.scan import scan, search
-from trilake.lance.scan.batch_sizes import limit_bytes, regroup
 from trilake.lance.scan.blob_bytes import BlobFile
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
 from trilake.lance.scan.ordering import ColumnOrdering, Orderings, ordered, ordered_found, orderings_of
 from trilake.lance.scan.projection import ColumnsLike, Part, Projection, Selection
-from trilake.lance.scan.scan import ScanPlan
+from trilake.lance.scan.scan import ScanPlan, limit_bytes, regroup
 from trilake.lance.scan.search import Nearest
 from trilake.table.table import FilterLike
 
 if TYPE_CHECKING:
     import pandas
+
+
+#: Options of a scan, as in ``LanceDataset.scanner``.
+SCAN_OPTIONS = (
+    *("columns", "filter", "limit", "offset", "nearest", "batch_size", "batch_size_bytes", "batch_readahead"),
+    *("fragment_readahead", "scan_in_order", "fragments", "prefilter", "with_row_id", "with_row_address", "use_stats"),
+    *("use_scalar_index", "include_deleted_rows", "strict_batch_size", "order_by", "disable_scoring_autoprojection"),
+    *("blob_handling", "fast_search"),
+)
+#: Hints of pylance without effect.
+LANCE_HINTS = frozenset(("io_buffer_size", "late_materialization"))
+HINTS = LANCE_HINTS | {"use_threads", "memory_pool", "fragment_scan_options", "cache_metadata"}
+#: All accepted options of a scan.
+OF_SCANS = HINTS.union(SCAN_OPTIONS)
+#: Options of ``take``: hints of pyarrow scans, and ``sorted`` of old pylance releases, without effect.
+OF_ROWS = HINTS | {
+    *("with_row_id", "with_row_address", "sorted"),
+    *("batch_size", "batch_readahead", "fragment_readahead", "scan_in_order"),
+}
+#: Unsupported options of newer pylance releases, each with an explanation.
+_BEYOND = {
+    "full_text_query": "full text search is not supported; filters such as contains(text, 'word') scan all rows",
+    "index_segments": "a search uses all segments of an index",
+}
+#: Options of a nearest neighbor search, see :class:`~trilake.lance.scan.search.Nearest`.
+_SEARCH = (
+    *("column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range"),
+    *("minimum_nprobes", "maximum_nprobes"),
+)
+#: Accepted hints: options of unsupported index kinds, and the number of threads.
+_SEARCH_HINTS = ("ef", "query_parallelism", "approx_mode", "search_effort")
+
+
+def check_names(options: Mapping[str, Any], allowed: frozenset[str] = OF_SCANS) -> dict[str, Any]:
+    """Check option names, and return the options without unsupported ones that are not set.
+
+    Raises ``WrongTypeError`` for an unknown option.
+    """
+    explicit = {n: v for n, v in options.items() if not (n in _BEYOND and (v is None or v is False))}
+    unknown = explicit.keys() - allowed
+    if unknown:
+        name = min(unknown)
+        raise WrongTypeError(
+            f"unknown scan option {name!r}", help=_BEYOND.get(name, f"options are {', '.join(SCAN_OPTIONS)}")
+        )
+    return explicit
+
+
+def checked_search(nearest: Any) -> dict[str, Any]:
+    """Check the options of a search, and drop hints.  Raises ``WrongTypeError``."""
+    if not isinstance(nearest, Mapping):
+        raise WrongTypeError(
+            f"nearest must be a mapping, got {nearest!r}", help='pass {"column": ..., "q": ..., "k": ...}'
+        )
+    for name in nearest:
+        if name not in _SEARCH and name not in _SEARCH_HINTS:
+            raise WrongTypeError(f"unknown search option {name!r}", help=f"options are {', '.join(_SEARCH)}")
+    for name in _SEARCH[:2]:
+        if name not in nearest:
+            raise WrongTypeError(f"nearest must have {name!r}", help='pass {"column": ..., "q": ..., "k": ...}')
+    if nearest.get("query_parallelism") is not None:
+        count("query_parallelism", nearest["query_parallelism"], least=-1, other_type=WrongTypeError)
+    if nearest.get("approx_mode", "normal") not in ("fast", "normal", "accurate"):
+        raise InvalidArgumentError(f"approx_mode must be fast, normal or accurate, got {nearest['approx_mode']!r}")
+    return {name: value for name, value in nearest.items() if name in _SEARCH}
+
+
+def scan_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Remove and return the scan options; the others are for ``to_pandas``."""
+    return {name: options.pop(name) for name in (*SCAN_OPTIONS, *LANCE_HINTS) if name in options}
 
 
 @dataclass
@@ -62,125 +130,101 @@ class ScannerBuilder:
     _blob_bytes: bool = False
     _in_order: bool = field(default=True, repr=False)
 
-    def columns(self, cols: ColumnsLike | None = None) -> ScannerBuilder:
-        """Select columns, by default all; ``"struct.field"`` selects a nested field.
+    def _with(self, **fields: Any) -> Self:
+        vars(self).update(fields)
+        return self
 
-        ``_rowid``, ``_rowaddr`` and, for a search, ``_distance`` are allowed.  With an empty list, the result has only
-        a number of rows and the columns that other options add.
-
-        A mapping from new names to SQL expressions projects.
-        """
+    def columns(self, cols: ColumnsLike | None = None) -> Self:
+        """Select columns by name, or SQL expressions by new name; see ``LanceDataset.scanner``."""
         if isinstance(cols, str):
             raise WrongTypeError(f"columns must be a list of names, got {cols!r}", help=f"pass [{cols!r}]")
-        self._columns = None if cols is None else dict(cols) if isinstance(cols, Mapping) else list(cols)
-        return self
+        return self._with(_columns=None if cols is None else dict(cols) if isinstance(cols, Mapping) else list(cols))
 
-    def filter(self, filter: FilterLike | None) -> ScannerBuilder:
+    def filter(self, filter: FilterLike | None) -> Self:
         """Keep rows that match a condition."""
-        self._filter = filter
-        return self
+        return self._with(_filter=filter)
 
-    def limit(self, n: int | None = None) -> ScannerBuilder:
+    def limit(self, n: int | None = None) -> Self:
         """Set the maximum number of rows to return."""
-        self._limit = None if n is None else _not_negative("Limit", n)
-        return self
+        return self._with(_limit=None if n is None else _not_negative("Limit", n))
 
-    def offset(self, n: int | None = None) -> ScannerBuilder:
+    def offset(self, n: int | None = None) -> Self:
         """Set the number of rows to skip."""
-        self._offset = 0 if n is None else _not_negative("Offset", n)
-        return self
+        return self._with(_offset=0 if n is None else _not_negative("Offset", n))
 
-    def batch_size(self, batch_size: int | None) -> ScannerBuilder:
+    def batch_size(self, batch_size: int | None) -> Self:
         """Set the maximum number of rows in a batch."""
-        self._batch_size = None if batch_size is None else _count("batch_size", batch_size, least=1)
-        return self
+        return self._with(_batch_size=None if batch_size is None else _count("batch_size", batch_size, least=1))
 
-    def batch_readahead(self, nbatches: int | None = None) -> ScannerBuilder:
+    def batch_readahead(self, nbatches: int | None = None) -> Self:
         """Set the number of batches to read ahead, a hint."""
-        self._readahead = None if nbatches is None else _count("batch_readahead", nbatches)
-        return self
+        return self._with(_readahead=None if nbatches is None else _count("batch_readahead", nbatches))
 
-    def fragment_readahead(self, nfragments: int | None = None) -> ScannerBuilder:
+    def fragment_readahead(self, nfragments: int | None = None) -> Self:
         """Accepted for compatibility: chunks are read ahead across fragments."""
         if nfragments is not None:
             _count("fragment_readahead", nfragments)
         return self
 
-    def scan_in_order(self, scan_in_order: bool = True) -> ScannerBuilder:
+    def scan_in_order(self, scan_in_order: bool = True) -> Self:
         """Accepted for compatibility: rows are always returned in order."""
-        self._in_order = flag("scan_in_order", scan_in_order)
-        return self
+        return self._with(_in_order=flag("scan_in_order", scan_in_order))
 
-    def prefilter(self, prefilter: bool = True) -> ScannerBuilder:
+    def prefilter(self, prefilter: bool = True) -> Self:
         """Set whether to filter before a search."""
-        self._prefilter = flag("prefilter", prefilter)
-        return self
+        return self._with(_prefilter=flag("prefilter", prefilter))
 
-    def with_row_id(self, with_row_id: bool = True) -> ScannerBuilder:
+    def with_row_id(self, with_row_id: bool = True) -> Self:
         """Add a column ``_rowid``."""
-        self._with_row_id = flag("with_row_id", with_row_id)
-        return self
+        return self._with(_with_row_id=flag("with_row_id", with_row_id))
 
-    def with_row_address(self, with_row_address: bool = True) -> ScannerBuilder:
+    def with_row_address(self, with_row_address: bool = True) -> Self:
         """Add a column ``_rowaddr``, which equals ``_rowid`` unless row ids are stable."""
-        self._with_row_address = flag("with_row_address", with_row_address)
-        return self
+        return self._with(_with_row_address=flag("with_row_address", with_row_address))
 
-    def use_stats(self, use_stats: bool = True) -> ScannerBuilder:
+    def use_stats(self, use_stats: bool = True) -> Self:
         """Set whether to skip row groups by statistics."""
-        self._use_stats = flag("use_stats", use_stats)
-        return self
+        return self._with(_use_stats=flag("use_stats", use_stats))
 
-    def use_scalar_index(self, use_scalar_index: bool = True) -> ScannerBuilder:
+    def use_scalar_index(self, use_scalar_index: bool = True) -> Self:
         """Set whether filters may use scalar indices."""
-        self._use_scalar_index = flag("use_scalar_index", use_scalar_index)
-        return self
+        return self._with(_use_scalar_index=flag("use_scalar_index", use_scalar_index))
 
-    def include_deleted_rows(self, include: bool = True) -> ScannerBuilder:
+    def include_deleted_rows(self, include: bool = True) -> Self:
         """Return deleted rows that are still in the files; needs ``_rowid``, which is null for them."""
-        self._include_deleted = flag("include_deleted_rows", include)
-        return self
+        return self._with(_include_deleted=flag("include_deleted_rows", include))
 
-    def strict_batch_size(self, strict_batch_size: bool = False) -> ScannerBuilder:
+    def strict_batch_size(self, strict_batch_size: bool = False) -> Self:
         """Set whether all batches except the last have exactly ``batch_size`` rows (default 8,192)."""
-        self._strict_batch_size = flag("strict_batch_size", strict_batch_size)
-        return self
+        return self._with(_strict_batch_size=flag("strict_batch_size", strict_batch_size))
 
-    def batch_size_bytes(self, batch_size_bytes: int | None) -> ScannerBuilder:
+    def batch_size_bytes(self, batch_size_bytes: int | None) -> Self:
         """Set the maximum size of a batch in bytes, but at least one row; excludes ``strict_batch_size``."""
-        size = batch_size_bytes
-        self._batch_bytes = None if size is None else _count("batch_size_bytes", size, least=1)
-        return self
+        size = None if batch_size_bytes is None else _count("batch_size_bytes", batch_size_bytes, least=1)
+        return self._with(_batch_bytes=size)
 
-    def order_by(self, orderings: Iterable[str | ColumnOrdering] | None) -> ScannerBuilder:
+    def order_by(self, orderings: Iterable[str | ColumnOrdering] | None) -> Self:
         """Sort by columns, given by name or as ``ColumnOrdering``, before the limit."""
-        self._order_by = orderings_of(orderings)
-        return self
+        return self._with(_order_by=orderings_of(orderings))
 
-    def disable_scoring_autoprojection(self, disable: bool = True) -> ScannerBuilder:
+    def disable_scoring_autoprojection(self, disable: bool = True) -> Self:
         """Omit ``_distance`` from search results unless it is selected."""
-        self._scored = not flag("disable_scoring_autoprojection", disable)
-        return self
+        return self._with(_scored=not flag("disable_scoring_autoprojection", disable))
 
-    def fast_search(self, flag_: bool = True) -> ScannerBuilder:
+    def fast_search(self, flag_: bool = True) -> Self:
         """Skip rows of fragments that are not indexed."""
-        self._fast_search = flag("fast_search", flag_)
-        return self
+        return self._with(_fast_search=flag("fast_search", flag_))
 
-    def blob_handling(self, blob_handling: str | None) -> ScannerBuilder:
+    def blob_handling(self, blob_handling: str | None) -> Self:
         """Set whether to return blobs as bytes (``"all_binary"``) or as descriptors of their position."""
         if blob_handling not in (None, "all_binary", "blobs_descriptions", "all_descriptions"):
             raise InvalidArgumentError(
-                f"blob_handling must be all_binary, blobs_descriptions or all_descriptions, got {blob_handling!r}",
+                f"blob_handling must be all_binary, blobs_descriptions or all_descriptions, got {blob_handling!r}"
             )
-        self._blob_bytes = blob_handling == "all_binary"
-        return self
+        return self._with(_blob_bytes=blob_handling == "all_binary")
 
-    def apply_defaults(self, default_opts: Mapping[str, Any]) -> ScannerBuilder:
-        """Set options by name, except those that are ``None``.
-
-        Raises ``WrongTypeError`` for an unknown option.
-        """
+    def apply_defaults(self, default_opts: Mapping[str, Any]) -> Self:
+        """Set options by name, except those that are ``None``.  Raises ``WrongTypeError`` for an unknown option."""
         for name, value in check_names(default_opts).items():
             if value is None or name in HINTS:
                 continue
@@ -190,17 +234,15 @@ class ScannerBuilder:
                 getattr(self, "with_fragments" if name == "fragments" else name)(value)
         return self
 
-    def with_fragments(self, fragments: Iterable[Any] | None) -> ScannerBuilder:
+    def with_fragments(self, fragments: Iterable[Any] | None) -> Self:
         """Scan only these fragments, in this order."""
         if fragments is None:
-            self._readers = None
-            return self
+            return self._with(_readers=None)
         candidates = list(fragments)
         wrong = [f for f in candidates if not isinstance(f, pa.dataset.Fragment) or not hasattr(f, "_fragment")]
         if wrong:
             raise WrongTypeError(f"fragments must be an iterable of LanceFragment. Got {type(wrong[0])} instead")
-        self._readers = tuple(f._fragment for f in candidates)
-        return self
+        return self._with(_readers=tuple(f._fragment for f in candidates))
 
     def nearest(
         self,
@@ -214,27 +256,11 @@ class ScannerBuilder:
         distance_range: tuple[float | None, float | None] | None = None,
         minimum_nprobes: int | None = None,
         maximum_nprobes: int | None = None,
-    ) -> ScannerBuilder:
-        """Return the ``k`` rows nearest to a vector; ``k`` defaults to the limit, or 10.
-
-        By default, a search starts with six partitions, or ``minimum_nprobes`` if greater, and continues until it finds
-        ``k`` rows or has searched ``maximum_nprobes``.  If ``q`` has several vectors, the result has the nearest rows
-        of each and a column ``query_index``.
-        """
-        self._has_k = k is not None
-        self._nearest = Nearest.of(
-            self.ds.snapshot,
-            column,
-            q,
-            k,
-            metric,
-            nprobes=nprobes,
-            refine_factor=refine_factor,
-            use_index=use_index,
-            distance_range=distance_range,
-            minimum_nprobes=minimum_nprobes,
-            maximum_nprobes=maximum_nprobes,
-        )
+    ) -> Self:
+        """Return the ``k`` rows nearest to a vector, by default the limit, or 10; see ``LanceDataset.scanner``."""
+        named = locals()
+        del named["self"]
+        self._has_k, self._nearest = k is not None, Nearest.of(self.ds.snapshot, **named)
         return self
 
     def to_scanner(self) -> LanceScanner:
@@ -281,19 +307,7 @@ class ScannerBuilder:
         readers = self._readers
         if self._fast_search:
             readers = search.indexed_readers(snapshot, plan, nearest, readers)
-        return LanceScanner(
-            self.ds,
-            plan,
-            readers,
-            nearest,
-            self._prefilter,
-            self._readahead,
-            projection=selection.projection,
-            orderings=self._order_by,
-            rows_of_each=(batch_size or _BATCH_ROWS) if self._strict_batch_size else None,
-            bytes_of_each=self._batch_bytes,
-            builder=copy(self),
-        )
+        return LanceScanner(copy(self), plan, readers, nearest, selection.projection)
 
 
 #: Default batch size with ``strict_batch_size``.
@@ -351,24 +365,17 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
 
     def __init__(
         self,
-        dataset: OpenDataset,
+        builder: ScannerBuilder,
         plan: ScanPlan,
-        readers: tuple[FragmentReader, ...] | None = None,
-        nearest: Nearest | None = None,
-        prefilter: bool = False,
-        readahead: int | None = None,
-        *,
-        projection: Projection | None = None,
-        orderings: Orderings = (),
-        rows_of_each: int | None = None,
-        bytes_of_each: int | None = None,
-        builder: ScannerBuilder | None = None,
+        readers: tuple[FragmentReader, ...] | None,
+        nearest: Nearest | None,
+        projection: Projection | None,
     ) -> None:
-        self._builder = builder
-        self._bytes_of_each = bytes_of_each
-        self._projection, self._orderings, self._rows_of_each = projection, orderings, rows_of_each
-        self._ds, self._plan, self._nearest, self._prefilter = dataset, plan, nearest, prefilter
-        self._readers = dataset.snapshot.readers if readers is None else readers
+        self._builder, self._ds, self._plan = builder, builder.ds, plan
+        self._nearest, self._projection = nearest, projection
+        self._orderings, self._prefilter = builder._order_by, builder._prefilter
+        self._readers = self._ds.snapshot.readers if readers is None else readers
+        readahead = builder._readahead
         self._threads = None if readahead is None else max(1, min(readahead, scan.THREADS))
 
     @property
@@ -385,15 +392,15 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Return the rows as batches."""
-        batches = self._any_batches()
-        if self._bytes_of_each is not None:
-            return limit_bytes(batches, self._bytes_of_each)
-        return batches if self._rows_of_each is None else regroup(batches, self._rows_of_each)
-
-    def _any_batches(self) -> Iterator[pa.RecordBatch]:
         if self._nearest is None and not self._orderings:
-            return self._scanned(self._plan, self._readers, self._threads)
-        return self._projected(self._table().to_batches(max_chunksize=self._plan.batch_size))
+            batches = self._scanned(self._plan, self._readers, self._threads)
+        else:
+            batches = self._projected(self._table().to_batches(max_chunksize=self._plan.batch_size))
+        if self._builder._batch_bytes is not None:
+            return limit_bytes(batches, self._builder._batch_bytes)
+        if self._builder._strict_batch_size:
+            return regroup(batches, self._plan.batch_size or _BATCH_ROWS)
+        return batches
 
     def _table(self) -> pa.Table:
         """Read the result of a search or sort."""
@@ -433,14 +440,11 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         """
         if blob_mode not in _BLOB_MODES:
             raise InvalidArgumentError(f"blob_mode must be one of {', '.join(_BLOB_MODES)}, got {blob_mode!r}")
-        blobs = self._blobs() if blob_mode != "descriptions" and self._builder is not None else []
+        blobs = self._blobs() if blob_mode != "descriptions" else []
         frame: pandas.DataFrame
-        if not blobs or self._builder is None:
-            frame = self.to_table().to_pandas(**options)
-            return frame
-        if blob_mode == "bytes":
-            table = copy(self._builder).blob_handling("all_binary").to_scanner().to_table()
-            frame = table.to_pandas(**options)
+        if not blobs or blob_mode == "bytes":
+            scanner = copy(self._builder).blob_handling("all_binary").to_scanner() if blobs else self
+            frame = scanner.to_table().to_pandas(**options)
             return frame
         table = copy(self._builder).with_row_address().to_scanner().to_table()
         frame = table.select(self.projected_schema.names).to_pandas(**options)

@@ -83,7 +83,6 @@ class SqlQueryBuilder:
         return replace(self, rows_of_a_batch=batch_size)
 
     def build(self) -> SqlQuery:
-        """Build the query."""
         return SqlQuery(self.sql, PlacedRows(self.snapshot, self.places), self.name, self.rows_of_a_batch)
 
 
@@ -96,7 +95,6 @@ class PlacedRows(LanceTable):
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the rows."""
         return pa.schema([*self.snapshot.schema, *(pa.field(place, pa.uint64()) for place in self.places)])
 
     def to_batches(

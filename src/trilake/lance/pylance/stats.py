@@ -62,7 +62,6 @@ class IndexDescription:
 
     @classmethod
     def of(cls, snapshot: Snapshot, name: str) -> IndexDescription:
-        """Describe an index of a version.  Raises ``UnknownIndexError``."""
         schema, parts = snapshot.manifest.schema, indices.parts(snapshot, name)
         index = parts[0]
         fields = [schema.by_id(id) for id in index.fields]

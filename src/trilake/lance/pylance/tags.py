@@ -49,13 +49,11 @@ class Line:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Line:
-        """Return the line of a snapshot."""
         branch = snapshot.manifest.branch
         return cls(root_store(snapshot.store, branch), branch)
 
     @property
     def store(self) -> Store:
-        """Store of the versions."""
         return branch_store(self.root, self.branch)
 
     def resolve(self, reference: Reference) -> tuple[Line, int | None]:
@@ -98,10 +96,7 @@ class Tags:
 
     def list_ordered(self, order: str | None = None) -> builtins.list[tuple[str, dict[str, Any]]]:
         """Return all tags by version, newest first; ``order="asc"`` for oldest first."""
-        if order not in (None, "asc", "desc"):
-            raise InvalidArgumentError(f"order must be asc or desc, got {order!r}")
-        sign = 1 if order == "asc" else -1
-        return sorted(self.list().items(), key=lambda item: (sign * item[1]["version"], item[0]))
+        return _ordered(self.list(), "version", order)
 
     def get_version(self, tag: str) -> int:
         """Return the version of a tag.  Raises ``VersionNotFoundError``."""
@@ -161,10 +156,7 @@ class Branches:
 
     def list_ordered(self, order: str | None = None) -> builtins.list[tuple[str, dict[str, Any]]]:
         """Return all branches by creation time, newest first; ``order="asc"`` for oldest first."""
-        if order not in (None, "asc", "desc"):
-            raise InvalidArgumentError(f"order must be asc or desc, got {order!r}")
-        sign = 1 if order == "asc" else -1
-        return sorted(self.list().items(), key=lambda item: (sign * (item[1]["create_at"] or 0), item[0]))
+        return _ordered(self.list(), "create_at", order)
 
     def delete(self, branch: str) -> None:
         """Delete a branch with its versions.  Raises ``VersionNotFoundError``."""
@@ -173,6 +165,13 @@ class Branches:
     def replace_metadata(self, branch: str, metadata: Mapping[Any, Any]) -> None:
         """Replace the metadata of a branch.  Raises ``VersionNotFoundError``."""
         set_branch_metadata(self._root, branch, strings(metadata, "a branch"))
+
+
+def _ordered(items: dict[str, dict[str, Any]], field: str, order: str | None) -> list[tuple[str, dict[str, Any]]]:
+    if order not in (None, "asc", "desc"):
+        raise InvalidArgumentError(f"order must be asc or desc, got {order!r}")
+    sign = 1 if order == "asc" else -1
+    return sorted(items.items(), key=lambda item: (sign * (item[1][field] or 0), item[0]))
 
 
 def strings(metadata: Mapping[Any, Any], of: str) -> dict[str, str]:

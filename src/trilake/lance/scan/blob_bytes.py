@@ -165,7 +165,6 @@ class BlobFile(io.BufferedIOBase):
         return f"BlobFile({self._place.key!r}, size={self.size()})"
 
     def size(self) -> int:
-        """The number of bytes."""
         return self._place.length
 
     def readable(self) -> bool:
@@ -198,7 +197,6 @@ class BlobFile(io.BufferedIOBase):
         return self.read(size)
 
     def readall(self) -> bytes:
-        """Read all remaining bytes."""
         return self.read()
 
     def readinto(self, buffer: Any, /) -> int:

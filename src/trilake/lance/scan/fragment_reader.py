@@ -69,6 +69,14 @@ def split(addresses: Ids) -> tuple[Rows, Rows]:
     return (addresses >> np.uint64(32)).astype(np.int64), (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
+def by_fragment(addresses: Ids) -> Iterator[tuple[int, Rows, Rows]]:
+    """Group row addresses by fragment: yields its id, the places of its addresses, and their offsets."""
+    of, offsets = split(addresses)
+    for fragment_id in np.unique(of).tolist():
+        at = np.flatnonzero(of == fragment_id)
+        yield fragment_id, at, offsets[at]
+
+
 @dataclass(frozen=True)
 class _Part:
     """The columns of a projection in one file: as the projection needs them, and as the file stores them."""
@@ -79,18 +87,17 @@ class _Part:
     place: FilePlace
 
     def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self.stored is self.schema:
-            return finished(batch, self.schema, self.place)
-        pairs = zip(self.schema.fields, self.stored.fields, batch.columns, strict=True)
-        arrays = [_finished(field, stored, array, self.place) for field, stored, array in pairs]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema.read_schema())
+        return finished(batch, self.schema, self.place, self.stored)
 
 
-def finished(batch: pa.RecordBatch, schema: LanceSchema, place: FilePlace) -> pa.RecordBatch:
-    """Replace descriptions of blobs by bytes, in columns that are read as bytes."""
-    if schema.is_plain:
+def finished(
+    batch: pa.RecordBatch, schema: LanceSchema, place: FilePlace, stored: LanceSchema | None = None
+) -> pa.RecordBatch:
+    """Replace descriptions of blobs by bytes where they are read as bytes; drop fields that only ``stored`` has."""
+    if schema.is_plain and (stored is None or stored is schema):
         return batch
-    arrays = [_finished(f, f, array, place) for f, array in zip(schema.fields, batch.columns, strict=True)]
+    pairs = zip(schema.fields, (stored or schema).fields, batch.columns, strict=True)
+    arrays = [_finished(field, whole, array, place) for field, whole, array in pairs]
     return pa.RecordBatch.from_arrays(arrays, schema=schema.read_schema())
 
 
@@ -155,7 +162,13 @@ class FragmentReader:
                     help="it was removed by a clean-up or by hand; read a newer version, or restore the file",
                     file=f"{store.uri}/{key}",
                 ) from e
-            self._check(file)
+            expected = self.fragment.physical_rows
+            if expected and file.num_rows != expected:
+                raise CorruptFileError(
+                    f"the data file has {file.num_rows} rows, but its fragment has {expected}",
+                    file=file.file,
+                    fragment=self.fragment.id,
+                )
             with self._lock:
                 file = self._files.setdefault(entry.path, file)
         return file
@@ -165,15 +178,6 @@ class FragmentReader:
         for entry in self.fragment.files:
             self.file(entry)
         _ = self.deleted_set
-
-    def _check(self, file: DataFileReader) -> None:
-        expected = self.fragment.physical_rows
-        if expected and file.num_rows != expected:
-            raise CorruptFileError(
-                f"the data file has {file.num_rows} rows, but its fragment has {expected}",
-                file=file.file,
-                fragment=self.fragment.id,
-            )
 
     @cached_property
     def batch_offsets(self) -> Rows:
@@ -214,7 +218,6 @@ class FragmentReader:
 
     @property
     def num_rows(self) -> int:
-        """Number of live rows."""
         return self.physical_rows - self.num_deleted
 
     def live_mask(self, start: int, stop: int) -> npt.NDArray[np.bool_] | None:
@@ -234,6 +237,10 @@ class FragmentReader:
             return ranks
         return deletions.live_offsets(self.deleted, ranks)
 
+    @property
+    def live_offsets(self) -> Rows:
+        return self.offsets_of_live(np.arange(self.num_rows, dtype=np.int64))
+
     def is_live(self, offsets: Rows) -> npt.NDArray[np.bool_]:
         """Whether the row at each offset is live."""
         inside = (offsets >= 0) & (offsets < self.physical_rows)
@@ -252,7 +259,6 @@ class FragmentReader:
         return None if data is None else row_ids.parse_ids(data, self.physical_rows, file=self.store.uri)
 
     def ids_of(self, offsets: Rows) -> Ids:
-        """The row ids at these offsets."""
         stable = self.stable_ids
         return addresses(self.fragment.id, offsets) if stable is None else stable[offsets]
 
@@ -364,15 +370,13 @@ class FragmentReader:
         tables = [part.file.take(offsets, part.stored) for part in parts]
         if len(tables) == 1 and tables[0].schema.equals(arrow) and parts[0].schema.is_plain:
             return tables[0]
-        batches = [t.combine_chunks().to_batches() for t in tables]
-        read = [b[0] if b else _combined([], t.schema, 0) for b, t in zip(batches, tables)]
-        pieces = [part.finish(batch) for part, batch in zip(parts, read, strict=True)]
+        pieces = [part.finish(one_batch(table)) for part, table in zip(parts, tables, strict=True)]
         return pa.Table.from_batches([_combined(pieces, arrow, len(offsets))])
 
     def blobs(self, offsets: Rows, field: Field) -> list[BlobPlace | None]:
         """Locate the blobs of a column at these offsets; ``None`` for a null."""
         for part in self._parts(self.schema.project_ids([field.id])):
-            array, at = storage_array(one_chunk(part.file.take(offsets, part.stored).column(0))), part.stored.fields[0]
+            array, at = storage_array(one_array(part.file.take(offsets, part.stored).column(0))), part.stored.fields[0]
             while at.id != field.id:
                 at = at.children[0]
                 (array,) = array.flatten()
@@ -394,9 +398,19 @@ class FragmentReader:
         return [f for f in projection.fields if not any(c.id in have for c in f.walk())]
 
 
-def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """Join all chunks of a column."""
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+def one_array(chunked: pa.ChunkedArray) -> pa.Array:
+    """Join all chunks into one array."""
+    if chunked.num_chunks == 1:
+        return chunked.chunk(0)
+    combined = chunked.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Join all rows of a table into one batch."""
+    if not table.num_columns:
+        return no_columns(table.num_rows)
+    return pa.RecordBatch.from_arrays([one_array(c) for c in table.columns], schema=table.schema)
 
 
 def fixed_width(kind: pa.DataType) -> int:

@@ -11,7 +11,7 @@ from trilake.errors import InvalidArgumentError, MissingFileError, UnsupportedPr
 from trilake.lance.index.bitmap import BitmapIndex, LabelListIndex
 from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.files import CACHE_BYTES, ReadCache
-from trilake.lance.index.ivf_pq_index import PartitionCache, VectorIndex
+from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.index.scalar import ScalarIndex
 from trilake.lance.index.zonemap import ZoneMapIndex
 from trilake.lance.versions.bases import Bases
@@ -52,7 +52,7 @@ class OpenIndices:
         self._bases = bases
         self._size = CACHE_SIZE if size is None else size
         self._open: OrderedDict[tuple[type[Any], UUID], Any] = OrderedDict()
-        self._partitions = PartitionCache()
+        self._partitions = ReadCache(self._size)
         self._pages = ReadCache(min(self._size * _PAGE_BYTES, CACHE_BYTES))
         self._lock = threading.Lock()
         self._hits = self._requests = 0
@@ -104,7 +104,6 @@ class OpenIndices:
 
     @property
     def entry_count(self) -> int:
-        """The number of open indices and partitions."""
         return self._whole() + len(self._partitions)
 
     @property

@@ -17,9 +17,8 @@ from trilake.expr import Expression, evaluate_all
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
-from trilake.lance.scan.fragment_reader import PLACE_TYPE, PLACES, ROW_ADDRESS, ROW_ID
+from trilake.lance.scan.fragment_reader import PLACE_TYPE, PLACES, ROW_ADDRESS, ROW_ID, one_array, one_batch
 from trilake.lance.scan.parse_sql import expression_of
-from trilake.lance.scan.scan import one_array, one_batch
 from trilake.table.data_files import no_columns
 
 
@@ -59,10 +58,8 @@ class Projection:
     ) -> Projection:
         """Bind SQL to ``schema``; the scan adds columns ``before`` and ``behind``, unless SQL uses their names.
 
-        ``parts`` are the fields in structs that SQL names as a whole.
-
-        Raises ``InvalidArgumentError``, and ``ExpressionError`` or ``UnsupportedExpressionError`` for SQL that cannot
-        be computed.
+        ``parts`` are the fields in structs that SQL names as a whole.  Raises ``InvalidArgumentError``, and
+        ``ExpressionError`` or ``UnsupportedExpressionError`` for SQL that cannot be computed.
         """
         if not sql:
             raise InvalidArgumentError("expected at least one column, got none", help="pass None for all columns")
@@ -123,11 +120,6 @@ def _bound(name: object, sql: object, schema: pa.Schema) -> Expression | pa.Fiel
 
 def _unless(fields: Mapping[str, pa.Field], chosen: Mapping[str, object]) -> dict[str, pa.Field]:
     return {name: f for name, f in fields.items() if name not in chosen}
-
-
-def _root(view: View, name: str) -> str:
-    """The top-level column of a path."""
-    return view.columns([name]).names[0]
 
 
 def _read_places(projection: Projection, computed: Mapping[str, pa.Field]) -> tuple[str, ...]:
@@ -217,10 +209,10 @@ class Selection:
             if name in computed or name in parts:
                 chosen[name] = computed.get(name) or parts[name]
             else:
-                chosen[_root(view, name)] = fields[_root(view, name)]
+                root = view.columns([name]).names[0]
+                chosen[root] = fields[root]
         projection = Projection(_unless(first, chosen) | chosen | _unless(behind, chosen), view.arrow.metadata)
         return cls(stored_columns, _read_places(projection, computed), projection)
 
     def show(self, rows: pa.Table) -> pa.Table:
-        """Project the rows that were read."""
         return rows if self.projection is None else pa.Table.from_batches([self.projection.project(one_batch(rows))])

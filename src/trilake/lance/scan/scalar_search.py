@@ -69,13 +69,9 @@ IndexedLeaf = Compare | In | StartsWith | IsNull | Contains | Between
 class IndexQuery:
     """A part of a filter that indices can answer.
 
-    Parameters
-    ----------
-    description: of the part, in plans.
-    fragments: ids of the fragments that all of its indices cover.
-    exact: whether it is the whole filter.
-    row_ids: returns the sorted ids of the rows that may match; ``None`` if a scan is cheaper.
-    certain: whether these rows match without a test, because the part is only about ids.
+    ``description`` is for plans; ``fragments`` are those that all of its indices cover; ``exact`` says whether it is
+    the whole filter.  ``row_ids`` returns the sorted ids of the rows that may match, or ``None`` if a scan is cheaper;
+    if ``certain``, because the part is only about ids, they match without a test.
     """
 
     description: str
@@ -320,19 +316,9 @@ def _union(parts: list[IndexQuery | None]) -> IndexQuery | None:
     if len(queries) < len(parts) or not queries:
         return None
     fragments = FrozenBitMap.intersection(*(p.fragments for p in queries))
-
-    def row_ids() -> RowIds | None:
-        answers = []
-        for part in queries:
-            answer = part.row_ids()
-            if answer is None:
-                return None
-            answers.append(answer)
-        return np.unique(np.concatenate(answers))
-
     description = f"OR({','.join(p.description for p in queries)})"
     exact, certain = all(p.exact for p in queries), all(p.certain for p in queries)
-    return IndexQuery(description, fragments, exact, row_ids, certain)
+    return IndexQuery(description, fragments, exact, lambda: _in_any(queries), certain)
 
 
 def _segments(parts: list[IndexQuery]) -> IndexQuery:
@@ -340,13 +326,18 @@ def _segments(parts: list[IndexQuery]) -> IndexQuery:
     if len(parts) == 1:
         return parts[0]
 
-    def row_ids() -> RowIds | None:
-        answers = [part.row_ids() for part in parts]
-        if any(answer is None for answer in answers):
-            return None
-        return np.unique(np.concatenate([answer for answer in answers if answer is not None]))
+    fragments = FrozenBitMap.union(*(p.fragments for p in parts))
+    return IndexQuery(parts[0].description, fragments, True, lambda: _in_any(parts))
 
-    return IndexQuery(parts[0].description, FrozenBitMap.union(*(p.fragments for p in parts)), True, row_ids)
+
+def _in_any(parts: Sequence[IndexQuery]) -> RowIds | None:
+    answers = []
+    for part in parts:
+        answer = part.row_ids()
+        if answer is None:
+            return None
+        answers.append(answer)
+    return np.unique(np.concatenate(answers))
 
 
 def _describe(leaf: IndexedLeaf) -> str:

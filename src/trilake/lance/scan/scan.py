@@ -21,12 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trilake.expr import Filter
+from trilake.expr import ColumnStats, FileStats, Filter, can_match
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
-from trilake.lance.scan.fragment_reader import PLACE_TYPE, ROW_ID, FragmentReader, Rows
+from trilake.lance.scan.fragment_reader import PLACE_TYPE, ROW_ID, FragmentReader, Rows, one_array, one_batch
 from trilake.lance.scan.id_conditions import id_columns, with_ids
-from trilake.lance.scan.skipping import candidate_groups
 from trilake.table.data_files import no_columns
 
 #: Number of chunks of remote files to read at once, and the approximate stored bytes and rows of a chunk.
@@ -61,17 +60,14 @@ class ScanPlan:
 
     Parameters
     ----------
-    view: the columns of the dataset, and how they are stored.
     columns: the columns to return, as parts of ``view.schema``.
-    filter: keeps the rows for which it is true; bound to the view's Arrow schema, and to the id columns.
+    filter: bound to the view's Arrow schema, and to the id columns.
     limit, offset: number of rows to return, and number of matching rows to skip first.
-    batch_size: maximum rows of a batch.
     places: those of :data:`~trilake.lance.scan.fragment_reader.PLACES` that come last.
-    use_stats: whether statistics may skip row groups.
-    use_index: whether scalar indices may be used.
+    use_stats, use_index: whether to use statistics and scalar indices.
     include_deleted: whether deleted rows are returned too, without a row id.
-    candidates: from an index, the sorted offsets of the only rows that can match the filter, by fragment id; other
-        fragments are scanned.
+    candidates: from an index, the sorted offsets of the only rows that can match, by fragment id; other fragments are
+        scanned.
     certain: whether live candidates match without testing the filter.
     joined: whether row groups that are read together form one batch; only without a filter.
     """
@@ -92,8 +88,7 @@ class ScanPlan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        schema = self.columns.shown_schema
-        return with_places_schema(schema, self.places)
+        return with_places_schema(self.columns.shown_schema, self.places)
 
 
 @dataclass(frozen=True)
@@ -131,28 +126,45 @@ def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]
         if candidates is not None and (
             len(candidates) * _FEW < reader.physical_rows or len(candidates) < _ALWAYS_TAKEN
         ):
-            yield from _picked_chunks(reader, candidates)
+            reader.check_offsets(candidates)
+            for at in range(0, len(candidates), CHUNK_ROWS):
+                part = candidates[at : at + CHUNK_ROWS]
+                yield Chunk(reader, int(part[0]), int(part[-1]) + 1, part)
             continue
-        if plan.filter is not None and plan.use_stats and not _is_quickly_read(reader):
+        quick = reader.is_local and reader.bytes_per_row * reader.physical_rows <= _QUICK_BYTES
+        if plan.filter is not None and plan.use_stats and not quick:
             ranges = candidate_groups(reader, plan.filter, plan.view)
         yield from _cut(reader, ranges, _chunk_rows(plan, reader))
+
+
+def candidate_groups(reader: FragmentReader, filter: Filter, view: View) -> list[tuple[int, int]]:
+    """Find the ranges of a fragment's rows that may match; adjacent row groups are one range."""
+    rows = reader.physical_rows
+    if not rows:
+        return []
+    offsets = reader.batch_offsets
+    groups = len(offsets) - 1
+
+    def column(path: tuple[str, ...]) -> ColumnStats | None:
+        field = view.schema.find(path)
+        if field is None:
+            return None
+        ids = view.schema.column_ids(field)
+        if not any(ids.intersection(f.fields) for f in reader.fragment.files):
+            # No file has the column: it is null in every row.
+            return ColumnStats(value=pa.nulls(groups, field.arrow_type))
+        return reader.statistics(view.masked).get(path)
+
+    keep = can_match(filter, FileStats(groups, column, lambda: pa.array(np.diff(offsets)))).keep
+    if keep.all():
+        return [(0, rows)]
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], keep, [False])).astype(np.int8)))
+    return [(int(offsets[a]), int(offsets[b])) for a, b in edges.reshape(-1, 2)]
 
 
 def _num_rows(plan: ScanPlan, reader: FragmentReader) -> int:
     """Number of rows of a fragment that a scan without a filter returns."""
     return reader.physical_rows if plan.include_deleted else reader.num_rows
-
-
-def _is_quickly_read(reader: FragmentReader) -> bool:
-    """Whether a small local file's rows are read in less time than its statistics."""
-    return reader.is_local and reader.bytes_per_row * reader.physical_rows <= _QUICK_BYTES
-
-
-def _picked_chunks(reader: FragmentReader, rows: Rows) -> Iterator[Chunk]:
-    reader.check_offsets(rows)
-    for at in range(0, len(rows), CHUNK_ROWS):
-        part = rows[at : at + CHUNK_ROWS]
-        yield Chunk(reader, int(part[0]), int(part[-1]) + 1, part)
 
 
 def _chunk_rows(plan: ScanPlan, reader: FragmentReader) -> int:
@@ -205,10 +217,6 @@ def read_chunk(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
             yield from (batch.slice(at, plan.batch_size) for at in range(0, batch.num_rows, plan.batch_size))
 
 
-def _read_whole_chunk(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
-    return list(read_chunk(plan, chunk))
-
-
 def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     batches, at = [], chunk.start
     stored = plan.view.stored(plan.columns)
@@ -216,9 +224,7 @@ def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     for batch in read(stored, chunk.start, chunk.stop):
         rows = batch.num_rows
         mask = None if plan.include_deleted else chunk.reader.live_mask(at, at + rows)
-        offsets: Rows | None = None
-        if plan.places:
-            offsets = np.arange(at, at + rows, dtype=np.int64)
+        offsets = np.arange(at, at + rows, dtype=np.int64) if plan.places else None
         if mask is not None:
             batch = batch.filter(pa.array(mask)) if batch.num_columns else no_columns(int(mask.sum()))
             offsets = None if offsets is None else offsets[mask]
@@ -374,19 +380,37 @@ def _arranged(
     return pa.RecordBatch.from_arrays([one_array(columns[name]) for name in arrow.names], schema=arrow)
 
 
-def one_array(chunked: pa.ChunkedArray) -> pa.Array:
-    """Join all chunks into one array."""
-    if chunked.num_chunks == 1:
-        return chunked.chunk(0)
-    combined = chunked.combine_chunks()
-    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+def regroup(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Regroup rows into batches of ``rows`` each; the last may have fewer.
+
+    >>> [b.num_rows for b in regroup([pa.record_batch({"n": range(5)})] * 2, 4)]
+    [4, 4, 2]
+    """
+    pending: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        at = 0
+        while at < batch.num_rows:
+            part = batch.slice(at, rows - count)
+            at += part.num_rows
+            count += part.num_rows
+            pending.append(part)
+            if count == rows:
+                yield _one(pending)
+                pending, count = [], 0
+    if pending:
+        yield _one(pending)
 
 
-def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Join all rows of a table into one batch."""
-    if not table.num_columns:
-        return no_columns(table.num_rows)
-    return pa.RecordBatch.from_arrays([one_array(c) for c in table.columns], schema=table.schema)
+def limit_bytes(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """Split batches of more than ``size`` bytes, between rows."""
+    for batch in batches:
+        rows = max(batch.num_rows * size // max(batch.nbytes, 1), 1)
+        yield from (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
+
+
+def _one(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else one_batch(pa.Table.from_batches(parts).unify_dictionaries())
 
 
 def rows_at(table: pa.Table, places: pa.Array) -> pa.Table:
@@ -420,7 +444,7 @@ def _parallel(plan: ScanPlan, readers: Sequence[FragmentReader], threads: int) -
         running: deque[Future[list[pa.RecordBatch]]] = deque()
         try:
             for chunk in pending:
-                running.append(pool.submit(_read_whole_chunk, plan, chunk))
+                running.append(pool.submit(lambda chunk: list(read_chunk(plan, chunk)), chunk))
                 if len(running) >= threads:
                     yield from running.popleft().result()
             while running:

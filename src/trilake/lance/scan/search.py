@@ -30,7 +30,7 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index.ivf_pq import distances
 from trilake.lance.index.ivf_pq_index import Allowed, VectorIndex, nearest_first
 from trilake.lance.scan import scan
-from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, split
+from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, by_fragment, one_array, split
 from trilake.lance.scan.id_conditions import id_columns
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
@@ -54,14 +54,10 @@ class Nearest:
 
     Parameters
     ----------
-    column: of vectors: fixed-size lists of floating point numbers, or of bytes.
     q: the query vector, float32.
-    k: number of rows.
     metric: ``l2`` (squared), ``cosine`` or ``dot``, for bytes ``hamming``; ``None`` for that of the index, or ``l2``.
-    nprobes: minimum number of index partitions to search.
-    maximum_nprobes: maximum number; partitions are searched one by one until there are ``k`` rows; ``None`` for all.
+    nprobes, maximum_nprobes: bounds of the number of index partitions to search until there are ``k`` rows.
     refine_factor: rank this many times ``k`` rows again by their full vectors.
-    use_index: whether an index may be used.
     distance_range: lower bound (inclusive) and upper bound (exclusive) of distances; ``None`` for no bound.
     batch: all query vectors, if there are several, with ``k`` rows for each; ``q`` is the first one.
     """
@@ -101,16 +97,10 @@ class Nearest:
         vectors, single = vectors_in(q)
         if vectors.shape[1] != kind.list_size:
             raise InvalidArgumentError(
-                f"Query vector size {vectors.shape[1]} does not match index column size {kind.list_size}",
-                column=column,
+                f"Query vector size {vectors.shape[1]} does not match index column size {kind.list_size}", column=column
             )
-        counts = {
-            "k": k,
-            "nprobes": nprobes,
-            "minimum_nprobes": minimum_nprobes,
-            "maximum_nprobes": maximum_nprobes,
-            "refine_factor": refine_factor,
-        }
+        counts = {"k": k, "nprobes": nprobes, "refine_factor": refine_factor}
+        counts |= {"minimum_nprobes": minimum_nprobes, "maximum_nprobes": maximum_nprobes}
         for name, value in counts.items():
             if value is not None:
                 count(name, value, least=1, other_type=WrongTypeError)
@@ -125,17 +115,18 @@ class Nearest:
             )
         most = nprobes or maximum_nprobes
         first = nprobes or min(max(minimum_nprobes or 1, USUAL_NPROBES), most or sys.maxsize)
-        bounds = _distance_range(distance_range)
-        options = (
+        return cls(
+            column,
+            vectors[0],
             k or 10,
             _metric_of(metric, kind.value_type, vectors, column),
             first,
             most,
             refine_factor,
             use_index,
-            bounds,
+            _distance_range(distance_range),
+            None if single else vectors,
         )
-        return cls(column, vectors[0], *options, batch=None if single else vectors)
 
     def in_range(self, distances: Floats) -> npt.NDArray[np.bool_] | None:
         """Which distances are in the range, and not NaN; ``None`` if all are."""
@@ -395,13 +386,10 @@ def _allowed(
     def allowed(ids: Ids) -> npt.NDArray[np.bool_]:
         snapshot.check_indexed(ids)
         ok = np.zeros(len(ids), bool)
-        of, all_offsets = split(snapshot.addresses_of(ids))
-        for i in np.unique(of).tolist():
-            reader = by_id.get(i)
+        for id, at, offsets in by_fragment(snapshot.addresses_of(ids)):
+            reader = by_id.get(id)
             if reader is not None:
-                of_fragment = of == i
-                offsets = all_offsets[of_fragment]
-                ok[of_fragment] = reader.is_live(offsets) if condition is None else np.isin(offsets, matching[i])
+                ok[at] = reader.is_live(offsets) if condition is None else np.isin(offsets, matching[id])
         return ok
 
     return allowed
@@ -411,7 +399,7 @@ def _exact(snapshot: Snapshot, nearest: Nearest, ids: Ids, metric: str) -> Float
     if not len(ids):
         return np.array([], np.float32)
     column = snapshot.take_rows(ids, snapshot.view.schema.project([nearest.column])).column(0)
-    return distances(vectors_of(vector_leaf(scan.one_array(column)), len(nearest.q)), nearest.q, metric)
+    return distances(vectors_of(vector_leaf(one_array(column)), len(nearest.q)), nearest.q, metric)
 
 
 def vector_leaf(column: pa.Array) -> pa.Array:

@@ -24,7 +24,16 @@ from trilake.lance.file.schema import TOMBSTONE, LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan import scalar_search, scan
 from trilake.lance.scan.blob_bytes import BlobPlace
-from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Ids, Rows, addresses, split
+from trilake.lance.scan.fragment_reader import (
+    ROW_ADDRESS,
+    FragmentReader,
+    Ids,
+    Rows,
+    addresses,
+    by_fragment,
+    one_batch,
+    split,
+)
 from trilake.lance.scan.id_conditions import condition_schema, id_columns
 from trilake.lance.scan.open_indices import OpenIndices
 from trilake.lance.scan.parse_sql import filter_of
@@ -85,7 +94,6 @@ class Snapshot:
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the rows."""
         return self.view.arrow
 
     def reader(self, fragment: Fragment) -> FragmentReader:
@@ -100,11 +108,8 @@ class Snapshot:
     def _ranked(self, readers: Iterable[FragmentReader]) -> tuple[FragmentReader, ...]:
         ranked = tuple(readers)
         for i, reader in enumerate(ranked):
-            reader.first_rank = partial(self._first_rank, i)
+            reader.first_rank = partial(lambda i: int(self.rank_offsets[i]), i)
         return ranked
-
-    def _first_rank(self, i: int) -> int:
-        return int(self.rank_offsets[i])
 
     @cached_property
     def _by_id(self) -> dict[int, FragmentReader]:
@@ -207,34 +212,37 @@ class Snapshot:
 
     def take_addresses(self, addresses: Ids, columns: LanceSchema, *, places: Sequence[str] = ()) -> pa.Table:
         """Take the rows at these addresses, in this order.  Raises ``UnknownRowError``."""
-        of, offsets = split(addresses)
         plan = ScanPlan(self.view, columns, places=tuple(places))
         stored = self.view.stored(columns)
 
-        def rows_of(fragment_id: int, chosen: npt.NDArray[np.bool_] | slice) -> pa.RecordBatch:
-            reader, rows = self._by_id.get(fragment_id), offsets[chosen]
-            if reader is None or not reader.is_live(rows).all():
-                raise UnknownRowError("a row id does not exist in this version", file=self.store.uri)
-            return scan.finish(plan, reader, scan.one_batch(reader.take(rows, stored)), rows)
+        def rows_of(fragment_id: int, offsets: Rows) -> pa.RecordBatch:
+            reader = self._reader_of_live(fragment_id, offsets)
+            return scan.finish(plan, reader, one_batch(reader.take(offsets, stored)), offsets)
 
-        fragments = np.unique(of).tolist()
-        if not fragments:
+        groups = list(by_fragment(addresses))
+        if not groups:
             return pa.Table.from_batches([], plan.schema)
-        if len(fragments) == 1:
-            return pa.Table.from_batches([rows_of(fragments[0], slice(None))])
-        masks = [of == id for id in fragments]
-        tables = self.store.at_once([partial(rows_of, *one) for one in zip(fragments, masks, strict=True)])
-        table = pa.Table.from_batches(tables, schema=tables[0].schema)
-        order = np.empty(len(of), np.int64)
-        order[np.concatenate([np.flatnonzero(mask) for mask in masks])] = np.arange(len(of))
+        if len(groups) == 1:
+            return pa.Table.from_batches([rows_of(groups[0][0], groups[0][2])])
+        batches = self.store.at_once([partial(rows_of, id, offsets) for id, _, offsets in groups])
+        table = pa.Table.from_batches(batches, schema=batches[0].schema)
+        order = np.empty(len(addresses), np.int64)
+        order[np.concatenate([at for _, at, _ in groups])] = np.arange(len(addresses))
         return scan.rows_at(table, pa.array(order)).combine_chunks()
+
+    def _reader_of_live(self, fragment_id: int, offsets: Rows) -> FragmentReader:
+        """Return the reader of a fragment.  Raises ``UnknownRowError`` unless all of these rows are live."""
+        reader = self._by_id.get(fragment_id)
+        if reader is None or not reader.is_live(offsets).all():
+            raise UnknownRowError("a row id does not exist in this version", file=self.store.uri)
+        return reader
 
     @cached_property
     def _located(self) -> tuple[Ids, Ids]:
         """The stable row ids of all live rows, sorted, and the address of each."""
         ids, where = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
         for reader in self.readers:
-            offsets = reader.offsets_of_live(np.arange(reader.num_rows, dtype=np.int64))
+            offsets = reader.live_offsets
             ids.append(reader.ids_of(offsets))
             where.append(addresses(reader.fragment.id, offsets))
         every, at = np.concatenate(ids), np.concatenate(where)
@@ -276,25 +284,20 @@ class Snapshot:
             raise WrongTypeError(
                 f"{column!r} is not a blob column: its type is {(*above, field)[0].arrow_type}", column=column
             )
-        of, offsets = split(addresses)
         places: list[BlobPlace | None] = [None] * len(addresses)
-        for fragment_id in np.unique(of).tolist():
-            reader, rows = self._by_id.get(fragment_id), np.flatnonzero(of == fragment_id)
-            if reader is None or not reader.is_live(offsets[rows]).all():
-                raise UnknownRowError("a row id does not exist in this version", file=self.store.uri)
-            for row, place in zip(rows.tolist(), reader.blobs(offsets[rows], field), strict=True):
+        for fragment_id, at, offsets in by_fragment(addresses):
+            blobs = self._reader_of_live(fragment_id, offsets).blobs(offsets, field)
+            for row, place in zip(at.tolist(), blobs, strict=True):
                 places[row] = place
         return places
 
     def live_rows(self, places: Ids) -> npt.NDArray[np.bool_]:
         """Whether the row at each address is live."""
         live = np.zeros(len(places), bool)
-        of, offsets = split(places)
-        for fragment_id in np.unique(of):
-            reader = self._by_id.get(int(fragment_id))
+        for fragment_id, at, offsets in by_fragment(places):
+            reader = self._by_id.get(fragment_id)
             if reader is not None:
-                of_fragment = of == fragment_id
-                live[of_fragment] = reader.is_live(offsets[of_fragment])
+                live[at] = reader.is_live(offsets)
         return live
 
     def indexed_addresses(self, ids: Ids) -> Ids:
@@ -311,11 +314,8 @@ class Snapshot:
     def stable_ids(self, places: Ids) -> Ids:
         """Convert the addresses of an index to sorted stable ids."""
         self.check_indexed(places, by_address=True)
-        of, offsets = split(places)
-        readers = [self._by_id[number] for number in np.unique(of).tolist() if number in self._by_id]
-        return np.unique(
-            np.concatenate([np.empty(0, np.uint64), *(r.ids_of(offsets[of == r.fragment.id]) for r in readers)])
-        )
+        ids = [self._by_id[id].ids_of(offsets) for id, _, offsets in by_fragment(places) if id in self._by_id]
+        return np.unique(np.concatenate([np.empty(0, np.uint64), *ids]))
 
     def check_indexed(self, ids: Ids, *, by_address: bool = False) -> None:
         """Raise ``CorruptFileError`` for a row id of an index that no row can have, or have had.
@@ -324,10 +324,8 @@ class Snapshot:
         """
         if self.manifest.has_stable_row_ids and not by_address:
             return  # ids of removed rows are not recorded elsewhere
-        of = ids >> np.uint64(32)
-        for number in np.unique(of).tolist():
-            reader = self._by_id.get(number)
-            last = int((ids[of == number] & np.uint64(0xFFFFFFFF)).max())
+        for number, _, offsets in by_fragment(ids):
+            reader, last = self._by_id.get(number), int(offsets.max())
             if number > self.manifest.max_fragment_id or (reader is not None and last >= reader.physical_rows):
                 raise CorruptFileError(
                     f"an index refers to row {last} of fragment {number}, which does not exist",
@@ -375,8 +373,6 @@ class Snapshot:
 
     def commit(self, operation: Operation, read_version: int | None = None) -> Snapshot:
         """Commit an operation that was made for ``read_version``, by default this version; return the new snapshot."""
-        new_transaction = transaction.begin(
-            self.version if read_version is None else read_version, operation, self.runtime
-        )
-        base = self.manifest if new_transaction.read_version == self.version else None
-        return self.at(transaction.commit(self.store, new_transaction, self.runtime, base=base))
+        begun = transaction.begin(self.version if read_version is None else read_version, operation, self.runtime)
+        base = self.manifest if begun.read_version == self.version else None
+        return self.at(transaction.commit(self.store, begun, self.runtime, base=base))

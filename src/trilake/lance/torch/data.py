@@ -16,7 +16,7 @@ from trilake.common.extras import load
 from trilake.errors import InvalidArgumentError
 from trilake.lance.cache import CachedDataset
 from trilake.lance.pylance import lance_dataset
-from trilake.lance.pylance.functions import dataset as open_dataset
+from trilake.lance.pylance.lance_dataset import dataset as open_dataset
 from trilake.lance.sampler import FullScanSampler, Sampler, ShardedBatchSampler, ShardedFragmentSampler, maybe_sample
 from trilake.lance.scan.tensors import batch_to_numpy
 from trilake.table.table import FilterLike

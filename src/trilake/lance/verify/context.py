@@ -14,8 +14,9 @@ from trilake.errors import TrilakeError, UnsupportedProtocolError
 from trilake.lance.data_files import open_data_file
 from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import deletions
+from trilake.lance.versions.manifest import MAX_ROWS, DeletionFile, Fragment, Manifest
 from trilake.lance.versions.manifest import DataFile as Entry
-from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.transaction import read_manifest
 from trilake.lance.versions.versions import Listing, choose_version, list_versions
 from trilake.storage.base import Store
@@ -33,16 +34,21 @@ class OpenFile:
     error: Exception | None = None
 
 
+@dataclass(frozen=True)
+class Deleted:
+    """A deletion file: number of rows and the last one, or the error."""
+
+    key: str
+    stated: int
+    rows: int
+    count: int = 0
+    last: int = -1
+    error: Exception | None = None
+
+
 @dataclass
 class LanceContext:
-    """A dataset being verified.
-
-    Parameters
-    ----------
-    store, runtime: location and runtime of the dataset.
-    requested: version to verify, by default the newest.
-    depth, sample: depth of the checks, and number of data files whose rows are read.
-    """
+    """A dataset being verified, at the version ``requested`` or the newest; rows of ``sample`` data files are read."""
 
     store: Store
     runtime: Runtime
@@ -53,7 +59,6 @@ class LanceContext:
     bad_manifests: dict[int, Exception] = field(default_factory=dict)
     #: Results of reading pages, which several checks use.
     pages: Any = None
-    deletions: Any = None
 
     @cached_property
     def listing(self) -> Listing:
@@ -90,7 +95,6 @@ class LanceContext:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """Snapshot of the version.  Raises ``NotCheckedError``."""
         return Snapshot(self.store, self.manifest, self.runtime)
 
     @cached_property
@@ -111,6 +115,24 @@ class LanceContext:
         except (TrilakeError, OSError, ValueError) as e:
             return OpenFile(fragment, entry, None, size, e)
         return OpenFile(fragment, entry, file, size)
+
+    @cached_property
+    def deletions(self) -> list[Deleted]:
+        """The deletion files of the version."""
+        rows = {f.fragment.id: f.file.num_rows for f in self.files if f.file is not None}
+        return [
+            self._deleted(f, f.deletion_file, rows.get(f.id, f.physical_rows))
+            for f in self.manifest.fragments
+            if f.deletion_file is not None
+        ]
+
+    def _deleted(self, fragment: Fragment, entry: DeletionFile, rows: int) -> Deleted:
+        key = entry.key(fragment.id)
+        try:
+            positions = deletions.decode(entry.file_type, self.store.read(key), rows=MAX_ROWS, file=key)
+        except (TrilakeError, OSError) as e:
+            return Deleted(key, entry.num_deleted_rows, rows, error=e)
+        return Deleted(key, entry.num_deleted_rows, rows, len(positions), positions.max() if positions else -1)
 
     @property
     def sampled(self) -> list[OpenFile]:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 
 import numpy as np
 
-from trilake.errors import TrilakeError
 from trilake.lance.v1.data_file import V1File
 from trilake.lance.v2.file import V2File
 from trilake.lance.v2.rules import violations
 from trilake.lance.verify.context import LanceContext, OpenFile
-from trilake.lance.versions import deletions
-from trilake.lance.versions.manifest import MAX_ROWS, Fragment
 from trilake.table.findings import Finding, unreadable
 
 _HELP = "restore the file from a backup, or an older version of the dataset"
@@ -71,66 +67,30 @@ def rows(table: LanceContext) -> Generator[Finding, None, int]:
     return len(table.files)
 
 
-@dataclass(frozen=True)
-class Deleted:
-    """A deletion file: number of rows and the last one, or the error."""
-
-    key: str
-    stated: int
-    rows: int
-    count: int = 0
-    last: int = -1
-    error: Exception | None = None
-
-
-def _deleted(table: LanceContext) -> list[Deleted]:
-    """Read the deletion files of the version once."""
-    if table.deletions is None:
-        rows = {f.fragment.id: f.file.num_rows for f in table.files if f.file is not None}
-        table.deletions = [
-            _read(table, f, rows.get(f.id, f.physical_rows))
-            for f in table.manifest.fragments
-            if f.deletion_file is not None
-        ]
-    deleted: list[Deleted] = table.deletions
-    return deleted
-
-
-def _read(table: LanceContext, fragment: Fragment, rows: int) -> Deleted:
-    entry = fragment.deletion_file
-    assert entry is not None
-    key = entry.key(fragment.id)
-    try:
-        positions = deletions.decode(entry.file_type, table.store.read(key), rows=MAX_ROWS, file=key)
-    except (TrilakeError, OSError) as e:
-        return Deleted(key, entry.num_deleted_rows, rows, error=e)
-    return Deleted(key, entry.num_deleted_rows, rows, len(positions), positions.max() if positions else -1)
-
-
 def deletions_readable(table: LanceContext) -> Generator[Finding, None, int]:
     """Every deletion file exists and is readable."""
-    for one in _deleted(table):
+    for one in table.deletions:
         if one.error is not None:
             yield _deletion(table, "unreadable", unreadable("", one.error).message, one.key)
-    return len(_deleted(table))
+    return len(table.deletions)
 
 
 def deletions_counted(table: LanceContext) -> Generator[Finding, None, int]:
     """Every deletion file has the row count stated in the manifest, if any."""
-    for one in _deleted(table):
+    for one in table.deletions:
         if one.error is None and one.stated and one.count != one.stated:
             message = f"the deletion file has {one.count:,} rows, but the manifest states {one.stated:,}"
             yield _deletion(table, "count", message, one.key)
-    return len(_deleted(table))
+    return len(table.deletions)
 
 
 def deletions_inside(table: LanceContext) -> Generator[Finding, None, int]:
     """Every deletion file has only rows that exist in its fragment."""
-    for one in _deleted(table):
+    for one in table.deletions:
         if one.rows and one.last >= one.rows:
             message = f"the deletion file has row {one.last:,}, but its fragment has only {one.rows:,} rows"
             yield _deletion(table, "position", message, one.key)
-    return len(_deleted(table))
+    return len(table.deletions)
 
 
 def _deletion(table: LanceContext, what: str, message: str, key: str) -> Finding:

@@ -74,23 +74,26 @@ def fields(table: LanceContext) -> Generator[Finding, None, int]:
     manifest = table.manifest
     twice = [n for n, count in Counter(manifest.schema.field_ids).items() if count > 1]
     for number in twice:
-        yield _field(table, f"two fields have the id {number}", None)
+        yield _wrong(table, "fields", f"two fields have the id {number}")
     field_ids = set(manifest.schema.field_ids)
     for fragment in manifest.fragments:
         counts = Counter(n for f in fragment.files for n in f.fields)
         for number, count in counts.items():
             if count > 1 and number in field_ids:
-                yield _field(
-                    table, f"fragment {fragment.id} has field {number} in {count} files", fragment.files[0].key
+                yield _wrong(
+                    table,
+                    "fields",
+                    f"fragment {fragment.id} has field {number} in {count} files",
+                    fragment.files[0].key,
                 )
         if fragment.files and not counts.keys() & field_ids:
-            yield _field(table, f"fragment {fragment.id} has no field of the schema", fragment.files[0].key)
+            yield _wrong(table, "fields", f"fragment {fragment.id} has no field of the schema", fragment.files[0].key)
     return len(field_ids)
 
 
-def _field(table: LanceContext, message: str, file: str | None) -> Finding:
+def _wrong(table: LanceContext, what: str, message: str, file: str | None = None) -> Finding:
     help_ = "restore the manifest from a backup, or an older version of the dataset"
-    return Finding("lance.fields-wrong", message, help_, file=file, version=table.version)
+    return Finding(f"lance.{what}-wrong", message, help_, file=file, version=table.version)
 
 
 def fragments(table: LanceContext) -> Generator[Finding, None, int]:
@@ -99,22 +102,20 @@ def fragments(table: LanceContext) -> Generator[Finding, None, int]:
     places = Counter(f.path for fragment in manifest.fragments for f in fragment.files)
     for path, count in places.items():
         if count > 1:
-            yield _fragment(
+            yield _wrong(
                 table,
+                "fragments",
                 f"the manifest lists the data file {count} times, so its rows would be read {count} times",
                 f"data/{path}",
             )
     for fragment in manifest.fragments:
         deleted = fragment.deletion_file.num_deleted_rows if fragment.deletion_file is not None else 0
         if fragment.physical_rows and deleted > fragment.physical_rows:
-            yield _fragment(
-                table, f"fragment {fragment.id} has {fragment.physical_rows} rows, but {deleted} deleted rows", None
+            yield _wrong(
+                table,
+                "fragments",
+                f"fragment {fragment.id} has {fragment.physical_rows} rows, but {deleted} deleted rows",
             )
         if not fragment.files:
-            yield _fragment(table, f"fragment {fragment.id} has no data file", None)
+            yield _wrong(table, "fragments", f"fragment {fragment.id} has no data file")
     return len(manifest.fragments)
-
-
-def _fragment(table: LanceContext, message: str, file: str | None) -> Finding:
-    help_ = "restore the manifest from a backup, or an older version of the dataset"
-    return Finding("lance.fragments-wrong", message, help_, file=file, version=table.version)

@@ -198,7 +198,8 @@ def _encode(
             parts.append(encoded_rows(current, plan.column, model, reader, start, stop))
         partition, codes, ids = (np.concatenate([p[i] for p in parts]) for i in range(3))
         part = f"{folder}/part-{number}"
-        ivf_pq.write(current.store, part, model, partition, codes, ids, **names, dataset_version=version)
+        rows = ivf_pq.by_partition(model, partition, codes, ids)
+        ivf_pq.write_partitions(current.store, part, model, rows, **names, dataset_version=version)
         return part
 
     results = run_tasks(spark, list(enumerate(tasks)), job)

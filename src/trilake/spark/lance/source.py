@@ -21,9 +21,8 @@ from trilake.lance.commands.write import Mode, WritePlan, commit_write, plan_wri
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.file.view import View
-from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
-from trilake.lance.scan.scan import ScanPlan, one_batch, scan
-from trilake.lance.scan.skipping import candidate_groups
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader, one_batch
+from trilake.lance.scan.scan import ScanPlan, candidate_groups, scan
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import OPTIONS, version_at, write_options
 from trilake.lance.versions import transaction

@@ -90,10 +90,7 @@ class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
         return BFloat16Scalar
 
     def to_pandas_dtype(self) -> Any:
-        """Return the pandas type.
-
-        Raises ``MissingDependencyError`` without pandas.
-        """
+        """Return the pandas type.  Raises ``MissingDependencyError`` without pandas."""
         return load("pandas", "pandas columns").api.types.pandas_dtype("lance.bfloat16")
 
 

@@ -1,4 +1,4 @@
-""":class:`~trilake.lance.pylance.extension_types.arrow_types.BFloat16` as a pandas extension type."""
+""":class:`~trilake.lance.pylance.bfloat16.BFloat16` as a pandas extension type."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from trilake.common.extras import missing
 from trilake.errors import InvalidArgumentError
-from trilake.lance.pylance.extension_types.arrow_types import BFloat16, BFloat16Array, bfloat16_array
+from trilake.lance.pylance.bfloat16 import BFloat16, BFloat16Array, bfloat16_array
 
 try:
     from pandas.api.extensions import ExtensionArray, ExtensionDtype, register_extension_dtype
@@ -94,7 +94,6 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
 
     @property
     def nbytes(self) -> int:
-        """Size of the values in bytes."""
         return int(self.data.nbytes)
 
     def copy(self) -> PandasBFloat16Array:

@@ -1,1 +1,0 @@
-"""Arrow extension types of pylance: bfloat16 and images."""
