@@ -71,8 +71,8 @@ def _run_here(job: str, by: str, files: int) -> None:
     engine = standard_engine()
     if by == "tasks":
         from trilake.spark.session.engine import spark_engine
-        from trilake.spark.session.large_tables import LARGE_FILES
         from trilake.spark.session.local import local_session
+        from trilake.spark.session.optimize_settings import LARGE_FILES
 
         spark = local_session()
         spark.conf.set(LARGE_FILES, "100000")

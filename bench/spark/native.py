@@ -21,7 +21,7 @@ from bench.logs.delta_logs import long_table
 from bench.tables.delta import spark
 from trilake.delta.protocol.deletion_vectors import file_bytes, serialize, z85_encode
 from trilake.delta.protocol.schema import from_arrow
-from trilake.spark.scan import bases as native_bases
+from trilake.spark.scan import manifest as native_manifest
 
 _FILES = 8
 _ROWS = 2_000_000
@@ -162,7 +162,7 @@ def benchmarks() -> Iterator[Benchmark]:
         [
             Contender("deltalake", lambda: deltalake.DeltaTable(str(_many())).version() and None),
             Contender("trilake, again", _plan),
-            Contender("trilake, first", _plan, native_bases._bases.entries.clear),
+            Contender("trilake, first", _plan, native_manifest._recent.values.clear),
         ],
         baseline="deltalake",
         targets={"trilake, again": 1.5},

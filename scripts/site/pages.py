@@ -136,10 +136,10 @@ def option_lists() -> dict[str, tuple[str, ...]]:
     from trilake.lance import table as lance
     from trilake.spark.delta import source as delta_source
     from trilake.spark.lance import source as lance_source
-    from trilake.spark.lance.stream import LANCE_STREAM_OPTIONS
+    from trilake.spark.lance.source import LANCE_STREAM_OPTIONS
     from trilake.spark.session.options import STREAM_WRITE_OPTIONS
     from trilake.spark.trevni import source as trevni_source
-    from trilake.spark.trevni.stream import TREVNI_STREAM_OPTIONS
+    from trilake.spark.trevni.source import TREVNI_STREAM_OPTIONS
     from trilake.trevni.tables import table_write as trevni
 
     return {

@@ -15,7 +15,7 @@ import trilake
 from trilake.spark.delta import native_batch
 from trilake.spark.patches.formats import SOURCES
 from trilake.spark.session.local import local_session
-from trilake.spark.session.sources.registry import register_sources
+from trilake.spark.session.sources.python_source import register_sources
 
 
 def main(folder: Path) -> None:

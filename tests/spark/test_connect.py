@@ -24,7 +24,8 @@ from pyspark.sql import SparkSession, functions as F
 import trilake
 from tests.connect_session import connect_session
 from trilake.spark.delta.names import catalogue
-from trilake.sql.spark.session import connect_frames, jvm
+from trilake.sql.spark.session import jvm
+from trilake.sql.spark.session import session
 
 said = []
 listener = logging.Handler(logging.WARNING)
@@ -232,7 +233,7 @@ assert spark.table("copied").count() == 6
 assert not said, said  # what Connect cannot do is no surprise
 
 # Without what PySpark has from 4.0 on, views stay as long as their queries.
-connect_frames.CARRIES = False
+session.CARRIES = False
 query = spark.sql(f"SELECT n FROM delta.`{path}`").where("n = 1")
 assert rows(query) == [(1,)]
 trilake.open(path).delete("n = 1")

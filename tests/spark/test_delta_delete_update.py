@@ -29,8 +29,8 @@ from trilake.errors import (
     WriteFailedError,
 )
 from trilake.spark.delta import row_addresses
-from trilake.spark.delta.delete import delete_rows
 from trilake.spark.delta.row_addresses import FILE, ROW, addressed_rows, bitmaps
+from trilake.spark.delta.row_changes import delete_rows
 from trilake.spark.scan.columns import read_condition
 
 VECTORS = {"delta.enableDeletionVectors": "true"}

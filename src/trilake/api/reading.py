@@ -56,7 +56,7 @@ def read(
     5
     """
     from trilake.spark.session.format import spark_format_named
-    from trilake.spark.session.storage import session_options
+    from trilake.spark.session.settings import session_options
 
     storage_options = session_options(spark, uri, storage_options)
     table = open_at(uri, format, version, timestamp, storage_options)
@@ -104,7 +104,7 @@ def explain(
     read by Spark's native scan
     """
     from trilake.spark.delta.read import explain_read
-    from trilake.spark.session.storage import session_options
+    from trilake.spark.session.settings import session_options
 
     storage_options = session_options(spark, uri, storage_options)
     table = open_at(uri, format, version, timestamp, storage_options)

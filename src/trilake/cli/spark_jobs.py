@@ -32,7 +32,7 @@ def session_here() -> Any:
 def optimize_runner() -> Any:
     """A runner for OPTIMIZE in Spark tasks."""
     spark = session_here()
-    from trilake.spark.delta.optimize_shuffle import OptimizeRunner
+    from trilake.spark.delta.optimize import OptimizeRunner
 
     return OptimizeRunner(spark)
 

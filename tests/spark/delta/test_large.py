@@ -29,8 +29,8 @@ from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.spark.delta.large import vacuum as listing_module
 from trilake.spark.delta.large.vacuum import first_level, is_large, parts, vacuum_large
-from trilake.spark.delta.source_readers import DeltaReader
-from trilake.spark.session.large_tables import LARGE_FILES, SparkJobs
+from trilake.spark.delta.source import DeltaReader
+from trilake.spark.session.optimize_settings import LARGE_FILES, SparkJobs
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 

@@ -23,10 +23,10 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, StorageError
-from trilake.spark.scan.manifest import NativeScanError
-from trilake.spark.scan.planning import late_files
+from trilake.spark.scan import late_scan
+from trilake.spark.scan.manifest import NativeScanError, Recent
 from trilake.spark.scan.planning.table_reads import own_reads
-from trilake.spark.session.large_tables import LARGE_FILES
+from trilake.spark.session.optimize_settings import LARGE_FILES
 
 FILES, ROWS = 4, 10
 VECTORS = {"delta.enableDeletionVectors": "true"}
@@ -244,8 +244,7 @@ def test_frame_follows_its_table(spark: SparkSession, path: str, large: None) ->
 def test_cached_lists_are_small_except_the_newest(
     spark: SparkSession, path: str, large: None, listed: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(late_files, "_MOST_FILES", 3)
-    monkeypatch.setattr(late_files, "_lists", late_files._Lists())
+    monkeypatch.setattr(late_scan, "_lists", Recent(64, 3, least=1))
     frame = spark.read.format("delta").load(path)
     for condition, count in (("id < 5", 5), ("id < 15", 15), ("id < 5", 5), ("true", 60), ("true", 60), ("id < 5", 5)):
         assert len(frame.where(condition).select("id").collect()) == count
@@ -304,7 +303,8 @@ def test_files_are_looked_up_by_a_job(
     spark.conf.set(LARGE_FILES, "0")
     try:
         with monkeypatch.context() as alone:
-            alone.setattr("trilake.spark.delta.large.lookup.snapshot_for", None)  # the driver looks up nothing
+            # The driver looks up nothing.
+            alone.setattr("trilake.spark.delta.reading.listed_frames.snapshot_for", None)
             frame = spark.read.format("delta").load(path)
             assert frame.where("id IN (12, 55)").count() == 2
             assert listed() == [2]
@@ -316,7 +316,7 @@ def test_files_are_looked_up_by_a_job(
         def failing(*args: Any) -> None:
             raise StorageError("no task sees the table")
 
-        monkeypatch.setattr("trilake.spark.delta.large.lookup.narrowed_by_jobs", failing)
+        monkeypatch.setattr("trilake.spark.delta.reading.listed_frames.narrowed_by_jobs", failing)
         assert frame.where("id = 43").count() == 1
         assert listed() == [1]
     finally:

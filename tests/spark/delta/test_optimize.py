@@ -22,8 +22,7 @@ from trilake.delta.commit import row_tracking
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.optimize import RESULT, conjuncts, history_predicates, print_condition
-from trilake.spark.delta.optimize_shuffle import OptimizeRunner
+from trilake.spark.delta.optimize import RESULT, OptimizeRunner, conjuncts, history_predicates, print_condition
 from trilake.spark.delta.table import DeltaTable
 from trilake.storage import open_store
 
@@ -149,7 +148,7 @@ def test_large_zorder_uses_a_shuffle(spark: SparkSession, tmp_path: Path, monkey
         trilake.write(data, path, mode="append", properties=properties if n == 0 else None)
     before = trilake.open(path).to_arrow()
     size = sum(trilake.open(path).files()["size"].to_pylist())
-    monkeypatch.setattr("trilake.spark.delta.optimize_shuffle._READ_BYTES", 1)
+    monkeypatch.setattr("trilake.spark.delta.optimize._READ_BYTES", 1)
     run = OptimizeRunner(spark, large=1)
     log = DeltaLog(open_store(path), standard_engine())
     request = OptimizeRequest(zorder_by=("`x y`",), target_size=size // 4, memory=20_000)

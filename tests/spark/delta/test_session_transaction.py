@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import trilake
 from trilake import DeltaTable
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.session_transaction import APP_ID, AUTO_RESET, VERSION
+from trilake.spark.delta.settings import APP_ID, AUTO_RESET, VERSION
 
 Change = Callable[[SparkSession, str], object]
 

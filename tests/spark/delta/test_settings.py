@@ -26,10 +26,10 @@ from trilake.spark.delta.settings import (
     SETTINGS,
     USER_METADATA,
     is_ansi,
-    session_flag,
     session_log,
     setting_of,
 )
+from trilake.spark.session.settings import session_flag
 from trilake.storage.memory import MemoryStore
 
 

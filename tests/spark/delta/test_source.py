@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import trilake
 from trilake.errors import MissingFileError
-from trilake.spark.delta.source_readers import pack
+from trilake.spark.session.sources.rows_source import pack_files
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_wrong_schema_is_rejected(session: SparkSession, tmp_path: Path) -> None
 
 def test_files_are_packed_evenly() -> None:
     sizes = [1 << 20] * 50 + [400 << 20]
-    partitions = pack(sizes, lambda s: s)
-    assert sorted(s for p in partitions for s in p.tasks) == sorted(sizes)
-    assert partitions[0].tasks == [400 << 20]
+    partitions = pack_files(sizes, lambda s: s)
+    assert sorted(s for p in partitions for s in p) == sorted(sizes)
+    assert partitions[0] == [400 << 20]
     assert 5 <= len(partitions) <= 12

@@ -32,7 +32,7 @@ from trilake.errors import (
     UnsupportedProtocolError,
 )
 from trilake.spark.delta.names.catalogue import default_location, location_of, parts_of
-from trilake.spark.delta.reading.conditions import violation_finder
+from trilake.spark.delta.read import violation_finder
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
 from trilake.storage import open_store

@@ -19,7 +19,6 @@ from pyspark.sql import types as T
 
 import trilake
 from tests.spark.native_files import listed, numbered, plan, rows, settings, write
-from trilake.spark.scan import bases as native_bases
 from trilake.spark.scan import manifest as native_manifest
 from trilake.spark.scan.scan import NativeFiles, NativeScanError, native_frame, native_refusal
 
@@ -200,7 +199,7 @@ def test_frames_of_one_list_share_a_scan_and_join(
     path = write(tmp_path / "x.parquet")
     first = native_frame(spark, listed(tmp_path, [path]))
     with monkeypatch.context() as patch:
-        patch.setattr(native_bases, "mkdtemp", lambda **_: pytest.fail("the list was read again"))
+        patch.setattr(native_manifest, "mkdtemp", lambda **_: pytest.fail("the list was read again"))
         second = native_frame(spark, listed(tmp_path, [path]))
     assert first.join(second, first.n == second.n).count() == 3
     assert first.unionAll(second).count() == 6
@@ -214,7 +213,7 @@ def test_scans_are_released(spark: SparkSession, tmp_path: Path) -> None:
     paths = numbered(tmp_path, ["."] * 20)
     for i in range(1, 20):
         native_frame(spark, listed(tmp_path, paths[:i]))
-    assert len(native_bases._bases.entries) <= 16
+    assert len(native_manifest._recent.values) <= 16
 
 
 def test_cached_frame_keeps_its_version(spark: SparkSession, tmp_path: Path) -> None:
@@ -230,7 +229,7 @@ def test_cached_frame_keeps_its_version(spark: SparkSession, tmp_path: Path) -> 
 def test_view_keeps_its_scan_alive(spark: SparkSession, tmp_path: Path) -> None:
     paths = numbered(tmp_path, ["p=1", "p=2"])
     native_frame(spark, listed(tmp_path, paths, partitions={"p": pa.array([1, 2])})).createOrReplaceTempView("natively")
-    native_bases._bases.entries.clear()
+    native_manifest._recent.values.clear()
     assert [r.s for r in spark.sql("SELECT sum(n) s FROM natively WHERE p > 1").collect()] == [1]
     spark.catalog.dropTempView("natively")
 
@@ -246,7 +245,7 @@ def test_long_list_is_identified_by_the_log(
     assert rows(trilake.read(spark, path, version=0)) == rows(first), "a version by its number is known for itself"
     with monkeypatch.context() as patch:
         # The JVM requests the list, and py4j callbacks only survive an Exception, which pytest.fail does not raise.
-        patch.setattr(native_bases, "mkdtemp", Mock(side_effect=AssertionError("the list was read again")))
+        patch.setattr(native_manifest, "mkdtemp", Mock(side_effect=AssertionError("the list was read again")))
         again = trilake.read(spark, path)
         assert rows(again) == rows(first) == [(1, "a"), (2, "b"), (3, "b")]
         assert first.join(again, first.n == again.n).count() == 3

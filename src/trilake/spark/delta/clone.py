@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from pyspark.sql import SparkSession
@@ -21,13 +21,7 @@ from trilake.delta.log.snapshot import Head
 from trilake.delta.metadata.schema_changes import NewColumn
 from trilake.delta.protocol.schema import StructField
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.maintenance import (
-    ManyRunner,
-    check_bool,
-    check_int,
-    check_properties,
-    check_string,
-)
+from trilake.spark.delta.maintenance import ManyRunner, check_bool, check_properties, check_string
 from trilake.spark.delta.names.catalogue import (
     absolute,
     default_location,
@@ -39,66 +33,43 @@ from trilake.spark.delta.names.catalogue import (
     parts_of,
     quoted,
     refresh_name,
+    table_at,
 )
 from trilake.spark.delta.names.entries import About, convert_entry, has_catalog, make_entry
-from trilake.spark.delta.settings import CONVERT_BY_MANIFEST, default_properties, session_flag, session_log
+from trilake.spark.delta.settings import CONVERT_BY_MANIFEST, default_properties, session_log
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.settings import UTC_ZONES, session_time_ms, session_zone
-from trilake.spark.session.storage import session_store
+from trilake.spark.session.settings import UTC_ZONES, session_flag, session_store, session_zone
 from trilake.storage import is_absolute
 
 _log = logging.getLogger("trilake.spark")
 _BY_PATH = re.compile(r"`?(\w+)`?\.`((?:[^`]|``)+)`")
 
 
-# --- clones ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CloneCall:
-    """The arguments of a clone.  Raises ``ValueError`` for wrong types."""
-
-    target: str
-    shallow: bool
-    replace: bool
-    properties: Mapping[str, str] | None
-    version: int | None = None
-    timestamp: str | None = None
-
-    def __post_init__(self) -> None:
-        check_string(self.target, "target")
-        check_bool(self.shallow, "isShallow")
-        check_bool(self.replace, "replace")
-        check_properties(self.properties)
-        if self.version is not None:
-            check_int(self.version, "version")
-        if self.timestamp is not None:
-            check_string(self.timestamp, "timestamp")
-
-
-def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], call: CloneCall) -> str:
-    """Clone a table and return the location of the target.
-
-    ``target`` is a path, ``delta.`/path```, or a name in the catalog, which is created if it does not exist.
-    """
-    path, name, managed = clone_place(spark, call.target)
-    version = call.version
-    if call.timestamp is not None:
-        version = log.version_at(session_time_ms(spark, call.timestamp), reached=True)
+def clone_table(
+    spark: SparkSession,
+    log: DeltaLog,
+    options: Mapping[str, str],
+    target: str,
+    shallow: bool,
+    replace: bool,
+    properties: Mapping[str, str] | None,
+    *,
+    version: int | None = None,
+) -> str:
+    """Clone a table and return the location of the target.  ``target`` is a path, ``delta.`/path```, or a name in the
+    catalog, which is created if it does not exist.  Raises ``ValueError``, as delta-spark does, for arguments of other
+    types."""
+    check_string(target, "target")
+    check_bool(shallow, "isShallow")
+    check_bool(replace, "replace")
+    check_properties(properties)
+    path, name, managed = clone_place(spark, target)
     source = log.snapshot(version)
 
     def run(path: str) -> str:
-        into = session_log(spark, session_store(spark, path, options))
-        clone(
-            source,
-            log,
-            into,
-            shallow=call.shallow,
-            replace_target=call.replace,
-            properties=call.properties,
-            run=ManyRunner(spark, log.store, least=32),
-        )
+        into, many = session_log(spark, session_store(spark, path, options)), ManyRunner(spark, log.store, least=32)
+        clone(source, log, into, shallow=shallow, replace_target=replace, properties=properties, run=many)
         if name is not None:
             refresh_name(spark, name, path, into, managed=managed is not False)
         return path
@@ -106,23 +77,20 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
     if name is None or managed is not None:
         return run(path)
     comment = source.metadata.description
-    with new_name(spark, name, source.schema, comment=comment, options=options, replaces=call.replace) as place:
+    with new_name(spark, name, source.schema, comment=comment, options=options, replaces=replace) as place:
         return run(place)
 
 
 def clone_place(spark: SparkSession, target: str) -> tuple[str, str | None, bool | None]:
     """The path of a target, its name in the catalog (if any), and whether that is managed (``None`` if it is new)."""
-    by_path = _BY_PATH.fullmatch(target.strip())
-    if by_path is not None and by_path[1].lower() == "delta":
-        return by_path[2].replace("``", "`"), None, None
+    by_path = table_at(target)
+    if by_path is not None and by_path.format == "delta":
+        return by_path.location, None, None
     if is_absolute(target) or "/" in target:
         return target, None, None
     if location_of(spark, target) is not None and (table := find_table(spark, target)) is not None:
         return table.location, target, table.managed
     return default_location(spark, target), target, None
-
-
-# --- conversions -----------------------------------------------------------------------------------------------------
 
 
 def convert_table(
@@ -134,10 +102,7 @@ def convert_table(
     options: Mapping[str, str] | None = None,
 ) -> str:
     """Convert ``parquet.`/path```, ``iceberg.`/path```, or a Parquet table in the catalog, and return its location.
-
-    Raises ``InvalidArgumentError`` for anything else, and what
-    :func:`trilake.delta.commands.maintenance.convert.convert_to_delta` raises.
-    """
+    Raises ``InvalidArgumentError`` for anything else."""
     if not isinstance(identifier, str):
         raise InvalidArgumentError(f"the identifier must be a string, got {type(identifier).__name__}")
     fields = _partition_fields(partition_schema)
@@ -234,21 +199,16 @@ def _convert_named(
     columns = spark.table(quoted(name)).schema
     _convert(spark, path, fields, collect_stats, options)
     log = DeltaLog(session_store(spark, path, options), spark_engine())
-    _add_missing(log, columns)
+    there = log.head().schema
+    missing = [replace(f, nullable=True, metadata={}) for f in from_spark(columns).fields if there.find(f.name) is None]
+    if missing:
+        Alter(log).add(*map(NewColumn, missing))
     head = log.head()
     if managed:
         convert_entry(spark, parts, About.of(head))
     else:
         _rename(spark, name, path, head)
     return path
-
-
-def _add_missing(log: DeltaLog, columns: T.StructType) -> None:
-    """Add the columns of a catalogue entry that no file has."""
-    there = log.head().schema
-    missing = [replace(f, nullable=True, metadata={}) for f in from_spark(columns).fields if there.find(f.name) is None]
-    if missing:
-        Alter(log).add(*map(NewColumn, missing))
 
 
 def partition_fields_of(spark: SparkSession, name: str) -> list[str | StructField]:

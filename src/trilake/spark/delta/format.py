@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from trilake.spark.session.sources.api import DataSource
 from trilake.storage.base import Store
 from trilake.table.format import TableWrite, parse_mode
 from trilake.table.results import WriteResult
-from trilake.table.table import FilterLike, Table
+from trilake.table.table import Table
 
 #: ``tableProperty("comment", ...)`` sets the table's comment and is not stored as a property.
 _COMMENT = "comment"
@@ -40,18 +40,9 @@ class SparkDeltaFormat(SparkFormat):
     name = "delta"
     has_clustering = True
 
-    def read(
-        self,
-        spark: SparkSession,
-        table: Table,
-        *,
-        columns: Sequence[str] | None = None,
-        filter: FilterLike | None = None,
-        options: Mapping[str, str] | None = None,
-        newest: bool = False,
-    ) -> DataFrame:
+    def read(self, spark: SparkSession, table: Table, **how: Any) -> DataFrame:
         assert isinstance(table, ArrowDeltaTable)
-        return read_dataframe(spark, table, columns=columns, filter=filter, options=dict(options or {}), newest=newest)
+        return read_dataframe(spark, table, **how)
 
     def write(self, df: DataFrame, uri: str, options: Mapping[str, str], write: TableWrite) -> WriteResult:
         log_only = {k: v for k, v in write.log_only.items() if k != "round_times"}

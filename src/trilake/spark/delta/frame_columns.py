@@ -57,10 +57,8 @@ class FrameColumns:
             self._frames.append(numbers)
 
     def columns_in(self, expressions: Iterable[object]) -> dict[int, str]:
-        """The remembered columns that expressions name, by ID; SQL strings name none.
-
-        On Connect, these are plan IDs, without column names.
-        """
+        """The remembered columns that expressions name, by ID; SQL strings name none.  On Connect, these are plan IDs,
+        without column names."""
         if self._plans:
             plans = (column_plans(self._spark, cast(Column, e)) for e in expressions if is_column(e))
             return dict.fromkeys(set(self._plans) & set().union(*plans), "")
@@ -74,16 +72,8 @@ class FrameColumns:
         return {n: name for n, name in columns.items() if n in numbers}
 
     def added(self, frame: DataFrame, expressions: Iterable[object], *, joined: DataFrame | None = None) -> DataFrame:
-        """Add the columns of remembered DataFrames that expressions name.
-
-        Parameters
-        ----------
-        frame: the table's columns, by name.
-        expressions: conditions and values; SQL strings and ``None`` name no such columns.
-        joined: a DataFrame that is joined to this one and keeps its own columns.
-
-        Leaves out columns that are not in Spark's plans, so that Spark raises its own error.
-        """
+        """Add the columns of remembered DataFrames that expressions name, except those of ``joined``, a DataFrame that
+        is joined to this one.  Leaves out columns that Spark's plans lack, so that Spark raises its own error."""
         columns = self.columns_in(expressions)
         if self._plans:
             for number in columns.keys() - (frame_plans(joined) if joined is not None else set()):
@@ -99,9 +89,8 @@ class FrameColumns:
             return frame
 
     def shared(self, expressions: Iterable[object], joined: DataFrame) -> str | None:
-        """A column that is ambiguous because ``joined`` is derived from the same remembered DataFrame; ``None`` if
-        there is none.
-        """
+        """A column that is ambiguous because ``joined`` comes from the same remembered DataFrame; ``None`` if there is
+        none."""
         columns = [e for e in expressions if not isinstance(e, str)]
         named = self.columns_in(columns).keys()
         if self._plans:

@@ -24,11 +24,10 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
 from trilake.spark.delta.large.vacuum import is_large, vacuum_large
-from trilake.spark.delta.settings import session_flag
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import to_spark
-from trilake.spark.session.settings import session_time_ms
+from trilake.spark.session.settings import session_flag, session_time_ms
 from trilake.storage.base import Store
 
 #: Settings of delta-spark.
@@ -53,9 +52,6 @@ class ManyRunner:
         return SparkRunner(self.spark)(function, tasks)
 
 
-# --- vacuum ----------------------------------------------------------------------------------------------------------
-
-
 def vacuum_table(
     spark: SparkSession,
     log: DeltaLog,
@@ -65,10 +61,8 @@ def vacuum_table(
     lite: bool | None = None,
     inventory: DataFrame | None = None,
 ) -> DataFrame:
-    """Run a vacuum with the session's settings; for a table with very many files, in Spark jobs.
-
-    Returns an empty DataFrame or, for a dry run, the full paths of the files to delete in a column ``path``.
-    """
+    """Run a vacuum with the session's settings; for a table with very many files, in Spark jobs.  Returns an empty
+    DataFrame or, for a dry run, the full paths of the files to delete in a column ``path``."""
     hours = None if retention_hours is None else float(retention_hours)
     lite = session_flag(spark, LITE_VACUUM, False) if lite is None else lite
     enforce, record = session_flag(spark, RETENTION_CHECK, True), session_flag(spark, VACUUM_LOGGING, True)
@@ -92,8 +86,6 @@ def vacuum_table(
     paths = pc.binary_join_element_wise(format_path(log.store.uri), result.files["path"], "/")
     return arrow_frame(spark, pa.table({"path": paths.cast(pa.string())}))
 
-
-# --- restore ---------------------------------------------------------------------------------------------------------
 
 _METRICS = (
     "table_size_after_restore",
@@ -120,9 +112,6 @@ def restore_table(
     return spark.createDataFrame([tuple(getattr(result, n) for n in _METRICS)], schema)
 
 
-# --- history, detail --------------------------------------------------------------------------------------------------
-
-
 def history_frame(spark: SparkSession, table: ArrowDeltaTable, limit: int | None) -> DataFrame:
     """The commits, newest first, with delta-spark's columns."""
     return _frame(spark, table.history(limit), HISTORY)
@@ -134,9 +123,8 @@ def detail_schema() -> T.StructType:
 
 
 def detail_frame(spark: SparkSession, table: ArrowDeltaTable, name: str | None = None) -> DataFrame:
-    """A row about the table with delta-spark's columns and its ``name`` in the catalog; the location is in Hadoop's
-    form.
-    """
+    """A row about the table with delta-spark's columns and its ``name`` in the catalog; the location has Hadoop's
+    form."""
     row = detail(table.log, table.snapshot)
     for column, value in (("location", format_path(table.uri)), ("name", name)):
         if value is not None:
@@ -148,9 +136,6 @@ def _frame(spark: SparkSession, table: pa.Table, schema: pa.Schema) -> DataFrame
     """An Arrow table as a DataFrame with exactly this schema; timestamps are in microseconds, as Spark requires."""
     columns = from_arrow(schema)
     return arrow_frame(spark, table.cast(columns.to_arrow_schema()), to_spark(columns))
-
-
-# --- arguments -------------------------------------------------------------------------------------------------------
 
 
 def check_string(value: object, name: str) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -39,6 +38,7 @@ from trilake.errors import TrilakeError, WriteFailedError
 from trilake.spark.delta.read import files_refusal
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.stream.source import DeltaStreamReader, StreamPartition
+from trilake.spark.scan.manifest import Recent
 from trilake.spark.scan.scan import NativeScanError, native_scan
 from trilake.spark.session.compat import arrow_frame, dataset_of, is_connect
 from trilake.spark.session.internals import items_of, java_session, jvm, query_execution, renumbered, sequence
@@ -54,16 +54,13 @@ _OWN_FORMS = ("variant", "void")
 
 @dataclass(frozen=True)
 class BatchRows:
-    """The rows of a batch as a DataFrame; ``here`` has them as Arrow, if this process read them and the query has no
-    steps.
-    """
+    """The rows of a batch; ``here`` has them as Arrow, if this process read them and the query has no steps."""
 
     make: Callable[[], DataFrame]
     here: pa.Table | None = None
 
     @cached_property
     def frame(self) -> DataFrame:
-        """The rows as a DataFrame."""
         return self.make()
 
 
@@ -84,7 +81,6 @@ def few_rows(
 
 
 def _as_stored(reader: DeltaStreamReader, schema: T.StructType) -> bool:
-    """Whether the columns have the table's current types."""
     types = {f.name.lower(): f.dataType.simpleString() for f in to_spark(reader.stream.reading.metadata.schema)}
     kinds = [(types.get(f.name.lower()), f.dataType.simpleString()) for f in schema]
     return all(stored == declared and not any(n in declared for n in _OWN_FORMS) for stored, declared in kinds)
@@ -108,11 +104,11 @@ _READERS = 16
 #: The limit on streams whose position in the log is cached.
 _MOST_STREAMS = 16
 
-_streams: OrderedDict[tuple[Any, ...], DeltaStreamReader] = OrderedDict()
+_streams = Recent(_MOST_STREAMS, _MOST_STREAMS)
 
 
 class _NotNativelyReadable(Exception):
-    """The reason why Spark cannot read the batch itself."""
+    pass
 
 
 @dataclass(frozen=True)
@@ -128,12 +124,9 @@ class _Source:
 
 
 def with_rows(df: DataFrame, work: Callable[[BatchRows], R], *, small: bool = False) -> R:
-    """Call ``work`` with the rows of a batch, read in the fastest way, and return its result.
-
-    ``work`` may use the rows any number of times.  On success, the query's progress counts the rows of the source.  If
-    a job over Spark's own scan fails, ``work`` runs again over the batch itself: nothing has been committed, and if the
-    rows are the cause, it fails again.  ``small`` allows reading a small batch in this process.
-    """
+    """Call ``work`` with the rows of a batch, read in the fastest way, and return its result.  If a job over Spark's
+    own scan fails, ``work`` runs again over the batch itself, since nothing has been committed.  ``small`` allows
+    reading a small batch in this process."""
     native = _native_or_none(df, small)
     if native is not None:
         batch, rows, metric = native
@@ -200,9 +193,6 @@ def _local(df: DataFrame, steps: list[Any], source: _Source, table: pa.Table) ->
     return BatchRows(lambda: frame)
 
 
-# --- the plan of the batch -------------------------------------------------------------------------------------------
-
-
 def _execution(df: DataFrame) -> Any:
     """The batch's query execution.  Raises ``_NotNativelyReadable`` if ``df`` is not the batch itself."""
     session = df.sparkSession
@@ -262,7 +252,6 @@ def _counter(execution: Any, leaf: Any) -> Any:
 
 
 def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame) -> DataFrame:
-    """The steps over other rows with the same columns."""
     if [(f.name, f.dataType) for f in frame.schema] != [(f.name, f.dataType) for f in source.schema]:
         raise _NotNativelyReadable("the stream's schema has other types than the table")
     spark, analyzed = df.sparkSession, query_execution(frame).analyzed()
@@ -273,21 +262,16 @@ def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame
     return dataset_of(spark, plan)
 
 
-# --- the files of the batch ------------------------------------------------------------------------------------------
-
-
 def _reader(df: DataFrame, source: _Source) -> DeltaStreamReader:
     """The source in this process; cached per run, with its position in the log."""
     run = df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
     key = (run, source.path, tuple(sorted(source.options.items())), source.schema.json())
-    reader = _streams.pop(key, None)
+    reader: DeltaStreamReader | None = _streams.get(key)
     if reader is None:
         options = Options(source.options, STREAM_READ_OPTIONS, reading=True)
         stream_options = StreamOptions.parse(options.values)
         reader = DeltaStreamReader(source.path, options.store, source.schema, stream_options, None)
-    _streams[key] = reader
-    while len(_streams) > _MOST_STREAMS:
-        _streams.popitem(last=False)
+        _streams.put(key, reader, 1)
     return reader
 
 

@@ -14,24 +14,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from trilake.common.text import quote_name
-from trilake.delta.log.snapshot import PendingSnapshot
+from trilake.delta.commands.alter.metadata_commits import FindViolation
+from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.scan.scan import plan_scan, read_schema, resolve_columns, vector_count
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter, parse_filter
-from trilake.spark.delta.large.late_frames import late_frame
-from trilake.spark.delta.large.lookup import look_up
-from trilake.spark.delta.reading.listed_frames import listed_frame
+from trilake.spark.delta.reading.listed_frames import late_frame, listed_frame, look_up
 from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.live_frames.versions import is_read_in_each_plan
-from trilake.spark.scan.char_padding import char_columns, with_padding
-from trilake.spark.scan.columns import is_certain
+from trilake.spark.scan.columns import char_columns, is_certain, with_padding
 from trilake.spark.scan.scan import NativeScanError, native_refusal
 from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.runner import map_in_arrow
@@ -39,6 +39,7 @@ from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import reads_quotes_plainly
 from trilake.spark.session.sources.pruned_source import pruned_source_frame
 from trilake.spark.session.sources.rows_source import FilterRows
+from trilake.storage import open_store
 from trilake.table.explanation import Explanation
 from trilake.table.table import FilterLike
 
@@ -57,11 +58,8 @@ def read_dataframe(
     options: Mapping[str, str] | None = None,
     newest: bool = False,
 ) -> DataFrame:
-    """The rows of an open table's version for which ``filter`` is true, projected to ``columns``.
-
-    ``newest`` says that the read has no time travel, so that a write of these rows into the table can conflict with
-    concurrent commits.  Files that cannot match are skipped on the driver; Spark applies the filter to the rows.
-    """
+    """The rows of an open table's version for which ``filter`` is true, projected to ``columns``.  ``newest`` says that
+    the read has no time travel, so that a write of these rows into the table can conflict with concurrent commits."""
     schema = read_schema(table.metadata.schema)
     output = resolve_columns(schema, columns, table.uri)
     bound = None if filter is None else parse_filter(filter, filter_schema(schema))
@@ -128,9 +126,7 @@ def refuse_native(table: ArrowDeltaTable, spark: SparkSession) -> str | None:
 
 
 def files_refusal(metadata: Metadata, uri: str, spark: SparkSession, *, vectors: bool) -> str | None:
-    """Why Spark cannot natively read the files of a table with this metadata; ``vectors`` says whether some have
-    vectors.
-    """
+    """Why Spark cannot natively read the files of a table with this metadata, with or without deletion vectors."""
     changes = [c for f in nested_fields(metadata.schema) for c in f.metadata.get("delta.typeChanges") or ()]
     if any(c.get("fromType") in _INTEGERS and str(c.get("toType")).startswith("decimal") for c in changes):
         return "a column was widened from integer to decimal, which Spark's Parquet reader does not support"
@@ -151,3 +147,16 @@ def _through_arrow(
         field.nullable = declared.nullable
     stated = None if all(f.nullable for f in columns.fields) else columns  # those of the source are all nullable
     return pruned_source_frame(spark, TrilakeDeltaDataSource, table.uri, read_options, schema.to_arrow_schema(), stated)
+
+
+def violation_finder(spark: SparkSession, path: str, options: Mapping[str, str]) -> FindViolation:
+    """A function that lets Spark find a row for which a condition is not true, for
+    :class:`~trilake.delta.commands.alter.alter_table.Alter`."""
+
+    def find(snapshot: Snapshot, condition: str) -> Mapping[str, Any] | None:
+        table = ArrowDeltaTable(open_store(path, dict(options)), snapshot.engine, version=snapshot.version)
+        violated = ~F.coalesce(F.expr(condition), F.lit(False))
+        rows = read_dataframe(spark, table, options=options).where(violated).take(1)
+        return rows[0].asDict(recursive=True) if rows else None
+
+    return find

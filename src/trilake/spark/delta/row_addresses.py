@@ -29,7 +29,7 @@ from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
 from trilake.spark.delta.read import refuse_native
 from trilake.spark.delta.reading.native_files import load_vectors, native_files
-from trilake.spark.scan.char_padding import char_columns, with_padding
+from trilake.spark.scan.columns import char_columns, with_padding
 from trilake.spark.scan.scan import NativeScanError, native_frame
 from trilake.spark.session.compat import to_arrow
 from trilake.spark.session.runner import task_rows
@@ -50,11 +50,8 @@ _BUCKET = 1 << 15
 
 @dataclass(frozen=True)
 class AddressedRows:
-    """Live rows of some files: ``frame`` has the table's columns, then :data:`FILE` and :data:`ROW`.
-
-    With row tracking, if requested, the columns of :func:`~trilake.delta.commands.rows.row_changes.row_columns` come in
-    between; they are null for rows that were never moved.  ``files`` are positions in ``snapshot.adds``.
-    """
+    """Live rows of some files: ``frame`` has the table's columns, the IDs of moved rows if requested, then :data:`FILE`
+    and :data:`ROW`.  ``files`` are positions in ``snapshot.adds``."""
 
     frame: DataFrame
     files: npt.NDArray[np.int64]
@@ -66,10 +63,8 @@ class AddressedRows:
         return {int(self.files[n]): rows for n, rows in bitmaps(addresses).items()}
 
     def collect(self, rows: DataFrame) -> dict[int, BitMap64]:
-        """The addresses of ``rows``, derived from :attr:`frame`: row indexes by position in ``snapshot.adds``.
-
-        For many rows, this needs one bit of memory per row.
-        """
+        """The addresses of ``rows``, derived from :attr:`frame`, as :meth:`by_file`; for many rows, one bit of memory
+        per row."""
         if self.most_rows is not None and self.most_rows <= _MANY_ROWS:
             return self.by_file(to_arrow(rows.select(FILE, ROW)))
         place = F.col(ROW) + 1
@@ -104,15 +99,9 @@ def addressed_rows(
     columns: Sequence[str] | None = None,
     row_ids: bool = False,
 ) -> AddressedRows:
-    """The rows of some files of an open table's version, with their addresses.
-
-    Parameters
-    ----------
-    files: positions in ``table.snapshot.adds``; all by default.
-    columns: the columns that the caller uses, in any order; all by default.  Only needed if Spark cannot scan the files
-        itself; the DataFrame may have more columns.
-    row_ids: add the columns with the IDs of moved rows, if the table tracks its rows.
-    """
+    """The rows of some files (positions in ``table.snapshot.adds``; all by default) with their addresses.  ``columns``
+    are those that the caller uses; the DataFrame may have more.  ``row_ids`` adds the IDs of moved rows, if the table
+    tracks its rows."""
     snapshot = table.snapshot
     chosen = np.arange(snapshot.adds.num_rows) if files is None else np.asarray(files, np.int64)
     part = replace(snapshot, state=replace(snapshot.state, adds=snapshot.adds.take(pa.array(chosen))))
@@ -175,8 +164,6 @@ def _through_arrow(
 
 @dataclass(frozen=True)
 class _Read:
-    """The function of tasks that read files through Arrow; pickled."""
-
     store: Store
     plan: ReadPlan
 
@@ -188,10 +175,7 @@ class _Read:
 
 
 def old_images(rows: pa.RecordBatch, names: Sequence[str], schema: StructType) -> pa.RecordBatch:
-    """The old rows, from the columns :data:`OLD`, in the form of the table's change files.
-
-    ``names`` are the table's columns before the change, ``schema`` is the table's schema.
-    """
+    """The old rows, from the columns :data:`OLD`, in the form of the change files; ``names`` are the columns before."""
     old = pa.RecordBatch.from_arrays([rows.column(f"{OLD}{i}") for i in range(len(names))], list(names))
     return assign_batch(old, read_schema(schema))
 
@@ -205,22 +189,17 @@ class RowOrigins:
 
     @classmethod
     def of(cls, snapshot: Snapshot, files: npt.NDArray[np.int64]) -> RowOrigins:
-        """The origins for the files at these positions of ``snapshot.adds``."""
         adds = snapshot.adds.take(pa.array(files))
         return cls(adds["baseRowId"].combine_chunks(), adds["defaultRowCommitVersion"].combine_chunks())
 
     def ids(self, file: pa.Array, row: pa.Array) -> pa.Array:
-        """The IDs of rows at these addresses."""
         return pc.add(self.base_row_ids.take(file), row)
 
     def kept_ids(self, rows: pa.RecordBatch, column: str | None) -> pa.Array | None:
-        """The IDs that rows keep when they are rewritten; ``column``, if any, has the IDs of rows that were moved
-        before.
-        """
+        """The IDs that rewritten rows keep; ``column``, if any, has the IDs of rows that were moved before."""
         if column is None:
             return None
         return pc.coalesce(rows.column(column), self.ids(rows.column(FILE), rows.column(ROW)))
 
     def versions(self, file: pa.Array) -> pa.Array:
-        """The versions of rows in these files."""
         return self.commit_versions.take(file)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -20,14 +20,17 @@ from pyspark.sql import SparkSession
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.engine import CommitHook
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.compat import all_settings, is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import java_session
+from trilake.spark.session.settings import session_flag
 from trilake.storage.base import Store
 
 if TYPE_CHECKING:
     from trilake.delta.commit.transaction import CommitEvent
+
 
 _log = logging.getLogger("trilake.spark")
 
@@ -62,10 +65,8 @@ Effect = Literal["honoured", "harmless", "refused"]
 
 @dataclass(frozen=True)
 class Setting:
-    """How one setting is handled, or all settings below a name that ends with a dot.
-
-    ``unless`` is the default value (in lower case) of a refused setting, which is allowed.
-    """
+    """How a setting is handled, or all below a name that ends with a dot; ``unless`` is the value of a refused setting
+    that is allowed, in lower case."""
 
     name: str
     effect: Effect
@@ -191,10 +192,8 @@ def setting_of(name: str) -> Setting | None:
 
 
 def delta_settings(spark: SparkSession) -> dict[str, str]:
-    """All settings of the session below ``spark.databricks.delta``, in one call to the JVM or server.
-
-    Keys have the case in which they were set.
-    """
+    """All settings of the session below ``spark.databricks.delta``, in one call to the JVM or server.  Keys have the
+    case in which they were set."""
     if is_connect(spark):
         return _below_prefix(all_settings(spark))
     try:
@@ -210,10 +209,8 @@ def _below_prefix(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
-    """Reject settings that would change what is stored.
-
-    Raises ``InvalidArgumentError``.  Logs a warning, once, for each name that is not listed.
-    """
+    """Reject settings that would change what is stored.  Raises ``InvalidArgumentError``.  Logs a warning, once, for
+    each name that is not listed."""
     for name, value in sorted(settings.items()):
         setting = setting_of(name)
         if setting is None:
@@ -268,16 +265,8 @@ def default_properties(spark: SparkSession) -> dict[str, str]:
 
 
 def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collection[str] = ()) -> WriteRequest:
-    """A write with the defaults of its session.
-
-    Parameters
-    ----------
-    spark: the session.
-    request: the write.
-    decided: options of the write, which override the session: ``partitionOverwriteMode``, ``mergeSchema``.
-
-    Raises ``InvalidArgumentError`` for an invalid value.
-    """
+    """A write with the defaults of its session, except for the options that the write ``decided``:
+    ``partitionOverwriteMode``, ``mergeSchema``.  Raises ``InvalidArgumentError`` for an invalid value."""
     new: dict[str, Any] = {}
     defaults = default_properties(spark)
     if defaults:
@@ -309,9 +298,51 @@ def is_ansi(spark: SparkSession) -> bool:
     return str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
 
 
-def session_flag(spark: SparkSession, name: str, default: bool) -> bool:
-    """A boolean setting.  Raises ``InvalidArgumentError`` for any other value."""
-    value = str(spark.conf.get(name, str(default))).lower()
-    if value not in ("true", "false"):
-        raise InvalidArgumentError(f"{name} must be true or false, got {value!r}", setting=name)
-    return value == "true"
+R = TypeVar("R")
+Transaction = tuple[str, int]
+
+APP_ID = PREFIX + "write.txnAppId"
+VERSION = PREFIX + "write.txnVersion"
+#: Whether the version is unset after a change.
+AUTO_RESET = VERSION + ".autoReset.enabled"
+
+
+def session_transaction(spark: SparkSession) -> Transaction | None:
+    """The application and version of the session's next change, if any.  Raises ``InvalidArgumentError`` if only one of
+    the two is set, or the version is not a whole number."""
+    app_id, version = spark.conf.get(APP_ID, None), spark.conf.get(VERSION, None)
+    if app_id is None and version is None:
+        return None
+    if app_id is None or version is None:
+        raise InvalidArgumentError(
+            f"{VERSION if app_id is None else APP_ID} is set without {APP_ID if app_id is None else VERSION}",
+            help="set both, or unset both",
+            condition="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
+        )
+    try:
+        number = int(version)
+    except ValueError:
+        number = -1
+    if not app_id or not 0 <= number < 1 << 63:
+        wrong, value, expected = (
+            (VERSION, version, "an integer of 0 or more") if app_id else (APP_ID, app_id, "a non-empty string")
+        )
+        raise InvalidArgumentError(
+            f"{wrong} must be {expected}, got {value!r}", setting=wrong, condition="DELTA_ILLEGAL_OPTION"
+        )
+    return app_id, number
+
+
+def once(spark: SparkSession, snapshot: Snapshot, skipped: R, change: Callable[[Transaction | None], R]) -> R:
+    """Run a change for the session's transaction; return ``skipped`` if the table already has that transaction."""
+    transaction = session_transaction(spark)
+    done = transaction is not None and snapshot.has_transaction(*transaction)
+    result = skipped if done else change(transaction)
+    settle(spark, transaction)
+    return result
+
+
+def settle(spark: SparkSession, transaction: Transaction | None) -> None:
+    """Unset the session's version after a change, if the session asks for that."""
+    if transaction is not None and session_flag(spark, AUTO_RESET, False):
+        spark.conf.unset(VERSION)

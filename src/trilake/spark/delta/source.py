@@ -10,19 +10,23 @@ imported late (tests/house/test_laziness.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import types as T
 
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.scan.changes import CHANGE_FIELDS, plan_changes
-from trilake.delta.scan.scan import read_schema
+from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeFeedScan, ChangeFeedTask, plan_changes
+from trilake.delta.scan.narrowed import snapshot_for
+from trilake.delta.scan.scan import FileTask, ReadPlan, parse_table_filter, plan_scan, read_plan, read_schema
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import InvalidArgumentError, stating
-from trilake.spark.delta.source_readers import ChangeFeedReader, DeltaReader
-from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader
+from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader, read_of, task_size
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import (
     STREAM_WRITE_OPTIONS,
     Options,
@@ -31,16 +35,11 @@ from trilake.spark.session.options import (
     requested_version,
     table_path,
 )
-from trilake.spark.session.schemas import to_spark
-from trilake.spark.session.sources.api import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    stream_reader,
-    stream_writer,
-)
+from trilake.spark.session.schemas import from_spark, to_spark
+from trilake.spark.session.sources import api
+from trilake.spark.session.sources.api import stream_reader, stream_writer
+from trilake.spark.session.sources.rows_source import as_declared, pack_files
+from trilake.storage import open_store
 
 READ_OPTIONS = (
     "versionAsOf",
@@ -77,7 +76,7 @@ _ENDINGS = {"endingVersion", "endingTimestamp"}
 CHANGE_COLUMNS = to_spark(from_arrow(pa.schema(CHANGE_FIELDS))).fields
 
 
-class DeltaDataSource(DataSource):
+class DeltaDataSource(api.DataSource):
     """A Delta table as a Spark data source."""
 
     @classmethod
@@ -102,7 +101,7 @@ class DeltaDataSource(DataSource):
         rows = to_spark(read_schema(metadata.schema))  # all nullable, since files may lack columns
         return T.StructType(rows.fields + (CHANGE_COLUMNS if _feed(options) else []))
 
-    def reader(self, schema: T.StructType) -> DataSourceReader:
+    def reader(self, schema: T.StructType) -> api.DataSourceReader:
         _check_place(self.options)
         log, options = self._open(READ_OPTIONS)
         path, store = table_path(self.options), options.store
@@ -113,7 +112,7 @@ class DeltaDataSource(DataSource):
         opened = log.opened(requested_version(log, options))
         return DeltaReader(path, store, opened, schema, options.get("filter"))
 
-    def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceArrowWriter:
+    def writer(self, schema: T.StructType, overwrite: bool) -> api.DataSourceArrowWriter:
         from trilake.spark.delta.source_writer import DeltaWriter, write_request
 
         _check_place(self.options)
@@ -126,16 +125,15 @@ class DeltaDataSource(DataSource):
             )
         return DeltaWriter(table_path(self.options), options.store, request)
 
-    def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: T.StructType) -> api.DataSourceStreamReader:
         options = Options(self.options, STREAM_READ_OPTIONS, reading=True)
         stream_options = StreamOptions.parse(options.values)
         _check_place(self.options)
         reader = DeltaStreamReader(table_path(self.options), options.store, schema, stream_options, self.analysed)
         return stream_reader(reader, STREAM_LIMITS & options.values.keys())
 
-    def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from trilake.spark.delta.source_writer import write_request
-        from trilake.spark.delta.stream.sink import DeltaStreamWriter
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> api.DataSourceStreamWriter:
+        from trilake.spark.delta.source_writer import DeltaStreamWriter, write_request
 
         options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
         request = write_request(options, schema, overwrite)
@@ -166,3 +164,75 @@ class TrilakeDeltaDataSource(DeltaDataSource):
 
 def _feed(options: Options) -> bool:
     return options.flag("readChangeFeed") or options.flag("readChangeData")
+
+
+@dataclass
+class FilePartition(api.InputPartition):
+    """Files that one task reads."""
+
+    tasks: Sequence[FileTask | ChangeFeedTask]
+
+
+def pack(tasks: Sequence[FileTask | ChangeFeedTask]) -> list[FilePartition]:
+    """Files in partitions of about equal size."""
+    return [FilePartition(p) for p in pack_files(tasks, task_size)] or [FilePartition([])]
+
+
+class _FileReader(api.DataSourceReader):
+    """Reads the files of its partitions by :attr:`plan`."""
+
+    plan: ReadPlan
+
+    def __init__(self, path: str, store: Mapping[str, str], schema: T.StructType) -> None:
+        self.path, self.store, self.columns = path, dict(store), schema.names
+        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
+
+    def log(self) -> DeltaLog:
+        return DeltaLog(open_store(self.path, self.store), spark_engine())
+
+    def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
+        store = open_store(self.path, self.store)
+        for task in cast(FilePartition, partition).tasks:
+            for batch in read_of(task)(store, task, self.plan):
+                yield as_declared(batch.select(self.columns), self.declared)
+
+
+class DeltaReader(_FileReader):
+    """Reads the rows of one snapshot for which ``filter``, a SQL condition, is true."""
+
+    def __init__(
+        self,
+        path: str,
+        store: Mapping[str, str],
+        opened: Snapshot | PendingSnapshot,
+        schema: T.StructType,
+        filter: str | None = None,
+    ) -> None:
+        super().__init__(path, store, schema)
+        self.opened: Snapshot | PendingSnapshot | None = opened
+        self.plan = read_plan(opened, self.columns, None)
+        self.filter = filter
+
+    def partitions(self) -> Sequence[api.InputPartition]:
+        assert self.opened is not None
+        log, filter = self.log(), parse_table_filter(self.filter, self.opened)
+        scan = plan_scan(snapshot_for(log, self.opened, filter, log.load), self.columns, filter)
+        self.plan = scan.plan
+        self.opened = None  # tasks need the plan, but not the log with its million files
+        return pack(scan.tasks())
+
+
+class ChangeFeedReader(_FileReader):
+    """Reads the change data feed of some versions."""
+
+    def __init__(self, path: str, store: Mapping[str, str], start: int, end: int, schema: T.StructType) -> None:
+        super().__init__(path, store, schema)
+        self.start, self.end = start, end
+        self.plan = self._scan().plan
+
+    def _scan(self) -> ChangeFeedScan:
+        extra = {f.name for f in CHANGE_FIELDS}
+        return plan_changes(self.log(), self.start, self.end, columns=[c for c in self.columns if c not in extra])
+
+    def partitions(self) -> Sequence[api.InputPartition]:
+        return pack(self._scan().tasks)

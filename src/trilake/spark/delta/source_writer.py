@@ -1,4 +1,4 @@
-"""Writes through Spark's Python data source: rows in tasks, one commit on the driver."""
+"""Writes through Spark's Python data source: rows in tasks, one commit on the driver; batches and streams."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from pyspark import TaskContext
 from pyspark.sql import types as T
 
 from trilake.delta.commands.write.request import ReplaceMatches, WriteRequest, files_of_job
-from trilake.delta.commands.write.write import finish_write, plan_write, resume_write
+from trilake.delta.commands.write.write import WritePlan, finish_write, plan_write, resume_write
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.property_values import parse_level
+from trilake.delta.stream.sink import BatchId, commit_batch, query_id
 from trilake.errors import InvalidArgumentError, stating
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.options import EXISTING, Options
+from trilake.spark.session.options import EXISTING, Options, checkpoint_of
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.sources.api import DataSourceArrowWriter, WriterCommitMessage
+from trilake.spark.session.sources import api
 from trilake.storage import open_store
 
 _log = logging.getLogger("trilake.spark")
@@ -36,8 +37,7 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
         )
     if not overwrite and options.get("replaceWhere") is not None:
         raise InvalidArgumentError(
-            "replaceWhere needs mode overwrite, got append",
-            help="use .mode('overwrite'), or leave replaceWhere out",
+            "replaceWhere needs mode overwrite, got append", help="use .mode('overwrite'), or leave replaceWhere out"
         )
     app_id, version, isolation = options.get("txnAppId"), options.integer("txnVersion"), options.get("isolationLevel")
     if (app_id is None) != (version is None):
@@ -117,36 +117,75 @@ def _replace_matches(options: Options, overwrite: bool) -> ReplaceMatches | None
 
 
 @dataclass
-class AddedFiles(WriterCommitMessage):
-    """The files of one task."""
+class AddedFiles(api.WriterCommitMessage):
+    """The files of one task; the first task of a stream's batch also returns the plan."""
 
     written: WrittenFiles
+    plan: WritePlan | None = None
 
 
-class DeltaWriter(DataSourceArrowWriter):
-    """Writes rows in tasks and commits once on the driver."""
+class _FileWriter:
+    """Writes the rows of a task."""
 
     def __init__(self, path: str, store: Mapping[str, str], request: WriteRequest) -> None:
-        self.path, self.store = path, store
-        self.plan = plan_write(self._log(), request).to_travel()
+        self.path, self.store = path, dict(store)
+        self.plan = plan_write(self.log(), request).to_travel()
 
-    def _log(self) -> DeltaLog:
-        return DeltaLog(open_store(self.path, dict(self.store)), spark_engine())
+    def log(self) -> DeltaLog:
+        return DeltaLog(open_store(self.path, self.store), spark_engine())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> AddedFiles:
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         if self.plan.nothing:
             return AddedFiles(WrittenFiles(()))
-        return AddedFiles(write_files(open_store(self.path, dict(self.store)), self.plan.files, iterator, task=task))
+        store = open_store(self.path, self.store)
+        return AddedFiles(write_files(store, self.plan.files, iterator, task=task), None if task else self.plan)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        log = self._log()
+
+class DeltaWriter(_FileWriter, api.DataSourceArrowWriter):
+    """Writes rows in tasks and commits once on the driver."""
+
+    def commit(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
+        log = self.log()
         finish_write(log, resume_write(log, self.plan), [m.written for m in messages if isinstance(m, AddedFiles)])
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
         # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.  An error here would
         # hide the one that says why the job failed.
         job = self.plan.files.job_id
-        leftover = files_of_job(self._log(), job)
+        leftover = files_of_job(self.log(), job)
         _log.warning("write job %s failed and left %d files: %s", job, len(leftover), leftover[:5])
+
+
+class DeltaStreamWriter(_FileWriter, api.DataSourceStreamArrowWriter):
+    """Writes the rows of a batch in tasks and commits them on the driver.
+
+    Spark creates the writer again for each batch, and once more, in another process, for its commit.
+    """
+
+    def __init__(self, path: str, options: Options, request: WriteRequest) -> None:
+        if request.txn is not None:
+            raise InvalidArgumentError(
+                "a streaming sink sets txnAppId and txnVersion itself", help="leave both options out"
+            )
+        if request.optimize_write:
+            raise InvalidArgumentError(
+                "a streaming sink does not support optimizeWrite",
+                help="leave optimizeWrite out and use trilake.write_stream, or let the table compact itself"
+                " (delta.autoOptimize.autoCompact)",
+            )
+        super().__init__(path, options.store, request)
+        self.checkpoint = checkpoint_of(options)
+
+    def commit(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
+        parts = [m for m in messages if isinstance(m, AddedFiles)]
+        plan = next((m.plan for m in parts if m.plan is not None), self.plan)
+        batch = BatchId(query_id(open_store(self.checkpoint, self.store)), batchId)
+        commit_batch(self.log(), plan, batch, [m.written for m in parts])
+
+    def abort(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.
+        files = [a["path"] for m in messages if isinstance(m, AddedFiles) for a in m.written.actions]
+        if files:
+            _log.warning("batch %d failed and left %d files: %s", batchId, len(files), files[:5])

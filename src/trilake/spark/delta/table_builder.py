@@ -39,7 +39,7 @@ from trilake.spark.delta.storing.computed import judge_defaults, judge_generated
 from trilake.spark.session.analysis_errors import parse_error, raises_for_spark, unsupported_error
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.storage import session_store
+from trilake.spark.session.settings import session_store
 
 #: The class of tables that :meth:`DeltaTableBuilder.execute` returns.
 Opened = TypeVar("Opened")

@@ -3,45 +3,70 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from py4j.protocol import Py4JError
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from trilake.delta.commands.rows.row_changes import Runner
-from trilake.delta.commands.write.overwrite import settled_overwrite
-from trilake.delta.commands.write.request import WriteRequest
+from trilake.common.text import quote_name
+from trilake.delta.commands.merge.clauses import Clause
+from trilake.delta.commands.rows.row_changes import FoundRows
+from trilake.delta.commands.write.overwrite import Matches, settled_overwrite
+from trilake.delta.commands.write.request import ReplaceMatches, WriteRequest
 from trilake.delta.commands.write.write import WritePlan, finish_write, plan_write
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head, Snapshot
+from trilake.delta.protocol.char_varchar import filter_schema
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.rules.constraints import may_depend_on_zone
+from trilake.delta.scan.scan import read_schema
+from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import (
+    ExpressionError,
+    FilterError,
     IdentityOverflowError,
     InvalidArgumentError,
     SchemaMismatchError,
     TableNotFoundError,
     TrilakeError,
+    stating,
 )
-from trilake.spark.delta.matches import find_matches
-from trilake.spark.delta.merge.source import persisted
-from trilake.spark.delta.session_transaction import session_transaction, settle
-from trilake.spark.delta.settings import session_log, with_session
+from trilake.expr import parse_filter
+from trilake.expr.terms.predicate import Opaque
+from trilake.spark.delta.merge.job import MergeJob
+from trilake.spark.delta.merge.run import check_expressions, name_error, visible_columns
+from trilake.spark.delta.merge.source import SparkMerge, persisted
+from trilake.spark.delta.row_addresses import addressed_rows
+from trilake.spark.delta.settings import session_log, session_transaction, settle, with_session
 from trilake.spark.delta.storing.computed import with_stages
-from trilake.spark.delta.storing.zones import predicate_in_utc
-from trilake.spark.scan.columns import plain_text
+from trilake.spark.scan.columns import as_column, plain_text
 from trilake.spark.scan.planning.table_reads import own_reads
+from trilake.spark.scan.resolution import resolving
 from trilake.spark.scan.write import native_write_refusal, rows_on_driver, write_natively
-from trilake.spark.session.compat import arrow_frame, without_echo
+from trilake.spark.session.compat import arrow_frame, is_connect, without_echo
+from trilake.spark.session.internals import active_session, java_frame, java_session, jvm, query_execution
 from trilake.spark.session.optimize_settings import rebalanced, right_sizes, wants_rebalance
 from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows, with_a_column
-from trilake.spark.session.settings import is_utc, quoted_plainly, reads_quotes_plainly
-from trilake.spark.session.storage import check_shared, session_options
+from trilake.spark.session.schemas import to_spark
+from trilake.spark.session.settings import (
+    ZONE,
+    check_shared,
+    is_utc,
+    quoted_plainly,
+    reads_quotes_plainly,
+    session_options,
+    session_zone,
+)
 from trilake.storage import open_store
 from trilake.storage.ownership import discard
 from trilake.table.results import WriteResult
@@ -49,12 +74,8 @@ from trilake.table.results import WriteResult
 _log = logging.getLogger("trilake.spark")
 
 
-class Finish(Protocol):
-    """Commits the files of a write, like :func:`trilake.delta.commands.write.write.finish_write`."""
-
-    def __call__(
-        self, log: DeltaLog, plan: WritePlan, written: Iterable[WrittenFiles], *, run: Runner
-    ) -> WriteResult: ...
+#: Commits the files of a write, like :func:`trilake.delta.commands.write.write.finish_write`.
+Finish = Callable[..., WriteResult]
 
 
 def write_dataframe(
@@ -69,15 +90,10 @@ def write_dataframe(
     here: pa.Table | None = None,
     source: DataFrame | None = None,
 ) -> WriteResult:
-    """Write the rows as one Spark job, or in this process if the driver has them, and commit.
-
-    Session settings apply if the request does not override them; see :func:`trilake.spark.delta.settings.with_session`.
-    ``seen`` is the table, if it was opened already.  ``here`` are the rows, if this process already has them; ``df``
-    then only gives their columns and session.  ``source`` are the rows as the caller named their columns, if ``df`` has
-    renamed them; conditions of the request name those.
-
-    Raises ``WriteFailedError`` if a task fails: nothing is then committed, and the error says which files remain.
-    """
+    """Write the rows as one Spark job, or in this process if the driver has them (``here``), and commit.  ``seen`` is
+    the table, if it was opened already; ``decided`` are options that override the session's settings; ``source`` are
+    the rows with the caller's names of columns, which conditions of the request use.  Raises ``WriteFailedError`` if a
+    task fails: nothing is committed, and the error says which files remain."""
     store = session_options(df.sparkSession, uri, store)
     log = session_log(df.sparkSession, open_store(uri, store))
     request = with_session(df.sparkSession, request, decided=decided)
@@ -105,7 +121,7 @@ def write_dataframe(
         return finish_write(log, plan, [])
     with _matches(df, source, log, plan, finish) as (df, finish):
         try:
-            if here is not None and _spark_computes(plan.files):
+            if here is not None and (plan.files.rules is not None and bool(plan.files.rules.needs_spark)):
                 df, here = arrow_frame(df.sparkSession, here, df.schema), None
             with without_echo(), reads.watched() as read:
                 rows = _computed(with_a_column(df), plan.files)
@@ -143,7 +159,6 @@ def _matches(
 
 
 def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan) -> list[WrittenFiles]:
-    """Write in Spark's tasks: with Spark's own writer if possible, otherwise through Arrow."""
     refusal = native_write_refusal(rows, log.store, files)
     if refusal is None:
         return [write_natively(rows, log.store, files)]
@@ -158,17 +173,12 @@ def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, f
     return written
 
 
-def _spark_computes(files: FilePlan) -> bool:
-    return files.rules is not None and bool(files.rules.needs_spark)
-
-
 def _replaces_all(base: Head, overwrite: WriteRequest, uri: str) -> bool:
     settled = settled_overwrite(base, overwrite, uri)
     return not settled.replaces_some and settled.partition_overwrite == "static"
 
 
 def _computed(df: DataFrame, files: FilePlan) -> DataFrame:
-    """The rows with the columns that only Spark can compute."""
     if files.rules is not None and files.rules.needs_spark:
         df = with_stages(df.selectExpr(*files.rules.spark_columns()), files.rules.spark_stages())
     return df
@@ -185,3 +195,119 @@ class _WriteTask:
             return write_files(open_store(self.uri, dict(self.options)), self.files, batches, task=task)
         except (SchemaMismatchError, InvalidArgumentError, IdentityOverflowError) as e:
             return e  # returned, not raised, since another attempt would fail again
+
+
+# --- the rows that an overwrite with ``replaceOn`` or ``replaceUsing`` replaces --------------------------------------
+
+
+_TABLE, _ROWS = "__trilake_table", "__trilake_rows"
+
+
+@stating(
+    {
+        "AMBIGUOUS_REFERENCE": "DELTA_INSERT_REPLACE_ON_AMBIGUOUS_COLUMNS_IN_CONDITION",
+        "DELTA_MERGE_UNRESOLVED_EXPRESSION": "DELTA_INSERT_REPLACE_ON_UNRESOLVED_COLUMNS_IN_CONDITION",
+    }
+)
+def find_matches(
+    rows: DataFrame, log: DeltaLog, snapshot: Snapshot, replaced: ReplaceMatches, *, by_name: bool
+) -> Matches:
+    """Find the rows of a version that match one of ``rows``, as a MERGE would find them.  Without ``by_name``, compared
+    columns must have the same position on both sides.  Raises ``InvalidArgumentError`` for a column that one side
+    lacks, ``ExpressionError`` for a condition with unknown or ambiguous names."""
+    spark, condition, alias = rows.sparkSession, replaced.condition, replaced.target_alias
+    if replaced.columns:
+        _check_columns(replaced.columns, rows, snapshot, by_name=by_name)
+        names = map(quote_name, replaced.columns)
+        condition, alias = " AND ".join(f"{_TABLE}.{n} = {_ROWS}.{n}" for n in names), _TABLE
+        rows = rows.alias(_ROWS)
+    request = SparkMerge(rows, condition, (Clause("matched", "delete"),), alias=alias)
+    table = ArrowDeltaTable(log.store, log.engine, version=snapshot.version, known=snapshot)
+    try:
+        check_expressions(spark, request, snapshot.schema)
+    except ExpressionError as e:
+        if e.condition == "AMBIGUOUS_REFERENCE":
+            e.help = "name the table with the option targetAlias and the rows with alias(), and write t.a or s.a"
+        raise
+    job = MergeJob(spark, table, request)
+    found: dict[int, BitMap64] = {}
+    with resolving(partial(name_error, visible_columns(request, snapshot.schema))):
+        source = job.look_at_source(small=False)
+        pruned = job.pruned(source.keys)
+        numbers = pruned.numbers.tolist() if source.count else []
+        if numbers:
+            target = addressed_rows(spark, table, numbers)
+            matches = job.named(target).join(job.source, as_column(condition), "left_semi")
+            found = target.collect(matches)
+    return Matches(FoundRows(found, (), tuple(numbers)), pruned.read)
+
+
+def _check_columns(columns: Sequence[str], rows: DataFrame, snapshot: Snapshot, *, by_name: bool) -> None:
+    sides = {"table": snapshot.schema.names, "DataFrame": rows.columns}
+    places = {side: {n.lower(): i for i, n in enumerate(names)} for side, names in sides.items()}
+    for column in columns:
+        for side, names in sides.items():
+            if column.lower() not in places[side]:
+                raise InvalidArgumentError(
+                    f"replaceUsing: column {column!r} not found in the {side}",
+                    help=f"the columns are {', '.join(names)}",
+                    condition="UNRESOLVED_INSERT_REPLACE_USING_COLUMN",
+                )
+        if not by_name and len({at[column.lower()] for at in places.values()}) > 1:
+            raise InvalidArgumentError(
+                f"insertInto matches columns by position, but column {column!r} of replaceUsing has different positions"
+                " in the table and in the DataFrame",
+                help="select the table's columns in its order",
+                condition="INSERT_REPLACE_USING_DISALLOW_MISALIGNED_COLUMNS",
+            )
+
+
+# --- predicates on timestamps, from the session's time zone to UTC ---------------------------------------------------
+
+
+#: A cast that depends on the session's time zone, for example from a date to an instant.
+_CAST_TO_INSTANT = re.compile(r"\bAS TIMESTAMP\b")
+
+
+def predicate_in_utc(spark: SparkSession, sql: str, schema: StructType) -> str:
+    """A predicate that means in UTC what ``sql`` means in the session's time zone, with constants as instants.  Raises
+    ``InvalidArgumentError`` if it depends on the zone in another way, as ``to_date(t) = DATE'2024-01-01'`` does."""
+    if is_utc(spark):
+        return sql
+    columns = read_schema(schema)
+    try:
+        parsed = parse_filter(sql, filter_schema(columns))
+    except FilterError:
+        return sql  # the write raises the error
+    if parsed is None or not may_depend_on_zone(sql, columns, parsed.columns):
+        return sql
+    in_utc = None if is_connect(spark) else _folded(spark, sql, columns)
+    if in_utc is not None:
+        parsed = parse_filter(in_utc, filter_schema(columns))
+    opaque = parsed is None or any(isinstance(n, Opaque) for n in parsed.predicate.walk())
+    if in_utc is None or opaque or _CAST_TO_INSTANT.search(in_utc):
+        raise InvalidArgumentError(
+            f"cannot select the rows to replace by {sql} in a session with the time zone {session_zone(spark)}",
+            help="compare columns with constants in a classic session, or set spark.sql.session.timeZone to UTC",
+        )
+    return in_utc
+
+
+def _folded(spark: SparkSession, sql: str, columns: StructType) -> str | None:
+    """The predicate with its constants as Spark computes them, and with instants in UTC."""
+    try:
+        frame = _of_unknown_rows(spark, columns).where(F.expr(sql))
+        plan = query_execution(frame).optimizedPlan()
+        other = spark.newSession()
+        other.conf.set(ZONE, "UTC")
+        with active_session(other):  # SQL shows literals in the zone of this session
+            return str(plan.condition().sql())
+    except Py4JError:
+        return None
+
+
+def _of_unknown_rows(spark: SparkSession, columns: StructType) -> DataFrame:
+    """An empty DataFrame that the optimizer cannot recognise as empty."""
+    rows = jvm(spark).org.apache.spark.api.java.JavaSparkContext(java_session(spark).sparkContext()).emptyRDD()
+    java = java_session(spark)
+    return java_frame(spark, java.createDataFrame(rows, java.parseDataType(to_spark(columns).json())))

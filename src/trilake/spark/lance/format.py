@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,12 +16,12 @@ from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.format import MergeByKeys, MergedRows, SaveRequest, SparkFormat
 from trilake.spark.session.options import Options
+from trilake.spark.session.settings import session_store
 from trilake.spark.session.sources.api import DataSource, unavailable
-from trilake.spark.session.storage import session_store
 from trilake.storage.base import Store
 from trilake.table.format import TableWrite
 from trilake.table.results import WriteResult
-from trilake.table.table import FilterLike, Table
+from trilake.table.table import Table
 
 
 class SparkLanceFormat(SparkFormat):
@@ -29,21 +29,12 @@ class SparkLanceFormat(SparkFormat):
 
     name = "lance"
 
-    def read(
-        self,
-        spark: SparkSession,
-        table: Table,
-        *,
-        columns: Sequence[str] | None = None,
-        filter: FilterLike | None = None,
-        options: Mapping[str, str] | None = None,
-        newest: bool = False,
-    ) -> DataFrame:
+    def read(self, spark: SparkSession, table: Table, **how: Any) -> DataFrame:
         from trilake.lance.table import LanceTable
         from trilake.spark.lance.frames import read_dataframe
 
         assert isinstance(table, LanceTable)
-        return read_dataframe(spark, table, columns=columns, filter=filter, options=options)
+        return read_dataframe(spark, table, **how)
 
     def write(self, df: DataFrame, uri: str, options: Mapping[str, str], write: TableWrite) -> WriteResult:
         from trilake.lance.table import write_options

@@ -22,9 +22,9 @@ from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import row_outcomes
 from trilake.spark.session.schemas import parse_ddl
+from trilake.spark.session.settings import check_shared, session_options
 from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
 from trilake.spark.session.sources.rows_source import rows_schema
-from trilake.spark.session.storage import check_shared, session_options
 from trilake.storage import Store, open_store
 from trilake.table.table import FilterLike
 
@@ -38,13 +38,10 @@ def read_dataframe(
     columns: Sequence[str] | None = None,
     filter: FilterLike | None = None,
     options: Mapping[str, str] | None = None,
+    newest: bool = False,
 ) -> DataFrame:
-    """The rows of a version for which ``filter`` is true, projected to ``columns``.
-
-    All uses of the DataFrame read the same rows, so a SQL filter may select fragments and row groups.
-
-    Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column, and ``SchemaMismatchError``.
-    """
+    """The rows of a version for which ``filter`` is true, projected to ``columns``; a SQL filter selects fragments and
+    row groups."""
     output = table.schema if columns is None else table.projected_schema(columns)
     names = ml_vectors.vector_columns((options or {}).get("mlVectors"), output)
     if names and not (filter is None or isinstance(filter, str)):
@@ -56,11 +53,7 @@ def read_dataframe(
 
 
 def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
-    """The DataFrame of ``spark.read.format("lance").options(...).schema(...).load(path)``.
-
-    It shows the newest version unless the options name another one.  ``schema`` has the columns to read, as a type or a
-    DDL string.
-    """
+    """The DataFrame of ``spark.read.format("lance").options(...).schema(schema).load(path)``."""
     source = TrilakeLanceDataSource({**options, "path": path})
     source_schema = source.schema()
     snapshot, _ = source.opened()
@@ -81,11 +74,8 @@ def write_dataframe(
     options: WriteOptions | None = None,
     vectors: Vectors | None = None,
 ) -> tuple[Snapshot | None, list[Fragment]]:
-    """Run a write as one Spark job and commit it, in any mode: ``error``, ``ignore``, ``append`` or ``overwrite``.
-
-    Returns the version (``None`` if ``ignore`` found a dataset) and the added fragments.  Raises ``WriteFailedError``,
-    with nothing written, if a task fails.
-    """
+    """Run a write as one Spark job and commit it, in the mode ``error``, ``ignore``, ``append`` or ``overwrite``.
+    Returns the version (``None`` if ``ignore`` found a dataset) and the added fragments."""
     check_shared(uri)
     store = session_options(df.sparkSession, uri, store)
     target = open_store(uri, store)

@@ -37,7 +37,7 @@ from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.spark.lance.jobs import Place, run_tasks
-from trilake.spark.session.storage import session_store
+from trilake.spark.session.settings import session_store
 
 #: The fewest rows that one task encodes, and the most tasks.
 _ROWS, _TASKS = 1 << 16, 512

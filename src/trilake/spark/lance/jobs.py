@@ -33,7 +33,7 @@ from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import SparkRunner
-from trilake.spark.session.storage import session_store
+from trilake.spark.session.settings import session_store
 from trilake.storage import open_store
 
 T = TypeVar("T")
@@ -42,9 +42,7 @@ R = TypeVar("R")
 
 def run_tasks(spark: SparkSession, tasks: Sequence[T], job: Callable[[T], R]) -> list[R]:
     """Run ``job`` for each of ``tasks`` in a Spark task of its own; returns the results in the order of the tasks.
-
-    Raises ``WriteFailedError`` if a task fails.
-    """
+    Raises ``WriteFailedError`` if a task fails."""
 
     def numbered(task: tuple[int, T]) -> tuple[int, R]:
         return task[0], job(task[1])
@@ -77,11 +75,9 @@ class Place:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Place:
-        """The place of a snapshot."""
         return cls(snapshot.store.uri, dict(snapshot.store.options), snapshot.version, snapshot.runtime)
 
     def open(self) -> Snapshot:
-        """The version."""
         return Snapshot.open(open_store(self.uri, dict(self.options)), self.runtime, self.version)
 
 
@@ -99,9 +95,6 @@ def left_of(changes: Sequence[ChangedFragment]) -> tuple[tuple[Fragment, ...], t
     """The remaining fragments, and the IDs of fragments of which nothing remains."""
     remaining = tuple(c.left for c in changes if c.left is not None)
     return remaining, tuple(c.id for c in changes if c.left is None)
-
-
-# --- compaction ------------------------------------------------------------------------------------------------------
 
 
 def compact(
@@ -137,9 +130,6 @@ def compact(
         return rewrite(place.open(), task)
 
     return commit_compaction(snapshot, run_tasks(spark, plan_compaction(snapshot, options).tasks, job))[1]
-
-
-# --- rows ------------------------------------------------------------------------------------------------------------
 
 
 def delete(

@@ -30,9 +30,9 @@ from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.jobs import ChangedFragment, Place, failed_job, left_of
 from trilake.spark.lance.source import TrilakeLanceDataSource
 from trilake.spark.session.runner import row_outcomes
-from trilake.spark.session.sources.registry import ensure_source
+from trilake.spark.session.settings import session_options
+from trilake.spark.session.sources.python_source import ensure_source
 from trilake.spark.session.sources.rows_source import rows_schema
-from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
 
 _SEVERAL = "several rows of the source match one row of the dataset"
@@ -166,7 +166,6 @@ def _pairs(
 def _mark_rows(
     pairs: DataFrame, snapshot: Snapshot, clauses: MergeInsert
 ) -> tuple[tuple[Fragment, ...], tuple[int, ...], int]:
-    """Mark rows as deleted; returns the changed fragments, the IDs of the removed ones, and the number of rows."""
     if clauses.fail_matched:
         count = pairs.where("matched").count()
         if count:

@@ -6,7 +6,7 @@ such vectors has a mark in its metadata, and is read as vectors again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -44,16 +44,12 @@ def plain(schema: T.StructType) -> tuple[T.StructType, dict[str, int | None]]:
     fields, sizes = [], {}
     for field in schema.fields:
         if is_vector(field.dataType):
-            sizes[field.name] = _size(field.metadata or {})
+            attributes = (field.metadata or {}).get("ml_attr")
+            count = attributes.get("num_attrs") if isinstance(attributes, dict) else None
+            sizes[field.name] = count if isinstance(count, int) and count > 0 else None
             field = T.StructField(field.name, T.ArrayType(T.DoubleType()), field.nullable)
         fields.append(field)
     return T.StructType(fields), sizes
-
-
-def _size(metadata: Mapping[str, Any]) -> int | None:
-    attributes = metadata.get("ml_attr")
-    count = attributes.get("num_attrs") if isinstance(attributes, dict) else None
-    return count if isinstance(count, int) and count > 0 else None
 
 
 def declared(schema: T.StructType, names: Iterable[str]) -> T.StructType:
@@ -82,15 +78,13 @@ def vector_columns(option: str | None, schema: pa.Schema) -> list[str]:
     if option is None:
         return [f.name for f in schema if f.metadata is not None and ML_VECTOR in f.metadata]
     if option.strip() == "*":
-        return [f.name for f in schema if _is_list(f.type) and pa.types.is_floating(f.type.value_type)]
+        return [
+            f.name
+            for f in schema
+            if bool(pa.types.is_fixed_size_list(f.type) or pa.types.is_list(f.type) or pa.types.is_large_list(f.type))
+            and pa.types.is_floating(f.type.value_type)
+        ]
     return [name.strip() for name in option.split(",") if name.strip()]
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
-# --- values ----------------------------------------------------------------------------------------------------------
 
 
 def lists_in(batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
@@ -102,14 +96,15 @@ def lists_in(batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
 
 
 def as_lists(vectors: pa.StructArray) -> pa.ListArray:
-    """Dense and sparse vectors as lists; null stays null.
-
-    Raises ``CorruptFileError`` for a sparse vector with an index outside its size.
-    """
+    """Dense and sparse vectors as lists; null stays null.  Raises ``CorruptFileError`` for a sparse vector with an
+    index outside its size."""
     valid = vectors.is_valid().to_numpy(zero_copy_only=False)
     kind, size, indices, values = (vectors.field(name) for name in ("type", "size", "indices", "values"))
     dense = (kind.fill_null(_DENSE).to_numpy(zero_copy_only=False) != _SPARSE) | ~valid
-    counts = _lengths(values)
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]] = (
+        values.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
+    counts = lengths
     sizes = np.where(dense, counts, size.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)
     sizes[~valid] = 0
     if len(sizes) and (sizes.min() < 0 or int(sizes.sum()) > _MOST):
@@ -135,13 +130,6 @@ def as_lists(vectors: pa.StructArray) -> pa.ListArray:
     numbers[offsets[row] + place] = sparse_values
     edges = pa.array(offsets.astype(np.int32), mask=np.append(~valid, False) if not valid.all() else None)
     return pa.ListArray.from_arrays(edges, pa.array(numbers))
-
-
-def _lengths(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    lengths: np.ndarray[tuple[int], np.dtype[np.int64]] = (
-        lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    )
-    return lengths
 
 
 def _flat(lists: pa.ListArray, counts: Any, kind: Any) -> Any:

@@ -1,4 +1,4 @@
-"""``spark.read.format("lance")`` and ``df.write.format("lance")``: the Python data source.
+"""The Python data source ``lance``: batch reads and writes, and Spark's part of Lance's streams.
 
 Each partition of a read is one fragment of a version.  Tasks write data files that no version references; the driver
 commits them after all tasks are done, so the rows of a job appear all at once or never.
@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import types as T
 
 from trilake.common.runtime import Runtime
 from trilake.delta.standard import standard_engine
+from trilake.delta.stream.sink import query_id
 from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, check_fields, discard, write_fragments
+from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
 from trilake.lance.commands.write import Mode, WritePlan, commit_write, plan_write
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
@@ -28,25 +31,15 @@ from trilake.lance.table import OPTIONS, version_at, write_options
 from trilake.lance.versions import transaction
 from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import Fragment, Manifest
-from trilake.lance.versions.stream import parse_options
+from trilake.lance.versions.stream import LanceOffset, LanceStream, LanceStreamOptions, parse_options
 from trilake.lance.versions.versions import list_versions, read_tag
 from trilake.spark.lance import ml_vectors
-from trilake.spark.lance.stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter, stored_names
 from trilake.spark.lance.vectors import Vectors, with_vectors
-from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, table_path
-from trilake.spark.session.schemas import arrow_columns, new_columns
-from trilake.spark.session.sources.api import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    InputPartition,
-    WriterCommitMessage,
-    stream_reader,
-    stream_writer,
-)
-from trilake.spark.session.sources.rows_source import RowsReader, rows_schema
+from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, checkpoint_of, table_path
+from trilake.spark.session.schemas import arrow_columns, from_spark, new_columns
+from trilake.spark.session.sources import api
+from trilake.spark.session.sources.api import stream_reader, stream_writer
+from trilake.spark.session.sources.rows_source import RowsReader, as_declared, rows_schema
 from trilake.storage import open_store
 from trilake.table.table import table_gone
 
@@ -54,7 +47,7 @@ READ_OPTIONS = ("version", "tag", "timestamp", "filter", "batchSize", "rowId", "
 WRITE_OPTIONS = ("vectors", "vectorType", *OPTIONS)
 
 
-class LanceDataSource(DataSource):
+class LanceDataSource(api.DataSource):
     """A Lance dataset as a Spark data source.
 
     Options of a read: ``version``, ``tag`` or ``timestamp``; ``filter``, a SQL condition that selects rows;
@@ -86,7 +79,7 @@ class LanceDataSource(DataSource):
         names = ml_vectors.vector_columns(options.get("mlVectors"), schema)
         return ml_vectors.declared(rows, names) if names else rows
 
-    def reader(self, schema: T.StructType) -> DataSourceReader:
+    def reader(self, schema: T.StructType) -> api.DataSourceReader:
         snapshot, options = self.opened()
         size = options.positive("batchSize", "rows")
         return LanceReader(snapshot, options.store, schema, filter=options.get("filter"), batch_size=size)
@@ -101,13 +94,13 @@ class LanceDataSource(DataSource):
         mode: Mode = "overwrite" if overwrite else "append"
         return LanceWriter.begin(path, options.store, schema, mode, write_options(write_values), vectors)
 
-    def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: T.StructType) -> api.DataSourceStreamReader:
         options = Options(self.options, LANCE_STREAM_OPTIONS, reading=True)
         stream_options = parse_options(options.values)
         reader = LanceStreamReader(table_path(self.options), options.store, schema, stream_options, self.analysed)
         return stream_reader(reader, {"maxFilesPerTrigger"} & options.values.keys())
 
-    def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> api.DataSourceStreamWriter:
         options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS))
         if options.flag(EXISTING) and not list_versions(open_store(table_path(self.options), options.store)).versions:
             raise table_gone(table_path(self.options))
@@ -133,8 +126,6 @@ class TrilakeLanceDataSource(LanceDataSource):
     def name(cls) -> str:
         return "trilake-lance"
 
-
-# --- reading ---------------------------------------------------------------------------------------------------------
 
 #: Rows of the first, short read of a task.
 _FIRST_ROWS = 1024
@@ -175,7 +166,7 @@ class LanceReader(RowsReader):
             readers = tuple(r for r in readers if candidate_groups(r, self.filter, snapshot.view))
         return [r.fragment for r in readers]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         batches = super().read(partition)
         for batch in batches if self.batch_size is not None or not len(self.declared) else _join_batches(batches):
             yield ml_vectors.vectors_in(batch, self.ml)
@@ -194,7 +185,6 @@ class LanceReader(RowsReader):
             yield self._arranged(batch)
 
     def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns in the declared order, with the declared names."""
         if not self.places and batch.schema.names == self.columns:
             return batch
         names = iter(self.columns)
@@ -208,11 +198,8 @@ class LanceReader(RowsReader):
 
 
 def _join_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows in fewer batches: the first one unchanged, then each twice as large, up to a limit.
-
-    By default, files have groups of 1,024 rows, and for Spark's worker a batch of one row costs as much as one of
-    1,000.
-    """
+    """The rows in fewer batches: the first one unchanged, then each twice as large, up to a limit, since for Spark's
+    worker a batch of one row costs as much as one of 1,000."""
     target = rows = size = 0
     batches_so_far: list[pa.RecordBatch] = []
     for batch in batches:
@@ -233,48 +220,30 @@ def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[s
     return stored_names(schema, [n for n in declared.names if n not in places], uri), places
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass
-class WrittenFragments(WriterCommitMessage):
+class WrittenFragments(api.WriterCommitMessage):
     """The fragments of one task, and the sizes of its vectors."""
 
     fragments: list[Fragment]
     sizes: dict[str, int]
 
 
-class LanceWriter(DataSourceArrowWriter):
-    """Writes data files in tasks and commits them on the driver.
+@dataclass
+class LanceWriter(api.DataSourceArrowWriter):
+    """Writes data files in tasks and commits them on the driver."""
 
-    Parameters
-    ----------
-    path, store: the dataset and the options of its store.
-    mode, read_version, options: mode, base version and options of the write.
-    schema: the stored schema; ``None`` while sizes of vectors are unknown.
-    arrow: the columns of a new dataset.
-    vectors: how columns become vectors.
-    runtime: clock, IDs and randomness.
-    version: the version of the files.
-    """
-
-    def __init__(
-        self,
-        path: str,
-        store: Mapping[str, str],
-        mode: Mode,
-        read_version: int,
-        schema: LanceSchema | None,
-        options: WriteOptions,
-        arrow: pa.Schema,
-        vectors: Vectors,
-        runtime: Runtime,
-        version: StorageVersion,
-    ) -> None:
-        self.path, self.store, self.mode, self.read_version = path, dict(store), mode, read_version
-        self.version = version
-        self.schema, self.options, self.arrow, self.vectors = schema, options, arrow, vectors
-        self.runtime = runtime
+    path: str
+    store: dict[str, str]
+    mode: Mode
+    read_version: int
+    #: The stored schema; ``None`` while sizes of vectors are unknown.
+    schema: LanceSchema | None
+    options: WriteOptions
+    #: The columns of a new dataset.
+    arrow: pa.Schema
+    vectors: Vectors
+    runtime: Runtime
+    version: StorageVersion
 
     @classmethod
     def begin(
@@ -286,10 +255,6 @@ class LanceWriter(DataSourceArrowWriter):
         options: WriteOptions,
         vectors: Vectors | None = None,
     ) -> LanceWriter:
-        """Open the dataset and decide how rows are stored.
-
-        Raises ``TableExistsError``, ``SchemaMismatchError`` and ``InvalidArgumentError``.
-        """
         plan = plan_write(open_store(path, dict(store)), mode, standard_engine().runtime, options)
         arrays, ml = ml_vectors.plain(schema)
         appends = plan.mode == "append" and plan.base is not None
@@ -311,7 +276,7 @@ class LanceWriter(DataSourceArrowWriter):
         elif not vectors.unsized:
             stored = plan.target(with_vectors(arrow, vectors, {})).view.whole
         version = 0 if plan.base is None else plan.base.version
-        return cls(path, store, mode, version, stored, options, arrow, vectors, plan.runtime, plan.version)
+        return cls(path, dict(store), mode, version, stored, options, arrow, vectors, plan.runtime, plan.version)
 
     def target(self, sizes: Mapping[str, int]) -> Target:
         """The target of a task's rows.  A new dataset gets no dictionaries, since tasks would not agree on one."""
@@ -331,21 +296,18 @@ class LanceWriter(DataSourceArrowWriter):
         store = open_store(self.path, self.store)
         return WrittenFragments(write_fragments(store, batches, self.target(sizes), self.options, self.runtime), sizes)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
         self.finish([m for m in messages if isinstance(m, WrittenFragments)])
 
     def finish(self, results: Sequence[WrittenFragments]) -> Snapshot:
-        """Commit the fragments of all tasks.
-
-        Raises ``SchemaMismatchError``, with nothing committed, if tasks found vectors of different sizes.
-        """
+        """Commit the fragments of all tasks.  Raises ``SchemaMismatchError``, with nothing committed, if tasks found
+        vectors of different sizes."""
         store = open_store(self.path, self.store)
         fragments, target = self.collect_fragments(results)
         base = transaction.load(store, self.read_version) if self.read_version else None
         return commit_write(store, WritePlan(self.mode, base, self.options, self.runtime), target, fragments)
 
-    def collect_fragments(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
-        """The fragments of all tasks, and their target."""
+    def collect_fragments(self, messages: Sequence[api.WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
         results = [m for m in messages if isinstance(m, WrittenFragments)]
         fragments = [f for w in results for f in w.fragments]
         try:
@@ -355,6 +317,116 @@ class LanceWriter(DataSourceArrowWriter):
             raise
         return fragments, target
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
         # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.
         del messages
+
+
+LANCE_STREAM_OPTIONS = (
+    "startingVersion",
+    "maxFilesPerTrigger",
+    "ignoreDeletes",
+    "ignoreChanges",
+    "skipChangeCommits",
+    "failOnDataLoss",
+)
+
+
+@dataclass
+class StreamFragment(api.InputPartition):
+    """The fragment that one task reads, with the columns of its version."""
+
+    fragment: Fragment
+    stored: LanceSchema
+
+
+class LanceStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailableNow):
+    """Reads a dataset as a stream; ``analysed`` is the dataset at the time when Spark read its columns."""
+
+    def __init__(
+        self,
+        path: str,
+        store: Mapping[str, str],
+        schema: T.StructType,
+        options: LanceStreamOptions,
+        analysed: Manifest | None,
+    ) -> None:
+        self.path, self.store, self.options, self.analysed = path, dict(store), options, analysed
+        arrays, ml = ml_vectors.plain(schema)
+        self.ml = tuple(ml)
+        self.declared = from_spark(arrays, keep_nullability=True).to_arrow_schema()
+        self._opened: LanceStream | None = None
+
+    @property
+    def _stream(self) -> LanceStream:
+        if self._opened is None:
+            store = open_store(self.path, self.store)
+            self._opened = LanceStream(store, self.analysed or transaction.load(store), self.options)
+        return self._opened
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._stream.initial().to_json()
+
+    def getDefaultReadLimit(self) -> api.ReadLimit:
+        limit = self.options.max_fragments
+        return api.ReadAllAvailable() if limit is None else api.ReadMaxFiles(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: api.ReadLimit) -> dict[str, Any]:
+        files = limit.max_files if isinstance(limit, api.ReadMaxFiles) else None
+        return self._stream.latest(LanceOffset.from_json(start), files).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return self._stream.newest().to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._stream.stop_at_newest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[api.InputPartition]:
+        batch = self._stream.batch(LanceOffset.from_json(start), LanceOffset.from_json(end))
+        return [StreamFragment(fragment, schema) for fragment, schema in batch]
+
+    def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
+        part = cast(StreamFragment, partition)
+        view = View(part.stored)
+        columns = stored_names(view.schema, self.declared.names, self.path)
+        plan = ScanPlan(view, view.schema.project(list(dict.fromkeys(columns))), None)
+        reader = FragmentReader(open_store(self.path, self.store), part.fragment, part.stored)
+        for batch in scan(plan, [reader], threads=1):
+            renamed = batch.select(columns).rename_columns(self.declared.names)
+            yield ml_vectors.vectors_in(as_declared(renamed, self.declared), self.ml)
+
+
+def stored_names(schema: LanceSchema, names: Sequence[str], uri: str) -> list[str]:
+    """The dataset's names of these columns, ignoring case.  Raises ``SchemaMismatchError`` for an unknown column."""
+    by_lower = {name.lower(): name for name in schema.names}
+    for name in names:
+        if name.lower() not in by_lower:
+            raise SchemaMismatchError(
+                f"column {name!r} not found in the dataset",
+                help=f"the columns are {', '.join(schema.names)}",
+                file=uri,
+                column=name,
+            )
+    return [name if name in schema.names else by_lower[name.lower()] for name in names]
+
+
+class LanceStreamWriter(api.DataSourceStreamArrowWriter):
+    """Writes the rows of a batch in tasks, like a job, and commits each batch once."""
+
+    def __init__(self, job: LanceWriter, options: Options) -> None:
+        self.job, self.checkpoint = job, checkpoint_of(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> api.WriterCommitMessage:
+        return self.job.write(iterator)
+
+    def commit(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
+        job = self.job
+        store = open_store(job.path, job.store)
+        batch = LanceBatch(query_id(open_store(self.checkpoint, job.store)), batchId)
+        fragments, target = job.collect_fragments(messages)
+        base = transaction.load(store, job.read_version) if job.read_version else None
+        commit_batch(store, WritePlan(job.mode, base, job.options, job.runtime), target, batch, fragments)
+
+    def abort(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.
+        del messages, batchId

@@ -16,14 +16,8 @@ _KINDS = {"float": pa.float32(), "double": pa.float64()}
 
 @dataclass(frozen=True)
 class Vectors:
-    """The columns that become vectors.
-
-    Parameters
-    ----------
-    sizes: the sizes by column; ``None`` for the size in the first row.
-    kind: the type of their numbers; ``None`` for floats, or for doubles if they come from Spark ML.
-    ml: the columns that are vectors of Spark ML.
-    """
+    """The columns that become vectors, with their sizes (``None`` for the size in the first row), the type of their
+    numbers (``None`` for floats, or for doubles from Spark ML), and those that are vectors of Spark ML."""
 
     sizes: Mapping[str, int | None] = field(default_factory=dict)
     kind: str | None = None
@@ -37,10 +31,8 @@ class Vectors:
         return cls(vector_sizes(sizes), kind)
 
     def and_ml(self, ml: Mapping[str, int | None], schema: pa.Schema) -> Vectors:
-        """The same, with columns that are vectors of Spark ML, and the sizes in their metadata.
-
-        Raises ``InvalidArgumentError`` if the option names a column that is not an array.
-        """
+        """The same, with columns that are vectors of Spark ML, and the sizes in their metadata.  Raises
+        ``InvalidArgumentError`` if the option names a column that is not an array."""
         for name in self.sizes:
             i = schema.get_field_index(name)
             if i < 0 or not pa.types.is_list(schema.field(i).type):
@@ -52,15 +44,11 @@ class Vectors:
 
     @property
     def unsized(self) -> list[str]:
-        """Columns of unknown size."""
         return [name for name, size in self.sizes.items() if size is None]
 
     def sizes_in(self, batches: Iterator[pa.RecordBatch]) -> tuple[dict[str, int], Iterator[pa.RecordBatch]]:
-        """The sizes of the rows' vectors, and all rows again.
-
-        Reads until each column has a vector, or to the end.  Raises ``SchemaMismatchError`` for a column with rows but
-        no vector.
-        """
+        """The sizes of the rows' vectors, read until each column has one, and all rows again.  Raises
+        ``SchemaMismatchError`` for a column with rows but no vector."""
         pending: list[pa.RecordBatch] = []
         sizes: dict[str, int] = {}
         missing = self.unsized

@@ -17,8 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.common.text import quote_name
-from trilake.spark.live_frames.columns import check_columns, in_types_of, is_in_cache
-from trilake.spark.live_frames.versions import Source
+from trilake.spark.live_frames.versions import Source, check_columns, in_types_of, is_in_cache
 from trilake.spark.session.bypass import bypass, is_bypassed
 from trilake.spark.session.compat import frame_of_plan
 from trilake.spark.session.engine import spark_engine
@@ -74,22 +73,10 @@ def can_follow(spark: SparkSession) -> bool:
     return bool(number == plan._plan_id)
 
 
-def caching_call(frame: DataFrame, persist: Callable[[], _Any]) -> Callable[[], _Any] | None:
-    """A function that caches a DataFrame if the DataFrame follows tables, otherwise ``None``."""
-    return (lambda: _cache(frame, persist)) if follows(frame) else None
-
-
-def _cache(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
-    """Cache the newest rows of a DataFrame on the server, and send the same plan while they are cached.
-
-    That plan reads views.  The server recognizes cached rows by the relation objects in their plan, but keeps only the
-    relations of the last five reads; a view keeps its own.
-
-    Parameters
-    ----------
-    frame: derived from DataFrames that follow tables, inside a :func:`bypass` block.
-    persist: caches the rows; its result is returned.
-    """
+def cache(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
+    """Cache the newest rows of a DataFrame on the server with ``persist``, and send the same plan while they are
+    cached.  That plan reads views: the server recognizes cached rows by the relation objects in their plan, but keeps
+    only the relations of the last five reads; a view keeps its own."""
     renew_plans(frame)
     plan = connect_plan(frame)
     if hasattr(plan, _IS_CACHED):  # it is cached already
@@ -103,7 +90,7 @@ def _cache(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
 
 
 def _cache_as_views(frame: DataFrame, parts: list[Any], persist: Callable[[], _Any]) -> _Any:
-    """Like :func:`_cache`, with views in place of these parts of the DataFrame's plan."""
+    """Like :func:`cache`, with views in place of these parts of the DataFrame's plan."""
     spark, plan = frame.sparkSession, connect_plan(frame)
     build, names, views = plan.plan, list[str](), dict[int, Any]()
     for part in parts:

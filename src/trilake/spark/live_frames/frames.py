@@ -30,7 +30,6 @@ from pyspark.sql import DataFrame, GroupedData, PandasCogroupedOps, SparkSession
 
 from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedSparkError
 from trilake.spark.live_frames import connect
-from trilake.spark.live_frames.columns import check_columns, drop_cached_attributes, in_types_of, is_in_cache
 from trilake.spark.live_frames.templates import (
     Slot,
     filled,
@@ -40,8 +39,18 @@ from trilake.spark.live_frames.templates import (
     slots,
     template,
 )
-from trilake.spark.live_frames.versions import Read, Source, are_of_one_version, look_for_newest, noted_version
-from trilake.spark.scan.frame_tables import row_count
+from trilake.spark.live_frames.versions import (
+    Read,
+    ReadVersion,
+    Source,
+    are_of_one_version,
+    check_columns,
+    drop_cached_attributes,
+    in_types_of,
+    is_in_cache,
+    look_for_newest,
+)
+from trilake.spark.scan.frame_tables import RowCount, noted
 from trilake.spark.session.bypass import bypass, is_bypassed
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
@@ -55,10 +64,8 @@ _probed: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
 def follow(spark: SparkSession) -> bool:
-    """Whether DataFrames that are read now should follow their tables, and this Spark supports that.
-
-    Raises ``InvalidArgumentError`` for an invalid value of the setting.
-    """
+    """Whether DataFrames that are read now should follow their tables, and this Spark supports that.  Raises
+    ``InvalidArgumentError`` for an invalid value of the setting."""
     value = str(spark.conf.get(FRAMES, "follow")).lower()
     if value not in ("follow", "pinned"):
         raise InvalidArgumentError(f"{FRAMES} must be follow or pinned, got {value}")
@@ -111,18 +118,6 @@ _CACHE = ("storageLevel", "unpersist")
 
 @dataclass(eq=False)
 class _Live:
-    """The tables that a DataFrame or a group follows.
-
-    Parameters
-    ----------
-    sources: the tables, by slot number.
-    reads: for each table, the version that the DataFrame shows.
-    template: Spark's DataFrame with slots; ``None`` for a read from which no DataFrame has been derived yet.
-    whole: the slot of the table if the DataFrame shows exactly all its rows.
-    filled: whether Spark's DataFrame is filled with ``reads``; otherwise it is the template.
-    leaves: the slots of the template, set on first use.
-    """
-
     sources: dict[int, Source]
     reads: dict[int, Read]
     template: DataFrame | None = None
@@ -140,20 +135,12 @@ _still = threading.local()
 
 
 def following(read: Callable[[], DataFrame], finish: Callable[[DataFrame], DataFrame] = lambda f: f) -> DataFrame:
-    """Call ``read`` and return its DataFrame, which from then on always shows the newest version.
-
-    The DataFrame does not follow if ``read`` noted no version (time travel), or if the session pins its DataFrames
-    (:mod:`~trilake.spark.live_frames.frames`).
-
-    Parameters
-    ----------
-    read: reads the table; called again for each newer version.
-    finish: applied to each DataFrame that ``read`` returns.
-    """
+    """Call ``read`` and return its DataFrame, with ``finish`` applied, which from then on shows the newest version.  It
+    does not follow if ``read`` noted no version (time travel), or if the session pins its DataFrames."""
 
     def once() -> tuple[DataFrame, Read | None]:
         frame = read()
-        snapshot, count = noted_version(frame), row_count(frame)
+        snapshot, count = noted(frame, ReadVersion), noted(frame, RowCount)
         frame = finish(frame)
         if snapshot is None:
             return frame, None
@@ -193,11 +180,8 @@ def make(method: Callable[..., _Any], *args: Any, **kwargs: Any) -> _Any:
 
 
 def follow_tables_of(result: _Any, *origins: Any) -> _Any:
-    """Make a result built from templates follow the tables of ``origins``; returns the result.
-
-    Only classic DataFrames, groups and lists of them need this: a Connect DataFrame contains the plans from which it is
-    built.
-    """
+    """Make a result built from templates follow the tables of ``origins``; returns the result.  A Connect DataFrame
+    does so anyway, since it contains the plans from which it is built."""
     lives = [live for o in origins if (live := _live_of(o)) is not None]
     if lives:
         _follow(result, lives)
@@ -220,10 +204,8 @@ def template_of(value: Any) -> Any:
 
 
 def pinned(frame: Any) -> Any:
-    """A copy of a DataFrame that stays at the current version; any other value unchanged.
-
-    A Connect DataFrame (or plan) is updated in place, and does not change while a command runs.
-    """
+    """A copy of a DataFrame that stays at the current version; any other value unchanged.  A Connect DataFrame (or
+    plan) is updated in place, and does not change while a command runs."""
     if _live_of(frame) is not None:
         return java_frame(frame.sparkSession, _java(frame))
     if not is_bypassed():
@@ -244,9 +226,6 @@ def pin_all() -> None:
 def makers(cls: type) -> list[str]:
     """The methods of a DataFrame or group class that build DataFrames, groups or columns without reading rows."""
     return [name for name in dir(cls) if _makes(cls, name)]
-
-
-# --- the tables that a frame follows ---------------------------------------------------------------------------------
 
 
 def _makes(cls: type, name: str) -> bool:
@@ -303,10 +282,8 @@ def _newest(lives: Iterable[_Live]) -> dict[int, Read]:
 
 
 def _follow_in_stream(frame: DataFrame, sources: Mapping[int, Source]) -> None:
-    """Fill a stream that is joined or unioned with tables: each batch sees their newest rows.
-
-    In PySpark 3.5, which cannot re-plan a Python data source per batch, batches see the rows of the start.
-    """
+    """Fill a stream that is joined or unioned with tables: each batch sees their newest rows.  In PySpark 3.5, which
+    cannot re-plan a Python data source per batch, batches see the rows of the start."""
     with _raising(frame), bypass():
         firsts = {n: s.first.frame for n, s in sources.items()}
         rows = {n: s.of_each_plan() if HAS_DATA_SOURCES else s.current.frame for n, s in sources.items()}
@@ -393,11 +370,7 @@ def _raising(frame: DataFrame) -> Iterator[None]:
         ) from e
 
 
-# --- classes ---------------------------------------------------------------------------------------------------------
-
-
 def _class_of(base: type) -> type:
-    """A subclass of Spark's class of DataFrames or groups, for those that follow tables."""
     if base in _classes.values():
         return base
     subclass = _classes.get(base)

@@ -37,15 +37,8 @@ _SOURCES = "org.apache.spark.sql.execution.datasources"
 
 
 class Slot(NamedTuple):
-    """A slot of a template.
-
-    Parameters
-    ----------
-    number: the number of the table in whose place it is.
-    leaf: the slot in the plan, with the hidden column last if it is a regular column of the slot or named in the plan.
-    place: the leaf without its hidden column, which is in the plan if the plan does not name that column.
-    is_named: whether the plan names the hidden column.
-    """
+    """A slot of a template for the table ``number``.  ``leaf`` is the slot in the plan, ``place`` the leaf without its
+    hidden column, and ``is_named`` says whether the plan names that column."""
 
     number: int
     leaf: Any
@@ -91,14 +84,8 @@ def slots(frame: DataFrame, width: Callable[[int], int]) -> list[Slot]:
 
 
 def filled(frame: DataFrame, leaves: list[Slot], read: Callable[[int], tuple[DataFrame, DataFrame]]) -> Any:
-    """The JVM DataFrame of a template with its slots filled.
-
-    Parameters
-    ----------
-    frame: the template.
-    leaves: its :func:`slots`.
-    read: for a slot number, the read from which the slot was made, and the read that fills it; columns match by name.
-    """
+    """The JVM DataFrame of a template with its slots ``leaves`` filled.  ``read`` returns, for a slot number, the read
+    from which the slot was made, and the read that fills it; columns match by name."""
     spark, fills = frame.sparkSession, []
     for slot in leaves:
         first, rows = read(slot.number)
@@ -188,19 +175,15 @@ class _NoFiles(JavaObject):
         self._spark = spark
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
-        """Raise, since a slot has no rows."""
         raise UnsupportedSparkError("the template of a DataFrame cannot be executed", help="use the DataFrame itself")
 
     def inputFiles(self) -> Any:
-        """Raise, since a slot has no files."""
         return self.listFiles(None, None)
 
     def rootPaths(self) -> Any:
-        """No paths."""
         return sequence(self._spark, [])
 
     def partitionSchema(self) -> Any:
-        """No columns."""
         return java_class(self._spark, "org.apache.spark.sql.types.StructType")()
 
     def refresh(self) -> None:

@@ -1,65 +1,43 @@
-"""The version of a table that a read shows, and how to find a newer one."""
+"""The version of a table that a read shows, and newer ones, with checks of their columns."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
 
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import StorageError, TrilakeError
+from trilake.errors import SchemaMismatchError, StorageError
 from trilake.spark.scan.frame_tables import RowCount
-from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
+from trilake.spark.session.analysis_errors import analysis_error, as_spark_errors, raise_for_spark
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.engine import spark_engine
-from trilake.storage.base import ObjectMeta, Store
+from trilake.spark.session.type_tree import all_nullable, paired
+from trilake.storage.base import ObjectMeta
 
-_NOTED = "_trilake_version"
 #: If a check costs a request, how many ms a version counts as the newest.
 _FRESH_MS = 200
 _each_plan: ContextVar[bool] = ContextVar("trilake_each_plan", default=False)
 _at: ContextVar[Mapping[str, int]] = ContextVar("trilake_version_to_read", default=MappingProxyType({}))
 
 
-class Versions(Protocol):
-    """The log of a table."""
-
-    store: Store
-
-    def has_newer(self, version: int, file: ObjectMeta | None = None) -> bool:
-        """Whether the table has a version newer than ``version``, whose newest log file was ``file``."""
-
-
 @dataclass(frozen=True)
 class ReadVersion:
     """The version of a table that a DataFrame shows, and the newest file of its log, if known."""
 
-    table: Versions
+    table: DeltaLog
     version: int
     file: ObjectMeta | None = None
 
     @classmethod
     def of(cls, table: ArrowDeltaTable) -> ReadVersion:
-        """The version of an open table."""
         return cls(table.log, table.version, table.opened.segment.newest_file)
-
-
-def note_version(frame: DataFrame, snapshot: ReadVersion) -> DataFrame:
-    """Note that a DataFrame shows this version, the newest of its table; returns the DataFrame."""
-    frame.__dict__[_NOTED] = snapshot
-    return frame
-
-
-def noted_version(frame: DataFrame) -> ReadVersion | None:
-    """The version from :func:`note_version`; ``None`` if there is none, as for time travel."""
-    snapshot = getattr(frame, "__dict__", {}).get(_NOTED)
-    return snapshot if isinstance(snapshot, ReadVersion) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,18 +61,15 @@ class Source:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def look(self) -> Read:
-        """The newest version; reads the table again if it has a newer version than last time.
-
-        Errors of the read are raised as Spark's.
-        """
-        with self.lock, _as_spark_raises():
+        """The newest version; reads the table again if there is a newer one.  Errors are raised as Spark's."""
+        with self.lock, as_spark_errors():
             if self._is_behind():
                 self.current = self._read_again()
             return self.current
 
     def at(self, version: int) -> Read:
         """The rows of ``version``, which another read of the table found to be the newest."""
-        with self.lock, _as_spark_raises():
+        with self.lock, as_spark_errors():
             if self.current.snapshot.version == version:
                 return self.current
             token = _at.set({self.current.snapshot.table.store.uri: version})
@@ -130,14 +105,6 @@ class Source:
         return behind
 
 
-@contextmanager
-def _as_spark_raises() -> Iterator[None]:
-    try:
-        yield
-    except TrilakeError as e:
-        raise_for_spark(e, analysis_error(e))
-
-
 def look_for_newest(sources: Mapping[int, Source]) -> dict[int, Read]:
     """The newest version of each source; sources of one table get the same version."""
     reads = {number: source.look() for number, source in sources.items()}
@@ -163,9 +130,69 @@ def version_to_read(uri: str) -> int | None:
 
 
 def is_read_in_each_plan() -> bool:
-    """Re-plan per micro-batch: whether each new plan should look for the newest version.
-
-    Spark's native scan contains the files of one version.  Rows through Arrow come from a data source, which Spark asks
-    for a scan whenever it plans, so that the source can check the log each time.
-    """
+    """Re-plan per micro-batch: whether each new plan should look for the newest version.  Spark's native scan has the
+    files of one version, whereas a data source can check the log whenever Spark plans."""
     return _each_plan.get()
+
+
+#: Attributes in which PySpark caches results about a frame's plan; the second pair in PySpark 3.5.
+_CACHED_ATTRIBUTES, _CACHED_ATTRIBUTES_35 = ("rdd", "schema"), ("_lazy_rdd", "_schema")
+
+
+def is_in_cache(frame: DataFrame) -> bool:
+    """Whether Spark's cache holds the rows of this DataFrame."""
+    level = frame.storageLevel
+    return bool(level.useMemory or level.useDisk)
+
+
+def drop_cached_attributes(frame: DataFrame) -> None:
+    """Drop the cached RDD and schema of a DataFrame whose plan has changed."""
+    for name in _CACHED_ATTRIBUTES:
+        vars(frame).pop(name, None)
+    for name in _CACHED_ATTRIBUTES_35:
+        if name in vars(frame):
+            vars(frame)[name] = None
+
+
+def check_columns(old: T.StructType, new: T.StructType, snapshot: ReadVersion) -> None:
+    """Raise ``SchemaMismatchError`` (also one of Spark's) if the table has dropped a column or changed its type."""
+    types = {f.name: f.dataType for f in new.fields}
+    for f in old.fields:
+        new_type = types.get(f.name)
+        if new_type is None or not has_all_of(f.dataType, new_type):
+            change = (
+                "was dropped"
+                if new_type is None
+                else f"has changed from {f.dataType.simpleString()} to {new_type.simpleString()}"
+            )
+            error = SchemaMismatchError(
+                f"column {f.name!r} of the table {change} since this DataFrame was read",
+                help="read the table again",
+                file=snapshot.table.store.uri,
+                version=snapshot.version,
+                column=f.name,
+                condition="DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
+            )
+            raise_for_spark(error, analysis_error(error))
+
+
+def has_all_of(old: T.DataType, new: T.DataType) -> bool:
+    """Whether ``new`` has every field of ``old``, including nested structs; nullability is ignored.
+
+    >>> old, new = T.ArrayType(T.StructType([])), T.ArrayType(T.StructType([T.StructField("a", T.LongType())]))
+    >>> has_all_of(old, new), has_all_of(new, old)
+    (True, False)
+    """
+    if isinstance(old, T.StructType) and isinstance(new, T.StructType):
+        types = {f.name: f.dataType for f in new.fields}
+        return all(f.name in types and has_all_of(f.dataType, types[f.name]) for f in old.fields)
+    inside = paired(old, new)
+    return old.simpleString() == new.simpleString() if inside is None else all(has_all_of(*pair) for pair in inside)
+
+
+def in_types_of(schema: T.StructType, frame: DataFrame) -> DataFrame:
+    """The DataFrame with its structs cast to the types of ``schema``, if they differ."""
+    types = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
+    if all(types[f.name] == f.dataType.simpleString() for f in schema.fields):
+        return frame
+    return frame.to(T.StructType([T.StructField(f.name, all_nullable(f.dataType)) for f in schema.fields]))

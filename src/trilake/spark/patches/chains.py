@@ -56,9 +56,9 @@ def is_connect_class(cls: type) -> bool:
 
 def watch_chains() -> None:
     """Record the calls of all readers and writers.  Idempotent."""
-    for kind in _CLASSES:
+    for kind, notes in _NOTES.items():
         for cls in classes(kind):
-            for name, note in _NOTES[kind].items():
+            for name, note in notes.items():
                 watch(cls, name, note)
 
 
@@ -111,19 +111,27 @@ def all_partitions(record: Record, partition_by: Any) -> tuple[str, ...] | None:
     return (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
 
 
-# --- notes -----------------------------------------------------------------------------------------------------------
-
-
 def _record_origin(record: Record, *args: Any, **kwargs: Any) -> None:
     record.constructor_args = tuple(map(pinned, (*args, *kwargs.values())))
 
 
-def _format(record: Record, source: str) -> None:
-    record.format = source.lower()
+def _sets(name: str, convert: Callable[[Any], Any] = lambda value: value) -> Callable[..., None]:
+    """A note of a call with one argument that sets a field of the record."""
+
+    def note(record: Record, *args: Any, **kwargs: Any) -> None:
+        (value,) = (*args, *kwargs.values())
+        setattr(record, name, convert(value))
+
+    return note
 
 
-def _schema(record: Record, schema: Any) -> None:
-    record.schema = schema
+def _columns(name: str) -> Callable[..., None]:
+    """A note of a call with columns, passed one by one or as a single list."""
+
+    def note(record: Record, *cols: Any) -> None:
+        setattr(record, name, _flat(cols) or None)
+
+    return note
 
 
 def _option(record: Record, key: str, value: Any) -> None:
@@ -143,14 +151,6 @@ def _mode(record: Record, saveMode: str | None) -> None:
     record.mode = record.mode if saveMode is None else saveMode
 
 
-def _output_mode(record: Record, outputMode: str) -> None:
-    record.mode = outputMode
-
-
-def _partition_by(record: Record, *cols: Any) -> None:
-    record.partition_by = _flat(cols) or None
-
-
 def _bucket_by(record: Record, numBuckets: int, col: Any, *cols: Any) -> None:
     record.bucket_by = (numBuckets, *_flat((col, *cols)))
 
@@ -159,16 +159,8 @@ def _sort_by(record: Record, col: Any, *cols: Any) -> None:
     record.sort_by = _flat((col, *cols))
 
 
-def _cluster_by(record: Record, *cols: Any) -> None:
-    record.cluster_by = _flat(cols) or None
-
-
 def _property(record: Record, property: str, value: str) -> None:
     record.properties[property] = value
-
-
-def _query_name(record: Record, queryName: str) -> None:
-    record.query_name = queryName
 
 
 def _trigger(record: Record, **trigger: Any) -> None:
@@ -184,52 +176,33 @@ def _flat(columns: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(columns[0]) if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
 
 
-_READS: dict[str, Callable[..., None]] = {
+_CHAIN: dict[str, Callable[..., None]] = {
     "__init__": _record_origin,
-    "format": _format,
-    "schema": _schema,
+    "format": _sets("format", str.lower),
     "option": _option,
     "options": _options,
 }
+_LAYOUT = {"partitionBy": _columns("partition_by"), "clusterBy": _columns("cluster_by")}
+_READS = {**_CHAIN, "schema": _sets("schema")}
+#: Notes by role and method.
 _NOTES: dict[str, dict[str, Callable[..., None]]] = {
     "reader": _READS,
     "stream_reader": _READS,
-    "writer": {
-        "__init__": _record_origin,
-        "format": _format,
-        "option": _option,
-        "options": _options,
-        "mode": _mode,
-        "partitionBy": _partition_by,
-        "bucketBy": _bucket_by,
-        "sortBy": _sort_by,
-        "clusterBy": _cluster_by,
-    },
+    "writer": {**_CHAIN, **_LAYOUT, "mode": _mode, "bucketBy": _bucket_by, "sortBy": _sort_by},
     "table_writer": {
-        "__init__": _record_origin,
-        "using": _format,
-        "option": _option,
-        "options": _options,
+        **_CHAIN,
+        "using": _CHAIN["format"],
         "tableProperty": _property,
-        "partitionedBy": _partition_by,
-        "clusterBy": _cluster_by,
+        "partitionedBy": _LAYOUT["partitionBy"],
+        "clusterBy": _LAYOUT["clusterBy"],
     },
     "stream_writer": {
-        "__init__": _record_origin,
-        "format": _format,
-        "option": _option,
-        "options": _options,
-        "outputMode": _output_mode,
-        "partitionBy": _partition_by,
-        "clusterBy": _cluster_by,
-        "queryName": _query_name,
+        **_CHAIN,
+        **_LAYOUT,
+        "outputMode": _sets("mode"),
+        "queryName": _sets("query_name"),
         "trigger": _trigger,
         "foreach": _function,
         "foreachBatch": _function,
     },
-    "frame": {},
-    "session": {},
-    "catalog": {},
-    "query": {},
-    "batch_function": {},
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -26,7 +27,7 @@ from trilake.spark.patches.formats import FORMATS, is_default
 from trilake.spark.patches.recorder import Action, patch
 from trilake.spark.scan.columns import no_rows
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.storage import session_options, session_store
+from trilake.spark.session.settings import session_options, session_store
 from trilake.storage import is_absolute
 
 
@@ -50,7 +51,8 @@ class _Create:
 
 def _sql(original: Any, spark: SparkSession, sqlQuery: Any, *args: Any, **kwargs: Any) -> Action | None:
     call = _parsed(sqlQuery, FORMATS) if isinstance(sqlQuery, str) else None
-    if call is None or not _in_session_catalog(spark, call):
+    catalog = None if call is None else call.parts[0] if len(call.parts) > 2 else str(spark.catalog.currentCatalog())
+    if call is None or str(catalog).lower() != "spark_catalog":
         return None
     return _action(spark, call, "Spark's SQL", lambda: no_rows(spark, T.StructType([])))
 
@@ -85,13 +87,14 @@ def _action(spark: SparkSession, call: _Create, who: str, result: Callable[[], A
     if find_entry(spark, list(call.parts)) is not None:
         return None  # Spark raises its own error
     if not _is_table(spark, call):
-        return lambda: with_spark_errors(lambda: _refuse(call, f"{who} would create only a catalog entry"))
+        return with_spark_errors(partial(_refuse, call, f"{who} would create only a catalog entry"))
     if not call.alone:
         return None  # Spark makes an entry with the given columns; reads show the table's
 
+    @with_spark_errors
     def act() -> Any:
-        with_spark_errors(lambda: _name(spark, call))
-        return with_spark_errors(result)
+        _name(spark, call)
+        return result()
 
     return act
 
@@ -122,11 +125,6 @@ def _parsed(sql: str, formats: Collection[str]) -> _Create | None:
     parts = tuple(p.name for p in table.parts) if table is not None else ()
     alone = not properties and not isinstance(tree.this, exp.Schema)
     return _Create(parts, format.name.lower(), None if location is None else location.name, alone)
-
-
-def _in_session_catalog(spark: SparkSession, call: _Create) -> bool:
-    catalog = call.parts[0] if len(call.parts) > 2 else str(spark.catalog.currentCatalog())
-    return catalog.lower() == "spark_catalog"
 
 
 def _is_table(spark: SparkSession, call: _Create) -> bool:

@@ -8,12 +8,12 @@ formats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
-from typing import Any, TypeVar
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -23,23 +23,10 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import (
-    IllegalArgumentError,
-    InvalidArgumentError,
-    TableExistsError,
-    TableNotFoundError,
-    TrilakeError,
-)
-from trilake.spark.delta.names.catalogue import (
-    NamedTable,
-    find_table,
-    new_name,
-    refresh_entry,
-    refresh_name,
-    table_at,
-)
+from trilake.errors import IllegalArgumentError, InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.spark.delta.names.catalogue import NamedTable, find_table, new_name, refresh_entry, refresh_name, table_at
 from trilake.spark.delta.names.entries import About
-from trilake.spark.delta.settings import AUTO_MERGE, session_flag
+from trilake.spark.delta.settings import AUTO_MERGE
 from trilake.spark.delta.storing.store_assignment import as_they_are, overflows_named, stored_columns
 from trilake.spark.patches.chains import (
     all_options,
@@ -53,18 +40,19 @@ from trilake.spark.patches.chains import (
 )
 from trilake.spark.patches.formats import FORMATS, is_default, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
-from trilake.spark.session.analysis_errors import job_error
+from trilake.spark.session.analysis_errors import as_spark_errors, job_error
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.format import SaveRequest, spark_format_named
 from trilake.spark.session.schemas import from_spark, to_spark
-from trilake.spark.session.storage import session_store
+from trilake.spark.session.settings import session_flag, session_store
 from trilake.storage.base import Store
 from trilake.storage.options import is_storage_option
 from trilake.storage.uri import parse_location
 from trilake.table.format import parse_mode
 from trilake.table.registry import open_table
 
-R = TypeVar("R")
+#: Decorates writes whose errors can be caught as Spark's.
+with_spark_errors = as_spark_errors(job_error)
 
 
 def patch_dataframe_writer() -> None:
@@ -97,7 +85,7 @@ def _save(
             raise IllegalArgumentError("a path is required", help='write .save("/path/to/table")')
         FORMATS[request.format].save(request, fspath(place))
 
-    return lambda: with_spark_errors(act)
+    return with_spark_errors(act)
 
 
 def _save_as_table(
@@ -107,7 +95,7 @@ def _save_as_table(
     if record is None or source_of(record, format, session_of(record)) not in FORMATS:
         return None
     request = _request(record, format, mode, partitionBy, options)
-    return lambda: with_spark_errors(lambda: save_as_table(request, name))
+    return with_spark_errors(partial(save_as_table, request, name))
 
 
 def _insert_into(original: Any, writer: Any, tableName: str, overwrite: bool | None = None) -> Action | None:
@@ -118,12 +106,12 @@ def _insert_into(original: Any, writer: Any, tableName: str, overwrite: bool | N
         return None
     request = _request(record, format, None, None, {})
     if request.partition_by is not None:
-        return lambda: with_spark_errors(partial(_refuse_partitions, tableName))
+        return with_spark_errors(partial(_refuse_partitions, tableName))
     if unsupported := request.buckets or (request.cluster_by and "clusterBy"):
-        return lambda: with_spark_errors(partial(_refuse_layout, tableName, unsupported))
+        return with_spark_errors(partial(_refuse_layout, tableName, unsupported))
     replaces = request.mode == "overwrite" if overwrite is None else overwrite
     mode = "overwrite" if replaces else "append"
-    return lambda: with_spark_errors(lambda: insert_into(request, session_of(record), tableName, mode))
+    return with_spark_errors(partial(insert_into, request, session_of(record), tableName, mode))
 
 
 def _refuse_partitions(name: str) -> None:
@@ -168,14 +156,6 @@ def record_option(options: Mapping[str, str], name: str) -> str | None:
     return next((v for k, v in options.items() if k.lower() == name.lower()), None)
 
 
-def with_spark_errors(write: Callable[[], R]) -> R:
-    """Run a write; its errors can be caught as Spark's."""
-    try:
-        return write()
-    except TrilakeError as e:
-        raise job_error(e) from e.__cause__
-
-
 def trilake_table(spark: SparkSession, name: str) -> NamedTable | None:
     """The trilake table with a name in the catalog; ``None`` if there is none."""
     try:
@@ -185,10 +165,7 @@ def trilake_table(spark: SparkSession, name: str) -> NamedTable | None:
 
 
 def existing_table(spark: SparkSession, name: str, options: Mapping[str, str]) -> NamedTable | None:
-    """The trilake table with a name, or at a path; ``None`` if there is none.
-
-    ``options`` are the options of the write.
-    """
+    """The trilake table with a name, or at a path; ``None`` if there is none."""
     table = find_table(spark, name)
     if table is None or table_at(name) is None:
         return table
@@ -207,28 +184,17 @@ def is_there(format: str, store: Store) -> bool:
     return True
 
 
-def delta_location(spark: SparkSession, name: str) -> str | None:
-    """The location of a Delta table in the catalog; ``None`` if there is none."""
-    table = trilake_table(spark, name)
-    return None if table is None or table.format != "delta" else table.location
-
-
 def format_of_new(spark: SparkSession, name: str) -> str | None:
-    """The registered name of the session's default format, for a new table.
-
-    ``None`` if the default is not a trilake format, or the table already exists.
-    """
+    """The registered name of the session's default format, for a new table; ``None`` if it is not trilake's, or the
+    table exists."""
     default = default_source(spark)
     return default if default in FORMATS and not spark.catalog.tableExists(name) else None
 
 
 @contextmanager
 def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str]:
-    """The location of a table that the block creates: from :func:`new_name`, or the path that is its name.
-
-    ``path`` is the location given in the write.  Raises ``InvalidArgumentError`` if the name is a path, too, or has
-    another format.
-    """
+    """The location of a table that the block creates: from :func:`new_name`, or the path that is its name.  Raises
+    ``InvalidArgumentError`` if the name and ``path`` are two paths, or for another format."""
     spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
     path_table = table_at(name)
     if path_table is None:
@@ -309,10 +275,7 @@ def must_be_at(table: NamedTable, name: str, path: str | None) -> None:
 
 
 def save_named(request: SaveRequest, name: str, place: str, *, managed: bool) -> None:
-    """Write to the table with a name, and update its columns in the catalogue.
-
-    ``managed`` says whether the catalog manages the table's files.
-    """
+    """Write to the table with a name, which the catalog may manage, and update its entry."""
     options = {k: v for k, v in request.options.items() if k.lower() != "path"}
     FORMATS[request.format].save(replace(request, options=options), place)
     if is_default(request.format):
@@ -328,10 +291,7 @@ def save_named(request: SaveRequest, name: str, place: str, *, managed: bool) ->
 def rename(
     spark: SparkSession, name: str, place: str, options: Mapping[str, str] | None = None, *, managed: bool
 ) -> None:
-    """Update the table's columns in the catalogue.
-
-    ``options`` are the options of the write; ``managed`` says whether the catalog managed the files before the write.
-    """
+    """Update the table's entry after a write with these ``options``, before which the table was ``managed`` or not."""
     if table_at(name) is None:
         log = DeltaLog(session_store(spark, place, store_options(options)), spark_engine())
         refresh_name(spark, name, place, log, managed=managed)
@@ -343,10 +303,8 @@ def store_options(options: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str) -> None:
-    """Insert by position, including nested fields, with the store assignment of SQL's INSERT INTO.
-
-    If the schema evolves, columns after those of the table are new.
-    """
+    """Insert by position, including nested fields, with the store assignment of SQL's INSERT INTO.  If the schema
+    evolves, columns after those of the table are new."""
     table = find_table(spark, name)
     if table is None:
         raise TableNotFoundError(

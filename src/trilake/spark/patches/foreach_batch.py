@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
 from os import PathLike, fspath
 from typing import Any, Literal
 
@@ -37,35 +38,19 @@ from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.storage import session_store
+from trilake.spark.session.settings import session_store
 from trilake.table.results import WriteResult
 
 _QUERY_ID = "sql.streaming.queryId"
-#: Fields of the write request that options set.
-_OPTION_FIELDS = (
-    "partition_by",
-    "properties",
-    "replace_where",
-    "partition_overwrite",
-    "schema_mode",
-    "isolation",
-    "user_metadata",
-    "data_format",
-    "optimize_write",
-    "max_records_per_file",
-    "compression",
-    "data_change",
-    "must_exist",
-)
+#: Fields of the write request that a batch sets itself, or does not have.
+_OF_BATCH = ("mode", "schema", "txn", "replace_matches")
 #: Attempts of a merge that conflicts with other commits.
 _ATTEMPTS = 5
 
 
 def running_query(df: DataFrame, app_id: str | None) -> str:
-    """The ID with which batches of ``df`` are committed: ``app_id``, or the ID of the running query.
-
-    Raises ``StreamError`` outside a query, and on Spark Connect, where the query is unknown.
-    """
+    """The ID with which batches of ``df`` are committed: ``app_id``, or the ID of the running query.  Raises
+    ``StreamError`` outside a query, and on Spark Connect, where the query is unknown."""
     if app_id is not None:
         return app_id
     query_id = None if is_connect(df.sparkSession) else df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
@@ -90,7 +75,6 @@ class WriteBatch:
     decided: tuple[str, ...] = ()
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Write a batch, unless the table already has it."""
         batch = BatchId(running_query(df, self.app_id), batch_id)
         if committed(DeltaLog(session_store(df.sparkSession, self.path, self.store), spark_engine()), batch):
             return
@@ -120,7 +104,7 @@ def sink_batches(path: str, options: Options, schema: T.StructType, *, complete:
     return WriteBatch(
         path,
         "overwrite" if complete else "append",
-        {name: getattr(request, name) for name in _OPTION_FIELDS},
+        {f.name: getattr(request, f.name) for f in dataclass_fields(request) if f.name not in _OF_BATCH},
         store=dict(options.store),
         decided=("partitionOverwriteMode", *options.values),
     )

@@ -7,6 +7,7 @@ Spark plans such merges against its catalog, which does not support Python data 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -16,7 +17,7 @@ from trilake.spark.delta.merge.builder import DeltaMergeBuilder
 from trilake.spark.delta.names.catalogue import parts_of
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.patches.chains import classes
-from trilake.spark.patches.dataframe_writer import delta_location, with_spark_errors
+from trilake.spark.patches.dataframe_writer import trilake_table, with_spark_errors
 from trilake.spark.patches.recorder import Action, patch
 
 
@@ -27,49 +28,40 @@ def patch_merge_into() -> None:
 
 
 def _merge_into(original: Any, df: DataFrame, table: str, condition: Column) -> Action | None:
-    place = delta_location(df.sparkSession, table)
-    return (
-        None if place is None else lambda: with_spark_errors(lambda: MergeIntoTable.begin(df, table, place, condition))
-    )
+    target = trilake_table(df.sparkSession, table)
+    if target is None or target.format != "delta":
+        return None
+    return with_spark_errors(partial(MergeIntoTable.begin, df, table, target.location, condition))
 
 
 class MergeIntoTable:
-    """A merge into a catalog table, with the methods of Spark's ``MergeIntoWriter``.
-
-    The last part of the table's name qualifies its columns: ``target.id`` for ``db.target``.
-    """
+    """A merge into a catalog table, with the methods of Spark's ``MergeIntoWriter``.  The last part of the table's name
+    qualifies its columns: ``target.id`` for ``db.target``."""
 
     def __init__(self, builder: DeltaMergeBuilder) -> None:
         self._builder = builder
 
     @classmethod
     def begin(cls, df: DataFrame, table: str, place: str, condition: Column) -> MergeIntoTable:
-        """Start the merge of a DataFrame into the table at ``place``.
-
-        Raises ``TypeError`` for a condition that is not a column.
-        """
+        """Start the merge of a DataFrame into the table at ``place``.  Raises ``TypeError`` for a condition that is not
+        a column."""
         target = DeltaTable.forPath(df.sparkSession, place).alias(parts_of(table)[-1])
         return cls(target.merge(df, condition))
 
     def whenMatched(self, condition: Column | None = None) -> _Matched:
-        """Add a clause for matched table rows for which ``condition`` is true."""
         return _Matched(self, condition)
 
     def whenNotMatched(self, condition: Column | None = None) -> _NotMatched:
-        """Add a clause for source rows without a match for which ``condition`` is true."""
         return _NotMatched(self, condition)
 
     def whenNotMatchedBySource(self, condition: Column | None = None) -> _NotMatchedBySource:
-        """Add a clause for table rows without a match for which ``condition`` is true."""
         return _NotMatchedBySource(self, condition)
 
     def withSchemaEvolution(self) -> MergeIntoTable:
-        """Add the source's new columns to the table."""
         return self._continued(self._builder.withSchemaEvolution())
 
     def merge(self) -> None:
-        """Run the merge and commit it."""
-        with_spark_errors(self._builder.execute)
+        with_spark_errors(self._builder.execute)()
 
     def _continued(self, builder: DeltaMergeBuilder) -> MergeIntoTable:
         self._builder = builder  # Spark's writer is mutable, too
@@ -77,17 +69,14 @@ class MergeIntoTable:
 
 
 class _When:
-    def __init__(self, writer: MergeIntoTable, condition: Column | None) -> None:
-        self._writer, self._condition = writer, condition
+    """A kind of clause, and the actions that Spark's writer has for it."""
 
-    @property
-    def _builder(self) -> DeltaMergeBuilder:
-        return self._writer._builder
+    def __init__(self, writer: MergeIntoTable, condition: Column | None) -> None:
+        self._writer, self._condition, self._builder = writer, condition, writer._builder
 
 
 class _Matched(_When):
     def updateAll(self) -> MergeIntoTable:
-        """Update all columns from the DataFrame's columns of the same names."""
         return self._writer._continued(self._builder.whenMatchedUpdateAll(self._condition))
 
     def update(self, assignments: Mapping[str, Column]) -> MergeIntoTable:
@@ -99,7 +88,6 @@ class _Matched(_When):
 
 class _NotMatched(_When):
     def insertAll(self) -> MergeIntoTable:
-        """Insert the rows; columns match by name."""
         return self._writer._continued(self._builder.whenNotMatchedInsertAll(self._condition))
 
     def insert(self, assignments: Mapping[str, Column]) -> MergeIntoTable:
@@ -108,7 +96,6 @@ class _NotMatched(_When):
 
 class _NotMatchedBySource(_When):
     def updateAll(self) -> MergeIntoTable:
-        """Raise ``InvalidArgumentError``: there is no source row with values."""
         raise InvalidArgumentError(
             "updateAll is not supported in whenNotMatchedBySource, which has no source row",
             help="use update with a value for each column",

@@ -137,18 +137,12 @@ def other_type(message: str) -> SchemaMismatchError | None:
 
 def damaged_file(message: str, cause: str) -> CorruptFileError | None:
     """The error for Spark's message that it cannot read a file of a trilake table; ``None`` for other messages.
-
-    ``cause`` must be about the file's bytes.
-    """
+    ``cause`` must be about the file's bytes."""
     file = _trilake_file(message) if _DAMAGE.search(cause) else None
     if file is None:
         return None
     reason = _FILE.sub("it", _JAVA_CLASS.sub("", cause.splitlines()[0]))
-    return CorruptFileError(
-        f"the Parquet file cannot be read: {reason}",
-        help=UNREADABLE_HELP,
-        file=file,
-    )
+    return CorruptFileError(f"the Parquet file cannot be read: {reason}", help=UNREADABLE_HELP, file=file)
 
 
 def _trilake_file(message: str) -> str | None:

@@ -6,27 +6,27 @@ After :func:`patch_readers`, ``spark.read.format("delta"|"lance"|"trevni").load(
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from trilake.errors import IllegalArgumentError, InvalidArgumentError, TrilakeError
+from trilake.errors import IllegalArgumentError, InvalidArgumentError
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
-from trilake.spark.live_frames.connect import caching_call
+from trilake.spark.live_frames.connect import cache
 from trilake.spark.live_frames.frames import following, follows, is_live, make, makers
 from trilake.spark.patches.chains import all_options, classes, is_connect_class, source_of, watch_chains
 from trilake.spark.patches.dataframe_writer import check_one_place, must_be_at, record_option, trilake_table
 from trilake.spark.patches.formats import FORMATS, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
-from trilake.spark.scan.frame_tables import note_whole_table
-from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
+from trilake.spark.scan.frame_tables import WholeTable, note
+from trilake.spark.session.analysis_errors import as_spark_errors
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.format import SparkFormat
 from trilake.spark.session.internals import frame_named, say_once
-from trilake.spark.session.storage import session_options
+from trilake.spark.session.settings import session_options
 
 
 def patch_readers() -> None:
@@ -65,7 +65,7 @@ def _load(
         check_one_place(place, merged)
         return _follow_table(spark, FORMATS[source], place, merged, record.schema if schema is None else schema)
 
-    return lambda: _with_spark_errors(act)
+    return as_spark_errors()(act)
 
 
 def _follow_table(
@@ -82,22 +82,19 @@ def _follow_table(
         lambda: format.load(spark, place, session_options(spark, place, others), schema),
         lambda read: with_table_name(spark, read, names),
     )
-    return note_whole_table(frame, format.name, place) if not others and schema is None else frame
+    return note(frame, WholeTable(format.name, place)) if not others and schema is None else frame
 
 
 def _make(original: Any, frame: DataFrame, *args: Any, **kwargs: Any) -> Action | None:
-    """Make DataFrames derived from several DataFrames follow their tables.
-
-    A DataFrame that follows does this itself, except as an argument of another DataFrame, or in
-    ``reduce(DataFrame.union, frames)``, which calls the method of Spark's class.
-    """
+    """Let DataFrames follow that are made with a following one as an argument, or by ``reduce(DataFrame.union,
+    frames)``."""
     if not any(map(is_live, (frame, *args, *kwargs.values()))):
         return None
     return lambda: make(original.func, frame, *args, **kwargs)
 
 
 def _persist(original: Any, frame: DataFrame, *level: Any, **kwargs: Any) -> Action | None:
-    return caching_call(frame, lambda: original(*level, **kwargs))
+    return (lambda: cache(frame, lambda: original(*level, **kwargs))) if follows(frame) else None
 
 
 def _broadcast(original: Any, frame: Any) -> Action | None:
@@ -105,7 +102,6 @@ def _broadcast(original: Any, frame: Any) -> Action | None:
 
 
 def _one_path(path: Any, option: str | None) -> str:
-    """The path to read.  Raises ``InvalidArgumentError`` unless there is exactly one."""
     paths = [path] if isinstance(path, str | PathLike) else list(path or ([] if option is None else [option]))
     if len(paths) > 1:
         raise InvalidArgumentError(
@@ -137,7 +133,7 @@ def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
         must_be_at(table, name, record_option(record.options, "path"))
         return _follow_table(spark, FORMATS[format], table.location, record.options, record.schema, names)
 
-    return lambda: _with_spark_errors(act)
+    return as_spark_errors()(act)
 
 
 def _table_of(spark: SparkSession, name: str) -> tuple[NamedTable | None, list[str]]:
@@ -151,10 +147,7 @@ def _table_of(spark: SparkSession, name: str) -> tuple[NamedTable | None, list[s
 
 
 def with_table_name(spark: SparkSession, frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """A DataFrame of a catalog table whose columns can be qualified with the table's name: ``sales.id``.
-
-    ``names`` are the parts of the full name; without them, and on Connect, the DataFrame is returned unchanged.
-    """
+    """A DataFrame whose columns can be qualified with the table's full name (``sales.id``), except on Connect."""
     if not names or is_connect(spark):
         return frame
     try:
@@ -162,10 +155,3 @@ def with_table_name(spark: SparkSession, frame: DataFrame, names: Sequence[str])
     except Py4JError as e:
         say_once("columns cannot be qualified with the table's name", e)
         return frame
-
-
-def _with_spark_errors(read: Callable[[], DataFrame]) -> DataFrame:
-    try:
-        return read()
-    except TrilakeError as e:
-        raise_for_spark(e, analysis_error(e))

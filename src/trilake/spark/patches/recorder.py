@@ -39,10 +39,7 @@ _RECORD = "_trilake_record"
 
 @dataclass
 class Record:
-    """The calls of a chain.
-
-    Options are strings, converted as Spark does; a schema is as the user passed it.  Unused fields keep their default.
-    """
+    """The calls of a chain; options are strings, converted as Spark does, and a schema is as the user passed it."""
 
     constructor_args: tuple[Any, ...] = ()
     format: str | None = None
@@ -113,10 +110,8 @@ def patch(cls: type | ModuleType, name: str, decide: Decide, *, owner: str = "fr
 
 
 def watch(cls: type, name: str, note: Note, *, owner: str = "front") -> None:
-    """Let ``note(record, *args, **kwargs)`` record each call of a method after Spark has accepted it.
-
-    For ``__init__`` the record is new; the other parameters are those of :func:`patch`.
-    """
+    """Let ``note(record, *args, **kwargs)`` record each call of a method after Spark has accepted it.  For ``__init__``
+    the record is new; the other parameters are those of :func:`patch`."""
     with _lock:
         replaced = _replace(cls, name)
         if replaced is not None and (owner, note) not in replaced.notes:

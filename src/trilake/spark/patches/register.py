@@ -19,7 +19,7 @@ from trilake.spark.patches.recorder import Action, patch, undo
 from trilake.spark.patches.stream_writer import patch_streams
 from trilake.spark.patches.table_writer import patch_table_writer
 from trilake.spark.session.format import spark_format_named
-from trilake.spark.session.sources.registry import register_sources
+from trilake.spark.session.sources.python_source import register_sources
 
 _PATCHES = (
     patch_dataframe_writer,
@@ -74,11 +74,8 @@ def _new_session(original: Any, spark: SparkSession) -> Action:
 
 
 def unregister(spark: SparkSession) -> None:
-    """Undo :func:`register`; the last session that does so restores Spark's methods.
-
-    Spark cannot unregister a data source: in the session, the formats' names keep working as far as Spark supports
-    them.
-    """
+    """Undo :func:`register`; the last session that does so restores Spark's methods.  Spark cannot unregister a data
+    source: in the session, the formats' names keep working as far as Spark supports them."""
     _sessions.discard(spark)
     if _sessions:
         return

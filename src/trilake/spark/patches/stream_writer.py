@@ -25,15 +25,10 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.rules.row_rules import depending_on_zone
-from trilake.errors import (
-    IllegalArgumentError,
-    InvalidArgumentError,
-    TableExistsError,
-    UnsupportedExpressionError,
-)
+from trilake.errors import IllegalArgumentError, InvalidArgumentError, TableExistsError, UnsupportedExpressionError
 from trilake.spark.delta.names.catalogue import absolute, existing_table, find_table, new_name
 from trilake.spark.delta.reading.reader import split_place
-from trilake.spark.delta.settings import FEED_BEYOND, session_flag, session_log, with_session
+from trilake.spark.delta.settings import FEED_BEYOND, session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
 from trilake.spark.delta.source_writer import write_request
 from trilake.spark.delta.stream.source import STREAM_LIMITS
@@ -69,11 +64,17 @@ from trilake.spark.session.format import SaveRequest
 from trilake.spark.session.job_errors import error_at_end
 from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, checkpoint_of
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.settings import is_utc, session_zone, time_ms
+from trilake.spark.session.settings import (
+    check_shared,
+    is_utc,
+    session_flag,
+    session_options,
+    session_store,
+    session_zone,
+    time_ms,
+)
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, check_limits
-from trilake.spark.session.sources.python_source import SinkBatch, check_streams
-from trilake.spark.session.sources.registry import ensure_source
-from trilake.spark.session.storage import check_shared, session_options, session_store
+from trilake.spark.session.sources.python_source import SinkBatch, check_streams, ensure_source
 from trilake.storage import open_store
 
 _CHECKPOINT = "checkpointLocation"
@@ -94,8 +95,6 @@ def patch_streams() -> None:
 
 @dataclass(frozen=True)
 class _Request:
-    """The request of a chain on ``df.writeStream`` and its last call."""
-
     df: DataFrame
     format: str
     mode: str
@@ -148,7 +147,7 @@ def _start(
         request = _request(record, source, outputMode, partitionBy, queryName, options)
         return _start_query(request, path, batches=batches)
 
-    return lambda: with_spark_errors(act)
+    return with_spark_errors(act)
 
 
 def _to_table(
@@ -184,14 +183,12 @@ def _to_table(
             others[EXISTING] = "true"  # if the table is dropped, batches must not create one without a name
         return _start_query(replace(request, options=others), place, batches=batches)
 
-    return lambda: with_spark_errors(act)
+    return with_spark_errors(act)
 
 
 def _start_query(request: _Request, place: Any, *, batches: bool) -> Any:
-    """Start a query; with ``batches``, the driver writes batches of a Delta table, and rows do not pass through Python.
-
-    Other sinks run in another process, possibly in another working directory, so their paths are made absolute.
-    """
+    """Start a query.  With ``batches``, the driver writes batches of a Delta table, and rows do not pass through
+    Python; other sinks run in another process, so their paths are made absolute."""
     place = place or record_option(request.options, "path")
     check_one_place(place, request.options)
     place = _absolute(place)
@@ -213,10 +210,8 @@ def _start_query(request: _Request, place: Any, *, batches: bool) -> Any:
 
 
 def _check_zone(request: _Request, place: Any) -> None:
-    """Reject a stream whose sink would compute values that depend on the session's time zone.
-
-    The sink runs in a process with the time zone UTC.  Raises ``UnsupportedExpressionError``.
-    """
+    """Reject a stream whose sink would compute values that depend on the session's time zone.  The sink runs in a
+    process with the time zone UTC.  Raises ``UnsupportedExpressionError``."""
     spark = request.df.sparkSession
     if not is_default(request.format) or is_utc(spark) or not isinstance(place, str | PathLike):
         return
@@ -234,12 +229,10 @@ def _check_zone(request: _Request, place: Any) -> None:
 
 
 def _source(name: str) -> type[DataSource]:
-    """The data source of a format, for a session that does not have it yet."""
     return next(s for s in SOURCES if s.name() == name)
 
 
 def _writer(request: _Request) -> Any:
-    """Spark's own writer with everything except the format."""
     stream: Any = request.df.writeStream.outputMode(request.mode).options(**request.options)
     if request.query_name is not None:
         stream = stream.queryName(request.query_name)
@@ -247,7 +240,6 @@ def _writer(request: _Request) -> Any:
 
 
 def _sink_options(request: _Request) -> dict[str, str]:
-    """The options, including those that Spark does not pass on to the sink."""
     options = {k: _absolute(v) if k.lower() == _CHECKPOINT.lower() else v for k, v in request.options.items()}
     if request.partition_by:
         if any("," in c for c in request.partition_by):
@@ -261,7 +253,6 @@ def _sink_options(request: _Request) -> dict[str, str]:
 
 
 def _absolute(place: Any) -> Any:
-    """An absolute path; anything else unchanged."""
     return absolute(fspath(place)) if isinstance(place, str | PathLike) and place else place
 
 
@@ -291,7 +282,6 @@ def _start_sink_by_batches(request: _Request, place: Any) -> Any:
 
 
 def _create_table(request: _Request, name: str, path: str | None) -> str:
-    """Create a table with the stream's columns, at ``path`` if given, and return its location."""
     spark = request.df.sparkSession
     if not is_default(request.format):
         return _create_empty(request, name)
@@ -373,10 +363,8 @@ def _load(
 def _load_stream(
     load: Callable[..., Any], record: Record, source: str, path: Any, options: Mapping[str, str]
 ) -> Action:
-    """A stream from a trilake format, whose planning process gets the session's settings.
-
-    Unsupported features are rejected here, since an error of that process would arrive as one of Spark's.
-    """
+    """A stream from a trilake format, whose planning process gets the session's settings.  Unsupported features are
+    rejected here, since an error of that process would arrive as one of Spark's."""
     spark = record.constructor_args[0]
     place = path or record_option(options, "path")
 
@@ -406,7 +394,6 @@ def _load_stream(
 
 
 def _start_of_session(spark: SparkSession, source: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Options that depend on the session: its time zone for the start, and its settings."""
     beyond = {_BEYOND: "true"} if is_default(source) and session_flag(spark, FEED_BEYOND, False) else {}
     start = record_option(options, _START)
     if start is None:
@@ -418,7 +405,6 @@ def _start_of_session(spark: SparkSession, source: str, options: Mapping[str, st
 
 
 def _check_no_travel(place: Any, options: Mapping[str, str]) -> None:
-    """Raise ``InvalidArgumentError`` for a stream of a single version."""
     versions = [n for n in ("versionAsOf", "timestampAsOf") if record_option(options, n) is not None]
     if isinstance(place, str | PathLike) and split_place(fspath(place), store_options(options)).is_travel:
         versions.append(f"the version in {fspath(place)}")

@@ -15,7 +15,7 @@ from trilake.errors import InvalidArgumentError, UnsupportedSparkError
 from trilake.spark.patches.foreach_batch import foreach_batch
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.storage import session_options
+from trilake.spark.session.settings import session_options
 from trilake.storage import open_store
 
 if TYPE_CHECKING:
@@ -118,10 +118,7 @@ class StreamLag:
 
 
 def stream_lag(
-    query: StreamingQuery,
-    path: str | PathLike[str] | None = None,
-    *,
-    storage_options: Mapping[str, str] | None = None,
+    query: StreamingQuery, path: str | PathLike[str] | None = None, *, storage_options: Mapping[str, str] | None = None
 ) -> list[StreamLag]:
     """Return how many versions ``query`` has yet to read: one entry for each of its Delta sources.
 

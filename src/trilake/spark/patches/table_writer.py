@@ -35,8 +35,7 @@ from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.scan.columns import column_sql, read_condition
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.format import SaveRequest
-from trilake.spark.session.settings import is_utc, quoted_plainly
-from trilake.spark.session.storage import session_store
+from trilake.spark.session.settings import is_utc, quoted_plainly, session_store
 
 #: ``tableProperty("location", ...)`` sets the location of a new table and is not stored as a property.
 _LOCATION = "location"
@@ -52,11 +51,8 @@ def patch_table_writer() -> None:
 
 @dataclass(frozen=True)
 class _Request:
-    """The request of a chain.
-
-    ``existing`` is the trilake table with that name, if any; ``format`` is the registered name of its format, or of the
-    new table's format.
-    """
+    """The request of a chain: ``existing`` is the trilake table, if any, ``format`` the registered name of its
+    format."""
 
     df: DataFrame
     table: str
@@ -94,7 +90,7 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
             existing = None if named_table is None else existing_table(df.sparkSession, table, record.options)
             act(_Request(df, table, existing, format, record), *args)
 
-        return lambda: with_spark_errors(write)
+        return with_spark_errors(write)
 
     return decide
 

@@ -6,7 +6,7 @@ Spark evaluates them.  If possible, conditions are also translated to SQL, so th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.common.text import quote_name
-from trilake.delta.protocol.char_varchar import filter_schema
+from trilake.delta.protocol.char_varchar import Length, filter_schema, length_rule
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.generated import STATEMENT_WORDS
 from trilake.delta.scan.scan import read_schema
@@ -28,9 +28,10 @@ from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.bind import char_length
 from trilake.expr.terms.predicate import Opaque
 from trilake.spark.scan.connect_columns import connect_sql
+from trilake.spark.scan.frame_tables import RowCount, note, noted
 from trilake.spark.scan.resolution import column_errors, resolving
 from trilake.spark.session.compat import error_condition, is_column, is_connect
-from trilake.spark.session.internals import java_column, java_session, jvm, query_execution
+from trilake.spark.session.internals import java_column, java_frame, java_session, jvm, query_execution
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import is_utc, reads_quotes_plainly
 
@@ -67,10 +68,8 @@ def checked_condition(condition: object, argument: str = "'condition'") -> str |
 
 
 def assignment_columns(assignments: object, argument: str = "'set'") -> dict[str, Column]:
-    """Values by the name of the column to which they are assigned.
-
-    Raises ``ValueError`` for ``None`` and ``TypeError`` for anything but a dict of strings to strings or columns.
-    """
+    """Values by the name of the column to which they are assigned.  Raises ``ValueError`` for ``None`` and
+    ``TypeError`` for anything but a dict of strings to strings or columns."""
     if assignments is None:
         raise ValueError(f"{argument} cannot be None")
     if not isinstance(assignments, dict):
@@ -91,17 +90,10 @@ def assignment_columns(assignments: object, argument: str = "'set'") -> dict[str
     return out
 
 
-# --- conditions as filters -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Condition:
-    """A condition in three forms: for Spark, for the log, and as a filter that skips files.
-
-    ``filter`` is true for exactly the rows for which Spark finds the condition true.  It is ``None`` if that is
-    uncertain: for functions that the embedded engine lacks, UDFs, values that change over time, and timestamps if the
-    session's time zone is not UTC.
-    """
+    """A condition for Spark, for the log, and as a filter that skips files: true for exactly the rows for which Spark
+    finds it true, or ``None`` if that is uncertain (UDFs, values that change, timestamps in a zone other than UTC)."""
 
     column: Column
     sql: str
@@ -118,14 +110,9 @@ def read_condition(
     now: bool = False,
     settled: bool = False,
 ) -> Condition:
-    """Read a condition on the columns of a table with this ``schema``, optionally qualified with ``alias``.
-
-    ``extend`` adds the other columns that the condition names to a DataFrame of the table.  Set ``settled`` if the
-    condition is certainly deterministic.
-
-    Raises ``FilterError`` if the condition is not deterministic, such as ``rand() > 0.5``, or cannot be resolved.  Over
-    Spark Connect, the latter is raised when rows are read, unless ``now`` is set.
-    """
+    """Read a condition on the columns of a table with this ``schema``, optionally qualified with ``alias``; ``extend``
+    adds other columns that it names.  Raises ``FilterError`` if it cannot be resolved (on Spark Connect only with
+    ``now``), or is not deterministic, unless that is ``settled``."""
     column = as_column(condition)
     sql = None
     with resolving(column_errors(schema.names, alias, FilterError), FilterError, of_table=True):
@@ -139,7 +126,10 @@ def read_condition(
             if now:
                 _ = frame.where(column).schema
     if sql is not None and alias is not None:
-        sql = _without_alias(sql, alias)
+        quoted = re.escape(quote_name(alias))
+        pattern = rf"(?i)(?<![\w`.'\"])(?:{re.escape(alias)}|{quoted})\.(?=[`\w])"
+        parts = re.split(r"('(?:[^'\\]|\\.)*')", sql)
+        sql = "".join(p if p.startswith("'") else re.sub(pattern, "", p) for p in parts)
     if not settled:
         display = condition if isinstance(condition, str) else column_sql(column) or str(column)
         raise FilterError(
@@ -156,10 +146,8 @@ def read_condition(
 
 
 def plain_text(spark: SparkSession, source: str, schema: StructType) -> str:
-    """A condition as SQL that parses the same under Spark's default settings for strings and names.
-
-    Raises ``FilterError`` if it cannot be resolved or translated.
-    """
+    """A condition as SQL that parses the same under Spark's default settings for strings and names.  Raises
+    ``FilterError`` if it cannot be resolved or translated."""
     if reads_quotes_plainly(spark) or not _QUOTED.search(source):
         return source
     sql = None
@@ -199,11 +187,6 @@ def is_certain(spark: SparkSession, filter: Filter) -> bool:
     of_spark = filter.expression is None
     if of_spark and (_CLOCK.search(filter.sql) or (_depends_on_zone(filter) and not is_utc(spark))):
         return False
-    return _is_certain_of_chars(filter)
-
-
-def _is_certain_of_chars(filter: Filter) -> bool:
-    """The same for columns of type ``char(n)``, which only pyarrow expressions see padded."""
     if all(char_length(filter.schema.field(name)) is None for name in filter.columns):
         return True
     return filter.expression is None and _LEFT_TO_SPARK.search(filter.sql) is None
@@ -248,24 +231,60 @@ def built_in_sql(expression: Callable[[], Any]) -> str | None:
     return None if any(not n.startswith(_BUILT_IN) or "UDF" in n or "Subquery" in n for n in names) else sql
 
 
-def empty_frame(spark: SparkSession, schema: StructType):  # type: ignore[no-untyped-def]  # DataFrame of either kind
+def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
     """An empty DataFrame with the columns of a table, against which names are resolved."""
     return no_rows(spark, to_spark(read_schema(schema)))
 
 
-def no_rows(spark: SparkSession, schema: T.StructType):  # type: ignore[no-untyped-def]  # as above
+def no_rows(spark: SparkSession, schema: T.StructType) -> DataFrame:
     """An empty DataFrame with this schema."""
     if is_connect(spark):
         return spark.createDataFrame([], schema)
-    from pyspark.sql import DataFrame  # classic: 1 ms with its Java frame, 30 ms with createDataFrame
-
-    java = java_session(spark)
-    rows = jvm(spark).java.util.ArrayList()
-    return DataFrame(java.createDataFrame(rows, java.parseDataType(schema.json())), spark)
+    java, rows = java_session(spark), jvm(spark).java.util.ArrayList()  # 1 ms, instead of 30 ms with createDataFrame
+    return java_frame(spark, java.createDataFrame(rows, java.parseDataType(schema.json())))
 
 
-def _without_alias(sql: str, alias: str) -> str | None:
-    quoted = re.escape(quote_name(alias))
-    pattern = rf"(?i)(?<![\w`.'\"])(?:{re.escape(alias)}|{quoted})\.(?=[`\w])"
-    parts = re.split(r"('(?:[^'\\]|\\.)*')", sql)
-    return "".join(p if p.startswith("'") else re.sub(pattern, "", p) for p in parts)
+# --- ``char(n)`` as Spark shows it: padded with spaces, even if the files have shorter strings -----------------------
+
+
+def char_columns(schema: StructType) -> dict[str, Length]:
+    """The columns that are ``char(n)`` or contain one, by name."""
+    rules = {f.name: length_rule(f) for f in schema.fields}
+    return {name: rule for name, rule in rules.items() if rule is not None and _has_char(rule)}
+
+
+def with_padding(df: DataFrame, columns: Mapping[str, Length]) -> DataFrame:
+    """The DataFrame with these columns padded.  The columns keep their metadata, so that Spark also pads the strings
+    with which they are compared."""
+    if not columns:
+        return df
+    out = []
+    for f in df.schema.fields:
+        column = F.col(quote_name(f.name))
+        rule = columns.get(f.name)
+        out.append(column if rule is None else _padded(column, rule, f.dataType).alias(f.name, metadata=f.metadata))
+    return note(df.select(*out), noted(df, RowCount))
+
+
+def _has_char(rule: Length) -> bool:
+    return rule.kind == "char" or any(part is not None and _has_char(part) for part in rule.parts)
+
+
+def _padded(column: Column, rule: Length | None, type_: T.DataType) -> Column:
+    if rule is None or not _has_char(rule):
+        return column
+    if rule.kind:
+        return F.when(F.char_length(column) < rule.limit, F.rpad(column, rule.limit, " ")).otherwise(column)
+    if isinstance(type_, T.StructType):
+        fields = [
+            _padded(column.getField(f.name), part, f.dataType).alias(f.name)
+            for f, part in zip(type_.fields, rule.parts, strict=True)
+        ]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    if isinstance(type_, T.ArrayType):
+        element, inside = rule.parts[0], type_.elementType
+        return F.transform(column, lambda x: _padded(x, element, inside))
+    assert isinstance(type_, T.MapType)
+    key, value, kinds = rule.parts[0], rule.parts[1], (type_.keyType, type_.valueType)
+    keyed = column if key is None else F.transform_keys(column, lambda k, _: _padded(k, key, kinds[0]))
+    return keyed if value is None else F.transform_values(keyed, lambda _, v: _padded(v, value, kinds[1]))

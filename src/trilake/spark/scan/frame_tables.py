@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
@@ -54,65 +55,43 @@ def _plain(uri: str) -> str:
     return "/" + decoded.removeprefix("file:").lstrip("/") if decoded.startswith("file:") else decoded
 
 
-_ATTRIBUTE = "_trilake_whole_table"
+#: The prefix of attributes with facts about a DataFrame.
+_NOTE = "_trilake_"
+V = TypeVar("V")
+
+
+def note(frame: DataFrame, fact: object) -> DataFrame:
+    """Attach a fact to a DataFrame, unless it is ``None``; returns the DataFrame.  Derived ones do not have it."""
+    if fact is not None:
+        frame.__dict__[_NOTE + type(fact).__name__] = fact
+    return frame
+
+
+def noted(frame: object, kind: type[V]) -> V | None:
+    """The fact of this class that is attached to a DataFrame, if any."""
+    fact = getattr(frame, "__dict__", {}).get(_NOTE + kind.__name__)
+    return fact if isinstance(fact, kind) else None
 
 
 @dataclass(frozen=True)
 class WholeTable:
-    """The table of a frame: its format, and its path as the user wrote it."""
+    """The table whose rows and columns a frame shows completely: its format, and its path as the user wrote it."""
 
     format: str
     path: str
 
 
-def note_whole_table(frame: DataFrame, format: str, path: str) -> DataFrame:
-    """Note that a DataFrame shows all rows and columns of a table; returns the DataFrame."""
-    frame.__dict__[_ATTRIBUTE] = WholeTable(format, path)
-    return frame
-
-
-def whole_table(frame: DataFrame) -> WholeTable | None:
-    """The table that a DataFrame shows; ``None`` for any other DataFrame, including derived ones."""
-    table = getattr(frame, "__dict__", {}).get(_ATTRIBUTE)
-    return table if isinstance(table, WholeTable) else None
-
-
-_TABLE_ATTRIBUTE = "_trilake_row_count"
-
-
 @dataclass(frozen=True)
 class RowCount:
-    """How to count the rows of a DataFrame.
-
-    Parameters
-    ----------
-    stored: the rows of the DataFrame, including deleted ones; ``None`` if counting them is no faster.
-    deleted: the number of deleted rows.
-    stated: the count in the log, if it has one.
-    """
+    """How to count rows: as ``stated``, or those of ``stored`` (``None`` if that is no faster) but for ``deleted``."""
 
     stored: DataFrame | None
     deleted: int = 0
     stated: Callable[[], int | None] | None = None
 
     def count(self) -> int | None:
-        """The number of rows, from the log or a query that reads no column; ``None`` if only the DataFrame can count
-        them.
-        """
+        """The number of rows, without reading columns; ``None`` if only the DataFrame can count them."""
         rows = None if self.stated is None else self.stated()
         if rows is None and self.stored is not None:
             return self.stored.count() - self.deleted
         return rows
-
-
-def note_row_count(frame: DataFrame, count: RowCount | None) -> DataFrame:
-    """Attach a row count to a DataFrame; returns the DataFrame."""
-    if count is not None:
-        frame.__dict__[_TABLE_ATTRIBUTE] = count
-    return frame
-
-
-def row_count(frame: DataFrame) -> RowCount | None:
-    """The row count attached to a DataFrame, if any."""
-    count = getattr(frame, "__dict__", {}).get(_TABLE_ATTRIBUTE)
-    return count if isinstance(count, RowCount) else None

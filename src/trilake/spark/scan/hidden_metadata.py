@@ -19,15 +19,6 @@ from pyspark.sql import types as T
 from trilake.common.text import quote_name
 from trilake.spark.scan.partitions import attached
 
-__all__ = [
-    "METADATA",
-    "TrackedRows",
-    "has_metadata",
-    "metadata_of_no_rows",
-    "metadata_term",
-    "with_origins",
-]
-
 #: The hidden column of Spark's scans.
 METADATA = "_metadata"
 #: The fields of that column for Parquet files in Spark.
@@ -46,15 +37,8 @@ _BASE, _VERSION = "__trilake_base_row_id", "__trilake_commit_version"
 
 @dataclass(frozen=True)
 class TrackedRows:
-    """Row tracking facts from the log, by file.
-
-    Parameters
-    ----------
-    base_row_ids: the ID of each file's first row, or null.
-    commit_versions: each file's default row commit version.
-    id_column: the column of the read schema with the IDs of moved rows, if any.
-    version_column: the column with the versions that last changed them, if any.
-    """
+    """Row tracking facts by file: the ID of its first row and its default commit version, and the columns of the read
+    schema with the IDs and versions of moved rows, if any."""
 
     base_row_ids: pa.ChunkedArray
     commit_versions: pa.ChunkedArray
@@ -63,7 +47,6 @@ class TrackedRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
         return int(self.base_row_ids.nbytes + self.commit_versions.nbytes)
 
 

@@ -1,33 +1,172 @@
 """Spark's native scan of tables with very many files, which are listed only when Spark plans a query.
 
-The DataFrame works as in :mod:`~trilake.spark.scan.scan`, except that partition columns always come from the file index
-(:mod:`~trilake.spark.scan.planning.late_files`).  Deletion vectors are part of the plan, so all of them are read when
-the DataFrame is created; each list of files says which file has which vector.
+The DataFrame works as in :mod:`~trilake.spark.scan.scan`, except that partition columns always come from the file
+index, :class:`LateFiles`, which lists files for each plan, passes them to Spark's own index, and caches the latest
+lists.  To Spark, partition values are constants of folders.  If folder names spell the values, Spark's index infers
+them and prunes folders; otherwise :class:`ValueFolders` passes the values of each group of files as a row.  Deletion
+vectors are part of the plan, so all of them are read when the DataFrame is created.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from trilake.spark.scan.bases import base_frame
+from trilake.errors import TrilakeError
 from trilake.spark.scan.frame_tables import RowCount, note_root
-from trilake.spark.scan.manifest import FileKey, Integers, NativeScanError, manifest, sound_sizes
-from trilake.spark.scan.partitions import distinct, hive_columns
-from trilake.spark.scan.planning.late_files import LateFiles, ListedFiles, ValueFolders
+from trilake.spark.scan.manifest import FileKey, Integers, NativeScanError, Recent, base_frame, manifest, sound_sizes
+from trilake.spark.scan.partitions import Tuples, attached, distinct, hive_columns
+from trilake.spark.scan.planning.file_index import PlannedFiles
+from trilake.spark.scan.planning.table_reads import TableReads
 from trilake.spark.scan.refusal import check_files, hadoop_uri
 from trilake.spark.scan.scan import FloatRules, NativeFiles, NativeScan, read_fields, read_options, with_place
 from trilake.spark.scan.vectors import Vector, alive, pack
 from trilake.spark.session.bypass import bypass
-from trilake.spark.session.internals import file_relation, frame_with_files, java_session
+from trilake.spark.session.compat import dataset_of
+from trilake.spark.session.internals import (
+    file_relation,
+    frame_with_files,
+    items_of,
+    java_array,
+    java_class,
+    java_session,
+    query_execution,
+    renumbered,
+    say_once,
+    sequence,
+)
 
-__all__ = ["LateList", "LateTable", "late_scan"]
+#: Limits on the lists of all frames that are kept for later plans, and on their files; the newest list is always
+#: kept.
+_MOST_LISTS, _MOST_FILES = 64, 300_000
+#: The column with the number of a row of partition values.
+_NUMBER = "__trilake_tuple"
+_DIRECTORY = "org.apache.spark.sql.execution.datasources.PartitionDirectory"
+_PLANS = "org.apache.spark.sql.catalyst.plans.logical"
+
+
+class ListedFiles(NamedTuple):
+    """Listed files: an index of Spark's interface, and the number of files."""
+
+    index: Any
+    files: int
+
+
+_lists = Recent(_MOST_LISTS, _MOST_FILES, least=1)
+_MISSING = object()
+_numbers = count(1)
+#: Lists the files that may have rows for which all conditions (SQL strings) are true; ``None`` if there are none.
+ListFiles = Callable[[Sequence[str]], ListedFiles | None]
+
+
+class LateFiles(PlannedFiles):
+    """A Spark ``FileIndex`` in Python that lists files for each plan; ``sample`` is Spark's own, for all other methods,
+    and ``partitions`` the JVM's schema of the partition values."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str,
+        size: int,
+        list_files: ListFiles,
+        sample: Any,
+        partitions: Any,
+        reads: TableReads | None = None,
+    ) -> None:
+        super().__init__(spark, root, 0, size, _nothing, _nothing, sample, reads)
+        self._list_files, self._partitions = list_files, partitions
+        self._number, self._listing = next(_numbers), threading.RLock()
+
+    def partitionSchema(self) -> Any:
+        return self._partitions
+
+    def inputFiles(self) -> Any:
+        listed = self._listed(())
+        return java_array(self._spark, "java.lang.String", 0) if listed is None else listed.inputFiles()
+
+    def _listed(self, conditions: tuple[str, ...]) -> Any:
+        with self._listing:  # one at a time, since a list may be large
+            key = self._number, self._key(conditions)
+            listed = _lists.get(key, _MISSING)
+            if listed is _MISSING:
+                listed = self._chosen_list(conditions)
+                _lists.put(key, listed, 0 if listed is None else listed.files)
+            return None if listed is None else listed.index
+
+    def _chosen_list(self, conditions: tuple[str, ...]) -> ListedFiles | None:
+        try:
+            return self._list_files(conditions)
+        except TrilakeError:
+            raise  # such as a damaged log
+        except Exception as e:
+            if not conditions:
+                raise
+            say_once("the files of a plan are not chosen by its conditions", e)
+        return self._list_files(())  # reading all files is always correct
+
+
+def _nothing(_: object) -> Any:
+    raise AssertionError("a late file list needs conditions")
+
+
+class ValueFolders:
+    """An index of files whose partition values come as rows: ``flat`` is Spark's index of the files, ordered by value,
+    and ``numbers`` has the number of each file's values, ascending."""
+
+    def __init__(
+        self, spark: SparkSession, flat: Any, numbers: Integers, values: Tuples, types: Sequence[T.StructField]
+    ) -> None:
+        self._spark, self._flat = spark, flat
+        none = sequence(spark, [])
+        self._files = flat.listFiles(none, none).apply(0).files()
+        if self._files.size() != len(numbers):
+            raise NativeScanError("Spark does not list all given files")
+        self._ends = np.searchsorted(numbers, np.arange(int(numbers[-1]) + 2))
+        self._values = self._rows(values, types)
+        self._new_folder = java_class(spark, _DIRECTORY)
+
+    def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
+        """The files grouped by partition values, for the values that match the conditions."""
+        conditions = [partition_filters.apply(i) for i in range(partition_filters.size())]
+        matching = _where(self._values, conditions)
+        numbers = [row[0] for row in matching.select(_NUMBER).collect()]
+        folders = []
+        for number, row in zip(
+            numbers, query_execution(matching.drop(_NUMBER)).executedPlan().executeCollect(), strict=True
+        ):
+            start, end = (int(n) for n in self._ends[number : number + 2])
+            folders.append(self._new_folder(row, self._files.slice(start, end)))
+        return sequence(self._spark, folders)
+
+    def inputFiles(self) -> Any:
+        return self._flat.inputFiles()
+
+    def _rows(self, values: Tuples, types: Sequence[T.StructField]) -> DataFrame:
+        length = len(next(iter(values.values.values())))
+        number = F.col("id").cast("int")
+        columns = [attached(values.values[f.name], f.dataType, number).alias(f.name) for f in types]
+        return self._spark.range(0, length, 1, 1).select(*columns, number.alias(_NUMBER))
+
+
+def _where(df: DataFrame, conditions: Sequence[Any]) -> DataFrame:
+    """Filter a DataFrame by conditions of another plan; columns match by name."""
+    spark, plan = df.sparkSession, query_execution(df).analyzed()
+    other = {str(a.name()): a for c in conditions for a in items_of(c.references().toSeq())}
+    plan = renumbered(spark, plan, [(a, other.get(str(a.name()))) for a in items_of(plan.output())])
+    for condition in conditions:
+        plan = java_class(spark, f"{_PLANS}.Filter")(condition, plan)
+    return dataset_of(spark, plan)
+
 
 _HELP = "read the table with trilake.read(spark, path, filter=...), which lists its files first, or with trilake.open"
 #: The approximate memory of a cached scan; the index limits its lists itself.
@@ -36,10 +175,7 @@ _SIZE = 1 << 16
 
 @dataclass(frozen=True)
 class LateList:
-    """The files that a query may need and, if any file has a deletion vector, the number of each file's vector.
-
-    For files without a vector, that is the number after the last vector.
-    """
+    """The files that a query may need, and the number of each file's deletion vector, or the one after the last."""
 
     files: NativeFiles
     slots: Integers | None = None
@@ -47,18 +183,9 @@ class LateList:
 
 @dataclass(frozen=True)
 class LateTable:
-    """A table to scan, whose files are listed later.
-
-    Parameters
-    ----------
-    files: how to read the files; lists no file.
-    size: approximate bytes of all files.
-    list_files: lists the files that may have rows for which all conditions are true; these are SQL strings as in
-        :data:`~trilake.spark.scan.planning.file_index.Prune`.
-    vectors: the deletion vectors of all files.
-    rows: the number of rows of the table, if known.
-    counts_vectors: whether, according to the log, no vector deletes more rows than its file has.
-    """
+    """A table whose ``files`` (without a list) and approximate ``size`` are known.  ``list_files`` lists those for
+    conditions (SQL strings); ``vectors`` are all deletion vectors, and ``counts_vectors`` says that none of them
+    deletes more rows than its file has; ``rows`` counts the table's rows, if possible."""
 
     files: NativeFiles
     size: int
@@ -69,11 +196,7 @@ class LateTable:
 
 
 def late_scan(spark: SparkSession, table: LateTable) -> NativeScan:
-    """The scan of a table, in a classic session.
-
-    Raises :class:`NativeScanError` if only a listed scan is correct, and py4j's errors if Spark's internals
-    differ.
-    """
+    """The scan of a table, in a classic session.  Raises :class:`NativeScanError` if only a listed scan is correct."""
     files = table.files
     note_root(files.root)
     read = read_fields(files)

@@ -11,8 +11,15 @@ know about its file into the lowest bits; the other bits stay those of the true 
 from __future__ import annotations
 
 import re
+import shutil
+import threading
+import weakref
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -20,9 +27,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import LocalFileSystem
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from trilake.errors import TrilakeError
 from trilake.expr.terms import engine
+from trilake.spark.session.compat import is_connect
+from trilake.spark.session.internals import connect_plan
 
 Integers = npt.NDArray[np.int64]
 
@@ -66,10 +77,8 @@ class FileKey:
     parts: Mapping[str, Integers]
 
     def packed(self, count: int, times: Integers | None = None) -> Integers:
-        """The modification times of ``count`` files in ms, close to ``times`` if keys are small.
-
-        Raises ``NativeScanError`` if the parts need too many bits.
-        """
+        """The modification times of ``count`` files in ms, close to ``times`` if keys are small.  Raises
+        ``NativeScanError`` if the parts need too many bits."""
         out, shift = np.zeros(count, np.int64), 0
         for name, values in self.parts.items():
             bits = self._bits(name)
@@ -140,16 +149,9 @@ def _uris(paths: pa.ChunkedArray) -> pa.ChunkedArray:
 def scan_options(
     options: Mapping[str, str], *, hive: bool, floats: bool = False, bounds: bool = True
 ) -> dict[str, str]:
-    """The options for reading exactly the files of a manifest, under any settings of the session.
-
-    Parameters
-    ----------
-    options: the options of the files' format.
-    hive: let Spark infer partition columns from the folders.
-    floats: whether there are floating point columns.  Parquet's reader compares values with dictionaries and Bloom
-        filters bitwise, so a search for 0.0 skips row groups with -0.0: this turns those filters off.
-    bounds: let the reader skip row groups and pages by the bounds in a file.
-    """
+    """The options for reading exactly the files of a manifest, under any settings of the session.  With ``hive``, Spark
+    infers partition columns.  With ``floats``, dictionaries and Bloom filters are off: Parquet's reader compares
+    bitwise, so a search for 0.0 would skip -0.0.  Without ``bounds``, the reader ignores the bounds in files."""
     out = {k: v for k, v in options.items() if not _FILE_CHOICE.fullmatch(k)}
     out["ignoreMissingFiles"] = out["ignoreCorruptFiles"] = "false"
     out["ignoredPathSegmentRegex"] = ""  # from Spark 4.3 on: also read names with a leading _ or .
@@ -176,13 +178,8 @@ def unreadable(paths: pa.ChunkedArray, spark_version: str) -> str | None:
 
 
 def sound_sizes(paths: pa.ChunkedArray, sizes: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Sizes with which Spark reads every row.
-
-    Spark does not open a file of size 0, and reads only the row groups within the stated size.  So the true size
-    replaces the logged size if it is cheap to get: for a moderate number of local files.
-
-    Raises ``NativeScanError`` for an invalid size that cannot be replaced.
-    """
+    """Sizes with which Spark reads every row: it does not open a file of size 0, and reads only row groups within the
+    size.  The true size replaces the logged one for a moderate number of local files.  Raises ``NativeScanError``."""
     sizes = pc.fill_null(sizes.cast(pa.int64()), 0)
     if len(paths) <= CHECKED_SIZES and pc.all(pc.starts_with(paths, "/")).as_py():
         infos = LocalFileSystem().get_file_info(paths.to_pylist())
@@ -195,3 +192,96 @@ def sound_sizes(paths: pa.ChunkedArray, sizes: pa.ChunkedArray) -> pa.ChunkedArr
     if pc.any(bad).as_py():
         raise NativeScanError("the log has no size for a data file", file=paths.filter(bad)[0].as_py())
     return sizes
+
+
+# --- the frames over manifests, which Spark parses at about 30 µs per line, so the latest ones are kept --------------
+
+
+#: Limits on cached frames and on the bytes of their manifests: about 300,000 files, 200 MB of the driver's heap.
+_MOST_FRAMES = 16
+_MOST_BYTES = 64 << 20
+
+
+class Recent:
+    """The values that were used last: at most ``count``, and at most ``size`` in total, but at least ``least``."""
+
+    def __init__(self, count: int, size: int, *, least: int = 0) -> None:
+        self._count, self._size, self._least, self._lock = count, size, least, threading.Lock()
+        self.values: OrderedDict[object, tuple[Any, int]] = OrderedDict()
+
+    def get(self, key: object, otherwise: Any = None) -> Any:
+        with self._lock:
+            if key not in self.values:
+                return otherwise
+            self.values.move_to_end(key)
+            return self.values[key][0]
+
+    def put(self, key: object, value: Any, size: int) -> None:
+        with self._lock:
+            self.values[key] = value, size
+            while len(self.values) > self._least and (
+                len(self.values) > self._count or sum(size for _, size in self.values.values()) > self._size
+            ):
+                self.values.popitem(last=False)
+
+
+#: Values by session and key; a session's ID may be that of an earlier one.
+_recent = Recent(_MOST_FRAMES, _MOST_BYTES)
+
+
+def _cached(spark: SparkSession, key: object) -> Any:
+    session, value = _recent.get((id(spark), key), (None, None))
+    return value if session is not None and session() is spark else None
+
+
+def cached_value(spark: SparkSession, key: bytes) -> Any:
+    """The value cached for this session and ``key``, or ``None``."""
+    return _cached(spark, key)
+
+
+def cache_value(spark: SparkSession, key: bytes, value: object, size: int) -> None:
+    """Cache a value with ``size`` bytes of manifest; ``key`` is a digest of everything it depends on."""
+    _recent.put((id(spark), key), (weakref.ref(spark), value), size)
+
+
+def base_frame(
+    spark: SparkSession,
+    content: bytes,
+    provider: str,
+    schema: T.StructType,
+    options: Mapping[str, str],
+    *,
+    keep: bool = True,
+) -> DataFrame:
+    """The scan of the files of a manifest, with the columns to read, including those that Spark infers from folders.
+    ``keep`` uses the cache: DataFrames that share a scan have the same expression IDs, so rename every column before
+    use."""
+    key: tuple[object, ...] = ()
+    if keep:
+        key = (sha256(content).digest(), provider, schema.json(), tuple(sorted(options.items())))
+        cached: DataFrame | None = _cached(spark, key)
+        if cached is not None:
+            return cached
+    # A new name each time, since Spark takes two scans of one folder for the same scan.
+    folder = Path(mkdtemp(prefix="trilake-scan-"))
+    try:
+        write_manifest(folder, content)
+        frame = spark.read.format(provider).options(**dict(options)).schema(schema).load(folder.as_uri())
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if is_connect(spark):
+        # The server reads the manifest whenever it analyses a plan with this relation; all such plans refer to the
+        # relation's object.
+        weakref.finalize(connect_plan(frame), shutil.rmtree, folder, ignore_errors=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)  # Spark has already read it
+    if keep:
+        _recent.put((id(spark), key), (weakref.ref(spark), frame), len(content))
+    return frame
+
+
+def write_manifest(folder: Path, content: bytes) -> None:
+    """Write a manifest to the place where a read of ``folder`` finds it."""
+    (folder / "_spark_metadata").mkdir()
+    (folder / "_spark_metadata" / "0").write_bytes(content)

@@ -45,18 +45,9 @@ class Tuples(NamedTuple):
 def hive_columns(
     root: str, paths: pa.ChunkedArray, values: Mapping[str, pa.ChunkedArray], aliases: Mapping[str, str]
 ) -> dict[str, str] | None:
-    """The partition columns by folder name, in folder order, if Spark's inference gives ``values``.
-
-    Parameters
-    ----------
-    root: URI of the table.
-    paths: absolute, decoded paths of the files.
-    values: typed partition values of the files by column.
-    aliases: alternative folder names of columns.
-
-    Returns ``None`` if Spark might infer anything else: if a file is elsewhere, levels are extra or missing, values
-    differ, or a type does not survive a round trip through a string.
-    """
+    """The partition columns by folder name, in folder order, if Spark's inference certainly gives ``values``; otherwise
+    ``None``, for example for a file elsewhere, extra levels, or a type that does not survive a string.  ``paths`` are
+    absolute and decoded; ``aliases`` are alternative folder names."""
     base = "/" + split_absolute(root)[1] + "/"
     if "=" in base.rstrip("/").rpartition("/")[2]:
         return None  # Spark would take this folder for a partition
@@ -97,12 +88,13 @@ def distinct(values: Mapping[str, pa.ChunkedArray]) -> Tuples:
 
 
 def attached(values: pa.Array, type_: T.DataType, number: Column) -> Column:
-    """The element of ``values`` at ``number``, as a column of ``type_``.
-
-    The array consists of a JSON string and casts, which Spark folds to one constant before it plans the scan.
-    """
+    """The element of ``values`` at ``number``, as a column of ``type_``.  The array consists of a JSON string and
+    casts, which Spark folds to one constant before it plans the scan."""
     if pa.types.is_binary(values.type):
-        strings = pc.cast(_base64(values), pa.string())
+        strings = pc.cast(
+            engine.query("SELECT to_base64(v) AS v FROM t", t=pa.table({"v": values}))["v"].combine_chunks(),
+            pa.string(),
+        )
         return F.unbase64(F.get(_strings(strings), number))
     strings = values.cast(pa.string())
     if pa.types.is_timestamp(values.type) and values.type.tz is not None:
@@ -114,10 +106,6 @@ def attached(values: pa.Array, type_: T.DataType, number: Column) -> Column:
 
 def _strings(strings: pa.Array) -> Column:
     return F.from_json(F.lit(orjson.dumps(strings.to_pylist()).decode()), "array<string>")
-
-
-def _base64(values: pa.Array) -> pa.Array:
-    return engine.query("SELECT to_base64(v) AS v FROM t", t=pa.table({"v": values}))["v"].combine_chunks()
 
 
 def _flat(values: pa.ChunkedArray) -> pa.Array:

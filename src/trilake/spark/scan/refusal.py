@@ -32,15 +32,8 @@ _tried: WeakKeyDictionary[SparkSession, dict[str, str | None]] = WeakKeyDictiona
 
 
 def native_refusal(uri: str, provider: str, *, vectors: bool = False, spark: SparkSession | None = None) -> str | None:
-    """Why Spark cannot scan the files of a table itself; ``None`` if it can.
-
-    Parameters
-    ----------
-    uri: the URI of the table.
-    provider: the format of its files.
-    vectors: whether the table has deletion vectors.
-    spark: checks that this session can reach the table; without a session, only local files count as reachable.
-    """
+    """Why Spark cannot scan the files of the table at ``uri`` itself; ``None`` if it can.  Without ``spark``, only
+    local files count as reachable."""
     scheme = uri.partition(":")[0]
     if spark is None and scheme != "file":
         return f"Spark has no file system for {scheme}: it needs a connector such as hadoop-aws"
@@ -72,10 +65,7 @@ def check_files(spark: SparkSession, provider: str, paths: pa.ChunkedArray, *, v
 
 
 def check_types(schema: T.StructType) -> None:
-    """Reject columns whose values files cannot store, such as arrays of void.
-
-    Raises :class:`NativeScanError`.
-    """
+    """Reject columns whose values files cannot store, such as arrays of void.  Raises :class:`NativeScanError`."""
     for field in schema.fields:
         if not isinstance(field.dataType, T.NullType) and _may_be_lost(field.dataType):
             raise NativeScanError(f"column {field.name} contains the type void")

@@ -1,4 +1,4 @@
-"""Spark's analysis errors as short trilake errors: with the name and the available columns, without the plan."""
+"""Spark's analysis errors as short trilake errors, with the name and the available columns instead of the plan."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.session.analysis_errors import analysed_error
-from trilake.spark.session.compat import error_condition, without_echo
+from trilake.spark.session.compat import error_condition, is_connect, without_echo
 
 _log = logging.getLogger("trilake.spark")
 
@@ -61,17 +63,9 @@ def resolving(
     *,
     of_table: bool = False,
 ) -> Iterator[None]:
-    """Turn Spark's analysis errors in the block into trilake errors, which can also be caught as Spark's.
-
-    Parameters
-    ----------
-    explain: makes the error for an unresolved name.
-    kind: the class of all other errors, such as type errors.
-    of_table: whether the DataFrame in the block lacks the hidden columns of file scans; if so, ignores errors about
-        them.
-
-    Syntax errors stay Spark's, since they are short and show the position.
-    """
+    """Turn Spark's analysis errors in the block, except syntax errors, into trilake errors, which can also be caught as
+    Spark's: ``explain`` makes the error for an unresolved name, ``kind`` is the class of all others.  With
+    ``of_table``, ignore errors about the hidden columns of file scans, which the DataFrame lacks."""
     try:
         with without_echo():
             yield
@@ -104,3 +98,28 @@ def column_errors(
         return kind(what, help=f"the columns are {', '.join(columns[:_MOST_NAMES])}", column=name)
 
     return explain
+
+
+#: Spark's errors for such functions in a WHERE condition, which does not allow them either.
+_REFUSALS = ("INVALID_WHERE_CONDITION", "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE", "UNSUPPORTED_GENERATOR")
+
+
+def check_row_values(frame: DataFrame, values: Sequence[Column]) -> None:
+    """Raise ``ExpressionError`` if a value depends on more than its own row: Spark itself would return fewer or more
+    rows."""
+    if not values:
+        return
+    try:
+        checked = frame.where(F.struct(*values).isNotNull())
+        if is_connect(frame.sparkSession):
+            _ = checked.schema  # accessing it analyses the plan
+    except AnalysisException as e:
+        if not (error_condition(e) or "").startswith(_REFUSALS):
+            raise
+        error = ExpressionError(
+            "a new value must be computed from a single row, without aggregate, window or generator functions. Invalid"
+            f" expressions: {analysis_message(e)}",
+            help="compute the value in a separate query, and merge its rows into the table",
+            condition="UNSUPPORTED_EXPR_FOR_OPERATOR",
+        )
+        raise analysed_error(error, e) from None

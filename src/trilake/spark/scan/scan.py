@@ -23,7 +23,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.common.text import quote_name
-from trilake.spark.scan.bases import base_frame
 from trilake.spark.scan.frame_tables import RowCount, note_root
 from trilake.spark.scan.hidden_metadata import (
     METADATA,
@@ -33,7 +32,15 @@ from trilake.spark.scan.hidden_metadata import (
     metadata_term,
     with_origins,
 )
-from trilake.spark.scan.manifest import FileKey, Integers, NativeScanError, manifest, scan_options, sound_sizes
+from trilake.spark.scan.manifest import (
+    FileKey,
+    Integers,
+    NativeScanError,
+    base_frame,
+    manifest,
+    scan_options,
+    sound_sizes,
+)
 from trilake.spark.scan.partitions import attached, distinct, hive_columns
 from trilake.spark.scan.planning.file_index import Prune, planned_frame
 from trilake.spark.scan.planning.plan_conditions import has_floats, is_float, trusts_no_bounds, unpushed
@@ -137,10 +144,7 @@ class NativeScan:
     reads: TableReads | None = None
 
     def frame(
-        self,
-        spark: SparkSession,
-        output: Sequence[tuple[str, T.StructField]],
-        address: tuple[str, str] | None = None,
+        self, spark: SparkSession, output: Sequence[tuple[str, T.StructField]], address: tuple[str, str] | None = None
     ) -> DataFrame:
         """The rows in the form of :func:`native_frame`; ``address`` requires a scan made with ``address``."""
         if self.id_mode:
@@ -154,31 +158,27 @@ class NativeScan:
 
 
 def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str, str] | None = None) -> DataFrame:
-    """The rows of ``files`` as a DataFrame with the columns of ``output``.
-
-    Parameters
-    ----------
-    spark: a classic or a Connect session.
-    files: what to read.
-    address: names of two more columns that locate a row: the position of its file in ``files.paths`` (int) and its
-        position in the file (long).  Only for Parquet.
-
-    ``id_mode`` sets the session's ``spark.sql.parquet.fieldId.read.enabled``, which must stay set.  Filters then do not
-    skip row groups, because Spark would match their columns by name.
-
-    Raises :class:`NativeScanError` if Spark would not return exactly these rows: if it would skip a file, or deletion
-    vectors are too large.
-    """
+    """The rows of ``files`` as a DataFrame with the columns of ``output``; ``address`` names two more columns: the
+    position of the row's file in ``files.paths``, and its position in the file (only for Parquet).  ``id_mode`` sets
+    the session's ``spark.sql.parquet.fieldId.read.enabled``, which must stay set.  Raises :class:`NativeScanError` if
+    Spark would not return exactly these rows: if it would skip a file, or deletion vectors are too large."""
     if not len(files.paths):
-        return _no_rows(spark, files, address)
+        fields = [
+            T.StructField(f.name, all_nullable(f.dataType), n not in files.required, f.metadata)
+            for n, f in files.output
+        ]
+        if address is not None:
+            fields += [T.StructField(address[0], T.IntegerType()), T.StructField(address[1], T.LongType())]
+        df = spark.createDataFrame([], T.StructType(fields))
+        if files.tracked is None or address is not None or is_connect(spark) or not has_metadata(df):
+            return df
+        return _hiding(df, [quote_name(f.name) for f in fields], metadata_of_no_rows())
     return native_scan(spark, files, address=address is not None).frame(spark, files.output, address)
 
 
 def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = False, keep: bool = True) -> NativeScan:
-    """The scan behind :func:`native_frame`, of at least one file.
-
-    Set ``address`` for a scan that locates rows; ``keep`` uses the cache of scans.  Raises :class:`NativeScanError`.
-    """
+    """The scan behind :func:`native_frame`, of at least one file, with or without addresses; ``keep`` uses the cache of
+    scans."""
     note_root(files.root)
     tracked = None if is_connect(spark) or address else files.tracked
     check_types(files.read_schema)
@@ -251,11 +251,8 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
 
 @dataclass(frozen=True)
 class FloatRules:
-    """How to read files with floating point columns without missing a NaN or -0.0.
-
-    ``floats`` says whether there are such columns, and ``nan_hides`` whether the bounds in the files may ignore NaN.
-    ``bounds`` says whether the reader still uses bounds, namely those of other columns.
-    """
+    """How to read floating point columns without missing a NaN or -0.0: whether there are ``floats``, whether the
+    bounds in files may ignore NaN, and whether the reader still uses the bounds of other columns."""
 
     floats: bool
     nan_hides: bool
@@ -263,7 +260,6 @@ class FloatRules:
 
     @staticmethod
     def of(files: NativeFiles) -> FloatRules:
-        """The rules for these files."""
         floats = files.provider == "parquet" and any(map(has_floats, files.read_schema.fields))
         nan_hides = floats and not files.nan_counted
         return FloatRules(floats, nan_hides, not (nan_hides and trusts_no_bounds(files.read_schema)))
@@ -304,18 +300,6 @@ def _non_nullable(spark: SparkSession, column: Column) -> Column:
     except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
         say_once("columns without nulls are shown as nullable", e)
         return column
-
-
-def _no_rows(spark: SparkSession, files: NativeFiles, address: tuple[str, str] | None) -> DataFrame:
-    fields = [
-        T.StructField(f.name, all_nullable(f.dataType), n not in files.required, f.metadata) for n, f in files.output
-    ]
-    if address is not None:
-        fields += [T.StructField(address[0], T.IntegerType()), T.StructField(address[1], T.LongType())]
-    df = spark.createDataFrame([], T.StructType(fields))
-    if files.tracked is None or address is not None or is_connect(spark) or not has_metadata(df):
-        return df
-    return _hiding(df, [quote_name(f.name) for f in fields], metadata_of_no_rows())
 
 
 def _folders(files: NativeFiles) -> dict[str, str] | None:
@@ -381,15 +365,8 @@ def _output(term: str | Column | None, source: T.StructField | None, target: T.S
     return _aliased(term, target, cast)
 
 
-# --- columns as SQL strings ------------------------------------------------------------------------------------------
-
-
 def _select(df: DataFrame, terms: Sequence[str | Column]) -> DataFrame:
-    """Select ``terms``: SQL strings, each with its ``AS``, and columns.
-
-    The JVM parses strings in one call.  Each ``Column`` takes a dozen calls; if there are many, that costs more than
-    the plan.
-    """
+    """Select SQL strings, each with its ``AS``, which the JVM parses in one call, and columns, a dozen calls each."""
     expressions = [t for t in terms if isinstance(t, str)]
     if len(expressions) < len(terms):
         return df.select(*(F.expr(t) if isinstance(t, str) else t for t in terms))
@@ -428,10 +405,7 @@ def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None 
 
 def with_place(df: DataFrame, number: str | None) -> tuple[DataFrame, str, str]:
     """A scan, and the terms for the modification time of a row's file and the row's position (``number``, if given).
-
-    Spark rejects :data:`ROW_INDEX` together with ``_metadata.row_index``, which a query may name.  So only scans
-    with addresses use it, whose columns users' queries cannot name.
-    """
+    Spark rejects :data:`ROW_INDEX` together with ``_metadata.row_index``, which a user's query may name."""
     if has_metadata(df):
         return df, f"{METADATA}.file_modification_time", number or f"{METADATA}.row_index"
     metadata = file_metadata(df)

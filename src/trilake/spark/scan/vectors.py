@@ -47,23 +47,18 @@ _LITTLE_WORDS = 1 << 12
 
 @dataclass(frozen=True)
 class Words:
-    """The vectors of many files as arrays.
-
-    ``words`` has a list of 64-bit words per file.  ``pages``, if set, has a page table per file: word *w* of page *p*
-    is at ``pages[p] * 64 + w``, and a negative entry is an empty page.
-    """
+    """The vectors of many files, as a list of 64-bit words per file.  With ``pages``, word *w* of page *p* is at
+    ``pages[p] * 64 + w``, and a negative entry is an empty page."""
 
     words: pa.ListArray
     pages: pa.ListArray | None
 
     @property
     def count(self) -> int:
-        """Total number of words."""
         return len(self.words.flatten())
 
     @property
     def size(self) -> int:
-        """Total bytes of words and pages."""
         return int(self.words.nbytes + (self.pages.nbytes if self.pages is not None else 0))
 
 
@@ -95,15 +90,8 @@ def pack(vectors: Sequence[Vector]) -> Words:
 def alive(
     spark: SparkSession, df: DataFrame, packed: Words, slot: str, *, number: str, select: bool = False
 ) -> DataFrame:
-    """The rows of ``df`` that are in no vector or, with ``select``, those in a vector; may add columns.
-
-    Parameters
-    ----------
-    df: a scan.
-    packed: the vectors.
-    slot: SQL for the number of the vector of a row's file; the number after the last vector for a file without one.
-    number: SQL for a row's position in its file.
-    """
+    """The rows of ``df`` that are in no vector or, with ``select``, in a vector; may add columns.  ``slot`` is SQL for
+    the number of a file's vector (or the one after the last), ``number`` for a row's position in its file."""
     # If this Spark does not have the row index, it is null and deleted rows would come back: raise instead.
     numbered = f"({number} IS NOT NULL OR raise_error('this Spark does not number the rows of files') IS NULL)"
     condition = f"{numbered} AND {'' if select else 'NOT '}"
@@ -146,11 +134,8 @@ def _deleted(words: str, pages: str | None, number: str) -> str:
 
 
 def _level(packed: Words) -> pa.Array | None:
-    """The words of all files in one flat array, padded with at least one zero word per file to the same length.
-
-    ``None`` if the array would be mostly zeros.  Looking up a nested list instead creates an object per row, which
-    doubles the time.
-    """
+    """All words in one flat array, padded to the same length per file; ``None`` if it would be mostly zeros.  Looking
+    up a nested list instead creates an object per row, which doubles the time."""
     if packed.pages is not None or not len(packed.words):
         return None
     lengths = np.diff(packed.words.offsets.to_numpy())
@@ -161,7 +146,6 @@ def _level(packed: Words) -> pa.Array | None:
 
 
 def _in_rows(packed: Words, files: int, each: int) -> npt.NDArray[np.int64]:
-    """The words of all vectors, each padded with zeros to ``each`` words; zeros for files without a vector."""
     lengths = np.diff(packed.words.offsets.to_numpy())
     words = np.zeros((files, each), np.int64)
     words[: len(lengths)][np.arange(each) < lengths[:, None]] = packed.words.flatten().to_numpy()
@@ -169,11 +153,8 @@ def _in_rows(packed: Words, files: int, each: int) -> npt.NDArray[np.int64]:
 
 
 def _carried(spark: SparkSession, packed: Words, slot: str, number: str) -> Column | None:
-    """A row's word, as a column of a plan that carries all words.
-
-    ``None`` if there are too many words, or this Spark does not support it.  The alternative, a subquery, takes as long
-    as a scan of half a million rows.
-    """
+    """A row's word, from a plan that carries all words; ``None`` if there are too many, or this Spark does not support
+    it.  The alternative, a subquery, takes as long as a scan of half a million rows."""
     if packed.pages is not None or is_connect(spark):
         return None
     lengths = np.diff(packed.words.offsets.to_numpy())
@@ -217,7 +198,6 @@ def _bits(rows: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
 
 
 def _paged(rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """The words of the non-empty pages, and the page table."""
     pages = rows >> _PAGE
     used = np.unique(pages)
     table = np.full(int(used[-1]) + 1 if len(used) else 0, -1, np.int32)
@@ -235,7 +215,6 @@ def _lists(arrays: Sequence[npt.NDArray[Any]], type_: pa.DataType) -> pa.ListArr
 
 
 def _one(lists: pa.Array) -> pa.ListArray:
-    """All lists, or all numbers, as a single value."""
     type_ = pa.list_(pa.field("item", lists.type, nullable=False))
     return pa.ListArray.from_arrays(pa.array([0, len(lists)], pa.int32()), lists, type=type_)
 

@@ -66,14 +66,7 @@ _DATA_FILE = re.compile(r"part-.*\.parquet")
 
 
 def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | None:
-    """Why Spark cannot write the rows itself; ``None`` if it can.
-
-    Parameters
-    ----------
-    df: the rows, with the columns of the plan.
-    store: the store of the table.
-    plan: how to write the files.
-    """
+    """Why Spark cannot write these rows, with the columns of the plan, itself; ``None`` if it can."""
     if plan.provider != "parquet":
         return f"the files are {plan.provider}"
     if plan.action != "add" or plan.extra or plan.required is not None:
@@ -117,11 +110,8 @@ def _types_refusal(row_schema: T.StructType, schema: StructType) -> str | None:
 
 
 def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime | None = None) -> WrittenFiles:
-    """Write rows that :func:`native_write_refusal` accepts, in one Spark job.
-
-    Raises ``ConstraintViolatedError`` for a null in a non-nullable column, ``StorageError`` if files cannot be moved
-    into the table, and Spark's errors if the job fails.  No files remain after an error.
-    """
+    """Write rows that :func:`native_write_refusal` accepts, in one Spark job.  Raises ``ConstraintViolatedError`` for a
+    null in a non-nullable column, ``StorageError``, and Spark's errors; no files remain after an error."""
     folder = staging(store)
     assert folder is not None, "the check for staged files ran"
     with folder, without_echo(), overridden(df.sparkSession, _SETTINGS):
@@ -133,7 +123,6 @@ def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime
 
 
 def _physical(df: DataFrame, plan: FilePlan) -> DataFrame:
-    """The rows with the table's columns, with physical names."""
     fields = to_physical_spark(plan.stored.fields, ids=plan.mode != "none").fields
     spark = to_spark(plan.stored).fields
     if _are_physical(df.schema.fields, spark, fields):
@@ -152,7 +141,6 @@ def _physical(df: DataFrame, plan: FilePlan) -> DataFrame:
 def _are_physical(
     actual: Sequence[T.StructField], logical: Sequence[T.StructField], physical: Sequence[T.StructField]
 ) -> bool:
-    """Whether rows need no conversion.  Selecting a column takes about 25 JVM calls, 3 ms."""
     return len(actual) == len(physical) and all(
         (field.name, field.metadata or {}, logical_field.dataType)
         == (target.name, target.metadata or {}, target.dataType)
@@ -203,17 +191,18 @@ def _check_nulls(path: str, footer: pq.FileMetaData, plan: FilePlan) -> None:
         return
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches():
-            verify_not_null(assign_batch(batch.rename_columns(plan.stored.names), _lenient(plan.stored)), plan.stored)
+            verify_not_null(
+                assign_batch(
+                    batch.rename_columns(plan.stored.names),
+                    StructType(tuple(StructField(f.name, f.type, True, f.metadata) for f in plan.stored.fields)),
+                ),
+                plan.stored,
+            )
 
 
 def _certain(field: StructField, at: Mapping[Any, int], groups: list[pq.RowGroupMetaData]) -> bool:
     statistics = [g.column(at[(field.physical_name,)]).statistics for g in groups]
     return all(s is not None and s.has_null_count and not s.null_count for s in statistics)
-
-
-def _lenient(schema: StructType) -> StructType:
-    """The same columns, all nullable, so that nulls can be read and reported."""
-    return StructType(tuple(StructField(f.name, f.type, True, f.metadata) for f in schema.fields))
 
 
 #: Plan nodes of literal rows, and the operators allowed above them: they add no rows, run no Python and do not set the
@@ -224,13 +213,8 @@ _MOST_BYTES = 16 << 20
 
 
 def rows_on_driver(df: DataFrame) -> pa.Table | None:
-    """The rows of a small DataFrame whose data is on the driver; ``None`` for any other DataFrame.
-
-    Such a DataFrame is made from pandas or Arrow data or ``VALUES``, followed by filters and projections.  A Python
-    task takes 50 to 100 ms before its first row; this takes a quarter of that.
-
-    Raises Spark's errors if the rows cannot be computed.
-    """
+    """The rows of a small DataFrame whose data is on the driver (pandas, Arrow or ``VALUES``, filtered and projected);
+    ``None`` for any other.  A Python task takes 50 to 100 ms before its first row; this takes a quarter of that."""
     if is_connect(df.sparkSession):
         return None
     try:

@@ -5,9 +5,9 @@ An error that a public method of the Spark layer raises is an instance of two cl
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar, cast
 
 from py4j.protocol import Py4JJavaError
@@ -38,29 +38,21 @@ C = TypeVar("C", bound=type)
 
 
 class SparkErrorMethods:
-    """The methods of Spark's errors, for all releases.
-
-    A ``TrilakeError`` has only a message and a condition, whereas Spark's own methods read fields whose names differ by
-    release.
-    """
+    """The methods of Spark's errors, whose own fields differ by release."""
 
     _errorClass: str | None
     _state: str | None = None
 
     def getCondition(self) -> str | None:
-        """The error condition."""
         return self._errorClass
 
     def getErrorClass(self) -> str | None:
-        """The error condition, by its name before 4.0."""
         return self._errorClass
 
     def getMessageParameters(self) -> dict[str, str]:
-        """Always empty."""
         return {}
 
     def getQueryContext(self) -> list[Any]:
-        """Always empty."""
         return []
 
     def getSqlState(self) -> str | None:
@@ -84,10 +76,8 @@ class _IllegalAnalysis(AnalysisException, IllegalArgumentException):
 
 
 def analysis_error(error: TrilakeError) -> TrilakeError:
-    """The error, also as Spark's.
-
-    It is an ``AnalysisException`` if Spark raises one, an ``IllegalArgumentException`` if delta-spark does, or both.
-    """
+    """The error, also as Spark's.  It is an ``AnalysisException`` if Spark raises one, an ``IllegalArgumentException``
+    if delta-spark does, or both."""
     if isinstance(error, PySparkException | SparkErrorMethods):
         return error
     illegal = isinstance(error, IllegalArgumentError) or _condition(error) in ILLEGAL_ARGUMENTS
@@ -97,10 +87,8 @@ def analysis_error(error: TrilakeError) -> TrilakeError:
 
 
 def analysed_error(error: TrilakeError, cause: AnalysisException) -> TrilakeError:
-    """The error, also as the error that Spark's analysis raised, with Spark's condition and SQLSTATE.
-
-    If the error states a condition of delta-spark, it keeps that condition.
-    """
+    """The error, also as the error that Spark's analysis raised, with Spark's condition and SQLSTATE.  If the error
+    states a condition of delta-spark, it keeps that condition."""
     spark_error = analysis_error(error)
     if "condition" not in error.context:
         spark_error._errorClass = error_condition(cause) or error.code  # type: ignore[attr-defined]
@@ -149,10 +137,8 @@ class _OfJava(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
 
 
 def java_error(error: TrilakeError) -> TrilakeError:
-    """The error, also as py4j's ``Py4JJavaError``.
-
-    PySpark raises that for errors of delta-spark that have no Python class.  Its ``java_exception`` is ``None``.
-    """
+    """The error, also as ``Py4JJavaError``, which PySpark raises for errors of delta-spark that have no Python
+    class."""
     return _both(error, _OfJava)
 
 
@@ -176,7 +162,6 @@ _NAME_PATTERNS = (
 
 
 def _condition(error: TrilakeError) -> str:
-    """The condition that the error states, or its code."""
     condition = error.context.get("condition")
     match = next((m for m in (pattern.search(error.message) for pattern in _NAME_PATTERNS) if m is not None), None)
     return str(condition) if condition else match[1] if match else error.default_condition or error.code
@@ -193,11 +178,7 @@ def _class(error_class: type[TrilakeError], spark: type[Exception]) -> type[Tril
     def __reduce__(self: TrilakeError) -> tuple[Any, ...]:
         return _rebuild, (error_class, spark, self.message, self.help, self.context)
 
-    members = {
-        "__doc__": error_class.__doc__,
-        "__module__": error_class.__module__,
-        "__reduce__": __reduce__,
-    }
+    members = {"__doc__": error_class.__doc__, "__module__": error_class.__module__, "__reduce__": __reduce__}
     cls = cast(type[TrilakeError], type(error_class.__name__, (error_class, SparkErrorMethods, spark), members))
     return _CLASSES.setdefault((error_class, spark), cls)
 
@@ -215,24 +196,22 @@ def raise_for_spark(error: TrilakeError, spark_error: TrilakeError) -> NoReturn:
     raise spark_error.with_traceback(error.__traceback__) from error.__cause__
 
 
+@contextmanager
+def as_spark_errors(convert: Callable[[TrilakeError], TrilakeError] = analysis_error) -> Iterator[None]:
+    """In the block, raise trilake's errors as Spark's; also a decorator."""
+    try:
+        yield
+    except TrilakeError as e:
+        raise_for_spark(e, convert(e))
+
+
 def raises_for_spark(cls: C) -> C:
     """A class decorator: makes errors from public methods Spark's errors, too."""
     for name, member in list(vars(cls).items()):
         if name.startswith("_"):
             continue
         if isinstance(member, classmethod | staticmethod):
-            setattr(cls, name, type(member)(_translated(member.__func__)))
+            setattr(cls, name, type(member)(as_spark_errors()(member.__func__)))
         elif callable(member) and not isinstance(member, type):
-            setattr(cls, name, _translated(member))
+            setattr(cls, name, as_spark_errors()(member))
     return cls
-
-
-def _translated(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except TrilakeError as e:
-            raise_for_spark(e, analysis_error(e))
-
-    return call

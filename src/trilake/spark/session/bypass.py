@@ -26,10 +26,8 @@ def is_bypassed() -> bool:
 
 
 def defines_pipeline() -> bool:
-    """Whether the code defines a Spark pipeline, which must not read anything, since Spark plans it later.
-
-    PySpark keeps the pipeline that it imports in a context variable without a public name.
-    """
+    """Whether the code defines a Spark pipeline, which must not read anything, since Spark plans it later.  PySpark
+    keeps the pipeline that it imports in a context variable without a public name."""
     module = sys.modules.get("pyspark.pipelines.graph_element_registry")
     registry = getattr(module, "_graph_element_registry_context_var", None)
     return registry is not None and registry.get() is not None

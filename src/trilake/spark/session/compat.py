@@ -55,9 +55,6 @@ RELEASE = parse_release(pyspark.__version__)
 HAS_SCALARS: bool = hasattr(DataFrame, "scalar")
 
 
-# --- frames ----------------------------------------------------------------------------------------------------------
-
-
 def is_frame(value: object) -> bool:
     """Whether this is a DataFrame, classic or Connect, which are unrelated classes before 4.0."""
     return _is_a(value, "DataFrame")
@@ -95,10 +92,8 @@ def frame_of_plan(plan: object, spark: SparkSession) -> DataFrame:
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None = None) -> DataFrame:
-    """Arrow data as a DataFrame, with the columns of ``schema`` if given.
-
-    Without ``schema``, timestamps without a time zone stay ``TIMESTAMP_NTZ``; Spark would make them instants.
-    """
+    """Arrow data as a DataFrame, with the columns of ``schema`` if given.  Without ``schema``, timestamps without a
+    time zone stay ``TIMESTAMP_NTZ``; Spark would make them instants."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = schema or from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
@@ -114,10 +109,8 @@ def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None
 
 @contextmanager
 def _active_session_kept() -> Iterator[None]:
-    """Restore the active session after the block.
-
-    ``createDataFrame`` makes its own session active in all threads, even while a query runs a batch.
-    """
+    """Restore the active session after the block.  ``createDataFrame`` makes its own session active in all threads,
+    even while a query runs a batch."""
     sessions: Any = SparkSession
     before = getattr(sessions, "_activeSession", None)
     try:
@@ -233,10 +226,8 @@ def _expressions() -> Any:
 
 
 def try_cast(column: Column, target: T.DataType) -> Column:
-    """Cast a column, with null for values that do not fit.
-
-    Raises ``UnsupportedSparkError`` on Spark Connect 3.5, which supports this only in SQL.
-    """
+    """Cast a column, with null for values that do not fit.  Raises ``UnsupportedSparkError`` on Spark Connect 3.5,
+    which supports this only in SQL."""
     if RELEASE >= (4, 0):
         return column.try_cast(target)
     error = UnsupportedSparkError(
@@ -247,10 +238,8 @@ def try_cast(column: Column, target: T.DataType) -> Column:
 
 
 def legacy_cast(column: Column, target: T.DataType) -> Column:
-    """Cast a column as without ANSI mode, in any mode of the session.
-
-    Raises ``UnsupportedSparkError`` on Spark Connect, which always casts in the session's mode.
-    """
+    """Cast a column as without ANSI mode, in any mode of the session.  Raises ``UnsupportedSparkError`` on Spark
+    Connect, which always casts in the session's mode."""
     error = UnsupportedSparkError(
         "over Spark Connect, casts without ANSI mode are not supported in a session with ANSI mode",
         help="set spark.sql.ansi.enabled to false, or spark.sql.storeAssignmentPolicy to ANSI",

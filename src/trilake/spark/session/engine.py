@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 
 def spark_engine() -> Engine:
-    """The standard engine with the active session's compaction settings, and its jobs for large tables.
-
-    A process without a session, such as one that runs a data source, uses table properties and does everything itself.
-    """
+    """The standard engine with the active session's compaction settings, and its jobs for large tables.  A process
+    without a session, such as one that runs a data source, uses table properties and does everything itself."""
     return standard_engine(compaction=_session_compaction, jobs=_session_jobs)
 
 
@@ -30,6 +28,6 @@ def _session_compaction(metadata: Metadata) -> AutoCompaction:
 
 
 def _session_jobs(store: Store, files: int) -> Jobs | None:
-    from trilake.spark.session.large_tables import session_jobs
+    from trilake.spark.session.optimize_settings import session_jobs
 
     return session_jobs(store, files)

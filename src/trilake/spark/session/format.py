@@ -22,10 +22,8 @@ from trilake.table.table import FilterLike, Table
 
 @dataclass(frozen=True)
 class SaveRequest:
-    """A write from a call chain on ``df.write``.
-
-    ``mode`` is ``error``, ``ignore``, ``append`` or ``overwrite``; ``properties`` are the properties of a new table.
-    """
+    """A write from a call chain on ``df.write``.  ``mode`` is ``error``, ``ignore``, ``append`` or ``overwrite``;
+    ``properties`` are the properties of a new table."""
 
     df: DataFrame
     format: str
@@ -51,10 +49,8 @@ class SaveRequest:
 
 @dataclass(frozen=True)
 class MergeByKeys:
-    """A MERGE by equal keys, with clauses that copy whole rows.
-
-    ``matched`` is ``update`` or ``delete``; ``None`` keeps matched rows.
-    """
+    """A MERGE by equal keys, with clauses that copy whole rows.  ``matched`` is ``update`` or ``delete``; ``None``
+    keeps matched rows."""
 
     keys: tuple[str, ...]
     matched: str | None = None
@@ -114,8 +110,6 @@ class SparkFormat(ABC):
         """The columns of a catalog table for rows of this schema."""
         return schema
 
-    # --- SQL, for formats other than Delta ---
-
     def delete(self, spark: SparkSession, path: str, condition: str | None) -> int:
         """Delete rows; returns their number."""
         raise self.refuse_change(path)
@@ -161,9 +155,7 @@ def check_one_partitioning(request: SaveRequest, options: Options, path: str) ->
     """Raise ``InvalidArgumentError`` if the request has two lists of partition columns."""
     if request.partition_by and options.get("partitionBy") is not None:
         raise InvalidArgumentError(
-            "partitionBy() and the option partitionBy cannot be used together",
-            help="leave one of them out",
-            file=path,
+            "partitionBy() and the option partitionBy cannot be used together", help="leave one of them out", file=path
         )
 
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -76,11 +76,9 @@ class JavaObject:
         return False
 
     def hashCode(self) -> int:
-        """Hash by identity."""
         return id(self) & 0x7FFFFFFF
 
     def toString(self) -> str:
-        """The name in Spark's logs and plans."""
         return type(self).__name__
 
 
@@ -169,9 +167,8 @@ def java_of(df: DataFrame) -> Any:
 
 
 def file_relation(df: DataFrame) -> Any:
-    """The ``HadoopFsRelation`` of a DataFrame that is a single file scan.  Raises :class:`InternalsError` for other
-    DataFrames.
-    """
+    """The ``HadoopFsRelation`` of a DataFrame that is a single file scan.  Raises :class:`InternalsError` for
+    others."""
     plan = query_execution(df).analyzed()
     relation = plan.relation() if plan.nodeName().startswith("LogicalRelation") else None
     if relation is None or not relation.getClass().getName().endswith(_FILES):
@@ -180,10 +177,7 @@ def file_relation(df: DataFrame) -> Any:
 
 
 def relation_options(df: DataFrame, name: str) -> list[str]:
-    """The values of an option in the file scans of a DataFrame's plan, including subqueries.
-
-    Raises :class:`InternalsError` on Spark Connect.
-    """
+    """The values of an option in the file scans of a plan, including subqueries."""
     plan = query_execution(df).analyzed()
     plans = (plan, *items_of(plan.subqueriesAll()))
     values = (relation_option(leaf, name) for part in plans for leaf in items_of(part.collectLeaves()))
@@ -202,11 +196,8 @@ def relation_option(leaf: Any, name: str) -> Any:
 def frame_with_files(
     spark: SparkSession, relation: Any, index: object, required: Collection[str] = (), partitions: Any = None
 ) -> DataFrame:
-    """A DataFrame that reads like ``relation``, but reads the files that ``index`` lists.
-
-    ``index`` has the methods of Spark's ``FileIndex``, which the JVM calls.  Columns in ``required`` are non-nullable.
-    ``partitions`` is the JVM schema of the partition values from ``index``, if it differs from that of ``relation``.
-    """
+    """A DataFrame like ``relation`` over the files that ``index``, a ``FileIndex`` in Python, lists.  ``required``
+    columns are non-nullable; ``partitions`` is the JVM schema of the partition values, if it differs."""
     start_callbacks(spark)
     return _of_files(spark, relation, index, required, partitions)
 
@@ -224,11 +215,8 @@ def column_without_nulls(spark: SparkSession, column: Column) -> Column:
 
 
 def number_at(spark: SparkSession, numbers: npt.NDArray[np.int64], place: Column) -> Column:
-    """The number at index ``place``, an int column that must not be null or out of range, which is not checked.
-
-    The plan carries the numbers without printing them: no job is needed, and each row reads an array of longs.  Raises
-    :class:`InternalsError` on Spark Connect.
-    """
+    """The number at index ``place``, an int column that must not be null or out of range, which is not checked.  The
+    plan carries the numbers without printing them: no job is needed, and each row reads an array of longs."""
     java = jvm(spark)
     expressions, types = java.org.apache.spark.sql.catalyst.expressions, java.org.apache.spark.sql.types
     longs = java_array(spark, "long", len(numbers))
@@ -257,7 +245,6 @@ def _of_files(
 
 
 def _without_nulls(spark: SparkSession, schema: Any, required: Collection[str]) -> Any:
-    """A JVM schema in which these columns are non-nullable."""
     parsed = json.loads(str(schema.json()))
     if not any(f["name"] in required for f in parsed["fields"]):
         return schema
@@ -266,10 +253,8 @@ def _without_nulls(spark: SparkSession, schema: Any, required: Collection[str]) 
 
 
 def source_relation(df: DataFrame) -> Any:
-    """The ``DataSourceV2Relation`` of a DataFrame that is a single data source table.
-
-    Raises :class:`InternalsError` for other DataFrames.
-    """
+    """The ``DataSourceV2Relation`` of a DataFrame that is a single table.  Raises :class:`InternalsError` for
+    others."""
     plan = query_execution(df).analyzed()
     if not plan.getClass().getName().endswith(".DataSourceV2Relation"):
         raise InternalsError(f"a read of a data source is a {plan.nodeName()}")
@@ -302,10 +287,7 @@ def java_frame(spark: SparkSession, java: Any) -> DataFrame:
 
 
 def select_expressions(df: DataFrame, expressions: Sequence[str]) -> DataFrame:
-    """``df.selectExpr(*expressions)`` in a few JVM calls, for any number of expressions.
-
-    Raises :class:`InternalsError` on Spark Connect, and if the strings cannot be sent as one.
-    """
+    """``df.selectExpr(*expressions)`` in a few JVM calls.  Raises :class:`InternalsError` if it cannot be done."""
     java = getattr(df, "_jdf", None)
     if java is None or not expressions or any(_BETWEEN in t for t in expressions):
         raise InternalsError("the strings contain the separator")
@@ -315,10 +297,7 @@ def select_expressions(df: DataFrame, expressions: Sequence[str]) -> DataFrame:
 
 
 def hidden_column(spark: SparkSession, df: DataFrame) -> DataFrame:
-    """The DataFrame with its last column hidden: only queries that name it see it.
-
-    Spark hides one of the two columns of a natural join in this way.  Raises :class:`InternalsError` on Spark Connect.
-    """
+    """The DataFrame with its last column hidden, as Spark hides one of the two columns of a natural join."""
     below = query_execution(df).analyzed()
     output = below.output()
     hidden = output.last()
@@ -331,11 +310,8 @@ def hidden_column(spark: SparkSession, df: DataFrame) -> DataFrame:
 
 
 def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The DataFrame with a multi-part qualifier for its columns, as Spark's own tables have.
-
-    Only the columns carry it, since a ``SubqueryAlias`` would hide ``_metadata``.  Raises :class:`InternalsError` on
-    Spark Connect.
-    """
+    """The DataFrame with a multi-part qualifier for its columns, as Spark's own tables have; a ``SubqueryAlias`` would
+    hide ``_metadata``."""
     plan = query_execution(df).analyzed()
     *qualifier, name = names
     identifier = java_class(spark, "org.apache.spark.sql.catalyst.AliasIdentifier")(name, sequence(spark, qualifier))
@@ -382,3 +358,46 @@ def start_callbacks(spark: SparkSession) -> None:
 
     start: Any = ensure_callback_server_started
     start(spark.sparkContext._gateway)
+
+
+# --- Scala case classes; releases add fields, which keep their value or get their default ----------------------------
+
+
+def changed(value: Any, **changes: Any) -> Any:
+    """A copy of a case class with some fields changed."""
+    parts = [changes[name] if name in changes else getattr(value, name)() for name in _field_names(value)]
+    return value.copy(*parts)
+
+
+def _field_names(value: Any) -> list[str]:
+    try:
+        iterator = value.productElementNames()
+    except Py4JError:  # Scala 2.12, with Spark 3.5: the first fields of the class
+        return [str(f.getName()) for f in value.getClass().getDeclaredFields()][: value.productArity()]
+    names = []
+    while iterator.hasNext():
+        names.append(str(iterator.next()))
+    return names
+
+
+def case_class_value(spark: SparkSession, name: str, *parts: Any) -> Any:
+    """A case class with its first fields as given and defaults for the others, by its qualified name."""
+    java = jvm(spark)
+    companion = java
+    for part in name.split("."):
+        companion = getattr(companion, part)
+    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    kind = java.java.lang.Class.forName(name, True, loader)
+    count = max(len(c.getParameterTypes()) for c in kind.getConstructors())
+    defaults = [getattr(companion, f"apply$default${i}")() for i in range(len(parts) + 1, count + 1)]
+    return companion.apply(*parts, *defaults)
+
+
+def some(spark: SparkSession, value: object) -> Any:
+    """An ``Option``; Python's ``None`` becomes Scala's."""
+    return jvm(spark).scala.Option.apply(value)
+
+
+def string_map(spark: SparkSession, values: Mapping[str, str]) -> Any:
+    """An immutable Scala map of strings."""
+    return jvm(spark).PythonUtils.toScalaMap(dict(values))

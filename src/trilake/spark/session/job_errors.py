@@ -134,19 +134,9 @@ def _cut(message: str) -> str:
 def job_error_of(
     cause: BaseException, what: str, *, again: str, cleanup: str = "", file: str | None = None
 ) -> TrilakeError:
-    """The error for a job that failed before its commit.
-
-    Parameters
-    ----------
-    cause: Spark's error.
-    what: the current state, such as "the write failed before its commit; the table is unchanged".
-    again: what to repeat, if that can help: "repeat the write".
-    cleanup: how to remove files that the job left behind; empty if there are none.
-    file: the table.
-
-    If a task rejected rows, its error is returned instead.  If the job was interrupted, as by ``query.stop()``, the
-    error has a note by which Spark ends the query as stopped, not as failed.
-    """
+    """The error for a job that failed before its commit, with the current state (``what``), what to repeat (``again``)
+    and how to remove remaining files (``cleanup``).  If a task rejected rows, its error is returned instead.  An
+    interrupted job's error has a note by which Spark ends the query as stopped, not as failed."""
     _log.info("a job of Spark failed", exc_info=cause)
     error_of_trilake = error_of_task(cause)
     if error_of_trilake is not None:

@@ -52,10 +52,8 @@ def local_session(
 
 
 def connect_session(app_name: str, remote: str, **conf: bool | float | int | str) -> SparkSession:
-    """A session on a Spark Connect server; ``local[...]`` starts a server on this machine.
-
-    Raises ``JavaNotFoundError`` if a local server needs a Java and there is none.
-    """
+    """A session on a Spark Connect server; ``local[...]`` starts a server on this machine.  Raises
+    ``JavaNotFoundError`` if a local server needs a Java and there is none."""
     if remote.startswith("local"):
         ensure_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for the server's tasks

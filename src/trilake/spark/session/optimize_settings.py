@@ -1,4 +1,4 @@
-"""Session settings for optimized writes and auto compaction, with delta-spark's names.
+"""What a session decides about large tables, optimized writes and auto compaction, with delta-spark's names.
 
 ``spark.databricks.delta.optimizeWrite.enabled`` and ``spark.databricks.delta.autoCompact.enabled`` override table
 properties; an option of the write overrides both.
@@ -6,19 +6,25 @@ properties; an option of the write overrides both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.common.text import quote_name
 from trilake.delta.commands.optimize.auto_compact import AutoCompaction
 from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.engine import Jobs
 from trilake.delta.protocol.actions import Metadata
-from trilake.errors import InvalidArgumentError
-from trilake.spark.session.runner import SparkRunner
-from trilake.spark.session.settings import overridden
+from trilake.errors import InvalidArgumentError, TrilakeError
+from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.runner import SparkRunner, task_rows
+from trilake.spark.session.settings import overridden, session_flag
+from trilake.storage.base import Store
 
 _PREFIX = "spark.databricks.delta."
 _ADAPTIVE = "spark.sql.adaptive."
@@ -34,12 +40,7 @@ def setting(spark: SparkSession, name: str) -> str | None:
 
 def flag(spark: SparkSession, name: str) -> bool | None:
     """A boolean setting.  Raises ``InvalidArgumentError`` for other values."""
-    value = setting(spark, name)
-    if value is None:
-        return None
-    if value.lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"{_PREFIX}{name} must be true or false, got {value!r}")
-    return value.lower() == "true"
+    return None if setting(spark, name) is None else session_flag(spark, _PREFIX + name, False)
 
 
 def integer(spark: SparkSession, name: str, default: int) -> int:
@@ -63,9 +64,6 @@ def share(spark: SparkSession, name: str, default: float) -> float:
     return number
 
 
-# --- compaction ------------------------------------------------------------------------------------------------------
-
-
 def session_compaction(metadata: Metadata) -> AutoCompaction:
     """The active session's auto compaction, which runs in Spark jobs."""
     spark = SparkSession.getActiveSession()
@@ -85,9 +83,6 @@ def session_compaction(metadata: Metadata) -> AutoCompaction:
     )
 
 
-# --- writes ----------------------------------------------------------------------------------------------------------
-
-
 def wants_rebalance(spark: SparkSession, request: WriteRequest, metadata: Metadata) -> bool:
     """Whether to rebalance rows before writing, as decided by the option, the session or the table, in this order."""
     if request.optimize_write is not None:
@@ -97,11 +92,8 @@ def wants_rebalance(spark: SparkSession, request: WriteRequest, metadata: Metada
 
 
 def rebalanced(rows: DataFrame, partition_columns: Sequence[str]) -> DataFrame:
-    """The rows, shuffled so that each partition's rows go to few tasks, and no task gets too many.
-
-    With adaptive execution, Spark chooses the number of tasks by size.  Without it, each partition's rows go to one
-    task, and rows of unpartitioned tables stay where they are.
-    """
+    """The rows, shuffled so that each partition's rows go to few tasks, and no task gets too many.  Without adaptive
+    execution, each partition's rows go to one task, and rows of unpartitioned tables stay where they are."""
     columns = [F.col(quote_name(c)) for c in partition_columns]
     if str(rows.sparkSession.conf.get(f"{_ADAPTIVE}enabled", "true")).lower() == "true":
         return rows.hint("rebalance", *columns)
@@ -121,3 +113,73 @@ def right_sizes(spark: SparkSession, *, enabled: bool = True) -> Iterator[None]:
     }
     with overridden(spark, conf):
         yield
+
+
+# --- large tables, whose file lists do not fit in this process: Spark jobs process them ------------------------------
+
+
+#: Tables with more files than this are processed by jobs.
+LARGE_FILES = "spark.trilake.delta.largeTableFiles"
+DEFAULT_LARGE_FILES = 2_000_000
+
+
+def by_jobs(spark: SparkSession, store: Store, files: int) -> bool:
+    """Whether a table has more files than the session allows in this process.  Raises ``InvalidArgumentError`` if the
+    setting is not a number."""
+    value = str(spark.conf.get(LARGE_FILES, str(DEFAULT_LARGE_FILES)))
+    if not value.isdecimal():
+        raise InvalidArgumentError(f"{LARGE_FILES} must be a number of files, got {value!r}", setting=LARGE_FILES)
+    # Executors cannot see this process's memory.
+    return files > int(value) and not store.uri.startswith("memory:")
+
+
+def session_jobs(store: Store, files: int) -> Jobs | None:
+    """The active session's jobs for a table with this many files; ``None`` if it needs none."""
+    spark = SparkSession.getActiveSession()
+    return SparkJobs(spark, store.uri) if spark is not None and by_jobs(spark, store, files) else None
+
+
+@dataclass(frozen=True)
+class SparkJobs:
+    """Spark's executors as the :class:`trilake.delta.engine.Jobs` of the table at ``uri``."""
+
+    spark: SparkSession
+    uri: str
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
+        runner = SparkRunner(self.spark, width=1, least=1)
+        results: list[Any] = self._done(lambda: list(runner(function, tasks)))
+        return results
+
+    def repeated(self, strings: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
+        """A string that occurs more than once among the strings of all tasks; ``None`` if there is none."""
+
+        def find() -> str | None:
+            rows = task_rows(self.spark, _Strings(strings), tasks, "value string")
+            hashed = rows.groupBy(F.xxhash64("value").alias("hash")).count().where("count > 1")
+            if not hashed.limit(1).count():
+                return None
+            repeats = rows.groupBy("value").count().where("count > 1").limit(1).collect()
+            return str(repeats[0].value) if repeats else None
+
+        repeated: str | None = self._done(find) if tasks else None
+        return repeated
+
+    def _done(self, job: Callable[[], Any]) -> Any:
+        try:
+            return job()
+        except TrilakeError:
+            raise
+        except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job
+            what = "a job over the files of a large table failed"
+            raise job_error_of(e, what, again="try again", file=self.uri) from None
+
+
+@dataclass(frozen=True)
+class _Strings:
+    strings: Callable[[Any], Iterator[pa.ChunkedArray]]
+
+    def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
+        for column in self.strings(task):
+            for chunk in column.chunks:
+                yield pa.RecordBatch.from_arrays([chunk.cast(pa.string())], ["value"])

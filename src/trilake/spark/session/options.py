@@ -14,13 +14,7 @@ from trilake.common.option_values import whole_number
 from trilake.common.spark_options import has_no_effect, warn_ignored
 from trilake.common.timestamps import timestamp_ms
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import (
-    IllegalArgumentError,
-    InvalidArgumentError,
-    UnknownOptionError,
-    VersionNotFoundError,
-    stating,
-)
+from trilake.errors import IllegalArgumentError, InvalidArgumentError, UnknownOptionError, VersionNotFoundError, stating
 from trilake.spark.session.engine import spark_engine
 from trilake.storage import is_storage_option, open_store
 
@@ -64,7 +58,6 @@ class Options:
         warn_ignored(ignored)
 
     def get(self, name: str) -> str | None:
-        """The option's value; ``None`` if it is not set."""
         return self.values.get(name)
 
     def flag(self, name: str) -> bool:
@@ -127,11 +120,8 @@ def requested_version(log: DeltaLog, options: Options) -> int | None:
 
 @dataclass(frozen=True)
 class ChangeRange:
-    """The versions of a change feed, both inclusive; ``end`` is ``None`` for the newest.
-
-    ``is_empty`` says that it contains no commit: its timestamps are between two commits, or it starts after the newest
-    version and the session allows that.
-    """
+    """The versions of a change feed, both inclusive; ``end`` is ``None`` for the newest.  It is empty if its timestamps
+    are between two commits, or it starts after the newest version and the session allows that."""
 
     start: int
     end: int | None
@@ -142,14 +132,10 @@ class ChangeRange:
 def change_range(
     log: DeltaLog, options: Options, to_ms: Callable[[str], int] = timestamp_ms, *, beyond: bool = False
 ) -> ChangeRange:
-    """The range of a change feed from its options.
-
-    A starting timestamp means the first commit at or after it, an ending timestamp the last commit at or before it;
-    ``to_ms`` parses them.  With ``beyond``, a range may start or end after the newest commit.
-
-    Raises ``InvalidArgumentError`` for contradictory options, and ``VersionNotFoundError`` for a timestamp after the
-    newest commit.
-    """
+    """The range of a change feed from its options: from the first commit at or after a starting timestamp to the last
+    one at or before an ending one.  With ``beyond``, a range may start or end after the newest commit.  Raises
+    ``InvalidArgumentError`` for contradictory options, ``VersionNotFoundError`` for a timestamp after the newest
+    commit."""
     if options.get("filter") is not None:
         raise InvalidArgumentError(
             "the option filter is not supported for a change feed",
@@ -158,7 +144,8 @@ def change_range(
         )
     options.one_of("startingVersion", "startingTimestamp", condition="DELTA_MULTIPLE_CDC_BOUNDARY")
     options.one_of("endingVersion", "endingTimestamp", condition="DELTA_MULTIPLE_CDC_BOUNDARY")
-    first, last = (_time(options, name, to_ms) for name in ("startingTimestamp", "endingTimestamp"))
+    times = (options.get(name) for name in ("startingTimestamp", "endingTimestamp"))
+    first, last = (None if time is None else to_ms(time) for time in times)
     start, end = options.integer("startingVersion"), options.integer("endingVersion")
     newest = log.head().version if beyond else None
     if first is not None:
@@ -178,11 +165,6 @@ def change_range(
         )
     between = first is not None and last is not None and first <= last and end == start - 1
     return ChangeRange(start, end, between or (newest is not None and start > newest))
-
-
-def _time(options: Options, name: str, to_ms: Callable[[str], int]) -> int | None:
-    value = options.get(name)
-    return None if value is None else to_ms(value)
 
 
 #: Option: the table existed when the query started, as with ``toTable``, so batches must not create it.

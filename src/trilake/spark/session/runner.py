@@ -30,10 +30,8 @@ _FEW_TASKS, _FEW_BYTES = 64, 1 << 20
 
 @dataclass(frozen=True)
 class SparkRunner:
-    """A :data:`trilake.delta.commands.rows.row_changes.Runner` whose tasks run on Spark's executors.
-
-    Fewer than ``least`` tasks run in this process, which is faster than a job.
-    """
+    """A :data:`trilake.delta.commands.rows.row_changes.Runner` on Spark's executors; fewer than ``least`` tasks run
+    here."""
 
     spark: SparkSession
     #: The maximum number of tasks per Spark partition, which limits the cost of retries.
@@ -59,20 +57,15 @@ class _Outcome:
 
 
 def with_a_column(df: DataFrame) -> DataFrame:
-    """The DataFrame or, if it has no columns, a DataFrame with the column :data:`NO_COLUMN`.
-
-    Arrow loses the number of rows without columns.
-    """
+    """The DataFrame; if it has no columns, with the column :data:`NO_COLUMN`, since Arrow would lose the number of
+    rows."""
     return df if df.columns else df.select(F.lit(None).cast("boolean").alias(NO_COLUMN))
 
 
 def map_in_arrow(
     df: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: T.StructType | str
 ) -> DataFrame:
-    """``df.mapInArrow`` in a session that :func:`check_session` accepts.
-
-    Raises ``UnsupportedSparkError`` if the session's tasks run an unsuitable Python.
-    """
+    """``df.mapInArrow`` in a session that :func:`check_session` accepts."""
     check_session(df.sparkSession)
     return df.mapInArrow(work, schema)
 
@@ -104,9 +97,7 @@ def task_rows(
     width: int = 1,
 ) -> DataFrame:
     """The rows that ``read`` returns for each of ``tasks``, in Spark tasks: one each, or ``width`` if there are many.
-
-    Uses only DataFrames, so it works on Spark Connect.
-    """
+    Uses only DataFrames, so it works on Spark Connect."""
     packed = [pickle.dumps(t) for t in tasks]
     if len(tasks) <= _FEW_TASKS and sum(map(len, packed)) <= _FEW_BYTES:
         numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
@@ -148,23 +139,13 @@ _CHUNK_ROWS, _CHUNK_BYTES = 1 << 17, 32 << 20
 def run_over_rows(
     rows: DataFrame, work: Callable[[Iterator[pa.RecordBatch], int], object], log: DeltaLog, job_id: str, verb: str
 ) -> list[Any]:
-    """Run a job over rows and return the results of its tasks, in any order.
-
-    Parameters
-    ----------
-    work: called in each task with its rows and its partition ID; pickled, as is its result.  ``None`` is dropped.
-    log, job_id: the table to which tasks write, and the ID in the names of their files.
-    verb: the operation, for errors: ``"write"``.
-
-    Raises ``WriteFailedError`` if the job fails, or the trilake error of a task; in both cases nothing is committed.
-    """
+    """Run ``work`` in each task with its rows and its partition ID; returns the results that are not ``None``, in any
+    order.  Raises ``WriteFailedError`` if the job (``verb``: ``"write"``) fails, or the trilake error of a task."""
     return row_outcomes(rows, work, lambda e: failed_job(e, log, job_id, verb))
 
 
 def row_outcomes(
-    rows: DataFrame,
-    work: Callable[[Iterator[pa.RecordBatch], int], object],
-    failed: Callable[[Exception], Exception],
+    rows: DataFrame, work: Callable[[Iterator[pa.RecordBatch], int], object], failed: Callable[[Exception], Exception]
 ) -> list[Any]:
     """Like :func:`run_over_rows`, for any format; ``failed`` makes the error of a job that failed."""
     try:

@@ -39,11 +39,8 @@ _LIMITED = re.compile(r"(var)?char\([0-9]+\)", re.IGNORECASE)
 
 
 def to_spark(schema: StructType) -> T.StructType:
-    """The Spark schema of a table's rows.
-
-    The protocol's own column metadata is removed; comments and other keys stay.  Strings have no collation, because
-    files are skipped by the bytes of strings.  Before Spark 4.0, a variant is a struct of its two binaries.
-    """
+    """The Spark schema of a table's rows, without the protocol's own metadata and without collations, because files are
+    skipped by the bytes of strings.  Before Spark 4.0, a variant is a struct of its two binaries."""
     return T.StructType.fromJson(_spark_struct(schema))
 
 
@@ -100,14 +97,9 @@ def _knows(name: str) -> bool:
 
 
 def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: bool = False) -> StructType:
-    """The Delta schema for rows of a DataFrame: all nullable, as in Delta tables that Spark writes.
-
-    With ``limits``, columns from ``char(n)`` or ``varchar(n)`` keep their type, as in tables that Spark creates from a
-    query; otherwise they become strings.
-
-    Raises ``UnsupportedProtocolError`` for a type that Delta does not have, ``SchemaMismatchError`` for duplicate
-    columns.
-    """
+    """The Delta schema for rows of a DataFrame: all nullable, as in Delta tables that Spark writes.  With ``limits``,
+    columns from ``char(n)`` or ``varchar(n)`` keep their type.  Raises ``UnsupportedProtocolError`` for a type that
+    Delta does not have, ``SchemaMismatchError`` for duplicate columns."""
     check_distinct(schema.names)
     parsed = parse_schema(orjson.dumps(schema.jsonValue()).decode())
     nullable = parsed if keep_nullability else cast(StructType, all_nullable(parsed))
@@ -118,20 +110,16 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: 
 
 
 def new_columns(schema: T.StructType) -> pa.Schema:
-    """The columns of a new dataset or file for rows of a DataFrame.
-
-    Raises ``InvalidArgumentError`` for a collation, which trilake's formats do not store.
-    """
+    """The columns of a new dataset or file for rows of a DataFrame.  Raises ``InvalidArgumentError`` for a collation,
+    which trilake's formats do not store."""
     columns = _without_user_types(schema)
     check_collations(columns)
     return columns.to_arrow_schema()
 
 
 def arrow_columns(schema: T.StructType) -> pa.Schema:
-    """The columns of rows for a format without user-defined types.
-
-    Raises ``SchemaMismatchError`` for a user-defined type, such as ``VectorUDT``.
-    """
+    """The columns of rows for a format without user-defined types.  Raises ``SchemaMismatchError`` for a user-defined
+    type, such as ``VectorUDT``."""
     return _without_user_types(schema).to_arrow_schema()
 
 
@@ -142,10 +130,7 @@ def _without_user_types(schema: T.StructType) -> StructType:
 
 
 def _loads(t: UserDefinedType) -> bool:
-    """Whether Spark can load the class of a user-defined type in this process, with the same SQL type.
-
-    Spark imports the class, or unpickles it from the type, as it does for the schema of any file.
-    """
+    """Whether Spark can import or unpickle the class of a user-defined type in this process, with the same SQL type."""
     try:
         user_type = T.UserDefinedType.fromJson(orjson.loads(t.definition))
         fields = T.StructType([T.StructField("v", user_type.sqlType())])

@@ -1,17 +1,28 @@
-"""Session settings: the time zone, timestamps without one, and overrides while a trilake job runs."""
+"""Session settings: the time zone, flags, overrides while a job runs, and credentials of object stores.
+
+Options of a call take precedence over the session's Hadoop settings ``fs.s3a.*``, ``fs.azure.*`` and ``fs.gs.*``, which
+may be set as ``spark.hadoop.fs...`` before the session starts or by ``spark.conf.set``; :mod:`trilake.storage` adds the
+environment and AWS profiles.  Credentials are never mixed: if a call passes any, the session's are ignored.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 
 from trilake.common.timestamps import timestamp_ms
 from trilake.errors import InvalidArgumentError
+from trilake.storage import open_store
+from trilake.storage.base import Store
+from trilake.storage.options import from_hadoop, hadoop_names, is_credential, is_storage_option, missing_options
+from trilake.storage.uri import parse_location
 
 #: The setting for the time zone of timestamps without one.
 ZONE = "spark.sql.session.timeZone"
@@ -35,10 +46,8 @@ _overridden: WeakKeyDictionary[SparkSession, dict[str, _Overridden]] = WeakKeyDi
 
 @contextmanager
 def overridden(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set these values in the block.
-
-    Blocks of several threads may overlap: the last one to end restores the value from before the first.
-    """
+    """Set these values in the block.  Blocks of several threads may overlap: the last one to end restores the value
+    from before the first."""
     with _lock:
         settings_of_session = _overridden.setdefault(spark, {})
         for key, value in settings.items():
@@ -85,11 +94,8 @@ def is_utc(spark: SparkSession) -> bool:
 
 
 def time_ms(spark: SparkSession, value: str) -> int:
-    """A timestamp in ms since the epoch, in the session's time zone if the string has none.
-
-    In UTC, common formats are parsed without a call to Spark.  Raises ``InvalidArgumentError`` for an invalid
-    timestamp.
-    """
+    """A timestamp in ms since the epoch, in the session's time zone if the string has none; in UTC, without a call to
+    Spark."""
     if is_utc(spark):
         with suppress(InvalidArgumentError):  # Spark accepts more forms, such as 2024-1-31
             return timestamp_ms(value)
@@ -97,10 +103,8 @@ def time_ms(spark: SparkSession, value: str) -> int:
 
 
 def session_time_ms(spark: SparkSession, value: str) -> int:
-    """Let Spark parse a timestamp in the session's time zone; returns ms since the epoch.
-
-    Raises ``InvalidArgumentError`` for an invalid timestamp.
-    """
+    """Let Spark parse a timestamp in the session's time zone; returns ms since the epoch.  Raises
+    ``InvalidArgumentError`` for an invalid timestamp."""
     row = spark.sql("SELECT unix_millis(try_cast(:t AS TIMESTAMP)) AS ms", args={"t": value}).collect()[0]
     if row.ms is None:
         raise InvalidArgumentError(
@@ -109,3 +113,64 @@ def session_time_ms(spark: SparkSession, value: str) -> int:
             condition="DELTA_TIMESTAMP_INVALID",
         )
     return int(row.ms)
+
+
+def session_flag(spark: SparkSession, name: str, default: bool) -> bool:
+    """A boolean setting.  Raises ``InvalidArgumentError`` for any other value."""
+    value = str(spark.conf.get(name, str(default))).lower()
+    if value not in ("true", "false"):
+        raise InvalidArgumentError(f"{name} must be true or false, got {value!r}", setting=name)
+    return value == "true"
+
+
+def session_options(
+    spark: SparkSession, uri: str | os.PathLike[str], options: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The options of the store at ``uri``: those of the call, then those of the session.  Local files and memory need
+    none."""
+    options = dict(options or {})
+    location = parse_location(uri)
+    if location.scheme in ("file", "memory"):
+        return options
+    settings = from_hadoop(
+        _hadoop_settings(spark, hadoop_names(location.scheme, location.authority)), bucket=location.authority
+    )
+    stated = from_hadoop({k: v for k, v in options.items() if is_storage_option(k)}, bucket=location.authority)
+    if any(is_credential(name) for name in stated):
+        settings = {k: v for k, v in settings.items() if not is_credential(k)}
+    return {**missing_options(settings, stated), **options}
+
+
+def session_store(spark: SparkSession, uri: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Store:
+    """Open the store at ``uri`` with :func:`session_options`."""
+    return open_store(uri, session_options(spark, uri, options))
+
+
+def check_shared(uri: str | os.PathLike[str]) -> None:
+    """Reject a location that Spark's tasks, which run in other processes, cannot see.  Raises ``InvalidArgumentError``
+    for a table in memory."""
+    if parse_location(uri).scheme == "memory":
+        raise InvalidArgumentError(
+            "Spark's tasks run in other processes and cannot see a table in memory",
+            help="use a folder or a bucket, or trilake.open and trilake.write without Spark",
+            file=str(uri),
+        )
+
+
+def _hadoop_settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:
+    out: dict[str, str] = {}
+    java: Any = getattr(spark, "_jsparkSession", None)
+    if java is not None:
+        hadoop = java.sessionState().newHadoopConf()  # includes the session's settings
+        for name in names:
+            value = hadoop.get(name)
+            sources = hadoop.getPropertySources(name) if value is not None else None
+            # Ignore Hadoop's defaults.
+            if value is not None and not (sources is not None and str(list(sources)[-1]).endswith("-default.xml")):
+                out[name] = str(value)
+        return out
+    for name in names:  # on Spark Connect
+        setting = spark.conf.get(name, None) or spark.conf.get(f"spark.hadoop.{name}", None)
+        if setting is not None:
+            out[name] = setting
+    return out

@@ -12,17 +12,11 @@ from contextlib import suppress
 
 from pyspark.sql import SparkSession
 
-from trilake.errors import (
-    InvalidArgumentError,
-    StorageError,
-    TableExistsError,
-    TableNotFoundError,
-    TrilakeError,
-)
+from trilake.errors import InvalidArgumentError, StorageError, TableExistsError, TableNotFoundError, TrilakeError
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import SparkRunner
-from trilake.spark.session.sources.registry import ensure_source
-from trilake.spark.trevni.frames import write_dataframe
+from trilake.spark.session.sources.python_source import ensure_source
+from trilake.spark.trevni.format import write_dataframe
 from trilake.spark.trevni.source import TrilakeTrevniDataSource, task_name
 from trilake.storage import Store, open_store
 from trilake.table.folders import DataFile
@@ -139,13 +133,7 @@ def _codec(properties: Mapping[str, str] | None, default: str) -> str:
 
 
 def _convert(
-    spark: SparkSession,
-    source: str,
-    target: str,
-    mode: str,
-    options: dict[str, str],
-    suffix: str,
-    convert: _Convert,
+    spark: SparkSession, source: str, target: str, mode: str, options: dict[str, str], suffix: str, convert: _Convert
 ) -> TableWrite:
     """Convert each file in a separate task; afterwards, the driver moves all files into place at once."""
     if mode not in ("error", "append", "overwrite"):

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
+from trilake.errors import StorageError
 from trilake.spark.session.format import SaveRequest, SparkFormat, check_one_partitioning
+from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.options import Options
+from trilake.spark.session.runner import row_outcomes, with_a_column
+from trilake.spark.session.schemas import new_columns, parse_ddl
+from trilake.spark.session.settings import check_shared, session_options
 from trilake.spark.session.sources.api import DataSource
-from trilake.spark.trevni.frames import load_trevni, read_dataframe, write_dataframe
-from trilake.spark.trevni.source import WRITE_OPTIONS, TrevniDataSource, TrilakeTrevniDataSource
+from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
+from trilake.spark.session.sources.rows_source import rows_schema
+from trilake.spark.trevni.source import WRITE_OPTIONS, TrevniDataSource, TrilakeTrevniDataSource, task_name
+from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.table.format import TableWrite
+from trilake.table import format as table_format
 from trilake.table.results import WriteResult
 from trilake.table.table import FilterLike, Table
 from trilake.trevni.format import TREVNI as LOCAL
+from trilake.trevni.tables.row_groups import StagedFile, TableWrite, WriteOptions
 from trilake.trevni.tables.table import TrevniTable
-from trilake.trevni.tables.table_write import write_options
+from trilake.trevni.tables.table_write import finish_table_write, give_up, plan_table_write, write_options, write_rows
 
 
 class SparkTrevniFormat(SparkFormat):
@@ -26,28 +37,14 @@ class SparkTrevniFormat(SparkFormat):
 
     name = "trevni"
 
-    def read(
-        self,
-        spark: SparkSession,
-        table: Table,
-        *,
-        columns: Sequence[str] | None = None,
-        filter: FilterLike | None = None,
-        options: Mapping[str, str] | None = None,
-        newest: bool = False,
-    ) -> DataFrame:
+    def read(self, spark: SparkSession, table: Table, **how: Any) -> DataFrame:
         assert isinstance(table, TrevniTable)
-        return read_dataframe(spark, table, columns=columns, filter=filter, options=options)
+        return read_dataframe(spark, table, **how)
 
-    def write(self, df: DataFrame, uri: str, options: Mapping[str, str], write: TableWrite) -> WriteResult:
+    def write(self, df: DataFrame, uri: str, options: Mapping[str, str], write: table_format.TableWrite) -> WriteResult:
         LOCAL.refuse_log_only(write)
         result = write_dataframe(
-            df,
-            uri,
-            options,
-            mode=write.mode,
-            partition_by=write.partition_by,
-            options=write_options(write.properties),
+            df, uri, options, mode=write.mode, partition_by=write.partition_by, options=write_options(write.properties)
         )
         return WriteResult(None, result.files_added, 0, result.rows_added, result.bytes_added)
 
@@ -76,3 +73,64 @@ class SparkTrevniFormat(SparkFormat):
 
 
 TREVNI = SparkTrevniFormat()
+
+
+def read_dataframe(
+    spark: SparkSession,
+    table: TrevniTable,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: FilterLike | None = None,
+    options: Mapping[str, str] | None = None,
+    newest: bool = False,
+) -> DataFrame:
+    """The rows for which ``filter`` is true, projected to ``columns``; a SQL filter selects partitions and blocks."""
+    output = table.schema if columns is None else table.projected_schema(columns)
+    row_schema = rows_schema(output, table.uri)
+    return filtered_frame(spark, TrilakeTrevniDataSource, table, filter, options or {}, output, row_schema)
+
+
+def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
+    """The DataFrame of ``spark.read.format("trevni").options(...).schema(schema).load(path)``."""
+    table, _ = TrilakeTrevniDataSource({**options, "path": path}).opened()
+    if schema is None:
+        row_schema = rows_schema(table.schema, table.uri)
+    else:
+        row_schema = schema if isinstance(schema, T.StructType) else parse_ddl(spark, schema)
+    return pruned_source_frame(spark, TrilakeTrevniDataSource, path, options, table.found_schema, row_schema)
+
+
+def write_dataframe(
+    df: DataFrame,
+    uri: str,
+    store: Mapping[str, str],
+    *,
+    mode: str,
+    partition_by: Sequence[str] | None = None,
+    options: WriteOptions | None = None,
+) -> TableWrite:
+    """Run the write as one Spark job and move its files into place; nothing is written if a task fails."""
+    check_shared(uri)
+    store_options = session_options(df.sparkSession, uri, store)
+    target = open_store(uri, store_options)
+    schema = new_columns(df.schema)
+    plan = plan_table_write(target, schema, mode=mode, partition_by=partition_by, options=options)
+    if plan.nothing:
+        return TableWrite()
+
+    def work(batches: Iterator[pa.RecordBatch], _: int) -> list[StagedFile]:
+        task, attempt = task_name()
+        return write_rows(open_store(uri, store_options), plan, batches, task=task, attempt=attempt)
+
+    def failed(cause: Exception) -> Exception:
+        with suppress(StorageError, OSError):  # the job's own error is the one to show
+            give_up(target, plan)
+        return job_error_of(
+            cause,
+            "the write failed before any file was in its place; the folder is unchanged",
+            again="repeat the write",
+            file=target.uri,
+        )
+
+    staged: list[list[StagedFile]] = row_outcomes(with_a_column(df), work, failed)
+    return finish_table_write(target, plan, [f for files in staged for f in files])

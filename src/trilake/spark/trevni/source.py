@@ -1,4 +1,4 @@
-"""``spark.read.format("trevni")`` and ``df.write.format("trevni")``: the Python data source.
+"""The Python data source ``trevni``: batch reads and writes, and Spark's part of Trevni's streams.
 
 Each partition of a read is a file or a range of its rows; the path may be a file, a folder, a glob or partition
 folders. Tasks write staged files, and the driver moves them into place after all tasks are done.
@@ -8,31 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import types as T
 
+from trilake.delta.stream.sink import query_id
 from trilake.errors import SchemaMismatchError
-from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, table_path
+from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, checkpoint_of, table_path
 from trilake.spark.session.schemas import from_spark, new_columns
-from trilake.spark.session.sources.api import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    WriterCommitMessage,
-    stream_reader,
-    stream_writer,
-)
-from trilake.spark.session.sources.rows_source import RowsReader, rows_schema
-from trilake.spark.trevni.stream import TREVNI_STREAM_OPTIONS, TrevniStreamReader, TrevniStreamWriter
+from trilake.spark.session.sources import api
+from trilake.spark.session.sources.api import stream_reader, stream_writer
+from trilake.spark.session.sources.rows_source import RowsReader, as_declared, rows_schema
 from trilake.storage import open_store
 from trilake.table.table import table_gone
 from trilake.trevni.tables.dataset import Split, list_files, read_split
 from trilake.trevni.tables.row_groups import StagedFile
-from trilake.trevni.tables.stream import parse_limit
+from trilake.trevni.tables.stream import TrevniBatch, TrevniOffset, TrevniStream, commit_batch, parse_limit
 from trilake.trevni.tables.table import TrevniTable
 from trilake.trevni.tables.table_write import (
     OPTIONS,
@@ -48,7 +41,7 @@ READ_OPTIONS = ("filter", "splitSize", "trusted")
 WRITE_OPTIONS = ("partitionBy", *OPTIONS)
 
 
-class TrevniDataSource(DataSource):
+class TrevniDataSource(api.DataSource):
     """Trevni files as a Spark data source."""
 
     @classmethod
@@ -63,7 +56,7 @@ class TrevniDataSource(DataSource):
         table, _ = self.opened(TREVNI_STREAM_OPTIONS)
         return rows_schema(table.schema, table.uri)
 
-    def reader(self, schema: T.StructType) -> DataSourceReader:
+    def reader(self, schema: T.StructType) -> api.DataSourceReader:
         table, options = self.opened()
         size = options.positive("splitSize", "bytes")
         return TrevniReader(table, schema, filter=options.get("filter"), size=size)
@@ -71,14 +64,14 @@ class TrevniDataSource(DataSource):
     def writer(self, schema: T.StructType, overwrite: bool) -> TrevniWriter:
         return self._writer(schema, overwrite, Options(self.options, WRITE_OPTIONS))
 
-    def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: T.StructType) -> api.DataSourceStreamReader:
         options = Options({"failOnDataLoss": "true", **self.options}, TREVNI_STREAM_OPTIONS, reading=True)
         limit, fail = parse_limit(options.get("maxFilesPerTrigger")), options.flag("failOnDataLoss")
         path = table_path(self.options)
         reader = TrevniStreamReader(path, options.store, schema, limit=limit, fail_on_data_loss=fail)
         return stream_reader(reader, {"maxFilesPerTrigger"} & options.values.keys())
 
-    def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> api.DataSourceStreamWriter:
         options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS))
         if options.flag(EXISTING) and not list_files(open_store(table_path(self.options), options.store)):
             raise table_gone(table_path(self.options))
@@ -139,10 +132,8 @@ class TrevniReader(RowsReader):
 
 
 def _read_schema(table: pa.Schema, declared: pa.Schema) -> tuple[pa.Schema, list[str]]:
-    """The schema for reading, and the names in it of the columns that Spark declared.
-
-    Names are case-insensitive and types are the declared ones; other files may have columns that the first one lacks.
-    """
+    """The schema for reading, and the names in it of the columns that Spark declared.  Names are case-insensitive and
+    types are the declared ones; other files may have columns that the first one lacks."""
     by_lower = {name.lower(): name for name in table.names}
     names = [name if name in table.names else by_lower.get(name.lower(), name) for name in declared.names]
     fields = {f.name: f for f in table}
@@ -151,10 +142,11 @@ def _read_schema(table: pa.Schema, declared: pa.Schema) -> tuple[pa.Schema, list
 
 
 @dataclass
-class StagedFiles(WriterCommitMessage):
-    """The files of one task."""
+class StagedFiles(api.WriterCommitMessage):
+    """The files of one task, and their plan."""
 
     files: list[StagedFile]
+    plan: TableWritePlan
 
 
 def task_name() -> tuple[str, str]:
@@ -163,7 +155,7 @@ def task_name() -> tuple[str, str]:
     return ("00000", "0") if context is None else (f"{context.partitionId():05d}", str(context.taskAttemptId()))
 
 
-class TrevniWriter(DataSourceArrowWriter):
+class TrevniWriter(api.DataSourceArrowWriter):
     """Stages files in tasks and moves them into place on the driver."""
 
     def __init__(self, path: str, store: Mapping[str, str], plan: TableWritePlan) -> None:
@@ -172,12 +164,83 @@ class TrevniWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
         task, attempt = task_name()
         store = open_store(self.path, dict(self.store))
-        return StagedFiles(write_rows(store, self.plan, iterator, task=task, attempt=attempt))
+        return StagedFiles(write_rows(store, self.plan, iterator, task=task, attempt=attempt), self.plan)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
         files = [f for m in messages if isinstance(m, StagedFiles) for f in m.files]
         finish_table_write(open_store(self.path, dict(self.store)), self.plan, files)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
         # Tasks may still be running.  If the job is committed after all, it stays committed.
         give_up(open_store(self.path, dict(self.store)), self.plan)
+
+
+TREVNI_STREAM_OPTIONS = ("maxFilesPerTrigger", "failOnDataLoss")
+
+
+@dataclass
+class StreamFile(api.InputPartition):
+    """The part of a file that one task reads."""
+
+    split: Split
+
+
+class TrevniStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailableNow):
+    """Reads a folder as a stream of files, with the columns of its first file when the stream was declared."""
+
+    def __init__(
+        self, path: str, store: Mapping[str, str], schema: T.StructType, *, limit: int, fail_on_data_loss: bool
+    ) -> None:
+        self.path, self.store, self.limit, self.fail = path, dict(store), limit, fail_on_data_loss
+        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
+        self._opened: TrevniStream | None = None
+
+    @property
+    def _stream(self) -> TrevniStream:
+        if self._opened is None:
+            self._opened = TrevniStream(open_store(self.path, self.store), fail_on_data_loss=self.fail)
+        return self._opened
+
+    def initialOffset(self) -> dict[str, Any]:
+        return TrevniOffset().to_json()
+
+    def getDefaultReadLimit(self) -> api.ReadLimit:
+        return api.ReadMaxFiles(self.limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: api.ReadLimit) -> dict[str, Any]:
+        files = limit.max_files if isinstance(limit, api.ReadMaxFiles) else None
+        return self._stream.latest(TrevniOffset.from_json(start), files).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._stream.stop_at_newest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[api.InputPartition]:
+        if start == end:
+            return []
+        return [StreamFile(split) for split in self._stream.batch(TrevniOffset.from_json(end))]
+
+    def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
+        for batch in read_split(cast(StreamFile, partition).split, self.declared):
+            yield as_declared(batch, self.declared)
+
+
+class TrevniStreamWriter(api.DataSourceStreamArrowWriter):
+    """Stages the rows of a batch in tasks, like a job, and moves each batch into place once."""
+
+    def __init__(self, job: TrevniWriter, options: Options) -> None:
+        self.job, self.checkpoint = job, checkpoint_of(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
+        return self.job.write(iterator)
+
+    def commit(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
+        job, parts = self.job, [m for m in messages if isinstance(m, StagedFiles)]
+        # Spark created this writer only for the commit; tasks used the plan of another writer.
+        plan = parts[0].plan if parts else job.plan
+        batch = TrevniBatch(query_id(open_store(self.checkpoint, job.store)), batchId)
+        commit_batch(open_store(job.path, job.store), plan, batch, [f for m in parts for f in m.files])
+
+    def abort(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted here: the next attempt of
+        # the batch, or a later write, removes staged files.
+        del messages, batchId

@@ -22,8 +22,7 @@ from trilake.sql.spark.session import catalogue, jvm
 from trilake.sql.spark.session.frames import cache, head_of, log_to_change, open_delta, uncache
 from trilake.sql.spark.session.placeholders import with_parameters
 from trilake.sql.spark.session.relations import localized, query, run_local
-from trilake.sql.spark.session.results import nothing, rows
-from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.session import SqlSession, nothing, rows
 from trilake.sql.spark.session.targets import Target, View, resolve
 
 if TYPE_CHECKING:
@@ -48,7 +47,10 @@ def run_auxiliary(session: SqlSession, sql: str, args: Args) -> DataFrame | None
     if cursor.accept("EXPLAIN"):
         return _explain(session, cursor, args)
     if cursor.accept("COMMENT", "ON", "TABLE"):
-        return _comment(session, cursor)
+        target = _target(session, cursor)
+        if target is None:
+            return None
+        return _set_comment(session, target, None, cursor)
     if cursor.accept("COMMENT", "ON", "COLUMN"):
         return _comment_column(session, cursor)
     if cursor.accept("DROP", "TABLE"):
@@ -89,7 +91,6 @@ def _analyze(session: SqlSession, sql: str) -> DataFrame | None:
 
 
 def _refresh(session: SqlSession, cursor: Cursor) -> DataFrame | None:
-    """Bring the catalog's entry up to date."""
     cursor.accept("TABLE")
     target = _target(session, cursor)
     if target is None:
@@ -98,13 +99,6 @@ def _refresh(session: SqlSession, cursor: Cursor) -> DataFrame | None:
         head_of(session, target)
         catalogue.refresh(session, target)
     return nothing(session)
-
-
-def _comment(session: SqlSession, cursor: Cursor) -> DataFrame | None:
-    target = _target(session, cursor)
-    if target is None:
-        return None
-    return _set_comment(session, target, None, cursor)
 
 
 def _comment_column(session: SqlSession, cursor: Cursor) -> DataFrame | None:
@@ -132,8 +126,7 @@ def _drop(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     target = resolve(session, parts)
     if isinstance(target, View):
         raise InvalidArgumentError(
-            f"[WRONG_COMMAND_FOR_OBJECT_TYPE] {'.'.join(parts)} is a view, not a table",
-            help="write DROP VIEW",
+            f"[WRONG_COMMAND_FOR_OBJECT_TYPE] {'.'.join(parts)} is a view, not a table", help="write DROP VIEW"
         )
     if target is not None and target.entry is None and unless:
         # As with delta-spark, where scripts say this before they delete a folder.
@@ -147,9 +140,6 @@ def _drop(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     if target is not None:
         uncache(session, target)
     return None
-
-
-# --- CACHE -----------------------------------------------------------------------------------------------------------
 
 
 def _cache(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame | None:
@@ -179,8 +169,6 @@ def _uncache(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     uncache(session, target)
     return nothing(session)
 
-
-# --- EXPLAIN ---------------------------------------------------------------------------------------------------------
 
 _MODES = ("EXTENDED", "CODEGEN", "COST", "FORMATTED", "LOGICAL")
 

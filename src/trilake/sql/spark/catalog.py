@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import catalog
 from pyspark.sql.catalog import Column, Table
@@ -62,10 +62,8 @@ def _column(
 
 
 def table(session: SqlSession, target: Target, spark_method: Callable[[], Table]) -> Table:
-    """Spark's description of a table, with the table's own comment and the right table type.
-
-    Spark takes a table of any Python data source for a managed one.
-    """
+    """Spark's description of a table, with the table's own comment and the right table type.  Spark takes a table of
+    any Python data source for a managed one."""
     if target.format == "delta":
         description = head_of(session, target).metadata.description
     else:
@@ -77,12 +75,6 @@ def table(session: SqlSession, target: Target, spark_method: Callable[[], Table]
     return entry._replace(description=description) if target.format == "delta" else entry
 
 
-def partition(spec: str) -> Any:
-    """A partition for ``listPartitions``, which Spark has since 4.3."""
-    return catalog.TablePartition(partition=spec)
-
-
-R = TypeVar("R")
 #: ``method(session, original, *args, **kwargs)``: ``original`` is Spark's method.
 Method: TypeAlias = "Callable[..., Action | None]"
 
@@ -99,19 +91,6 @@ def _target(session: SqlSession, name: Any, database: Any = None) -> Target | No
     parts = _parts(name, database)
     target = None if parts is None else resolve(session, parts)
     return target if isinstance(target, Target) else None
-
-
-def _with_spark_errors(act: Callable[[], R]) -> Callable[[], R]:
-    """Make the action's errors Spark's errors, too."""
-
-    def run() -> R:
-        with errors_of_spark():
-            return act()
-
-    return run
-
-
-# --- create -----------------------------------------------------------------------------------------------------------
 
 
 def _create_table(
@@ -134,7 +113,7 @@ def _create_table(
         format = format_of_provider(str(source or session.setting("spark.sql.sources.default", "parquet")))
     if format is None:
         return None
-    strings = {key: _option_value(value) for key, value in options.items()}
+    strings = {key: (str(value).lower() if isinstance(value, bool) else str(value)) for key, value in options.items()}
     if path is not None:
         strings["path"] = str(path)
     spark_method = partial(original, tableName, path, source, schema, description, **options)
@@ -144,14 +123,7 @@ def _create_table(
 
         return create_by_catalog(session, parts, format, schema, description or None, strings, spark_method)
 
-    return _with_spark_errors(act)
-
-
-def _option_value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-# --- describe ---------------------------------------------------------------------------------------------------------
+    return errors_of_spark()(act)
 
 
 def _list_columns(session: SqlSession, original: Any, tableName: Any, dbName: Any = None) -> Action | None:
@@ -159,17 +131,13 @@ def _list_columns(session: SqlSession, original: Any, tableName: Any, dbName: An
     if target is None:
         return None
 
-    def act() -> list[Any]:
-
-        return columns(session, target)
-
-    return _with_spark_errors(act)
+    return errors_of_spark()(partial(columns, session, target))
 
 
 def _table_exists(session: SqlSession, original: Any, tableName: Any, dbName: Any = None) -> Action | None:
     parts = _parts(tableName, dbName)
     target = None if parts is None else path_target(session, parts)
-    return None if target is None else _with_spark_errors(partial(exists, target))
+    return None if target is None else errors_of_spark()(partial(exists, target))
 
 
 def _get_table(session: SqlSession, original: Any, tableName: Any) -> Action | None:
@@ -177,11 +145,7 @@ def _get_table(session: SqlSession, original: Any, tableName: Any) -> Action | N
     if target is None:
         return None
 
-    def act() -> Any:
-
-        return table(session, target, partial(original, tableName))
-
-    return _with_spark_errors(act)
+    return errors_of_spark()(partial(table, session, target, partial(original, tableName)))
 
 
 def _list_tables(session: SqlSession, original: Any, *args: Any, **kwargs: Any) -> Action:
@@ -189,7 +153,6 @@ def _list_tables(session: SqlSession, original: Any, *args: Any, **kwargs: Any) 
 
 
 def _with_kind(session: SqlSession, table: Any) -> Any:
-    """Spark's description of a table, with the right table type."""
     if table.tableType != "MANAGED" or table.catalog != "spark_catalog" or table.database is None:
         return table
     target = resolve(session, (table.database, table.name))
@@ -215,7 +178,7 @@ def _run(session: SqlSession, sql: str, target: Target) -> DataFrame:
 
 def _partitions(frame: DataFrame) -> list[Any]:
 
-    return [partition(row[0]) for row in frame.collect()]
+    return [catalog.TablePartition(partition=row[0]) for row in frame.collect()]  # since Spark 4.3
 
 
 def _create_table_string(session: SqlSession, original: Any, tableName: Any, asSerde: bool = False) -> Action | None:
@@ -230,7 +193,7 @@ def _create_table_string(session: SqlSession, original: Any, tableName: Any, asS
             )
         return str(_run(session, "SHOW CREATE TABLE {}", target).collect()[0][0])
 
-    return _with_spark_errors(show)
+    return errors_of_spark()(show)
 
 
 def _analyze_table(session: SqlSession, original: Any, tableName: Any, noScan: bool = False) -> Action | None:
@@ -238,17 +201,14 @@ def _analyze_table(session: SqlSession, original: Any, tableName: Any, noScan: b
     return _statement(sql)(session, original, tableName)
 
 
-# --- cache ------------------------------------------------------------------------------------------------------------
-
-
 def _cache_table(session: SqlSession, original: Any, tableName: Any, storageLevel: Any = None) -> Action | None:
     target = _target(session, tableName)
-    return None if target is None else _with_spark_errors(partial(cache, session, target, storageLevel))
+    return None if target is None else errors_of_spark()(partial(cache, session, target, storageLevel))
 
 
 def _is_cached(session: SqlSession, original: Any, tableName: Any) -> Action | None:
     target = _target(session, tableName)
-    return None if target is None else _with_spark_errors(partial(is_cached, session, target))
+    return None if target is None else errors_of_spark()(partial(is_cached, session, target))
 
 
 METHODS: dict[str, Method] = {

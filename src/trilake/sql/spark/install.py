@@ -20,25 +20,25 @@ from trilake.spark.patches.chains import classes
 from trilake.spark.patches.reader import with_table_name
 from trilake.spark.patches.recorder import Action, Decide, patch, record_of, undo
 from trilake.spark.patches.register import register, with_sources
-from trilake.spark.session.checks import check_pyspark
-from trilake.spark.session.delta_jar import without_jar
+from trilake.spark.session.checks import check_pyspark, without_jar
 from trilake.spark.session.local import connect_session, local_session
 from trilake.sql.parser.cursor import name_parts
 from trilake.sql.spark.catalog import METHODS, Method
-from trilake.sql.spark.session.frame_expressions import (
-    active_session,
+from trilake.sql.spark.session.frame_views import (
     expression_functions,
+    make_view,
     may_hold_query,
+    named_alike,
+    note_query,
     with_queries,
     with_query,
 )
-from trilake.sql.spark.session.frame_views import make_view, named_alike, note_query
 from trilake.sql.spark.session.relations import frame_of_name
 from trilake.sql.spark.session.session import SqlSession, TempView
 from trilake.sql.spark.session.targets import Target, View, resolve
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.readwriter import DataFrameReader
 
 #: Owner of the patches of Spark's methods.
@@ -223,7 +223,6 @@ def _frame_of(session: SqlSession, source: Target | View) -> DataFrame:
 
 
 def _in_session(method: Method) -> Decide:
-    """Patch for a method of ``spark.catalog``."""
 
     def decide(original: Any, catalog: Any, *args: Any, **kwargs: Any) -> Action | None:
         session = installed(catalog._sparkSession)
@@ -236,7 +235,6 @@ _CATALOG = {name: _in_session(method) for name, method in METHODS.items()}
 
 
 def _view_maker(*, is_global: bool) -> Decide:
-    """Patch for a method of DataFrames that creates a temporary view."""
 
     def decide(original: Any, frame: DataFrame, name: Any) -> Action | None:
         session = installed(frame.sparkSession)
@@ -246,12 +244,10 @@ def _view_maker(*, is_global: bool) -> Decide:
 
 
 def _alias(original: Any, frame: DataFrame, alias: str) -> Action | None:
-    """Patch for ``DataFrame.alias``."""
     return None if installed(frame.sparkSession) is None else named_alike(original, frame, alias)
 
 
 def _with_expressions(original: Any, frame: DataFrame, *expressions: Any, **kwargs: Any) -> Action | None:
-    """Patch for a method of DataFrames that takes SQL expressions."""
     expressions = (*expressions, *kwargs.values())
     if not any(isinstance(t, str | list) for t in expressions):
         return None
@@ -269,7 +265,7 @@ def _expr(original: Any, first: Any, *rest: Any) -> Action | None:
     sql = rest[0] if rest else first
     if not may_hold_query(sql):
         return None  # cheap: this is called for every column function
-    active = active_session()
+    active = SparkSession.getActiveSession()
     session = None if active is None else installed(active)
     if session is None:
         return None

@@ -31,8 +31,7 @@ from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.insert import partition_clause, partition_condition
 from trilake.sql.spark.session.frames import frame_of, head_of, open_delta
 from trilake.sql.spark.session.relations import query
-from trilake.sql.spark.session.results import rows
-from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.session import SqlSession, rows
 from trilake.sql.spark.session.targets import Target, resolve
 
 
@@ -90,7 +89,14 @@ def show_create(session: SqlSession, target: Target) -> DataFrame:
         lines.append(f"COMMENT {string_literal(head.metadata.description)}")
     if target.entry is None or not target.entry.managed:
         lines.append(f"LOCATION {string_literal(_uri(target.path))}")
-    properties = _stated(head)
+    hidden = (
+        "delta.constraints.",
+        "delta.columnMapping.maxColumnId",
+        "delta.rowTracking.",
+        CLUSTERING_COLUMNS,
+        CLUSTERING_FEATURE,
+    )
+    properties = {k: v for k, v in table_properties(head).items() if not k.startswith(hidden)}
     if properties:
         inside = ",\n".join(f"  {string_literal(k)} = {string_literal(v)}" for k, v in sorted(properties.items()))
         lines.append(f"TBLPROPERTIES (\n{inside})")
@@ -99,18 +105,6 @@ def show_create(session: SqlSession, target: Target) -> DataFrame:
 
 def _uri(path: str) -> str:
     return path if "://" in path else f"file:{path}"
-
-
-def _stated(head: Head) -> Mapping[str, str]:
-    """Properties that a statement may set."""
-    hidden = (
-        "delta.constraints.",
-        "delta.columnMapping.maxColumnId",
-        "delta.rowTracking.",
-        CLUSTERING_COLUMNS,
-        CLUSTERING_FEATURE,
-    )
-    return {k: v for k, v in table_properties(head).items() if not k.startswith(hidden)}
 
 
 def _column(head: Head, field: StructField) -> str:
@@ -218,13 +212,12 @@ def shown_type(field: StructField) -> str:
 
 def _details(session: SqlSession, target: Target, head: Head) -> list[Row]:
     properties = ",".join(f"{k}={v}" for k, v in sorted(table_properties(head).items()))
-    uri = target.path if "://" in target.path else f"file:{target.path}"
     kind = "EXTERNAL" if target.entry is None or not target.entry.managed else "MANAGED"
     out: list[Row] = [("", "", ""), ("# Detailed Table Information", "", "")]
     out += [("Name", target.catalog_name or f"delta.`{target.path}`", ""), ("Type", kind, "")]
     if head.metadata.description:
         out.append(("Comment", head.metadata.description, ""))
-    out += [("Location", uri, ""), ("Provider", "delta", ""), ("Table Properties", f"[{properties}]", "")]
+    out += [("Location", _uri(target.path), ""), ("Provider", "delta", ""), ("Table Properties", f"[{properties}]", "")]
     return out
 
 
@@ -240,9 +233,6 @@ def _describe_column(session: SqlSession, target: Target, path: tuple[str, ...])
     comment = (field.metadata or {}).get("comment") or "NULL"
     info = [("col_name", field.name), ("data_type", field.dataType.simpleString()), ("comment", comment)]
     return rows(session, "info_name string, info_value string", info)
-
-
-# --- SHOW ------------------------------------------------------------------------------------------------------------
 
 
 def _show(session: SqlSession, cursor: Cursor) -> DataFrame | None:
@@ -339,11 +329,7 @@ def describe_json(session: SqlSession, target: Target, *, extended: bool) -> Dat
         "schema_name": database,
     }
     managed = entry is not None and entry.managed
-    place = {
-        "location": target.path if "://" in target.path else f"file:{target.path}",
-        "type": "MANAGED" if managed else "EXTERNAL",
-        "provider": target.format,
-    }
+    place = {"location": _uri(target.path), "type": "MANAGED" if managed else "EXTERNAL", "provider": target.format}
     if target.format == "delta":
         facts |= _of_delta(head_of(session, target), place)
     else:

@@ -22,9 +22,8 @@ from trilake.sql.parser.merge import parse_merge
 from trilake.sql.parser.statements import QUERIES, kind
 from trilake.sql.parser.tokens import Token, tokenize
 from trilake.sql.spark.session.frame_views import note_query
-from trilake.sql.spark.session.judge import check_statement
 from trilake.sql.spark.session.placeholders import formatted, with_identifiers, with_parameters
-from trilake.sql.spark.session.problems import deleted_by_spark, errors_of_spark, syntax_error
+from trilake.sql.spark.session.problems import SqlSyntaxError, check_statement, deleted_by_spark, errors_of_spark
 from trilake.sql.spark.session.relations import names_trilake_table, query
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, find_entry, not_found, resolve
@@ -41,10 +40,8 @@ _DELTA_WORDS = frozenset(("OPTIMIZE", "VACUUM", "DESCRIBE", "DESC", "RESTORE", "
 def action(
     session: SqlSession, original: Callable[..., DataFrame], sql: str, args: Any, frames: Mapping[str, Any]
 ) -> Callable[[], DataFrame] | None:
-    """How to run a statement that may be trilake's; ``None`` to leave it to Spark.
-
-    Only looks names up in the catalogue.
-    """
+    """How to run a statement that may be trilake's; ``None`` to leave it to Spark.  Only looks names up in the
+    catalogue."""
     tokens = tokenize(sql)
     word = kind(tokens)
     if frames or word in _ALWAYS or word in _DELTA_WORDS or _has_identifier_clause(tokens):
@@ -71,7 +68,7 @@ def run(
                 frame = follow_tables_of(run_sql(session, plain, args, is_trilake=is_trilake), *live)
                 return frame if args or frames else note_query(session, frame, sql)
         except SyntaxProblem as e:
-            raise syntax_error(plain, e) from None
+            raise SqlSyntaxError.at(plain, e) from None
 
 
 def concerns(session: SqlSession, sql: str) -> bool:
@@ -108,9 +105,6 @@ def _has_identifier_clause(tokens: Sequence[Token]) -> bool:
     )
 
 
-# --- handlers ---------------------------------------------------------------------------------------------------------
-
-
 def _insert(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     from trilake.sql.spark.rows.insert import run_insert
 
@@ -123,7 +117,7 @@ def _delete(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
 
     check_statement(session, sql)
     change = parse_delete(Cursor(with_parameters(session, sql, args)))
-    return run_delete(session, change) if _is_trilake(session, change.parts) else deleted_by_spark(session, sql, args)
+    return run_delete(session, change) if resolve(session, change.parts) else deleted_by_spark(session, sql, args)
 
 
 def _update(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
@@ -131,7 +125,7 @@ def _update(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
 
     check_statement(session, sql)
     change = parse_update(Cursor(with_parameters(session, sql, args)))
-    return run_update(session, change) if _is_trilake(session, change.parts) else None
+    return run_update(session, change) if resolve(session, change.parts) else None
 
 
 def _merge(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
@@ -145,7 +139,7 @@ def _merge(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     if len(merge.parts) == 1 and resolve(session, merge.parts) is None and find_entry(session, merge.parts) is None:
         # Spark would look for the source first, and does not find trilake tables.
         raise not_found(merge.parts)
-    return run_merge(session, merge) if _is_trilake(session, merge.parts) else None
+    return run_merge(session, merge) if resolve(session, merge.parts) else None
 
 
 def _truncate(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
@@ -200,10 +194,6 @@ def _auxiliary(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     return run_auxiliary(session, sql, args)
 
 
-def _is_trilake(session: SqlSession, parts: tuple[str, ...]) -> bool:
-    return resolve(session, parts) is not None
-
-
 #: Statements that may be trilake's without naming an existing table.
 _ALWAYS = frozenset(("CREATE", "REPLACE", "EXECUTE", "BEGIN"))
 
@@ -222,7 +212,6 @@ _HANDLERS: dict[str, Handler] = {
     "EXECUTE": _execute,
     "BEGIN": _script,
     **dict.fromkeys(
-        ("COMMENT", "DROP", "CACHE", "UNCACHE", "REFRESH", "EXPLAIN", "ANALYZE", "MSCK", "LOAD"),
-        _auxiliary,
+        ("COMMENT", "DROP", "CACHE", "UNCACHE", "REFRESH", "EXPLAIN", "ANALYZE", "MSCK", "LOAD"), _auxiliary
     ),
 }

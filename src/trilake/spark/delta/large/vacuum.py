@@ -25,7 +25,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.delta.commands.maintenance.vacuum import (
-    VacuumScope,
     born,
     committed_since,
     delete_files,
@@ -58,7 +57,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LOG
 from trilake.delta.log.snapshot import NewerFiles, PendingSnapshot, Snapshot
 from trilake.spark.session.compat import arrow_frame
-from trilake.spark.session.large_tables import by_jobs
+from trilake.spark.session.optimize_settings import by_jobs
 from trilake.spark.session.runner import map_rows, task_rows
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import Territory
@@ -82,10 +81,8 @@ class LargeVacuum:
 
 
 def is_large(spark: SparkSession, log: DeltaLog) -> bool:
-    """Whether the table's newest version has more files than the session allows in this process.
-
-    Raises ``InvalidArgumentError`` if the setting is not a number.
-    """
+    """Whether the table's newest version has more files than the session allows in this process.  Raises
+    ``InvalidArgumentError`` if the setting is not a number."""
     hint = log.hint()
     return hint is not None and by_jobs(spark, log.store, hint.num_add_files or 0)
 
@@ -99,10 +96,8 @@ def vacuum_large(
     enforce_retention: bool,
     record: bool,
 ) -> LargeVacuum:
-    """Delete the files that no version within the retention needs.
-
-    Parameters and errors are those of :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
-    """
+    """Delete the files that no version within the retention needs, as
+    :func:`trilake.delta.commands.maintenance.vacuum.vacuum`."""
     runtime, store = log.engine.runtime, log.store
     head = log.head()
     scope = scope_of(
@@ -112,7 +107,8 @@ def vacuum_large(
     if store.local_path("x") is not None:
         folders = list_folders(store, LISTING.empty_table(), scope.cutoff, scope.names, Territory(store))
     # List before opening the version: the version then has all files that were committed before the listing.
-    listing = _list_old_files(spark, store, scope, links=folders.links)
+    read = OldFiles(store, scope.cutoff, tuple(scope.names), folders.links)
+    listing = task_rows(spark, read, parts(store), OLD_FILES).localCheckpoint(eager=True)
     version = log.opened()
     old = listing.where(F.col("path").isNotNull())
     garbage = _unreferenced(spark, log, version, old, recent_commits(log, version, scope.cutoff), scope.cutoff)
@@ -148,12 +144,6 @@ def _total(files: DataFrame) -> tuple[int, int]:
     return int(row[0]), int(row[1] or 0)
 
 
-def _list_old_files(spark: SparkSession, store: Store, scope: VacuumScope, *, links: bool) -> DataFrame:
-    """The old files, and for each task a row without a path that has its number of folders."""
-    read = OldFiles(store, scope.cutoff, tuple(scope.names), links)
-    return task_rows(spark, read, parts(store), OLD_FILES).localCheckpoint(eager=True)
-
-
 def _unreferenced(
     spark: SparkSession,
     log: DeltaLog,
@@ -162,7 +152,6 @@ def _unreferenced(
     commits: list[tuple[int, ObjectMeta]],
     cutoff: int,
 ) -> DataFrame:
-    """The files that no version since the cut-off time needs."""
     if isinstance(version, PendingSnapshot):
         rare = checkpoint_actions(log.store, version.segment)
         tasks, newer = tasks_of(version, rare, commits), version.newer_files
@@ -215,8 +204,6 @@ def _without_foreign(
 
 @dataclass(frozen=True)
 class _Doubtful:
-    """Marks files that writers of this table cannot have written."""
-
     born: int
     provider: str
 
@@ -229,8 +216,6 @@ class _Doubtful:
 
 @dataclass(frozen=True)
 class _Deletion:
-    """Deletes files, except those that the latest commits need."""
-
     store: Store
     stay: References
 
@@ -290,10 +275,8 @@ def first_level(store: Store) -> Iterator[str | ObjectMeta]:
 
 @dataclass(frozen=True)
 class OldFiles:
-    """Lists a part of a table: its own files that are older than the cut-off time and not hidden.
-
-    ``links`` says whether there may be symbolic links to files.
-    """
+    """Lists the files of a part of a table that are old and not hidden; ``links`` says that there may be symbolic
+    links."""
 
     store: Store
     cutoff: int

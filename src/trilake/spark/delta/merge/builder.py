@@ -13,8 +13,8 @@ from trilake.common.display import PublicNames
 from trilake.delta.commands.merge.clauses import Action, Clause, Kind
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import AmbiguousMergeError
-from trilake.spark.delta.merge.request import SparkMerge
 from trilake.spark.delta.merge.run import merge_dataframe
+from trilake.spark.delta.merge.source import SparkMerge
 from trilake.spark.scan.columns import assignment_columns, checked_condition
 from trilake.spark.session.analysis_errors import raises_for_spark, unsupported_error
 from trilake.spark.session.compat import arrow_frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -21,11 +21,10 @@ from trilake.delta.rules.row_rules import RESERVED, RowRules, check_stages, sql_
 from trilake.delta.scan.generated import generation_expression
 from trilake.delta.scan.scan import read_schema
 from trilake.expr.terms.engine import Query
-from trilake.spark.delta.merge.request import Expr
+from trilake.spark.delta.merge.source import Expr
 from trilake.spark.delta.merge.tasks import CLAUSE, TaskClause
-from trilake.spark.delta.storing.assignment_rules import AssignmentRules
 from trilake.spark.delta.storing.computed import with_stages
-from trilake.spark.delta.storing.store_assignment import stored
+from trilake.spark.delta.storing.store_assignment import AssignmentRules, stored
 from trilake.spark.scan.columns import as_column
 from trilake.spark.session.schemas import to_spark
 
@@ -54,7 +53,6 @@ class SparkClause:
         now_ms: int,
         zoned: bool,
     ) -> SparkClause:
-        """A clause with the rules for its columns."""
         if clause.action == "delete":
             return cls(number, clause, None)
         fields = tuple(
@@ -77,7 +75,6 @@ class SparkClause:
 
     @property
     def task(self) -> TaskClause:
-        """The part that tasks need."""
         return TaskClause(self.clause.kind, self.clause.action, self.columns, self.rules)
 
     @property
@@ -99,11 +96,8 @@ def _collect(value: Any, path: Path, out: dict[Path, Expr]) -> None:
 
 @dataclass(frozen=True)
 class Sides:
-    """The DataFrames of both tables; ``target`` is ``None`` if only source rows are read.
-
-    ``before`` and ``after`` are the table's schemas before and after schema evolution.  ``evolve`` says that the schema
-    may evolve, so that structs may lack fields.
-    """
+    """The DataFrames of both tables (``target`` is ``None`` if only source rows are read), and the table's schemas
+    before and after schema evolution.  With ``evolve``, structs may lack fields."""
 
     source: DataFrame
     target: DataFrame | None
@@ -115,39 +109,27 @@ class Sides:
 
     @cached_property
     def types_before(self) -> T.StructType:
-        """The table's columns in Spark's types."""
         return to_spark(read_schema(self.before))
 
     @cached_property
     def types_after(self) -> T.StructType:
-        """The columns of new rows."""
         return to_spark(read_schema(self.after))
 
     def source_column(self, path: Path) -> Column:
         """A column or nested field of the source, even if the target has the same name."""
-        column = self.source[quote_name(path[0])]
-        for name in path[1:]:
-            column = column.getField(name)
-        return column
+        return reduce(lambda c, name: c.getField(name), path[1:], self.source[quote_name(path[0])])
 
     def target_column(self, path: Path) -> Column:
-        """A column or nested field of the target."""
         assert self.target is not None
-        column = self.target[quote_name(path[0])]
-        for name in path[1:]:
-            column = column.getField(name)
-        return column
+        return reduce(lambda c, name: c.getField(name), path[1:], self.target[quote_name(path[0])])
 
 
 class Values:
     """The columns of new rows for clauses that see the same DataFrame."""
 
     def __init__(self, sides: Sides, frame: DataFrame, clauses: Sequence[SparkClause], *, hoist: bool = False) -> None:
-        """Resolve the clauses' expressions in ``frame``.
-
-        ``hoist`` adds them as columns to :attr:`frame`, for a join in which their names would be ambiguous.  Raises
-        Spark's errors for names that cannot be resolved.
-        """
+        """Resolve the clauses' expressions in ``frame``; ``hoist`` adds them to it as columns, for a join in which
+        their names would be ambiguous."""
         self.sides, self.clauses, self.frame = sides, clauses, frame
         columns: dict[tuple[int, Path | None], Column] = {}
         for c in clauses:
@@ -172,19 +154,14 @@ class Values:
         return F.lit(None).cast("int") if column is None else column
 
     def columns_by_clause(self) -> list[tuple[SparkClause, Mapping[str, Column]]]:
-        """The columns of the new rows of each clause; empty for a delete."""
-        out: list[tuple[SparkClause, Mapping[str, Column]]] = []
-        for c in self.clauses:
-            columns = {name: self.column(c, name) for name in c.columns}
-            out.append((c, {name: v for name, v in columns.items() if v is not None}))
-        return out
+        return [(c, {name: self.column(c, name) for name in c.columns}) for c in self.clauses]
 
-    def column(self, clause: SparkClause, name: str) -> Column | None:
-        """The new value of a column in a clause; ``None`` if the clause does not set it."""
-        if name not in clause.columns:
-            return None
-        type_ = self.sides.types_after[name].dataType
-        return self._value(clause, clause.clause.values[name], type_, self._old_type((name,)), (name,))
+    def column(self, clause: SparkClause, name: str) -> Column:
+        """The new value of a column that a clause sets."""
+        types, old = self.sides.types_before, None
+        if name in types.names:
+            old = types[name].dataType
+        return self._value(clause, clause.clause.values[name], self.sides.types_after[name].dataType, old, (name,))
 
     def _value(self, clause: SparkClause, value: Any, type_: T.DataType, old: T.DataType | None, path: Path) -> Column:
         column_path = ".".join(path)
@@ -212,10 +189,6 @@ class Values:
             return F.lit(None).cast(type_)
         return stored(self.sides.target_column(path), old, type_, column_path, rules=self.sides.rules, fill=True)
 
-    def _old_type(self, path: Path) -> T.DataType | None:
-        types = self.sides.types_before
-        return types[path[0]].dataType if path[0] in types.names else None
-
 
 def _type_at(type_: T.DataType, path: Path) -> T.DataType:
     for name in path:
@@ -224,19 +197,14 @@ def _type_at(type_: T.DataType, path: Path) -> T.DataType:
     return type_
 
 
-# --- the frame for tasks ---------------------------------------------------------------------------------------------
-
-
 def new_rows(
     frame: DataFrame,
     metadata: Metadata,
     values: Sequence[tuple[SparkClause, Mapping[str, Column]]],
     carried: Sequence[Column],
 ) -> DataFrame:
-    """The rows for tasks: the clauses' columns with their names in the table, then ``carried``.
-
-    ``carried`` must include :data:`CLAUSE`.  Rules of the table that only Spark can evaluate are evaluated here.
-    """
+    """The rows for tasks: the clauses' columns with their names in the table, then ``carried``, which must include
+    :data:`CLAUSE`.  Evaluates rules of the table that only Spark can evaluate."""
     columns = []
     for f in metadata.schema.fields:
         assignments = [(c.number, columns_of[f.name]) for c, columns_of in values if f.name in columns_of]

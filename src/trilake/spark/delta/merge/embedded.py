@@ -30,9 +30,8 @@ from trilake.delta.commands.merge.clauses import VISIBLE, Clause, Side
 from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
 from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError
 from trilake.spark.delta.merge.job import MergeJob
-from trilake.spark.delta.merge.request import Expr
-from trilake.spark.delta.merge.source import FEW_BYTES, SOURCE_NAME, TARGET_NAME, alias_of, plan_bytes
-from trilake.spark.delta.storing.assignment_rules import AssignmentRules
+from trilake.spark.delta.merge.source import FEW_BYTES, SOURCE_NAME, TARGET_NAME, Expr, alias_of, plan_bytes
+from trilake.spark.delta.storing.store_assignment import AssignmentRules
 from trilake.spark.scan.columns import as_column, built_in_sql, empty_frame
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import query_execution
@@ -50,7 +49,7 @@ _MOST_CORES = 8
 
 
 class EmbeddedMerge:
-    """The merge without Spark of a source that Spark computes: a :class:`~trilake.spark.delta.merge.run.Strategy`."""
+    """The merge without Spark of a source that Spark computes, a strategy of :mod:`~trilake.spark.delta.merge.run`."""
 
     name = "the embedded engine"
 
@@ -58,14 +57,11 @@ class EmbeddedMerge:
         self._job = job
 
     def can_run(self) -> str | None:
-        """Why the embedded engine may give another result than Spark, or would not be faster; ``None`` if it can
-        run.
-        """
+        """Why the engine may give another result than Spark, or would not be faster; ``None`` if it can run."""
         request = self._request
         return request if isinstance(request, str) else None
 
     def run(self) -> MergeResult | str:
-        """Merge, or return the reason why the engine cannot merge these rows."""
         # Imported late, since loading the parser takes a third of a second.
         from trilake.delta.commands.merge import match, merge
 
@@ -160,9 +156,6 @@ def _schema(source: DataFrame) -> pa.Schema:
     return from_spark(source.schema, limits=True).to_arrow_schema()
 
 
-# --- the rows of the source ------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def _materialized(job: MergeJob) -> Iterator[pa.Table | None]:
     """The rows of the source, computed once, in mapped files that the block deletes; ``None`` if they are too large."""
@@ -182,10 +175,8 @@ def _materialized(job: MergeJob) -> Iterator[pa.Table | None]:
 
 @dataclass(frozen=True)
 class _Materialize:
-    """Writes the rows of a task to a file in the folder, and returns its path.
-
-    An empty path means that the files of all tasks became too large, or the disk was almost full.
-    """
+    """Writes a task's rows to a file, and returns its path; empty if all files are too large or the disk is almost
+    full."""
 
     folder: str
     most: int

@@ -27,21 +27,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.common.text import quote_name
-from trilake.delta.commands.merge.clauses import (
-    Clause,
-    ambiguous_rows,
-    evolved,
-    lenient_duplicates,
-    resolve,
-)
+from trilake.delta.commands.merge.clauses import Clause, ambiguous_rows, evolved, lenient_duplicates, resolve
 from trilake.delta.commands.merge.commit import MergePlan, MergeResult, Times, finish_merge
-from trilake.delta.commands.merge.pruning import (
-    KeyValues,
-    Pruned,
-    key_filter,
-    prune,
-    target_schema,
-)
+from trilake.delta.commands.merge.pruning import KeyValues, Pruned, key_filter, prune, target_schema
 from trilake.delta.commands.rows.removal import Removal, remove_rows
 from trilake.delta.commands.rows.row_changes import RowCounts, changed_rows_plan, discard, records_changes, row_columns
 from trilake.delta.commit import row_tracking
@@ -51,20 +39,27 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
 from trilake.spark.delta.merge.clause_columns import Sides, SparkClause, Values, new_rows
-from trilake.spark.delta.merge.request import Expr, SparkMerge
-from trilake.spark.delta.merge.source import KeyColumn, SourceRows, key_columns, look_at_source, row_bytes
-from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome, MergeTask, TaskOutcome
+from trilake.spark.delta.merge.source import (
+    Expr,
+    KeyColumn,
+    SourceRows,
+    SparkMerge,
+    key_columns,
+    look_at_source,
+    row_bytes,
+)
+from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome, MergeTask
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
-from trilake.spark.delta.settings import AUTO_MERGE, session_flag
-from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
+from trilake.spark.delta.settings import AUTO_MERGE
+from trilake.spark.delta.storing.store_assignment import AssignmentRules, named_columns
 from trilake.spark.scan.columns import as_column, column_sql, read_condition
 from trilake.spark.session.compat import HAS_SCALARS, arrow_frame, to_arrow
 from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.settings import is_utc
+from trilake.spark.session.settings import is_utc, session_flag
 
 #: Processes the rows of a task.
-Task = Callable[[Iterator[pa.RecordBatch], int], TaskOutcome | None]
+Task = Callable[[Iterator[pa.RecordBatch], int], MergeOutcome | None]
 #: A source of up to this many bytes is broadcast, so that the target is not shuffled.
 _BROADCAST_BYTES = 64 << 20
 #: The minimum number of target rows for a filter before the join.
@@ -127,14 +122,10 @@ class MergeJob:
         return other
 
     def numbered(self, source: DataFrame) -> DataFrame:
-        """The source with row numbers.
-
-        The name contains the job's ID: Spark would share equal plans with another merge, which may unpersist its rows.
-        """
+        """The source with row numbers, and the job's ID: Spark would share equal plans with another merge."""
         return source.withColumns({SOURCE: F.monotonically_increasing_id(), "__trilake_job": F.lit(self.job_id)})
 
     def sides(self, target: DataFrame | None) -> Sides:
-        """The DataFrames whose columns clauses can name."""
         return Sides(
             self.source,
             target,
@@ -144,8 +135,6 @@ class MergeJob:
             self.rules,
             self.evolve,
         )
-
-    # --- which files -------------------------------------------------------------------------------------------------
 
     @cached_property
     def keys(self) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
@@ -174,7 +163,6 @@ class MergeJob:
         return new_rows(rows, self.metadata, values.columns_by_clause(), [F.col(CLAUSE), *carried])
 
     def pruned(self, keys: Sequence[KeyValues]) -> Pruned:
-        """The files to read."""
         others = [f for sql in self.keys[1] if (f := self._filter(sql)) is not None]
         match = key_filter(keys, others, target_schema(self.snapshot))
         return prune(self.snapshot, match, [self._filter(c.clause.condition) for c in self.unmatched])
@@ -187,10 +175,7 @@ class MergeJob:
             self.spark, condition, self.snapshot.schema, alias=of.alias, extend=frames.added, settled=True
         ).filter
 
-    # --- run and commit -----------------------------------------------------------------------------------------------
-
     def run(self) -> MergeResult:
-        """Compute and write the rows, and commit."""
         clock = self.runtime.clock_ms
         source = self.look_at_source()
         count = source.count
@@ -209,11 +194,12 @@ class MergeJob:
                     old_rows = {int(target.files[n]): rows for n, rows in outcomes[-1].old_rows.items()}
                     matched = outcomes[-1].source_rows
                 else:
-                    matched = self._matched_ids(target, count)
+                    joined = self.joined(self.named(target), count, "inner")
+                    matched = to_arrow(joined.select(self.source[SOURCE]).distinct()).column(0).combine_chunks()
             scanned_at = clock()
             if self.inserts and count:
                 outcomes.append(self._insert(matched, source, feed=self.feed and bool(old_rows)))
-            parts = MergeOutcome.of([], lenient=True) if not outcomes else outcomes[0]
+            parts = outcomes[0] if outcomes else MergeOutcome()
             for other in outcomes[1:]:
                 parts = replace(
                     parts,
@@ -230,7 +216,6 @@ class MergeJob:
         return self.finish(pruned, parts.written, parts.cdc, removed, counts, (materialized_at, scanned_at))
 
     def take(self, rows: Mapping[int, BitMap64]) -> Removal:
-        """Remove rows from the table, by position in ``snapshot.adds``."""
         run = SparkRunner(self.spark)
         return remove_rows(self.log, self.snapshot, rows, job_id=self.job_id, runtime=self.runtime, run=run)
 
@@ -244,11 +229,11 @@ class MergeJob:
         times: tuple[int, int],
     ) -> MergeResult:
         """Commit; ``times`` are the times when the source was computed and when the rows were found."""
-        now, (source_ms, matched_ms) = self.runtime.clock_ms(), times
+        now, (source_ms, matched_ms), read = self.runtime.clock_ms(), times, pruned.read.beside(self.reads_besides())
         return finish_merge(
             self.log,
             self.snapshot,
-            self._plan(pruned),
+            MergePlan(*self.for_history, self.metadata, self.protocol, read, self.job_id, txn=self.request.txn),
             written,
             changes,
             removed,
@@ -259,16 +244,10 @@ class MergeJob:
 
     @property
     def for_history(self) -> tuple[str, list[Clause[str]]]:
-        """Condition and clauses as strings for the history."""
         clauses: list[Clause[str]] = [
             Clause(c.kind, c.action, None if c.condition is None else _text(c.condition)) for c in self.request.clauses
         ]
         return _text(self.request.condition), clauses
-
-    def _plan(self, pruned: Pruned) -> MergePlan:
-        on, clauses = self.for_history
-        read = pruned.read.beside(self.reads_besides())
-        return MergePlan(on, clauses, self.metadata, self.protocol, read, self.job_id, txn=self.request.txn)
 
     def _task(self, origins: RowOrigins | None, *, feed: bool) -> MergeTask:
         return MergeTask(
@@ -281,8 +260,6 @@ class MergeJob:
             tuple(self.snapshot.schema.names),
         )
 
-    # --- rows of the target ------------------------------------------------------------------------------------------
-
     def named(self, addressed: AddressedRows) -> DataFrame:
         target = addressed.frame if self.request.alias is None else addressed.frame.alias(self.request.alias)
         return self.request.frames.added(target, self.request.expressions, joined=self.request.source)
@@ -292,13 +269,7 @@ class MergeJob:
         source = F.broadcast(self.source) if small else self.source
         return target.join(source, as_column(self.request.condition), how)
 
-    def _matched_ids(self, addressed: AddressedRows, count: int) -> pa.Array:
-        """The numbers of source rows with a match; reads only the columns of the condition."""
-        joined = self.joined(self.named(addressed), count, "inner")
-        return to_arrow(joined.select(self.source[SOURCE]).distinct()).column(0).combine_chunks()
-
     def _change(self, addressed: AddressedRows, count: int) -> MergeOutcome:
-        """Update and delete rows of the target."""
         target = self.named(addressed)
         unmatched: Values | None = None
         if self.unmatched:
@@ -350,8 +321,6 @@ class MergeJob:
         path = self.snapshot.adds["path"][int(addressed.files[file])].as_py()
         return ambiguous_rows(examples, file=path, row=row)
 
-    # --- rows of the source ------------------------------------------------------------------------------------------
-
     def _insert(self, matched: BitMap64 | pa.Array | None, source: SourceRows, *, feed: bool) -> MergeOutcome:
         numbers = pa.array([], pa.int64())
         if isinstance(matched, BitMap64):
@@ -387,13 +356,10 @@ class MergeJob:
         outcome = task(iter(rows.to_batches()), 0, tasks=1)
         return self._checked([outcome] if outcome is not None else [])
 
-    # --- tasks -------------------------------------------------------------------------------------------------------
-
     def run_over(self, frame: DataFrame, task: Task) -> MergeOutcome:
-        """Run the tasks and combine their outcomes."""
         return self._checked(run_over_rows(frame, task, self.log, self.job_id, "merge"))
 
-    def _checked(self, parts: Sequence[TaskOutcome]) -> MergeOutcome:
+    def _checked(self, parts: Sequence[MergeOutcome]) -> MergeOutcome:
         outcome = MergeOutcome.of(parts, lenient=lenient_duplicates(self.request.clauses))
         if outcome.error is not None:
             discard(self.log.store, outcome.actions, self.job_id)
@@ -414,10 +380,7 @@ _LEAST_BITS = 1 << 12
 
 
 def prefiltered(spark: SparkSession, target: DataFrame, keys: Sequence[KeyValues]) -> DataFrame:
-    """Drop rows of ``target`` that certainly have none of the keys; without an integer key, all rows stay.
-
-    Only for joins that drop rows without a match.
-    """
+    """Drop rows of ``target`` that certainly have none of the keys, for a join that drops rows without a match."""
     columns = {f.name.lower(): f for f in target.schema.fields}
     usable = [
         k

@@ -4,17 +4,18 @@
 * :class:`~.embedded.EmbeddedMerge`: for another large source on one machine: the merge without Spark.
 * :class:`JoinedRows`: for every other merge: a join in Spark.
 
-The logger ``trilake.spark`` reports at level INFO which strategy runs, and why the earlier ones do not.
+A strategy's ``can_run`` says why it cannot run a merge, or ``None``, from plans and types, before any row is computed.
+Its ``run`` merges and commits, or returns, without side effects, the reason why it cannot merge these rows.  The logger
+``trilake.spark`` reports at level INFO which strategy runs, and why the earlier ones do not.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,32 +28,17 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.delta.merge.embedded import EmbeddedMerge
 from trilake.spark.delta.merge.job import MergeJob
-from trilake.spark.delta.merge.request import SparkMerge
-from trilake.spark.delta.merge.source import alias_of, persisted
+from trilake.spark.delta.merge.source import SparkMerge, alias_of, persisted
 from trilake.spark.delta.merge.upsert import Upsert
-from trilake.spark.delta.session_transaction import once
+from trilake.spark.delta.settings import once
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
 from trilake.spark.scan.columns import as_column, empty_frame
 from trilake.spark.scan.planning.table_reads import reads_besides
-from trilake.spark.scan.resolution import UnresolvedName, resolving
-from trilake.spark.scan.row_values import check_row_values
+from trilake.spark.scan.resolution import UnresolvedName, check_row_values, resolving
 from trilake.spark.session.analysis_errors import analysed_error
 from trilake.spark.session.compat import error_condition, is_connect
 
 _log = logging.getLogger("trilake.spark")
-
-
-class Strategy(Protocol):
-    """A way to run one merge."""
-
-    #: The name in the log.
-    name: str
-
-    def can_run(self) -> str | None:
-        """Why it cannot run the merge, ``None`` if it can; decided from plans and types, before any row is computed."""
-
-    def run(self) -> MergeResult | str:
-        """Merge and commit; or return, without side effects, the reason why this strategy cannot merge these rows."""
 
 
 class JoinedRows:
@@ -64,27 +50,19 @@ class JoinedRows:
         self._job = job
 
     def can_run(self) -> str | None:
-        """Always ``None``."""
         return None
 
     def run(self) -> MergeResult | str:
-        """Merge."""
         with persisted(self._job.source) as self._job.source:
             return self._job.run()
 
 
 #: All strategies, the fastest first.
-STRATEGIES: tuple[Callable[[MergeJob], Strategy], ...] = (Upsert, EmbeddedMerge, JoinedRows)
+STRATEGIES: tuple[type[Upsert] | type[EmbeddedMerge] | type[JoinedRows], ...] = (Upsert, EmbeddedMerge, JoinedRows)
 
 
 def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:
-    """Merge a DataFrame into an open table.
-
-    Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for invalid clauses, Spark's errors for expressions that
-    cannot be resolved, ``AmbiguousMergeError`` if several source rows would change one row, the errors of the table's
-    rules for rows that violate them, ``WriteFailedError`` for a failed job, and ``ConflictError`` if a concurrent
-    commit conflicts.
-    """
+    """Merge a DataFrame into an open table; the errors are those of ``DeltaMergeBuilder.execute``."""
     if request.txn is not None:
         return _merge(spark, table, request)
     skipped = MergeResult("MERGE", table.version, committed=False)
@@ -133,11 +111,8 @@ def name_error(columns: VisibleColumns, name: UnresolvedName) -> TrilakeError:
 
 
 def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructType) -> list[DataFrame]:
-    """Let Spark analyse condition and clauses; returns DataFrames that contain the source and all expressions.
-
-    Raises ``ExpressionError`` if an expression names a column that its clause does not see, or that both tables have.
-    Finds errors before the source is computed, even in clauses that apply to no row.
-    """
+    """Let Spark analyse condition and clauses, before the source is computed; returns DataFrames with all expressions.
+    Raises ``ExpressionError`` for a column that a clause does not see, or that both tables have."""
     columns = visible_columns(request, schema)
     matched = [c for c in request.clauses if c.kind == "matched"]
     of_both = [request.condition, *(e for c in matched for e in (c.condition, *(c.values or {}).values()))]
@@ -178,7 +153,6 @@ def _check_deterministic(spark: SparkSession, frame: DataFrame, condition: Colum
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Turn Spark's error for a non-deterministic condition into delta-spark's error."""
     try:
         yield
     except AnalysisException as e:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,18 +19,74 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from trilake.delta.commands.merge.pruning import MOST_KEYS, KeyValues, key_values, target_schema
+from trilake.delta.commands.merge.clauses import Clause
+from trilake.delta.commands.merge.pruning import MOST_KEYS, KeyValues, key_values, materialized, target_schema
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.protocol.schema import StructType, is_spatial
+from trilake.delta.protocol.schema import StructType, from_arrow, is_spatial
 from trilake.delta.protocol.sql_types import BY_BYTES
-from trilake.errors import TrilakeError
+from trilake.errors import InvalidArgumentError, TrilakeError
+from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.merge.tasks import SOURCE
-from trilake.spark.scan.columns import empty_frame
-from trilake.spark.session.compat import is_connect, to_arrow
+from trilake.spark.live_frames.frames import pinned
+from trilake.spark.scan.columns import checked_condition, empty_frame
+from trilake.spark.session.compat import arrow_frame, is_connect, is_frame, to_arrow
 from trilake.spark.session.internals import connect_plan, items_of, query_execution
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import reads_quotes_plainly
 from trilake.spark.session.type_tree import types_in
+
+Expr = str | Column
+
+
+@dataclass(frozen=True)
+class SparkMerge:
+    """The request of a merge."""
+
+    source: DataFrame
+    condition: Expr
+    clauses: tuple[Clause[Expr], ...] = ()
+    alias: str | None = None
+    evolve: bool = False
+    #: The application ID and version of the merge's ``txn`` action.
+    txn: tuple[str, int] | None = None
+    #: The frames of the table whose columns condition and clauses may name.
+    frames: FrameColumns = field(default_factory=FrameColumns)
+
+    @property
+    def expressions(self) -> list[object]:
+        values = [v for c in self.clauses for v in (c.condition, *(c.values or {}).values())]
+        return [self.condition, *values]
+
+
+def source_frame(spark: SparkSession, source: object, *, round_times: bool = True) -> object:
+    """The source of a merge as a DataFrame: Arrow, pandas or polars rows get the alias ``source``, a DataFrame is
+    pinned to its version, and anything else is returned unchanged.  Raises ``SchemaMismatchError`` for timestamps finer
+    than a microsecond unless ``round_times`` is set."""
+    if source is None or is_frame(source):
+        return pinned(source)
+    try:
+        with materialized(source, round_times=round_times) as rows:
+            return arrow_frame(spark, rows.cast(from_arrow(rows.schema).to_arrow_schema())).alias("source")
+    except InvalidArgumentError:
+        return source
+
+
+def merge_request(
+    source: object, condition: object, alias: str | None, frames: FrameColumns | None = None
+) -> SparkMerge:
+    """Start a merge; ``frames`` has the table's DataFrames whose columns it may name.  Raises ``ValueError`` for
+    ``None`` and ``TypeError`` for arguments of other types."""
+    if source is None:
+        raise ValueError("'source' in merge cannot be None")
+    if not is_frame(source):
+        raise TypeError("Type of 'source' in merge must be DataFrame.")
+    if condition is None:
+        raise ValueError("'condition' in merge cannot be None")
+    checked_condition(condition)
+    return SparkMerge(
+        cast(DataFrame, source), cast("str | Column", condition), alias=alias, frames=frames or FrameColumns()
+    )
+
 
 #: The names of tables without an alias.
 TARGET_NAME, SOURCE_NAME = "__trilake_t", "__trilake_s"
@@ -135,10 +192,7 @@ Inserts = Callable[[DataFrame, Sequence[Column]], DataFrame]
 
 @contextmanager
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """Cache the rows of a DataFrame during the block.
-
-    Spark (4.3) cannot cache geometries and geographies.
-    """
+    """Cache the rows of a DataFrame during the block."""
     if any(is_spatial(kind.simpleString()) for _, kind in types_in(frame.schema)):
         yield frame.localCheckpoint(eager=False)
         return
@@ -168,17 +222,9 @@ def look_at_source(
     files: int,
     small: bool = True,
 ) -> SourceRows:
-    """Compute the source: its row count, facts about its keys and, if it is small, the rows to insert.
-
-    Parameters
-    ----------
-    original: the caller's source.
-    source: the same rows with row numbers; computed here.
-    columns: the target columns that must equal source expressions.
-    inserts: computes the rows to insert; ``None`` if no clause inserts rows.
-    files: the number of target files, which keys may skip.
-    small: whether this process may read all rows of a small source.
-    """
+    """Compute ``source``, which is ``original`` with row numbers: its row count, facts about the ``columns`` to compare
+    and, if it is small and ``small`` allows that, the rows that ``inserts`` computes.  ``files`` is the number of
+    target files, which keys may skip."""
     if small and plan_bytes(original) <= FEW_BYTES:
         try:
             return _small_source(source, columns, inserts)

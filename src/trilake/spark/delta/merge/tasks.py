@@ -40,28 +40,59 @@ class TaskClause:
 
 
 @dataclass(frozen=True)
-class TaskOutcome:
-    """A task's files, the rows that they replace by file number, and the matched source rows, as serialized bitmaps."""
+class MergeOutcome:
+    """The files of tasks, the target rows that they replace by file number, and the matched source rows; pickled."""
 
-    written: WrittenFiles = field(default_factory=lambda: WrittenFiles(()))
+    written: tuple[WrittenFiles, ...] = ()
     cdc: tuple[Mapping[str, object], ...] = ()
-    old_rows: Mapping[int, bytes] = field(default_factory=dict)
-    source_rows: bytes | None = None
+    old_rows: Mapping[int, BitMap64] = field(default_factory=dict)
+    source_rows: BitMap64 = field(default_factory=BitMap64)
     counts: RowCounts = field(default_factory=RowCounts)
     #: A target row (file and index) that several source rows would change.
     clash: tuple[int, int] | None = None
-    #: The error of the task, whose files are deleted; not raised, so that the driver can delete the files of other
-    #: tasks.
+    #: The error of a task, whose files are deleted; not raised, so that the driver can delete the files of other tasks.
     error: TrilakeError | None = None
+
+    @classmethod
+    def of(cls, parts: Sequence[MergeOutcome], *, lenient: bool) -> MergeOutcome:
+        """Combine outcomes; a target row that two tasks change is also a clash, unless ``lenient``."""
+        old_rows: dict[int, BitMap64] = {}
+        matched, counts = BitMap64(), RowCounts()
+        clash = next((p.clash for p in parts if p.clash is not None), None)
+        twice = 0
+        for part in parts:
+            counts += part.counts
+            matched |= part.source_rows
+            for file, rows in part.old_rows.items():
+                if file in old_rows:
+                    both = old_rows[file] & rows
+                    if len(both):
+                        clash = clash or (file, int(both.min()))
+                        twice += len(both)
+                    rows = old_rows[file] | rows
+                old_rows[file] = rows
+        if lenient:
+            clash, counts = None, replace(counts, deleted_matched=counts.deleted_matched - twice)
+        return cls(
+            tuple(w for p in parts for w in p.written),
+            tuple(c for p in parts for c in p.cdc),
+            old_rows,
+            matched,
+            counts,
+            clash,
+            next((p.error for p in parts if p.error is not None), None),
+        )
+
+    @property
+    def actions(self) -> list[Mapping[str, object]]:
+        adds: list[Mapping[str, object]] = [{"add": a} for w in self.written for a in w.actions]
+        return [*adds, *({"cdc": c} for c in self.cdc)]
 
 
 @dataclass(frozen=True)
 class MergeTask:
-    """The function of a merge's tasks; pickled.
-
-    ``origins`` has the IDs of rows that were never moved, ``None`` without target rows; ``lenient`` allows several
-    matches for a deleted row.
-    """
+    """The function of a merge's tasks; pickled.  ``origins`` has the IDs of rows that were never moved, ``None``
+    without target rows; ``lenient`` allows several matches for a deleted row."""
 
     store: Store
     files: FilePlan
@@ -72,22 +103,19 @@ class MergeTask:
     #: The table's columns before the merge, for the change feed.
     before: tuple[str, ...] = ()
 
-    def __call__(self, batches: Iterator[pa.RecordBatch], task: int, tasks: int | None = None) -> TaskOutcome | None:
-        """Process the rows of a task; ``None`` if there are none."""
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: int, tasks: int | None = None) -> MergeOutcome | None:
         try:
             with ClauseRunner(self, task, tasks) as runner:
                 for rows in chunks(batches):
                     runner.take(rows)
                 return runner.outcome()
         except TrilakeError as e:
-            return TaskOutcome(error=e)
+            return MergeOutcome(error=e)
 
 
 class Addresses:
-    """The target rows that a task changes: :attr:`rows` by file number.
-
-    A row that is added twice becomes the :attr:`clash`.
-    """
+    """The target rows that a task changes: :attr:`rows` by file number.  A row that is added twice becomes the
+    :attr:`clash`."""
 
     def __init__(self, *, lenient: bool) -> None:
         self.rows: dict[int, BitMap64] = {}
@@ -143,7 +171,6 @@ class ClauseRunner:
             self.writer.abort()
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Apply the clauses to some rows."""
         self.rows += rows.num_rows
         names = rows.schema.names
         if SOURCE in names:
@@ -181,69 +208,11 @@ class ClauseRunner:
         origins = self.job.origins if self.writer.id_column is not None else None
         self.writer.update(new, old, None if origins is None else origins.kept_ids(rows, ROW_ID), matched=matched)
 
-    def outcome(self) -> TaskOutcome | None:
-        """Close all files."""
+    def outcome(self) -> MergeOutcome | None:
         if not self.rows:
             return None
         if self.addresses.clash is not None:
             self.writer.abort()
-            return TaskOutcome(clash=self.addresses.clash)
+            return MergeOutcome(clash=self.addresses.clash)
         written, changes = self.writer.close(self.pipelines)
-        return TaskOutcome(
-            written,
-            changes,
-            {n: rows.serialize() for n, rows in self.addresses.rows.items()},
-            self.source_rows.serialize() if len(self.source_rows) else None,
-            self.writer.counts,
-        )
-
-
-@dataclass(frozen=True)
-class MergeOutcome:
-    """The combined outcomes of all tasks."""
-
-    written: tuple[WrittenFiles, ...] = ()
-    cdc: tuple[Mapping[str, object], ...] = ()
-    old_rows: Mapping[int, BitMap64] = field(default_factory=dict)
-    source_rows: BitMap64 = field(default_factory=BitMap64)
-    counts: RowCounts = field(default_factory=RowCounts)
-    clash: tuple[int, int] | None = None
-    error: TrilakeError | None = None
-
-    @classmethod
-    def of(cls, parts: Sequence[TaskOutcome], *, lenient: bool) -> MergeOutcome:
-        """Combine outcomes; a target row that two tasks change is also a clash, unless ``lenient``."""
-        old_rows: dict[int, BitMap64] = {}
-        matched, counts = BitMap64(), RowCounts()
-        clash = next((p.clash for p in parts if p.clash is not None), None)
-        twice = 0
-        for part in parts:
-            counts += part.counts
-            if part.source_rows is not None:
-                matched |= BitMap64.deserialize(part.source_rows)
-            for file, data in part.old_rows.items():
-                rows = BitMap64.deserialize(data)
-                if file in old_rows:
-                    both = old_rows[file] & rows
-                    if len(both):
-                        clash = clash or (file, int(both.min()))
-                        twice += len(both)
-                    rows = old_rows[file] | rows
-                old_rows[file] = rows
-        if lenient:
-            clash, counts = None, replace(counts, deleted_matched=counts.deleted_matched - twice)
-        return cls(
-            tuple(p.written for p in parts),
-            tuple(c for p in parts for c in p.cdc),
-            old_rows,
-            matched,
-            counts,
-            clash,
-            next((p.error for p in parts if p.error is not None), None),
-        )
-
-    @property
-    def actions(self) -> list[Mapping[str, object]]:
-        """The actions of all new files."""
-        adds: list[Mapping[str, object]] = [{"add": a} for w in self.written for a in w.actions]
-        return [*adds, *({"cdc": c} for c in self.cdc)]
+        return MergeOutcome((written,), changes, self.addresses.rows, self.source_rows, self.writer.counts)

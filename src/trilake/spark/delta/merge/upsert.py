@@ -40,7 +40,7 @@ from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan, read_sche
 from trilake.errors import TrilakeError
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.source import FEW_BYTES, SOURCE_NAME, TARGET_NAME, alias_of, condition_sql, plan_bytes
-from trilake.spark.delta.merge.tasks import SOURCE, Addresses, MergeOutcome, TaskOutcome
+from trilake.spark.delta.merge.tasks import SOURCE, Addresses, MergeOutcome
 from trilake.spark.delta.read import files_refusal
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.row_addresses import FILE, ROW, addressed_rows
@@ -58,7 +58,7 @@ _SEVERAL = "a row has several matches"
 
 
 class Upsert:
-    """The merge whose source Spark writes unchanged: a :class:`~trilake.spark.delta.merge.run.Strategy`."""
+    """The merge whose source Spark writes unchanged, a strategy of :mod:`~trilake.spark.delta.merge.run`."""
 
     name = "an upsert"
 
@@ -71,7 +71,6 @@ class Upsert:
         return plan if isinstance(plan, str) else None
 
     def run(self) -> MergeResult | str:
-        """Merge, or return that a row has several matches."""
         job, plan = self._job, self._plan
         assert isinstance(plan, _Plan)
         try:
@@ -196,7 +195,6 @@ def _column(value: Any, names: dict[str, str], source_alias: str | None) -> str 
 
 
 def _resolves(job: MergeJob, condition: str, columns: list[str]) -> bool:
-    """Whether the condition names only these columns of the source."""
     if not columns:
         return False
     source, target = job.request.source, empty_frame(job.spark, job.snapshot.schema)
@@ -209,13 +207,8 @@ def _resolves(job: MergeJob, condition: str, columns: list[str]) -> bool:
     return True
 
 
-# --- what the rows replace -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Replaced:
-    """The replaced rows, removed from the table, and when."""
-
     pruned: Pruned
     removed: Removal
     counts: RowCounts
@@ -261,16 +254,13 @@ def _replaced_by_job(job: MergeJob) -> _Replaced | str:
     return _Replaced(pruned, job.take(old_rows), counts, (source_ms, matched_ms))
 
 
-def _match(batches: Iterator[pa.RecordBatch], task: int) -> TaskOutcome | None:
+def _match(batches: Iterator[pa.RecordBatch], task: int) -> MergeOutcome | None:
     """The outcome for matching pairs: addresses of target rows, and numbers of source rows."""
     addresses, matched, count = Addresses(lenient=False), BitMap64(), 0
     for rows in chunks(batches):
         addresses.note(rows)
         matched |= BitMap64(rows.column(SOURCE).to_numpy().astype(np.uint64))
         count += rows.num_rows
-    return TaskOutcome(
-        old_rows={n: rows.serialize() for n, rows in addresses.rows.items()},
-        source_rows=matched.serialize(),
-        clash=addresses.clash,
-        counts=RowCounts(updated_matched=count),
+    return MergeOutcome(
+        old_rows=addresses.rows, source_rows=matched, clash=addresses.clash, counts=RowCounts(updated_matched=count)
     )

@@ -47,8 +47,8 @@ from trilake.spark.session.bypass import bypass
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.schemas import to_spark
+from trilake.spark.session.settings import session_store
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
-from trilake.spark.session.storage import session_store
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table.registry import format_of_provider
@@ -101,11 +101,8 @@ def table_at(name: str) -> NamedTable | None:
 
 
 def find_table(spark: SparkSession, name: str) -> NamedTable | None:
-    """The trilake table with a name; ``None`` if the catalog does not have the name.
-
-    ``delta.`/path``` is a path, even if there is no table.  Raises ``InvalidArgumentError`` for a view and for
-    tables of other formats.
-    """
+    """The trilake table with a name, or at ``delta.`/path```; ``None`` for an unknown name.  Raises
+    ``InvalidArgumentError`` for a view and for tables of other formats."""
     table = table_at(name)
     if table is not None:
         return table
@@ -123,10 +120,8 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
 
 
 def location_of(spark: SparkSession, name: str) -> str | None:
-    """The location of the Delta table with a name; ``None`` if the catalog does not have the name.
-
-    ``delta.`/path``` is a path.  Raises ``InvalidArgumentError`` for a view and for tables of other formats.
-    """
+    """The location of the Delta table with a name or at ``delta.`/path```; ``None`` for an unknown name.  Raises
+    ``InvalidArgumentError`` for a view and for tables of other formats."""
     table = find_table(spark, name)
     if table is not None and table.format != "delta":
         raise InvalidArgumentError(
@@ -156,25 +151,11 @@ def new_name(
     options: Mapping[str, str] | None = None,
     replaces: bool = False,
 ) -> Iterator[str]:
-    """Create a name and yield the location of its table, which the block writes; drop the name if that fails.
-
-    The name is created first, so that no version exists without its name.  It stays if another writer has written to
-    the location, or if the outcome of the write is unknown and the table exists.
-
-    Parameters
-    ----------
-    spark: the session.
-    name: a name that the catalog does not have.
-    schema: the table's columns, if known.
-    path: the location of an external table; by default the catalog chooses.
-    comment: the table's comment.
-    format: the table's format.
-    options: options of the store, in addition to the session's.
-    replaces: whether the block replaces a Delta table that remains at the default location.
-
-    Raises ``TableExistsError`` if the name was created concurrently or there are files at the default location, and
-    ``UnsupportedSparkError`` on Spark Connect before PySpark 4.0.
-    """
+    """Create a name and yield the location of its table, which the block writes; drop the name if that fails.  The name
+    is created first, so that no version exists without its name.  It stays if another writer has written to the
+    location, or if the outcome of the write is unknown and the table exists.  ``path`` is the location of an external
+    table; ``replaces`` allows a Delta table at the default location.  Raises ``TableExistsError``, and
+    ``UnsupportedSparkError`` on Spark Connect before PySpark 4.0."""
     about = About(to_spark(read_schema(schema)), comment)
     there_before = path is not None and has_table(session_store(spark, path, options), format)
     try:
@@ -209,10 +190,7 @@ def new_name(
 
 
 def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, format: str, *, replaces: bool) -> None:
-    """Reject existing files at the location of a new managed table; a Delta table there may be replaced.
-
-    On Connect the catalog allows no files there.  Raises ``TableExistsError``.
-    """
+    """Raise ``TableExistsError`` for files at the location of a new managed table; a Delta table may be replaced."""
     is_delta = DeltaLog(store, spark_engine()).exists()
     if replaces and is_delta and format_of_provider(format) == "delta" and has_catalog(spark, list(parts)):
         return
@@ -229,10 +207,8 @@ def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, for
 
 
 def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
-    """Drop a name after a failed write, if it still refers to ``store``.
-
-    Errors are logged, not raised, so that the write's error is shown.
-    """
+    """Drop the name of a failed write, if it still refers to ``store``; logs errors, so that the write's error is
+    shown."""
     try:
         entry = find_entry(spark, parts)
         if entry is not None and entry.location is not None and open_store(entry.location).uri == store.uri:
@@ -269,14 +245,9 @@ def absolute(path: str | None) -> str | None:
 
 
 def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *, managed: bool) -> None:
-    """Update the entry of a table after a write to its ``location``.
-
-    An entry that was dropped concurrently stays dropped, with one exception: if the table was ``managed`` and exists,
-    the write created it again after the drop, and it gets the name.
-
-    Raises ``TableExistsError`` if the name now refers to another location, and ``InvalidArgumentError`` if it does not
-    refer to a Delta table any more.
-    """
+    """Update the entry of a table after a write to its ``location``.  An entry that was dropped concurrently stays
+    dropped, unless the table was ``managed`` and exists: then the write created it again.  Raises ``TableExistsError``
+    if the name refers to another location, ``InvalidArgumentError`` if to no Delta table."""
     entry = find_entry(spark, parts_of(name))
     about = newest(log)
     if entry is None:
@@ -343,10 +314,7 @@ def newest(log: DeltaLog) -> About | None:
 
 @contextmanager
 def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
-    """Rename an external table, appending ``id``, while a new entry takes its place.
-
-    The old name is restored if that fails, and dropped otherwise; files are not touched.
-    """
+    """Rename an external table, appending ``id``, while a new entry takes its place; restore the name if that fails."""
     *database, table = parts_of(name)
     other = [*database, f"{table}_{id}"]
     aside = quote_parts(other)

@@ -25,8 +25,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
-from trilake.spark.session.internals import java_session, jvm
-from trilake.spark.session.scala_values import case_class_value, changed, some, string_map
+from trilake.spark.session.internals import case_class_value, changed, java_session, jvm, some, string_map
 from trilake.spark.session.schemas import to_ddl, to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 
@@ -61,7 +60,6 @@ class About:
 
     @classmethod
     def of(cls, head: Head) -> About:
-        """The facts about a Delta table."""
         metadata = head.metadata
         return cls(to_spark(read_schema(head.schema)), metadata.description, metadata.configuration)
 
@@ -96,21 +94,9 @@ def make_entry(
     provider: str = "delta",
     managed: bool = False,
 ) -> None:
-    """Create the entry of a table; files are not touched.
-
-    Parameters
-    ----------
-    spark: the session.
-    parts: the name.
-    about: the facts about the table.
-    path: its location; ``None`` for the default of a managed table, which must be empty.
-    provider: the format of its files.
-    managed: whether DROP deletes the files at ``path``.
-
-    Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` for an existing name, and ``LOCATION_ALREADY_EXISTS`` for files at
-    the default location.  On Spark Connect, raises ``UnsupportedSparkError`` for a table without columns, for a managed
-    table at a ``path``, and, before PySpark 4.0, for any name.
-    """
+    """Create the entry of a table; files are not touched.  Without ``path``, the table is managed, and its default
+    location must be empty.  Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` and ``LOCATION_ALREADY_EXISTS``, and on
+    Spark Connect ``UnsupportedSparkError`` for a table without columns or a managed one at a path."""
     has_jvm_catalog = has_catalog(spark, parts)
     parts = _short(parts)
     if not has_jvm_catalog:
@@ -175,11 +161,8 @@ def create_sql(
 
 
 def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
-    """Update the entry of a table, without touching files; returns whether that was possible.
-
-    Unchanged facts are not written, since the location may change concurrently and the catalog replaces whole
-    entries. Missing entries are ignored.
-    """
+    """Update the entry of a table, if it exists; returns whether that was possible.  Unchanged facts are not written,
+    since the location may change concurrently and the catalog replaces whole entries."""
     if not has_catalog(spark, parts):
         return False
     catalog, name = _catalog(spark), _identifier(spark, _short(parts))
@@ -209,11 +192,8 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
 
 @contextmanager
 def _hive_is_quiet(spark: SparkSession) -> Iterator[None]:
-    """Silence a Hive metastore in this JVM during the block.
-
-    Spark first tries columns that Hive supports.  If the metastore rejects them, it logs a stack trace of 55 lines, and
-    Spark stores the columns in its own form.
-    """
+    """Silence a Hive metastore, which logs 55 lines for columns that Hive does not support and Spark then stores
+    itself."""
     if spark.conf.get("spark.sql.catalogImplementation", None) != "hive":
         yield
         return
@@ -233,11 +213,8 @@ def _hive_is_quiet(spark: SparkSession) -> Iterator[None]:
 
 
 def move_entry(spark: SparkSession, parts: list[str], path: str, about: About) -> None:
-    """Change the location of a table's entry to another Delta table; needs :func:`has_catalog`.
-
-    The entry exists all the time, and becomes external: the files at the old location stay.  Raises Spark's
-    ``TABLE_OR_VIEW_NOT_FOUND`` if it is gone.
-    """
+    """Change the location of a table's entry, which becomes external; needs :func:`has_catalog`.  Raises Spark's
+    ``TABLE_OR_VIEW_NOT_FOUND`` if it is gone."""
     catalog, external = _catalog(spark), _package(spark).catalog.CatalogTableType.EXTERNAL()
     entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
     place = changed(entry.storage(), locationUri=some(spark, jvm(spark).org.apache.hadoop.fs.Path(path).toUri()))
@@ -246,10 +223,7 @@ def move_entry(spark: SparkSession, parts: list[str], path: str, about: About) -
 
 
 def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
-    """Change the entry of a table of another format to Delta; needs :func:`has_catalog`.
-
-    Files, location and owner stay, so DROP still deletes the files of a managed table.
-    """
+    """Change the format of a table's entry to Delta; needs :func:`has_catalog`.  Files, location and owner stay."""
     catalog = _catalog(spark)
     entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
     # Partition columns are in the Delta log, not in the entry.
@@ -260,21 +234,15 @@ def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
 
 
 def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:
-    """Rename a table within its database, as Spark's catalog does: files of a managed table move.
-
-    For classic sessions of a Spark that reads a table before renaming it, which fails for trilake's sources.  Raises
-    Spark's ``LOCATION_ALREADY_EXISTS`` if there are files at the location of the new name.
-    """
+    """Rename a table within its database; files of a managed table move.  For a Spark that reads a table before
+    renaming it, which fails for trilake's sources.  Raises Spark's ``LOCATION_ALREADY_EXISTS``."""
     catalog, name = _catalog(spark), _identifier(spark, _short(parts))
     catalog.refreshTable(name)
     catalog.renameTable(name, _identifier(spark, _short(new)))
 
 
 def drop_entry(spark: SparkSession, parts: list[str]) -> None:
-    """Drop a name and keep its files; no error if it is gone.
-
-    If only SQL is available, this deletes the files of a managed table.
-    """
+    """Drop a name, if it exists, and keep its files; SQL alone deletes the files of a managed table."""
     if not has_catalog(spark, parts):
         with bypass():
             spark.sql(f"DROP TABLE IF EXISTS {quote_parts(parts)}")
@@ -332,7 +300,6 @@ def _catalog(spark: SparkSession) -> Any:
 
 
 def _metadata(catalog: Any, name: Any) -> Any:
-    """The catalog's metadata for a name; ``None`` if it is gone."""
     if not catalog.tableExists(name):
         return None
     try:

@@ -1,10 +1,15 @@
-"""Spark's own scan of the files of a Delta version; files are chosen when Spark plans a query."""
+"""Spark's own scan of the files of a Delta version; files are chosen when Spark plans a query.
+
+The files of a table with very many are listed only then: the query's conditions are applied while the checkpoint is
+read, part by part, so the driver and Spark hold only the matching files.  A query without a condition lists all files.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from io import RawIOBase
 from typing import Any
@@ -13,23 +18,44 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.log.checkpoint_parts import counted
+from trilake.delta.log.checksum import read_checksum
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import PendingSnapshot, Snapshot, empty_state, file_keys
+from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.scan.scan import Scan, read_schema, skip_files
-from trilake.delta.scan.statistics import record_counts
+from trilake.delta.protocol.schema_edit import nested_fields
+from trilake.delta.scan.narrowed import narrowed_by_jobs, outline, row_count, snapshot_for, with_files
+from trilake.delta.scan.scan import Scan, plan_scan, read_schema, skip_files
+from trilake.delta.scan.statistics import is_float, record_counts
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import CorruptLogError, TrilakeError
 from trilake.expr import Filter
-from trilake.spark.delta.reading.native_files import absolute, load_vectors, native_files, native_output
-from trilake.spark.delta.reading.plan_filter import PlanFilter, read_set
+from trilake.spark.delta.reading.native_files import (
+    PlanFilter,
+    absolute,
+    load_vectors,
+    native_files,
+    native_output,
+    read_set,
+)
 from trilake.spark.scan import manifest as native_manifest
-from trilake.spark.scan.bases import cache_value, cached_value
-from trilake.spark.scan.frame_tables import note_row_count
+from trilake.spark.scan.frame_tables import note
 from trilake.spark.scan.hidden_metadata import TrackedRows
+from trilake.spark.scan.late_scan import LateList, LateTable, late_scan
+from trilake.spark.scan.manifest import Integers, cache_value, cached_value
 from trilake.spark.scan.planning.table_reads import TableReads
-from trilake.spark.scan.scan import NativeFiles, NativeScan, native_frame, native_scan
+from trilake.spark.scan.scan import NativeFiles, NativeScan, NativeScanError, native_frame, native_scan
+from trilake.spark.session.compat import is_connect
+from trilake.spark.session.internals import say_once
+from trilake.spark.session.optimize_settings import SparkJobs, by_jobs
 from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.spark")
@@ -45,10 +71,8 @@ _FILE_COLUMNS = [
 
 
 def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool) -> DataFrame:
-    """The rows of a scan's files; ``newest`` says that the read has no time travel.
-
-    Raises ``NativeScanError`` if Spark would not read exactly these rows.
-    """
+    """The rows of a scan's files; ``newest`` says that the read has no time travel.  Raises ``NativeScanError`` if
+    Spark would not read exactly these rows."""
     if not scan.files.num_rows:
         return native_frame(spark, _pruned(spark, native_files(store, scan, {}), scan, newest))
     sizes = scan.files["size"]
@@ -66,9 +90,7 @@ def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool)
     frame = native.frame(spark, native_output(read_schema(scan.snapshot.schema)))
     marked = scan.files.filter(pc.field("deletionVector").is_valid())
     # Without a row count in the log, a vector's size cannot be checked.
-    return (
-        frame if record_counts(marked, scan.snapshot.engine.query).null_count else note_row_count(frame, native.count)
-    )
+    return frame if record_counts(marked, scan.snapshot.engine.query).null_count else note(frame, native.count)
 
 
 def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -> NativeFiles:
@@ -129,8 +151,6 @@ def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray, newest: bool) -> b
 
 
 class _Digest(RawIOBase):
-    """A hash as a file to write to."""
-
     def __init__(self, data: bytes) -> None:
         self.hash = sha256(data)
 
@@ -140,3 +160,147 @@ class _Digest(RawIOBase):
     def write(self, data: Any) -> int:
         self.hash.update(data)
         return len(data)
+
+
+# --- tables with very many files, which are listed while Spark plans a query -----------------------------------------
+
+
+def late_frame(spark: SparkSession, table: ArrowDeltaTable, *, newest: bool) -> DataFrame | None:
+    """The DataFrame of an open table whose checkpoint has not been read; ``None`` if its files must be listed first.
+    ``newest`` says that the read has no time travel.  Raises ``NativeScanError`` if Spark cannot read the files."""
+    pending = table.opened
+    if is_connect(spark) or not isinstance(pending, PendingSnapshot):
+        return None
+    if is_on(pending.metadata.configuration, row_tracking.ENABLED):
+        return None  # the plan contains row tracking facts of each file
+    key = sha256(repr((pending.uri, pending.segment, pending.metadata, newest)).encode()).digest()
+    scan: NativeScan | None = cached_value(spark, key)
+    if scan is None:
+        files = _LargeTable.of(table.log, pending)
+        if files is None:
+            return None
+        try:
+            scan = late_scan(spark, files.late_table(spark, newest=newest))
+        except Py4JError as e:
+            say_once("files of large tables are listed before a query is planned", e)
+            return None
+        cache_value(spark, key, scan, scan.size)
+    frame = scan.frame(spark, native_output(read_schema(pending.schema)))
+    return note(frame, scan.count)
+
+
+@dataclass(frozen=True)
+class _LargeTable:
+    """A version of a table, with a list of only its files with deletion vectors.  ``size`` is approximate."""
+
+    log: DeltaLog
+    pending: PendingSnapshot
+    size: int
+    marked: pa.Table
+
+    @staticmethod
+    def of(log: DeltaLog, pending: PendingSnapshot) -> _LargeTable | None:
+        """The version; ``None`` if all files must be listed."""
+        if not has_feature(pending.protocol, "deletionVectors") and (size := _stated_size(log, pending)) is not None:
+            return _LargeTable(log, pending, size, empty_state().adds)
+        table_outline = outline(log, pending)
+        return None if table_outline is None else _LargeTable(log, pending, table_outline.size, table_outline.marked)
+
+    def late_table(self, spark: SparkSession, *, newest: bool) -> LateTable:
+        store, pending = self.log.store, self.pending
+        if self.marked.num_rows and pending.metadata.provider.lower() != "parquet":
+            raise NativeScanError("deletion vectors need row numbers, which Spark provides only for Parquet files")
+        nowhere = with_files(pending, empty_state().adds)
+        required = frozenset(f.physical_name for f in pending.schema.fields if not f.nullable)
+        floats = any(map(is_float, nested_fields(pending.schema)))
+        files = replace(self._files(plan_scan(nowhere)), required=required, nan_counted=not floats)
+        plan_filter = PlanFilter(spark, read_schema(pending.schema), files.id_mode)
+
+        def listed(conditions: Sequence[str]) -> LateList:
+            filter = plan_filter(conditions)
+            scan = self._scan(spark, filter)
+            where = "true" if filter is None else filter.sql
+            _log.info("listed %d files of %s where %s", len(scan.paths), pending.uri, where)
+            return LateList(self._files(scan), self._slots(scan.files))
+
+        def read(conditions: Sequence[str]) -> ReadSet:
+            filter = plan_filter(conditions)
+            if filter is None:
+                return ReadSet(whole_table=True)
+            scan = self._scan(spark, filter)
+            return read_set(scan.snapshot, filter, scan.files["path"])
+
+        reads = TableReads(pending.uri, pending.version, read) if newest else None
+        vectors = load_vectors(store, plan_scan(with_files(pending, self.marked)))
+        return LateTable(
+            replace(files, reads=reads),
+            self.size,
+            listed,
+            [vectors.get(i, BitMap64()) for i in range(self.marked.num_rows)],
+            lambda: row_count(self.log, pending),
+            not record_counts(self.marked, self.log.engine.query).null_count,
+        )
+
+    def _files(self, scan: Scan) -> NativeFiles:
+        return replace(native_files(self.log.store, scan, {}), times=scan.files["modificationTime"])
+
+    def _scan(self, spark: SparkSession, filter: Filter | None) -> Scan:
+        return plan_scan(look_up(spark, self.log, self.pending, filter, self.log.load), None, filter)
+
+    @cached_property
+    def _keys(self) -> pa.Array:
+        keys = file_keys(self.marked)
+        return pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.array([], pa.string())
+
+    def _slots(self, files: pa.Table) -> Integers | None:
+        """For each file, its index among the files with vectors, or the number after the last one."""
+        valid = pc.is_valid(files["deletionVector"])
+        slots = np.full(files.num_rows, self.marked.num_rows, np.int64)
+        positions = pc.index_in(file_keys(files.filter(valid)), value_set=self._keys)
+        if positions.null_count:
+            raise CorruptLogError(
+                "a file has a deletion vector that the checkpoint's footers do not list",
+                help="restore the checkpoint from a backup",
+                file=self.pending.uri,
+                version=self.pending.version,
+            )
+        slots[valid.to_numpy()] = positions.to_numpy()
+        return slots if self.marked.num_rows else None
+
+
+def _stated_size(log: DeltaLog, pending: PendingSnapshot) -> int | None:
+    """The approximate size of the table, from a checksum file; ``None`` if there is none."""
+    version = pending.segment.checkpoint_version
+    if pending.segment.checksum is None or version is None:
+        return None
+    try:
+        checksum = read_checksum(log.store, version)
+    except TrilakeError:  # it is damaged, and readers do not need it
+        return None
+    newer = int(pc.sum(pending.newer.adds["size"]).as_py() or 0)
+    return None if checksum is None else checksum.table_size_bytes + newer
+
+
+#: One process looks up a million files per second, with 8 bytes of memory per file, so a job pays off late.
+_FEWER = 5
+
+
+def look_up(
+    spark: SparkSession,
+    log: DeltaLog,
+    opened: Snapshot | PendingSnapshot,
+    filter: Filter | None,
+    whole: Callable[[PendingSnapshot], Snapshot],
+) -> Snapshot:
+    """The version with at least the files that may have a row for which ``filter`` is true; ``whole`` reads all files.
+    If a job fails, for example because tasks cannot see the table, this process does the work."""
+    if filter is None or isinstance(opened, Snapshot):
+        return snapshot_for(log, opened, filter, whole)
+    if not by_jobs(spark, log.store, counted(opened.segment) // _FEWER):
+        return snapshot_for(log, opened, filter, whole)
+    try:
+        narrowed = narrowed_by_jobs(log, opened, filter, SparkJobs(spark, opened.uri))
+    except TrilakeError as e:
+        _log.info("a job cannot look up the files of %s: %s", opened.uri, e.message)
+        return snapshot_for(log, opened, filter, whole)
+    return whole(opened) if narrowed is None else narrowed

@@ -37,15 +37,15 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, masked, stating
 from trilake.spark.delta.read import files_refusal, read_dataframe
 from trilake.spark.delta.reading.native_files import task_files
-from trilake.spark.delta.settings import FEED_BEYOND, session_flag
+from trilake.spark.delta.settings import FEED_BEYOND
 from trilake.spark.delta.source import CHANGE_COLUMNS, READ_OPTIONS, TrilakeDeltaDataSource
-from trilake.spark.live_frames.versions import ReadVersion, note_version, version_to_read
-from trilake.spark.scan.frame_tables import note_row_count, row_count
+from trilake.spark.live_frames.versions import ReadVersion, version_to_read
+from trilake.spark.scan.frame_tables import RowCount, note, noted
 from trilake.spark.scan.scan import NativeFiles, NativeScanError, native_frame
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options, change_range
 from trilake.spark.session.schemas import parse_ddl, to_spark
-from trilake.spark.session.settings import time_ms
+from trilake.spark.session.settings import session_flag, time_ms
 from trilake.spark.session.sources.python_source import source_frame
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -64,7 +64,6 @@ class Place:
 
     @property
     def is_travel(self) -> bool:
-        """Whether the path names a version."""
         return self.version is not None or self.time is not None
 
 
@@ -87,11 +86,9 @@ def split_place(path: str, store: Mapping[str, str]) -> Place:
 
 @stating({None: "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE"})
 def version_of(log: DeltaLog, options: Options, place: Place, to_ms: Callable[[str], int]) -> int | None:
-    """The version that options or a path name; ``None`` for the newest.
-
-    ``to_ms`` parses a timestamp.  Raises ``InvalidArgumentError`` if both name one, or for an invalid timestamp, and
-    ``VersionNotFoundError``, also for a timestamp after the last commit.
-    """
+    """The version that options or a path name; ``None`` for the newest.  ``to_ms`` parses a timestamp.  Raises
+    ``InvalidArgumentError`` if both name one, and ``VersionNotFoundError``, also for a timestamp after the last
+    commit."""
     options.one_of("versionAsOf", "timestampAsOf", condition="DELTA_ONEOF_IN_TIMETRAVEL")
     timestamp = options.get("timestampAsOf")
     if place.is_travel and (timestamp is not None or options.get("versionAsOf") is not None):
@@ -112,17 +109,8 @@ _RANGE = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimest
 
 
 def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
-    """The DataFrame of ``spark.read.format("delta").options(...).schema(...).load(path)``.
-
-    Parameters
-    ----------
-    path: the table; a suffix ``@v3`` or ``@20240131120000000`` names a version.
-    options: options of the read and of the store.
-    schema: the columns and types of the result; by default those of the table.
-
-    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``UnknownOptionError``, ``InvalidArgumentError`` and
-    ``ChangeFeedError``.
-    """
+    """The DataFrame of ``spark.read.format("delta").options(...).schema(...).load(path)``.  A suffix ``@v3`` or
+    ``@20240131120000000`` of the path names a version."""
     read_options = Options(options, READ_OPTIONS, reading=True)
     place = split_place(path, read_options.store)
     store = open_store(place.path, dict(read_options.store))
@@ -164,14 +152,12 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
         frame = read_dataframe(spark, table, filter=where, options=store_options, newest=version is None)
         newest = ReadVersion.of(table) if version is None else None
     result = frame if schema is None else with_schema(frame, schema)
-    return result if newest is None else note_version(result, newest)
+    return result if newest is None else note(result, newest)
 
 
 def with_schema(df: DataFrame, schema: Any) -> DataFrame:
-    """A DataFrame projected to ``schema``, a type or a DDL string, and cast to its types.
-
-    Names are case-insensitive.  Raises ``InvalidArgumentError`` for an unknown column.
-    """
+    """A DataFrame projected and cast to ``schema``, a type or a DDL string.  Raises ``InvalidArgumentError`` for an
+    unknown column."""
     requested = schema if isinstance(schema, T.StructType) else parse_ddl(df.sparkSession, schema)
     columns = []
     by_lower = {f.name.lower(): f for f in df.schema.fields}
@@ -186,7 +172,7 @@ def with_schema(df: DataFrame, schema: Any) -> DataFrame:
             )
         column = F.col(quote_name(source.name))
         columns.append((column if source.dataType == field.dataType else column.cast(field.dataType)).alias(field.name))
-    return note_row_count(df.select(*columns), row_count(df))
+    return note(df.select(*columns), noted(df, RowCount))
 
 
 # --- The change data feed as a frame over Spark's own scan ------------------------------------------------------------
@@ -205,9 +191,7 @@ def change_feed(
     spark: SparkSession, log: DeltaLog, start: int, end: int | None = None, *, options: Mapping[str, str]
 ) -> tuple[DataFrame, int]:
     """The changes of versions ``start`` to ``end`` (by default the newest), both included, and the last version.
-
-    ``options`` are options of the store.
-    """
+    ``options`` are options of the store."""
     scan = plan_changes(log, start, end)
     refusal = files_refusal(
         scan.metadata, log.store.uri, spark, vectors=any(t.file.vector or t.file.selected for t in scan.tasks)
@@ -249,7 +233,6 @@ def _natively(spark: SparkSession, store: Store, schema: StructType, scan: Chang
 
 
 def _files(store: Store, schema: StructType, scan: ChangeFeedScan, tasks: Sequence[ChangeFeedTask]) -> NativeFiles:
-    """Distinct files of one kind, with the columns of the feed."""
     files = task_files(store, schema, as_partitioned(scan.plan, tasks[0].file), [t.file for t in tasks])
     constants = {
         COMMIT_VERSION: pa.chunked_array([pa.array([t.version for t in tasks], pa.int64())]),

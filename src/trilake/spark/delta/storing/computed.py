@@ -19,7 +19,7 @@ from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.rules.defaults import default_expression, parse_default
 from trilake.delta.scan.generated import generation_expression, parse_generated
 from trilake.errors import ExpressionError
-from trilake.spark.delta.storing.assignment_rules import holds_all
+from trilake.spark.delta.storing.store_assignment import holds_all
 from trilake.spark.scan.columns import empty_frame
 from trilake.spark.session.compat import error_condition, is_connect
 from trilake.spark.session.internals import query_execution
@@ -36,11 +36,8 @@ _CONDITIONS = {
 
 
 def judge_generated(spark: SparkSession, schema: StructType) -> None:
-    """Let Spark resolve the generated columns of a new table that the embedded engine does not support.
-
-    Raises ``ExpressionError`` if one cannot be resolved, is not a single value of the column's type, is not
-    deterministic, or calls a UDF of this session.
-    """
+    """Let Spark resolve a new table's generated columns that the embedded engine does not support.  Raises
+    ``ExpressionError`` if one is not a deterministic value of the column's type, or calls a UDF of this session."""
     expressions = [(f, sql) for f in schema.fields if (sql := generation_expression(f)) is not None]
     unknown = [(f, sql) for f, sql in expressions if parse_generated(f, sql, schema, _NOW).expression is None]
     if not unknown:
@@ -86,10 +83,8 @@ def calls_of_users(spark: SparkSession, frame: DataFrame) -> bool:
 
 
 def with_stages(rows: DataFrame, stages: Iterable[Mapping[str, str]]) -> DataFrame:
-    """Rows with the columns of some stages, each of which sees the previous ones.
-
-    See :meth:`~trilake.delta.rules.row_rules.RowRules.spark_stages`.
-    """
+    """Rows with the columns of :meth:`~trilake.delta.rules.row_rules.RowRules.spark_stages`; each sees the previous
+    ones."""
     for stage in stages:
         rows = rows.withColumns({name: F.expr(sql) for name, sql in stage.items()})
     return rows
@@ -107,11 +102,8 @@ def judge_defaults(spark: SparkSession, schema: StructType) -> None:
 
 
 def judge_default(spark: SparkSession, field: StructField, sql: str) -> None:
-    """Let Spark resolve a column's default, before rows need it.
-
-    Raises ``ExpressionError`` if it cannot be resolved, is not a single value of the column's type, or calls a UDF of
-    this session.
-    """
+    """Let Spark resolve a column's default.  Raises ``ExpressionError`` if it is not a value of the column's type, or
+    calls a UDF of this session."""
     kind = to_spark(StructType((field,))).fields[0].dataType
     try:
         where = spark.range(0).select().where(F.expr(sql).cast(kind).isNull())

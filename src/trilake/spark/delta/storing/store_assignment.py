@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, cast
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -19,12 +20,90 @@ from trilake.common.text import plural, quote_name
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.type_widening import widens_by_itself
 from trilake.delta.rules.store_assignment import needs_no_cast
-from trilake.errors import SchemaMismatchError, TrilakeError, WriteFailedError, stating
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, WriteFailedError, stating
 from trilake.expr.nested import fields_problem
-from trilake.spark.delta.storing.assignment_rules import AssignmentRules, holds_all
+from trilake.spark.delta.settings import CAST_AS_SESSION, is_ansi
 from trilake.spark.session.compat import legacy_cast, try_cast
 from trilake.spark.session.schemas import from_spark, to_spark
+from trilake.spark.session.settings import session_flag
 from trilake.spark.session.type_tree import paired, with_parts
+
+Policy = Literal["ANSI", "LEGACY", "STRICT"]
+
+_POLICY = "spark.sql.storeAssignmentPolicy"
+_CASE_SENSITIVE = "spark.sql.caseSensitive"
+#: Numeric types; each of them can hold all values of the earlier ones.
+_NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType)
+#: The digits of the decimals to which Spark casts integers.
+_DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
+_TIMES = (T.TimestampType, T.TimestampNTZType)
+
+
+@dataclass(frozen=True)
+class AssignmentRules:
+    """How a column stores a value of another type.  The policy ``ANSI`` casts and fails for a value that does not fit,
+    ``LEGACY`` casts as without ANSI mode, ``STRICT`` allows only types whose values all fit; ``ansi`` is the session's
+    mode."""
+
+    policy: Policy = "ANSI"
+    ansi: bool = True
+    case_sensitive: bool = False
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> AssignmentRules:
+        """The rules of INSERT.  Raises ``InvalidArgumentError`` for an invalid setting."""
+        policy = str(spark.conf.get(_POLICY, "ANSI")).upper()
+        if policy not in ("ANSI", "LEGACY", "STRICT"):
+            raise InvalidArgumentError(f"{_POLICY} must be ANSI, LEGACY or STRICT, got {policy!r}")
+        return cls(cast(Policy, policy), is_ansi(spark), is_case_sensitive(spark))
+
+    @classmethod
+    def of_changes(cls, spark: SparkSession) -> AssignmentRules:
+        """The rules of UPDATE and MERGE; a setting of delta-spark makes them follow the session's ANSI mode."""
+        rules = cls.of(spark)
+        if not session_flag(spark, CAST_AS_SESSION, False):
+            return rules
+        return replace(rules, policy="ANSI" if rules.ansi else "LEGACY")
+
+    def key(self, name: str) -> str:
+        return name if self.case_sensitive else name.lower()
+
+
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """Whether names are case-sensitive in the session."""
+    return session_flag(spark, _CASE_SENSITIVE, False)
+
+
+def named_columns(spark: SparkSession, schema: StructType) -> StructType:
+    """The columns of a table, with the session's comparison of names."""
+    return schema.exact() if is_case_sensitive(spark) else schema
+
+
+def holds_all(target: T.DataType, source: T.DataType) -> bool:
+    """Whether a type holds every value of another, neither being nested or user-defined: Spark's up-cast.
+
+    >>> holds_all(T.LongType(), T.IntegerType()), holds_all(T.IntegerType(), T.LongType())
+    (True, False)
+    >>> holds_all(T.DecimalType(12, 2), T.IntegerType()), holds_all(T.StringType(), T.DateType())
+    (True, True)
+    """
+    if source == target or isinstance(source, T.NullType):
+        return True
+    if isinstance(target, T.StringType):
+        return isinstance(source, T.AtomicType | T.CalendarIntervalType)
+    if isinstance(target, T.DecimalType):
+        if isinstance(source, T.DecimalType):
+            return target.precision - target.scale >= source.precision - source.scale and target.scale >= source.scale
+        digits = _DIGITS.get(type(source))
+        return digits is not None and target.precision - target.scale >= digits
+    if isinstance(source, T.DecimalType):
+        return source.scale == 0 and source.precision < _DIGITS.get(type(target), 0)
+    if isinstance(source, _NUMBERS) and isinstance(target, _NUMBERS):
+        return _NUMBERS.index(type(source)) <= _NUMBERS.index(type(target))
+    if isinstance(source, (T.DateType, *_TIMES)):
+        return isinstance(target, _TIMES) or (isinstance(source, T.TimestampType) and isinstance(target, T.LongType))
+    return isinstance(source, T.LongType) and isinstance(target, T.TimestampType)
+
 
 #: Spark's errors for a cast to a smaller numeric type.
 _OVERFLOW = re.compile(r"\[(CAST_OVERFLOW|CAST_OVERFLOW_IN_TABLE_INSERT|NUMERIC_VALUE_OUT_OF_RANGE)\b")
@@ -44,31 +123,19 @@ def stored(
     by_name: bool = True,
     fill: bool = False,
 ) -> Column:
-    """``value``, of type ``source``, as a value of type ``target``.
-
-    Parameters
-    ----------
-    name: the name of the column, for errors.
-    rules: the rules of the session.
-    by_name: match the fields of structs, at any depth, by name; otherwise by position.
-    fill: fields that a struct lacks become null.
-
-    Raises ``SchemaMismatchError`` for a struct with unknown fields, for a struct that lacks fields (unless ``fill`` is
-    set and fields match by name), and, in a strict session, for a type with values that do not fit.  Raises
-    ``UnsupportedSparkError`` on Spark Connect for a cast that differs from the session's own.
-    """
+    """``value``, of type ``source``, as a value of type ``target`` for the column ``name``.  Fields of structs match by
+    name at any depth, or by position; with ``fill``, fields that a struct lacks become null.  Raises
+    ``SchemaMismatchError`` for other fields, and in a strict session for a type with values that do not fit;
+    ``UnsupportedSparkError`` on Spark Connect for a cast that differs from the session's own."""
     return _Assignment(rules, by_name, fill).value(value, source, target, name)
 
 
 def stored_columns(
     frame: DataFrame, schema: StructType, *, by_name: bool, evolve: bool = False, widen: bool = False
 ) -> DataFrame:
-    """The DataFrame with the types of the table's columns; a value that does not fit fails.
-
-    With ``evolve``, structs keep new nested fields; with ``widen`` as well, values of wider types stay unchanged.
-    Structs match like columns: by name, or by position.  Values of a user-defined type, such as MLlib's vectors, are
-    left to the writer.
-    """
+    """The DataFrame with the types of the table's columns; a value that does not fit fails.  With ``evolve``, structs
+    keep new fields; with ``widen`` as well, values of wider types stay unchanged.  Values of a user-defined type are
+    left to the writer."""
     rules = AssignmentRules.of(frame.sparkSession)
     column_types = {f.name: f.dataType for f in to_spark(schema).fields}
     changed: dict[str, Column] = {}
@@ -96,10 +163,7 @@ def as_they_are(rows: T.StructType, names: Sequence[str], schema: StructType, *,
 def _inserted(
     value: Column, source: T.DataType, target: T.DataType, name: str, *, rules: AssignmentRules, by_name: bool
 ) -> Column:
-    """A value in the form in which INSERT stores it in its column.
-
-    A null struct of another type becomes a struct of nulls if fields match by position, as in delta-spark.
-    """
+    """A value as INSERT stores it: matched by position, a null struct of another type becomes a struct of nulls."""
     if by_name or not isinstance(source, T.StructType) or not isinstance(target, T.StructType):
         column = stored(value, source, target, name, rules=rules, by_name=by_name, fill=True)
         # Nullability inside the value is that of the column.
@@ -134,10 +198,7 @@ def overflows_named(*, narrowed: bool, condition: str = OF_INSERT) -> Iterator[N
 
 
 def evolved(source: T.DataType, target: T.DataType, *, by_name: bool, widen: bool = False) -> T.DataType:
-    """The type ``target`` extended by the additional fields of structs in ``source``, at any depth.
-
-    With ``widen``, types that are wider in ``source`` become wider.
-    """
+    """The type ``target`` with the additional fields of structs in ``source`` and, with ``widen``, wider types."""
     if isinstance(source, T.StructType) and isinstance(target, T.StructType):
         if by_name:
             existing = {f.name.lower() for f in target.fields}
@@ -198,7 +259,6 @@ class _Assignment:
         return F.when(value.isNull() | fitting.isNotNull(), fitting).otherwise(F.raise_error(message).cast(target))
 
     def _check(self, source: T.DataType, target: T.DataType, name: str) -> None:
-        """Raise ``SchemaMismatchError`` in a strict session if values may not fit."""
         if self.rules.policy == "STRICT" and not holds_all(target, source):
             raise SchemaMismatchError(
                 f"cannot up cast the value of column {name} from {source.simpleString()} to {target.simpleString()}:"
@@ -209,7 +269,6 @@ class _Assignment:
             )
 
     def _cast(self, value: Column, target: T.DataType) -> Column:
-        """Cast the whole value by the policy, or as the session does."""
         legacy = self.rules.policy == "LEGACY" and self.rules.ansi
         return legacy_cast(value, target) if legacy else value.cast(target)
 
@@ -271,7 +330,6 @@ class _Assignment:
 def _by_position(
     source: T.StructType, target: T.StructType, name: str
 ) -> list[tuple[T.StructField | None, T.StructField]]:
-    """The fields of the value and of the column, matched by position."""
     if len(source) != len(target):
         raise SchemaMismatchError(
             f"the struct for column {name} has {plural(len(source), 'field')} ({', '.join(source.names)}), but the"

@@ -27,17 +27,8 @@ from trilake.delta.stream.source import DeltaStream
 from trilake.errors import InvalidArgumentError, MissingFileError
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.sources.api import (
-    DataSourceStreamReader,
-    InputPartition,
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
-from trilake.spark.session.sources.packing import pack_files
-from trilake.spark.session.sources.rows_source import as_declared
+from trilake.spark.session.sources import api
+from trilake.spark.session.sources.rows_source import as_declared, pack_files
 from trilake.storage import open_store
 
 #: Options that limit a batch.
@@ -55,18 +46,16 @@ class Analysed:
 
 
 @dataclass
-class StreamPartition(InputPartition):
+class StreamPartition(api.InputPartition):
     """The files that one task reads, and the plan for reading them."""
 
     tasks: Sequence[FileTask | ChangeFeedTask]
     plan: ReadPlan
 
 
-class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a table as a stream.
-
-    ``analysed`` is ``None`` if the user gave the columns; only these are read and checked for changes.
-    """
+class DeltaStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailableNow):
+    """Reads a table as a stream.  ``analysed`` is ``None`` if the user gave the columns; only these are read and
+    checked for changes."""
 
     def __init__(
         self,
@@ -82,7 +71,6 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def stream(self) -> DeltaStream:
-        """The stream, opened on first use."""
         if self._opened is None:
             log = DeltaLog(open_store(self.path, self.store), spark_engine())
             if self.analysed is not None:
@@ -105,26 +93,24 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return tuple(metadata.schema.field(n).name for n in names)
 
-    # --- offsets -----------------------------------------------------------------------------------------------------
-
     def initialOffset(self) -> dict[str, Any]:
         return self.stream.initial().to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> api.ReadLimit:
         if self.options.max_files is not None:
-            return ReadMaxFiles(self.options.max_files)
+            return api.ReadMaxFiles(self.options.max_files)
         if self.options.max_bytes is not None:
-            return ReadMaxBytes(self.options.max_bytes)
-        return ReadAllAvailable()
+            return api.ReadMaxBytes(self.options.max_bytes)
+        return api.ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any], limit: api.ReadLimit) -> dict[str, Any]:
         return self.stream.latest(StreamOffset.from_json(start), self._limit(limit)).to_json()
 
-    def _limit(self, limit: ReadLimit) -> Limit:
+    def _limit(self, limit: api.ReadLimit) -> Limit:
         """Spark's limit, combined with the other option, since Spark supports only one limit."""
-        if isinstance(limit, ReadMaxFiles):
+        if isinstance(limit, api.ReadMaxFiles):
             return Limit(limit.max_files, self.options.max_bytes)
-        if isinstance(limit, ReadMaxBytes):
+        if isinstance(limit, api.ReadMaxBytes):
             return Limit(None, limit.max_bytes)
         return Limit()
 
@@ -134,18 +120,16 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self.stream.stop_at_newest()
 
-    # --- rows --------------------------------------------------------------------------------------------------------
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[api.InputPartition]:
         batch = self.stream.batch(StreamOffset.from_json(start), StreamOffset.from_json(end))
-        return [StreamPartition(tasks, batch.plan) for tasks in pack_files(batch.tasks, _size)]
+        return [StreamPartition(tasks, batch.plan) for tasks in pack_files(batch.tasks, task_size)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         part = cast(StreamPartition, partition)
         store = open_store(self.path, self.store)
         for task in part.tasks:
             try:
-                for batch in _read(task)(store, task, part.plan):
+                for batch in read_of(task)(store, task, part.plan):
                     yield as_declared(_arranged(batch, self.declared), self.declared)
             except MissingFileError as e:
                 self._missing(e)
@@ -168,9 +152,11 @@ def _arranged(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=declared.names)
 
 
-def _read(task: FileTask | ChangeFeedTask) -> Callable[..., Iterator[pa.RecordBatch]]:
+def read_of(task: FileTask | ChangeFeedTask) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """The function that reads a task."""
     return read_change_task if isinstance(task, ChangeFeedTask) else read_task
 
 
-def _size(task: FileTask | ChangeFeedTask) -> int:
+def task_size(task: FileTask | ChangeFeedTask) -> int:
+    """The bytes of a task's file."""
     return task.file.size if isinstance(task, ChangeFeedTask) else task.size

@@ -14,8 +14,6 @@ This needs a classic session, whose JVM can call Python; see :mod:`trilake.spark
 from __future__ import annotations
 
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -23,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import DataFrame, SparkSession
 
+from trilake.spark.scan.manifest import Recent
 from trilake.spark.scan.planning.table_reads import TableReads
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
@@ -60,17 +59,8 @@ def planned_frame(
     required: Collection[str] = (),
     reads: TableReads | None = None,
 ) -> DataFrame | None:
-    """A DataFrame over files that are chosen when Spark plans a query; ``None`` if this session does not support that.
-
-    Parameters
-    ----------
-    root: URI of the table, shown in plans.
-    count, size: number of files and their bytes.
-    scan: makes Spark's scan of some files.
-    prune: chooses the files that a query needs.
-    required: non-nullable columns of the scan.
-    reads: records the conditions of plans.
-    """
+    """A DataFrame over ``count`` files of ``size`` bytes, which ``prune`` chooses and ``scan`` reads when Spark plans a
+    query; ``None`` if this session does not support that.  ``required`` columns are non-nullable."""
     if is_connect(spark):
         return None
     try:
@@ -104,8 +94,7 @@ class PlannedFiles(JavaObject):
         self._sample, self._reads = sample, reads
         self._root = sequence(spark, [hadoop_path(spark, root)])
         self._all: Any = None
-        self._lists: OrderedDict[tuple[str, ...], Any] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lists = Recent(_MOST_LISTS, _MOST_LISTS)
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
         """The files of a plan, as ``PartitionDirectory`` objects."""
@@ -121,11 +110,9 @@ class PlannedFiles(JavaObject):
         return sequence(self._spark, []) if listed is None else listed.listFiles(partition_filters, data_filters)
 
     def rootPaths(self) -> Any:
-        """The table's path."""
         return self._root
 
     def inputFiles(self) -> Any:
-        """All files."""
         return self._everything().inputFiles()
 
     def refresh(self) -> None:
@@ -136,7 +123,6 @@ class PlannedFiles(JavaObject):
         return self._size
 
     def partitionSchema(self) -> Any:
-        """The columns that Spark infers from folders."""
         return self._sample.partitionSchema()
 
     def __getattr__(self, name: str) -> Any:
@@ -150,15 +136,10 @@ class PlannedFiles(JavaObject):
         if not conditions:
             return self._everything()
         key = self._key(conditions)
-        with self._lock:
-            if key in self._lists:
-                self._lists.move_to_end(key)
-                return self._lists[key]
-        listed = self._chosen(conditions)
-        with self._lock:
-            self._lists[key] = listed
-            while len(self._lists) > _MOST_LISTS:
-                self._lists.popitem(last=False)
+        listed = self._lists.get(key, self)
+        if listed is self:
+            listed = self._chosen(conditions)
+            self._lists.put(key, listed, 1)
         return listed
 
     def _key(self, conditions: tuple[str, ...]) -> tuple[str, ...]:

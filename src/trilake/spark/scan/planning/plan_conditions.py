@@ -127,7 +127,10 @@ def _readable(sql: str, schema: pa.Schema, zone: str) -> str | None:
         return None
     if zone in UTC_ZONES:
         return sql
-    if casts != outside and ("TIMESTAMP" in outside.upper() or any(_has_time(f.type) for f in schema)):
+    if casts != outside and (
+        "TIMESTAMP" in outside.upper()
+        or any(bool(pa.types.is_timestamp(f.type) or pa.types.is_nested(f.type)) for f in schema)
+    ):
         return None  # these casts depend on the time zone
     for i in range(1, len(parts), 2):
         if _TIME.fullmatch(parts[i - 1]):
@@ -136,10 +139,6 @@ def _readable(sql: str, schema: pa.Schema, zone: str) -> str | None:
                 return None
             parts[i] = f"'{instant}'"
     return "".join(parts)
-
-
-def _has_time(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(type_) or pa.types.is_nested(type_))
 
 
 def _instant(value: str, zone: str) -> str | None:

@@ -36,13 +36,8 @@ _read: dict[str, int] = {}
 
 
 class TableReads:
-    """The plans of one scan.  Before :meth:`begin`, they count as reading all rows.
-
-    Parameters
-    ----------
-    uri, version: the table and its version.
-    of: returns the read set of a transaction for the conditions of a plan.
-    """
+    """The plans of one scan of a version; ``of`` returns the read set for the conditions of a plan.  Before
+    :meth:`begin`, they count as reading all rows."""
 
     def __init__(self, uri: str, version: int, of: Callable[[Conditions], ReadSet]) -> None:
         self.uri, self.version, self.complete, self._of = uri, version, False, of
@@ -82,11 +77,8 @@ class TableReads:
 
 @dataclass(frozen=True)
 class OwnReads:
-    """The reads of a DataFrame that depends on the table to which it is written.
-
-    ``version`` is the oldest version that the DataFrame shows; ``None`` if it does not depend on the table.  ``notes``
-    has the record of each scan, ``None`` for a scan without a record.
-    """
+    """The reads of a DataFrame that is written to the table it reads: its oldest ``version``, and the record of each
+    scan, ``None`` for a scan without one."""
 
     version: int | None = None
     notes: tuple[TableReads | None, ...] = ()
@@ -125,13 +117,8 @@ def _together(parts: Sequence[ReadSet]) -> ReadSet:
 
 @contextmanager
 def reads_besides(frames: Iterable[DataFrame], uri: str, version: int) -> Iterator[Callable[[], ReadSet]]:
-    """Yield a function that returns the other reads of the table, once the rows have been computed in the block.
-
-    Parameters
-    ----------
-    frames: DataFrames that together contain all expressions of the command.
-    uri, version: the table and its version at the start of the command.
-    """
+    """Yield a function that returns the other reads of the table (at ``uri``, opened at ``version``), once the block
+    has computed the rows; ``frames`` together contain all expressions of the command."""
     of_scans = {
         (reads.version if notes is None else notes.version, notes)
         for reads in (own_reads(frame, uri) for frame in frames)

@@ -18,28 +18,6 @@ from pyspark.sql import types as T
 
 from trilake.errors import MissingDependencyError, UnsupportedSparkError
 
-__all__ = [
-    "HAS_ADMISSION",
-    "HAS_ARROW_SINKS",
-    "HAS_DATA_SOURCES",
-    "DataSource",
-    "DataSourceArrowWriter",
-    "DataSourceReader",
-    "DataSourceStreamArrowWriter",
-    "DataSourceStreamReader",
-    "DataSourceStreamWriter",
-    "InputPartition",
-    "ReadAllAvailable",
-    "ReadLimit",
-    "ReadMaxBytes",
-    "ReadMaxFiles",
-    "SupportsTriggerAvailableNow",
-    "WriterCommitMessage",
-    "check_limits",
-    "stream_reader",
-    "stream_writer",
-]
-
 
 def _module(name: str) -> Any:
     try:
@@ -59,23 +37,19 @@ HAS_ARROW_SINKS: bool = hasattr(_api, "DataSourceStreamArrowWriter")
 HAS_ADMISSION: bool = _admission is not None
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSource,
-        DataSourceArrowWriter,
-        DataSourceReader,
-        DataSourceStreamArrowWriter,
-        DataSourceStreamReader,
-        DataSourceStreamWriter,
-        InputPartition,
-        WriterCommitMessage,
-    )
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxBytes,
-        ReadMaxFiles,
-        SupportsTriggerAvailableNow,
-    )
+    from pyspark.sql.datasource import DataSource as DataSource
+    from pyspark.sql.datasource import DataSourceArrowWriter as DataSourceArrowWriter
+    from pyspark.sql.datasource import DataSourceReader as DataSourceReader
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as DataSourceStreamArrowWriter
+    from pyspark.sql.datasource import DataSourceStreamReader as DataSourceStreamReader
+    from pyspark.sql.datasource import DataSourceStreamWriter as DataSourceStreamWriter
+    from pyspark.sql.datasource import InputPartition as InputPartition
+    from pyspark.sql.datasource import WriterCommitMessage as WriterCommitMessage
+    from pyspark.sql.streaming.datasource import ReadAllAvailable as ReadAllAvailable
+    from pyspark.sql.streaming.datasource import ReadLimit as ReadLimit
+    from pyspark.sql.streaming.datasource import ReadMaxBytes as ReadMaxBytes
+    from pyspark.sql.streaming.datasource import ReadMaxFiles as ReadMaxFiles
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as SupportsTriggerAvailableNow
 else:
 
     class _DataSource:
@@ -83,7 +57,7 @@ else:
             self.options = dict(options)
 
     class _Part:
-        """Substitute for a class without members."""
+        pass
 
     @dataclass
     class _ReadMaxFiles:
@@ -111,11 +85,8 @@ else:
 
 
 class _WholeBatches(DataSourceStreamReader):
-    """A stream reader for releases without limits: each batch takes everything after the previous one.
-
-    These releases do not pass the start of a batch.  But before Spark requests the first new offset of a run, it
-    requests the partitions up to the last offset.
-    """
+    """A stream reader for releases without limits and starts of batches: each batch takes everything after the previous
+    one.  Before Spark requests the first new offset of a run, it requests the partitions up to the last offset."""
 
     def __init__(self, reader: DataSourceStreamReader) -> None:
         self.reader = reader
@@ -141,8 +112,6 @@ class _WholeBatches(DataSourceStreamReader):
 
 
 class _RowSink(DataSourceStreamWriter):
-    """A sink for releases that pass rows, which it converts to Arrow batches."""
-
     def __init__(self, writer: DataSourceStreamArrowWriter, schema: T.StructType) -> None:
         self.writer, self.schema = writer, schema
 
@@ -179,10 +148,8 @@ def check_limits(limits: Iterable[str]) -> None:
 
 
 def stream_reader(reader: DataSourceStreamReader, limits: Iterable[str] = ()) -> DataSourceStreamReader:
-    """A stream reader for this release; ``limits`` are the given options that limit a batch.
-
-    Raises ``UnsupportedSparkError`` if the release does not support them.
-    """
+    """A stream reader for this release; ``limits`` are the given options that limit a batch.  Raises
+    ``UnsupportedSparkError`` if the release does not support them."""
     check_limits(limits)
     return reader if HAS_ADMISSION else _WholeBatches(reader)
 
@@ -196,8 +163,6 @@ def unavailable(name: str, error: MissingDependencyError) -> type[DataSource]:
     """A data source for a format whose libraries are missing: each use raises ``error``."""
 
     class Unavailable(DataSource):
-        """Raises ``error`` on use."""
-
         @classmethod
         def name(cls) -> str:
             return name

@@ -48,11 +48,9 @@ def pruned_source_frame(
     rows: pa.Schema,
     schema: T.StructType | None = None,
 ) -> DataFrame:
-    """The rows that a source reads at ``path``; each query reads only the columns and rows that it needs.
-
-    Parameters are those of :func:`~trilake.spark.session.sources.python_source.source_frame`; the source has an option
-    ``filter``, which may name the columns ``rows``.
-    """
+    """The rows that a source reads at ``path``; each query reads only the columns and rows that it needs.  Parameters
+    are those of :func:`~trilake.spark.session.sources.python_source.source_frame`; the source has an option ``filter``,
+    which may name the columns ``rows``."""
     whole = source_frame(spark, source, path, options, schema)
     if is_connect(spark) or not HAS_DATA_SOURCES:
         return whole
@@ -82,11 +80,8 @@ def filtered_frame(
     output: pa.Schema,
     schema: T.StructType,
 ) -> DataFrame:
-    """The columns ``output`` of a table, as the source declares them in ``schema``, for which ``filter`` is true.
-
-    A SQL filter goes to the source, which uses it to skip files; any other filter is a step after the read.  Raises
-    ``FilterError``.
-    """
+    """The columns ``output`` of a table, as the source declares them in ``schema``, for which ``filter`` is true.  A
+    SQL filter goes to the source, which skips files; any other filter is a step after the read."""
     bound = parse_filter(filter, table.schema)  # raises here instead of in a task
     if bound is None or isinstance(filter, str):
         options = {**options, "filter": filter} if isinstance(filter, str) else options
@@ -105,11 +100,9 @@ class PrunedTable(JavaObject):
         self._relation, self._table = relation, relation.table()
 
     def newScanBuilder(self, options: Any) -> object:
-        """The builder that a plan configures."""
         return _ScanBuilder(self)
 
     def whole_scan(self) -> Any:
-        """Spark's own scan of all columns."""
         return self._table.newScanBuilder(self._relation.options()).build()
 
     def scan(self, columns: Sequence[str], filters: Sequence[Any]) -> Any:
@@ -135,7 +128,6 @@ class PrunedTable(JavaObject):
         return T.StructType(fields)
 
     def toString(self) -> str:
-        """The name of the source, which plans show."""
         return str(self._table.name())
 
     def __getattr__(self, name: str) -> Any:
@@ -162,11 +154,9 @@ class _ScanBuilder(JavaObject):
         return filters
 
     def pushedFilters(self) -> Any:
-        """The filters that Spark need not apply, which are none."""
         return java_array(self._table.spark, "org.apache.spark.sql.sources.Filter", 0)
 
     def pruneColumns(self, required: Any) -> None:
-        """Take the columns that the plan uses."""
         self._names = [str(n) for n in required.fieldNames()]
 
     def build(self) -> Any:
@@ -191,10 +181,8 @@ _QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 
 
 def filter_sql(filters: Sequence[Any], schema: pa.Schema) -> str | None:
-    """The conjunction of the filters that can be translated; ``None`` if there are none.
-
-    Spark applies all filters again, so omitting one costs time, never rows.
-    """
+    """The conjunction of the filters that can be translated; ``None`` if there are none.  Spark applies all filters
+    again, so omitting one costs time, never rows."""
     terms = []
     for f in filters:
         term = _term(f, schema)

@@ -6,8 +6,9 @@ read and write.
 
 from __future__ import annotations
 
+import logging
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +18,45 @@ from pyspark.sql import types as T
 
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.bypass import bypass
+from trilake.spark.session.checks import check_session, drop_missing_catalog
 from trilake.spark.session.compat import is_connect
+from trilake.spark.session.internals import active_session, knows_class
 from trilake.spark.session.runner import map_in_arrow, task_rows
+from trilake.spark.session.settings import check_shared
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, DataSourceReader, DataSourceStreamWriter
-from trilake.spark.session.sources.registry import ensure_source
-from trilake.spark.session.storage import check_shared
 from trilake.spark.session.type_tree import with_arrow_types
+
+_log = logging.getLogger("trilake.spark")
+
+#: The class of delta-spark's jar that claims the name ``delta``.
+_DELTA_SPARK = "org.apache.spark.sql.delta.sources.DeltaDataSource"
+#: Attribute of a session with the names registered through it.
+_REGISTERED = "_trilake_sources"
+
+
+def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -> list[str]:
+    """Register these data sources, each with its own name, except ``delta`` if delta-spark's jar owns it; returns the
+    names.  Raises ``UnsupportedSparkError`` for tasks with an unsuitable Python, or a setting that names a missing
+    class."""
+    drop_missing_catalog(spark)
+    check_session(spark)
+    names = []
+    for source in sources:
+        if source.name() == "delta" and knows_class(spark, _DELTA_SPARK):
+            _log.warning("delta-spark's jar owns the format name 'delta' in this session; use 'trilake-delta'")
+            continue
+        if HAS_DATA_SOURCES:
+            with active_session(spark):  # Spark (4.3) checks the name in the active session
+                spark.dataSource.register(source)
+            spark.__dict__.setdefault(_REGISTERED, set()).add(source.name())
+        names.append(source.name())
+    return names
+
+
+def ensure_source(spark: SparkSession, source: type[DataSource]) -> None:
+    """Register a data source once per session object, since Spark warns about a second registration."""
+    if source.name() not in spark.__dict__.get(_REGISTERED, ()):
+        register_sources(spark, [source])
 
 
 def source_frame(
@@ -32,16 +66,8 @@ def source_frame(
     options: Mapping[str, Any],
     schema: T.StructType | None = None,
 ) -> DataFrame:
-    """The rows that a source reads at ``path``.
-
-    Parameters
-    ----------
-    source: one of trilake's data sources; registered if Spark needs that.
-    options: the options of the read.
-    schema: the columns to read; all by default.
-
-    Raises ``InvalidArgumentError`` for a table in memory, which other processes cannot see.
-    """
+    """The rows that one of trilake's data sources reads at ``path``; ``schema`` has the columns, all by default.
+    Raises ``InvalidArgumentError`` for a table in memory."""
     check_shared(path)
     if HAS_DATA_SOURCES:
         ensure_source(spark, source)
@@ -66,22 +92,18 @@ class _Read:
 
 @dataclass(frozen=True)
 class SinkBatch:
-    """A ``foreachBatch`` function that writes the batches of a stream to a trilake sink.
-
-    ``sink`` makes the writer of a batch, in the way Spark requests it from a source.
-    """
+    """A ``foreachBatch`` function that writes the batches of a stream to a trilake sink.  ``sink`` makes the writer of
+    a batch, in the way Spark requests it from a source."""
 
     sink: Callable[[], DataSourceStreamWriter]
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Write a batch and commit it."""
         writer = self.sink()
         messages = _run(df, writer)
         writer.commit(messages, batch_id)
 
 
 def _run(df: DataFrame, writer: DataSourceStreamWriter) -> list[Any]:
-    """Run the tasks that write ``df``, and return their commit messages."""
     job = _Write(pickle.dumps(writer))
     return [pickle.loads(r.message) for r in map_in_arrow(with_arrow_types(df), job, "message binary").collect()]
 

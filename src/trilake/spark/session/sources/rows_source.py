@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -29,10 +29,8 @@ def short_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Cast rows to exactly the schema that Spark expects, which may come from the user.
-
-    Raises ``SchemaMismatchError`` if a value does not fit.
-    """
+    """Cast rows to exactly the schema that Spark expects, which may come from the user.  Raises ``SchemaMismatchError``
+    if a value does not fit."""
     if batch.schema.equals(schema):
         return batch
     try:
@@ -45,10 +43,8 @@ def as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
-    """The schema that Spark must declare: all nullable, because a file may lack a column.
-
-    Raises ``SchemaMismatchError`` for a type that Spark does not support.
-    """
+    """The schema that Spark must declare: all nullable, because a file may lack a column.  Raises
+    ``SchemaMismatchError`` for a type that Spark does not support."""
     try:
         return to_spark(cast(StructType, all_nullable(from_arrow(schema))))
     except SchemaMismatchError as e:
@@ -79,14 +75,7 @@ class Piece(InputPartition):
 
 
 class RowsReader(DataSourceReader):
-    """Reads the columns that Spark has declared, in the rows for which the option ``filter`` is true.
-
-    Parameters
-    ----------
-    schema: the columns that Spark has declared.
-    rows: the columns that the filter may name.
-    filter: a SQL condition.
-    """
+    """Reads the columns that Spark has declared, in the rows for which ``filter``, SQL over ``rows``, is true."""
 
     def __init__(self, schema: T.StructType, rows: pa.Schema, filter: str | None) -> None:
         self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
@@ -109,3 +98,27 @@ class RowsReader(DataSourceReader):
         if what is not None:
             for batch in self.rows_of(what):
                 yield from short_batches(as_declared(batch.rename_columns(self.declared.names), self.declared))
+
+
+#: The maximum bytes per task, and the cost of opening a file in bytes: Spark's defaults.
+SPLIT_BYTES = 128 << 20
+OPEN_BYTES = 4 << 20
+
+
+def pack_files(files: Sequence[Any], size: Callable[[Any], int], *, parallelism: int = 8) -> list[list[Any]]:
+    """Groups of files, large ones first; ``size`` returns the bytes of a file.
+
+    >>> pack_files([1, 2, 3], lambda f: 1 << 20, parallelism=1)
+    [[1, 2, 3]]
+    """
+    weights = [size(f) + OPEN_BYTES for f in files]
+    limit = min(SPLIT_BYTES, max(OPEN_BYTES, sum(weights) // parallelism))
+    out: list[list[Any]] = []
+    filled = limit
+    for weight, file in sorted(zip(weights, files, strict=True), key=lambda p: -p[0]):
+        if filled + weight > limit:
+            out.append([])
+            filled = 0
+        out[-1].append(file)
+        filled += weight
+    return out

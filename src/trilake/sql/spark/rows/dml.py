@@ -1,4 +1,4 @@
-"""DELETE, UPDATE and TRUNCATE of trilake tables."""
+"""DELETE, UPDATE and TRUNCATE of trilake tables; MERGE by equal keys for formats other than Delta."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import field_at, format_path, parse_path, with_alias
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import SchemaMismatchError
-from trilake.spark.delta.delete import delete_rows
-from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
-from trilake.spark.delta.storing.store_assignment import stored
-from trilake.spark.delta.update import update_rows
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.spark.delta.row_changes import delete_rows, update_rows
+from trilake.spark.delta.storing.store_assignment import AssignmentRules, named_columns, stored
+from trilake.spark.session.format import MergeByKeys, spark_format_named
 from trilake.spark.session.schemas import to_spark
+from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.delete_update import DeleteOrUpdate, Truncate
 from trilake.sql.parser.expressions import default_or, has_query, requalified, split_names
 from trilake.sql.parser.insert import partition_condition
+from trilake.sql.parser.merge import Merge, When
 from trilake.sql.parser.projections import by_column
-from trilake.sql.spark.rows.plain_changes import delete_plainly, update_plainly
+from trilake.sql.parser.tokens import depths
 from trilake.sql.spark.session.frames import open_delta
-from trilake.sql.spark.session.judge import check_condition, check_values, resolved
-from trilake.sql.spark.session.local import Local
+from trilake.sql.spark.session.problems import Local, check_condition, check_values, resolved
 from trilake.sql.spark.session.relations import local_views, localized
-from trilake.sql.spark.session.results import counts, nothing
-from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.session import SqlSession, counts, nothing
 from trilake.sql.spark.session.targets import Target, changeable_table, full_parts, not_found
 from trilake.table.registry import DEFAULT
 
@@ -57,18 +56,14 @@ class Named:
         return out
 
     def plain(self, sql: str) -> tuple[str, bool]:
-        """Remove the qualifiers of columns; also return whether that was possible.
-
-        It is not if a column without its qualifier could be another one: in a query, or if a column has the table's
-        name.
-        """
+        """Remove the qualifiers of columns, if possible, and return whether it was: not in a query, nor if a column has
+        the table's name."""
         heads = {n[-1] for n in self.names}
         if has_query(sql) or any(self.schema.find(h) is not None for h in heads):
             return sql, False
         return requalified(sql, dict.fromkeys(self.names, "")), True
 
     def qualifier(self) -> str:
-        """The alias for nested queries."""
         return self.alias or self.target.parts[-1]
 
     def inside(self, sql: str) -> str:
@@ -131,7 +126,6 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
 
 
 def _check_assigned(session: SqlSession, schema: StructType, alias: str | None, values: dict[str, str]) -> None:
-    """Check that each value can be assigned to its column."""
     frame = check_values(session, schema, alias, values.values())
     try:
         fields = [to_spark(StructType((field_at(schema, n),))).fields[0] for n in values]
@@ -174,7 +168,6 @@ def _target(session: SqlSession, change: DeleteOrUpdate) -> tuple[Target, Delete
 
 
 def _through(target: Target, change: DeleteOrUpdate, view_columns: Mapping[str, str]) -> DeleteOrUpdate:
-    """Rewrite a change of a view to one of its table."""
     columns = {n.lower() for n in target.log.head().schema.names}
     fronts = {(change.alias or change.parts[-1]).lower()}
 
@@ -202,3 +195,89 @@ def run_truncate(session: SqlSession, change: Truncate) -> DataFrame:
             check_condition(session, read_schema(table.snapshot.schema), None, condition)
         delete_rows(session.spark, table, condition)
     return nothing(session)
+
+
+# --- tables other than Delta: simple conditions, and merges by equal keys --------------------------------------------
+
+
+def delete_plainly(session: SqlSession, target: Target, condition: str | None) -> DataFrame:
+    """Delete rows; return their number."""
+    deleted = spark_format_named(target.format).delete(session.spark, target.path, _plain(target, condition))
+    return counts(session, num_affected_rows=deleted)
+
+
+def update_plainly(
+    session: SqlSession, target: Target, values: tuple[tuple[tuple[str, ...], str], ...], condition: str | None
+) -> DataFrame:
+    """Update rows; return their number."""
+    assignments = {parts[-1]: _plain(target, value) or "" for parts, value in values}
+    changed = spark_format_named(target.format).update(
+        session.spark, target.path, assignments, _plain(target, condition)
+    )
+    return counts(session, num_affected_rows=changed)
+
+
+def _plain(target: Target, sql: str | None) -> str | None:
+    if sql is None:
+        return None
+    if has_query(sql):
+        raise InvalidArgumentError(
+            f"DELETE and UPDATE of a {target.format.title()} table do not support subqueries",
+            help="collect the query's result first, or use MERGE",
+            file=target.path,
+        )
+    parts = tuple(p.lower() for p in target.parts)
+    return requalified(sql, {parts: "", (parts[-1],): ""})
+
+
+def merge_by_keys(session: SqlSession, target: Target, merge: Merge, source: DataFrame) -> DataFrame:
+    """Merge rows by equal keys."""
+    format = spark_format_named(target.format)
+    plan = MergeByKeys(tuple(_keys(merge, target)))
+    for when in merge.clauses:
+        plan = _with(plan, when, target)
+    rows = format.merge(session.spark, target.path, source, plan)
+    return counts(
+        session,
+        num_affected_rows=rows.inserted + rows.updated + rows.deleted,
+        num_updated_rows=rows.updated,
+        num_deleted_rows=rows.deleted,
+        num_inserted_rows=rows.inserted,
+    )
+
+
+def _with(plan: MergeByKeys, when: When, target: Target) -> MergeByKeys:
+    if when.values is None and when.condition is None:
+        if when.kind == "matched":
+            return replace(plan, matched=when.action)
+        if when.kind == "not_matched":
+            return replace(plan, insert=True)
+        if when.action == "delete":
+            return replace(plan, delete_unmatched=True)
+    raise InvalidArgumentError(
+        f"MERGE into a {target.format.title()} table supports UPDATE SET *, INSERT * and DELETE, without conditions",
+        help="compute whole rows in the source",
+        file=target.path,
+    )
+
+
+def _keys(merge: Merge, target: Target) -> list[str]:
+    """The columns of ``t.a = s.a AND t.b = s.b``.  Raises ``InvalidArgumentError`` for any other condition."""
+    cursor = Cursor(merge.condition)
+    out = []
+    if any(depths(cursor.tokens)):
+        cursor = Cursor(merge.condition.strip().removeprefix("(").removesuffix(")"))
+    while cursor.token is not None:
+        left_name = cursor.name()
+        equal = cursor.accept_symbol("=") or cursor.accept_symbol("==")
+        right = cursor.name() if equal else ()
+        if not right or left_name[-1].lower() != right[-1].lower():
+            raise InvalidArgumentError(
+                f"MERGE into a {target.format.title()} table needs a condition that compares columns of the same name"
+                f" for equality, got {merge.condition}",
+                help="write ON t.id = s.id, and rename columns in the source",
+            )
+        out.append(left_name[-1])
+        if cursor.token is not None:
+            cursor.expect("AND")
+    return out

@@ -14,12 +14,18 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.store_assignment import check_structs_whole
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, stating
-from trilake.spark.delta.settings import AUTO_MERGE, overwrites_dynamically, session_flag
-from trilake.spark.delta.storing.assignment_rules import is_case_sensitive, named_columns
-from trilake.spark.delta.storing.store_assignment import as_they_are, overflows_named, stored_columns
+from trilake.spark.delta.settings import AUTO_MERGE, overwrites_dynamically
+from trilake.spark.delta.storing.store_assignment import (
+    as_they_are,
+    is_case_sensitive,
+    named_columns,
+    overflows_named,
+    stored_columns,
+)
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.settings import session_flag
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.expressions import with_defaults
 from trilake.sql.parser.insert import Insert, expected_columns, own_partitions, parse_inserts
@@ -27,8 +33,7 @@ from trilake.sql.parser.literals import Args
 from trilake.sql.spark.session import catalogue
 from trilake.sql.spark.session.frames import frame_of, head_of
 from trilake.sql.spark.session.relations import query
-from trilake.sql.spark.session.results import nothing
-from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.session import SqlSession, nothing
 from trilake.sql.spark.session.targets import Target, whole_table_of
 from trilake.table.format import TableWrite, parse_mode
 
@@ -58,7 +63,6 @@ def _is_directory(sql: str) -> bool:
 
 
 def _into_spark(session: SqlSession, insert: Insert, args: Args) -> None:
-    """Insert rows of trilake tables into one of Spark's own tables."""
     frame = query(session, insert.query, args)
     name = quote_parts(insert.parts)
     private = session.private_name()
@@ -94,7 +98,8 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         dynamic = bool(metadata.partition_columns) and overwrites_dynamically(session.spark)
         if static and not dynamic:
             where = " AND ".join(
-                f"{quote_name(c)} IS NULL" if _is_null(v) else f"{quote_name(c)} = {v}" for c, v in static.items()
+                f"{quote_name(c)} IS NULL" if (v.strip().upper() == "NULL") else f"{quote_name(c)} = {v}"
+                for c, v in static.items()
             )
     request = WriteRequest(
         mode="overwrite" if insert.overwrite else "append",
@@ -116,10 +121,6 @@ def _check_whole(frame: DataFrame, schema: StructType) -> None:
     except TrilakeError:  # a type that Delta lacks, which the cast or the write refuses
         return
     check_structs_whole(row_schema, schema)
-
-
-def _is_null(sql: str) -> bool:
-    return sql.strip().upper() == "NULL"
 
 
 def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args) -> None:

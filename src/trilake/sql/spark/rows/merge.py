@@ -13,23 +13,21 @@ from trilake.delta.protocol.schema_edit import format_path, with_alias, without_
 from trilake.delta.rules.defaults import default_expression
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import AmbiguousMergeError, InvalidArgumentError, SchemaMismatchError
-from trilake.spark.delta.merge.request import Expr, SparkMerge
 from trilake.spark.delta.merge.run import merge_dataframe
-from trilake.spark.delta.storing.assignment_rules import named_columns
+from trilake.spark.delta.merge.source import Expr, SparkMerge
+from trilake.spark.delta.storing.store_assignment import named_columns
 from trilake.spark.session.analysis_errors import unsupported_error
 from trilake.sql.parser.expressions import requalified, split_names, unqualified
 from trilake.sql.parser.merge import Merge, Values, When
 from trilake.sql.parser.projections import Beside, by_column
 from trilake.sql.parser.statements import MERGE, numbers
 from trilake.sql.parser.tokens import tokenize
-from trilake.sql.spark.rows.dml import Named
-from trilake.sql.spark.rows.plain_changes import merge_by_keys
+from trilake.sql.spark.rows.dml import Named, merge_by_keys
 from trilake.sql.spark.session import catalogue
 from trilake.sql.spark.session.frames import open_delta
-from trilake.sql.spark.session.local import Local
+from trilake.sql.spark.session.problems import Local
 from trilake.sql.spark.session.relations import local_views, localized, query
-from trilake.sql.spark.session.results import counts
-from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.session import SqlSession, counts
 from trilake.sql.spark.session.targets import changeable_table, find_entry, full_parts, not_found, path_target
 from trilake.table.registry import DEFAULT
 
@@ -140,13 +138,11 @@ class _Through:
     short: Mapping[tuple[str, ...], str]
 
     def of_both(self, sql: str) -> str:
-        """Rewrite an expression over the view and the source."""
         front = None if self.source is None else self.source.lower()
         beside = Beside(front, frozenset(n.lower() for n in self.source_columns))
         return by_column(requalified(sql, self.short), self.view_columns, self.columns, (self.view.lower(),), beside)
 
     def of_view(self, sql: str) -> str:
-        """Rewrite an expression over the view."""
         return by_column(requalified(sql, self.short), self.view_columns, self.columns, (self.view.lower(),))
 
     def clause(self, when: When) -> When:
@@ -192,18 +188,9 @@ def by_columns_of_table(
     source_columns: Sequence[str],
     short: Mapping[tuple[str, ...], str],
 ) -> Merge:
-    """Rewrite a merge into a view to one into its table.
-
-    Parameters
-    ----------
-    view_columns: the table's columns by their names in the view, in lower case.
-    columns: all columns of the table.
-    view, source: the aliases of the view and of the source.
-    source_columns: the columns of the source.
-    short: the alias that replaces each longer qualifier of the two.
-
-    Raises ``SchemaMismatchError`` for a column that is not in the view, ``InvalidArgumentError`` for an ambiguous name.
-    """
+    """Rewrite a merge into a view to one into its table.  ``view_columns`` are the table's columns by their names in
+    the view, ``view`` and ``source`` the aliases, ``short`` the alias for each longer qualifier.  Raises
+    ``SchemaMismatchError`` for a column that is not in the view, ``InvalidArgumentError`` for an ambiguous name."""
     through = _Through(view_columns, frozenset(c.lower() for c in columns), view, source, source_columns, short)
     clauses = tuple(map(through.clause, merge.clauses))
     return replace(merge, condition=through.of_both(merge.condition), clauses=clauses)

@@ -38,8 +38,7 @@ from trilake.sql.parser.statements import kind
 from trilake.sql.parser.tokens import tokenize
 from trilake.sql.spark.session.placeholders import literal, with_parameters
 from trilake.sql.spark.session.relations import names_trilake_table
-from trilake.sql.spark.session.results import nothing
-from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.session import SqlSession, nothing
 from trilake.table.registry import format_of_provider
 
 if TYPE_CHECKING:
@@ -51,10 +50,8 @@ _QUERIES = frozenset(("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(", "MAP", "
 def run_script(
     session: SqlSession, sql: str, args: Args, *, run: Callable[[SqlSession, str, Args], DataFrame]
 ) -> DataFrame | None:
-    """Run a script; return the rows of its last statement, ``None`` for a script without trilake tables.
-
-    Raises an error of a statement that no handler of the script handles.
-    """
+    """Run a script; return the rows of its last statement, ``None`` for a script without trilake tables.  Raises an
+    error of a statement that no handler of the script handles."""
     script = parse_script(with_parameters(session, sql, args))
     if not any(_names_trilake(session, t) for t in sql_in(script)):
         return None
@@ -80,8 +77,6 @@ class _LeaveScope(Exception):
 
 @dataclass(eq=False)
 class _Scope:
-    """A compound statement or loop that is running."""
-
     label: str | None
     #: The statement that restores each variable declared here.
     variables: dict[str, str] = field(default_factory=dict)
@@ -90,8 +85,6 @@ class _Scope:
 
 
 class _Script:
-    """One run of a script."""
-
     def __init__(self, session: SqlSession, run: Callable[[SqlSession, str, Args], DataFrame]) -> None:
         self.session, self.run_statement = session, run
         self.scopes: list[_Scope] = []
@@ -103,8 +96,6 @@ class _Script:
         if self.schema is None or not self.schema.fields:
             return nothing(self.session)
         return self.session.spark.createDataFrame(self.rows, self.schema)
-
-    # --- statements ----------------------------------------------------------------------------------------------
 
     def _execute(self, statement: Statement) -> None:
         if isinstance(statement, Compound):
@@ -170,7 +161,6 @@ class _Script:
                     self._round(loop, statement.body)
 
     def _round(self, scope: _Scope, body: tuple[Statement, ...]) -> None:
-        """One iteration of a loop, which ITERATE ends."""
         height = len(self.scopes)
         try:
             self._all(body)
@@ -187,8 +177,6 @@ class _Script:
         # A query runs now, even if its rows are not the result.
         self.schema = frame.schema
         self.rows = frame.collect() if kind(tokenize(sql)) in _QUERIES or frame.schema.fields else []
-
-    # --- variables -----------------------------------------------------------------------------------------------
 
     def _declare(self, statement: Declare) -> None:
         for name in statement.names:
@@ -224,7 +212,6 @@ class _Script:
         return sql
 
     def _unqualified(self, sql: str) -> str:
-        """Remove labels before variables."""
         labels = {s.label.lower(): s.variables for s in self.scopes if s.label is not None and s.variables}
         if not labels:
             return sql
@@ -248,8 +235,6 @@ class _Script:
 
         self._guarded(ask)
         return answers[0] if answers else None
-
-    # --- scopes and failures -------------------------------------------------------------------------------------
 
     @contextmanager
     def _scope(self, label: str | None) -> Iterator[_Scope]:

@@ -9,15 +9,7 @@ from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import TableExistsError
 from trilake.spark.delta.names.catalogue import newest, same_place
-from trilake.spark.delta.names.entries import (
-    About,
-    change_entry,
-    database_location,
-    find_entry,
-    make_entry,
-    move_entry,
-    rename_entry,
-)
+from trilake.spark.delta.names.entries import About, change_entry, find_entry, make_entry, rename_entry
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.frames import uncache
@@ -27,19 +19,11 @@ from trilake.sql.spark.session.targets import Target, full_parts
 _CATALOG = "spark_catalog"
 
 
-def default_place(session: SqlSession, parts: tuple[str, ...]) -> str:
-    """The location of a managed table with this name."""
-    database, table = full_parts(session, parts)
-    return f"{database_location(session.spark, [_CATALOG, database]).rstrip('/')}/{table.lower()}"
-
-
 def add(
     session: SqlSession, parts: tuple[str, ...], path: str | None, about: About, *, format: str = "delta", managed: bool
 ) -> None:
-    """Add an entry for a table; without a path the catalog chooses a location.
-
-    Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` where the name is taken.
-    """
+    """Add an entry for a table; without a path the catalog chooses a location.  Raises Spark's
+    ``TABLE_OR_VIEW_ALREADY_EXISTS`` where the name is taken."""
     name = [_CATALOG, *full_parts(session, parts)]
     make_entry(session.spark, name, about, path=path, provider=format, managed=managed)
 
@@ -51,11 +35,8 @@ def add_delta(session: SqlSession, parts: tuple[str, ...], path: str, *, managed
 
 
 def refresh(session: SqlSession, target: Target) -> None:
-    """Update the entry of a Delta table; a path has none.
-
-    An entry that has another location by now stays, and a dropped one stays dropped.  But if a managed table exists
-    without an entry, a write recreated it after the drop, and it gets the entry.
-    """
+    """Update the entry of a Delta table.  An entry with another location stays, and a dropped one stays dropped; but a
+    managed table that exists without an entry was recreated by a write, and gets the entry."""
     entry = target.entry
     if entry is None or target.format != "delta" or not session.classic:
         return
@@ -72,19 +53,9 @@ def refresh(session: SqlSession, target: Target) -> None:
         make_entry(session.spark, name, about, path=target.path, managed=True)
 
 
-def move(session: SqlSession, target: Target, place: str) -> None:
-    """Change the location of a Delta table's entry, in a classic session."""
-    entry = target.entry
-    assert entry is not None
-    head = DeltaLog(session.store(place), spark_engine()).head()
-    move_entry(session.spark, [_CATALOG, entry.database, entry.table], place, About.of(head))
-
-
 def rename(session: SqlSession, target: Target, parts: tuple[str, ...]) -> None:
-    """Rename a table's entry, by default in its database, in a classic session.
-
-    Raises ``TableExistsError`` where the name is taken.
-    """
+    """Rename a table's entry, by default in its database, in a classic session.  Raises ``TableExistsError`` where the
+    name is taken."""
     entry = target.entry
     assert entry is not None
     database, table = (entry.database, parts[0]) if len(parts) == 1 else full_parts(session, parts)
@@ -95,10 +66,3 @@ def rename(session: SqlSession, target: Target, parts: tuple[str, ...]) -> None:
         )
     uncache(session, target)
     rename_entry(session.spark, [_CATALOG, entry.database, entry.table], [_CATALOG, database, table])
-
-
-def remove(session: SqlSession, target: Target) -> None:
-    """Drop an external table's entry; the files stay."""
-    entry = target.entry
-    assert entry is not None
-    session.run(f"DROP TABLE {quote_parts((entry.database, entry.table))}")

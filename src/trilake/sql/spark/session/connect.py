@@ -17,7 +17,7 @@ from trilake.spark.session.bypass import bypass
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.tokens import AFTER_RELATION
-from trilake.sql.spark.session.jvm import Entry, Relation, ViewForm
+from trilake.sql.spark.session.jvm import Entry, Relation, ViewForm, alias_follows, pass_sample
 from trilake.sql.spark.session.session import SqlSession
 
 _log = logging.getLogger("trilake.sql")
@@ -141,18 +141,13 @@ def _travel_end(sql: str, end: int) -> int | None:
     if any(cursor.accept(w, "AS", "OF") for w in _VERSIONS):
         cursor.take()
     elif any(cursor.accept(w, "AS", "OF") for w in _TIMES):
-        _pass_value(cursor)
+        _pass_operand(cursor)
+        while _is_one_of(cursor, _OPERATORS) or cursor.is_word("DIV"):
+            cursor.take()
+            _pass_operand(cursor)
     else:
         return None
     return cursor.tokens[cursor.at - 1].end
-
-
-def _pass_value(cursor: Cursor) -> None:
-    """Skip a value: operands with operators between them."""
-    _pass_operand(cursor)
-    while _is_one_of(cursor, _OPERATORS) or cursor.is_word("DIV"):
-        cursor.take()
-        _pass_operand(cursor)
 
 
 def _pass_operand(cursor: Cursor) -> None:
@@ -213,15 +208,8 @@ def _is_unit(cursor: Cursor, ahead: int = 0) -> bool:
 
 def _has_alias(sql: str, end: int) -> bool:
     cursor = _cursor_at(sql, end)
-    if cursor.accept("TABLESAMPLE"):
-        cursor.accept("SYSTEM")
-        cursor.brackets()
-        if cursor.accept("REPEATABLE"):
-            cursor.brackets()
-    if cursor.is_any("AS"):
-        return True
-    token = cursor.token
-    return token is not None and token.is_name and (token.kind == "quoted" or token.upper not in AFTER_RELATION)
+    pass_sample(cursor)
+    return cursor.is_any("AS") or alias_follows(cursor)
 
 
 def find_entry(session: SqlSession, database: str, table: str) -> Entry | None:

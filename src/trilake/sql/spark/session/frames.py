@@ -15,8 +15,8 @@ from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.delta.settings import session_log
-from trilake.spark.live_frames.columns import is_in_cache
-from trilake.spark.live_frames.versions import ReadVersion, note_version, version_to_read
+from trilake.spark.live_frames.versions import ReadVersion, is_in_cache, version_to_read
+from trilake.spark.scan.frame_tables import note
 from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.settings import session_time_ms
 from trilake.sql.parser.literals import Args
@@ -52,10 +52,8 @@ def log_to_change(session: SqlSession, target: Target) -> DeltaLog:
 def open_delta(
     session: SqlSession, target: Target, version: int | None = None, ms: int | None = None
 ) -> ArrowDeltaTable:
-    """Open a Delta table at a version, with its files.
-
-    Raises ``TableNotFoundError``, ``VersionNotFoundError``, and ``InvalidArgumentError`` for two versions.
-    """
+    """Open a Delta table at a version, with its files.  Raises ``TableNotFoundError``, ``VersionNotFoundError``, and
+    ``InvalidArgumentError`` for two versions."""
     log, version = _opened(session, target, version, ms)
     return ArrowDeltaTable(log.store, log.engine, version=version, user_metadata=log.user_metadata)
 
@@ -105,7 +103,7 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
         is_newest = version is None and ms is None and target.at is None
         delta = open_delta(session, target, version_to_read(target.store.uri) if is_newest else version, ms)
         frame: DataFrame = read_dataframe(spark, delta, options=target.options, newest=is_newest)
-        return note_version(frame, ReadVersion.of(delta)) if is_newest else frame
+        return note(frame, ReadVersion.of(delta)) if is_newest else frame
     if target.at is not None and target.at[:1] in "vV":
         version = int(target.at[1:])
     elif target.at is not None:

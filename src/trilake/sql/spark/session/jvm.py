@@ -15,18 +15,15 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.spark.delta.names.entries import decoded
-from trilake.spark.session.scala_values import changed, some
-
-# --- the parser ------------------------------------------------------------------------------------------------------
+from trilake.spark.session.internals import changed, some
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.tokens import AFTER_RELATION
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation or table function in a statement: its name and position.
-
-    ``end`` is the position after the name, ``travel_end`` that after a version.  ``aliased`` says whether it has an
-    alias.
-    """
+    """A relation or table function in a statement; ``end`` is the position after the name, ``travel_end`` after a
+    version."""
 
     parts: tuple[str, ...]
     start: int
@@ -36,9 +33,19 @@ class Relation:
     function: bool = False
 
 
-def is_classic(spark: SparkSession) -> bool:
-    """Whether this is a classic session, not a Connect session."""
-    return getattr(spark, "_jsparkSession", None) is not None
+def pass_sample(cursor: Cursor) -> None:
+    """Skip a relation's ``TABLESAMPLE``."""
+    if cursor.accept("TABLESAMPLE"):
+        cursor.accept("SYSTEM") or cursor.accept("BERNOULLI")
+        cursor.brackets()
+        if cursor.accept("REPEATABLE"):
+            cursor.brackets()
+
+
+def alias_follows(cursor: Cursor) -> bool:
+    """Whether an alias without ``AS`` is next."""
+    token = cursor.token
+    return token is not None and token.is_name and (token.kind == "quoted" or token.upper not in AFTER_RELATION)
 
 
 def parser_of(spark: SparkSession) -> Any:
@@ -113,16 +120,10 @@ def _span(node: Any) -> tuple[int, int]:
     return int(origin.startIndex().get()), int(origin.stopIndex().get()) + 1
 
 
-# --- the catalog -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ViewForm:
-    """A permanent view's columns, and the namespace of its query.
-
-    ``namespace`` is the catalog and database in which it was created, ``query_columns`` the names of its query's
-    columns, empty for views of old releases, and ``columns`` name and type of the view's columns.
-    """
+    """A permanent view's columns (name and type), the catalog and database in which it was created, and the names of
+    its query's columns, empty for views of old releases."""
 
     namespace: tuple[str, ...]
     query_columns: tuple[str, ...]
@@ -131,10 +132,8 @@ class ViewForm:
 
 @dataclass(frozen=True)
 class Entry:
-    """The catalog's entry for a table or permanent view.
-
-    ``form`` is set for a view in a Connect session, ``java`` in a classic one.
-    """
+    """The catalog's entry for a table or permanent view.  ``form`` is set for a view in a Connect session, ``java`` in
+    a classic one."""
 
     database: str
     table: str
@@ -152,7 +151,6 @@ class Entry:
 
     @property
     def is_view(self) -> bool:
-        """Whether this is a view."""
         return self.kind == "VIEW"
 
 
@@ -165,7 +163,6 @@ class Catalogues:
 
     @classmethod
     def of(cls, spark: SparkSession) -> Catalogues:
-        """The catalog of a classic session."""
         catalog = spark._jsparkSession.sessionState().catalog()
         return cls(catalog, catalog.externalCatalog())
 

@@ -1,23 +1,62 @@
-"""Errors with their position in the SQL: Spark's, and those of trilake's parser."""
+"""SQL with private names for relations, errors with their position in the original SQL, and checks by Spark."""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
+from trilake.delta.protocol.schema import StructType
 from trilake.errors import InvalidArgumentError, TrilakeError, WriteFailedError
-from trilake.spark.session.analysis_errors import SparkErrorMethods, analysis_error, job_error, raise_for_spark
-from trilake.sql.parser.cursor import SyntaxProblem
+from trilake.spark.scan.columns import empty_frame
+from trilake.spark.session.analysis_errors import (
+    SparkErrorMethods,
+    analysis_error,
+    as_spark_errors,
+    job_error,
+    raise_for_spark,
+)
 from trilake.sql.parser.literals import Args
-from trilake.sql.parser.places import place_of
+from trilake.sql.parser.places import Edited
 from trilake.sql.parser.problems import SqlTextError
-from trilake.sql.spark.session.local import Local
+from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.session import SqlSession
+
+
+@dataclass(frozen=True)
+class WithMetadata:
+    """A relation whose DataFrame includes ``_metadata``: index of its token, its alias, and its other columns."""
+
+    at: int
+    alias: str
+    columns: tuple[str, ...]
+
+
+@dataclass
+class Local:
+    """SQL with private names for relations, and their DataFrames."""
+
+    edited: Edited
+    frames: dict[str, DataFrame] = field(default_factory=dict)
+    #: What each private name replaces, for messages.
+    names: dict[str, str] = field(default_factory=dict)
+    with_metadata: list[WithMetadata] = field(default_factory=list)
+
+    @property
+    def sql(self) -> str:
+        return self.edited.sql
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.edited.edits)
+
 
 #: Spark's internal error for a DELETE from the view of a frame.
 _NO_TABLE = "Unexpected table relation"
@@ -37,25 +76,15 @@ class SqlSyntaxError(SqlTextError, SparkErrorMethods, ParseException):
         return SqlTextError.__str__(self)
 
 
-@contextmanager
-def errors_of_spark() -> Iterator[None]:
-    """Make the block's errors Spark's errors, too, so that callers of Spark catch them."""
-    try:
-        yield
-    except TrilakeError as e:
-        raise_for_spark(e, job_error(e) if isinstance(e, WriteFailedError) else analysis_error(e))
-
-
-def syntax_error(sql: str, problem: SyntaxProblem) -> SqlTextError:
-    """The error for a syntax error."""
-    return SqlSyntaxError.at(sql, problem)
+#: A block or decorator that makes errors Spark's errors, too, so that callers of Spark catch them.
+errors_of_spark = partial(
+    as_spark_errors, lambda e: job_error(e) if isinstance(e, WriteFailedError) else analysis_error(e)
+)
 
 
 def deleted_by_spark(session: SqlSession, sql: str, args: Args) -> DataFrame:
-    """Run a DELETE from another table in Spark.
-
-    Raises ``InvalidArgumentError`` for the view of a DataFrame, where Spark has an internal error.
-    """
+    """Run a DELETE from another table in Spark.  Raises ``InvalidArgumentError`` for the view of a DataFrame, where
+    Spark has an internal error."""
     try:
         return session.run(sql, args)
     except Py4JJavaError as e:
@@ -112,7 +141,45 @@ def without_prefix(error: PySparkException, prefix: str) -> PySparkException:
     return error
 
 
-def at(sql: str, index: int) -> str:
-    """Format a position for messages."""
-    place = place_of(sql, index)
-    return f"line {place.line}, pos {place.position}"
+# --- checks with Spark's parser and analyzer before anything runs ----------------------------------------------------
+
+
+_log = logging.getLogger("trilake.sql")
+#: Makes a Connect server parse a statement without running it.
+_EXPLAIN = "EXPLAIN "
+
+
+def check_statement(session: SqlSession, sql: str) -> None:
+    """Check a statement with Spark's parser.  Raises ``ParseException``."""
+    if session.classic:
+        jvm.parse_plan(session.parser, sql)
+        return
+    try:
+        session.run(_EXPLAIN + sql)
+    except ParseException as e:
+        raise without_prefix(e, _EXPLAIN) from None
+    except PySparkException as e:  # it does not know trilake tables and parameters
+        _log.debug("the server cannot explain a statement over trilake tables: %s", e)
+
+
+def check_condition(session: SqlSession, schema: StructType, alias: str | None, sql: str) -> None:
+    """Check that Spark can resolve a condition."""
+    resolved(session, _empty(session, schema, alias).where(F.expr(sql)))
+
+
+def check_values(session: SqlSession, schema: StructType, alias: str | None, expressions: Iterable[str]) -> DataFrame:
+    """Check that Spark can resolve values; return a DataFrame with their types."""
+    values = (F.expr(t).alias(f"v{i}") for i, t in enumerate(expressions))
+    return resolved(session, _empty(session, schema, alias).select(*values))
+
+
+def resolved(session: SqlSession, frame: DataFrame) -> DataFrame:
+    """Resolve a DataFrame now, also in a Connect session."""
+    if not session.classic:
+        _ = frame.schema
+    return frame
+
+
+def _empty(session: SqlSession, schema: StructType, alias: str | None) -> DataFrame:
+    frame = empty_frame(session.spark, schema)
+    return frame if alias is None else frame.alias(alias)

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame
 from trilake.common.option_values import stated_version
 from trilake.common.text import quote_name
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError
-from trilake.spark.live_frames.columns import is_in_cache
 from trilake.spark.live_frames.connect import renew_plans
 from trilake.spark.live_frames.frames import follow_tables_of, following, template_of
+from trilake.spark.live_frames.versions import is_in_cache
 from trilake.spark.session.compat import error_condition, parse_release
 from trilake.sql.parser.candidates import candidates
 from trilake.sql.parser.cursor import Cursor
@@ -26,11 +26,11 @@ from trilake.sql.parser.literals import Args
 from trilake.sql.parser.paths import place
 from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.statements import QUERIES, kind
-from trilake.sql.parser.tokens import AFTER_RELATION, Token, tokenize
+from trilake.sql.parser.tokens import Token, tokenize
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.frames import changes_of, frame_of, moment_ms, stream_of
-from trilake.sql.spark.session.local import Local, WithMetadata
-from trilake.sql.spark.session.problems import in_place
+from trilake.sql.spark.session.jvm import alias_follows, pass_sample
+from trilake.sql.spark.session.problems import Local, WithMetadata, in_place
 from trilake.sql.spark.session.session import Query, SqlSession
 from trilake.sql.spark.session.targets import Target, View, full_parts, not_found, path_target, resolve
 
@@ -65,10 +65,8 @@ def localized(session: SqlSession, sql: str, args: Args = None, *, expression: b
 
 
 def _stars(session: SqlSession, out: Local, tokens: Sequence[Token]) -> list[Edit]:
-    """The edits that keep ``_metadata``, a column of the DataFrames, out of ``*``.
-
-    Spark 4 has ``EXCEPT``; before, the columns replace the star.
-    """
+    """The edits that keep ``_metadata``, a column of the DataFrames, out of ``*``.  Spark 4 has ``EXCEPT``; before, the
+    columns replace the star."""
     if not out.with_metadata:
         return []
     by_name = parse_release(session.spark.version) < (4, 0)
@@ -142,13 +140,7 @@ def _relations(session: SqlSession, sql: str) -> list[jvm.Relation]:
 
 
 def _edits(
-    session: SqlSession,
-    out: Local,
-    sql: str,
-    tokens: Sequence[Token],
-    relation: jvm.Relation,
-    shift: int,
-    args: Args,
+    session: SqlSession, out: Local, sql: str, tokens: Sequence[Token], relation: jvm.Relation, shift: int, args: Args
 ) -> list[Edit]:
     start = relation.start - shift
     at = next((i for i, t in enumerate(tokens) if t.start >= start), len(tokens))
@@ -179,7 +171,7 @@ def _edits(
     private = _private(session, out, frame, sql[start:end])
     edits = [Edit(start, end, private)]
     if not relation.aliased and _may_have_alias(tokens, at):
-        _past_sample(cursor)
+        pass_sample(cursor)
         behind = tokens[cursor.at - 1].end
         alias = quote_name(relation.parts[-1])
         edits = (
@@ -192,7 +184,6 @@ def _edits(
 
 
 def _streamed(session: SqlSession, out: Local, source: Target, cursor: Cursor) -> list[Edit]:
-    """Replace the name in ``STREAM t`` by a streaming DataFrame."""
     token = cursor.tokens[cursor.at]
     cursor.name()
     end = cursor.tokens[cursor.at - 1].end
@@ -214,10 +205,9 @@ def with_metadata(frame: DataFrame) -> DataFrame:
 
 
 def _alias_of(cursor: Cursor) -> str | None:
-    """A relation's alias; ``None`` where it has none."""
     look = Cursor(cursor.sql, cursor.tokens, cursor.at)
-    _past_sample(look)
-    if look.accept("AS") or _alias_follows(look):
+    pass_sample(look)
+    if look.accept("AS") or alias_follows(look):
         return look.part()
     return None
 
@@ -228,14 +218,6 @@ def _may_have_alias(tokens: Sequence[Token], at: int) -> bool:
     if before is not None and before.text == "(" and before.kind == "symbol":
         before = tokens[at - 2] if at > 1 else None
     return before is None or before.upper not in ("TABLE", "STREAM")
-
-
-def _past_sample(cursor: Cursor) -> None:
-    if cursor.accept("TABLESAMPLE"):
-        cursor.accept("SYSTEM") or cursor.accept("BERNOULLI")
-        cursor.brackets()
-        if cursor.accept("REPEATABLE"):
-            cursor.brackets()
 
 
 def _qualified(
@@ -262,7 +244,6 @@ def _qualified(
 def _travel(
     session: SqlSession, cursor: Cursor, relation: jvm.Relation, shift: int, args: Args
 ) -> tuple[int | None, int | None]:
-    """Parse a relation's version, as a number or a time."""
     if relation.travel_end is None:
         return None, None
     end = relation.travel_end - shift
@@ -326,7 +307,7 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
     private = _private(session, out, changes_of(session, target, values[1:]), cursor.sql[token.start : end])
-    alias = "" if _alias_follows(cursor) else f" AS {quote_name(name)}"
+    alias = "" if alias_follows(cursor) else f" AS {quote_name(name)}"
     return [Edit(token.start, end, private + alias)]
 
 
@@ -344,13 +325,6 @@ def _constants(session: SqlSession, sql: str, args: Args, function: str) -> list
         ) from None
 
 
-def _alias_follows(cursor: Cursor) -> bool:
-    token = cursor.token
-    if token is None or not token.is_name:
-        return False
-    return token.kind == "quoted" or token.upper not in AFTER_RELATION
-
-
 @contextmanager
 def local_views(session: SqlSession, *parts: Local, follow: bool = False) -> Iterator[None]:
     """Create views of the DataFrames under their private names for the block; ``follow`` makes derived DataFrames
@@ -360,9 +334,6 @@ def local_views(session: SqlSession, *parts: Local, follow: bool = False) -> Ite
         frames = {name: template_of(frame) for name, frame in frames.items()}
     with session.private_views(frames):
         yield
-
-
-# --- queries and views -----------------------------------------------------------------------------------------------
 
 
 def query(session: SqlSession, sql: str, args: Args = None) -> DataFrame:
@@ -385,10 +356,8 @@ def run_local(
 
 
 def view_frame(session: SqlSession, view: View) -> DataFrame:
-    """The rows of a view, with the columns that it was created with.
-
-    Raises ``SchemaMismatchError`` where its tables no longer have one of them.
-    """
+    """The rows of a view, with the columns that it was created with.  Raises ``SchemaMismatchError`` where its tables
+    no longer have one of them."""
     temporary = view.temporary
     if temporary is not None and temporary.frame is not None and (view.query is None or is_in_cache(temporary.frame)):
         renew_plans(temporary.frame)
@@ -397,7 +366,13 @@ def view_frame(session: SqlSession, view: View) -> DataFrame:
     with in_namespace_of(session, view.query):
         frame = query(session, view.query.sql)
     if view.entry is not None:
-        return _as_declared(frame, view.entry)
+        form = jvm.view_form(view.entry)
+        names = form.query_columns or frame.columns
+        columns = [
+            f"CAST({quote_name(have)} AS {kind}) AS {quote_name(name)}"
+            for have, (name, kind) in zip(names, form.columns, strict=False)
+        ]
+        return frame.selectExpr(*columns)
     assert temporary is not None
     if tuple(frame.columns) != temporary.query_columns:
         frame = _with_columns(frame, view.parts, temporary.query_columns)
@@ -430,14 +405,3 @@ def in_namespace_of(session: SqlSession, view: Query) -> Iterator[None]:
         yield
     finally:
         spark.catalog.setCurrentDatabase(before)
-
-
-def _as_declared(frame: DataFrame, entry: jvm.Entry) -> DataFrame:
-    """The columns with the view's names and types."""
-    form = jvm.view_form(entry)
-    names = form.query_columns or frame.columns
-    columns = [
-        f"CAST({quote_name(have)} AS {kind}) AS {quote_name(name)}"
-        for have, (name, kind) in zip(names, form.columns, strict=False)
-    ]
-    return frame.selectExpr(*columns)

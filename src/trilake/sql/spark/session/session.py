@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import itertools
 import threading
+import weakref
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -14,13 +16,18 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.spark.live_frames.connect import follows
+from trilake.spark.scan.columns import no_rows
 from trilake.spark.session.bypass import bypass
-from trilake.spark.session.storage import session_options
+from trilake.spark.session.compat import RELEASE, arrow_frame, is_connect
+from trilake.spark.session.settings import session_options
 from trilake.sql.parser.literals import Args
-from trilake.sql.spark.session import connect_frames, jvm
+from trilake.sql.spark.session import jvm
 from trilake.storage import open_store
 from trilake.storage.base import Store
 
@@ -40,13 +47,9 @@ class Query:
 
 @dataclass(frozen=True)
 class TempView:
-    """A temporary view over trilake tables: Spark's own view has old rows, this one the query for the newest.
-
-    ``mark`` identifies Spark's view, as the name may be used for another one later: the view in the JVM, or, in a
-    Connect session, the hash of its plan.  ``query_columns`` are the query's columns when the view was created,
-    ``columns`` the names in a column list.  ``frame`` is set for a view of a DataFrame, which Spark may have cached;
-    without a query, the view has its rows.
-    """
+    """A temporary view over trilake tables: Spark's own view has old rows, this one the query for the newest.  ``mark``
+    identifies Spark's view (the view in the JVM, or the hash of its plan), ``query_columns`` are the query's columns
+    when the view was created, ``columns`` the names in a column list.  ``frame`` is set for a view of a DataFrame."""
 
     query: Query | None
     mark: Any
@@ -57,8 +60,6 @@ class TempView:
 
 @dataclass
 class _Namespace:
-    """Current catalog and database, once looked up."""
-
     catalog: str | None = None
     database: str | None = None
 
@@ -86,17 +87,14 @@ class SqlSession:
 
     @cached_property
     def catalogues(self) -> jvm.Catalogues:
-        """The catalog in the JVM of a classic session."""
         return jvm.Catalogues.of(self.spark)
 
     @cached_property
     def parser(self) -> Any:
-        """The parser in the JVM of a classic session."""
         return jvm.parser_of(self.spark)
 
     @property
     def current_catalog(self) -> str:
-        """The current catalogue."""
         namespace = _NAMESPACE.get()
         if namespace is None:
             return str(self.spark.catalog.currentCatalog())
@@ -106,18 +104,16 @@ class SqlSession:
 
     @property
     def current_database(self) -> str:
-        """The current database."""
         namespace = _NAMESPACE.get()
-        if namespace is None:
-            return self._ask_database()
-        if namespace.database is None:
-            namespace.database = self._ask_database()
-        return namespace.database
-
-    def _ask_database(self) -> str:
+        if namespace is not None and namespace.database is not None:
+            return namespace.database
         if self.classic:
-            return str(self.catalogues.session.getCurrentDatabase())
-        return str(self.spark.catalog.currentDatabase())
+            database = str(self.catalogues.session.getCurrentDatabase())
+        else:
+            database = str(self.spark.catalog.currentDatabase())
+        if namespace is not None:
+            namespace.database = database
+        return database
 
     @contextmanager
     def one_namespace(self) -> Iterator[None]:
@@ -130,13 +126,11 @@ class SqlSession:
 
     @cached_property
     def global_database(self) -> str:
-        """The database of global temporary views."""
         return self.setting("spark.sql.globalTempDatabase", "global_temp").lower()
 
     @property
     def classic(self) -> bool:
-        """Whether this is a classic session, with its JVM."""
-        return jvm.is_classic(self.spark)
+        return not is_connect(self.spark)
 
     def run(self, sql: str, args: Args = None) -> DataFrame:
         """Run a statement with Spark's original ``sql``."""
@@ -147,27 +141,23 @@ class SqlSession:
 
     def _carrying(self, frame: DataFrame, sql: str, args: Args, frames: Mapping[str, DataFrame]) -> DataFrame:
         """Keep the DataFrames that a query of a Connect session names for as long as the query lives."""
-        if not connect_frames.is_query(frame):
+        if not is_query(frame):
             return frame
-        if connect_frames.CARRIES:
-            return connect_frames.with_frames(frame, sql, args, frames)
-        connect_frames.keep_views_new(frame, frames)
+        if CARRIES:
+            return with_frames(frame, sql, args, frames)
+        keep_views_new(frame, frames)
         for name in frames:
             self.view_users[name] += 1
             # The view is dropped later: garbage collection must not call the server.
-            connect_frames.when_gone(frame, partial(self.unused.append, name))
+            when_gone(frame, partial(self.unused.append, name))
         return frame
 
     def value(self, expression: str, args: Args = None) -> Any:
-        """The value of a constant expression."""
         return self.run(f"SELECT {expression}", args).collect()[0][0]
 
     def values(self, expressions: str, args: Args = None) -> list[Any]:
-        """The values of a list of constant expressions; timestamps as datetimes in UTC.
-
-        As in an inline table, queries and aggregates are rejected by Spark.
-        Spark would return timestamps in the machine's time zone, not the session's.
-        """
+        """The values of constant expressions, as in an inline table; timestamps as datetimes in UTC, whereas Spark
+        would return them in the machine's time zone."""
         frame = self.run(f"VALUES ({expressions})", args)
         instants = [isinstance(f.dataType, T.TimestampType) for f in frame.schema.fields]
         names = [f"c{i}" for i in range(len(instants))]
@@ -217,13 +207,105 @@ class SqlSession:
         return session_options(self.spark, path)
 
     def store(self, path: str) -> Store:
-        """The store at a path."""
         return open_store(path, self.options(path))
 
     def private_name(self) -> str:
-        """A new private name."""
         return f"{PRIVATE}{next(_COUNTER)}"
 
     def setting(self, key: str, default: str) -> str:
-        """A setting of the session."""
         return str(self.spark.conf.get(key, default))
+
+
+# --- results of statements, as small DataFrames ----------------------------------------------------------------------
+
+
+def rows(session: SqlSession, schema: str | T.StructType, values: Iterable[Sequence[Any]]) -> DataFrame:
+    """A DataFrame of these rows."""
+    struct = schema if isinstance(schema, T.StructType) else _parsed(schema)
+    data = [tuple(v) for v in values]
+    if not data:
+        return no_rows(session.spark, struct)
+    if all(isinstance(f.dataType, T.StringType | T.LongType | T.BooleanType | T.IntegerType) for f in struct.fields):
+        kinds = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_(), "int": pa.int32()}
+        columns = [pa.array(list(c), kinds[f.dataType.simpleString()]) for c, f in zip(zip(*data), struct.fields)]
+        return arrow_frame(session.spark, pa.Table.from_arrays(columns, names=struct.names), struct)
+    return session.spark.createDataFrame(data, struct)
+
+
+def _parsed(ddl: str) -> T.StructType:
+    kinds = {"string": T.StringType(), "bigint": T.LongType(), "boolean": T.BooleanType(), "int": T.IntegerType()}
+    fields = []
+    for part in ddl.split(","):
+        name, kind = part.split()
+        fields.append(T.StructField(name, kinds[kind]))
+    return T.StructType(fields)
+
+
+def nothing(session: SqlSession) -> DataFrame:
+    """The result of a command without rows."""
+    return no_rows(session.spark, T.StructType([]))
+
+
+def counts(session: SqlSession, **numbers: int | None) -> DataFrame:
+    """One row of numbers."""
+    return rows(session, ", ".join(f"{n} bigint" for n in numbers), [tuple(numbers.values())])
+
+
+# --- queries of a Connect session, which carry the DataFrames that they name -----------------------------------------
+
+
+#: Whether a query can carry the frames that it names.
+CARRIES = RELEASE >= (4, 0)
+
+
+def is_query(frame: DataFrame) -> bool:
+    """Whether a result of ``spark.sql`` is a query, not the result of a command, which has run."""
+    relation = getattr(_plan(frame), "_plan", None)
+    return relation is not None and relation.WhichOneof("rel_type") == "sql"
+
+
+def with_frames(frame: DataFrame, sql: str, args: Args, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The query ``frame`` with the DataFrames that it names."""
+    from pyspark.sql.connect import dataframe, plan  # late: needs gRPC, which only Connect sessions do
+
+    columns: Any = F.lit
+    by_name = {str(k): columns(v) for k, v in args.items()} if isinstance(args, Mapping) else {}
+    in_order = [] if args is None or isinstance(args, Mapping) else [columns(v) for v in args]
+    views = [plan.SubqueryAlias(_plan(f), name) for name, f in frames.items()]
+    session: Any = frame.sparkSession
+    query: DataFrame = dataframe.DataFrame(plan.SQL(sql, in_order, by_name, views), session)
+    return query
+
+
+def keep_views_new(frame: DataFrame, frames: Mapping[str, DataFrame]) -> None:
+    """Replace a query's outdated views whenever it is sent to the server."""
+    plan = _plan(frame)
+    views = {name: (f, b"") for name, f in frames.items() if follows(f)}
+    query, kind = weakref.ref(plan), type(plan)  # the views are dropped with the query
+
+    renewals = 0
+
+    def message(session: Any) -> Any:
+        nonlocal renewals
+        for name, (view, sent) in views.items():
+            newest = bytes(_plan(view).plan(view.sparkSession.client).SerializeToString(deterministic=True))
+            if newest != sent:
+                with bypass():
+                    view.createOrReplaceTempView(name)
+                views[name] = view, newest
+                renewals += 1
+        relation = copy.deepcopy(kind.plan(query(), session))
+        relation.sql.query += " " * renewals  # since Spark 4.0, servers cache plans by query
+        return relation
+
+    plan.plan = message
+    plan._trilake_views = [_plan(f) for f in frames.values()]  # read by live_frames
+
+
+def when_gone(frame: DataFrame, then: Callable[[], object]) -> None:
+    """Call ``then`` when a query, and all DataFrames derived from it, are garbage."""
+    weakref.finalize(_plan(frame), then).atexit = False
+
+
+def _plan(frame: Any) -> Any:
+    return frame._plan

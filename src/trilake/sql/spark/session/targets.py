@@ -31,10 +31,8 @@ _MOST_VIEWS = 64
 
 @dataclass(frozen=True)
 class Target:
-    """A trilake table: format, path, its entry in the catalog, if any, and a version.
-
-    ``at`` is the version after the path: ``v3``, or a time as ``yyyyMMddHHmmssSSS``.
-    """
+    """A trilake table: format, path, its entry in the catalog, if any, and a version.  ``at`` is the version after the
+    path: ``v3``, or a time as ``yyyyMMddHHmmssSSS``."""
 
     parts: tuple[str, ...]
     format: str
@@ -46,17 +44,14 @@ class Target:
 
     @property
     def store(self) -> Store:
-        """The table's store."""
         return open_store(self.path, dict(self.options))
 
     @property
     def log(self) -> DeltaLog:
-        """The log of a Delta table."""
         return DeltaLog(self.store, spark_engine())
 
     @property
     def shown(self) -> str:
-        """The name, for messages."""
         return quote_parts(self.parts)
 
     @property
@@ -67,10 +62,8 @@ class Target:
 
 @dataclass(frozen=True)
 class View:
-    """A view over trilake tables: permanent with an entry in the catalog, or temporary.
-
-    The view of a DataFrame may have no query.
-    """
+    """A view over trilake tables: permanent with an entry in the catalog, or temporary.  The view of a DataFrame may
+    have no query."""
 
     parts: tuple[str, ...]
     query: Query | None
@@ -90,7 +83,11 @@ def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> T
         return View(parts, temporary.query, temporary=temporary)
     entry = find_entry(session, parts)
     if entry is None:
-        return _folder(session, parts)
+        path = bare_path(parts)
+        if path is None or session.spark.catalog.databaseExists(parts[0]):
+            return None
+        target = _at(session, parts, *path)
+        return target if exists(target) else None
     if len(parts) == 1 and session.classic and jvm.temp_view(session.catalogues, parts[0]) is not None:
         return None  # one of Spark's temporary views hides the table
     return _of_entry(session, parts, entry, depth)
@@ -151,16 +148,8 @@ def keep_view(
     columns: tuple[str, ...] | None = None,
     of_frame: bool = False,
 ) -> None:
-    """Remember the query of a temporary view that Spark has just created.
-
-    Parameters
-    ----------
-    parts: the view's name; a global one includes its database.
-    query: the view's query; ``None`` for a view of a DataFrame.
-    frame: the rows.
-    columns: the names in the view's column list.
-    of_frame: whether this is the view of a DataFrame.
-    """
+    """Remember the query of a temporary view that Spark has just created; ``None`` for a view of a DataFrame.
+    ``parts`` include the database of a global view, ``columns`` are the names in the view's column list."""
     views, mark = _views_of(session, parts), _mark(session, parts)
     if views is not None and mark is not None:
         source_frame = frame if of_frame else None
@@ -189,15 +178,6 @@ def path_target(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
     """The table of ``delta.`/path```; ``@v3`` at its end is a version unless a table has the whole path."""
     path = named_path(parts)
     return None if path is None else _at(session, parts, *path)
-
-
-def _folder(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
-    """The table of ``delta.`t```, a relative path, where the catalog has no database ``delta``."""
-    path = bare_path(parts)
-    if path is None or session.spark.catalog.databaseExists(parts[0]):
-        return None
-    target = _at(session, parts, *path)
-    return target if exists(target) else None
 
 
 def _at(session: SqlSession, parts: tuple[str, ...], format: str, path: str) -> Target:
@@ -240,10 +220,8 @@ def full_parts(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, str]:
 
 
 def whole_table_of(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
-    """The trilake table of a name, or of a view that shows all of it; ``None`` for anything else.
-
-    Raises ``InvalidArgumentError`` for any other view.
-    """
+    """The trilake table of a name, or of a view that shows all of it; ``None`` for anything else.  Raises
+    ``InvalidArgumentError`` for any other view."""
     target, columns = changeable_table(session, parts)
     if columns is not None:
         raise _not_whole_table(parts)
@@ -258,11 +236,9 @@ def not_found(parts: Sequence[str]) -> TableNotFoundError:
 
 
 def changeable_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Target | None, Mapping[str, str] | None]:
-    """The trilake table that a statement may change: by its name, or through a view that is a projection of it.
-
-    Also returns the table's columns by their names in the view, in lower case; ``None`` where they are the same.
-    Raises ``InvalidArgumentError`` for any other view.
-    """
+    """The trilake table that a statement may change, by its name or through a view that is a projection of it, and the
+    table's columns by their lower-case names in the view; ``None`` where they are the same.  Raises
+    ``InvalidArgumentError`` for any other view."""
     target = resolve(session, parts)
     if isinstance(target, View):
         return _behind(session, target)

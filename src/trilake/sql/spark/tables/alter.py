@@ -7,11 +7,13 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
+from trilake.common.text import quote_parts
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import InvalidArgumentError, UnsupportedSparkError, masked
-from trilake.spark.delta.reading.conditions import violation_finder
-from trilake.spark.delta.storing.assignment_rules import is_case_sensitive
+from trilake.spark.delta.names.entries import About, move_entry
+from trilake.spark.delta.read import violation_finder
 from trilake.spark.delta.storing.computed import judge_default
+from trilake.spark.delta.storing.store_assignment import is_case_sensitive
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.settings import is_utc
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
@@ -19,8 +21,7 @@ from trilake.sql.parser.alter import ExactAlter, change_table
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.spark.session import catalogue, jvm
 from trilake.sql.spark.session.frames import head_of, log_to_change
-from trilake.sql.spark.session.results import nothing
-from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.session import SqlSession, nothing
 from trilake.sql.spark.session.targets import Target, View, resolve
 from trilake.sql.spark.tables.view_statements import alter_view
 
@@ -115,7 +116,8 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
             condition="DELTA_SET_LOCATION_SCHEMA_MISMATCH",
         )
     if session.classic:
-        catalogue.move(session, target, place)
+        entry = target.entry
+        move_entry(session.spark, ["spark_catalog", entry.database, entry.table], place, About.of(new))
         return nothing(session)
     if target.entry.managed:
         raise UnsupportedSparkError(
@@ -123,7 +125,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
             help="use a classic session, or create another table with CREATE TABLE ... LOCATION",
             file=target.path,
         )
-    catalogue.remove(session, target)
+    session.run(f"DROP TABLE {quote_parts((target.entry.database, target.entry.table))}")
     try:
         catalogue.add_delta(session, target.parts, place, managed=False)
     except BaseException:

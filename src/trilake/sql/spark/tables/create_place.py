@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import check_left_over, holds_nothing, take_back
+from trilake.spark.delta.names.catalogue import check_left_over, default_location, holds_nothing, take_back
 from trilake.spark.delta.names.entries import About, decoded
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.parser.create import Create
 from trilake.sql.parser.descriptions import check_place
 from trilake.sql.spark.session import catalogue, jvm
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.session.targets import Target, find_entry, path_target
+from trilake.sql.spark.session.targets import Target, find_entry, full_parts, path_target
 from trilake.storage import open_store
 from trilake.table.registry import format_of_provider
 
@@ -27,20 +27,14 @@ _log = logging.getLogger("trilake.sql")
 _LOOKS = 20
 
 
-class Namer(Protocol):
-    """Adds a table's entry."""
-
-    def __call__(self, log: DeltaLog, created: bool) -> None:
-        """Add or refresh the table's entry; ``created`` says whether this statement created the table."""
+#: Adds or refreshes the entry of a table, given its log and whether this statement created it.
+Namer = Callable[[DeltaLog, bool], None]
 
 
 @dataclass(frozen=True)
 class Place:
-    """The location of a table to create; ``parts`` are its name, ``None`` for a path.
-
-    ``exists``: whether the name, or the table at the path, exists.  ``managed``: whether the catalog chose the
-    location.
-    """
+    """The location of a table to create.  ``parts`` are its name, ``None`` for a path; ``exists`` says whether the
+    name, or the table at the path, exists, ``managed`` whether the catalog chose the location."""
 
     path: str
     parts: tuple[str, ...] | None
@@ -51,14 +45,13 @@ class Place:
 
 
 def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
-    """Find the location for a CREATE or REPLACE.
-
-    Raises ``TableExistsError`` for a name that is taken, ``TableNotFoundError`` for a REPLACE of a missing table,
-    ``InvalidArgumentError`` for one of a table of another format.
-    """
+    """Find the location for a CREATE or REPLACE.  Raises ``TableExistsError``, ``TableNotFoundError`` for a REPLACE of
+    a missing table, ``InvalidArgumentError`` for one of a table of another format."""
     target = path_target(session, call.parts)
     if target is not None:
-        return _by_path(call, target)
+        exists = target.log.exists() if target.format == "delta" else any(True for _ in target.store.list())
+        check_place(call, target.format, target.path, exists=exists)
+        return Place(target.path, None, exists, False, target.format)
     entry = find_entry(session, call.parts)
     table = quote_parts(call.parts)
     if entry is None:
@@ -96,7 +89,8 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
 
 def _managed_place(session: SqlSession, call: Create, format: str) -> Place:
     """The location of a new managed table.  Raises ``TableExistsError`` where files are left in it."""
-    place = Place(catalogue.default_place(session, call.parts), call.parts, False, True, format)
+    location = default_location(session.spark, quote_parts(("spark_catalog", *full_parts(session, call.parts))))
+    place = Place(location, call.parts, False, True, format)
     store = session.store(place.path)
     if next(store.list(), None) is None:
         return place
@@ -106,14 +100,7 @@ def _managed_place(session: SqlSession, call: Create, format: str) -> Place:
     return place
 
 
-def _by_path(call: Create, target: Target) -> Place:
-    exists = target.log.exists() if target.format == "delta" else any(True for _ in target.store.list())
-    check_place(call, target.format, target.path, exists=exists)
-    return Place(target.path, None, exists, False, target.format)
-
-
 def _absolute(session: SqlSession, path: str) -> str:
-    """A location; a relative path is below Spark's warehouse."""
     if path.startswith("file:"):
         return "/" + path.removeprefix("file:").lstrip("/")
     if path.startswith("/") or "://" in path:
@@ -124,13 +111,10 @@ def _absolute(session: SqlSession, path: str) -> str:
 
 @contextmanager
 def named(session: SqlSession, place: Place, about: About, *, call: Create) -> Iterator[Namer]:
-    """Yield a function that adds or refreshes the table's entry, once the table exists.
-
-    If the entry cannot be added, the new table stays, as other writers may use it by now; repeating the statement adds
-    the entry.  If a concurrent statement adds the same entry first, that is fine, unless ``call`` rejects an existing
-    table; IF NOT EXISTS also accepts an entry for another table.  A Connect session must add a managed table's entry
-    before its files, with the columns and properties of ``about``.
-    """
+    """Yield a function that adds or refreshes the table's entry, once the table exists.  If that fails, the new table
+    stays, as other writers may use it; repeating the statement adds the entry.  If a concurrent statement adds the same
+    entry first, that is fine unless ``call`` rejects an existing table.  A Connect session must add a managed table's
+    entry, with the columns of ``about``, before its files."""
     new = place.parts is not None and not place.exists
     if new and place.managed and not session.classic:
         with name_first(session, place, about):

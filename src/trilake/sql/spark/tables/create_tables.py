@@ -50,11 +50,10 @@ from trilake.sql.parser.statements import CLONE, numbers
 from trilake.sql.parser.tokens import Token, depths, tokenize
 from trilake.sql.spark.session import catalogue, jvm
 from trilake.sql.spark.session.frames import frame_of, moment_ms, open_delta
-from trilake.sql.spark.session.judge import check_values
 from trilake.sql.spark.session.placeholders import with_parameters
+from trilake.sql.spark.session.problems import check_values
 from trilake.sql.spark.session.relations import frame_of_name, names_trilake_table, query
-from trilake.sql.spark.session.results import counts, nothing
-from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.session import SqlSession, counts, nothing
 from trilake.sql.spark.session.targets import (
     Target,
     View,
@@ -79,7 +78,6 @@ from trilake.table.registry import format_of_provider
 
 
 def _with_defaults(session: SqlSession, table: TableDescription) -> TableDescription:
-    """Add the session's default properties."""
     return replace(table, properties={**default_properties(session.spark), **table.properties})
 
 
@@ -88,11 +86,8 @@ _NO_PARTITION_COLUMN = "UNSUPPORTED_FEATURE.PARTITION_WITH_NESTED_COLUMN_IS_UNSU
 
 
 def create_plain(session: SqlSession, call: Create, format: str, columns: StructType | None = None) -> DataFrame:
-    """Create an empty table, or an entry for an existing one; ``columns`` replace those of ``call``.
-
-    Raises ``TableExistsError`` for a name that is taken, and ``SchemaMismatchError`` where the existing table differs
-    from the statement.
-    """
+    """Create an empty table, or an entry for an existing one; ``columns`` replace those of ``call``.  Raises
+    ``TableExistsError``, and ``SchemaMismatchError`` where the existing table differs from the statement."""
     place = place_of_new(session, call, format)
     if place.exists and call.if_not_exists:
         return nothing(session)
@@ -135,10 +130,8 @@ def create_by_catalog(
     options: Mapping[str, str],
     spark_method: Callable[[], DataFrame],
 ) -> DataFrame:
-    """Create a table, or an entry for the one at the options' path; return its rows.
-
-    ``spark_method`` is Spark's own method, which raises for an invalid ``schema``.
-    """
+    """Create a table, or an entry for the one at the options' path; return its rows.  ``spark_method`` is Spark's own
+    method, which raises for an invalid ``schema``."""
     if not isinstance(schema, T.StructType | None):
         return spark_method()
     call = Create(parts, create=True, replace=False, if_not_exists=False, comment=comment, options=dict(options))
@@ -194,7 +187,7 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
     else:
         if source is None:
             frame = session.run(f"SELECT * FROM {quote_parts(call.like)} LIMIT 0")
-            inside = _partition_columns(session, call.like)
+            inside = tuple(c.name for c in session.spark.catalog.listColumns(quote_parts(call.like)) if c.isPartition)
         else:
             frame, inside = frame_of_name(session, source), ()
         if format != "delta":
@@ -206,10 +199,6 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
         result = create_table(log, replace(table, managed=place.managed), mode=create_mode(call))
         name(log, result.is_new_table)
     return nothing(session)
-
-
-def _partition_columns(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(c.name for c in session.spark.catalog.listColumns(quote_parts(parts)) if c.isPartition)
 
 
 def create_clone(session: SqlSession, call: Create) -> DataFrame:
@@ -235,17 +224,10 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
     return counts(session, **numbers(result, CLONE))
 
 
-# --- Lance datasets and Trevni files ---------------------------------------------------------------------------------
-
-
 def _create_other(
     session: SqlSession, call: Create, place: Place, schema: T.StructType, frame: DataFrame | None = None
 ) -> DataFrame:
-    """Create the files and the entry, or an entry for an existing table.
-
-    Raises ``InvalidArgumentError`` for what the format does not support, ``SchemaMismatchError`` where the existing
-    table differs from the statement, and for a new one without columns.
-    """
+    """Create the files and the entry, or an entry for an existing table."""
     if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
         raise InvalidArgumentError(
             f"{place.format} tables do not support constraints, defaults, generated columns or clustering",
@@ -324,11 +306,8 @@ class CloneSource:
 
 
 def clone_source(session: SqlSession, call: Create) -> CloneSource:
-    """Open the source of CLONE.
-
-    Raises ``TableNotFoundError``, and ``InvalidArgumentError`` for a view, for a format other than Delta and Parquet,
-    and for a version of Parquet files.
-    """
+    """Open the source of CLONE.  Raises ``TableNotFoundError``, and ``InvalidArgumentError`` for a view, for another
+    format than Delta and Parquet, and for a version of Parquet files."""
     assert call.clone_of is not None
     display_name = ".".join(call.clone_of)
     if isinstance(resolve(session, call.clone_of), View) or is_spark_view(session, call.clone_of):
@@ -355,7 +334,6 @@ def clone_source(session: SqlSession, call: Create) -> CloneSource:
 
 
 def _of_parquet(session: SqlSession, call: Create) -> CloneSource:
-    """Parquet files by ``parquet.`/path``` or by name, as if they had been converted."""
     parts = call.clone_of
     assert parts is not None
     path, fields = _files(session, parts)
@@ -413,7 +391,15 @@ def run_create(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
         return create_clone(session, with_options(call, "delta"))
     format = _format(session, call)
     if format is None:
-        _check_replaceable(session, call)
+        target = resolve(session, call.parts) if call.replace else None
+        if isinstance(target, Target):
+            requested = "a table without USING" if call.provider is None else f"a {call.provider} table"
+            raise InvalidArgumentError(
+                f"{'.'.join(call.parts)} is a {target.format} table, which {requested} cannot replace",
+                help=f"write USING {target.format} after the name, or set spark.sql.sources.default to {target.format};"
+                " drop the table first to use another format",
+                condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
+            )
         return query(session, sql, args) if names_trilake_table(session, sql, tokens) else None
     call = with_options(call, format)
     if call.like is not None:
@@ -421,19 +407,6 @@ def run_create(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     if call.query is not None:
         return create_as_select(session, call, format)
     return create_plain(session, call, format)
-
-
-def _check_replaceable(session: SqlSession, call: Create) -> None:
-    """Raise ``InvalidArgumentError`` where a table of another format would replace a trilake table."""
-    target = resolve(session, call.parts) if call.replace else None
-    if isinstance(target, Target):
-        requested = "a table without USING" if call.provider is None else f"a {call.provider} table"
-        raise InvalidArgumentError(
-            f"{'.'.join(call.parts)} is a {target.format} table, which {requested} cannot replace",
-            help=f"write USING {target.format} after the name, or set spark.sql.sources.default to {target.format};"
-            " drop the table first to use another format",
-            condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
-        )
 
 
 def _is_table(tokens: Sequence[Token]) -> bool:

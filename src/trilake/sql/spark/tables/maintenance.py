@@ -25,22 +25,11 @@ from trilake.spark.delta.maintenance import (
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.session.format import spark_format_named
-from trilake.sql.parser.maintenance import (
-    Convert,
-    Detail,
-    Fsck,
-    Generate,
-    History,
-    Optimize,
-    Reorg,
-    Restore,
-    Vacuum,
-)
+from trilake.sql.parser.maintenance import Convert, Detail, Fsck, Generate, History, Optimize, Reorg, Restore, Vacuum
 from trilake.sql.spark.session import catalogue
 from trilake.sql.spark.session.frames import log_to_change, moment_ms, open_delta
 from trilake.sql.spark.session.relations import query
-from trilake.sql.spark.session.results import nothing, rows
-from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.session import SqlSession, nothing, rows
 from trilake.sql.spark.session.targets import (
     Target,
     View,
@@ -67,7 +56,10 @@ def run_maintenance(session: SqlSession, statement: Statement) -> DataFrame:
     if isinstance(statement, History):
         return history_frame(spark, _with_history(session, target), statement.limit)
     if isinstance(statement, Optimize) and target.format != DEFAULT:
-        return _optimize_other(session, target)
+        totals = spark_format_named(target.format).optimize(session.spark, target.path)
+        metrics = T.StructType([T.StructField(name, T.LongType()) for name in totals])
+        schema = T.StructType([T.StructField("path", T.StringType()), T.StructField("metrics", metrics)])
+        return rows(session, schema, [(target.path, tuple(totals.values()))])
     if target.format != DEFAULT:
         raise InvalidArgumentError(
             f"{type(statement).__name__.upper()} is only supported for Delta tables",
@@ -91,14 +83,14 @@ def run_maintenance(session: SqlSession, statement: Statement) -> DataFrame:
     if isinstance(statement, Generate):
         DeltaTable(spark, target.path, target.options).generate(statement.mode)
         return nothing(session)
-    return _fsck(session, target, dry_run=statement.dry_run)
+    log = log_to_change(session, target)
+    missing = fsck(log, dry_run=statement.dry_run, run=ManyRunner(session.spark, log.store, least=32))
+    return rows(session, "dataFilePath string, dataFileMissing boolean", [(p, True) for p in missing])
 
 
 def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -> Target:
-    """The table of a statement: a name, ``delta.`/path```, or a path as a string literal.
-
-    Raises ``TableNotFoundError`` and ``InvalidArgumentError``.
-    """
+    """The table of a statement: a name, ``delta.`/path```, or a path as a string literal.  Raises
+    ``TableNotFoundError`` and ``InvalidArgumentError``."""
     if len(parts) == 1 and "/" in parts[0]:
         target = path_target(session, ("delta", parts[0]))
     else:
@@ -115,7 +107,6 @@ def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -
 
 
 def _check_no_view(session: SqlSession, parts: tuple[str, ...], what: str, condition: str) -> None:
-    """Raise ``InvalidArgumentError`` for a view."""
     if isinstance(resolve(session, parts), View) or is_spark_view(session, parts):
         raise InvalidArgumentError(
             f"{what} needs a table, but {'.'.join(parts)} is a view",
@@ -127,20 +118,6 @@ def _check_no_view(session: SqlSession, parts: tuple[str, ...], what: str, condi
 def _optimize(session: SqlSession, target: Target, where: str | None) -> DeltaOptimizeBuilder:
     builder = DeltaOptimizeBuilder(session.spark, target.path, target.options)
     return builder if where is None else builder.where(where)
-
-
-def _optimize_other(session: SqlSession, target: Target) -> DataFrame:
-    totals = spark_format_named(target.format).optimize(session.spark, target.path)
-    metrics = T.StructType([T.StructField(name, T.LongType()) for name in totals])
-    schema = T.StructType([T.StructField("path", T.StringType()), T.StructField("metrics", metrics)])
-    return rows(session, schema, [(target.path, tuple(totals.values()))])
-
-
-def _fsck(session: SqlSession, target: Target, *, dry_run: bool) -> DataFrame:
-    """Remove missing files from the log; return their paths."""
-    log = log_to_change(session, target)
-    missing = fsck(log, dry_run=dry_run, run=ManyRunner(session.spark, log.store, least=32))
-    return rows(session, "dataFilePath string, dataFileMissing boolean", [(p, True) for p in missing])
 
 
 def _vacuum(session: SqlSession, target: Target, statement: Vacuum) -> DataFrame:

@@ -18,8 +18,7 @@ from trilake.sql.parser.tokens import Token
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.frame_views import query_here
 from trilake.sql.spark.session.relations import in_namespace_of, names_trilake_table, query, relations_of
-from trilake.sql.spark.session.results import nothing
-from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.session import SqlSession, nothing
 from trilake.sql.spark.session.targets import View, find_entry, full_parts, keep_view, resolve, temporary_view
 
 

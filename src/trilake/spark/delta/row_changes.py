@@ -1,7 +1,7 @@
-"""UPDATE on Spark, which evaluates condition and values: any SQL or column, including UDFs.
+"""DELETE and UPDATE on Spark, which evaluates conditions and values: any SQL or column, including UDFs.
 
-One pass: Spark scans the files that can match, with the address of each row, and computes the new rows.  Python gets
-the matching rows, applies the table's rules, writes them, and returns the addresses of the old rows.
+An UPDATE takes one pass: Spark scans the files that can match, with the address of each row, and computes the new rows.
+Python gets the matching rows, applies the table's rules, writes them, and returns the addresses of the old rows.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from trilake.common.text import quote_name
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.row_changes import (
     ChangedPart,
+    FoundRows,
     RowChangeWriter,
     candidates,
     records_changes,
     rewrite_plan,
 )
 from trilake.delta.commands.write.assignments import assigned_once, given_columns, targets
+from trilake.delta.commands.write.delete import Deletion, every_row
 from trilake.delta.commands.write.update import Update, new_images, update_rules
+from trilake.delta.commit.conflicts import NOTHING_READ
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType
@@ -34,29 +37,75 @@ from trilake.delta.protocol.schema_edit import parse_path, without_alias
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import ExpressionError, TrilakeError
+from trilake.errors import ExpressionError, FilterError, TrilakeError
 from trilake.spark.delta.frame_columns import FrameColumns
-from trilake.spark.delta.row_addresses import (
-    FILE,
-    OLD,
-    ROW,
-    RowOrigins,
-    addressed_rows,
-    bitmaps,
-    old_images,
-)
-from trilake.spark.delta.session_transaction import Transaction, once
-from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
+from trilake.spark.delta.row_addresses import FILE, OLD, ROW, RowOrigins, addressed_rows, bitmaps, old_images
+from trilake.spark.delta.settings import Transaction, once
 from trilake.spark.delta.storing.computed import with_stages
-from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named, stored
+from trilake.spark.delta.storing.store_assignment import (
+    OF_CHANGES,
+    AssignmentRules,
+    named_columns,
+    overflows_named,
+    stored,
+)
 from trilake.spark.scan.columns import empty_frame, read_condition
 from trilake.spark.scan.planning.table_reads import reads_besides
-from trilake.spark.scan.resolution import column_errors, resolving
-from trilake.spark.scan.row_values import check_row_values
+from trilake.spark.scan.resolution import check_row_values, column_errors, resolving
 from trilake.spark.session.runner import SparkRunner, chunks, run_over_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import is_utc
 from trilake.storage.base import Store
+
+
+def delete_rows(
+    spark: SparkSession,
+    table: ArrowDeltaTable,
+    condition: str | Column | None,
+    *,
+    alias: str | None = None,
+    frames: FrameColumns | None = None,
+) -> ChangeResult:
+    """Delete the rows of an open table for which ``condition`` is true; all rows without a condition.  ``frames`` has
+    the DataFrames whose columns the condition may name."""
+    skipped = ChangeResult("DELETE", table.version, {"numDeletedRows": 0}, committed=False)
+    columns = frames or FrameColumns()
+    return once(spark, table.snapshot, skipped, lambda txn: _delete(spark, table, condition, alias, columns, txn))
+
+
+def _delete(
+    spark: SparkSession,
+    table: ArrowDeltaTable,
+    condition: str | Column | None,
+    alias: str | None,
+    frames: FrameColumns,
+    txn: Transaction | None,
+) -> ChangeResult:
+    snapshot = table.snapshot
+    if condition is None:
+        command = Deletion(table.log, snapshot, "true", None, table.log.engine.runtime, txn=txn)
+        return command.finish(every_row(snapshot), SparkRunner(spark))
+    read = read_condition(
+        spark, condition, snapshot.schema, alias=alias, extend=frames.added, now=not snapshot.adds.num_rows
+    )
+    command = Deletion(table.log, snapshot, read.sql, read.filter, table.log.engine.runtime, txn=txn)
+    maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()
+    if read.filter is not None:
+        maybe, whole = candidates(snapshot, read.filter)
+    rows, other_reads = {}, NOTHING_READ
+    if maybe:
+        columns = None if read.filter is None else sorted(read.filter.columns)
+        addressed = addressed_rows(spark, table, maybe, columns=columns)
+        target = addressed.frame if alias is None else addressed.frame.alias(alias)
+        with resolving(column_errors(snapshot.schema.names, alias, FilterError), FilterError):
+            matches = frames.added(target, [read.column]).where(read.column)
+            # A parsed condition reads only the row itself.
+            others = [matches] if read.filter is None else []
+            with reads_besides(others, snapshot.uri, snapshot.version) as get_reads:
+                rows = addressed.collect(matches)
+                other_reads = get_reads()
+    rows_to_delete = FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
+    return command.finish(rows_to_delete, SparkRunner(spark), other_reads=other_reads)
 
 
 def update_rows(
@@ -68,13 +117,9 @@ def update_rows(
     alias: str | None = None,
     frames: FrameColumns | None = None,
 ) -> ChangeResult:
-    """Update the rows of an open table for which ``condition`` is true; all rows without a condition.
-
-    ``frames`` has the DataFrames whose columns condition and values may name.
-
-    Raises ``FilterError`` and ``ExpressionError`` for expressions that Spark cannot resolve, and ``WriteFailedError``,
-    with nothing committed, if the job fails.
-    """
+    """Update the rows of an open table for which ``condition`` is true; all rows without a condition.  Raises
+    ``FilterError`` and ``ExpressionError`` for expressions that Spark cannot resolve, ``WriteFailedError`` for a failed
+    job."""
     skipped = ChangeResult("UPDATE", table.version, {"numUpdatedRows": 0}, committed=False)
     columns = frames or FrameColumns()
     return once(spark, table.snapshot, skipped, lambda txn: _update(spark, table, set, condition, alias, columns, txn))
@@ -112,8 +157,7 @@ def _update(
     if not files:
         with resolved(of_table=True):
             empty = empty_frame(spark, snapshot.schema)
-            named = empty if alias is None else empty.alias(alias)
-            frame = frames.added(named, values.values())
+            frame = frames.added(empty if alias is None else empty.alias(alias), values.values())
             _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # Connect analyses the plan here
         return command.finish(files, [])
     addressed = addressed_rows(spark, table, files, row_ids=True)
@@ -142,9 +186,6 @@ def _update(
     return command.finish(files, parts, SparkRunner(spark), other_reads=other_reads)
 
 
-# --- the rows that Spark computes -----------------------------------------------------------------------------------
-
-
 def _new_rows(
     frame: DataFrame,
     snapshot: Snapshot,
@@ -169,10 +210,6 @@ def _new_rows(
 def _changed_columns(
     frame: DataFrame, changed_schema: StructType, values: Mapping[tuple[str, ...], Column]
 ) -> list[Column]:
-    """The columns of the table in the table's types, with new values at some paths.
-
-    Raises ``SchemaMismatchError`` for a struct that does not fit, and Spark's analysis errors.
-    """
     check_row_values(frame, list(values.values()))
     typed = (
         frame.select(*(v.alias(f"v{i}") for i, v in enumerate(values.values()))).schema if values else T.StructType()
@@ -202,9 +239,6 @@ def _value(
     return F.struct(
         *(_value(old.getField(f.name), f, (*path, f.name), new, rules).alias(f.name) for f in field.dataType.fields)
     )
-
-
-# --- in a task -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
