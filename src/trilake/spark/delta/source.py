@@ -194,7 +194,8 @@ class _FileReader(api.DataSourceReader):
         store = open_store(self.path, self.store)
         for task in cast(FilePartition, partition).tasks:
             for batch in read_of(task)(store, task, self.plan):
-                yield as_declared(batch.select(self.columns), self.declared)
+                known = set(self.columns) <= set(batch.schema.names)
+                yield as_declared(batch.select(self.columns) if known else batch, self.declared)
 
 
 class DeltaReader(_FileReader):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trilake.common.text import quote_name, quote_parts
@@ -48,9 +49,7 @@ def run_auxiliary(session: SqlSession, sql: str, args: Args) -> DataFrame | None
         return _explain(session, cursor, args)
     if cursor.accept("COMMENT", "ON", "TABLE"):
         target = _target(session, cursor)
-        if target is None:
-            return None
-        return _set_comment(session, target, None, cursor)
+        return None if target is None else _set_comment(session, target, None, cursor)
     if cursor.accept("COMMENT", "ON", "COLUMN"):
         return _comment_column(session, cursor)
     if cursor.accept("DROP", "TABLE"):
@@ -58,9 +57,11 @@ def run_auxiliary(session: SqlSession, sql: str, args: Args) -> DataFrame | None
     if cursor.accept("CACHE"):
         return _cache(session, cursor, args)
     if cursor.accept("UNCACHE", "TABLE"):
-        return _uncache(session, cursor)
+        cursor.accept("IF", "EXISTS")
+        return _on_target(session, cursor, uncache)
     if cursor.accept("REFRESH"):
-        return _refresh(session, cursor)
+        cursor.accept("TABLE")
+        return _on_target(session, cursor, _refresh)
     for words, help in _NOT_FOR_TABLES.items():
         if cursor.accept(*words):
             raise InvalidArgumentError(f"this statement is not supported for trilake tables: {sql.strip()}", help=help)
@@ -90,15 +91,18 @@ def _analyze(session: SqlSession, sql: str) -> DataFrame | None:
     return nothing(session)
 
 
-def _refresh(session: SqlSession, cursor: Cursor) -> DataFrame | None:
-    cursor.accept("TABLE")
+def _on_target(session: SqlSession, cursor: Cursor, act: Callable[[SqlSession, Target], None]) -> DataFrame | None:
     target = _target(session, cursor)
     if target is None:
         return None
+    act(session, target)
+    return nothing(session)
+
+
+def _refresh(session: SqlSession, target: Target) -> None:
     if target.format == "delta":
         head_of(session, target)
         catalogue.refresh(session, target)
-    return nothing(session)
 
 
 def _comment_column(session: SqlSession, cursor: Cursor) -> DataFrame | None:
@@ -159,15 +163,6 @@ def _cache(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame | None:
     frame = query(session, cursor.rest(), args)
     frame.createTempView(quote_name(parts[-1]))
     return session.run(f"CACHE {'LAZY ' if lazy else ''}TABLE {quote_name(parts[-1])}{options}")
-
-
-def _uncache(session: SqlSession, cursor: Cursor) -> DataFrame | None:
-    cursor.accept("IF", "EXISTS")
-    target = _target(session, cursor)
-    if target is None:
-        return None
-    uncache(session, target)
-    return nothing(session)
 
 
 _MODES = ("EXTENDED", "CODEGEN", "COST", "FORMATTED", "LOGICAL")

@@ -14,6 +14,7 @@ from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.spark.delta.names.catalogue import has_table
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.parser.candidates import candidates
@@ -190,7 +191,7 @@ def _at(session: SqlSession, parts: tuple[str, ...], format: str, path: str) -> 
 
 def exists(target: Target) -> bool:
     """Whether the table exists."""
-    return target.log.exists() if target.format == "delta" else next(iter(target.store.list()), None) is not None
+    return has_table(target.store, target.format)
 
 
 def find_entry(session: SqlSession, parts: tuple[str, ...]) -> jvm.Entry | None:

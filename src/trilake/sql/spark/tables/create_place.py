@@ -18,7 +18,7 @@ from trilake.sql.parser.create import Create
 from trilake.sql.parser.descriptions import check_place
 from trilake.sql.spark.session import catalogue, jvm
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.session.targets import Target, find_entry, full_parts, path_target
+from trilake.sql.spark.session.targets import Target, exists, find_entry, full_parts, path_target
 from trilake.storage import open_store
 from trilake.table.registry import format_of_provider
 
@@ -49,9 +49,9 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
     a missing table, ``InvalidArgumentError`` for one of a table of another format."""
     target = path_target(session, call.parts)
     if target is not None:
-        exists = target.log.exists() if target.format == "delta" else any(True for _ in target.store.list())
-        check_place(call, target.format, target.path, exists=exists)
-        return Place(target.path, None, exists, False, target.format)
+        there = exists(target)
+        check_place(call, target.format, target.path, exists=there)
+        return Place(target.path, None, there, False, target.format)
     entry = find_entry(session, call.parts)
     table = quote_parts(call.parts)
     if entry is None:
