@@ -137,7 +137,7 @@ def stream_lag(
     >>> [lag.versions for lag in stream_lag(query, "lake/lag")]
     [1]
     """
-    progress = _last_progress(query)
+    progress = query.lastProgress
     if progress is None:
         return []
     newest: int | None = None
@@ -149,17 +149,9 @@ def stream_lag(
         newest, table_id = head.version, head.metadata.id
     return [
         lag
-        for source in progress.get("sources", [])
+        for source in json.loads(progress.json).get("sources", [])
         if (lag := _lag(source, newest)) is not None and table_id in (None, lag.table_id)
     ]
-
-
-def _last_progress(query: StreamingQuery) -> dict[str, Any] | None:
-    progress = query.lastProgress
-    if progress is None:
-        return None
-    parsed: dict[str, Any] = json.loads(progress.json)
-    return parsed
 
 
 def _lag(source: Mapping[str, Any], newest: int | None) -> StreamLag | None:

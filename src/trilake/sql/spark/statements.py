@@ -112,20 +112,19 @@ def _insert(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     return run_insert(session, sql, args)
 
 
-def _delete(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
-    from trilake.sql.spark.rows.dml import run_delete
+def _change(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
+    from trilake.sql.spark.rows.dml import run_delete, run_truncate, run_update
 
     check_statement(session, sql)
-    change = parse_delete(Cursor(with_parameters(session, sql, args)))
-    return run_delete(session, change) if resolve(session, change.parts) else deleted_by_spark(session, sql, args)
-
-
-def _update(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
-    from trilake.sql.spark.rows.dml import run_update
-
-    check_statement(session, sql)
-    change = parse_update(Cursor(with_parameters(session, sql, args)))
-    return run_update(session, change) if resolve(session, change.parts) else None
+    cursor = Cursor(with_parameters(session, sql, args))
+    word = kind(cursor.tokens)
+    if word == "TRUNCATE":
+        truncate = parse_truncate(cursor)
+        return run_truncate(session, truncate) if isinstance(resolve(session, truncate.parts), Target) else None
+    change = parse_delete(cursor) if word == "DELETE" else parse_update(cursor)
+    if resolve(session, change.parts) is not None:
+        return run_delete(session, change) if word == "DELETE" else run_update(session, change)
+    return deleted_by_spark(session, sql, args) if word == "DELETE" else None
 
 
 def _merge(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
@@ -139,15 +138,7 @@ def _merge(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     if len(merge.parts) == 1 and resolve(session, merge.parts) is None and find_entry(session, merge.parts) is None:
         # Spark would look for the source first, and does not find trilake tables.
         raise not_found(merge.parts)
-    return run_merge(session, merge) if resolve(session, merge.parts) else None
-
-
-def _truncate(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
-    from trilake.sql.spark.rows.dml import run_truncate
-
-    check_statement(session, sql)
-    change = parse_truncate(Cursor(with_parameters(session, sql, args)))
-    return run_truncate(session, change) if isinstance(resolve(session, change.parts), Target) else None
+    return run_merge(session, merge) if resolve(session, merge.parts) is not None else None
 
 
 def _create(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
@@ -199,10 +190,8 @@ _ALWAYS = frozenset(("CREATE", "REPLACE", "EXECUTE", "BEGIN"))
 
 _HANDLERS: dict[str, Handler] = {
     "INSERT": _insert,
-    "DELETE": _delete,
-    "UPDATE": _update,
+    **dict.fromkeys(("DELETE", "UPDATE", "TRUNCATE"), _change),
     "MERGE": _merge,
-    "TRUNCATE": _truncate,
     "CREATE": _create,
     "REPLACE": _create,
     "ALTER": _alter,

@@ -15,7 +15,7 @@ recomputed: if an executor is lost, the vacuum fails and deletes nothing more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,8 +153,9 @@ def _unreferenced(
     cutoff: int,
 ) -> DataFrame:
     if isinstance(version, PendingSnapshot):
-        rare = checkpoint_actions(log.store, version.segment)
-        tasks, newer = tasks_of(version, rare, commits), version.newer_files
+        rare, newer = checkpoint_actions(log.store, version.segment), version.newer_files
+        chunks = [tuple(commits[i : i + _COMMITS]) for i in range(0, len(commits), _COMMITS)]
+        tasks = [*shares(version.segment, rare, _SHARE_BYTES), *chunks, (version.newer.adds, version.newer.removes)]
     else:
         tasks = [(version.adds, log.tombstones(version)), *([tuple(commits)] if commits else [])]
         newer, rare = NewerFiles(), []
@@ -307,14 +308,6 @@ _SHARE_BYTES, _COMMITS = 64 << 20, 16
 #: ``every`` to keep all deletion vectors, or ``files`` for the number and bytes of a part's files.
 REFERENCES = "kind string, text string, files long, bytes long"
 _SCHEMA = pa.schema([("kind", pa.string()), ("text", pa.string()), ("files", pa.int64()), ("bytes", pa.int64())])
-
-
-def tasks_of(
-    version: PendingSnapshot, rare: Sequence[tuple[str, Any]], commits: Sequence[tuple[int, ObjectMeta]]
-) -> list[Any]:
-    """The tasks for a version and some commits; ``rare`` are the checkpoint's actions other than files."""
-    chunks = [tuple(commits[i : i + _COMMITS]) for i in range(0, len(commits), _COMMITS)]
-    return [*shares(version.segment, rare, _SHARE_BYTES), *chunks, (version.newer.adds, version.newer.removes)]
 
 
 @dataclass(frozen=True)

@@ -193,15 +193,10 @@ def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | Non
     )
 
 
-def temp_view(catalogues: Catalogues, name: str) -> Any:
-    """Spark's object for a temporary view; ``None`` where there is none."""
-    view = catalogues.session.getRawTempView(name)
-    return view.get() if view.isDefined() else None
-
-
-def global_temp_view(catalogues: Catalogues, name: str) -> Any:
-    """Spark's object for a global temporary view; ``None`` where there is none."""
-    view = catalogues.session.getRawGlobalTempView(name)
+def temp_view(catalogues: Catalogues, parts: tuple[str, ...]) -> Any:
+    """Spark's object for a temporary view, a global one if its name has two parts; ``None`` where there is none."""
+    catalog = catalogues.session
+    view = (catalog.getRawTempView if len(parts) == 1 else catalog.getRawGlobalTempView)(parts[-1])
     return view.get() if view.isDefined() else None
 
 

@@ -89,17 +89,21 @@ def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> T
             return None
         target = _at(session, parts, *path)
         return target if exists(target) else None
-    if len(parts) == 1 and session.classic and jvm.temp_view(session.catalogues, parts[0]) is not None:
+    if _is_temp_view(session, parts):
         return None  # one of Spark's temporary views hides the table
     return _of_entry(session, parts, entry, depth)
 
 
 def is_spark_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
     """Whether a name is a view in the catalogue, or one of Spark's temporary views."""
-    if len(parts) == 1 and session.classic and jvm.temp_view(session.catalogues, parts[0]) is not None:
+    if _is_temp_view(session, parts):
         return True
     entry = find_entry(session, parts)
     return entry is not None and entry.is_view
+
+
+def _is_temp_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
+    return len(parts) == 1 and session.classic and jvm.temp_view(session.catalogues, parts) is not None
 
 
 def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, depth: int) -> Target | View | None:
@@ -168,8 +172,7 @@ def _views_of(session: SqlSession, parts: tuple[str, ...]) -> dict[str, TempView
 def _mark(session: SqlSession, parts: tuple[str, ...]) -> Any:
     """Identifies Spark's temporary view of a name; ``None`` where there is none."""
     if session.classic:
-        find = jvm.temp_view if len(parts) == 1 else jvm.global_temp_view
-        return find(session.catalogues, parts[-1])
+        return jvm.temp_view(session.catalogues, parts)
     with suppress(AnalysisException), bypass():
         return session.spark.table(quote_parts(parts)).semanticHash()
     return None
