@@ -150,8 +150,11 @@ PROMISES = (
         ("trilake.delta.commands", "trilake.delta.verify", "trilake.table.frames", "sqlglot", "duckdb"),
         "a table is opened without what writes",
     ),
-    Promise("trilake.delta.iceberg.hook", ("pyiceberg",), "a commit stands where pyiceberg is not installed"),
-    Promise("trilake.delta.standard", ("trilake.delta.commands", "trilake.delta.commit"), "a read runs no hooks"),
+    Promise(
+        "trilake.delta.standard",
+        ("trilake.delta.commands", "trilake.delta.commit", "pyiceberg"),
+        "a read runs no hooks, and a commit stands where pyiceberg is not installed",
+    ),
     Promise("trilake.lance.format", ("google", "numba", "trilake.table.frames"), "formats are extras"),
     Promise(
         "trilake.trevni.format",

@@ -34,7 +34,7 @@ def forget() -> None:
 def remembered() -> Iterator[None]:
     """Cache parsing and replay of logs and manifests in the block."""
     patches: list[Any] = [
-        mock.patch.object(checkpoint, "_file_pieces", _pieces_once(checkpoint._file_pieces)),
+        mock.patch.object(checkpoint.Share, "pieces", _pieces_once(checkpoint.Share.pieces)),
         mock.patch.object(log, "parse_commits", _parsed_once("commits", actions.parse_commits)),
         mock.patch.object(log, "parse_rare", _parsed_once("rare", actions.parse_rare)),
         mock.patch.object(snapshot, "_apply_files", _applied_once(snapshot._apply_files)),
@@ -74,28 +74,26 @@ class _StoredObject:
 
 def _pieces_once(pieces: Callable[..., Iterator[pa.Table]]) -> Callable[..., Iterator[pa.Table]]:
     def of(
+        share: Any,
         store: Any,
-        key: str,
         query: Any,
-        kind: str | None,
-        version: int,
-        rare: list[Any],
-        size: Any = None,
-        choice: Any = None,
+        kind: str = "add",
         only: Any = None,
-        share: Any = None,
+        choice: Any = None,
+        rare: list[Any] | None = None,
     ) -> Iterator[pa.Table]:
-        stored = _StoredObject(store, key)
+        stored = _StoredObject(store, share.key)
         if stored.data is None or choice is not None:
-            yield from pieces(stored, key, query, kind, version, rare, size, choice, only, share)
+            yield from pieces(share, stored, query, kind, only, choice, rare)
             return
-        known = ("pieces", key, stored.data, kind, version, size, only, share)
+        known = ("pieces", stored.data, query is None, kind, only, share)
         if known not in _known:
             own_actions: list[Any] = []
-            tables = list(pieces(stored, key, query, kind, version, own_actions, size, choice, only, share))
+            tables = list(pieces(share, stored, query, kind, only, choice, own_actions))
             _known[known] = pickle.dumps(own_actions), tables
         text, tables = _known[known]
-        rare += pickle.loads(text)
+        if rare is not None:
+            rare += pickle.loads(text)
         yield from tables
 
     return of

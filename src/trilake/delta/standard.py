@@ -5,10 +5,12 @@ Hooks are loaded at the first commit, since reads do not need them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trilake.common.extras import missing
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.delta.engine import Engine, Jobs
 from trilake.delta.protocol.actions import Metadata
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from trilake.delta.commit.transaction import CommitEvent
     from trilake.delta.log.snapshot import Snapshot
     from trilake.storage.base import Store
+
+
+_log = logging.getLogger("trilake.delta")
 
 
 def maintain_log(event: CommitEvent) -> Snapshot | None:
@@ -37,11 +42,21 @@ def update_manifests(event: CommitEvent) -> None:
 
 
 def update_iceberg(event: CommitEvent) -> None:
-    """See :func:`trilake.delta.iceberg.hook.update_iceberg`."""
-    if is_uniform(event.metadata.configuration):
-        from trilake.delta.iceberg import hook
+    """Update the Iceberg metadata of a table whose properties enable it.
 
-        hook.update_iceberg(event)
+    The commit stands even if that fails: the failure is only logged, and the next commit catches up.
+    """
+    if not is_uniform(event.metadata.configuration):
+        return
+    try:
+        try:
+            from trilake.delta.iceberg.sync import sync
+        except ImportError:
+            raise missing("pyiceberg", "Iceberg metadata of Delta tables") from None
+        sync(event.log, event.runtime, event)
+    except Exception as e:  # noqa: BLE001 - no failure of the conversion may look like one of the commit
+        message = "version %d of %s is committed, but its Iceberg metadata could not be written: %s"
+        _log.warning(message, event.version, event.log.store.uri, e)
 
 
 @dataclass(frozen=True)

@@ -81,18 +81,12 @@ def _without_arrow_schema(source: pa.NativeFile) -> pq.FileMetaData | None:
     """The footer without Arrow's schema; ``None`` if it cannot be parsed."""
     import pyarrow.parquet as pq
 
-    size = source.size()
-    source.seek(max(0, size - TAIL))
-    length = footer_length(bytes(source.read(TAIL)), size)
-    if length is None:
-        return None
-    source.seek(size - TAIL - length)
-    footer = bytes(source.read(length))
+    footer = read_footer(source)
     key = bytes([len(_ARROW_SCHEMA)]) + _ARROW_SCHEMA
-    if footer.count(key) != 1:
+    if footer is None or footer.count(key) != 1:
         return None
     footer = footer.replace(key, bytes([len(_ARROW_SCHEMA)]) + _ARROW_SCHEMA.lower())
-    return pq.read_metadata(pa.BufferReader(b"".join((_MAGIC, footer, length.to_bytes(4, "little"), _MAGIC))))
+    return pq.read_metadata(pa.BufferReader(b"".join((_MAGIC, footer, len(footer).to_bytes(4, "little"), _MAGIC))))
 
 
 def unreadable(error: BaseException, what: str = "Parquet", *, help: str | None = None, **where: Any) -> TrilakeError:
@@ -141,13 +135,21 @@ def checked_footer(source: pa.NativeFile, file: pq.ParquetFile) -> Footer:
     Raises ``pyarrow.ArrowInvalid`` for an inconsistent footer: a wrong number of columns, a chunk of another type,
     bounds of a wrong width, encrypted columns, impossible counts or positions.
     """
+    footer = read_footer(source)
+    if footer is None:
+        raise pa.ArrowInvalid("the file does not end like an unencrypted Parquet file")
+    return checked_bytes(footer, source.size(), file.metadata)
+
+
+def read_footer(source: pa.NativeFile) -> bytes | None:
+    """The bytes of the footer; ``None`` if the file does not end like an unencrypted Parquet file."""
     size = source.size()
     source.seek(max(0, size - TAIL))
     length = footer_length(bytes(source.read(TAIL)), size)
     if length is None:
-        raise pa.ArrowInvalid("the file does not end like an unencrypted Parquet file")
+        return None
     source.seek(size - TAIL - length)
-    return checked_bytes(bytes(source.read(length)), size, file.metadata)
+    return bytes(source.read(length))
 
 
 def footer_length(tail: bytes, size: int) -> int | None:
@@ -179,7 +181,9 @@ def notes_behind_groups(rest: bytes) -> tuple[bytes, int]:
 
     Raises ``IndexError`` or ``ValueError`` for a damaged footer.
     """
-    fields = ThriftReader(rest).behind_groups()
+    at, fields = ThriftReader(rest).struct(0, _BEHIND_GROUPS, 0, last=4)
+    if at != len(rest):
+        raise ValueError("there are unexpected bytes after the footer")
     orders = fields.get(7, [])
     return fields.get(6, b""), sum(isinstance(order, dict) and 1 in order for order in orders)
 
@@ -253,7 +257,7 @@ def leaves_of(schema: pq.ParquetSchema) -> list[Leaf]:
 def _checked(footer: _Bytes) -> Footer:
     schema = footer.metadata.schema
     try:
-        groups = ThriftReader(footer.data).file()
+        groups = list(ThriftReader(footer.data).struct(0, _FILE, 0)[1].get(4, ()))
         leaves = leaves_of(schema)
     except (IndexError, ValueError, OverflowError) as e:  # a name that is not UTF-8 is a ValueError
         raise pa.ArrowInvalid(f"the footer is damaged ({e})") from e
@@ -352,17 +356,6 @@ class ThriftReader:
 
     def __init__(self, data: Any) -> None:  # bytes, or a memoryview
         self.data = data
-
-    def file(self) -> list[dict[int, Any]]:
-        """The row groups of the footer."""
-        return list(self.struct(0, _FILE, 0)[1].get(4, ()))
-
-    def behind_groups(self) -> dict[int, Any]:
-        """The fields after the row groups that say how to interpret bounds."""
-        at, fields = self.struct(0, _BEHIND_GROUPS, 0, last=4)
-        if at != len(self.data):
-            raise ValueError("there are unexpected bytes after the footer")
-        return fields
 
     def varint(self, at: int) -> tuple[int, int]:
         """The position after a number, and the number."""

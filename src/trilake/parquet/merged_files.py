@@ -32,6 +32,7 @@ from trilake.parquet.files import (
     open_parquet,
 )
 from trilake.parquet.footer_walk import Flags, FooterTable, Groups, Places, names_of, walk_alike
+from trilake.parquet.thrift import unsigned
 
 #: For fewer files, reading them one by one is as fast.
 FEWEST = 64
@@ -158,8 +159,8 @@ class _Shape:
         footer = b"".join(
             (
                 self.schema,
-                b"\x16" + _varint(2 * rows),  # num_rows, the field after the schema
-                b"\x19\xfc" + _varint(len(files)),  # row_groups: a long list of structs
+                b"\x16" + unsigned(2 * rows),  # num_rows, the field after the schema
+                b"\x19\xfc" + unsigned(len(files)),  # row_groups: a long list of structs
                 groups,
                 self.rest,
             )
@@ -177,12 +178,12 @@ class _Template:
         #: Positions of each column's codec, and of its value count, sizes and offsets.
         self._columns: list[tuple[int, list[int]]] = []
         count = len(leaves)
-        self._bytes += b"\x19" + (bytes([count << 4 | 12]) if count < 15 else b"\xfc" + _varint(count))
+        self._bytes += b"\x19" + (bytes([count << 4 | 12]) if count < 15 else b"\xfc" + unsigned(count))
         for leaf in leaves:
             names = names_of(leaf.path)
             assert names is not None
             # file_offset, which nothing reads; the header of meta_data; type; encodings, which pages state themselves
-            self._bytes += b"\x26\x00\x1c\x15" + _varint(2 * TYPES.index(leaf.physical_type)) + b"\x19\x15\x00"
+            self._bytes += b"\x26\x00\x1c\x15" + unsigned(2 * TYPES.index(leaf.physical_type)) + b"\x19\x15\x00"
             self._bytes += b"\x19" + names + b"\x15\x00"
             codec = len(self._bytes) - 1
             # num_values, the two sizes; data_page_offset and dictionary_page_offset, each two fields further
@@ -226,11 +227,3 @@ _MORE = np.array([0x80] * (_DIGITS - 1) + [0], np.int64)
 def _put(out: npt.NDArray[np.uint8], place: int, values: Places) -> None:
     """Write a number per row group, padded to a fixed number of varint bytes."""
     out[:, place : place + _DIGITS] = (values[:, None] * 2 >> _SHIFTS & 0x7F) | _MORE
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*out, value))

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from trilake.parquet.files import TAIL, ThriftReader, footer_length
+from trilake.parquet.files import ThriftReader, read_footer
 from trilake.parquet.thrift import (
     I32,
     Struct,
@@ -99,13 +99,11 @@ class Parts:
 
     def __init__(self, source: pa.NativeFile) -> None:
         self.source, self.size = source, source.size()
-        source.seek(max(0, self.size - TAIL))
-        length = footer_length(bytes(source.read(TAIL)), self.size)
-        if length is None:
+        footer = read_footer(source)
+        if footer is None:
             raise NotSpliceable("the file does not end like an unencrypted Parquet file")
-        source.seek(self.size - TAIL - length)
         with damage():
-            self.footer = parse_struct(bytes(source.read(length)))
+            self.footer = parse_struct(footer)
             if not _FILE.issuperset(self.footer):
                 raise NotSpliceable("the file is encrypted or has unknown fields")
             self.groups = parse_structs(self.footer[4])

@@ -76,7 +76,7 @@ def struct_bytes(struct: Struct) -> bytes:
             out.append(delta << 4 | value.kind)
         else:
             out.append(value.kind)
-            out += unsigned(_fold(key))
+            out += unsigned(zigzag(key))
         out += value.data
         last = key
     out.append(0)
@@ -122,7 +122,7 @@ def number(value: int, kind: int = I64) -> Value:
     >>> to_int(number(-3))
     -3
     """
-    return Value(kind, unsigned(_fold(value)))
+    return Value(kind, unsigned(zigzag(value)))
 
 
 def to_int(value: Value | None) -> int:
@@ -150,7 +150,8 @@ def unsigned(value: int) -> bytes:
     return bytes(out)
 
 
-def _fold(value: int) -> int:
+def zigzag(value: int) -> int:
+    """A 64-bit integer without sign: small numbers of either sign stay small."""
     return (value << 1 ^ value >> 63) & (1 << 64) - 1
 
 

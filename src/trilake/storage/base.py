@@ -29,7 +29,7 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
-from trilake.errors import InvalidArgumentError, StorageError, masked
+from trilake.errors import InvalidArgumentError, ObjectNotFoundError, StorageError, masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +155,13 @@ class Store(ABC):
     @abstractmethod
     def head(self, key: str) -> ObjectMeta:
         """The size and time of an object.  Raises ``ObjectNotFoundError``."""
+
+    def find(self, key: str) -> ObjectMeta | None:
+        """The size and time of an object; ``None`` if it is missing."""
+        try:
+            return self.head(key)
+        except ObjectNotFoundError:
+            return None
 
     @abstractmethod
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:

@@ -12,8 +12,8 @@ import pytest
 
 import trilake
 from tests.fault_store import FaultStore
+from trilake.delta import standard
 from trilake.delta.commit.transaction import CommitEvent, CommitPlan, commit
-from trilake.delta.iceberg import hook
 from trilake.delta.iceberg import sync as syncing
 from trilake.delta.iceberg.avro import File
 from trilake.delta.iceberg.manifests import live_files
@@ -194,11 +194,11 @@ def test_conversions_may_run_out_of_commit_order(monkeypatch: pytest.MonkeyPatch
     create(store)
     events: list[CommitEvent] = []
     with monkeypatch.context() as patch:
-        patch.setattr(hook, "update_iceberg", events.append)
+        patch.setattr(standard, "update_iceberg", events.append)
         append(store, "a")
         append(store, "b", remove=("a",))
     for event in reversed(events):
-        hook.update_iceberg(event)
+        standard.update_iceberg(event)
     check(store)
 
 
@@ -213,7 +213,7 @@ def test_overtaken_conversion_reads_the_metadata_again(monkeypatch: pytest.Monke
     append(store, "c", remove=("b",))
     check(store)
     with monkeypatch.context() as patch:
-        patch.setattr(hook, "update_iceberg", lambda event: None)
+        patch.setattr(standard, "update_iceberg", lambda event: None)
         append(store, "d", remove=("a", "c"))
     append(store, "e")
     check(store)

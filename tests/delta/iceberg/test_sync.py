@@ -24,7 +24,7 @@ from pyiceberg.table import StaticTable
 from pyiceberg.utils.config import Config
 
 import trilake
-from trilake.delta.iceberg import hook
+from trilake.delta import standard
 from trilake.delta.iceberg.newest import newest_metadata
 from trilake.delta.iceberg.sync import sync
 from trilake.delta.log.log import DeltaLog
@@ -261,7 +261,7 @@ def test_clustering_columns_are_the_sort_order(tmp_path: Path, monkeypatch: pyte
     trilake.alter(uri).cluster_by("id")
     assert sort_columns(uri) == ["id"]
     with monkeypatch.context() as patch:
-        patch.setattr(hook, "update_iceberg", lambda event: None)
+        patch.setattr(standard, "update_iceberg", lambda event: None)
         trilake.alter(uri).cluster_by("date", "at.x")
         trilake.write(pa.table({"id": [3], "date": ["c"], "at": [{"x": 1, "y": 2}]}), uri, mode="append")
     trilake.sync_iceberg(uri)
@@ -279,7 +279,7 @@ def test_commits_of_other_writers_are_caught_up(tmp_path: Path, monkeypatch: pyt
     trilake.write({"n": [1]}, uri, properties=UNIFORM)
     log = DeltaLog(open_store(uri), standard_engine())
     with monkeypatch.context() as patch:
-        patch.setattr(hook, "update_iceberg", lambda event: None)
+        patch.setattr(standard, "update_iceberg", lambda event: None)
         opened(uri).delete("n = 1")
         trilake.write({"n": [2]}, uri, mode="append")
     assert newest_metadata(log.store).version == 0

@@ -123,7 +123,7 @@ def test_checkpoint_pieces_are_bounded(all_are_large: None, monkeypatch: pytest.
             sizes.append(piece.num_rows)
             yield piece
 
-    monkeypatch.setattr("trilake.delta.log.live_files.checkpoint_pieces", watched)
+    monkeypatch.setattr("trilake.delta.log.log.checkpoint_pieces", watched)
     assert trilake.open(uri).count("id = 23") == 0
     assert sum(sizes) > 8
     assert max(sizes) <= 3
@@ -139,7 +139,7 @@ def test_new_files_are_found_after_refresh(all_are_large: None) -> None:
 
 def test_invalid_filters_are_rejected_before_reading(all_are_large: None, monkeypatch: pytest.MonkeyPatch) -> None:
     table = trilake.open(_table("wrong"))
-    monkeypatch.setattr("trilake.delta.log.live_files.checkpoint_pieces", None)
+    monkeypatch.setattr("trilake.delta.log.log.checkpoint_pieces", None)
     with pytest.raises(FilterError):
         table.to_arrow(filter="no one = 1")
     with pytest.raises(InvalidArgumentError, match="no column 'nobody'"):

@@ -21,6 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from trilake.common.extras import missing
+from trilake.parquet.thrift import unsigned, zigzag
 
 try:
     import fastavro
@@ -244,13 +245,7 @@ def _string(value: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _long(number: int) -> bytes:
-    """A number in Avro's encoding: zigzag, seven bits per byte."""
-    out, rest = bytearray(), (number << 1) ^ (number >> 63)
-    while rest > 127:
-        out.append(rest & 127 | 128)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
+    return unsigned(zigzag(number))
 
 
 def _read_long(stream: BytesIO) -> int:

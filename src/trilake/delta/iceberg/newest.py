@@ -92,12 +92,3 @@ def content_at(store: Store, key: str) -> bytes | None:
         return bytes(store.read(key))
     except ObjectNotFoundError:
         return None
-
-
-def exists(store: Store, key: str) -> bool:
-    """Whether an object exists."""
-    try:
-        store.head(key)
-    except ObjectNotFoundError:
-        return False
-    return True

@@ -15,7 +15,7 @@ from trilake.delta.protocol.column_mapping import nested_ids
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
 from trilake.errors import SchemaMismatchError
 
-_PRIMITIVES: Mapping[str, types.PrimitiveType] = {
+PRIMITIVES: Mapping[str, types.PrimitiveType] = {
     **dict.fromkeys(("byte", "short", "integer"), types.IntegerType()),
     "long": types.LongType(),
     "float": types.FloatType(),
@@ -54,11 +54,11 @@ def iceberg_type(type_: DataType, field: StructField) -> types.PrimitiveType:
     name = str(type_)
     if name.startswith("decimal(") and pa.types.is_decimal(type_.arrow):
         return types.DecimalType(type_.arrow.precision, type_.arrow.scale)
-    if name not in _PRIMITIVES:
+    if name not in PRIMITIVES:
         raise SchemaMismatchError(
             f"column {field.name!r} has type {name}, which Iceberg v2 does not support", column=field.name
         )
-    return _PRIMITIVES[name]
+    return PRIMITIVES[name]
 
 
 def _id(field: StructField) -> int:

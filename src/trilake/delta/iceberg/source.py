@@ -23,6 +23,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyroaring import BitMap64
 
 from trilake.delta.iceberg.avro import DamagedFileError, foreign_records
+from trilake.delta.iceberg.schema import PRIMITIVES
 from trilake.delta.protocol.schema import (
     COLUMN_ID,
     PHYSICAL_NAME,
@@ -37,18 +38,8 @@ from trilake.errors import CorruptFileError, InvalidArgumentError, MissingFileEr
 from trilake.parquet.files import DAMAGE, unreadable
 from trilake.storage.base import Store
 
-_NAMES: Mapping[type[types.IcebergType], str] = {
-    types.IntegerType: "integer",
-    types.LongType: "long",
-    types.FloatType: "float",
-    types.DoubleType: "double",
-    types.BooleanType: "boolean",
-    types.StringType: "string",
-    types.BinaryType: "binary",
-    types.DateType: "date",
-    types.TimestamptzType: "timestamp",
-    types.TimestampType: "timestamp_ntz",
-}
+#: Several Delta types have the Iceberg type int; the last one, integer, counts.
+_NAMES = {type(iceberg): name for name, iceberg in PRIMITIVES.items()}
 #: Iceberg's table property for files whose columns have no ids and are matched by name.
 _BY_NAME = "schema.name-mapping.default"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -299,7 +290,7 @@ def _type(source: types.IcebergType, column: str) -> DataType:
         return MapType(_type(source.key_type, column), value, not source.value_required)
     if isinstance(source, types.DecimalType):
         return PrimitiveType(f"decimal({source.precision},{source.scale})")
-    name = _NAMES.get(type(source))
+    name = _NAMES.get(type(source)) if isinstance(source, types.PrimitiveType) else None
     if name is None:
         raise SchemaMismatchError(
             f"column {column!r} has the Iceberg type {source}, which Delta does not support", column=column

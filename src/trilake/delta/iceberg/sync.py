@@ -48,7 +48,6 @@ from trilake.delta.iceberg.newest import (
     VERSION,
     Newest,
     content_at,
-    exists,
     metadata_key,
     metadata_location,
     newest_metadata,
@@ -83,7 +82,7 @@ def delete_expired(store: Store, numbers: Sequence[int], oldest: int, used: Iter
     deleted.
     """
     dropped = sorted(numbers)
-    while dropped[0] > 1 and len(dropped) < _LEFT and exists(store, metadata_key(dropped[0] - 1)):
+    while dropped[0] > 1 and len(dropped) < _LEFT and store.find(metadata_key(dropped[0] - 1)):
         dropped.insert(0, dropped[0] - 1)
     lists = {name for content in _contents(store, map(metadata_key, dropped)) for name in _NAMED_LIST.findall(content)}
     try:
@@ -311,12 +310,12 @@ class _Conversion:
                 store.delete(self.keys)
                 return False
             store.put(HINT, str(number).encode())
-        after, before = store.at_once([partial(exists, store, metadata_key(n)) for n in (number + 1, number - 1)])
+        after, before = store.at_once([partial(store.find, metadata_key(n)) for n in (number + 1, number - 1)])
         newest, lost = number, number > 1 and not (after or before)
         if lost:  # since the state was read, others converted many versions and deleted these numbers
             store.delete([metadata_key(number), *self.keys])
             newest = newest_metadata(store).number
-        while after and exists(store, metadata_key(newest + 1)):
+        while after and store.find(metadata_key(newest + 1)):
             newest += 1
         if newest != number:  # the hint of a later writer was overwritten
             store.put(HINT, str(newest).encode())

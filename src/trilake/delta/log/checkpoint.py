@@ -57,9 +57,7 @@ def read_checkpoint(store: Store, segment: LogSegment, query: Query) -> State:
     rare: list[tuple[str, Any]] = []
     adds = pa.concat_tables([_NO_ACTIONS["add"], *checkpoint_pieces(store, segment, query, rare=rare)])
     refuse_keys_twice(adds, segment.checkpoint_files[0].key, segment.checkpoint_version, query)
-    state = empty_state()
-    state = apply(state, _batch(segment.checkpoint_version, rare))
-    return State(adds, state.removes, state.protocol, state.metadata, state.txns, state.domains)
+    return replace(apply(empty_state(), _batch(segment.checkpoint_version, rare)), adds=adds)
 
 
 @dataclass
@@ -95,29 +93,21 @@ def checkpoint_pieces(
         return
     others: list[tuple[str, Any]] = [] if rare is None else rare
     choice = None if selection is None else Choice(selection)
+
+    def pieces() -> Iterator[pa.Table]:
+        for file in segment.checkpoint_files:
+            yield from Share(file.key, version).pieces(store, query, kind, choice=choice, rare=others)
+        for sidecar in [d for n, d in others if n == "sidecar"]:
+            yield from Share.of_sidecar(sidecar, version).pieces(store, query, kind, choice=choice)
+
     count = size = 0
-    for piece in _pieces(store, segment, query, kind, version, others, choice):
+    for piece in pieces():
         count += piece.num_rows
         size += int(pc.sum(piece["size"]).as_py() or 0)
         yield piece
     if kind == "add":
         skipped = 0 if choice is None else choice.skipped
         compare(store, segment, count + skipped, None if skipped else size, others)
-
-
-def _pieces(
-    store: Store,
-    segment: LogSegment,
-    query: Query,
-    kind: str,
-    version: int,
-    rare: list[tuple[str, Any]],
-    choice: Choice | None,
-) -> Iterator[pa.Table]:
-    for file in segment.checkpoint_files:
-        yield from _file_pieces(store, file.key, query, kind, version, rare, choice=choice)
-    for sidecar in [d for n, d in rare if n == "sidecar"]:
-        yield from Share.of_sidecar(sidecar, version).pieces(store, query, kind, choice=choice)
 
 
 @dataclass(frozen=True)
@@ -146,16 +136,48 @@ class Share:
     def pieces(
         self,
         store: Store,
-        query: Query,
+        query: Query | None,
         kind: str = "add",
         only: frozenset[str] | None = None,
         choice: Choice | None = None,
+        rare: list[tuple[str, Any]] | None = None,
     ) -> Iterator[pa.Table]:
-        """Yield the share's file actions of one kind, piece by piece.
+        """Yield the share's file actions of one kind, piece by piece, after appending all other actions to ``rare``.
 
-        ``only`` are the fields to read, at least those of :data:`KEY_FIELDS`.  Raises ``CorruptLogError``.
+        Without a ``query``, only ``rare`` is filled.  ``only`` are the fields to read, at least those of
+        :data:`KEY_FIELDS`.  Raises ``CorruptLogError``.
         """
-        return _file_pieces(store, self.key, query, kind, self.version, [], self.size, choice, only, share=self)
+        key, rare = self.key, [] if rare is None else rare
+        where: dict[str, Any] = {"file": f"{store.uri}/{key}", "version": self.version}
+        try:
+            if key.endswith(".json"):
+                content = [(self.version, f"{store.uri}/{key}", store.read(key))]
+                batch = parse_rare(content) if query is None else parse_commits(content, query)
+                rare += [(n, d) for _, n, d in batch.rare]
+                if query is not None:
+                    yield (batch.remove if kind == "remove" else batch.add).drop_columns(["version", "order"])
+                return
+            with store.open_input(key) as source:
+                if self.size is not None and self.size > 0 and self.size != source.size():
+                    raise ValueError(f"it has {source.size()} bytes, but the checkpoint says {self.size}")
+                file = open_parquet(source)
+                footer = checked_footer(source, file)
+                names = set(file.schema_arrow.names)
+                # A v1 checkpoint without a column of files would read as an empty table.
+                if "metaData" in names and not names & {"add", "checkpointMetadata", "sidecar"}:
+                    raise ValueError("it has no column 'add'")
+                rare += _read_rare(source, file, footer)
+                if query is not None:
+                    yield from _read_actions(source, file, footer, query, kind, choice, only, self)
+        except ObjectNotFoundError as e:
+            message = "a checkpoint file is missing"
+            raise CorruptLogError(message, help="restore the file from a backup", **where) from e
+        except (*DAMAGE, OSError, TypeError, AttributeError) as e:
+            # A damaged footer or schema raises many kinds of errors.
+            if isinstance(e, TrilakeError):
+                raise
+            help = "restore the file from a backup, or restore all commits before it"
+            raise CorruptLogError(f"the checkpoint cannot be read: {e}", help=help, **where) from e
 
     def groups(self, groups: list[int]) -> list[int]:
         """The row groups of the file that belong to this share; they are adjacent."""
@@ -195,13 +217,11 @@ def compare(store: Store, segment: LogSegment, count: int, size: int | None, rar
 
     ``rare`` are the checkpoint's other actions.  Raises ``CorruptLogError`` if they differ.
     """
-    sidecars = [str(d.get("path") or "") for n, d in rare if n == "sidecar"]
-    names = [unquote(s).rpartition("/")[2] for s in sidecars]
+    names = [unquote(str(d.get("path") or "")).rpartition("/")[2] for n, d in rare if n == "sidecar"]
     differences: list[str] = []
-    hint = segment.hint
-    if hint is not None:
-        hint_differences = hint.differences(segment.checkpoint_files, names, count)
-        differences += [f"_last_checkpoint says {d}" for d in hint_differences]
+    if (hint := segment.hint) is not None:
+        wrong_in_hint = hint.differences(segment.checkpoint_files, names, count)
+        differences += [f"_last_checkpoint says {d}" for d in wrong_in_hint]
     if segment.checksum is not None and (hint is None or hint.num_add_files is None):
         differences += _differences_of_checksum(store, segment.checksum.key, count, size)
     for data in (d for n, d in rare if n == "checkpointMetadata"):
@@ -274,7 +294,7 @@ def checkpoint_actions(store: Store, segment: LogSegment) -> list[tuple[str, Any
     rare: list[tuple[str, Any]] = []
     for file in segment.checkpoint_files:
         assert segment.checkpoint_version is not None
-        for _ in _file_pieces(store, file.key, None, None, segment.checkpoint_version, rare):
+        for _ in Share(file.key, segment.checkpoint_version).pieces(store, None, rare=rare):
             pass
     return rare
 
@@ -284,65 +304,6 @@ def _sidecar_key(path: str, version: int) -> str:
     if not name:
         raise CorruptLogError("the checkpoint names a sidecar without a path", version=version)
     return f"{SIDECARS}/{name}"
-
-
-def _file_pieces(
-    store: Store,
-    key: str,
-    query: Query | None,
-    kind: str | None,
-    version: int,
-    rare: list[tuple[str, Any]],
-    size: object = None,
-    choice: Choice | None = None,
-    only: frozenset[str] | None = None,
-    share: Share | None = None,
-) -> Iterator[pa.Table]:
-    """Yield the file actions of one kind, after appending all other actions to ``rare``.
-
-    Without a ``kind``, only ``rare`` is filled, and ``query`` is not needed.  ``size`` is the expected size of the
-    file; ``only`` are the fields to read.
-    """
-    try:
-        if key.endswith(".json"):
-            content = [(version, f"{store.uri}/{key}", store.read(key))]
-            batch = parse_rare(content) if query is None else parse_commits(content, query)
-            rare += [(n, d) for _, n, d in batch.rare]
-            if kind:
-                yield (batch.remove if kind == "remove" else batch.add).drop_columns(["version", "order"])
-            return
-        with store.open_input(key) as source:
-            if isinstance(size, int) and size > 0 and size != source.size():
-                raise ValueError(f"it has {source.size()} bytes, but the checkpoint says {size}")
-            file = open_parquet(source)
-            footer = checked_footer(source, file)
-            _check_columns(set(file.schema_arrow.names))
-            rare += _read_rare(source, file, footer)
-            if kind and query is not None:
-                yield from _read_actions(source, file, footer, query, kind, choice, only, share)
-    except ObjectNotFoundError as e:
-        raise CorruptLogError(
-            "a checkpoint file is missing",
-            help="restore the file from a backup",
-            file=f"{store.uri}/{key}",
-            version=version,
-        ) from e
-    except (*DAMAGE, OSError, TypeError, AttributeError) as e:
-        # A damaged footer or schema raises many kinds of errors.
-        if isinstance(e, TrilakeError):
-            raise
-        raise CorruptLogError(
-            f"the checkpoint cannot be read: {e}",
-            help="restore the file from a backup, or restore all commits before it",
-            file=f"{store.uri}/{key}",
-            version=version,
-        ) from e
-
-
-def _check_columns(names: set[str]) -> None:
-    """Refuse a v1 checkpoint without a column of files, which would read as an empty table."""
-    if "metaData" in names and not names & {"add", "checkpointMetadata", "sidecar"}:
-        raise ValueError("it has no column 'add'")
 
 
 def _read_rare(source: pa.NativeFile, file: pq.ParquetFile, footer: Footer) -> list[tuple[str, Any]]:
@@ -373,11 +334,8 @@ def _groups_with(footer: Footer, names: Sequence[str]) -> list[int]:
     Every action has a required field outside lists, so a row group in which all of these fields are null has no action.
     """
     requested = frozenset(names)
-    leaves = (
-        [i for i, c in enumerate(footer[0]) if not c.repeated and c.path.partition(".")[0] in requested]
-        if footer
-        else []
-    )
+    columns = footer[0] if footer else ()
+    leaves = [i for i, c in enumerate(columns) if not c.repeated and c.path.partition(".")[0] in requested]
     return [g for g, chunks in enumerate(footer) if any(chunks[i].null_count != chunks[i].num_values for i in leaves)]
 
 
@@ -389,7 +347,7 @@ def _read_actions(
     kind: str,
     choice: Choice | None,
     only: frozenset[str] | None,
-    share: Share | None,
+    share: Share,
 ) -> Iterator[pa.Table]:
     schema = file.schema_arrow
     if kind not in schema.names:
@@ -398,9 +356,7 @@ def _read_actions(
     parts = [f"{kind}.{f.name}" for f in fields if f.name in (only or FILE_ACTIONS[kind].names)]
     if only is None and "stats_parsed" in fields.names and _needs_parsed_stats(footer, fields):
         parts.append(f"{kind}.stats_parsed")
-    groups = _groups_with(footer, [kind])
-    if share is not None:
-        groups = share.groups(groups)
+    groups = share.groups(_groups_with(footer, [kind]))
     rebasing = rebasing_of(file)
     if choice is not None and kind == "add" and rebasing is None:
         selected = select(source, file, footer, groups, choice.selection, _BATCH_ROWS)
@@ -454,12 +410,10 @@ def _file_actions(table: pa.Table, query: Query, kind: str, only: frozenset[str]
     if pc.all(mask).as_py() is False:
         column = column.filter(mask)
     have = set(column.type.names)
-    arrays = []
-    for f in type_:
-        if f.name in have:
-            arrays.append(_conform(pc.struct_field(column, f.name), f.type))
-        else:
-            arrays.append(pa.nulls(len(column), f.type))
+    arrays = [
+        _conform(pc.struct_field(column, f.name), f.type) if f.name in have else pa.nulls(len(column), f.type)
+        for f in type_
+    ]
     out = pa.Table.from_arrays(arrays, schema=pa.schema(list(type_)))
     out.validate(full=True)  # Parquet does not check that strings are UTF-8
     if out["path"].null_count:

@@ -8,7 +8,6 @@ row group, so opening a table reads only that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from types import TracebackType
@@ -21,12 +20,11 @@ import pyarrow.parquet as pq
 
 from trilake.delta.log.checkpoint import FILE_BYTES, checkpoint_pieces
 from trilake.delta.log.checkpoint_stats import StatsParser, parse_partition_values, partition_type
-from trilake.delta.log.live_files import live_files
-from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log import DeltaLog, live_files
 from trilake.delta.log.segment import LARGE_FILES, LogSegment
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot, decoded_paths
 from trilake.delta.protocol.actions import ADD, REMOVE, Metadata
-from trilake.errors import InvalidArgumentError, ObjectExistsError, ObjectNotFoundError
+from trilake.errors import InvalidArgumentError, ObjectExistsError
 from trilake.expr.terms.engine import Query
 from trilake.parquet.files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
@@ -128,8 +126,8 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(chunk.chunks) if isinstance(chunk, pa.ChunkedArray) else chunk
 
 
-def _removes(files: pa.Table) -> pa.StructArray:
-    return pa.StructArray.from_arrays([_one(files[f.name]) for f in _REMOVE], fields=list(_REMOVE))
+def _struct(files: pa.Table, type_: pa.StructType) -> pa.StructArray:
+    return pa.StructArray.from_arrays([_one(files[f.name]) for f in type_], fields=list(type_))
 
 
 def owners(files: pa.Table, parts: int, query: Query) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -137,11 +135,10 @@ def owners(files: pa.Table, parts: int, query: Query) -> np.ndarray[Any, np.dtyp
 
     The result is the same in every attempt and every version of trilake.
     """
-    parts_of_files = query(
-        f"select (md5_number_lower(p) % {parts})::bigint as part from t",
-        t=pa.table({"p": decoded_paths(files["path"])}),
-    )["part"]
-    numbers: np.ndarray[Any, np.dtype[np.int64]] = parts_of_files.to_numpy()
+    sql = f"select (md5_number_lower(p) % {parts})::bigint as part from t"
+    numbers: np.ndarray[Any, np.dtype[np.int64]] = query(sql, t=pa.table({"p": decoded_paths(files["path"])}))[
+        "part"
+    ].to_numpy()
     return numbers
 
 
@@ -204,10 +201,8 @@ class CheckpointFile:
         if self.at_once:
             self._sink = pa.BufferOutputStream()
         else:
-            if self.absent:
-                with suppress(ObjectNotFoundError):
-                    self.store.head(self.key)
-                    raise ObjectExistsError("a checkpoint of this version already exists", file=self.key)
+            if self.absent and self.store.find(self.key) is not None:
+                raise ObjectExistsError("a checkpoint of this version already exists", file=self.key)
             self._out = self.store.open_output(self.key)
             self._sink = pa.PythonFile(self._out, mode="w")
         self._writer = _writer(self._sink, self.schema)
@@ -243,7 +238,7 @@ class CheckpointFile:
         files, start = pa.concat_tables(self._waiting), 0
         while files.num_rows - start >= max(1, least):
             part = files.slice(start, SLICE_ROWS)
-            array = self.columns.adds(part) if self._kind == "add" else _removes(part)
+            array = self.columns.adds(part) if self._kind == "add" else _struct(part, _REMOVE)
             self._write({self._kind: array}, part.num_rows)
             start += part.num_rows
         rest = files.slice(start)
@@ -340,14 +335,17 @@ def content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) 
 
 @dataclass(frozen=True)
 class Unexpired:
-    """Drops tombstones older than ``delta.deletedFileRetentionDuration``."""
+    """Drops tombstones older than ``retention_ms``; ``None`` keeps all."""
 
     now_ms: int
     retention_ms: int | None
 
     @staticmethod
     def of(version: Head, now_ms: int) -> Unexpired:
-        return Unexpired(now_ms, _retention_ms(version))
+        try:
+            return Unexpired(now_ms, version.properties.duration_ms("delta.deletedFileRetentionDuration"))
+        except InvalidArgumentError:
+            return Unexpired(now_ms, None)  # extra tombstones do no harm
 
     def __call__(self, removes: pa.Table) -> pa.Table:
         if self.retention_ms is None:
@@ -363,19 +361,8 @@ def counted(segment: LogSegment) -> int:
     return max(LARGE_FILES, sum(f.size for f in segment.checkpoint_files) // FILE_BYTES)
 
 
-def _retention_ms(version: Head) -> int | None:
-    """How long tombstones stay; ``None`` (for ever) if unknown, since extra tombstones do no harm."""
-    try:
-        return version.properties.duration_ms("delta.deletedFileRetentionDuration")
-    except InvalidArgumentError:
-        return None
-
-
 def _streamed(log: DeltaLog, pending: PendingSnapshot, kept: Callable[[pa.Table], pa.Table]) -> FilePieces:
-    for files in live_files(log, pending):
-        yield "add", files
-    older = map(
-        pending.newer_files.without_newer, checkpoint_pieces(log.store, pending.segment, log.engine.query, "remove")
-    )
-    for removes in chain(older, [pending.newer.removes]):
+    yield from (("add", files) for files in live_files(log, pending))
+    older = checkpoint_pieces(log.store, pending.segment, log.engine.query, "remove")
+    for removes in chain(map(pending.newer_files.without_newer, older), [pending.newer.removes]):
         yield "remove", kept(removes)

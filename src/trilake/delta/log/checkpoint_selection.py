@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.arrow_types import leaf_count
+from trilake.expr.views import without_views
 from trilake.parquet.files import DAMAGE, ColumnChunk, Footer, fetched_together
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 #: The names that lead to a field below ``add``.
 Leaf = tuple[str, ...]
 Bits = npt.NDArray[np.bool_]
-#: The metadata key with the Arrow types of a writer's columns, including views.
-_ARROW_SCHEMA = b"ARROW:schema"
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def select(
     bounds = {
         leaf: _bounds(file, footer, groups, places[("add", *leaf)], type_, files)
         for leaf in leaves
-        if not pa.types.is_nested(type_ := _type(add, leaf)) and ("add", *leaf) in places
+        if not pa.types.is_nested(type_ := leaf_type(add, leaf)) and ("add", *leaf) in places
     }
     possible = selection.groups(files, bounds)
     matching_groups = [g for g, p in zip(groups, possible, strict=True) if p]
@@ -120,30 +119,7 @@ def batches(
     Arrow cannot filter structs that hold string views, so views become plain strings.
     """
     read = file.iter_batches(batch_rows, row_groups=list(row_groups), columns=list(columns), use_threads=use_threads)
-    if _ARROW_SCHEMA not in (file.metadata.metadata or ()):
-        yield from read  # Parquet itself has no views
-        return
-    for batch in read:
-        plain = pa.schema([_without_views_of(f) for f in batch.schema])
-        yield batch if plain.equals(batch.schema) else batch.cast(plain)
-
-
-def _without_views(t: pa.DataType) -> pa.DataType:
-    if pa.types.is_string_view(t):
-        return pa.string()
-    if pa.types.is_binary_view(t):
-        return pa.binary()
-    if pa.types.is_struct(t):
-        return pa.struct([_without_views_of(f) for f in t])
-    if pa.types.is_map(t):
-        return pa.map_(_without_views_of(t.key_field), _without_views_of(t.item_field))
-    if pa.types.is_list(t):
-        return pa.list_(_without_views_of(t.value_field))
-    return t
-
-
-def _without_views_of(f: pa.Field) -> pa.Field:
-    return f.with_type(_without_views(f.type))
+    return map(without_views, read)
 
 
 def _rows_of(file: pq.ParquetFile, group: int, columns: Sequence[str], selection: Selection, batch_rows: int) -> Bits:
@@ -154,7 +130,8 @@ def _rows_of(file: pq.ParquetFile, group: int, columns: Sequence[str], selection
     return np.concatenate([np.empty(0, bool), *parts])
 
 
-def _type(struct: pa.DataType, leaf: Leaf) -> pa.DataType:
+def leaf_type(struct: pa.DataType, leaf: Leaf) -> pa.DataType:
+    """The type of a field below a struct."""
     for name in leaf:
         struct = struct.field(name).type
     return struct

@@ -40,8 +40,7 @@ from trilake.delta.log.checkpoint_parts import (
 )
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.last_checkpoint import make_hint
-from trilake.delta.log.live_files import MaybeTwiceError
-from trilake.delta.log.log import DeltaLog, check_same_table
+from trilake.delta.log.log import DeltaLog, MaybeTwiceError, check_same_table
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, is_large, v2_checkpoint_key
 from trilake.delta.log.sidecars.reuse import Sidecar, is_there, layout_of, reusable
 from trilake.delta.log.sidecars.writing import SidecarWriter, Written, unique, write_by_tasks
@@ -107,15 +106,8 @@ def write_checkpoint(
     content = content_of(log, version, runtime.clock_ms())
     try:
         if _is_v2(version):
-            hint, totals = _write_v2(
-                log,
-                version,
-                content,
-                _part_size(version, part_size, DEFAULT_SIDECAR_SIZE),
-                runtime,
-                jobs,
-                replace=replace,
-            )
+            most = _part_size(version, part_size, DEFAULT_SIDECAR_SIZE)
+            hint, totals = _write_v2(log, version, content, most, runtime, jobs, replace=replace)
         else:
             parts = max(1, -(-content.expected // _part_size(version, part_size, DEFAULT_PART_SIZE)))
             hint, totals = _write_classic(log, content, parts, replace=replace)
@@ -305,7 +297,9 @@ def _write_v2(
             if _written_concurrently(log, version, sidecar_files):
                 return None, None
             return _publish(log, version, columns, sidecar_files, extension, runtime)[1:]
-    return _write_whole(log, content, columns, most, extension, runtime)
+    small = content.expected * _SMALL < most
+    writer = SidecarWriter(store, runtime, columns, most=most, expected=content.expected, mixed=small)
+    return _publish(log, version, columns, writer.write(content.pieces()), extension, runtime)[1:]
 
 
 def _written_concurrently(log: DeltaLog, version: Head, written: Written) -> bool:
@@ -314,16 +308,6 @@ def _written_concurrently(log: DeltaLog, version: Head, written: Written) -> boo
     if there:
         written.take_back(log.store)
     return there
-
-
-def _write_whole(
-    log: DeltaLog, content: Content, columns: FileColumns, most: int, extension: str, runtime: Runtime
-) -> tuple[bytes, FileTotals]:
-    small = content.expected * _SMALL < most
-    sidecars = SidecarWriter(log.store, runtime, columns, most=most, expected=content.expected, mixed=small)
-    sidecar_files = sidecars.write(content.pieces())
-    _, hint, totals = _publish(log, content.head, columns, sidecar_files, extension, runtime)
-    return hint, totals
 
 
 def _publish(

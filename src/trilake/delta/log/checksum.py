@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import add, sub
 from typing import Any
 
 import orjson
@@ -109,16 +110,16 @@ class FileTotals:
     num_deleted: int = 0
 
     def __add__(self, other: FileTotals) -> FileTotals:
-        return FileTotals(
-            self.num_files + other.num_files,
-            self.size_in_bytes + other.size_in_bytes,
-            self.num_vectors + other.num_vectors,
-            self.num_deleted + other.num_deleted,
-        )
+        return FileTotals(*map(add, vars(self).values(), vars(other).values()))
+
+    def __sub__(self, other: FileTotals) -> FileTotals:
+        return FileTotals(*map(sub, vars(self).values(), vars(other).values()))
 
     @staticmethod
     def of(files: pa.Table) -> FileTotals:
-        return FileTotals(files.num_rows, _total(files["size"]), *_vectors(files))
+        vectors = files["deletionVector"]
+        deleted = _total(pc.struct_field(vectors, "cardinality"))
+        return FileTotals(files.num_rows, _total(files["size"]), len(vectors) - vectors.null_count, deleted)
 
 
 def of_snapshot(snapshot: Snapshot, info: Mapping[str, Any]) -> VersionChecksum:
@@ -128,13 +129,19 @@ def of_snapshot(snapshot: Snapshot, info: Mapping[str, Any]) -> VersionChecksum:
 
 def of_version(head: Head, files: FileTotals, info: Mapping[str, Any]) -> VersionChecksum:
     """The checksum of a version with file totals ``files``; ``info`` is its ``commitInfo``."""
+    return _checksum(files, head.protocol, head.metadata, head.state, info)
+
+
+def _checksum(
+    files: FileTotals, protocol: Protocol, metadata: Metadata, state: State, info: Mapping[str, Any]
+) -> VersionChecksum:
     return VersionChecksum(
         files.size_in_bytes,
         files.num_files,
-        head.protocol,
-        head.metadata,
-        head.state.txns,
-        head.state.domains,
+        protocol,
+        metadata,
+        state.txns,
+        state.domains,
         info.get("inCommitTimestamp"),
         info.get("txnId"),
         files.num_vectors,
@@ -146,11 +153,6 @@ def _total(column: pa.ChunkedArray) -> int:
     return int(pc.sum(column).as_py() or 0)
 
 
-def _vectors(files: pa.Table) -> tuple[int, int]:
-    vectors = files["deletionVector"]
-    return len(vectors) - vectors.null_count, _total(pc.struct_field(vectors, "cardinality"))
-
-
 def following(before: VersionChecksum | None, batch: ActionBatch) -> VersionChecksum | None:
     """The checksum after one more commit with the actions ``batch``; ``before`` is ``None`` for the first commit.
 
@@ -158,45 +160,27 @@ def following(before: VersionChecksum | None, batch: ActionBatch) -> VersionChec
     file may lack its size.
     """
     adds, removes = batch.add, batch.remove
-    if adds.num_rows and not pc.all(pc.fill_null(adds["dataChange"], False)).as_py():
+    rearranges = adds.num_rows and not pc.all(pc.fill_null(adds["dataChange"], False)).as_py()
+    if rearranges or removes["size"].null_count:
         return None
-    if removes["size"].null_count:
-        return None
-    state = empty_state()
+    state, files, unknown = empty_state(), FileTotals(), dict[str, Any]()
     if before is not None:
-        state = replace(
-            state,
-            protocol=before.protocol,
-            metadata=before.metadata,
-            txns=before.txns or {},
-            domains=before.domains or {},
-        )
+        txns, domains = before.txns or {}, before.domains or {}
+        state = replace(state, protocol=before.protocol, metadata=before.metadata, txns=txns, domains=domains)
+        vectors, deleted = before.num_deletion_vectors, before.num_deleted_records
+        files = FileTotals(before.num_files, before.table_size_bytes, vectors or 0, deleted or 0)
+        unknown = {name: None for name in ("txns", "domains") if getattr(before, name) is None}
+        if vectors is None or deleted is None:
+            unknown |= {"num_deletion_vectors": None, "num_deleted_records": None}
     state = apply_rare(state, batch)
     if state.protocol is None or state.metadata is None:
         return None
+    files += FileTotals.of(adds) - FileTotals.of(removes)
     infos = batch.of("commitInfo")
-    info = infos[-1][1] if infos else {}
-    added_vectors, removed_vectors = _vectors(adds), _vectors(removes)
-    vectors = deleted = None
-    if before is None or (before.num_deletion_vectors is not None and before.num_deleted_records is not None):
-        vectors = (before.num_deletion_vectors or 0 if before else 0) + added_vectors[0] - removed_vectors[0]
-        deleted = (before.num_deleted_records or 0 if before else 0) + added_vectors[1] - removed_vectors[1]
-    size = (before.table_size_bytes if before else 0) + _total(adds["size"]) - _total(removes["size"])
-    files = (before.num_files if before else 0) + adds.num_rows - removes.num_rows
-    if min(size, files, vectors or 0, deleted or 0) < 0:
-        return None
-    return VersionChecksum(
-        size,
-        files,
-        state.protocol,
-        state.metadata,
-        None if before is not None and before.txns is None else state.txns,
-        None if before is not None and before.domains is None else state.domains,
-        info.get("inCommitTimestamp"),
-        info.get("txnId"),
-        vectors,
-        deleted,
-    )
+    stated = _checksum(files, state.protocol, state.metadata, state, infos[-1][1] if infos else {})
+    after = replace(stated, **unknown)
+    counts = (after.num_files, after.table_size_bytes, after.num_deletion_vectors, after.num_deleted_records)
+    return None if any(n is not None and n < 0 for n in counts) else after
 
 
 def read_checksum(store: Store, version: int) -> VersionChecksum | None:
@@ -231,25 +215,15 @@ def differences_of(checksum: VersionChecksum, state: State, totals: Mapping[str,
     }
     pairs: list[tuple[str, Any, Any]] = [(n, values[n], v) for n, v in totals.items() if values[n] is not None]
     if state.protocol is not None:
-        pairs.append(("protocol", _plain(checksum.protocol), _plain(state.protocol)))
+        pairs.append(("protocol", checksum.protocol.unordered, state.protocol.unordered))
     if state.metadata is not None:
         pairs.append(("metadata", checksum.metadata.to_json(), state.metadata.to_json()))
     if checksum.txns is not None:
         pairs.append(("setTransactions", _versions(checksum.txns), _versions(state.txns)))
     if checksum.domains is not None:
         pairs.append(("domainMetadata", _configurations(checksum.domains), _configurations(state.domains)))
-    return [
-        f"{name} is {_short(there)}, but the log gives {_short(here)}" for name, there, here in pairs if there != here
-    ]
-
-
-def _plain(protocol: Protocol) -> Any:
-    return (
-        protocol.min_reader_version,
-        protocol.min_writer_version,
-        set(protocol.reader_features or ()),
-        set(protocol.writer_features or ()),
-    )
+    wrong = ((name, _short(there), _short(here)) for name, there, here in pairs if there != here)
+    return [f"{name} is {there}, but the log gives {here}" for name, there, here in wrong]
 
 
 def _versions(txns: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -135,21 +135,12 @@ def timestamp_string(ms: int) -> str:
     return f"{pa.scalar(ms, pa.timestamp('ms')).cast(pa.string()).as_py()}Z"
 
 
-def too_new(timestamp_ms: int, newest: int, newest_ms: int, uri: str) -> VersionNotFoundError:
-    """The error for a time after the newest commit."""
+def out_of_range(timestamp_ms: int, version: int, version_ms: int, uri: str, *, after: bool) -> VersionNotFoundError:
+    """The error for a time after the newest commit, or before the oldest one, which is ``version``."""
+    where = "after the newest version" if after else "before the oldest commit in the log"
     return VersionNotFoundError(
-        f"the timestamp {timestamp_string(timestamp_ms)} is after the newest version",
-        help=f"the newest commit is version {newest} of {timestamp_string(newest_ms)}",
+        f"the timestamp {timestamp_string(timestamp_ms)} is {where}",
+        help=f"the {'newest' if after else 'oldest'} commit is version {version} of {timestamp_string(version_ms)}",
         file=uri,
-        condition="DELTA_TIMESTAMP_GREATER_THAN_COMMIT",
-    )
-
-
-def too_old(timestamp_ms: int, oldest: int, oldest_ms: int, uri: str) -> VersionNotFoundError:
-    """The error for a time before the oldest commit."""
-    return VersionNotFoundError(
-        f"the timestamp {timestamp_string(timestamp_ms)} is before the oldest commit in the log",
-        help=f"the oldest commit is version {oldest} of {timestamp_string(oldest_ms)}",
-        file=uri,
-        condition="DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
+        condition=f"DELTA_TIMESTAMP_{'GREATER_THAN_COMMIT' if after else 'EARLIER_THAN_COMMIT_RETENTION'}",
     )

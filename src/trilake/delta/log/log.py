@@ -13,21 +13,27 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from trilake.delta.engine import Engine
 from trilake.delta.log import last_checkpoint
-from trilake.delta.log.checkpoint import read_checkpoint, read_checkpoint_rare, read_checkpoint_tombstones
+from trilake.delta.log.checkpoint import (
+    checkpoint_pieces,
+    read_checkpoint,
+    read_checkpoint_rare,
+    read_checkpoint_tombstones,
+)
+from trilake.delta.log.checkpoint_selection import Selection
 from trilake.delta.log.commit_times import (
     CommitTimes,
     in_commit_ms,
     in_commit_timestamps_from,
     newest_until,
-    too_new,
-    too_old,
+    out_of_range,
 )
 from trilake.delta.log.last_checkpoint import CheckpointHint
 from trilake.delta.log.segment import (
@@ -51,10 +57,13 @@ from trilake.delta.log.snapshot import (
     PendingSnapshot,
     Snapshot,
     State,
+    any_twice,
     apply,
     apply_rare,
     check_complete,
     check_readable_head,
+    hashes,
+    one_spelling,
     refuse_paths_twice,
     unreconciled,
 )
@@ -107,17 +116,11 @@ class DeltaLog:
         ``version`` is the newest that the caller has seen, and ``file`` its newest file, which differs if the table was
         replaced since.
         """
-        if self._seen(commit_key(version + 1)):
+        if self.store.find(commit_key(version + 1)):
             return True
-        if current := self._seen(commit_key(version)):
+        if current := self.store.find(commit_key(version)):
             return file is not None and file.key == current.key and not sort_listing([current]).holds(file)
         return self.listing(start=version).newest != version  # commits were cleaned up: look for checkpoints
-
-    def _seen(self, key: str) -> ObjectMeta | None:
-        try:
-            return self.store.head(key)
-        except ObjectNotFoundError:
-            return None
 
     def hint(self) -> CheckpointHint | None:
         """The content of ``_last_checkpoint``, if it exists undamaged."""
@@ -173,7 +176,7 @@ class DeltaLog:
             if version in listing.commits and listing.checkpoints:
                 with suppress(LogGapError, VersionNotFoundError):  # the whole folder decides which error to raise
                     return choose_segment(listing, uri=self.store.uri, version=version)
-                return None
+                break
         return None
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
@@ -196,9 +199,9 @@ class DeltaLog:
         segment = self.segment(version)
         if cached is not None and cached.segment == segment:
             return cached
-        if not is_large(segment):
-            return self._past_damage(segment, self._read_whole)
-        return self._past_damage(segment, self._read_pending)
+        if is_large(segment):
+            return self._past_damage(segment, self._read_pending)
+        return self._past_damage(segment, self._read_whole)
 
     def _read_pending(self, segment: LogSegment) -> PendingSnapshot:
         state, actions = self._read(segment, read_checkpoint_rare, self._parse_files)
@@ -482,7 +485,7 @@ class DeltaLog:
         commits, times = self._all_times(newest)
         at = bisect_left(times, timestamp_ms)
         if at == len(commits):
-            raise too_new(timestamp_ms, commits[-1][0], times[-1], self.store.uri)
+            raise out_of_range(timestamp_ms, commits[-1][0], times[-1], self.store.uri, after=True)
         return commits[at][0]
 
     def version_at(self, timestamp_ms: int, *, reached: bool = False) -> int:
@@ -494,15 +497,40 @@ class DeltaLog:
         newest = self._newest_of_long_log()
         if newest is not None and (version := self._newest_until(newest, timestamp_ms)) is not None:
             if reached and version == newest.version and timestamp_ms > (last := self._stated_ms(version) or 0):
-                raise too_new(timestamp_ms, version, last, self.store.uri)
+                raise out_of_range(timestamp_ms, version, last, self.store.uri, after=True)
             return version
         commits, times = self._all_times(newest)
         if reached and timestamp_ms > times[-1]:
-            raise too_new(timestamp_ms, commits[-1][0], times[-1], self.store.uri)
+            raise out_of_range(timestamp_ms, commits[-1][0], times[-1], self.store.uri, after=True)
         at = bisect_right(times, timestamp_ms) - 1
         if at < 0:
-            raise too_old(timestamp_ms, commits[0][0], times[0], self.store.uri)
+            raise out_of_range(timestamp_ms, commits[0][0], times[0], self.store.uri, after=False)
         return commits[at][0]
+
+
+# --- The files of a large table, piece by piece -----------------------------------------------------------------------
+
+
+class MaybeTwiceError(Exception):
+    """A file may be in the version twice; only a read of all files at once can tell."""
+
+
+def live_files(log: DeltaLog, pending: PendingSnapshot, selection: Selection | None = None) -> Iterator[pa.Table]:
+    """Yield the ``add`` actions of a version; those of its checkpoint only if ``selection`` may match.
+
+    Memory holds a piece and an 8-byte hash per file, to detect a file that is listed twice: then ``MaybeTwiceError``
+    follows the last piece.
+    """
+    read = checkpoint_pieces(log.store, pending.segment, log.engine.query, selection=selection)
+    older = map(pending.newer_files.without_newer, read)
+    path_hashes = np.empty(0, np.uint64)
+    for piece in chain(older, [pending.newer.adds]):
+        yield piece
+        size, new = len(path_hashes), hashes(one_spelling(piece, pending.uri), log.engine.query)
+        path_hashes.resize(size + len(new), refcheck=False)  # in place: a copy would double the memory per file
+        path_hashes[size:] = new
+    if any_twice(path_hashes):
+        raise MaybeTwiceError
 
 
 # --- Is the table still the one at its location? ----------------------------------------------------------------------
@@ -522,16 +550,14 @@ def check_same_table(log: DeltaLog, base: Head) -> None:
     try:
         there = log.head()
     except TableNotFoundError as e:
-        raise _gone(
-            base, "was dropped while this command was using it", "create the table again, then repeat the write"
-        ) from e
+        what, help = "was dropped while this command was using it", "create the table again, then repeat the write"
+        raise _gone(base, what, help) from e
     if there.metadata.id != base.metadata.id or there.version < base.version:
-        raise _gone(
-            base,
+        what = (
             "was replaced by another table while this command was using it: expected the table id"
-            f" {base.metadata.id}, got {there.metadata.id}",
-            "read the table again and repeat the write",
+            f" {base.metadata.id}, got {there.metadata.id}"
         )
+        raise _gone(base, what, "read the table again and repeat the write")
 
 
 def check_untouched(log: DeltaLog, base: Head) -> None:
@@ -539,8 +565,7 @@ def check_untouched(log: DeltaLog, base: Head) -> None:
 
     The checkpoint that replaces the files to delete may have been damaged since it was read.
     """
-    file = base.segment.newest_file
-    if file is None:
+    if (file := base.segment.newest_file) is None:
         check_same_table(log, base)
     else:
         check_same_file(log, file)
@@ -557,10 +582,8 @@ def check_same_file(log: DeltaLog, file: ObjectMeta) -> None:
 
 
 def _is_there(log: DeltaLog, file: ObjectMeta) -> bool:
-    try:
-        return same_file(log.store.head(file.key), file)
-    except ObjectNotFoundError:
-        return False
+    there = log.store.find(file.key)
+    return there is not None and same_file(there, file)
 
 
 def _gone(base: Head, what: str, help: str) -> MetadataChangedError:

@@ -17,6 +17,7 @@ store's.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -198,16 +199,9 @@ def cutoff_commit(log: DeltaLog, head: Head, commits: Mapping[int, ObjectMeta], 
     versions = sorted(commits)
     since = in_commit_timestamps_from(head.metadata)
     timed_versions = [] if since is None else [v for v in versions if v >= since]
-    if timed_versions and _time(log, head, timed_versions[0], commits[timed_versions[0]]) <= cutoff:
-        # In-commit timestamps only grow: a binary search need not read the commits in between.
-        low, high = 0, len(timed_versions) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if _time(log, head, timed_versions[middle], commits[timed_versions[middle]]) <= cutoff:
-                low = middle
-            else:
-                high = middle - 1
-        return timed_versions[low]
+    # In-commit timestamps only grow: a binary search need not read the commits in between.
+    if at := bisect_right(timed_versions, cutoff, key=lambda v: _time(log, head, v, commits[v])):
+        return timed_versions[at - 1]
     by_file = versions[: len(versions) - len(timed_versions)]
     times = monotonic([commits[v].modified_ms for v in by_file])
     return max((v for v, t in zip(by_file, times, strict=True) if t <= cutoff), default=None)

@@ -259,7 +259,22 @@ def apply(state: State, batch: ActionBatch) -> State:
 
 def apply_rare(state: State, batch: ActionBatch) -> State:
     """The state after the actions of ``batch`` that are not file actions."""
-    return replace(state, **_apply_rare(state, batch)) if batch.rare else state
+    if not batch.rare:
+        return state
+    changed: dict[str, Any] = {"txns": (txns := dict(state.txns)), "domains": (domains := dict(state.domains))}
+    for version, name, data in batch.rare:
+        match name:
+            case "protocol":
+                changed["protocol"] = Protocol.from_json(data, version=version)
+            case "metaData":
+                changed["metadata"] = Metadata.from_json(data, version=version)
+            case "txn":
+                txns[str(data.get("appId"))] = data
+            case "domainMetadata" if data.get("removed"):
+                domains.pop(str(data.get("domain")), None)
+            case "domainMetadata":
+                domains[str(data.get("domain"))] = data
+    return replace(state, **changed)
 
 
 def _apply_files(state: State, batch: ActionBatch) -> State:
@@ -331,25 +346,6 @@ class NewerFiles:
 
 def _has_vectors(files: pa.Table) -> bool:
     return bool(files["deletionVector"].null_count < files.num_rows)
-
-
-def _apply_rare(state: State, batch: ActionBatch) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    txns, domains = dict(state.txns), dict(state.domains)
-    for version, name, data in batch.rare:
-        if name == "protocol":
-            out["protocol"] = Protocol.from_json(data, version=version)
-        elif name == "metaData":
-            out["metadata"] = Metadata.from_json(data, version=version)
-        elif name == "txn":
-            txns[str(data.get("appId"))] = data
-        elif name == "domainMetadata":
-            domain = str(data.get("domain"))
-            if data.get("removed"):
-                domains.pop(domain, None)
-            else:
-                domains[domain] = data
-    return out | {"txns": txns, "domains": domains}
 
 
 # --- A version: without files, with files, or with a checkpoint whose files are read lazily ---------------------------

@@ -105,6 +105,12 @@ class Protocol:
         except (KeyError, TypeError, ValueError) as e:
             raise CorruptLogError(f"the protocol action is incomplete ({e})", version=version) from e
 
+    @property
+    def unordered(self) -> tuple[int, int, frozenset[str], frozenset[str]]:
+        """Versions and features, to compare protocols: the order of features has no meaning."""
+        features = frozenset(self.reader_features or ()), frozenset(self.writer_features or ())
+        return self.min_reader_version, self.min_writer_version, *features
+
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"minReaderVersion": self.min_reader_version, "minWriterVersion": self.min_writer_version}
         if self.reader_features is not None:

@@ -29,7 +29,7 @@ from trilake.delta.verify import log_files as verified_log
 from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.footers import DROP_DAMAGED, DROP_MISSING, RECOMPUTE
 from trilake.delta.verify.log_files import DROP_TORN, torn_commits
-from trilake.errors import ObjectNotFoundError, StorageError
+from trilake.errors import StorageError
 from trilake.expr.terms.engine import Query
 from trilake.storage.base import Store
 from trilake.storage.ownership import check_own, own_keys
@@ -89,7 +89,7 @@ def drop_torn(store: Store, engine: Engine, findings: Sequence[Finding]) -> list
     message = (
         f"drop {which}, so that version {torn[0] - 1} becomes the newest: {parts}. The torn bytes are kept in {_TORN}"
     )
-    codes = tuple(dict.fromkeys(f.code for f in findings))
+    codes = _codes(findings)
     return [PlannedStep(RepairStep(DROP_TORN, message, codes, files, None, needs="accept_loss"), apply)]
 
 
@@ -118,6 +118,10 @@ def _readable(data: bytes) -> str:
 
 def _files(findings: Iterable[Finding]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f.file for f in findings if f.file is not None))
+
+
+def _codes(findings: Iterable[Finding]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f.code for f in findings))
 
 
 def drop_compactions(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
@@ -152,7 +156,7 @@ def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding
     for version in versions:
         if version not in existing or not context.has_commits(0, version):
             continue  # its correct content is unknown: keep both the checkpoint and its finding
-        codes = tuple(dict.fromkeys(f.code for f in findings if f.version == version))
+        codes = _codes(f for f in findings if f.version == version)
         files = tuple(m.key for m in existing[version])
 
         def apply(version: int = version, old: tuple[str, ...] = files) -> None:
@@ -168,7 +172,7 @@ def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding
             _rewrite(again, again.version, ())
 
         message = f"write a checkpoint of version {context.version} from its commits, and the hint at this checkpoint"
-        codes = tuple(dict.fromkeys(f.code for f in hints))
+        codes = _codes(hints)
         out.append(PlannedStep(RepairStep(checkpoints.REWRITE, message, codes, (LAST_CHECKPOINT,)), newest))
     return out
 
@@ -194,20 +198,10 @@ def _rewrite(table: DeltaContext, version: int, old: Sequence[str]) -> None:
 # --- Repair steps that commit a new version: recompute statistics, remove references to missing files (FSCK) ----------
 
 
-def _paths(findings: Sequence[Finding]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f.file for f in findings if f.file is not None))
-
-
 def _gone(store: Store, paths: Sequence[str]) -> list[str]:
     """The files that the store reports as missing; any other failure is an error."""
-    out = []
-    for path in paths:
-        place, key = locate(store, path)
-        try:
-            place.head(key)
-        except ObjectNotFoundError:
-            out.append(path)
-    return out
+    places = ((path, *locate(store, path)) for path in paths)
+    return [path for path, place, key in places if place.find(key) is None]
 
 
 def _chosen(snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
@@ -238,7 +232,7 @@ def drop_missing(store: Store, engine: Engine, findings: Sequence[Finding]) -> l
 
 def drop_damaged(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
     """Remove unreadable files from the table, as one commit; they stay in the store until VACUUM."""
-    paths = _paths(findings)
+    paths = _files(findings)
     reads_rows = any(f.code == "delta.rows-unreadable" for f in findings)
 
     def damaged() -> list[str]:
@@ -284,20 +278,20 @@ def _drop(
         )
         return commit(log, now, plan).version
 
-    codes = tuple(dict.fromkeys(f.code for f in findings))
+    codes = _codes(findings)
     return PlannedStep(RepairStep(code, message, codes, tuple(paths), lost, needs="accept_loss"), apply)
 
 
 def recompute_statistics(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
     """Recompute statistics of files from their rows, as one commit that changes no row."""
-    paths = _paths(findings)
+    paths = _files(findings)
     log = DeltaLog(store, engine)
 
     def apply() -> int:
         return compute_statistics(log, paths=paths).version
 
     message = f"recompute the statistics of {plural(len(paths), 'file')} from the rows, in a commit that changes no row"
-    codes = tuple(dict.fromkeys(f.code for f in findings))
+    codes = _codes(findings)
     return [PlannedStep(RepairStep(RECOMPUTE, message, codes, paths), apply)]
 
 

@@ -28,9 +28,8 @@ import pyarrow.compute as pc
 
 from trilake.delta.engine import Jobs
 from trilake.delta.log.checkpoint import Choice, Share, checkpoint_actions, compare, shares
-from trilake.delta.log.checkpoint_selection import Bits, GroupBounds, Leaf, Selection, has_leaf
-from trilake.delta.log.live_files import MaybeTwiceError, live_files
-from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.checkpoint_selection import Bits, GroupBounds, Leaf, Selection, has_leaf, leaf_type
+from trilake.delta.log.log import DeltaLog, MaybeTwiceError, live_files
 from trilake.delta.log.snapshot import (
     Head,
     NewerFiles,
@@ -94,7 +93,7 @@ class CheckpointFilter:
                 kinds = _KINDS.values() if bound_type(field) is not None else ("nullCount",)
                 leaves |= {("stats_parsed", kind, *physical) for kind in kinds}
                 floats |= is_float(field)
-        there = {leaf for leaf in leaves if has_leaf(add, leaf) and not pa.types.is_nested(_at(add, leaf))}
+        there = {leaf for leaf in leaves if has_leaf(add, leaf) and not pa.types.is_nested(leaf_type(add, leaf))}
         if there:
             there |= {leaf for leaf in (_RECORDS, *([_TAGS] if floats else [])) if has_leaf(add, leaf)}
         return sorted(there)
@@ -162,12 +161,6 @@ class CheckpointFilter:
 
 def _partition_leaf(partition: StructField) -> Leaf:
     return ("partitionValues_parsed", partition.physical_name)
-
-
-def _at(struct: pa.DataType, leaf: Leaf) -> pa.DataType:
-    for name in leaf:
-        struct = struct.field(name).type
-    return struct
 
 
 def _column_stats(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -65,7 +66,7 @@ class DeltaContext:
             raise TableNotFoundError(
                 "this is not a Delta table: _delta_log has no commit and no checkpoint", file=self.store.uri
             )
-        newest = max([*listing.commits, *(v for v, _ in listing.checkpoints)])
+        newest = listing.newest
         if self.requested is None:
             return newest
         if not 0 <= self.requested <= newest:
@@ -135,12 +136,8 @@ class DeltaContext:
         """
         if self.has_commits(0, self.version):
             return empty_state(), -1
-        for at, files in self.listing.checkpoints:
-            if self.has_commits(at + 1, self.version):
-                try:
-                    return self.checkpoint(at, files), at
-                except TrilakeError:
-                    continue
+        if (base := self._base(self.version, self.listing.checkpoints)) is not None:
+            return base
         raise NotCheckedError(f"version {self.version} cannot be reconstructed from the log", file=self.store.uri)
 
     def states(self, versions: Sequence[int]) -> Iterator[tuple[int, State]]:
@@ -151,7 +148,7 @@ class DeltaContext:
         for version in sorted(set(versions)):
             reached = reached and self.has_commits(at + 1, version)
             if not reached:
-                base = self._base(version)
+                base = self._base(version, [c for c in reversed(self.listing.checkpoints) if c[0] < version])
                 if base is None:
                     continue
                 state, at = base
@@ -159,14 +156,14 @@ class DeltaContext:
             state, at = apply(state, self.actions(at + 1, version)), version
             yield version, state
 
-    def _base(self, version: int) -> tuple[State, int] | None:
-        """The newest readable checkpoint before a version from which commits lead to the version."""
-        for at, files in reversed(self.listing.checkpoints):
-            if at < version and self.has_commits(at + 1, version):
-                try:
+    def _base(
+        self, version: int, checkpoints: Sequence[tuple[int, tuple[ObjectMeta, ...]]]
+    ) -> tuple[State, int] | None:
+        """The first of these checkpoints that is readable and from which commits lead to a version."""
+        for at, files in checkpoints:
+            if self.has_commits(at + 1, version):
+                with suppress(TrilakeError):
                     return self.checkpoint(at, files), at
-                except TrilakeError:
-                    continue
         return None
 
     def checkpoint(self, version: int, files: tuple[ObjectMeta, ...]) -> State:
@@ -189,14 +186,12 @@ class DeltaContext:
             self.snapshot_error = e
         for _, state in self.states([self.version]):
             if state.protocol is not None and state.metadata is not None:
-                segment = choose_segment(self._commits_only(), uri=self.store.uri, version=self.version)
+                # Without compaction files and, if the commits go back to the beginning, without checkpoints.
+                whole = self.has_commits(0, self.version)
+                commits = LogListing(self.listing.commits, (), () if whole else self.listing.checkpoints)
+                segment = choose_segment(commits, uri=self.store.uri, version=self.version)
                 return Snapshot(self.store.uri, self.version, state, segment, self.engine)
         raise NotCheckedError(f"version {self.version} cannot be reconstructed from the log", file=self.store.uri)
-
-    def _commits_only(self) -> LogListing:
-        """The log without compaction files and, if the commits go back to the beginning, without checkpoints."""
-        whole = self.has_commits(0, self.version)
-        return LogListing(self.listing.commits, (), () if whole else self.listing.checkpoints)
 
     @cached_property
     def adds(self) -> pa.Table:
@@ -228,5 +223,5 @@ def _joined(parts: Sequence[ActionBatch]) -> ActionBatch:
             top = max(top, (pc.max(order).as_py() or 0) + 1)
         rare += part.rare
         start = top
-    tables_by_kind = {name: pa.concat_tables([getattr(EMPTY_BATCH, name), *tables]) for name, tables in out.items()}
-    return ActionBatch(tables_by_kind["add"], tables_by_kind["remove"], tables_by_kind["cdc"], tuple(rare))
+    joined = {name: pa.concat_tables([getattr(EMPTY_BATCH, name), *tables]) for name, tables in out.items()}
+    return ActionBatch(**joined, rare=tuple(rare))

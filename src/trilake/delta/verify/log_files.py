@@ -53,16 +53,16 @@ def torn_commits(table: DeltaContext) -> list[int]:
     newer = [v for v, _ in table.everything.checkpoints if v >= first]
     if not 0 < first <= table.version or newer or table.version != max(table.everything.commits):
         return []
-    for version, whole in ((table.version, False), (first - 1, True)):
+
+    def is_readable(version: int) -> bool:
         try:
             table.log.snapshot(version)
         except TrilakeError:
-            if whole:
-                return []
-        else:
-            if not whole:
-                return []
-    return list(range(first, table.version + 1))
+            return False
+        return True
+
+    torn = not is_readable(table.version) and is_readable(first - 1)
+    return list(range(first, table.version + 1)) if torn else []
 
 
 def commits_readable(table: DeltaContext) -> Generator[Finding, None, int]:

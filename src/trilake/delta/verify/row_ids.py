@@ -14,6 +14,7 @@ from trilake.delta.verify.context import DeltaContext
 from trilake.errors import TrilakeError
 from trilake.table.findings import Finding
 
+_REWRITE = "rewrite the file (OPTIMIZE)"
 _MARK_HELP = "correct it before writing rows; otherwise ids would be assigned twice"
 
 
@@ -24,12 +25,10 @@ def present(table: DeltaContext) -> Generator[Finding, None, int]:
         return 0
     lacking = pc.or_(pc.is_null(adds["baseRowId"]), pc.is_null(adds["defaultRowCommitVersion"]))
     for path in adds["file"].filter(lacking).to_pylist():
-        yield _finding(table, "row-ids-missing", "the file has no row ids", "rewrite the file (OPTIMIZE)", path)
+        yield _finding(table, "row-ids-missing", "the file has no row ids", _REWRITE, path)
     ahead = adds.filter(pc.greater(pc.fill_null(adds["defaultRowCommitVersion"], 0), table.version))
     for path in ahead["file"].to_pylist():
-        yield _finding(
-            table, "row-ids-missing", "the file's rows have a future version", "rewrite the file (OPTIMIZE)", path
-        )
+        yield _finding(table, "row-ids-missing", "the file's rows have a future version", _REWRITE, path)
     return table.file_count
 
 
@@ -47,13 +46,8 @@ def unique(table: DeltaContext) -> Generator[Finding, None, int]:
     reached = np.maximum.accumulate(last)[:-1]
     at = np.flatnonzero(first[1:] < reached) + 1
     for number in at.tolist():
-        yield _finding(
-            table,
-            "row-ids-overlap",
-            f"the file's row ids from {int(first[number])} on already belong to another file",
-            "rewrite the file (OPTIMIZE)",
-            with_ids["file"][number].as_py(),
-        )
+        message = f"the file's row ids from {int(first[number])} on already belong to another file"
+        yield _finding(table, "row-ids-overlap", message, _REWRITE, with_ids["file"][number].as_py())
     return int(with_ids.num_rows)
 
 
@@ -71,13 +65,8 @@ def mark_ahead(table: DeltaContext) -> Generator[Finding, None, int]:
         yield _finding(table, "row-id-mark-behind", e.message, e.help, None)
         return 1
     if mark < top:
-        yield _finding(
-            table,
-            "row-id-mark-behind",
-            f"the high-water mark of row ids is {mark}, but a row has the id {top}",
-            _MARK_HELP,
-            None,
-        )
+        message = f"the high-water mark of row ids is {mark}, but a row has the id {top}"
+        yield _finding(table, "row-id-mark-behind", message, _MARK_HELP, None)
     return 1
 
 

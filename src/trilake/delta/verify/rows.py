@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import PrimitiveType, StructType
 from trilake.delta.rules.constraints import Check, table_checks, verify_checks, verify_not_null
 from trilake.delta.scan.generated import GeneratedColumn, generated_columns
@@ -105,13 +106,7 @@ def _gather(table: DeltaContext) -> RowFacts:
         rules = Rules.of(table)
     except TrilakeError as e:
         rules_error = e
-    partition = snapshot.metadata.partition_columns
-    columns = {
-        path: type_
-        for f in snapshot.schema.fields
-        if f.name not in partition
-        for path, type_ in _leaves(f.type, (f.name,))
-    }
+    columns = columns_with_statistics(snapshot)
 
     def read(number: int) -> FileFacts:
         return _file(table.store, tasks[number], scan.plan, columns, rules)
@@ -137,10 +132,11 @@ def _gather(table: DeltaContext) -> RowFacts:
     )
 
 
-def _leaves(type_: object, path: Path) -> list[tuple[Path, PrimitiveType]]:
-    if isinstance(type_, StructType):
-        return [leaf for f in type_.fields for leaf in _leaves(f.type, (*path, f.name))]
-    return [(path, type_)] if isinstance(type_, PrimitiveType) else []
+def columns_with_statistics(snapshot: Snapshot) -> dict[Path, PrimitiveType]:
+    """The columns that may have statistics, by display path."""
+    partition = snapshot.metadata.partition_columns
+    leaves = ((path, f.type) for path, f in snapshot.schema.leaves() if path[0] not in partition)
+    return {path: type_ for path, type_ in leaves if isinstance(type_, PrimitiveType)}
 
 
 def _file(

@@ -40,20 +40,13 @@ def differences(stated: State, true: State, query: Query, *, whole: bool) -> lis
         out += [f"tombstones that no commit has ({len(lost)}), such as {_some(lost)}"] if len(lost) else []
     else:
         out += _keys(stated.removes, true.removes, "tombstones")
-    if _protocol(stated) != _protocol(true):
+    if (stated.protocol and stated.protocol.unordered) != (true.protocol and true.protocol.unordered):
         out.append("another protocol")
     if (stated.metadata and stated.metadata.to_json()) != (true.metadata and true.metadata.to_json()):
         out.append("other metadata")
     out += _named(stated.txns, true.txns, "version", "transactions", whole)
     out += _named(stated.domains, true.domains, "configuration", "metadata domains", False)
     return out
-
-
-def _protocol(state: State) -> Any:
-    p = state.protocol
-    if p is None:
-        return None
-    return p.min_reader_version, p.min_writer_version, set(p.reader_features or ()), set(p.writer_features or ())
 
 
 def _named(

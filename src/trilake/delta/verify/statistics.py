@@ -9,11 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.schema import PrimitiveType, StructType
 from trilake.delta.scan.statistics import StatisticsReader, record_counts
 from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.footers import RECOMPUTE
-from trilake.delta.verify.rows import row_facts
+from trilake.delta.verify.rows import columns_with_statistics, row_facts
 from trilake.expr import ColumnStats
 from trilake.table.findings import Finding
 
@@ -37,33 +36,13 @@ def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
     vectors = pc.is_valid(pc.struct_field(adds["deletionVector"], "storageType"))
     unknown = pc.and_(pc.is_null(counts), vectors)
     for path in adds["file"].filter(unknown).to_pylist():
-        yield _finding(
-            table,
-            "statistics-malformed",
-            "the file has a deletion vector, but its statistics have no numRecords",
-            path,
-            None,
-        )
+        message = "the file has a deletion vector, but its statistics have no numRecords"
+        yield _finding(table, "statistics-malformed", message, path, None)
     cardinality = pc.struct_field(adds["deletionVector"], "cardinality")
     more = pc.fill_null(pc.greater(cardinality, counts), False)
     for path in adds["file"].filter(more).to_pylist():
         yield _finding(table, "statistics-malformed", "more rows are deleted than the statistics state", path, None)
     return int(pc.sum(json_strings).as_py() or 0)
-
-
-def leaves(schema: StructType, partition: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], PrimitiveType]]:
-    """The display paths and types of the columns that may have statistics."""
-    for f in schema.fields:
-        if f.name not in partition:
-            yield from _leaves(f.type, (f.name,))
-
-
-def _leaves(type_: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], PrimitiveType]]:
-    if isinstance(type_, StructType):
-        for f in type_.fields:
-            yield from _leaves(f.type, (*path, f.name))
-    elif isinstance(type_, PrimitiveType):
-        yield path, type_
 
 
 def bounds(table: DeltaContext) -> Generator[Finding, None, int]:
@@ -81,13 +60,8 @@ def bounds(table: DeltaContext) -> Generator[Finding, None, int]:
             for number in np.flatnonzero(outside).tolist():
                 side = "least" if less else "greatest"
                 true, bound_value = value[number].as_py(), bound[number].as_py()
-                yield _finding(
-                    table,
-                    "statistics-bounds",
-                    f"the {side} value is {true!r:.100}, but the statistics state {bound_value!r:.100}",
-                    adds["file"][number].as_py(),
-                    ".".join(path),
-                )
+                message = f"the {side} value is {true!r:.100}, but the statistics state {bound_value!r:.100}"
+                yield _finding(table, "statistics-bounds", message, adds["file"][number].as_py(), ".".join(path))
     return len(facts.files)
 
 
@@ -115,13 +89,9 @@ def nulls(table: DeltaContext) -> Generator[Finding, None, int]:
         null_counts = stats.null_count
         wrong = pc.and_(pc.fill_null(pc.not_equal(null_counts, actual), False), exact)
         for number in np.flatnonzero(np.asarray(wrong)).tolist():
-            yield _finding(
-                table,
-                "statistics-nulls",
-                f"{actual[number].as_py():,} values are null, but the statistics state {null_counts[number].as_py():,}",
-                adds["file"][number].as_py(),
-                ".".join(path),
-            )
+            true, stated = actual[number].as_py(), null_counts[number].as_py()
+            message = f"{true:,} values are null, but the statistics state {stated:,}"
+            yield _finding(table, "statistics-nulls", message, adds["file"][number].as_py(), ".".join(path))
     return len(facts.files)
 
 
@@ -131,7 +101,7 @@ def _columns(table: DeltaContext, adds: pa.Table) -> Iterator[tuple[tuple[str, .
     reader = StatisticsReader(adds, snapshot.schema, partition, table.engine.query)
     if not adds.num_rows:
         return
-    paths = [path for path, _ in leaves(snapshot.schema, partition)]
+    paths = list(columns_with_statistics(snapshot))
     reader.read(paths)
     for path in paths:
         stats = reader.column(path)

@@ -31,8 +31,7 @@ from trilake.delta.engine import Jobs
 from trilake.delta.log.checkpoint import ADDS_TAG, KEY_FIELDS, Share, checkpoint_actions, compare, tags_of
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.commit_times import in_commit_timestamps_from
-from trilake.delta.log.live_files import MaybeTwiceError
-from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log import DeltaLog, MaybeTwiceError
 from trilake.delta.log.segment import SIDECARS, commit_key
 from trilake.delta.log.snapshot import (
     NewerFiles,
@@ -115,11 +114,7 @@ def reusable(
     described = [Sidecar.of(d, tags_of(d)) for d in sidecars]
     sizes = {m.key.rpartition("/")[2]: m.size for m in store.list(SIDECARS)}
     paths = _changed_paths(version)
-    alike: list[Sidecar] = []
-    for sidecar in described:
-        if sidecar is None or sidecar.layout != layout or sizes.get(sidecar.path) != sidecar.size:
-            continue
-        alike.append(sidecar)
+    alike = [s for s in described if s is not None and s.layout == layout and sizes.get(s.path) == s.size]
     to_rewrite = _changed(store, version, [s for s in alike if s.may_hold(paths)], jobs)
     stay = [s for s in alike if s.path not in to_rewrite]
     together = folded([s.files.num_files for s in stay], version.newer.adds.num_rows, most)
@@ -209,12 +204,7 @@ def base_outlasts(log: DeltaLog, version: PendingSnapshot, now_ms: int) -> bool:
 
 def is_there(log: DeltaLog, version: PendingSnapshot) -> bool:
     """Whether the checkpoint that a version is replayed from still exists."""
-    try:
-        for file in version.segment.checkpoint_files:
-            log.store.head(file.key)
-    except ObjectNotFoundError:
-        return False
-    return True
+    return all(log.store.find(file.key) is not None for file in version.segment.checkpoint_files)
 
 
 # --- The tags of sidecars, and which sidecars are merged --------------------------------------------------------------
