@@ -233,10 +233,7 @@ def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
 
 
 def for_delta(schema: pa.Schema) -> pa.Schema:
-    """The columns for a Delta table: views and run-end encoded arrays become plain ones.
-
-    Raises ``SchemaMismatchError`` for a type that Delta lacks.
-    """
+    """Plain columns for a Delta table, without views and run-end encoding.  Raises ``SchemaMismatchError``."""
     flat = pa.schema([one.with_type(_plain_type(one.type)) for one in schema], schema.metadata)
     to_delta(flat)
     return flat

@@ -25,15 +25,10 @@ CommitHook = Callable[[Any], Any]
 
 
 class Jobs(Protocol):
-    """Runs work on the files of a large table in other processes; functions and tasks are pickled.
-
-    Raises the trilake error of a task, and ``WriteFailedError`` if a job fails otherwise.
-    """
+    """Runs work on the files of a large table in other processes; functions and tasks are pickled."""
 
     def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
-        """Call the function for each task, in any order, and return the small results.  A task may run more than
-        once.
-        """
+        """Call the function for each task, in any order; return the small results.  A task may run more than once."""
 
     def repeated(self, strings: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
         """A string that occurs more than once among the strings of all tasks; ``None`` if there is none."""

@@ -54,10 +54,7 @@ _CHUNKS = 100_000
 
 
 def delta_facts(table: ArrowDeltaTable) -> Facts:
-    """The facts of a table at its version.
-
-    Raises ``CorruptLogError`` and the other errors of reading a log.
-    """
+    """The facts of a table at its version.  Raises the errors of reading a log."""
     snapshot, log = table.snapshot, table.log
     metadata, protocol = snapshot.metadata, snapshot.protocol
     now_ms = log.engine.runtime.clock_ms()

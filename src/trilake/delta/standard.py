@@ -42,10 +42,7 @@ def update_manifests(event: CommitEvent) -> None:
 
 
 def update_iceberg(event: CommitEvent) -> None:
-    """Update the Iceberg metadata of a table whose properties enable it.
-
-    The commit stands even if that fails: the failure is only logged, and the next commit catches up.
-    """
+    """Update the Iceberg metadata of a table that enables it; a failure is logged, and the next commit catches up."""
     if not is_uniform(event.metadata.configuration):
         return
     try:
@@ -61,10 +58,7 @@ def update_iceberg(event: CommitEvent) -> None:
 
 @dataclass(frozen=True)
 class CompactAfterCommit:
-    """The auto compaction hook.
-
-    ``settings`` maps a table's metadata to its settings; ``None`` for the table's own properties.
-    """
+    """The auto compaction hook, with a table's settings by its metadata; by default those of its properties."""
 
     settings: Callable[[Metadata], AutoCompaction] | None = None
 
@@ -81,13 +75,7 @@ def standard_engine(
     runtime: Runtime | None = None,
     jobs: Callable[[Store, int], Jobs | None] | None = None,
 ) -> Engine:
-    """The default engine.
-
-    Parameters
-    ----------
-    compaction: maps a table's metadata to its compaction settings; by default the table's own properties.
-    runtime: clock, ids and waiting; this machine's by default.
-    jobs: chooses where to process a table with a given number of files; by default this process.
+    """The default engine: ``compaction`` and ``jobs`` as in :class:`CompactAfterCommit` and :class:`Engine`.
 
     >>> [f.name for f in standard_engine().formats]
     ['lance', 'trevni']

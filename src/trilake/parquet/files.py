@@ -125,15 +125,9 @@ Footer = Sequence[Sequence[ColumnChunk]]
 def checked_footer(source: pa.NativeFile, file: pq.ParquetFile) -> Footer:
     """Check a footer, so that Arrow's accessors are safe; return the column chunks of each row group.
 
-    Results for small footers are cached, since a checkpoint is read several times.
-
-    Parameters
-    ----------
-    source: the file's bytes.
-    file: the same file, opened by Arrow.
-
-    Raises ``pyarrow.ArrowInvalid`` for an inconsistent footer: a wrong number of columns, a chunk of another type,
-    bounds of a wrong width, encrypted columns, impossible counts or positions.
+    Small footers are cached, since a checkpoint is read several times.  Raises ``pyarrow.ArrowInvalid`` for an
+    inconsistent footer: a wrong number of columns, a chunk of another type, bounds of a wrong width, encrypted columns,
+    impossible counts or positions.
     """
     footer = read_footer(source)
     if footer is None:
@@ -177,10 +171,7 @@ def end_of_schema(footer: bytes) -> int | None:
 
 
 def notes_behind_groups(rest: bytes) -> tuple[bytes, int]:
-    """The writer, and the number of columns with type-defined order, parsed after the row groups.
-
-    Raises ``IndexError`` or ``ValueError`` for a damaged footer.
-    """
+    """The writer, and the number of columns with type-defined order.  Raises ``IndexError`` or ``ValueError``."""
     at, fields = ThriftReader(rest).struct(0, _BEHIND_GROUPS, 0, last=4)
     if at != len(rest):
         raise ValueError("there are unexpected bytes after the footer")
@@ -191,14 +182,7 @@ def notes_behind_groups(rest: bytes) -> tuple[bytes, int]:
 def fetched_together(
     source: pa.NativeFile, file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]
 ) -> Iterator[list[int]]:
-    """Split row groups into runs; object stores fetch the columns of a run at once.
-
-    Parameters
-    ----------
-    source: the file's bytes; local files are not prefetched.
-    file: the same file, opened by Arrow.
-    groups: the row groups to read, ascending.
-    columns: the top-level columns, or paths of leaves, to read.
+    """Split ascending row groups into runs; object stores fetch the columns (or leaves) of a run at once.
 
     A local file has one run per range of adjacent groups.  Raises what :func:`checked_footer` raises.
     """

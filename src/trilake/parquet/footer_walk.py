@@ -80,15 +80,7 @@ class FooterTable:
 
 
 def walk_alike(footers: Sequence[bytes], sizes: Sequence[int], start: int, leaves: Sequence[Leaf]) -> FooterTable:
-    """Parse the row groups in the footers of files with one schema.
-
-    Parameters
-    ----------
-    footers: the bytes of each.
-    sizes: the size of each file.
-    start: where the field after the schema starts; before it, all footers are identical.
-    leaves: the columns of that schema.
-    """
+    """Parse the row groups in the footers of files with these ``sizes`` and one schema, which ends at ``start``."""
     cursor = _FooterCursor(footers, start)
     fields = _Fields(len(footers))
     cursor.struct(np.arange(len(footers)), _FILE, fields, last=2, until=4)

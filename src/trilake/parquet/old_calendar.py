@@ -50,9 +50,7 @@ class Switches(NamedTuple):
         return int(self.at[-1])
 
     def rebased(self, values: npt.NDArray[np.signedinteger], per_unit: int = 1) -> npt.NDArray[np.signedinteger]:
-        """The same local dates and times in the current calendar; ``per_unit`` is what a day or second is in
-        ``values``.
-        """
+        """The same local dates and times in the current calendar; ``values`` count ``per_unit`` per day or second."""
         places = np.maximum(np.searchsorted(self.at * per_unit, values, side="right") - 1, 0)
         return (values + (self.add * per_unit)[places]).astype(values.dtype)
 
@@ -131,10 +129,7 @@ def old_values(notes: Mapping[bytes, bytes] | None) -> tuple[bool, bool]:
 
 
 def rebasing_of(file: pq.ParquetFile) -> Rebasing | None:
-    """How to rebase the rows of a file; ``None`` if they need no change.
-
-    Raises ``ValueError`` for an unknown time zone.
-    """
+    """How to rebase the rows of a file; ``None`` if they need no change.  Raises ``ValueError`` for an unknown zone."""
     notes = file.metadata.metadata
     old, old_int96 = old_values(notes)
     if not old and not old_int96:
@@ -171,10 +166,7 @@ class Rebasing:
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
     def doubtful(self, metadata: pq.FileMetaData) -> list[int]:
-        """The columns of the footer whose bounds may be in the old calendar.
-
-        The footer has passed :func:`~trilake.parquet.files.checked_footer`.
-        """
+        """The columns of a checked footer whose bounds may be in the old calendar."""
         groups = range(metadata.num_row_groups)
         return [i for i, last in self.leaves.items() if any(_before(metadata, g, i, last) for g in groups)]
 

@@ -58,10 +58,7 @@ class Shape:
 
     @classmethod
     def of(cls, variants: pa.Array, column: str) -> Shape | None:
-        """Choose a shape for rows; ``None`` if they have too little in common.
-
-        Raises ``CorruptFileError`` for values that are not variants.
-        """
+        """Choose a shape for rows; ``None`` if they have too little in common.  Raises ``CorruptFileError``."""
         values, names, keys = _taken_apart(variants, column)
         return _shape(values, names, keys, column, _DEEPEST)
 
@@ -78,10 +75,7 @@ class Shape:
 
 
 def shredded(variants: pa.Array, shape: Shape, column: str) -> pa.Array:
-    """Split variants, structs of ``value`` and ``metadata``, into the columns of a shape.
-
-    Raises ``CorruptFileError`` for values that are not variants.
-    """
+    """Split variants into the columns of a shape.  Raises ``CorruptFileError`` for values that are not variants."""
     values, names, keys = _taken_apart(variants, column)
     group = _shred(values, names, keys, shape, column)
     metadata = pc.if_else(variants.is_valid(), variants.field("metadata"), b"")

@@ -88,14 +88,7 @@ class _Chunk:
 
 
 class Parts:
-    """The column chunks of a file, and its footer.
-
-    Parameters
-    ----------
-    source: the file's bytes.
-
-    Raises :class:`NotSpliceable` if the footer is damaged or has unknown fields.
-    """
+    """The column chunks of a file, and its footer.  Raises :class:`NotSpliceable` if it has unknown fields."""
 
     def __init__(self, source: pa.NativeFile) -> None:
         self.source, self.size = source, source.size()
@@ -189,13 +182,7 @@ def _plain(element: Struct, key: int) -> Value | None:
 
 
 class SpliceWriter:
-    """Write the file, row group by row group.
-
-    Parameters
-    ----------
-    sink: where the bytes go.
-    old: the file to copy the other columns from.
-    """
+    """Write the file to ``sink``, row group by row group, with the other columns of ``old``."""
 
     def __init__(self, sink: IO[bytes], old: Parts) -> None:
         self._sink, self._old = sink, old
@@ -212,8 +199,7 @@ class SpliceWriter:
     def write_group(self, new: pa.Buffer) -> None:
         """Write the next row group, with columns replaced by those of ``new``, a Parquet file of one row group.
 
-        Raises :class:`NotSpliceable` if ``new`` has another number of rows, or stores values differently from the old
-        file.
+        Raises :class:`NotSpliceable` if ``new`` has other rows, or stores values differently from the old file.
         """
         group = len(self._groups)
         parts = Parts(pa.BufferReader(new))
@@ -264,10 +250,7 @@ _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
 
 
 def check_pages(chunk: memoryview, values: int) -> None:
-    """Check that the pages of a column chunk are contiguous, have ``values`` values, and match their checksums.
-
-    Raises ``ValueError`` or ``IndexError`` if not.
-    """
+    """Raise ``ValueError`` or ``IndexError`` unless pages are contiguous, have ``values`` values and no damage."""
     walk = ThriftReader(chunk)
     at, total_values, size = 0, 0, len(chunk)
     while at < size:

@@ -26,9 +26,7 @@ Struct = dict[int, Value]
 
 
 def parse_struct(data: bytes) -> Struct:
-    """Parse the fields of the struct in ``data``.
-
-    Raises ``IndexError`` or ``ValueError`` for invalid bytes.
+    """Parse the fields of the struct in ``data``.  Raises ``IndexError`` or ``ValueError`` for invalid bytes.
 
     >>> {key: to_int(value) for key, value in parse_struct(bytes([0x15, 0x0E, 0x00])).items()}
     {1: 7}

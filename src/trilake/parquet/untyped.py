@@ -48,10 +48,7 @@ def footer_has_untyped(footer: bytes) -> bool:
 
 
 def first_untyped(paths: Iterable[str]) -> str | None:
-    """The first local file with a column without a type.
-
-    Missing or damaged files are ignored.  Results are cached per file.
-    """
+    """The first local file with a column without a type, by cached footers; missing or damaged files are ignored."""
     return next((path for path in paths if _untyped(path)), None)
 
 

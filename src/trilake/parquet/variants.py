@@ -78,10 +78,6 @@ def _paths(elements: Sequence[Struct]) -> Iterator[tuple[str, Struct]]:
 def unshredded(array: pa.StructArray, column: str) -> pa.StructArray:
     """Reassemble variants as structs of ``value`` and ``metadata``, which are empty for null variants.
 
-    Args:
-        array: structs of ``metadata``, ``typed_value`` and, in most files, ``value``.
-        column: its name, for errors.
-
     Raises ``CorruptFileError`` if the columns contradict each other or the format, or have an invalid type.
     """
     place = array.type.get_field_index("metadata")

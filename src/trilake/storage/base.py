@@ -34,10 +34,7 @@ from trilake.errors import InvalidArgumentError, ObjectNotFoundError, StorageErr
 
 @dataclass(frozen=True, slots=True)
 class ObjectMeta:
-    """Metadata of one object.
-
-    ``size`` in bytes; ``modified_ms`` the time of the last write in milliseconds since the Unix epoch.
-    """
+    """An object's size in bytes, and the time of its last write in ms since the Unix epoch."""
 
     key: str
     size: int
@@ -124,16 +121,10 @@ class Store(ABC):
 
     @abstractmethod
     def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
-        """Read ``length`` bytes from ``start``; fewer only at the end of the object.  Raises
-        ``ObjectNotFoundError``.
-        """
+        """Read ``length`` bytes; fewer only at the end of the object.  Raises ``ObjectNotFoundError``."""
 
     def read_sized(self, key: str, length: int, *, end: bool = False) -> tuple[int, pa.Buffer]:
-        """Return the object's size and its first ``length`` bytes, or the last ones with ``end``, in one request if
-        possible.
-
-        Raises ``ObjectNotFoundError``.
-        """
+        """The object's size and its first, or last, ``length`` bytes, if possible in one request."""
         size = self.head(key).size
         return size, self.read_range(key, max(size - length, 0) if end else 0, min(length, size))
 
@@ -146,10 +137,7 @@ class Store(ABC):
         return [self.read(key) for key in keys]
 
     def at_once(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run independent calls on this store, in parallel where that is faster.
-
-        If several fail, raises the error of the first one in order; later ones may have run.
-        """
+        """Run independent calls, in parallel where that is faster; raise the first error, in their order."""
         return [call() for call in calls]
 
     @abstractmethod
@@ -195,28 +183,18 @@ class Store(ABC):
 
     @abstractmethod
     def open_input(self, key: str) -> pa.NativeFile:
-        """Open the object as a random-access Arrow file.  Raises ``ObjectNotFoundError``.
-
-        Announce reads with :func:`trilake.storage.reader.expect`.
-        """
+        """Open the object as a random-access Arrow file; see :func:`trilake.storage.reader.expect`."""
 
     @abstractmethod
     def open_output(self, key: str) -> IO[bytes]:
-        """Open a writable file; the whole object appears when the file is closed without an error.
-
-        As a context manager, it discards the content if the block raises.
-        """
+        """Open a writable file, whose content appears when it is closed; a block that raises discards it."""
 
     def write_group(self) -> WriteGroup:
         """A group of files that become durable together."""
         return WriteGroup(self)
 
     def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        """Temporary files below ``prefix`` that dead writers left; :meth:`list` hides them.
-
-        Files of active writers look the same: remove only old ones.  Empty for object stores, which hide unfinished
-        uploads.
-        """
+        """Temporary files of writers, dead if they are old, that :meth:`list` hides; none in object stores."""
         return iter(())
 
     def local_path(self, key: str) -> str | None:
@@ -253,8 +231,7 @@ class Store(ABC):
 class AtomicWriter(io.RawIOBase):
     """A write-only binary file whose content appears as a whole when it is closed.
 
-    A subclass implements :meth:`_append`, :meth:`_publish` and :meth:`_discard`, which only raise errors of
-    :mod:`trilake.errors`.
+    Subclasses implement :meth:`_append`, :meth:`_publish` and :meth:`_discard`, which raise :mod:`trilake.errors`.
     """
 
     def __init__(self, key: str) -> None:
@@ -293,10 +270,7 @@ class AtomicWriter(io.RawIOBase):
         return len(view)
 
     def native(self) -> pa.NativeFile | None:
-        """A native Arrow file to write the content without copies, instead of :meth:`write`.
-
-        ``None`` if there is none, or after a write.  It raises system errors, which :meth:`failed_natively` translates.
-        """
+        """A native Arrow file to write to, if there is one; :meth:`failed_natively` translates its errors."""
         return None
 
     def failed_natively(self, error: OSError) -> StorageError:

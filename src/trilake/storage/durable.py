@@ -50,8 +50,7 @@ _DURABLE_MOST = 1 << 14
 def make_folder(path: str) -> None:
     """Create a folder and its parents, durably.
 
-    Another process may have just created the folder and may die before syncing it, so each process syncs each folder
-    once.
+    Another process may have created it and die before syncing it, so each process syncs each folder once.
     """
     try:
         status = os.stat(path)
@@ -94,10 +93,7 @@ _UNWRITTEN = re.compile(rb"^(?:Dirty|Writeback): +(\d+) kB$", re.MULTILINE)
 
 
 class FileSystem:
-    """A file system to sync as a whole, which for many small files is hardly slower than syncing one.
-
-    Reports errors since it was opened, so open it before writing.
-    """
+    """A file system to sync as a whole, as fast as one file; open it before writing, to get errors since then."""
 
     def __init__(self, fd: int, device: int, kind: int) -> None:
         self._fd, self.device, self._kind = fd, device, kind
@@ -142,8 +138,7 @@ def sync_file_system(fd: int) -> None:
 def write_contents(files: Sequence[int]) -> bool:
     """Write contents to disk before any later renames, on file systems that order changes in a journal.
 
-    Returns ``False`` elsewhere and on failure: then each file needs :func:`sync`, which is slower because it writes the
-    journal.
+    Returns ``False`` elsewhere and on failure: then each file needs :func:`sync`, which also writes the journal.
     """
     if sys.platform != "linux" or not hasattr(_library(), "sync_file_range") or not _keeps_order(files):
         return False
@@ -168,10 +163,7 @@ _LOOK, _BEGIN = 0.008, 2
 
 @contextmanager
 def writing_early(fd: int) -> Iterator[None]:
-    """Flush a file while the block writes it, so that the final sync is faster.
-
-    The final sync is still needed; it reports errors of this one, too.
-    """
+    """Flush a file while the block writes it, so that the final sync, which is still needed, is faster."""
     if sys.platform != "linux" or not hasattr(_library(), "sync_file_range"):
         yield
         return
@@ -272,11 +264,7 @@ class FolderGroup:
         each: Callable[[Callable[[str], None], list[str]], None],
         system: FileSystem | None = None,
     ) -> None:
-        """Sync the names of these folders, and those in ``more`` folders.
-
-        ``each`` calls a function for each item of a list, in any order.  Folders on ``system`` are synced with
-        it.
-        """
+        """Sync the names in these folders and ``more``; ``each`` calls a function for each, except on ``system``."""
         folders = set(more).union(self._above)
         if system is not None:
             system.force()

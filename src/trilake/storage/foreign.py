@@ -33,15 +33,10 @@ _LISTED = 3
 def check_no_foreign_files(
     store: Store, *, names: re.Pattern[str], referenced: Container[str] = (), now_ms: int | None = None
 ) -> None:
-    """Check that a new table may be created at the root of ``store``.
+    """Raise ``ForeignFilesError`` if a new table may not be created at the root of ``store``.
 
-    Parameters
-    ----------
-    names: matches whole keys as writers of the format name them.
-    referenced: keys that the new table references.
-    now_ms: the current time, to recognise old trilake files; ``None`` to ignore their age.
-
-    The storage option ``allow_foreign_files`` allows all.  Raises ``ForeignFilesError``.
+    Allowed are ``referenced`` keys, and keys with ``names`` of this format unless ``now_ms`` shows that they are old.
+    The storage option ``allow_foreign_files`` allows all.
     """
     if allowed(store.options, ALLOW_FOREIGN_FILES):
         return

@@ -14,10 +14,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def write_in_order(root: str, files: Sequence[tuple[str, bytes, bool | None]]) -> None:
-    """Write ``(key, data, absent)`` in order; see :meth:`trilake.storage.base.Store.put_in_order`.
-
-    ``absent`` is ``None`` for a new file without references, which gets its final name at once.
-    """
+    """Write ``(key, data, absent)`` in order; ``absent`` is ``None`` for a new file, which gets its name at once."""
     #: Open files with their first names, and how many have their final names.
     temporaries: list[tuple[int, str]] = []
     num_renamed, key, absent = 0, "", None

@@ -66,10 +66,7 @@ class LocalFile(Landing, Protocol):
 
 
 class LandingGroup(WriteGroup):
-    """``start`` opens a file, which calls :meth:`add` when it is closed.
-
-    Up to ``files`` files wait before ``threads`` land them.
-    """
+    """``start`` opens a file, which calls :meth:`add` when it is closed; ``threads`` land ``files`` at a time."""
 
     def __init__(
         self, store: Store, start: Callable[[str, LandingGroup], IO[bytes]], *, files: int, threads: int

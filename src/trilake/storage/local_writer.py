@@ -126,10 +126,7 @@ class LocalWriter(AtomicWriter):
 
 
 class GroupWriter(LocalWriter):
-    """A file of a group, which syncs and renames it.
-
-    A small file stays in memory until then, which is faster and as safe as a temporary file.
-    """
+    """A file of a group, which syncs and renames it; a small one stays in memory until then, which is as safe."""
 
     def __init__(self, root: str, key: str, group: LocalGroup) -> None:
         self._group, self._path, self._absent = group, root + key, False
@@ -287,10 +284,9 @@ def link(temp: str, path: str) -> None:
 
 
 def rename_noreplace(source: str, target: str) -> None:
-    """Rename a file in one step unless ``target`` exists.
+    """Rename a file in one step unless ``target`` exists (``FileExistsError``).
 
-    Raises ``FileExistsError`` if it does, ``StorageError`` if the system does not support this, and ``OSError``
-    otherwise.  On an error nothing has changed.
+    Raises ``StorageError`` if the system does not support this, otherwise ``OSError``; then nothing has changed.
     """
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     code = errno.ENOSYS

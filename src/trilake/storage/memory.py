@@ -47,8 +47,7 @@ def _reopened(uri: str, options: Mapping[str, str]) -> MemoryStore:
 class MemoryStore(Store):
     """A store in memory; ``clock`` returns the time of writes in milliseconds since the Unix epoch.
 
-    Without a name it is private to this object and its siblings (:func:`~trilake.storage.opening.open_sibling`), and
-    its objects disappear with the last of these.
+    Without a name, its objects disappear with it and its siblings (:func:`~trilake.storage.opening.open_sibling`).
 
     >>> store = MemoryStore(clock=lambda: 42)
     >>> store.put("a/b", b"xyz")

@@ -201,16 +201,10 @@ def _static_keys(config: Mapping[str, str]) -> Callable[[], Any] | None:
 
 
 class ObjectStore(Store):
-    """A folder of a bucket or container.
+    """The folder ``path`` of a bucket or container.
 
-    Parameters
-    ----------
-    client: obstore's store, which retries failed requests.
-    once: the same without retries, for conditional puts.
-    path: the folder in the bucket.
-    uri, options: as in :class:`Store`.
-    ordered: whether the service lists keys in byte order; otherwise listings are sorted in memory.
-    sleep: waits that many seconds between attempts of a conditional put.
+    ``client`` is obstore's store; ``once`` does not retry, for conditional puts.  Listings are sorted in memory unless
+    the service lists keys ``ordered`` by bytes.  ``sleep`` waits some seconds between attempts.
     """
 
     writes_at_once = 8

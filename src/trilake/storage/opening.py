@@ -39,8 +39,7 @@ def open_store(uri_or_path: str | os.PathLike[str], options: Mapping[str, str] |
 def open_sibling(store: Store, uri: str) -> Store:
     """Open a store with the same options at another root, for absolute paths in a log.
 
-    Raises ``OtherStoreError`` for another kind of store, as a table in a bucket must not make its readers open local
-    files; the option ``allow_other_stores="true"`` allows it.
+    Raises ``OtherStoreError`` for another kind of store: a table in a bucket must not make readers open local files.
     """
     check_same_kind(store.uri, uri, store.options)
     return store.like(open_store(uri, store.options))

@@ -201,10 +201,7 @@ def is_credential(name: str) -> bool:
 
 
 def hadoop_names(scheme: str, authority: str) -> list[str]:
-    """Hadoop's option names for a store of ``scheme``, for callers that look up each name.
-
-    ``authority`` is the bucket, or ``container@account.dfs.core.windows.net``.
-    """
+    """Hadoop's option names for a bucket, or ``container@account.dfs.core.windows.net``, to look up each."""
     if scheme == "s3":
         names = [n for n in (*HADOOP, _PATH_STYLE, _SSL, _PROVIDER) if n.startswith("fs.s3a.")]
         return names + [n.replace("fs.s3a.", f"fs.s3a.bucket.{authority}.", 1) for n in names]
@@ -275,12 +272,9 @@ def _opposite(value: object) -> str:
 
 
 def store_config(scheme: str, options: Mapping[str, str], bucket: str = "") -> StoreConfig:
-    """Sort ``options`` for a store of ``scheme``.
+    """Sort ``options`` for a store of ``scheme``; those of other providers are ignored.
 
-    Options of other providers are ignored, so that one set serves tables in several clouds.
-
-    Raises ``UnknownOptionError`` for an unknown name, ``InvalidArgumentError`` for an invalid value or a locking
-    provider.
+    Raises ``UnknownOptionError``, and ``InvalidArgumentError`` for an invalid value or a locking provider.
     """
     config: dict[str, str] = {}
     client: dict[str, object] = {}
@@ -373,16 +367,10 @@ _ELSEWHERE = ("sso_session", "sso_start_url", "credential_process", "role_arn")
 def profile_options(
     profile: str | None, environment: Mapping[str, str], *, credentials: bool, home: Path | None = None
 ) -> dict[str, str]:
-    """The store options in an AWS profile.
+    """The store options in an AWS profile, by default the environment's, or ``default``.
 
-    Parameters
-    ----------
-    profile: its name; by default the environment's, or ``default``.
-    environment: environment variables.
-    credentials: whether options have credentials.
-    home: the home folder.
-
-    Raises ``InvalidArgumentError`` for a named profile that does not exist or has no keys.
+    ``credentials`` says whether options have credentials.  Raises ``InvalidArgumentError`` for a named profile that
+    does not exist or has no keys.
     """
     name = profile or environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE")
     settings = _read(name or "default", environment, home or Path(os.path.expanduser("~")))

@@ -51,10 +51,7 @@ def tables_of(keys: Iterable[str]) -> frozenset[str]:
 
 @dataclass
 class Territory:
-    """Checks which folders below the root belong to the table: not behind a symbolic link, not in another table.
-
-    ``tables`` are all tables of a listing, if there is one; otherwise each folder is checked.
-    """
+    """Checks which folders belong to the table: not behind a link, not in another of the ``tables``, if listed."""
 
     store: Store
     tables: frozenset[str] | None = None
@@ -88,13 +85,7 @@ class Territory:
 
 
 def own_keys(store: Store, keys: Iterable[str], names: str | re.Pattern[str], *, what: str) -> list[str]:
-    """The keys that the table may delete or replace; logs the others.
-
-    Parameters
-    ----------
-    names: matches whole keys that the format uses.
-    what: the operation, for the log.
-    """
+    """The keys that match ``names`` and that the table may delete or replace in ``what``; logs the others."""
     all_keys = list(keys)
     expression = re.compile(names)
     matching = [k for k in all_keys if expression.fullmatch(k)]
@@ -136,10 +127,7 @@ def discard(store: Store, keys: Iterable[str]) -> None:
 
 
 def store_time(store: Store) -> int:
-    """The time of the store's clock, in ms since the epoch, from a temporary file.
-
-    Raises ``StorageError`` if the store is not writable.
-    """
+    """The time of the store's clock, in ms since the epoch, from a temporary file.  Raises ``StorageError``."""
     key = temporary_name()
     store.put(key, b"what time is it?\n")
     try:
@@ -149,12 +137,10 @@ def store_time(store: Store) -> int:
 
 
 def agreed_time(store: Store, now_ms: int) -> int:
-    """Return ``now_ms``, this machine's time, if the store's clock is not behind it.
+    """Return ``now_ms``, this machine's time, if the store's clock is not behind it.  Raises ``ClockError``.
 
-    File times come from the store's clock.  If this machine's clock is days ahead, files of active writers look old
-    enough to delete.  If it is behind, files look younger, which is safe.
-
-    Raises ``ClockError``, and ``StorageError`` if the store's time is unavailable.
+    If this machine's clock is days ahead, files of active writers look old enough to delete; if it is behind, files
+    look younger, which is safe.
     """
     time_of_store = store_time(store)
     if now_ms - time_of_store > CLOCK_TOLERANCE_MS:

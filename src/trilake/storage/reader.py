@@ -42,14 +42,7 @@ _first = itemgetter(0)
 
 
 class WindowReader(io.RawIOBase):
-    """Read an object of ``size`` bytes through ``fetch(ranges)``.
-
-    Parameters
-    ----------
-    fetch: returns ``(start, length)`` ranges within the object.
-    size: bytes of the object.
-    tail: the last bytes of the object.
-    """
+    """Read an object of ``size`` bytes that ends with ``tail`` through ``fetch(ranges)``."""
 
     def __init__(
         self,
@@ -67,10 +60,7 @@ class WindowReader(io.RawIOBase):
         self._grain = MIN_WINDOW
 
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Fetch ranges that will be read, and drop those of an earlier call.
-
-        Ignores ranges outside the object, as a damaged footer may have any; reading them raises the error.
-        """
+        """Fetch ranges that will be read, instead of those of an earlier call; ignores ranges outside the object."""
         inside = [(start, n) for start, n in ranges if start >= 0 and 0 < n <= self._size - start]
         stop = self._start + len(self._window)
         missing = coalesce([(a, n) for a, n in inside if not (self._start <= a and a + n <= stop)], 0)
@@ -143,10 +133,7 @@ class ObjectFile(pa.PythonFile):  # type: ignore[misc]
 
 
 def expect(source: pa.NativeFile, ranges: Sequence[tuple[int, int]]) -> bool:
-    """Announce the next ``(start, length)`` reads from a file of :meth:`trilake.storage.Store.open_input`.
-
-    Object stores fetch them at once and in parallel; local files ignore the call.  Returns whether it had an effect.
-    """
+    """Announce reads from a file, to be fetched at once from an object store; return whether that has an effect."""
     if not isinstance(source, ObjectFile):
         return False
     source.reader.expect(ranges)

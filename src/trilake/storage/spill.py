@@ -13,10 +13,7 @@ from trilake.storage.local_writer import storage_error
 
 @contextmanager
 def spilling() -> Iterator[None]:
-    """A block that works with temporary files.
-
-    Raises ``StorageError`` for operating system errors.
-    """
+    """A block that works with temporary files, whose errors become ``StorageError``."""
     try:
         yield
     except StorageError:

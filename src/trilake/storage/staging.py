@@ -25,10 +25,7 @@ _SYNCS = 8
 
 
 class Staging:
-    """A staging folder, which is deleted at the end of its block.
-
-    ``path`` is the absolute path of a folder that the program creates.
-    """
+    """A staging folder, deleted at the end of its block, in which the program creates the folder ``path``."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -63,10 +60,7 @@ class Staging:
             raise storage_error(e, "stat", f"{self.path}/{name}") from e
 
     def publish(self, keys: Mapping[str, str]) -> None:
-        """Move files to their keys: ``keys`` by file name.
-
-        The keys must be unique.  Raises ``StorageError`` without publishing any file.
-        """
+        """Move files, by name, to their unique keys.  Raises ``StorageError`` without publishing any file."""
         moves = [(f"{self.path}/{name}", self._root + check_key(key)) for name, key in keys.items()]
         with ThreadPoolExecutor(_SYNCS) as pool:
             list(pool.map(_make_durable, [source for source, _ in moves]))
@@ -107,10 +101,9 @@ _PART = 16 << 20
 
 
 def move(store: Store, source: str, target: str) -> None:
-    """Move a file to another key; in object stores it is copied and ``source`` stays.
+    """Move a synced file to another key; in object stores it is copied and ``source`` stays.
 
-    The content of ``source`` must be synced; :func:`sync_names` syncs the new name.  Raises ``StorageError``, also for
-    a target behind a symbolic link.
+    :func:`sync_names` syncs the new name.  Raises ``StorageError``, also for a target behind a symbolic link.
     """
     from_path, to_path = store.local_path(source), store.local_path(target)
     if from_path is None or to_path is None:

@@ -42,11 +42,7 @@ _SAFE = "/!$&'()*+,;=:@~"  # RFC 3986 pchar, and the slash
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A parsed URI.
-
-    ``scheme`` is a value of :data:`SCHEMES`, ``authority`` the bucket, container or name of a memory store (empty
-    for files), ``path`` the rest, decoded, without leading or trailing slash.
-    """
+    """A parsed URI: a value of :data:`SCHEMES`, the bucket or name (empty for files), and the decoded path."""
 
     scheme: str
     authority: str
@@ -109,17 +105,10 @@ def parse_location(uri_or_path: str | os.PathLike[str]) -> Location:
 
 
 def split_absolute(reference: str, *, decoded: bool = False) -> tuple[str, str]:
-    """Split an absolute reference in a table's log into a store's root URI and a key.
+    """Split an absolute reference in a table's log, ``decoded`` or not, into a store's root URI and a key.
 
     The root is the whole file system or bucket, so references to many folders share one store.  ``file:/x``,
-    ``file:///x`` and ``/x`` are equal, and so are ``s3a:`` and ``s3:``.
-
-    Parameters
-    ----------
-    reference: an absolute URI or path, see :func:`is_absolute`.
-    decoded: whether it is percent-decoded already.
-
-    Raises ``InvalidArgumentError`` for a relative reference, and what :func:`parse_location` raises.
+    ``file:///x`` and ``/x`` are equal, and so are ``s3a:`` and ``s3:``.  Raises ``InvalidArgumentError``.
 
     >>> {split_absolute(r) for r in ("file:/data/a%20b", "file:///data/a%20b", "/data/a%20b")}
     {('file:///', 'data/a b')}

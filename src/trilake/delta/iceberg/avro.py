@@ -81,10 +81,7 @@ class Entry(NamedTuple):
 
 
 class File:
-    """An Avro file with parsed header and blocks; records are parsed on demand.
-
-    Raises ``DamagedFileError`` if it is not an Avro file; parsing records may raise it, too.
-    """
+    """An Avro file whose records are parsed on demand.  Both may raise ``DamagedFileError``."""
 
     def __init__(self, content: bytes) -> None:
         stream = BytesIO(content)

@@ -138,10 +138,7 @@ def partitions(actions: Sequence[FileAction], to: Layout) -> list[tuple[Any, ...
 
 
 def data_files(actions: Sequence[FileAction], to: Layout, location: str) -> list[dict[str, Any]]:
-    """The manifest records of data files, from their ``add`` actions; each partition is a tuple.
-
-    Raises ``InvalidArgumentError`` for a file with a deletion vector, or without its number of rows.
-    """
+    """The manifest records of ``add`` actions.  Raises ``InvalidArgumentError`` for vectors and unknown row counts."""
     if any(a.has_vector for a in actions):
         raise InvalidArgumentError(
             "a file has a deletion vector, which Iceberg v2 does not support",

@@ -69,10 +69,7 @@ class Block(NamedTuple):
 
 @dataclass
 class ManifestWriter:
-    """Writes the manifests of one snapshot.
-
-    ``put`` writes a manifest and returns its location; ``read`` reads the manifests at some locations.
-    """
+    """Writes the manifests of one snapshot: ``put`` returns the location of a new one, ``read`` reads old ones."""
 
     schema: ManifestSchema
     spec_id: int
@@ -223,10 +220,7 @@ class ManifestWriter:
 
 
 def live_files(store: Store, location: str, manifest_list: str) -> Iterator[tuple[str, int]]:
-    """Yield the path and the number of rows of each file of a snapshot.
-
-    Raises ``DamagedFileError``, and ``ObjectNotFoundError`` for a missing file.
-    """
+    """Yield the path and the number of rows of each file of a snapshot.  Raises ``DamagedFileError``."""
     prefix = f"{location}/"
     manifests = avro.File(bytes(store.read(manifest_list.removeprefix(prefix)))).records()
     for i in range(0, len(manifests), _BATCH):

@@ -30,10 +30,7 @@ PRIMITIVES: Mapping[str, types.PrimitiveType] = {
 
 
 def iceberg_schema(schema: StructType, schema_id: int = 0) -> Schema:
-    """The Iceberg schema of a Delta schema.
-
-    Raises ``SchemaMismatchError`` for a type that Iceberg v2 lacks, and for a column without an id.
-    """
+    """The Iceberg schema of a Delta schema.  Raises ``SchemaMismatchError`` for other types, and columns without id."""
     return Schema(*_fields(schema), schema_id=schema_id)
 
 

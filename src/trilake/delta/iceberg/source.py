@@ -205,10 +205,7 @@ class IcebergSource:
         return f"{self.store.uri}/{key}"
 
     def times(self, files: Sequence[LiveFile]) -> dict[str, int]:
-        """The modification times of files in ms.  Reads their footers, since columns without ids would read as nulls.
-
-        Raises ``MissingFileError``, ``CorruptFileError`` and ``InvalidArgumentError``.
-        """
+        """The modification times of files in ms; checks their footers: columns without ids would read as nulls."""
         times = {m.key: m.modified_ms for m in self.store.list()}
         for file in files:
             if file.key not in times:
@@ -238,10 +235,7 @@ class _Entry(NamedTuple):
 
 
 def iceberg_source(store: Store) -> IcebergSource | None:
-    """The Iceberg table in a folder, from its newest metadata file; ``None`` if there is none.
-
-    Raises ``InvalidArgumentError`` if it is unclear which metadata file is the newest.
-    """
+    """The Iceberg table in a folder; ``None`` without one.  Raises ``InvalidArgumentError`` for two newest versions."""
     keys = metadata_files(store)
     if not keys:
         return None

@@ -77,9 +77,8 @@ _BATCH, _LEFT = 16, 1000
 def delete_expired(store: Store, numbers: Sequence[int], oldest: int, used: Iterable[str]) -> None:
     """Delete the metadata files ``numbers``, all below ``oldest``, the oldest one that stays.
 
-    ``used`` are the manifests of the newest snapshot.  Manifests are deleted first and metadata files last, from the
-    oldest on, so that the next call can complete an interrupted one.  If a remaining file cannot be read, nothing is
-    deleted.
+    ``used`` are the manifests of the newest snapshot.  Metadata files go last, oldest first, so that the next call can
+    complete an interrupted one.  If a remaining file cannot be read, nothing is deleted.
     """
     dropped = sorted(numbers)
     while dropped[0] > 1 and len(dropped) < _LEFT and store.find(metadata_key(dropped[0] - 1)):
@@ -535,10 +534,7 @@ def _with_spec(specs: Sequence[dict[str, Any]], to: Layout) -> tuple[list[dict[s
 
 
 def _with_order(orders: Sequence[dict[str, Any]], columns: Sequence[int]) -> tuple[list[dict[str, Any]], int]:
-    """The sort orders, with one by these columns appended unless it exists, and its id.
-
-    It is advice for writers, as clustering keeps similar rows together; no file claims to be sorted.
-    """
+    """The sort orders, with one by these columns, and its id: advice for writers, no file claims to be sorted."""
     unsorted = {"order-id": 0, "fields": []}
     fields = [
         {"source-id": c, "transform": "identity", "direction": "asc", "null-order": "nulls-first"} for c in columns

@@ -47,11 +47,7 @@ _NO_ACTIONS = {kind: no_rows(pa.schema(list(type_))) for kind, type_ in FILE_ACT
 
 
 def read_checkpoint(store: Store, segment: LogSegment, query: Query) -> State:
-    """Read the state in the segment's checkpoint, without its tombstones.
-
-    Raises ``CorruptLogError`` for a damaged checkpoint, and for one that contradicts the hint or the version's
-    checksum.
-    """
+    """Read the state in the segment's checkpoint, without its tombstones.  Raises ``CorruptLogError``."""
     if segment.checkpoint_version is None:
         return empty_state()
     rare: list[tuple[str, Any]] = []
@@ -78,15 +74,8 @@ def checkpoint_pieces(
 ) -> Iterator[pa.Table]:
     """Yield the file actions of one kind (``add`` or ``remove``) in the segment's checkpoint, piece by piece.
 
-    Parameters
-    ----------
-    store, segment: the table's store, and the segment with the checkpoint.
-    query: evaluates SQL.
-    kind: which file actions.
-    rare: the checkpoint's other actions are appended to it.
-    selection: which ``add`` actions to read; others may be skipped, unread if possible.
-
-    Raises ``CorruptLogError``; a lost line is only detected after the last piece.
+    The checkpoint's other actions are appended to ``rare``.  With a ``selection``, other ``add`` actions may be
+    skipped, unread if possible.  Raises ``CorruptLogError``; a lost line is only detected after the last piece.
     """
     version = segment.checkpoint_version
     if version is None:
@@ -114,8 +103,7 @@ def checkpoint_pieces(
 class Share:
     """Part ``number`` of the ``of`` parts of one checkpoint file, split by row groups; any process can read it.
 
-    ``size`` is the expected size of the file, ``listed`` its size in the listing, ``files`` its number of files.
-    Each is ``None`` if unknown.
+    ``size`` is the file's expected size, ``listed`` its size in the listing, ``files`` its number of files, if known.
     """
 
     key: str
@@ -196,10 +184,7 @@ class Share:
 
 
 def shares(segment: LogSegment, rare: Sequence[tuple[str, Any]], most_bytes: int) -> list[Share]:
-    """Split a checkpoint into shares of about ``most_bytes`` bytes; ``rare`` are its actions that are not file actions.
-
-    After all shares are read, call :func:`compare`.
-    """
+    """Split a checkpoint with the other actions ``rare`` into shares; after reading all, call :func:`compare`."""
     version = segment.checkpoint_version
     if version is None:
         return []
@@ -213,10 +198,7 @@ def shares(segment: LogSegment, rare: Sequence[tuple[str, Any]], most_bytes: int
 
 
 def compare(store: Store, segment: LogSegment, count: int, size: int | None, rare: Sequence[tuple[str, Any]]) -> None:
-    """Compare the number and size of all files that were read with what the checkpoint and the log state.
-
-    ``rare`` are the checkpoint's other actions.  Raises ``CorruptLogError`` if they differ.
-    """
+    """Raise ``CorruptLogError`` unless the files that were read match what the checkpoint and the log state."""
     names = [unquote(str(d.get("path") or "")).rpartition("/")[2] for n, d in rare if n == "sidecar"]
     differences: list[str] = []
     if (hint := segment.hint) is not None:

@@ -131,10 +131,7 @@ def _struct(files: pa.Table, type_: pa.StructType) -> pa.StructArray:
 
 
 def owners(files: pa.Table, parts: int, query: Query) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Which of ``parts`` checkpoint files each file action goes into: by the MD5 of its decoded path.
-
-    The result is the same in every attempt and every version of trilake.
-    """
+    """Which of ``parts`` checkpoint files each file goes into: by the MD5 of its decoded path, so always the same."""
     sql = f"select (md5_number_lower(p) % {parts})::bigint as part from t"
     numbers: np.ndarray[Any, np.dtype[np.int64]] = query(sql, t=pa.table({"p": decoded_paths(files["path"])}))[
         "part"
@@ -167,17 +164,11 @@ def _filled(schema: pa.Schema, arrays: Mapping[str, pa.Array], rows: int) -> pa.
 
 
 class CheckpointFile:
-    """One checkpoint file, written a row group at a time.  It appears, whole, when the ``with`` block ends without
-    error.
+    """One checkpoint file, written a row group at a time; it appears whole when the ``with`` block ends without error.
 
-    Parameters
-    ----------
-    store, key: the store and the key of the file.
-    columns, schema: its columns, see :func:`file_schema`.
-    expected: approximate number of actions; a small file is written at once.
-    absent: keep an existing file and raise ``ObjectExistsError``; a large file is replaced if another process finishes
-        it concurrently.
-    keep_empty: write the file even if it has no action.
+    ``expected`` is the approximate number of actions: a small file is written at once.  With ``absent``, an existing
+    file stays and raises ``ObjectExistsError``, but a large file may replace one that appears concurrently.  An empty
+    file is only written with ``keep_empty``.
     """
 
     def __init__(
@@ -302,10 +293,7 @@ _PIECE_ROWS = 256 * 1024
 
 @dataclass(frozen=True)
 class Content:
-    """The file actions of a version; can be read repeatedly.
-
-    ``expected`` is the approximate number of actions; ``num_adds`` the exact number of files, if known in advance.
-    """
+    """The file actions of a version, about ``expected`` of them; ``num_adds`` is the number of files, if known."""
 
     head: Head
     pieces: Callable[[], FilePieces]
@@ -314,10 +302,7 @@ class Content:
 
 
 def content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) -> Content:
-    """The content of a version's checkpoint, without tombstones older than ``delta.deletedFileRetentionDuration``.
-
-    The pieces of a :class:`PendingSnapshot` raise ``MaybeTwiceError`` after the last one if a file may be listed twice.
-    """
+    """The content of a version's checkpoint, without expired tombstones; may end with ``MaybeTwiceError``."""
     unexpired = Unexpired.of(version, now_ms)
     if isinstance(version, PendingSnapshot):
         expected = counted(version.segment) + version.actions.add.num_rows + version.actions.remove.num_rows

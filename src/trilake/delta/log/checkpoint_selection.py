@@ -35,11 +35,7 @@ Bits = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class GroupBounds:
-    """Footer statistics of one field in some row groups; null is unknown.
-
-    ``low`` and ``high`` enclose the values, except NaN, of the files that have one.  ``nulls`` counts the files without
-    a value.
-    """
+    """Footer statistics of one field in some row groups: bounds without NaN, files without a value; null is unknown."""
 
     low: pa.Array
     high: pa.Array
@@ -61,10 +57,7 @@ class Selection(Protocol):
 
 @dataclass(frozen=True)
 class Selected:
-    """The matches in one checkpoint file.
-
-    ``groups`` are the row groups with a match, each with the rows to read; ``files`` is the number of files per group.
-    """
+    """The row groups of one checkpoint file with a match, with the rows to read; and the number of files per group."""
 
     groups: Mapping[int, Bits]
     files: Mapping[int, int]
@@ -78,10 +71,7 @@ def select(
     selection: Selection,
     batch_rows: int,
 ) -> Selected | None:
-    """Find the matching files among the row groups ``groups``; ``None`` if all of them must be read.
-
-    Raises what reading a Parquet file raises.
-    """
+    """Find the matching files among the row groups ``groups``; ``None`` if all of them must be read."""
     schema = file.schema_arrow
     add = schema.field("add").type
     leaves = list(selection.leaves(add))
@@ -114,10 +104,7 @@ def select(
 def batches(
     file: pq.ParquetFile, batch_rows: int, *, row_groups: Sequence[int], columns: Sequence[str], use_threads: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Read columns of some row groups of a checkpoint, batch by batch.
-
-    Arrow cannot filter structs that hold string views, so views become plain strings.
-    """
+    """Read columns of row groups, with strings for views: Arrow cannot filter structs that hold views."""
     read = file.iter_batches(batch_rows, row_groups=list(row_groups), columns=list(columns), use_threads=use_threads)
     return map(without_views, read)
 

@@ -102,13 +102,6 @@ def _has_bounds(leaf: PrimitiveType) -> bool:
 class StatsParser:
     """Converts JSON statistics to the struct ``stats_parsed`` of one table.
 
-    Parameters
-    ----------
-    schema: the table's schema.
-    partition: display names of its partition columns, which have no statistics.
-    configuration: the table's properties.
-    query: evaluates SQL.
-
     >>> from trilake.delta.engine import Engine
     >>> schema = StructType((StructField("a", PrimitiveType("long")),))
     >>> stats = pa.chunked_array([['{"numRecords":2,"minValues":{"a":1},"maxValues":{"a":3},"nullCount":{"a":0}}']])
@@ -202,9 +195,7 @@ def partition_type(schema: StructType, partition: tuple[str, ...]) -> pa.StructT
 
 
 def parse_partition_values(adds: pa.Table, schema: StructType, partition: tuple[str, ...]) -> pa.StructArray:
-    """Compute ``partitionValues_parsed`` of some files.  Raises ``CorruptLogError`` for a string that its type cannot
-    parse.
-    """
+    """Compute ``partitionValues_parsed`` of files.  Raises ``CorruptLogError`` for a value of another type."""
     fields = partition_fields(schema, partition)
     values = typed_partitions(adds, fields)
     target = partition_type(schema, partition)

@@ -80,23 +80,15 @@ def write_checkpoint(
     part_size: int | None = None,
     replace: bool = False,
 ) -> FileTotals | None:
-    """Write the checkpoint of a version and point ``_last_checkpoint`` at it, unless it points at a newer one.
+    """Write the checkpoint of a committed version, and point ``_last_checkpoint`` at it unless that names a newer one.
 
     The files of a :class:`~trilake.delta.log.snapshot.PendingSnapshot` pass through memory piece by piece.  A readable
-    checkpoint of this version stays as it is: readers that listed the log expect its size.
+    checkpoint of this version stays as it is, since readers that listed the log expect its size, unless it is wrong
+    (``replace``).  ``part_size`` is the most actions of one file, by default the table property
+    ``trilake.checkpoint.partSize``; approximate for a large table.
 
-    Parameters
-    ----------
-    log: the table's log.
-    version: the state to write, which must be committed.
-    runtime: clock and ids.
-    part_size: most actions of one file; by default the table property ``trilake.checkpoint.partSize``;
-        approximate for a large table.
-    replace: overwrite an existing checkpoint that is wrong.
-
-    Returns the totals of the version's files; ``None`` if the checkpoint existed.  As the protocol allows, omits
-    tombstones older than ``delta.deletedFileRetentionDuration``.  Raises ``InvalidArgumentError`` for a ``part_size``
-    below 1, and ``MetadataChangedError`` if the table was dropped or replaced.
+    Returns the totals of the version's files; ``None`` if the checkpoint existed.  Raises ``InvalidArgumentError`` for
+    a ``part_size`` below 1, and ``MetadataChangedError`` if the table was dropped or replaced.
     """
     jobs = None
     if _is_v2(version) and is_large(version.segment) and not replace:

@@ -240,10 +240,7 @@ def _short(value: Any) -> str:
 
 
 def validate(log: DeltaLog, snapshot: Snapshot) -> None:
-    """Raise ``CorruptLogError`` if the version's checksum file and the log differ.
-
-    A version without a checksum file, or with a damaged one, is valid.
-    """
+    """Raise ``CorruptLogError`` if a version and its checksum file, if it has a readable one, differ."""
     checksum = read_checksum(log.store, snapshot.version)
     differing = differences(checksum, snapshot) if checksum is not None else ()
     if differing:

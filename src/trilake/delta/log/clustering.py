@@ -27,10 +27,7 @@ _UNBOUNDED = frozenset(("boolean", "binary"))
 
 
 def clustering_columns(head: Head) -> list[Path]:
-    """The clustering columns as display paths; empty for a table without.
-
-    Raises ``CorruptLogError`` for a malformed domain.
-    """
+    """The clustering columns as display paths, if any.  Raises ``CorruptLogError`` for a malformed domain."""
     if not has_feature(head.protocol, FEATURE):
         return []
     fields = clustering_fields(head.state.domains.get(DOMAIN), head.schema, head.version)
@@ -40,10 +37,7 @@ def clustering_columns(head: Head) -> list[Path]:
 def clustering_fields(
     domain: Mapping[str, Any] | None, schema: StructType, version: int
 ) -> list[tuple[StructField, ...]]:
-    """The paths of the fields that a ``domainMetadata`` action names.
-
-    Raises ``CorruptLogError`` if the action is malformed.
-    """
+    """The paths of the fields that a ``domainMetadata`` action names.  Raises ``CorruptLogError``."""
     if domain is None or domain.get("removed"):
         return []
     try:
@@ -107,11 +101,7 @@ def check_clustering_statistics(metadata: Metadata, columns: Sequence[PathLike])
 
 
 def clustering_domain(schema: StructType, columns: Sequence[PathLike]) -> str:
-    """The configuration of the domain for these columns.
-
-    Raises ``InvalidArgumentError`` for columns that cannot cluster rows, ``SchemaMismatchError`` for unknown
-    columns.
-    """
+    """The configuration of the domain for these columns.  Raises what :func:`chosen_clustering` raises."""
     physical: list[list[str]] = []
     for path in columns:
         names = spelled(schema, path)

@@ -21,12 +21,8 @@ from trilake.storage.base import ObjectMeta
 class CommitTimes(Sequence[int]):
     """The time of each commit in ms since the epoch, never decreasing; in-commit timestamps are read lazily.
 
-    Parameters
-    ----------
-    commits: versions and their files, ascending.
-    metadata: the newest; says from which version on commits carry their times.
-    info: reads the ``commitInfo`` of a version.
-    every: reads all times, for a log in which a commit lacks its own.
+    ``metadata`` is the newest.  ``info`` reads the ``commitInfo`` of a version, ``every`` all times of a log in which a
+    commit lacks its own.
     """
 
     def __init__(
@@ -68,10 +64,9 @@ class CommitTimes(Sequence[int]):
 
 
 def newest_until(first: int, last: int, stated: Callable[[int], int | None], timestamp_ms: int) -> int | None:
-    """Find the newest version of ``first`` to ``last`` with a time up to ``timestamp_ms``, by binary search.
+    """Find the newest version of ``first`` to ``last`` with a time up to ``timestamp_ms``; ``None`` if there is none.
 
-    ``stated`` gives the time of a version, or ``None`` if the version no longer exists, as for the oldest.  Returns
-    ``None`` if every existing version is newer.
+    ``stated`` gives the time of a version; ``None`` if it no longer exists, as for the oldest.
 
     >>> newest_until(0, 9, lambda version: 10 * version if version > 3 else None, 57), newest_until(5, 9, int, 4)
     (5, None)

@@ -121,9 +121,6 @@ DETAIL = pa.schema(
 def detail(log: DeltaLog, snapshot: Snapshot) -> pa.Table:
     """Describe a table at a version: one row with the columns of :data:`DETAIL`.
 
-    ``tableFeatures`` lists explicit and implied features; ``numFiles`` and ``sizeInBytes`` count the files of this
-    version only.
-
     >>> import pyarrow as pa, trilake
     >>> from trilake.storage import open_store
     >>> _ = trilake.write(pa.table({"n": [1]}), "memory://doc-detail", mode="overwrite")

@@ -69,11 +69,7 @@ class CheckpointHint:
     sidecars: frozenset[str] | None = None
 
     def differences(self, files: Sequence[ObjectMeta], sidecars: Sequence[str], num_add_files: int) -> list[str]:
-        """Where the hint differs from the checkpoint that it names; empty for another writer's checkpoint.
-
-        ``files`` are the files of the checkpoint, ``sidecars`` the names that it lists, ``num_add_files`` its number of
-        files.
-        """
+        """Where the hint differs from the checkpoint that it names; empty for another writer's checkpoint."""
         if self.path is not None and self.path not in {f.key.rpartition("/")[2] for f in files}:
             return []  # a version may have two checkpoints
         out = []
@@ -134,10 +130,7 @@ def make_hint(
     checkpoint_schema: Mapping[str, Any] | None = None,
     v2_checkpoint: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The content of ``_last_checkpoint`` with its checksum; ``size`` counts actions, ``size_in_bytes`` bytes.
-
-    ``v2_checkpoint`` names the top-level file of a v2 checkpoint and its sidecars.
-    """
+    """The content of ``_last_checkpoint`` with its checksum; ``size`` counts actions, ``size_in_bytes`` bytes."""
     hint: dict[str, Any] = {"version": version, "size": size}
     if parts is not None:
         hint["parts"] = parts

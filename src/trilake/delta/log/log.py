@@ -94,9 +94,8 @@ BEFORE = 1000
 
 
 class DeltaLog:
-    """Reads the log of the table at the root of ``store``.
+    """Reads the log of the table at the root of ``store``; the default ``engine`` reads nothing else.
 
-    ``engine`` parses commits and reads data files of other formats; the default only reads the log.
     ``user_metadata`` is the default ``userMetadata`` of commits through this object.
     """
 
@@ -111,10 +110,9 @@ class DeltaLog:
         return settled(lambda: sort_listing(self.store.list(LOG, start_after=after)), lambda listing: listing.commits)
 
     def has_newer(self, version: int, file: ObjectMeta | None = None) -> bool:
-        """Whether the table has a version other than ``version``, with one or two requests.
+        """Whether the table has a version other than ``version``, the newest that the caller has seen, or was replaced.
 
-        ``version`` is the newest that the caller has seen, and ``file`` its newest file, which differs if the table was
-        replaced since.
+        ``file`` is the newest file of that version.  Takes one or two requests.
         """
         if self.store.find(commit_key(version + 1)):
             return True
@@ -163,10 +161,7 @@ class DeltaLog:
         return replace(segment, hint=hint) if is_hinted else segment
 
     def _old_segment(self, version: int) -> LogSegment | None:
-        """Find a version by listing only the log shortly before it; ``None`` if that does not suffice.
-
-        A log may have 100,000 commits, and one page of a listing holds 1,000.
-        """
+        """Find a version of a long log by listing only what shortly precedes it; ``None`` if that does not suffice."""
         for distance in (_NEAR, 10 * _NEAR, 100 * _NEAR):
             start = version - distance
             if start <= 0:
@@ -192,10 +187,7 @@ class DeltaLog:
     def opened(
         self, version: int | None = None, *, cached: Snapshot | PendingSnapshot | None = None
     ) -> Snapshot | PendingSnapshot:
-        """Like :meth:`snapshot`, but leave the checkpoint's files of a large table unread; :meth:`load` reads them.
-
-        Returns ``cached`` if the same log files still make up the version.
-        """
+        """Like :meth:`snapshot`, but :meth:`load` reads the files of a large table; ``cached`` if that is current."""
         segment = self.segment(version)
         if cached is not None and cached.segment == segment:
             return cached
@@ -227,11 +219,7 @@ class DeltaLog:
         return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
     def head(self, version: int | None = None, *, past_damage: bool = True) -> Head:
-        """Read the table at ``version``, or at its newest, without its files.
-
-        Set ``past_damage`` to ``False`` before deleting log files: damage then raises, instead of using other files
-        with the same content.
-        """
+        """Read a version without its files; with ``past_damage``, from other files if some are damaged."""
         segment = self.segment(version)
         return self._past_damage(segment, self._read_head) if past_damage else self._read_head(segment)
 
@@ -240,10 +228,7 @@ class DeltaLog:
         return self._checked(Head(self.store.uri, segment.version, state, segment, self.engine))
 
     def _past_damage(self, segment: LogSegment, read: Callable[[LogSegment], _T]) -> _T:
-        """Call ``read`` on a segment; if one of its files is damaged, on other files that hold the same version.
-
-        Checkpoints and log compactions repeat commits, so nothing is lost while the commits exist.
-        """
+        """Call ``read`` on a segment or, if a file is damaged, on others that repeat the same commits."""
         try:
             return read(segment)
         except MissingMetadataError:
@@ -305,10 +290,7 @@ class DeltaLog:
         return read_checkpoint(store, segment, self.engine.query)
 
     def _trusted(self, parse: _Parse, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
-        """Parse commits; replace log compactions that are not reconciled by their commits.
-
-        Such a compaction does not show which of two actions for a file is newer.
-        """
+        """Parse commits, in place of compactions that do not show which of two actions for a file is newer."""
         batch = parse(self._contents(commits))
         bad = unreconciled(batch, [last for first, last, _ in commits if last > first])
         if not bad:
@@ -395,10 +377,7 @@ class DeltaLog:
         return dict(infos[0][1]) if infos else {}
 
     def commit_times(self, commits: Sequence[tuple[int, ObjectMeta]], metadata: Metadata) -> list[int]:
-        """When each commit happened, in ms since the epoch, never decreasing.
-
-        In-commit timestamps from the version that enabled them on; before it, file times made monotonic.
-        """
+        """When each commit happened, in ms since the epoch: in-commit timestamps, or file times made monotonic."""
         enabled_at = in_commit_timestamps_from(metadata)
         times: list[int] = []
         in_commit: dict[int, int] = {}
@@ -418,10 +397,7 @@ class DeltaLog:
         metadata: Metadata,
         infos: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> CommitTimes:
-        """Like :meth:`commit_times`, but in-commit timestamps are read one by one on demand.
-
-        ``infos`` are ``commitInfo`` actions that were read already.
-        """
+        """Like :meth:`commit_times`, but in-commit timestamps that are not in ``infos`` are read on demand."""
         known_infos = infos or {}
         return CommitTimes(
             commits,
@@ -474,10 +450,7 @@ class DeltaLog:
         return in_commit_ms(info, version)
 
     def version_from(self, timestamp_ms: int) -> int:
-        """Find the oldest version committed at or after a time (ms since the epoch).
-
-        Raises ``VersionNotFoundError`` for a time after the last commit.
-        """
+        """Find the oldest version committed at or after a time in ms.  Raises ``VersionNotFoundError``."""
         newest = self._newest_of_long_log()
         before = self._newest_until(newest, timestamp_ms - 1)
         if newest is not None and before is not None and before < newest.version:
@@ -491,8 +464,7 @@ class DeltaLog:
     def version_at(self, timestamp_ms: int, *, reached: bool = False) -> int:
         """Find the newest version committed at or before a time (ms since the epoch).
 
-        Raises ``VersionNotFoundError`` for a time before the first commit in the log and, with ``reached``, for a time
-        after the last commit: later commits may still precede it.
+        Raises ``VersionNotFoundError`` for a time before the first commit and, with ``reached``, after the last one.
         """
         newest = self._newest_of_long_log()
         if newest is not None and (version := self._newest_until(newest, timestamp_ms)) is not None:
@@ -561,10 +533,7 @@ def check_same_table(log: DeltaLog, base: Head) -> None:
 
 
 def check_untouched(log: DeltaLog, base: Head) -> None:
-    """Like :func:`check_same_table`, but also raise if the newest log file changed.
-
-    The checkpoint that replaces the files to delete may have been damaged since it was read.
-    """
+    """Like :func:`check_same_table`, but also raise if the newest log file, which replaces files to delete, changed."""
     if (file := base.segment.newest_file) is None:
         check_same_table(log, base)
     else:

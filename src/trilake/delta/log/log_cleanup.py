@@ -66,10 +66,9 @@ _LOOKS = 3
 
 @dataclass(frozen=True)
 class CleanupResult(Displayed):
-    """What a cleanup deleted, or would delete.
+    """What a cleanup deleted, or would delete: log files, oldest first, then sidecars, then temporary files.
 
-    ``keys`` are log files, oldest first, then sidecars, then temporary files.  ``oldest_version`` is the oldest version
-    that stays readable, ``None`` if nothing was deleted.  ``cutoff_ms`` is the cut-off time.
+    ``oldest_version`` stays readable; ``None`` if nothing was deleted.  ``cutoff_ms`` is the cut-off time.
     """
 
     keys: tuple[str, ...]
@@ -89,19 +88,12 @@ def cutoff_time(now_ms: int, retention_ms: int) -> int:
 def cleanup_log(
     log: DeltaLog, runtime: Runtime, *, dry_run: bool = False, retention_ms: int | None = None
 ) -> CleanupResult:
-    """Delete the log files that no version within the retention needs.
+    """Delete the log files that no version within the retention needs; with ``dry_run``, only list them.
 
-    Parameters
-    ----------
-    log: the table's log.
-    runtime: the clock, and ids for a checkpoint at the cut-off commit.
-    dry_run: list what would be deleted, and change nothing.
-    retention_ms: how long history is kept; by default the table's ``delta.logRetentionDuration`` (30 days).
-
-    ``delta.enableExpiredLogCleanup`` has no effect here: it concerns automatic cleanup.  Raises
-    ``UnsupportedProtocolError`` for an unknown table feature, ``InvalidArgumentError`` for an invalid retention,
-    ``ClockError`` if this machine's clock is ahead of the store's, and ``MetadataChangedError`` if the table
-    was replaced or the end of its log has changed.
+    ``retention_ms`` is by default the table's ``delta.logRetentionDuration`` (30 days);
+    ``delta.enableExpiredLogCleanup`` only concerns automatic cleanup.  Raises ``UnsupportedProtocolError`` for an
+    unknown table feature, ``InvalidArgumentError`` for an invalid retention, ``ClockError`` if this machine's clock is
+    ahead of the store's, and ``MetadataChangedError`` if the table was replaced or the end of its log has changed.
     """
     head = log.head(past_damage=False)
     _check_known(head)
@@ -134,10 +126,7 @@ def cleanup_log(
 def _listed(
     log: DeltaLog, head: Head, cutoff: int, runtime: Runtime, *, dry_run: bool
 ) -> tuple[list[ObjectMeta], int | None]:
-    """List the log and find the base, before which files may be deleted; ``None`` if there is none.
-
-    If a concurrent cleanup deletes a commit before its time is read, list again.
-    """
+    """List the log and find the base, if any; again if a concurrent cleanup deletes a commit in between."""
     for _ in range(_LOOKS):
         objects = list(log.store.list(LOG))
         try:
@@ -165,10 +154,7 @@ def _retention(head: Head) -> int:
 
 
 def expired(log: DeltaLog, head: Head, runtime: Runtime) -> bool:
-    """Whether the oldest commit of the log is older than the retention.
-
-    Reads only the first page of the listing.
-    """
+    """Whether the oldest commit of the log is older than the retention; reads the first page of the listing."""
     cutoff = cutoff_time(runtime.clock_ms(), _retention(head))
     for o in log.store.list(LOG):
         listing = sort_listing([o])

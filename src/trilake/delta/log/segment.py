@@ -76,9 +76,7 @@ def compacted_key(start: int, end: int) -> str:
 
 
 def first_version(key: str) -> int | None:
-    """The version of a log file, for a compaction its first one; ``None`` for any other name.
-
-    Files of incomplete checkpoints count, too.
+    """The (first) version of a log file, also of an incomplete checkpoint; ``None`` for any other name.
 
     >>> first_version("_delta_log/00000000000000000003.00000000000000000007.compacted.json")
     3
@@ -175,8 +173,7 @@ def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
 class LogSegment:
     """The files that hold a version: at most one checkpoint, and the commits after it.
 
-    ``commits`` are ``(first, last, file)``, ascending and contiguous; a log compaction file covers several
-    versions.
+    ``commits`` are ``(first, last, file)``, contiguous; a log compaction covers several versions.
     """
 
     version: int
@@ -245,10 +242,7 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
 
 
 def other_segments(listed: Callable[[], LogListing], segment: LogSegment, *, uri: str) -> Iterator[LogSegment]:
-    """Other files that hold the version of a segment: other checkpoints, then commits in place of log compactions.
-
-    ``listed`` lists the log; it is called only if alternatives are possible.
-    """
+    """Other files with the same version: other checkpoints, then commits in place of compactions; may list the log."""
     compacted = any(first < last for first, last, _ in segment.commits)
     if not segment.checkpoint_files and not compacted:
         return
@@ -317,16 +311,10 @@ def _cover(listing: LogListing, start: int, target: int) -> tuple[tuple[int, int
 
 
 def settled(listed: Callable[[], T], versions: Callable[[T], Collection[int]], first: int | None = None) -> T:
-    """Call ``listed`` until listing again fills no more gaps.
+    """Call ``listed`` until listing again fills no more gaps between its ``versions``, from ``first`` on.
 
     A listing of a folder is not atomic: it may show only the later of two concurrent commits.  The earlier one exists
     by then, so the next listing shows it unless it was deleted.
-
-    Parameters
-    ----------
-    listed: lists the log.
-    versions: the commits of a listing.
-    first: the first version that a non-empty listing must contain.
     """
     missing: int | None = None
     while True:
@@ -340,10 +328,7 @@ def settled(listed: Callable[[], T], versions: Callable[[T], Collection[int]], f
 def settled_segment(
     listing: LogListing, again: Callable[[], LogListing], *, uri: str, version: int | None = None
 ) -> LogSegment:
-    """Call :func:`choose_segment`; if versions are missing, call it once more with the listing ``again``.
-
-    A checkpoint may be written, and the commits before it deleted, while a folder is listed.
-    """
+    """Call :func:`choose_segment`, with new listings if versions are missing: others write and clean up meanwhile."""
     for _ in range(_LISTINGS):
         try:
             return choose_segment(listing, uri=uri, version=version)

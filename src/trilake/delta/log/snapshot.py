@@ -41,11 +41,7 @@ from trilake.expr.terms.engine import Query
 
 @dataclass(frozen=True)
 class State:
-    """The content of a snapshot.
-
-    ``adds`` and ``removes`` have the fields of the actions.  ``removes`` holds the tombstones of the commits after the
-    checkpoint; those in the checkpoint are read on demand.
-    """
+    """The content of a snapshot; ``removes`` are the tombstones of the commits after the checkpoint."""
 
     adds: pa.Table
     removes: pa.Table
@@ -77,10 +73,7 @@ def empty_state() -> State:
 
 
 def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Decode ``path`` fields of actions: URI-decoded exactly once, ``+`` taken literally.
-
-    Raises ``CorruptLogError`` for a path that is not UTF-8 after decoding.
-    """
+    """Decode ``path`` fields once; ``+`` is literal.  Raises ``CorruptLogError`` for a path that is not UTF-8."""
     if not _holds(paths, b"%"):
         return paths
     decoded = pa.chunked_array(map(_decoded, paths.chunks), pa.string())
@@ -178,11 +171,7 @@ def unreconciled(batch: ActionBatch, versions: Sequence[int]) -> set[int]:
 
 
 def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
-    """Raise ``CorruptLogError`` if a file is live twice: with and without a vector, with two vectors, or under two
-    spellings of its path.
-
-    Replay keeps one action per key.  A checkpoint is not replayed; :func:`refuse_keys_twice` checks it.
-    """
+    """Raise ``CorruptLogError`` if replay left a file twice: with other vectors, or another spelling of its path."""
     vectors = adds["deletionVector"]
     paths = None
     if vectors.null_count < len(vectors):
@@ -353,10 +342,7 @@ def _has_vectors(files: pa.Table) -> bool:
 
 @dataclass(frozen=True)
 class Head:
-    """A table at one version, without its files.
-
-    ``state`` has no file actions; a :class:`Snapshot` has all.
-    """
+    """A table at one version, without its files: ``state`` has no file actions, unlike that of a :class:`Snapshot`."""
 
     uri: str
     version: int
@@ -432,11 +418,7 @@ def check_complete(head: Head) -> None:
 
 
 def check_readable_head(head: Head) -> None:
-    """Refuse a table that trilake cannot read correctly.
-
-    Raises ``MissingMetadataError``, and ``UnsupportedProtocolError`` for an unsupported protocol version, feature
-    or column mapping mode.
-    """
+    """Refuse an incomplete table (``MissingMetadataError``), or an unsupported one (``UnsupportedProtocolError``)."""
     check_complete(head)
     check_readable(head.protocol, uri=head.uri, version=head.version)
     check_mode(head.metadata, uri=head.uri, version=head.version)

@@ -136,10 +136,7 @@ class Metadata:
 
     @cached_property
     def schema(self) -> StructType:
-        """The parsed ``schemaString``; without column mapping, ids and physical names are removed.
-
-        A schema copied from a mapped table may have them, but they do not apply to this table's files.
-        """
+        """The parsed ``schemaString``; without column mapping, ids and physical names of another table are removed."""
         return self._parsed_schema()
 
     def _parsed_schema(self, version: int | None = None) -> StructType:
@@ -251,10 +248,7 @@ def empty_actions(kind: str) -> pa.Table:
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:
-    """An empty table.
-
-    ``Schema.empty_table()`` creates list arrays, for which pyarrow (26) loads pandas if that is installed.
-    """
+    """An empty table; ``Schema.empty_table()`` (pyarrow 26) loads pandas to create list arrays."""
     return pa.Table.from_batches([], schema)
 
 
@@ -284,10 +278,7 @@ def int64_array(numbers: npt.NDArray[np.int64]) -> pa.Int64Array:
 
 
 def array_of(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Values of a file action's field as an array; a map is a list of pairs.
-
-    Raises ``TypeError`` for a value of another type, and ``OverflowError`` for one that is too large.
-    """
+    """Values of a field as an array; a map is a list of pairs.  Raises ``TypeError`` or ``OverflowError``."""
     valid = [v is not None for v in values]
     if not any(valid):
         return pa.nulls(len(values), type_)
@@ -522,11 +513,7 @@ _STRUCTURE = (
 
 
 def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Lines that the other parser must read, since values of a wrong type may have become null.
-
-    ``vectors`` says whether the lines mention deletion vectors at all.  A lost field that decides about rows must not
-    pass for an absent one.
-    """
+    """Lines for the other parser: a lost value that decides about rows must not pass for an absent one."""
 
     def null(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
         mask: np.ndarray[Any, np.dtype[np.bool_]] = pc.is_null(column).to_numpy()

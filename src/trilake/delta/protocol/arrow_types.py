@@ -41,9 +41,7 @@ _NAMES: dict[pa.DataType, str] = {
 
 
 def primitive_name(t: pa.DataType, path: str) -> str:
-    """The Delta type for a leaf type of Arrow.
-
-    ``path`` is the column, named in the ``SchemaMismatchError`` for a type that Delta lacks.
+    """The Delta type for a leaf type of Arrow.  Raises ``SchemaMismatchError``, which names the column ``path``.
 
     >>> primitive_name(pa.uint64(), "n")
     'decimal(20,0)'
@@ -69,8 +67,7 @@ def primitive_name(t: pa.DataType, path: str) -> str:
 def is_variant(field: pa.Field, path: str) -> bool:
     """Whether a field is marked as a variant, as DuckDB does.
 
-    Raises ``SchemaMismatchError`` for other extension types whose values would change their meaning, and for
-    shredded variants.
+    Raises ``SchemaMismatchError`` for shredded variants, and extension types whose values would change their meaning.
     """
     name = _extension(field)
     if name in _MEANINGS:

@@ -26,8 +26,7 @@ _PRIMITIVE = re.compile(r"[a-z_]+(?:\([0-9, ]*\))?(?: collate \S+)?", re.IGNOREC
 class Length:
     """The limits within one column: a ``char`` or ``varchar``, or nested values with limits.
 
-    ``parts`` are the limits of the fields of a struct, of the element of an array, or of key and value of a map;
-    ``None`` for a part without a limit.
+    ``parts`` are the limits of fields, element, or key and value; ``None`` for a part without a limit.
     """
 
     kind: str = ""
@@ -116,10 +115,7 @@ def filter_schema(schema: StructType) -> pa.Schema:
 
 
 def apply_length(array: pa.Array, rule: Length, path: str) -> pa.Array:
-    """Pad and trim a column to its limits, as Spark does.
-
-    Raises ``ConstraintViolatedError`` for a string that is too long.
-    """
+    """Pad and trim a column to its limits.  Raises ``ConstraintViolatedError`` for a string that is too long."""
     if rule.kind:
         return _limited(array, rule, path)
     if pa.types.is_null(array.type):

@@ -82,10 +82,7 @@ def _highest(schema: StructType) -> int:
 
 
 def nested_ids(field: StructField) -> dict[str, int]:
-    """The ids of array elements, and of keys and values of maps, inside a field, by their paths in files.
-
-    Raises ``CorruptLogError`` for a malformed entry.
-    """
+    """The ids of elements, keys and values inside a field, by their paths in files.  Raises ``CorruptLogError``."""
     ids = field.metadata.get(NESTED_IDS)
     if ids is None:
         return {}
@@ -113,17 +110,10 @@ def assign(
     nested: bool = False,
     new_id: Callable[[], str],
 ) -> tuple[StructType, int]:
-    """Assign ids and physical names to columns without them; return the schema and the highest id.
+    """Assign ids above ``max_id`` and physical names to columns without them; return the schema and the highest id.
 
-    Parameters
-    ----------
-    mode: ``"none"`` leaves the schema unchanged.
-    max_id: the highest id the table ever assigned; new ids are greater.
-    existing: whether existing files use the display names; if so, these become the physical names.
-    nested: whether elements of arrays, and keys and values of maps, get ids.
-    new_id: a source of UUID strings for physical names.
-
-    Raises ``CorruptLogError`` if two columns have the same id or physical name.
+    Mode ``none`` changes nothing.  With ``existing`` files, display names become the physical names.  With ``nested``,
+    elements, keys and values get ids.  Raises ``CorruptLogError`` if two columns have the same id or physical name.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType
     >>> schema, top = assign(StructType((StructField("a", PrimitiveType("long")),)), mode="name", new_id=lambda: "0-1")
@@ -180,10 +170,9 @@ def _check_unique(schema: StructType) -> None:
 
 
 def mapped(metadata: Metadata, *, existing: bool = False, new_id: Callable[[], str]) -> Metadata:
-    """The metadata with every column mapped according to its mode, and ``delta.columnMapping.maxColumnId`` updated.
+    """The metadata with every column mapped according to its mode, and the highest id updated.
 
     Set ``existing`` if unmapped columns have data under their display names, as when column mapping is enabled.
-    Without column mapping the metadata stays unchanged.
     """
     mode = parse_mode(metadata.column_mapping_mode)
     if mode == "none":
@@ -248,10 +237,7 @@ def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str])
 
 
 def check_can_rename(metadata: Metadata, what: Literal["rename", "drop"]) -> None:
-    """Refuse to rename or drop (``what``) a column if files use display names.
-
-    Raises ``InvalidArgumentError``.
-    """
+    """Raise ``InvalidArgumentError`` for a column to rename or drop if files use display names."""
     if metadata.column_mapping_mode == "none":
         raise InvalidArgumentError(
             f"cannot {what} a column without column mapping: the files use its name",

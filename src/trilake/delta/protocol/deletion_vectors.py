@@ -113,11 +113,9 @@ class DeletionVectorDescriptor:
         )
 
     def load(self, store: Store, rows: int | None = None) -> BitMap64:
-        """Load the row indexes it deletes.
+        """Load the row indexes it deletes from a data file of ``rows`` rows, if known.
 
-        ``store`` is the table's store, ``rows`` the number of rows of the data file, if known.  Raises
-        ``DeletionVectorError`` for a wrong magic number, size, CRC or cardinality, or rows beyond the file,
-        ``MissingFileError`` if the vector's file is missing.
+        Raises ``DeletionVectorError`` for a damaged or different vector, ``MissingFileError`` for a missing file.
         """
         bitmap = self.stored(store)
         if len(bitmap) != self.cardinality:
@@ -212,11 +210,7 @@ class DeletionVectorDescriptor:
 
 
 def _from_older(data: bytes) -> bytes:
-    """Convert a vector of the previous format, which the specification's inline example uses, to the current one.
-
-    The previous format is a big-endian magic number, count and size, then the bitmap of one bucket.  Anything else
-    stays unchanged.
-    """
+    """Convert a vector of the previous format, as in the specification's inline example: big-endian, one bucket."""
     if len(data) < 12 or struct.unpack(">3I", data[:12]) != (MAGIC - 1, 1, len(data) - 12):
         return data
     return struct.pack("<IQI", MAGIC, 1, 0) + data[12:]

@@ -99,10 +99,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version:
 
 
 def feature(name: str, *, condition: str = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG") -> Feature:
-    """Find a feature by name, ignoring case.
-
-    Raises ``UnsupportedProtocolError`` with delta-spark's ``condition``.
-    """
+    """Find a feature, ignoring case.  Raises ``UnsupportedProtocolError`` with delta-spark's ``condition``."""
     row = REGISTRY.get(name) or next((f for f in REGISTRY.values() if f.name.lower() == name.lower()), None)
     if row is None:
         raise UnsupportedProtocolError(
@@ -185,10 +182,7 @@ def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
 
 
 def from_features(names: Iterable[str], *, reader: int = 1) -> Protocol:
-    """The protocol at writer version 7 that lists these features.
-
-    ``reader`` is the lowest reader version.  Readers of version 2 support column mapping without a list.
-    """
+    """The protocol at writer version 7, and at least a ``reader`` version, that lists these features."""
     feature_names = set(names)
     of_readers = {n for n in feature_names if n in REGISTRY and REGISTRY[n].of_readers}
     reader_version = max([reader, *((REGISTRY[n].reader or 1) for n in of_readers)])
@@ -246,10 +240,7 @@ def upgrade_protocol(protocol: Protocol, reader: int, writer: int) -> Protocol:
 
 
 def add_feature(protocol: Protocol, name: str) -> Protocol:
-    """The protocol with one more feature and its dependencies; the same object if it has them.
-
-    Raises ``UnsupportedProtocolError`` for an unknown or unsupported name.
-    """
+    """The protocol with one more feature and what it needs.  Raises ``UnsupportedProtocolError``."""
     row = feature(name)
     if not row.writes or not row.reads:
         raise UnsupportedProtocolError(
@@ -265,9 +256,6 @@ def dependents(protocol: Protocol, name: str) -> list[str]:
 
 
 def without_feature(protocol: Protocol, name: str) -> Protocol:
-    """The protocol without a feature, normalized.
-
-    :mod:`trilake.delta.commands.alter.metadata_commits` decides whether the table may lose it.
-    """
+    """The protocol without a feature, normalized; see :mod:`trilake.delta.commands.alter.metadata_commits`."""
     remaining = features_of(protocol) - {name}
     return normalized(from_features(remaining))

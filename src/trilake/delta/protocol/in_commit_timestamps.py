@@ -36,8 +36,7 @@ def next_time(now_ms: int, previous: Mapping[str, Any] | None) -> int:
 def stamped(metadata: Metadata, before: Metadata, version: int, time_ms: int) -> Metadata:
     """Metadata with the version and time from which on commits state their times.
 
-    If ``before`` has the feature off, these are ``version`` and ``time_ms``, those of the commit itself.  Otherwise
-    they stay unchanged, also for a replaced table, which keeps its older commits.
+    These are ``version`` and ``time_ms``, those of the commit itself, unless ``before`` has the feature on.
     """
     marks = {SINCE_VERSION: str(version), SINCE_TIME: str(time_ms)}
     if enabled(before):

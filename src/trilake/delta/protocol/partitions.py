@@ -34,18 +34,13 @@ def can_partition(t: DataType) -> TypeGuard[PrimitiveType]:
 
 
 def typed_partitions(adds: pa.Table, fields: list[StructField]) -> dict[str, pa.ChunkedArray]:
-    """The typed partition columns of many files by display name.  Raises ``CorruptLogError`` for a string that the
-    column's type cannot parse.
-    """
+    """The typed partition columns of files by display name.  Raises ``CorruptLogError`` for a value of another type."""
     strings = partition_strings(adds["partitionValues"], fields)
     return {f.name: parse_values(s, f) for f, s in zip(fields, strings, strict=True)}
 
 
 def partition_strings(maps: pa.ChunkedArray, fields: Sequence[StructField]) -> list[pa.ChunkedArray]:
-    """``partitionValues`` as the log spells them, one array per column.
-
-    To compare, group or name partitions, use :class:`~trilake.delta.protocol.partitions.PartitionKeys`.
-    """
+    """``partitionValues`` as the log spells them, one array per column; to compare them, use :class:`PartitionKeys`."""
     if not len(maps):
         return [pa.chunked_array([], pa.string()) for _ in fields]
     return [pc.map_lookup(maps, pa.scalar(f.physical_name, pa.string()), "first") for f in fields]
@@ -278,10 +273,7 @@ class PartitionKeys:
 
     @classmethod
     def of(cls, maps: pa.ChunkedArray, fields: Sequence[StructField]) -> PartitionKeys:
-        """The keys of files with these ``partitionValues``; missing values are null.
-
-        Raises ``CorruptLogError`` for a string that its column's type cannot parse.
-        """
+        """The keys of files with these ``partitionValues``; missing values are null.  Raises ``CorruptLogError``."""
         strings = partition_strings(maps, fields)
         return cls(tuple(fields), tuple(map(_key_column, strings, fields)), len(maps))
 

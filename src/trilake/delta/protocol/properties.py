@@ -106,10 +106,7 @@ class ParsedProperties:
 
 @dataclass(frozen=True)
 class TableProperties:
-    """Typed access to a table's properties, with their defaults.
-
-    Other engines may have set invalid values.  Reading one as a number, duration, size or level raises
-    ``InvalidArgumentError``.
+    """Typed access to a table's properties, with their defaults.  An invalid value raises ``InvalidArgumentError``.
 
     >>> properties = TableProperties({"delta.checkpointInterval": "20", "delta.appendOnly": "TRUE"})
     >>> properties.number("delta.checkpointInterval"), properties.number("delta.dataSkippingNumIndexedCols")
@@ -206,9 +203,7 @@ def canonical(key: str) -> str:
 
 
 def check_value(name: str, value: object) -> str:
-    """A value of a property in its usual spelling.
-
-    Raises ``InvalidArgumentError``, which states the valid values.
+    """A value of a property in its usual spelling.  Raises ``InvalidArgumentError``, which states the valid values.
 
     >>> check_value("delta.appendOnly", True)
     'true'
@@ -284,11 +279,7 @@ def _feature(key: str, value: str) -> str:
 
 
 def parse_keys(keys: Iterable[str]) -> list[str]:
-    """Keys of properties to remove, in their usual spelling.
-
-    Raises what :func:`parse_properties` raises, and ``InvalidArgumentError`` for keys that are not stored
-    properties.
-    """
+    """Keys of properties to remove, in their usual spelling.  Raises what :func:`parse_properties` raises."""
     out = []
     for name in keys:
         key = canonical(name)

@@ -173,9 +173,7 @@ class StructField:
 
     @property
     def physical_name(self) -> str:
-        """The name in data files, statistics and partition values; equals the display name unless the column is
-        mapped.
-        """
+        """The name in data files, statistics and partition values; the display name unless the column is mapped."""
         name = self.metadata.get(PHYSICAL_NAME)
         return name if isinstance(name, str) else self.name
 
@@ -307,8 +305,7 @@ DataType = PrimitiveType | ArrayType | MapType | StructType
 
 
 def parts(t: DataType) -> tuple[tuple[str, DataType], ...]:
-    """The types directly inside a type, each with its name in paths: a field's name, or ``element``, ``key``,
-    ``value``.
+    """The types inside a type, with their names in paths: a field's name, ``element``, ``key`` or ``value``.
 
     >>> parts(MapType(PrimitiveType("string"), PrimitiveType("long")))
     (('key', PrimitiveType(name='string')), ('value', PrimitiveType(name='long')))
@@ -366,19 +363,14 @@ def contains_type(t: DataType, name: str) -> bool:
 
 
 def paired(a: DataType, b: DataType) -> tuple[tuple[str, DataType, DataType], ...] | None:
-    """The parts of two arrays, or of two maps, in pairs with their names; ``None`` for other types.
-
-    Callers pair the fields of structs themselves, since they match them by name or by position.
-    """
+    """The parts of two arrays or maps with their names; ``None`` for others.  Callers match the fields of structs."""
     if (isinstance(a, ArrayType) and isinstance(b, ArrayType)) or (isinstance(a, MapType) and isinstance(b, MapType)):
         return tuple((name, x, y) for (name, x), (_, y) in zip(parts(a), parts(b), strict=True))
     return None
 
 
 def parse_schema(json_string: str, *, version: int | None = None) -> StructType:
-    """Parse ``metaData.schemaString``; an empty string is a schema without columns.
-
-    Raises ``CorruptLogError`` for an invalid schema, ``UnsupportedProtocolError`` for an unknown type.
+    """Parse ``metaData.schemaString``.  Raises ``CorruptLogError``, ``UnsupportedProtocolError`` for unknown types.
 
     >>> parse_schema('{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}').names
     ['a']
@@ -453,10 +445,7 @@ _KNOWN = {name: PrimitiveType("void" if name == "null" else name) for name in _P
 
 
 def parse_primitive(name: str) -> PrimitiveType:
-    """Parse the protocol's name of a primitive type.
-
-    Raises ``UnsupportedProtocolError`` for an unknown name, and for an interval, which Delta does not support.
-    """
+    """Parse the protocol's name of a primitive type.  Raises ``UnsupportedProtocolError`` for an unknown name."""
     type_ = _KNOWN.get(name)
     if type_ is not None:
         return type_

@@ -96,10 +96,9 @@ def split_names(names: str) -> list[tuple[str, ...]]:
 
 
 def without_alias(path: Path, alias: str | None, *schemas: StructType) -> Path:
-    """The path of a column to assign, without the table's alias.
+    """The path of a column of ``schemas``, the table's first, without the table's alias.
 
-    The first of ``schemas`` is the table's schema.  A qualified column takes precedence over a field of a column that
-    has the alias's name.
+    A qualified column takes precedence over a field of a column that has the alias's name.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType as P
     >>> inner = StructType((StructField("v", P("long")), StructField("w", P("long"))))
@@ -155,10 +154,7 @@ def _nothing_there(schema_path: Sequence[str], name: str, t: DataType) -> Schema
 
 
 def spelled(schema: StructType, path: PathLike) -> Path:
-    """A path in the schema's spelling.
-
-    Raises ``SchemaMismatchError`` for an unknown path; the error lists the existing columns.
-    """
+    """A path in the schema's spelling.  Raises ``SchemaMismatchError``, which lists the existing columns."""
     out: list[str] = []
     t: DataType = schema
     for name in parse_path(path):
@@ -185,11 +181,7 @@ def type_at(schema: StructType, path: PathLike) -> DataType:
 
 
 def field_at(schema: StructType, path: PathLike) -> StructField:
-    """The column at a path.
-
-    Raises ``SchemaMismatchError`` for an unknown path, ``InvalidArgumentError`` for an element, key or value, which
-    is not a column.
-    """
+    """The column at a path.  Raises ``SchemaMismatchError``, or ``InvalidArgumentError`` for an element or key."""
     names = spelled(schema, path)
     return _parent(schema, names).field(names[-1])
 
@@ -258,10 +250,7 @@ def _insert(fields: list[StructField], field: StructField, position: Position | 
 
 
 def add_field(schema: StructType, parent: Path, field: StructField, position: Position | None = None) -> StructType:
-    """The schema with one more column in the struct at ``parent``, by default at its end.
-
-    Raises ``InvalidArgumentError`` for an existing name, or if ``parent`` is not a struct.
-    """
+    """The schema with a column more in the struct at ``parent``.  Raises ``InvalidArgumentError`` for a taken name."""
     parent = spelled(schema, parent) if parent else ()
 
     def add(fields: list[StructField]) -> list[StructField]:
@@ -290,10 +279,7 @@ def name_taken(path: Path) -> InvalidArgumentError:
 
 
 def drop_field(schema: StructType, path: PathLike) -> StructType:
-    """The schema without a column.
-
-    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` if the struct would become empty.
-    """
+    """The schema without a column.  Raises ``InvalidArgumentError`` if the struct would become empty."""
     names = spelled(schema, path)
     _parent(schema, names)
 
@@ -312,10 +298,7 @@ def drop_field(schema: StructType, path: PathLike) -> StructType:
 
 
 def replace_field(schema: StructType, path: PathLike, change: Callable[[StructField], StructField]) -> StructType:
-    """The schema with one column changed.
-
-    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` if the new name exists.
-    """
+    """The schema with one column changed.  Raises ``InvalidArgumentError`` if the new name exists."""
     names = spelled(schema, path)
     _parent(schema, names)
 
@@ -329,10 +312,7 @@ def replace_field(schema: StructType, path: PathLike, change: Callable[[StructFi
 
 
 def move_field(schema: StructType, path: PathLike, position: Position) -> StructType:
-    """The schema with a column moved among its siblings; moving it after itself changes nothing.
-
-    Raises ``SchemaMismatchError``.
-    """
+    """The schema with a column moved among its siblings; moving it after itself changes nothing."""
     names = spelled(schema, path)
     field = field_at(schema, names)
 

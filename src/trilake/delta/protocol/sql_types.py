@@ -59,10 +59,9 @@ def check_collation(name: str, column: str | None = None) -> None:
 
 
 def parse_sql_type(sql: str) -> tuple[DataType, dict[str, Any]]:
-    """Parse a type by its SQL name; return it with the field metadata that it needs.
+    """Parse a type by its name in SQL or in the protocol; return it with the field metadata that it needs.
 
-    Names of the protocol (``long``, ``integer``) are accepted, too.  Raises ``InvalidArgumentError`` for an invalid
-    type.
+    Raises ``InvalidArgumentError``.
 
     >>> kind, metadata = parse_sql_type("map<string, array<varchar(3)>>")
     >>> str(kind), metadata
@@ -230,10 +229,7 @@ class _Parser:
 
 
 def with_limits(schema: StructType) -> StructType:
-    """The schema with length limits as types, such as ``varchar(5)``, so that they move with their fields.
-
-    Raises ``CorruptLogError`` for limits that do not fit the column's type.
-    """
+    """The schema with length limits as types, such as ``varchar(5)``, so that they move with their fields."""
     if not any(TYPE_STRING in f.metadata for f in schema.fields):
         return schema
     return StructType(tuple(_embedded(f) for f in schema.fields))

@@ -66,10 +66,9 @@ class Inspection(Protocol):
 
 @dataclass(frozen=True)
 class Trace:
-    """Something that still uses a feature, and what to do about it.
+    """Something that still uses a feature, what to do, and delta-spark's error ``condition``.
 
-    ``rewrite`` says whether rewriting the ``rewritten`` files removes it; ``condition`` is delta-spark's error
-    condition.
+    ``rewrite`` says whether rewriting the ``rewritten`` files removes it.
     """
 
     what: str

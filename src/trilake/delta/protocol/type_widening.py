@@ -65,11 +65,7 @@ def can_widen(old: DataType, new: DataType) -> bool:
 
 
 def widens_by_itself(old: DataType, new: DataType) -> bool:
-    """Whether schema evolution widens a column of type ``old`` for rows of type ``new``.
-
-    It does not change an integer to another kind of number, even if :func:`can_widen` allows that; this takes a
-    request.
-    """
+    """Whether schema evolution widens a column; unlike :func:`can_widen`, never to another kind of number."""
     if not (isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType)) or old == new:
         return False
     if old.name in _INTEGERS and new.name in _INTEGERS:
@@ -99,10 +95,7 @@ def without_type_changes(schema: StructType) -> StructType:
 
 
 def record_changes(old: StructType, new: StructType, *, version: int | None = None) -> StructType:
-    """``new`` with every widened type recorded after earlier records.
-
-    Columns match by name.  ``version`` is the version of the commit, which only the preview of the feature records.
-    """
+    """``new`` with every widened type recorded; only the preview of the feature records the commit's ``version``."""
     recorded = _recorded(old, new, version)
     assert isinstance(recorded, StructType)
     return recorded

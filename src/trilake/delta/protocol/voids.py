@@ -44,10 +44,7 @@ def without_voids(schema: StructType) -> StructType:
 
 
 def check_storable(schema: StructType, before: StructType | None = None) -> None:
-    """Raise ``SchemaMismatchError`` for a column whose values cannot be stored: an array, map or struct of only void.
-
-    Columns that the table has ``before`` are accepted.
-    """
+    """Raise ``SchemaMismatchError`` for a new column that cannot be stored: an array, map or struct of only void."""
     for f in schema.fields:
         old = None if before is None else before.find(f.name)
         if has_void(f.type) and (old is None or old.type != f.type):

@@ -63,10 +63,7 @@ def _remove(store: Store, keys: Sequence[str], *, names: str = _REMOVED) -> None
 
 
 def drop_torn(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Drop the newest versions if their commit files are torn; a copy of the bytes stays beside the log.
-
-    A commit that is still being written looks the same, so only bytes that have not changed since the plan are dropped.
-    """
+    """Drop the newest versions if their commit files are torn and did not change; the bytes stay beside the log."""
     torn = torn_commits(_fresh(store, engine))
     if not torn:
         return []

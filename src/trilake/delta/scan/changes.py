@@ -69,12 +69,10 @@ class ChangeFeedScan:
 def plan_changes(
     log: DeltaLog, start: int, end: int | None = None, *, columns: Sequence[str] | None = None
 ) -> ChangeFeedScan:
-    """Plan reading the changes of versions ``start`` to ``end`` (the newest by default), both included.
+    """Plan reading the changes of versions ``start`` to ``end`` (at most, and by default, the newest), both included.
 
-    An ``end`` beyond the newest version means the newest.  :func:`trilake.delta.scan.changes.feed_metadata`
-    chooses the columns.  Raises ``InvalidArgumentError`` for a start after the newest version,
-    ``VersionNotFoundError`` for versions that are no longer in the log, and ``ChangeFeedError`` if the feed was off at
-    some version.
+    Raises ``InvalidArgumentError`` for a start after the newest version, ``VersionNotFoundError`` for versions that are
+    no longer in the log, and ``ChangeFeedError`` if the feed was off at some version.
     """
     latest = log.head()
     start, last = as_version(start) or 0, as_version(end)
@@ -215,10 +213,7 @@ def _vector_change(
 
 
 def as_partitioned(plan: ReadPlan, file: FileTask) -> ReadPlan:
-    """The plan for a file that may be older than the table's current partition columns.
-
-    Protocol, *Add File and Remove File*: a file holds all columns except those in its partition values.
-    """
+    """The plan for a file that may be older than the partitioning: it lacks only columns with partition values."""
     columns = tuple(f.name for f in plan.table_fields if f.physical_name in file.partition_values)
     return plan if {*columns} == {*plan.partition_columns} else replace(plan, partition_columns=columns)
 
@@ -248,10 +243,9 @@ def read_change_task(store: Store, task: ChangeFeedTask, plan: ReadPlan) -> Iter
 def scan_changes(
     log: DeltaLog, start: Moment, end: Moment | None = None, *, columns: Sequence[str] | None = None
 ) -> ChangeFeedScan:
-    """Plan the changes between two versions or times; the plan has no tasks if no commit lies between them.
+    """Plan the changes between two versions or times; no tasks if no commit lies between them.
 
-    Raises what :func:`plan_changes` raises, except ``VersionNotFoundError`` for a time after the last commit or an
-    end before the first one.
+    Raises what :func:`plan_changes` raises, except for a time after the last commit or an end before the first one.
     """
     begins, ends = _as_time(start), _as_time(end)
     first = (as_version(start) or 0) if begins is None else log.version_from(begins)
@@ -268,8 +262,7 @@ def _as_time(moment: Moment | None) -> int | None:
 def changes_table(log: DeltaLog, start: Moment, end: Moment | None, *, columns: Sequence[str] | None) -> pa.Table:
     """Read the change data feed of some versions: the table's ``columns`` followed by the feed's own.
 
-    A start time means the first version at or after it, an end time the last version at or before it.  If ``columns``
-    names some of the feed's columns, only the listed columns are returned, in order.  Raises what
+    If ``columns`` names some of the feed's columns, only the listed columns are returned, in order.  Raises what
     :func:`plan_changes` raises.
     """
     feed = [f.name for f in CHANGE_FIELDS]
@@ -290,14 +283,7 @@ def changes_table(log: DeltaLog, start: Moment, end: Moment | None, *, columns: 
 
 
 def feed_metadata(newest: Metadata, last: Metadata, written: Iterable[Metadata]) -> Metadata:
-    """The metadata with which to read a change feed.
-
-    Parameters
-    ----------
-    newest: the metadata of the table.
-    last: the metadata of the last version of the range.
-    written: the metadata of the versions of the range.
-    """
+    """The metadata with which to read a change feed, of those of the table, the range's end and its versions."""
     states = (*written, last)
     if any(m.column_mapping_mode != "none" for m in (newest, *states)):
         return last

@@ -33,10 +33,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Resolver:
-    """Finds a table's field among the fields of a file: by physical name, or by field id in ``id`` mode.
-
-    ``ignore_case`` is for tables without column mapping, in whose files the case of a name may differ.
-    """
+    """Finds a table's field in a file: by physical name, without mapping in any case, or by field id in ``id`` mode."""
 
     mode: str = "none"
 
@@ -68,10 +65,7 @@ def _numbered(keys: Sequence[_Key]) -> dict[_Key, int]:
 
 
 def conform_array(array: pa.Array, source: pa.Field, target: DataType, resolver: Resolver, path: str) -> pa.Array:
-    """Convert ``array`` from a file to the table's type.
-
-    Raises ``CorruptFileError`` if the file's type cannot be read as the table's.
-    """
+    """Convert ``array`` from a file to the table's type.  Raises ``CorruptFileError`` for an unsuitable type."""
     if isinstance(array, pa.ExtensionArray):  # a file's Arrow schema may name an extension type, such as arrow.json
         array = array.storage
     if isinstance(target, UserDefinedType):  # its parts are not columns, so column mapping does not apply
@@ -225,10 +219,7 @@ def _timestamp(array: pa.Array, target: pa.DataType) -> pa.Array:
 def conform_batch(
     batch: pa.RecordBatch, fields: list[StructField], resolver: Resolver, constants: Mapping[str, pa.Scalar | pa.Array]
 ) -> pa.RecordBatch:
-    """Convert the rows of a file to columns ``fields`` of the table.
-
-    ``constants`` are the partition columns: one value for all rows, or one per row.
-    """
+    """Convert the rows of a file to columns of the table; ``constants`` are values of all rows, or of each."""
     candidates = list(batch.schema)
     arrays, names = [], []
     for f, i in zip(fields, resolver.places(fields, candidates), strict=True):

@@ -35,10 +35,8 @@ _BATCH_BYTES, _LEAST_ROWS = 16 << 20, 256
 def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> FileBatches:
     """Read the batches of one data file; row indexes count every row of the file, including skipped row groups.
 
-    If the last row groups of a Parquet file are skipped, an empty batch marks the end of the file.
-
-    Raises ``ObjectNotFoundError`` for a missing file, ``CorruptFileError`` for a damaged one,
-    ``UnsupportedFileError`` if its reader lacks something, ``UnsupportedProtocolError`` for an unknown provider.
+    If the last row groups are skipped, an empty batch marks the end of the file.  Raises ``ObjectNotFoundError``,
+    ``CorruptFileError``, ``UnsupportedFileError`` or, for an unknown provider, ``UnsupportedProtocolError``.
     """
     batches = _batches(store, key, plan, threads)
     if batches is None:
@@ -249,9 +247,7 @@ def _json(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
 
 
 def _parse_type(type_: pa.DataType) -> pa.DataType:
-    """The type as which to parse strings: times and binaries stay strings, since Arrow does not support all their
-    forms.
-    """
+    """The type as which to parse strings; Arrow does not support all forms of times and binaries."""
     if pa.types.is_struct(type_):
         return pa.struct([pa.field(f.name, _parse_type(f.type)) for f in type_])
     if pa.types.is_list(type_):

@@ -110,20 +110,13 @@ def generation_expression(field: StructField) -> str | None:
 
 
 def generated_columns(schema: StructType, now: dt.datetime) -> tuple[GeneratedColumn, ...]:
-    """The generated columns of a table, bound to its other columns.
-
-    Raises ``ExpressionError`` for an expression that names unknown or generated columns, or whose value the column
-    cannot store.
-    """
+    """The generated columns of a table, bound to its other columns.  Raises ``ExpressionError``."""
     expressions = [(f, sql) for f in schema.fields if (sql := generation_expression(f)) is not None]
     return tuple(parse_generated(f, sql, schema, now) for f, sql in expressions)
 
 
 def parse_generated(field: StructField, sql: str, schema: StructType, now: dt.datetime) -> GeneratedColumn:
-    """Parse one generated column of a table, with values of the column's type.
-
-    Raises ``ExpressionError`` like :func:`generated_columns`.
-    """
+    """Parse one generated column of a table, with values of the column's type.  Raises ``ExpressionError``."""
     try:
         expression = parse_expression(sql, schema.to_arrow_schema(), now=now).cast(field.type.arrow)
     except UnsupportedExpressionError:
@@ -225,11 +218,7 @@ def _moved(value: pa.Scalar, direction: int) -> pa.Scalar | None:
 def derived_partition_filter(
     filter: Filter | None, schema: StructType, partition_columns: Sequence[str]
 ) -> Filter | None:
-    """The condition that ``filter`` implies for partition columns generated from the columns it reads.
-
-    If ``filter`` is true for a row, the result is true for the partition values of that row.  ``None`` if nothing
-    follows.
-    """
+    """The condition for partition values that is true if ``filter`` is true for a row; ``None`` if nothing follows."""
     if filter is None:
         return None
     partitions = _partitions(schema, partition_columns)

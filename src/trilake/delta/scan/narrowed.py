@@ -61,11 +61,7 @@ _KINDS = {"low": "minValues", "high": "maxValues", "nulls": "nullCount"}
 
 @dataclass(frozen=True)
 class CheckpointFilter:
-    """The files of a checkpoint that may hold a row for which ``filter`` is true.
-
-    A :class:`~trilake.delta.log.checkpoint_selection.Selection`; ``schema`` and ``partition_columns`` are the
-    table's.
-    """
+    """A :class:`~trilake.delta.log.checkpoint_selection.Selection` of files that may match ``filter``."""
 
     filter: Filter
     schema: StructType
@@ -291,7 +287,6 @@ def snapshot_for(
     """The version with at least the files that may hold a row for which ``filter`` is true.
 
     For a very large table, only these files are kept in memory, unless all are needed; then ``whole`` reads them.
-    Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
     """
     if isinstance(opened, Snapshot):
         return opened
@@ -299,10 +294,7 @@ def snapshot_for(
 
 
 def narrowed(log: DeltaLog, pending: PendingSnapshot, filter: Filter) -> Snapshot | None:
-    """The version with only the files that may hold a row for which ``filter`` is true.
-
-    ``None`` if all files must be read.  Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
-    """
+    """The version with only the files that may match ``filter``; ``None`` if all files must be read."""
 
     def possible(piece: Snapshot) -> pa.Table:
         return possible_files(piece, filter)
@@ -324,11 +316,7 @@ def checkpoint_filter(head: Head, filter: Filter) -> CheckpointFilter:
 
 
 def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
-    """The number of rows of the version from its statistics; ``None`` if a file has no count, or all files must be
-    read.
-
-    Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
-    """
+    """The number of rows of the version from its statistics; ``None`` if a count lacks, or all files must be read."""
 
     def rows(piece: Snapshot) -> int | None:
         return stated_rows(record_counts(piece.adds, log.engine.query), piece.adds["deletionVector"])
@@ -339,20 +327,14 @@ def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
 
 @dataclass(frozen=True)
 class Outline:
-    """Totals of the files of a version.
-
-    ``size`` is their approximate number of bytes; ``marked`` are the files with a deletion vector.
-    """
+    """The approximate bytes of a version's files, and those ``marked`` by a deletion vector."""
 
     size: int
     marked: pa.Table
 
 
 def outline(log: DeltaLog, pending: PendingSnapshot) -> Outline | None:
-    """The outline of a version, from the footers of its checkpoint and the files that have a deletion vector.
-
-    ``None`` if all files must be read.  Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
-    """
+    """The outline of a version, from the footers of its checkpoint; ``None`` if all files must be read."""
 
     def marked(piece: Snapshot) -> pa.Table:
         return piece.adds.filter(pc.is_valid(piece.adds["deletionVector"]))
@@ -364,10 +346,7 @@ def outline(log: DeltaLog, pending: PendingSnapshot) -> Outline | None:
 
 
 class _Footers:
-    """A :class:`~trilake.delta.log.checkpoint_selection.Selection` of the files with a deletion vector.
-
-    It also adds up the approximate bytes of all files.
-    """
+    """A :class:`~trilake.delta.log.checkpoint_selection.Selection` of files with vectors, which adds up all bytes."""
 
     def __init__(self) -> None:
         self.bytes, self._has_vectors = 0, True
@@ -394,10 +373,7 @@ class _Footers:
 def _of_each_piece(
     log: DeltaLog, pending: PendingSnapshot, use: Callable[[Snapshot], T], selection: Selection | None = None
 ) -> list[T] | None:
-    """The results of ``use`` for each piece of the version.
-
-    ``None`` if a file may be listed twice, or the checkpoint is damaged.
-    """
+    """``use`` for each piece of the version; ``None`` if a file may be listed twice, or the checkpoint is damaged."""
     try:
         return [use(with_files(pending, files)) for files in live_files(log, pending, selection)]
     except (MaybeTwiceError, CorruptLogError):
@@ -429,10 +405,7 @@ class Narrowed:
 
 @dataclass(frozen=True)
 class ShareFilter:
-    """Finds the files of a share that may hold a row for which a filter is true, in any process.
-
-    ``head`` is the version without files, ``newer`` are the files that later commits touch.
-    """
+    """Finds the files of a share that may match, in any process; ``newer`` are files that later commits touch."""
 
     store: Store
     head: Head
@@ -453,12 +426,7 @@ class ShareFilter:
 
 
 def narrowed_by_jobs(log: DeltaLog, pending: PendingSnapshot, filter: Filter, jobs: Jobs) -> Snapshot | None:
-    """The version with only the files that may hold a row for which ``filter`` is true.
-
-    ``None`` if all files must be read.
-
-    Raises what a failed job raises.
-    """
+    """Like :func:`narrowed`, in other processes.  Raises what a failed job raises."""
     store, segment = log.store, pending.segment
     head = Head(pending.uri, pending.version, pending.state, segment, pending.engine.for_tasks())
     work = ShareFilter(store, head, pending.newer_files, filter, checkpoint_filter(pending, filter))

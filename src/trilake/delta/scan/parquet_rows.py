@@ -34,10 +34,9 @@ _TEXTS = pa.dictionary(pa.int32(), pa.string())
 def rows_at(
     store: Store, file: FileTask, plan: ReadPlan, chosen: Positions
 ) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-    """Read the rows at these positions of a file, in the form of :func:`~trilake.delta.scan.read.read_positions`.
+    """Like :func:`~trilake.delta.scan.read.read_positions`, for the ascending, undeleted positions ``chosen``.
 
-    ``chosen`` is ascending and excludes deleted rows.  Row groups without such rows are not read.  Raises
-    ``MissingFileError`` or ``CorruptFileError``.
+    Row groups without such rows are not read.
     """
     if plan.provider != "parquet":
         for positions, batch in read_positions(store, file, plan):
@@ -56,10 +55,7 @@ def rows_at(
 
 
 def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-    """Like :func:`~trilake.delta.scan.read.read_positions`, but string columns may come as dictionaries.
-
-    For rows that are rewritten.
-    """
+    """Like :func:`~trilake.delta.scan.read.read_positions`, for rewriting: strings may come as dictionaries."""
     if plan.provider != "parquet" or plan.mode != "none":
         yield from read_positions(store, file, plan)
         return

@@ -45,10 +45,7 @@ _POSITION_BITS = 40
 
 
 def locate(store: Store, path: str) -> tuple[Store, str]:
-    """The store and key of a decoded path in a log: relative to the table, or absolute.
-
-    ``./p=1//f`` is ``p=1/f``, as in Hadoop.  Raises ``CorruptLogError`` for an impossible path.
-    """
+    """The store and key of a decoded path in a log; ``./p=1//f`` is ``p=1/f``.  Raises ``CorruptLogError``."""
     try:
         root, key = split_absolute(path, decoded=True) if is_absolute(path) else (None, path)
         if key.startswith("./") or "/./" in key or "//" in key:
@@ -95,10 +92,7 @@ def _wanted(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.Re
 
 
 def _conformed(batch: pa.RecordBatch, plan: ReadPlan, constants: Mapping[str, pa.Scalar | pa.Array]) -> pa.RecordBatch:
-    """Convert rows to the table's columns.
-
-    Returns rows unchanged if no column needs a conversion: checking each column is slow for few rows.
-    """
+    """Convert rows to the table's columns; unchanged if possible, since checking each column is slow for few rows."""
     if plan.unchanged is not None:
         bare = batch.replace_schema_metadata()
         if bare.schema.equals(plan.unchanged, check_metadata=True):
@@ -107,10 +101,7 @@ def _conformed(batch: pa.RecordBatch, plan: ReadPlan, constants: Mapping[str, pa
 
 
 def read_positions(store: Store, task: FileTask, plan: ReadPlan) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-    """Read the undeleted rows of one file, each with its index in the file; the filter only prunes row groups.
-
-    The batches hold all of ``plan.fields``.  Raises what :func:`read_task` raises.
-    """
+    """Read all columns of the undeleted rows of a file, with their indexes; the filter only prunes row groups."""
     for positions, batch in _read_rows(store, task, plan, False, positions=True):
         assert positions is not None
         yield positions, batch
@@ -138,8 +129,7 @@ def row_keys(files: Positions | int, positions: Positions) -> Positions:
 def read_together(store: Store, tasks: Sequence[FileTask], plan: ReadPlan) -> Iterator[RowsOfFiles]:
     """Read some files in order, like :func:`read_positions`, but without applying the filter.
 
-    Many small Parquet files are decoded in one call, which takes a third of the time and hardly holds the GIL; they are
-    all in memory at once.  Raises what :func:`read_task` raises.
+    Many small Parquet files, all in memory at once, are decoded in one call, which hardly holds the GIL.
     """
     is_parquet = plan.provider == "parquet" and plan.engine.format(plan.provider) is None
     contents = _contents(store, tasks) if is_parquet and len(tasks) >= FEWEST else None

@@ -103,10 +103,7 @@ def _every_field(fields: Iterable[StructField]) -> Iterator[StructField]:
 
 @dataclass(frozen=True)
 class Scan:
-    """A read of one snapshot: its files after skipping, and the plan for each.
-
-    ``files`` has the fields of the ``add`` action; ``skipped`` says why the others are skipped.
-    """
+    """A read of one snapshot: its files after skipping, the plan for each, and why the others are skipped."""
 
     snapshot: Snapshot
     files: pa.Table
@@ -157,8 +154,7 @@ def plan_scan(
 ) -> Scan:
     """Plan a read of ``columns`` (all by default) of the rows for which ``filter`` is true.
 
-    Raises ``InvalidArgumentError`` for an unknown column and ``FilterError`` for a filter that does not fit the
-    table.
+    Raises ``InvalidArgumentError`` for an unknown column and ``FilterError`` for an unsuitable filter.
     """
     condition = parse_table_filter(filter, snapshot)
     plan = read_plan(snapshot, columns, condition)
@@ -223,10 +219,7 @@ def vector_count(files: pa.Table) -> int:
 
 
 def stated_rows(counts: pa.ChunkedArray, vectors: pa.ChunkedArray) -> int | None:
-    """The number of rows of files from their record counts and deletion vectors.
-
-    ``None`` if a file has no count, or a vector deletes more rows than the file has: the rows must then be counted.
-    """
+    """The number of rows of files; ``None`` if it is unknown, or a vector deletes more rows than its file has."""
     deleted = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
     live = pc.subtract(counts, deleted)
     if live.null_count or pc.any(pc.or_(pc.less(live, 0), pc.less(deleted, 0))).as_py():
@@ -251,10 +244,7 @@ class Skipped:
 
 
 def skip_files(snapshot: Snapshot, filter: Filter | None, files: pa.Table | None = None) -> Skipped:
-    """Decide for each file of the snapshot whether it can hold a row for which ``filter`` is true.
-
-    ``files`` are the files to decide on, by default all.
-    """
+    """Decide for each of ``files``, by default all, whether it can hold a row for which ``filter`` is true."""
     if filter is None:
         return Skipped(None)
     stats = _statistics(snapshot, snapshot.adds if files is None else files, filter)
@@ -303,9 +293,7 @@ def explain_files(snapshot: Snapshot, filter: Filter | None) -> pa.Table:
 
 
 def matching_partitions(snapshot: Snapshot, files: pa.Table, filter: Filter) -> pa.Array:
-    """For each of ``files``, whether ``filter``, a condition on partition columns, is true; reads
-    ``partitionValues``.
-    """
+    """Whether ``filter``, a condition on partition columns, is true for each of ``files``."""
     columns: Mapping[str, pa.Array] = {"stats": pa.nulls(files.num_rows, pa.string())}
     adds = pa.table({"partitionValues": files["partitionValues"], **columns})
     return pa.array(can_match(filter, _statistics(snapshot, adds, filter)).every_row)

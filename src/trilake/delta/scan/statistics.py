@@ -232,9 +232,7 @@ class StatisticsReader:
         return FileStats(self.adds.num_rows, self.column, self.record_counts)
 
     def read(self, paths: Iterable[tuple[str, ...]]) -> None:
-        """Parse the statistics of all these columns (display paths) at once; then call :meth:`column` once per
-        column.
-        """
+        """Parse the statistics of all these columns (display paths) at once, for one call of :meth:`column` each."""
         leaf_columns = (self._leaf(p) for p in paths)
         leaves = [r for r in leaf_columns if r is not None and r[0] not in self._read]
         columns = [] if self._counts is not None else [_COUNT]
@@ -321,13 +319,9 @@ def _nan_tag(tags: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def column_stats(stated: pa.Table, leaf: StructField, counts_nan: pa.ChunkedArray | None = None) -> ColumnStats:
-    """The reliable statistics of a column.
+    """The reliable statistics of a column, from ``nulls`` and, in the type of :func:`bound_type`, ``low`` and ``high``.
 
-    Parameters
-    ----------
-    stated: ``nulls`` and, for types with bounds, ``low`` and ``high`` in the type of :func:`bound_type`.
-    leaf: the column.
-    counts_nan: see :func:`max_counts_nan`.
+    For ``counts_nan`` see :func:`max_counts_nan`.
     """
     assert isinstance(leaf.type, PrimitiveType)
     if bound_type(leaf) is None:

@@ -27,13 +27,9 @@ _AT_ONCE = 2000
 
 @dataclass
 class DeltaContext:
-    """A table during verification.
+    """A table during verification of the version ``requested``, by default the newest.
 
-    Parameters
-    ----------
-    store, engine: the table's location, and the engine that reads its files.
-    requested: the version to verify; the newest by default.
-    depth, sample: how deep to check, and how many files' rows to read.
+    ``sample`` is how many files' rows to read.
     """
 
     store: Store
@@ -130,10 +126,7 @@ class DeltaContext:
 
     @cached_property
     def origin(self) -> tuple[State, int]:
-        """The oldest state from which commits lead to the version, and the version of that state; -1 for the beginning.
-
-        Raises ``NotCheckedError`` if commits are missing.
-        """
+        """The oldest state from which commits lead to the version, and its version; -1 for the beginning."""
         if self.has_commits(0, self.version):
             return empty_state(), -1
         if (base := self._base(self.version, self.listing.checkpoints)) is not None:
@@ -141,9 +134,7 @@ class DeltaContext:
         raise NotCheckedError(f"version {self.version} cannot be reconstructed from the log", file=self.store.uri)
 
     def states(self, versions: Sequence[int]) -> Iterator[tuple[int, State]]:
-        """The states of some versions, ascending, computed only from commits; omits versions for which that is
-        impossible.
-        """
+        """The states of some versions, ascending, computed only from commits, as far as that is possible."""
         state, at, reached = empty_state(), -1, True
         for version in sorted(set(versions)):
             reached = reached and self.has_commits(at + 1, version)

@@ -43,9 +43,7 @@ def no_gap(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def torn_commits(table: DeltaContext) -> list[int]:
-    """The newest versions with commits that cannot be parsed, if no other file holds them and the one before is
-    intact.
-    """
+    """The newest versions with unreadable commits, if no other file holds them and the version before is intact."""
     _ = table.batch
     first = table.version + 1
     while isinstance(table.bad_commits.get(first - 1), CorruptLogError):

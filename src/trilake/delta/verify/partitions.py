@@ -62,10 +62,7 @@ def _wrong(table: DeltaContext, message: str, path: str, column: str | None) -> 
 
 
 def paths(table: DeltaContext) -> Generator[Finding, None, int]:
-    """A partition value in a folder name equals the value in the log.
-
-    Folders have no meaning in the protocol: readers use the log, so this is a warning that one of the two is wrong.
-    """
+    """A partition value in a folder name equals the value in the log, which readers use; so this is a warning."""
     adds, looked_at = table.adds, 0
     for f in _fields(table):
         name = re.escape(_escaped(f.physical_name))

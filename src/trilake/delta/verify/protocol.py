@@ -59,9 +59,7 @@ def _lacking(table: DeltaContext, message: str, name: str) -> Finding:
 
 
 def column_mapping(table: DeltaContext) -> Generator[Finding, None, int]:
-    """With column mapping, every column has a unique id and physical name, and the table property has the highest
-    id.
-    """
+    """Mapped columns have unique ids and physical names, and the table property has the highest id."""
     metadata = table.snapshot.metadata
     mode = metadata.column_mapping_mode
     if mode == "none":

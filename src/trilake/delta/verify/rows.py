@@ -72,10 +72,7 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class RowFacts:
-    """Facts about the files that were read; ``files`` are their positions in the version, in order.
-
-    ``bounds`` (least and greatest value) and ``nulls`` have one value per file, by column.
-    """
+    """Facts about the files that were read, by their positions; bounds and nulls by column, one value per file."""
 
     files: Sequence[int]
     bounds: Mapping[Path, tuple[pa.Array, pa.Array]]

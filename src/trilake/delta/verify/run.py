@@ -65,10 +65,7 @@ CHECKS = (*_LOG, *_FILES, *_ROWS)
 def verify_delta(
     store: Store, engine: Engine, version: int | None, depth: Depth, sample: int | None, limit: int = MAX_LISTED
 ) -> Findings:
-    """Run all checks of a Delta table up to a depth; see :func:`trilake.verify`.
-
-    Raises ``TableNotFoundError`` or ``VersionNotFoundError``.
-    """
+    """Run all checks of a Delta table up to a depth; see :func:`trilake.verify`."""
     context = DeltaContext(store, engine, version, depth, sample)
     at = context.version
     findings, runs = run_checks(CHECKS, context, depth, limit)

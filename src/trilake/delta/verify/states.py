@@ -31,8 +31,7 @@ def action_keys(files: pa.Table) -> pa.ChunkedArray:
 def differences(stated: State, true: State, query: Query, *, whole: bool) -> list[str]:
     """Where ``stated`` differs from ``true``; empty if they agree.
 
-    With ``whole``, ``stated`` stands for the whole history, as a checkpoint does, which may omit expired tombstones and
-    transactions; otherwise for a run of commits, from which nothing may be missing.
+    A ``whole`` history, such as a checkpoint, may omit expired tombstones and transactions; a run of commits may not.
     """
     out = _files(stated.adds, true.adds, true.metadata, query)
     if whole:

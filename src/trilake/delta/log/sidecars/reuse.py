@@ -61,10 +61,7 @@ class Reuse:
     rare: Sequence[tuple[str, Any]]
 
     def pieces(self, unexpired: Callable[[pa.Table], pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the file actions to write, tombstones last, without those that ``unexpired`` drops.
-
-        Raises ``CorruptLogError``, and ``MaybeTwiceError`` after the last file if one may be in the version twice.
-        """
+        """Yield the unexpired file actions to write, tombstones last; may raise ``MaybeTwiceError`` after the last."""
         log, version = self.log, self.version
         totals = sum((s.files for s in self.kept), FileTotals())
         new_paths = one_spelling(version.newer.adds, version.uri)
@@ -94,15 +91,8 @@ def reusable(
 ) -> Reuse | None:
     """Choose the sidecars of the older checkpoint to reuse; ``None`` if there are none.
 
-    Parameters
-    ----------
-    log, version: what to checkpoint.
-    layout: of current sidecars; sidecars with another layout are rewritten.
-    most: files of a full sidecar.
-    now_ms: the writer's clock.
-    jobs: runs the reading of file keys as tasks; ``None`` for this process.
-
-    Raises ``CorruptLogError``.
+    Sidecars with another ``layout`` are rewritten; ``most`` is the number of files of a full one.  ``jobs`` run the
+    reading of file keys as tasks.  Raises ``CorruptLogError``.
     """
     segment, store = version.segment, log.store
     if not segment.commits:
@@ -221,10 +211,7 @@ _SMALLEST = 16
 
 
 def layout_of(columns: pa.StructType) -> str:
-    """A string that identifies the columns of the ``add`` actions of a sidecar.
-
-    It covers the form of the statistics, and the physical names and types of typed columns.
-    """
+    """A string that identifies the columns of a sidecar's ``add`` actions, with their physical names and types."""
     return hashlib.md5(f"1 {columns}".encode(), usedforsecurity=False).hexdigest()
 
 

@@ -56,16 +56,9 @@ class Written:
 
 
 class SidecarWriter:
-    """Writes file actions to sidecars of at most ``most`` actions.
+    """Writes about ``expected`` file actions to sidecars of at most ``most`` actions.
 
-    Parameters
-    ----------
-    store, runtime: the store for the sidecars, and the source of ids.
-    columns: of the table's checkpoints.
-    most: the most actions in one sidecar.
-    expected: approximate number of actions.
-    mixed: whether tombstones go into the same sidecar as the files, as in a small table.  Later checkpoints cannot
-        reuse such a sidecar.
+    In a small table, tombstones are ``mixed`` with files; later checkpoints cannot reuse such a sidecar.
     """
 
     def __init__(
