@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from trilake.storage.clients import Clients
+from trilake.storage.object import Clients
 from trilake.storage.options import StoreConfig
 
 _STATED = StoreConfig({"aws_access_key_id": "k", "aws_secret_access_key": "s"}, {"timeout": "1s"}, {"max_retries": 2})

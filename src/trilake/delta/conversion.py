@@ -167,9 +167,7 @@ def from_delta(schema: StructType) -> pa.Schema:
     for one in schema.fields:
         arrow_field = marked(_arrow_field(one), one.type)
         was = one.metadata.get(ARROW_TYPE)
-        fields.append(
-            arrow_field if not isinstance(was, str) else arrow_field.with_type(_decoded(was, arrow_field.type))
-        )
+        fields.append(arrow_field.with_type(_decoded(was, arrow_field.type)) if isinstance(was, str) else arrow_field)
     return pa.schema(fields)
 
 
@@ -203,11 +201,10 @@ def to_delta(schema: pa.Schema) -> StructType:
 def _with_metadata(field: StructField, one: pa.Field, *, top: bool) -> StructField:
     metadata: dict[str, Any] = _texts(one.metadata)
     kind = field.type
-    if top and not _alike(one.type, kind.arrow):
+    if top and one.type != kind.arrow:
         plain = one.type.storage_type if isinstance(one.type, pa.BaseExtensionType) else one.type
         if _T.is_fixed_size_list(plain) or _T.is_dictionary(plain):
-            encoded = base64.b64encode(pa.schema([pa.field("", plain)]).serialize()).decode()
-            metadata[ARROW_TYPE] = encoded
+            metadata[ARROW_TYPE] = base64.b64encode(pa.schema([pa.field("", plain)]).serialize()).decode()
     has_variants = metadata.pop(DELTA_TYPE, None) is not None and needs_mark(kind)
     return replace(field, type=kind if has_variants else _nested(kind, one.type), metadata=metadata)
 
@@ -221,10 +218,6 @@ def _nested(kind: DataType, arrow: pa.DataType) -> DataType:
     if isinstance(kind, StructType) or len(inside) != len(fields):
         return kind
     return with_parts(kind, [_nested(inner, f.type) for inner, f in zip(inside, fields, strict=True)])
-
-
-def _alike(one: pa.DataType, other: pa.DataType) -> bool:
-    return bool(one == other)
 
 
 def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:

@@ -18,7 +18,7 @@ from trilake.common.timestamps import TimestampLike, timestamp_ms
 from trilake.delta.engine import Engine
 from trilake.delta.log.descriptions import detail, history, overview, summary
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot, decoded_paths
+from trilake.delta.log.snapshot import PendingSnapshot, Snapshot, decoded_paths
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema_edit import described_schema
 from trilake.errors import InvalidArgumentError
@@ -69,17 +69,9 @@ class ArrowDeltaTable(Table):
         user_metadata: str | None = None,
         known: Snapshot | PendingSnapshot | None = None,
     ) -> None:
-        if version is not None and timestamp is not None:
-            raise InvalidArgumentError(
-                "version and timestamp cannot both be given",
-                help="pass one of them",
-                condition="DELTA_ONEOF_IN_TIMETRAVEL",
-            )
         self.log = DeltaLog(store, engine, user_metadata=user_metadata)
         self.uri = store.uri
-        if timestamp is not None:
-            version = self.log.version_at(timestamp_ms(timestamp))
-        self._opened = self.log.opened(version, cached=known)
+        self._opened = self.log.opened(_version_at(self.log, version, timestamp), cached=known)
 
     def refresh(self) -> ArrowDeltaTable:
         """The same table at its newest version, replaying only new commits.
@@ -128,41 +120,37 @@ class ArrowDeltaTable(Table):
         return snapshot_for(self.log, self._opened, filter, lambda _: self.snapshot)
 
     @property
-    def _head(self) -> Head:
-        return self._opened
-
-    @property
     def version(self) -> int:
         """The version of this object."""
-        return self._head.version
+        return self._opened.version
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of the rows, with comments; all nullable, since files may lack columns that the table requires."""
         from trilake.delta.scan.scan import read_schema
 
-        return described_schema(read_schema(self._head.schema))
+        return described_schema(read_schema(self._opened.schema))
 
     @property
     def protocol(self) -> Protocol:
         """The protocol action."""
-        return self._head.protocol
+        return self._opened.protocol
 
     @property
     def metadata(self) -> Metadata:
         """The metaData action."""
-        return self._head.metadata
+        return self._opened.metadata
 
     @property
     def properties(self) -> Mapping[str, str]:
         """The table properties of this version."""
-        return self._head.metadata.configuration
+        return self._opened.metadata.configuration
 
     def _scan(self, columns: Sequence[str] | None, filter: FilterLike | None) -> Scan:
         """The plan of a read; of a large table, only the files that the filter needs are kept in memory."""
         from trilake.delta.scan.scan import parse_table_filter, plan_scan, read_plan
 
-        parsed = parse_table_filter(filter, self._head)
+        parsed = parse_table_filter(filter, self._opened)
         if isinstance(self._opened, PendingSnapshot):
             read_plan(self._opened, columns, parsed)  # report a missing column before reading a million files
         return plan_scan(self.snapshot_for(parsed), columns, parsed)
@@ -211,7 +199,7 @@ class ArrowDeltaTable(Table):
 
     def plain_files(self) -> list[str] | None:
         """Paths of local Parquet files whose rows are exactly the table's; see :meth:`.Table.plain_files`."""
-        from trilake.delta.scan.plain_files import plain_files
+        from trilake.delta.scan.scan import plain_files
 
         return None if isinstance(self._opened, PendingSnapshot) else plain_files(self.snapshot, self.log.store)
 
@@ -275,7 +263,7 @@ class ArrowDeltaTable(Table):
 
     def history(self, limit: int | None = None) -> pa.Table:
         """The commits, newest first: when each was made, by which operation and by whom."""
-        return history(self.log, self._head, limit)
+        return history(self.log, self._opened, limit)
 
     def transaction_version(self, app_id: str) -> int | None:
         """The last version that the application ``app_id`` wrote with ``txn=(app_id, version)``, or ``None``.
@@ -285,7 +273,7 @@ class ArrowDeltaTable(Table):
         >>> trilake.open("memory://doc-txn").transaction_version("nightly")
         7
         """
-        txn = self._head.state.txns.get(app_id)
+        txn = self._opened.state.txns.get(app_id)
         return None if txn is None else int(txn["version"])
 
     def explain(self, filter: FilterLike | None = None) -> Explanation:
@@ -586,14 +574,7 @@ class ArrowDeltaTable(Table):
         """
         from trilake.delta.commands.maintenance.clone import clone
 
-        if version is not None and timestamp is not None:
-            raise InvalidArgumentError(
-                "version and timestamp cannot both be given",
-                help="pass one of them",
-                condition="DELTA_ONEOF_IN_TIMETRAVEL",
-            )
-        if timestamp is not None:
-            version = self.log.version_at(timestamp_ms(timestamp))
+        version = _version_at(self.log, version, timestamp)
         snapshot = self.snapshot if version is None else self.log.snapshot(version)
         options = self.log.store.options if storage_options is None else storage_options
         into = DeltaLog(open_store(target, options), self.log.engine)
@@ -617,3 +598,13 @@ class ArrowDeltaTable(Table):
 
         check_mode(mode)
         return generate_manifests(self.log)
+
+
+def _version_at(log: DeltaLog, version: int | None, timestamp: TimestampLike | None) -> int | None:
+    if timestamp is None:
+        return version
+    if version is not None:
+        raise InvalidArgumentError(
+            "version and timestamp cannot both be given", help="pass one of them", condition="DELTA_ONEOF_IN_TIMETRAVEL"
+        )
+    return log.version_at(timestamp_ms(timestamp))

@@ -21,9 +21,8 @@ def sync(fd: int) -> None:
     if sys.platform == "darwin":
         import fcntl
 
-        with suppress(
-            OSError
-        ):  # fsync only reaches the drive's cache there; not every file system supports the full one
+        # fsync only reaches the drive's cache there; not every file system supports the full one.
+        with suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
             return
     os.fsync(fd)
@@ -140,14 +139,12 @@ def write_contents(files: Sequence[int]) -> bool:
 
     Returns ``False`` elsewhere and on failure: then each file needs :func:`sync`, which also writes the journal.
     """
-    if sys.platform != "linux" or not hasattr(_library(), "sync_file_range") or not _keeps_order(files):
+    if sys.platform != "linux" or not hasattr(_library(), "sync_file_range"):
+        return False
+    if len({os.fstat(fd).st_dev for fd in files}) > 1 or _kind(files[0]) not in _ORDERED:
         return False
     # Start all before waiting for the first.
     return all(_flush(fd, _BEGIN) for fd in files) and all(_flush(fd, _AND_WAIT) for fd in files)
-
-
-def _keeps_order(files: Sequence[int]) -> bool:
-    return len({os.fstat(fd).st_dev for fd in files}) == 1 and _kind(files[0]) in _ORDERED
 
 
 def _flush(fd: int, flags: int) -> bool:

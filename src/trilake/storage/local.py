@@ -30,7 +30,6 @@ import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from trilake.storage.base import ObjectMeta, Store, WriteGroup, check_key, check_prefix, check_range
-from trilake.storage.in_order import write_in_order
 from trilake.storage.landing import LocalGroup
 from trilake.storage.local_writer import (
     MISSING,
@@ -40,6 +39,7 @@ from trilake.storage.local_writer import (
     behind_link,
     passes_link,
     storage_error,
+    write_in_order,
 )
 
 _TEMP_NAME = re.compile(r"\.trilake-[0-9a-f]{24}\.tmp")

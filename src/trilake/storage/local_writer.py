@@ -13,6 +13,7 @@ import ctypes
 import errno
 import io
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import NoReturn
 
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
 from trilake.storage.base import AtomicWriter
-from trilake.storage.durable import make_folder, sync, sync_folder, writing_early
+from trilake.storage.durable import make_folder, sync, sync_folder, write_contents, writing_early
 from trilake.storage.landing import LocalGroup
 
 TEMP_PREFIX, TEMP_SUFFIX = ".trilake-", ".tmp"
@@ -87,29 +88,17 @@ class LocalWriter(AtomicWriter):
             sync(self._file.fileno())
             self._file.close()
             self._keep_folder()
-            self._give_name()
+            _give_name(self._temp, self._path, exclusive=self._absent or self._linked)
         except OSError as e:
             self.fail(e)
         except BaseException:
             self._discard()  # an interrupt, or an unsupported file system
             raise
 
-    def _give_name(self) -> None:
-        if self._absent or self._linked:
-            link(self._temp, self._path)
-            with suppress(OSError):  # the object exists; at worst a temporary file is left
-                os.unlink(self._temp)
-        else:
-            os.rename(self._temp, self._path)
-
     def fail(self, error: OSError) -> NoReturn:
         """Remove the file after an error, and raise a typed error."""
         self._discard()
-        if self._absent and isinstance(error, FileExistsError):
-            raise ObjectExistsError("the object already exists", file=self._path) from None
-        if self._linked and isinstance(error, FileExistsError):
-            raise behind_link("replaced", self._path) from error
-        raise storage_error(error, "write", self._path, writing=True) from error
+        raise _naming_error(error, self._path, absent=self._absent, linked=self._linked) from error
 
     def _make_folder(self) -> None:
         make_folder(self.folder)
@@ -222,7 +211,7 @@ class GroupWriter(LocalWriter):
     def give_name(self) -> None:
         """Rename a synced file."""
         try:
-            self._give_name()
+            _give_name(self._temp, self._path, exclusive=self._absent or self._linked)
         except OSError as e:
             self.fail(e)
 
@@ -248,6 +237,25 @@ class GroupWriter(LocalWriter):
 
 
 # --- names ---
+
+
+def _give_name(temp: str, path: str, *, exclusive: bool) -> None:
+    if exclusive:
+        link(temp, path)
+        with suppress(OSError):  # the object exists; at worst a temporary file is left
+            os.unlink(temp)
+    else:
+        os.rename(temp, path)
+
+
+def _naming_error(error: OSError, path: str, *, absent: bool, linked: bool) -> StorageError:
+    if isinstance(error, StorageError):
+        return error
+    if isinstance(error, FileExistsError) and absent:
+        return ObjectExistsError("the object already exists", file=path)
+    if isinstance(error, FileExistsError) and linked:
+        return behind_link("replaced", path)
+    return storage_error(error, "write", path, writing=True)
 
 
 def passes_link(root: str, key: str) -> bool:
@@ -322,3 +330,47 @@ def storage_error(error: OSError, action: str, path: str, *, writing: bool = Fal
     elif isinstance(error, (NotADirectoryError, FileExistsError)):
         help = "a parent of the path is a file, not a folder"
     return StorageError(f"cannot {action} the file: {error.strerror or error}", help=help, file=path)
+
+
+# --- Small files whose order survives a power failure: sync all contents, then rename in order ------------------------
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+def write_in_order(root: str, files: Sequence[tuple[str, bytes, bool | None]]) -> None:
+    """Write ``(key, data, absent)`` in order; ``absent`` is ``None`` for a new file, which gets its name at once."""
+    #: Open files with their first names, and how many have their final names.
+    temporaries: list[tuple[int, str]] = []
+    num_renamed, key, absent = 0, "", None
+    try:
+        for key, data, absent in files:
+            first = root + key
+            if absent is not None:
+                first = f"{os.path.dirname(first)}/{temporary_name()}"
+            temporaries.append((_created(first), first))
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(temporaries[-1][0], rest) :]
+        if not write_contents([fd for fd, _ in temporaries]):
+            for fd, _ in temporaries:
+                sync(fd)
+        for (key, _, absent), (_, first) in zip(files, temporaries, strict=True):
+            if absent is not None:
+                make_folder(os.path.dirname(first))
+                _give_name(first, root + key, exclusive=absent or passes_link(root, key))
+            num_renamed += 1
+    except OSError as e:
+        raise _naming_error(e, root + key, absent=bool(absent), linked=absent is False) from e
+    finally:
+        for i, (fd, first) in enumerate(temporaries):
+            os.close(fd)
+            if i >= num_renamed:
+                with suppress(OSError):
+                    os.unlink(first)
+
+
+def _created(path: str) -> int:
+    with suppress(FileNotFoundError):
+        return os.open(path, _NEW, 0o666)
+    make_folder(os.path.dirname(path))
+    return os.open(path, _NEW, 0o666)

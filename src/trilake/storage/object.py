@@ -18,13 +18,14 @@ import random
 import re
 import time
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
-from threading import Thread
+from threading import Lock, Thread
 from typing import IO, Any, TypeVar
 
 import obstore
@@ -49,11 +50,11 @@ from trilake.errors import (
     masked,
 )
 from trilake.storage.base import AtomicWriter, ObjectMeta, Store, WriteGroup, check_key, check_prefix, check_range
-from trilake.storage.clients import Clients
 from trilake.storage.landing import HeldWriter, LandingGroup
 from trilake.storage.options import (
     ALIASES,
     PREFIXES,
+    StoreConfig,
     from_hadoop,
     is_credential,
     missing_options,
@@ -85,8 +86,65 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _NEVER_SENT = re.compile(r"kind: Connect\b|BadScheme|URL scheme is not allowed")
 _REFUSED = re.compile(r"<Code>(?:SlowDown|ServerBusy|ConditionalRequestConflict|RequestTimeTooSkewed)</Code>")
 _CAUSE = re.compile(r'(?<=message: ")[^"]+(?=")|(?<=error: ")[^"]+(?=")|TimedOut|IncompleteMessage')
-_CLIENTS = Clients()
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
+
+
+#: Most cached clients; the least recently used is dropped.
+_MAX_CLIENTS = 32
+#: Settings that contain complete credentials.
+_CREDENTIALS = frozenset({"secret_access_key", "skip_signature", "account_key", "sas_token", "service_account_key"})
+#: Environment variables of HTTP clients.
+_OF_ANY_CLIENT = ("_proxy", "ssl_cert_file", "ssl_cert_dir")
+
+
+class Clients:
+    """A cache of obstore's clients by bucket, options and environment.
+
+    Creating one takes 4 ms and two or three round trips.  Only clients with explicit credentials, in options or the
+    environment, are cached: credentials from files and servers may change.
+
+    >>> clients, calls = Clients(), []
+    >>> config = StoreConfig({"aws_secret_access_key": "s"})
+    >>> for _ in range(2):
+    ...     _ = clients.get("s3", "s3://bucket", config, {}, lambda: calls.append("made") or "client")
+    >>> calls
+    ['made']
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._clients: OrderedDict[object, Any] = OrderedDict()
+
+    def get(
+        self, scheme: str, url: str, config: StoreConfig, environment: Mapping[str, str], make: Callable[[], Any]
+    ) -> Any:
+        """The cached client for these arguments, or a new one from ``make``."""
+        lowered = {n: n.lower() for n in environment}
+        variables = {
+            n: environment[n]
+            for n, low in lowered.items()
+            if low.startswith(PREFIXES[scheme]) or low.endswith(_OF_ANY_CLIENT)
+        }
+        if not _CREDENTIALS & {setting(name) for name in (*config.config, *variables)}:
+            return make()
+        key = (url, *map(_frozen, (config.config, config.client, config.retry, variables)))
+        with self._lock:
+            if key in self._clients:
+                self._clients.move_to_end(key)
+                return self._clients[key]
+        client = make()  # without the lock: two threads may create one, and one is kept
+        with self._lock:
+            self._clients[key] = client
+            if len(self._clients) > _MAX_CLIENTS:
+                self._clients.popitem(last=False)
+        return client
+
+
+def _frozen(values: Mapping[str, object]) -> frozenset[tuple[str, object]]:
+    return frozenset((name, _frozen(v) if isinstance(v, Mapping) else v) for name, v in values.items())
+
+
+_CLIENTS = Clients()
 
 
 class _Process:
@@ -388,10 +446,8 @@ class ObjectStore(Store):
             self.at_once([partial(self._delete_one, name) for name in names])
 
     def _delete_one(self, key: str) -> None:
-        try:
+        with suppress(ObjectNotFoundError):
             self._ask(self._client.delete, "delete the object", key)
-        except ObjectNotFoundError:
-            return
 
     # --- errors ---
 

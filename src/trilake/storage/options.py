@@ -226,13 +226,8 @@ def from_hadoop(options: Mapping[str, str], *, bucket: str = "") -> dict[str, st
     ours = {name: value for name, value in options.items() if not _is_hadoop(name.lower())}
     hadoop = {name.lower(): str(value) for name, value in options.items() if _is_hadoop(name.lower())}
     bucket_prefix = f"fs.s3a.bucket.{bucket.lower()}."
-    hadoop.update(
-        {
-            f"fs.s3a.{n.removeprefix(bucket_prefix)}": v
-            for n, v in hadoop.items()
-            if bucket and n.startswith(bucket_prefix)
-        }
-    )
+    own = {n.removeprefix(bucket_prefix): v for n, v in hadoop.items() if bucket and n.startswith(bucket_prefix)}
+    hadoop |= {f"fs.s3a.{n}": v for n, v in own.items()}
     translated: dict[str, str] = {}
     for key, value in hadoop.items():
         azure = _AZURE.fullmatch(key)
@@ -354,11 +349,7 @@ _ENVIRONMENT = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_SKIP_SIGNATURE",
 )
-_KEYS = {
-    "aws_access_key_id": "aws_access_key_id",
-    "aws_secret_access_key": "aws_secret_access_key",
-    "aws_session_token": "aws_session_token",
-}
+_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _SETTINGS = {"region": "aws_region", "endpoint_url": "aws_endpoint"}
 #: Profile settings that need the AWS tools.
 _ELSEWHERE = ("sso_session", "sso_start_url", "credential_process", "role_arn")
@@ -388,7 +379,7 @@ def profile_options(
         out.pop("aws_endpoint", None)
     if credentials or (profile is None and any(environment.get(v) for v in _ENVIRONMENT)):
         return out
-    keys = {ours: settings[theirs] for theirs, ours in _KEYS.items() if theirs in settings}
+    keys = {name: settings[name] for name in _KEYS if name in settings}
     if not keys and name is not None and any(word in settings for word in _ELSEWHERE):
         setting = next(word for word in _ELSEWHERE if word in settings)
         raise InvalidArgumentError(

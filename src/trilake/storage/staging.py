@@ -136,16 +136,13 @@ def sync_names(store: Store, keys: Iterable[str]) -> None:
             sync_folder(folder)
 
 
-def remove_folder(store: Store, folder: str) -> None:
-    """Remove a folder of staged files on a file system; never a symbolic link or anything behind one."""
+def remove_folder(store: Store, folder: str, *, only_empty: bool = False) -> None:
+    """Remove a folder on a file system; never a symbolic link or anything behind one."""
     path = store.local_path(folder)
-    if path is not None and not store.passes_link(f"{folder}/x"):
+    if path is None or store.passes_link(f"{folder}/x"):
+        return
+    if not only_empty:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def remove_empty_folder(store: Store, folder: str) -> None:
-    """Remove an empty folder on a file system; never a symbolic link or anything behind one."""
-    path = store.local_path(folder)
-    if path is not None and not store.passes_link(f"{folder}/x"):
-        with suppress(OSError):  # not empty, or already deleted
-            os.rmdir(path)
+        return
+    with suppress(OSError):  # not empty, or already deleted
+        os.rmdir(path)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from trilake.delta.scan import plain_files
+from trilake.delta.scan import scan as scanning
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptFileError, MissingFileError
 
@@ -91,7 +91,7 @@ def _of_many_files(place: str) -> None:
 def test_other_tables_are_read_by_trilake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], None]
 ) -> None:
-    monkeypatch.setattr(plain_files, "MOST_FILES", 2)
+    monkeypatch.setattr(scanning, "MOST_PLAIN_FILES", 2)
     place = f"{tmp_path}/t"
     make(place)
     assert _table(place).plain_files() is None

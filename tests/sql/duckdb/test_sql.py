@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from trilake.delta.scan import plain_files
+from trilake.delta.scan import scan as scanning
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import (
     ConstraintViolatedError,
@@ -144,7 +144,7 @@ def test_query_reads_only_needed_files_and_columns(tmp_path: Path, monkeypatch: 
         return original(table, columns, filter)
 
     monkeypatch.setattr(ArrowDeltaTable, "to_reader", spy)
-    monkeypatch.setattr(plain_files, "MOST_FILES", 0)  # DuckDB does not read the files itself
+    monkeypatch.setattr(scanning, "MOST_PLAIN_FILES", 0)  # DuckDB does not read the files itself
     assert run(f"SELECT note FROM {name} WHERE id = 2") == [{"note": "b"}]
     [(columns, files)] = read
     assert set(columns) <= {"id", "note"}

@@ -302,8 +302,11 @@ def array_of(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
         _check_all(bool, values)
         buffers = [_bits([bool(v) for v in values])]
     else:
-        _check_all(int, values)
-        buffers = [pa.py_buffer(np.array([v or 0 for v in values], f"i{type_.bit_width // 8}"))]
+        is_float = pa.types.is_floating(type_)
+        _check_all(float if is_float else int, values)
+        buffers = [
+            pa.py_buffer(np.array([v or 0 for v in values], f"{'f' if is_float else 'i'}{type_.bit_width // 8}"))
+        ]
     mask = None if all(valid) else _bits(valid)
     return pa.Array.from_buffers(type_, len(values), [mask, *buffers], children=children)
 

@@ -108,10 +108,8 @@ def _check_range(log: DeltaLog, start: int, end: int | None, latest: int) -> Non
         problem = f"the change feed cannot start at version {start}: the newest version is {latest}"
         help = f"start at version {latest} or earlier"
     elif start < 0 or (end is not None and end < start):
-        problem, help = (
-            f"versions {start} to {latest if end is None else end} are not a valid range",
-            "pass 0 <= start <= end",
-        )
+        problem = f"versions {start} to {latest if end is None else end} are not a valid range"
+        help = "pass 0 <= start <= end"
     else:
         return
     raise InvalidArgumentError(problem, help=help, file=log.store.uri, condition="DELTA_INVALID_CDC_RANGE")
@@ -137,13 +135,10 @@ def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms:
         for file in _files(cdc):
             yield ChangeFeedTask(file, None, version, timestamp_ms)
         return
-    added_files, removed_files = (
-        actions.filter(pc.fill_null(actions["dataChange"], True))
-        for actions in (_of_version(batch.add, version), _of_version(batch.remove, version))
-    )
+    actions = (_of_version(batch.add, version), _of_version(batch.remove, version))
+    added_files, removed_files = (a.filter(pc.fill_null(a["dataChange"], True)) for a in actions)
     adds, removes = _files(added_files), _files(removed_files)
-    lacking = [f for f in removes if f.partition_values is _UNKNOWN]
-    if lacking:
+    if any(f.partition_values is _UNKNOWN for f in removes):
         removes = _with_partition_values(log, version, removes)
     old = {f.path: f for f in removes}
     changed_positions = [i for i, f in enumerate(adds) if f.path in old]
@@ -287,12 +282,9 @@ def feed_metadata(newest: Metadata, last: Metadata, written: Iterable[Metadata])
     states = (*written, last)
     if any(m.column_mapping_mode != "none" for m in (newest, *states)):
         return last
-    return newest if all(_takes(newest, m) for m in states) else last
-
-
-def _takes(newest: Metadata, written: Metadata) -> bool:
-    same_files = (newest.partition_columns, newest.provider) == (written.partition_columns, written.provider)
-    return same_files and _holds(newest.schema, written.schema)
+    stored = newest.partition_columns, newest.provider
+    same_files = all((m.partition_columns, m.provider) == stored for m in states)
+    return newest if same_files and all(_holds(newest.schema, m.schema) for m in states) else last
 
 
 def _holds(new: DataType, old: DataType) -> bool:

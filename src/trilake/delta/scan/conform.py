@@ -230,9 +230,8 @@ def conform_batch(
         if i is None:
             arrays.append(pa.nulls(batch.num_rows, f.type.arrow))
         else:
-            arrays.append(
-                as_nullable(conform_array(batch.column(i), candidates[i], f.type, resolver, f.name), f.type.arrow)
-            )
+            array = conform_array(batch.column(i), candidates[i], f.type, resolver, f.name)
+            arrays.append(as_nullable(array, f.type.arrow))
     if not arrays:
         return batch.select([])
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(names))
@@ -240,19 +239,13 @@ def conform_batch(
 
 def as_nullable(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """The array with the exact type of the table; nested nullability does not change the layout."""
-    if array.type == type_:
-        return array
-    return array.cast(type_)
+    return array if array.type == type_ else array.cast(type_)
 
 
 def _repeat(value: pa.Scalar | pa.Array, length: int) -> pa.Array:
     if isinstance(value, pa.Array):
         return value
-    if not value.is_valid:
-        return pa.nulls(length, value.type)
-    if pa.types.is_null(value.type):
-        return pa.nulls(length, value.type)
-    return pa.repeat(value, length)
+    return pa.repeat(value, length) if value.is_valid else pa.nulls(length, value.type)
 
 
 def needed_file_columns(fields: list[StructField], file_schema: pa.Schema, resolver: Resolver) -> list[int]:

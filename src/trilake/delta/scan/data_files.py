@@ -6,7 +6,9 @@ A provider is a function from a store and a key to batches of file columns, each
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +21,13 @@ import pyarrow.parquet as pq
 from trilake.delta.protocol.partitions import parse_timestamps
 from trilake.delta.scan.conform import needed_file_columns
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
-from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
+from trilake.errors import (
+    CorruptFileError,
+    MissingFileError,
+    ObjectNotFoundError,
+    TrilakeError,
+    UnsupportedProtocolError,
+)
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.engine import Query
 from trilake.expr.views import numbered_without_views
@@ -35,7 +43,7 @@ _BATCH_BYTES, _LEAST_ROWS = 16 << 20, 256
 def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> FileBatches:
     """Read the batches of one data file; row indexes count every row of the file, including skipped row groups.
 
-    If the last row groups are skipped, an empty batch marks the end of the file.  Raises ``ObjectNotFoundError``,
+    If the last row groups are skipped, an empty batch marks the end of the file.  Raises ``MissingFileError``,
     ``CorruptFileError``, ``UnsupportedFileError`` or, for an unknown provider, ``UnsupportedProtocolError``.
     """
     batches = _batches(store, key, plan, threads)
@@ -46,17 +54,26 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
             file=plan.uri,
             version=plan.version,
         )
-    try:
+    with file_errors(store, key, plan):
         yield from numbered_without_views(batches)
+
+
+@contextmanager
+def file_errors(store: Store, key: str, plan: ReadPlan) -> Iterator[None]:
+    """A block that reads a data file; raises ``MissingFileError``, ``CorruptFileError`` or ``UnsupportedFileError``."""
+    where: dict[str, Any] = {"file": f"{store.uri}/{key}", "version": plan.version}
+    try:
+        yield
+    except ObjectNotFoundError as e:
+        raise MissingFileError("a data file of the table is missing", **where) from e
     except DAMAGE as e:
         if isinstance(e, TrilakeError):
             raise
-        where = {"file": f"{store.uri}/{key}", "version": plan.version}
         raise unreadable(e, plan.provider, help=UNREADABLE_HELP, **where) from e
     except OSError as e:
         if type(e) is not OSError:  # the store's own error is more specific
             raise
-        raise unreadable(e, plan.provider, file=f"{store.uri}/{key}", version=plan.version) from e
+        raise unreadable(e, plan.provider, **where) from e
 
 
 #: Formats other than Parquet that trilake reads but does not write.

@@ -219,10 +219,7 @@ def derived_partition_filter(
     filter: Filter | None, schema: StructType, partition_columns: Sequence[str]
 ) -> Filter | None:
     """The condition for partition values that is true if ``filter`` is true for a row; ``None`` if nothing follows."""
-    if filter is None:
-        return None
-    partitions = _partitions(schema, partition_columns)
-    if not partitions:
+    if filter is None or not (partitions := _partitions(schema, partition_columns)):
         return None
     implied = _Implied(partitions)
     conjuncts = []
@@ -240,11 +237,10 @@ def _partitions(schema: StructType, names: Sequence[str]) -> list[_Partition]:
     arrow: pa.Schema | None = None
     for name in names:
         f = schema.find(name)
-        sql = None if f is None else f.metadata.get("delta.generationExpression")
-        if f is None or sql is None:
+        if f is None or (sql := generation_expression(f)) is None:
             continue
         try:
-            generated = parse_generated(f, str(sql), schema, _NOW)
+            generated = parse_generated(f, sql, schema, _NOW)
         except ExpressionError:
             continue  # readers need not understand expressions that writers must
         arrow = arrow or schema.to_arrow_schema()
@@ -296,10 +292,8 @@ class _Implied:
         partitions = [p for p in self.by_path.get(path, ()) if literal.type == p.derived.type]
         comparisons = [c for p in partitions if (c := _compare_one(p, op, literal)) is not None]
         calendar = _calendar(partitions)
-        if calendar:
-            ordered = _compare_calendar(calendar, op, literal)
-            if ordered is not None:
-                comparisons.append(ordered)
+        if calendar and (ordered := _compare_calendar(calendar, op, literal)) is not None:
+            comparisons.append(ordered)
         return all_of(comparisons) if comparisons else None
 
 

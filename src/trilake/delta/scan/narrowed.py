@@ -295,11 +295,8 @@ def snapshot_for(
 
 def narrowed(log: DeltaLog, pending: PendingSnapshot, filter: Filter) -> Snapshot | None:
     """The version with only the files that may match ``filter``; ``None`` if all files must be read."""
-
-    def possible(piece: Snapshot) -> pa.Table:
-        return possible_files(piece, filter)
-
-    parts = _of_each_piece(log, pending, possible, checkpoint_filter(pending, filter))
+    selection = checkpoint_filter(pending, filter)
+    parts = _of_each_piece(log, pending, lambda piece: possible_files(piece, filter), selection)
     return None if parts is None else with_files(pending, pa.concat_tables(parts))
 
 

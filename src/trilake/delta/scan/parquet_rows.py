@@ -6,8 +6,7 @@ strings are decoded for skipped rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,11 @@ import pyarrow.parquet as pq
 
 from trilake.delta.protocol.deletion_vectors import RowSet
 from trilake.delta.scan.conform import conform_batch, decode_dictionary, needed_file_columns
-from trilake.delta.scan.data_files import fitting_rows, refuse_two_of_one_name
+from trilake.delta.scan.data_files import file_errors, fitting_rows, refuse_two_of_one_name
 from trilake.delta.scan.read import Positions, keys_mask, locate, partition_constants, read_positions
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
-from trilake.errors import MissingFileError, ObjectNotFoundError, TrilakeError
 from trilake.expr.views import without_views
-from trilake.parquet.files import DAMAGE, ColumnChunk, checked_footer, fetched_together, open_parquet, unreadable
+from trilake.parquet.files import ColumnChunk, checked_footer, fetched_together, open_parquet
 from trilake.parquet.old_calendar import rebasing_of
 from trilake.storage.base import Store
 from trilake.table.data_files import no_columns
@@ -45,8 +43,8 @@ def rows_at(
                 yield positions[hit], batch.filter(pa.array(hit))
         return
     place, key = locate(store, file.path)
-    constants = partition_constants(file, plan)
-    with _errors(place, key, plan):
+    constants = partition_constants([file], plan)
+    with file_errors(place, key, plan):
         for start, raw in _batches(place, key, plan, chosen):
             lo, hi = np.searchsorted(chosen, [start, start + raw.num_rows])
             if lo < hi:
@@ -60,10 +58,10 @@ def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tup
         yield from read_positions(store, file, plan)
         return
     place, key = locate(store, file.path)
-    constants = partition_constants(file, plan)
+    constants = partition_constants([file], plan)
     deleted = RowSet(file.vector.load(store)) if file.vector is not None else None
     rows = 0
-    with _errors(place, key, plan):
+    with file_errors(place, key, plan):
         for start, raw in _batches(place, key, plan, None):
             rows = start + raw.num_rows
             positions = np.arange(start, rows, dtype=np.int64)
@@ -76,15 +74,11 @@ def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tup
         file.vector.check_fits(deleted.bitmap, rows, f"{place.uri}/{key}")
 
 
-def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scalar]) -> pa.RecordBatch:
+def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: Mapping[str, pa.Scalar | pa.Array]) -> pa.RecordBatch:
     dictionaries = {}
     for f, i in zip(plan.fields, plan.resolver.places(plan.fields, raw.schema), strict=True):
-        if (
-            i is not None
-            and f.name not in constants
-            and raw.column(i).type == _TEXTS
-            and pa.types.is_string(f.type.arrow)
-        ):
+        is_string = f.name not in constants and pa.types.is_string(f.type.arrow)
+        if i is not None and is_string and raw.column(i).type == _TEXTS:
             dictionaries[f.name] = raw.column(i)
     rest = conform_batch(raw, [f for f in plan.fields if f.name not in dictionaries], plan.resolver, constants)
     columns = dict(zip(rest.schema.names, rest.columns, strict=True)) | dictionaries
@@ -109,23 +103,6 @@ def as_dictionaries(rows: pa.RecordBatch, names: Collection[str]) -> pa.RecordBa
         for f, c in zip(rows.schema, rows.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, rows.schema.names)
-
-
-@contextmanager
-def _errors(place: Store, key: str, plan: ReadPlan) -> Iterator[None]:
-    try:
-        yield
-    except ObjectNotFoundError as e:
-        raise MissingFileError(
-            "a data file of the table is missing", file=f"{place.uri}/{key}", version=plan.version
-        ) from e
-    except (*DAMAGE, OSError) as e:
-        # The store's own error is more specific.
-        if isinstance(e, TrilakeError) or (
-            isinstance(e, OSError) and not isinstance(e, DAMAGE) and type(e) is not OSError
-        ):
-            raise
-        raise unreadable(e, file=f"{place.uri}/{key}", version=plan.version) from e
 
 
 def _batches(

@@ -26,7 +26,7 @@ from trilake.delta.protocol.partitions import parse_values
 from trilake.delta.scan.conform import conform_batch
 from trilake.delta.scan.data_files import parquet_batches, read_data_file
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
-from trilake.errors import CorruptLogError, InvalidArgumentError, MissingFileError, ObjectNotFoundError, TrilakeError
+from trilake.errors import CorruptLogError, InvalidArgumentError, TrilakeError
 from trilake.expr.views import numbered_without_views
 from trilake.parquet.files import DAMAGE
 from trilake.parquet.merged_files import FEWEST, Run, merge_files
@@ -60,13 +60,14 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
     return (store if root is None else open_sibling(store, root)), key
 
 
-def partition_constants(task: FileTask, plan: ReadPlan) -> dict[str, pa.Scalar]:
-    """The typed values of a file's partition columns, as far as the plan reads them."""
-    out = {}
+def partition_constants(tasks: Sequence[FileTask], plan: ReadPlan) -> dict[str, pa.Scalar | pa.Array]:
+    """The typed values of the partition columns that the plan reads: one for all files, or one per file."""
+    out: dict[str, pa.Scalar | pa.Array] = {}
     for f in plan.fields:
         if f.name in plan.partition_columns:
-            value = task.partition_values.get(f.physical_name)
-            out[f.name] = parse_values(pa.chunked_array([[value]], pa.string()), f)[0]
+            strings = pa.array([t.partition_values.get(f.physical_name) for t in tasks], pa.string())
+            values = pa.concat_arrays(parse_values(pa.chunked_array([strings]), f).chunks)
+            out[f.name] = values[0] if len(tasks) == 1 or len(pc.unique(strings)) == 1 else values
     return out
 
 
@@ -182,7 +183,7 @@ def _merged_rows(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, run: R
     plain = replace(plan, filter=None)  # a merged file has no statistics to prune row groups by
     most = max(1, min(BATCH_ROWS, run.rows * _MERGED_BATCH // max(1, run.plain_size)))
     ends = np.cumsum(run.counts)
-    constants = _partition_columns(tasks, plan)
+    constants = partition_constants(tasks, plan)
     deleted = _deleted_keys(store, tasks, run.counts)
     merged = parquet_batches(pa.BufferReader(run.merged), plain, threads=False, checked=True, batch_rows=most)
     for start, raw in numbered_without_views(merged):
@@ -198,23 +199,11 @@ def _merged_rows(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, run: R
             yield RowsOfFiles(files, positions, _conformed(raw, plan, values))
 
 
-def _partition_columns(tasks: Sequence[FileTask], plan: ReadPlan) -> dict[str, pa.Scalar | pa.Array]:
-    out: dict[str, pa.Scalar | pa.Array] = {}
-    for f in plan.fields:
-        if f.name in plan.partition_columns:
-            strings = pa.array([t.partition_values.get(f.physical_name) for t in tasks], pa.string())
-            values = pa.concat_arrays(parse_values(pa.chunked_array([strings]), f).chunks)
-            out[f.name] = values[0] if len(pc.unique(strings)) == 1 else values
-    return out
-
-
 def _deleted_keys(store: Store, tasks: Sequence[FileTask], counts: Positions) -> Positions:
     vectors = [(n, task.vector) for n, task in enumerate(tasks) if task.vector is not None]
-    keys = [np.empty(0, np.int64)]
     bitmaps = store.at_once([partial(vector.load, store, int(counts[n])) for n, vector in vectors])
-    for (n, _), bitmap in zip(vectors, bitmaps, strict=True):
-        keys.append(row_keys(n, row_indexes(bitmap)))
-    return np.concatenate(keys)
+    keys = (row_keys(n, row_indexes(bitmap)) for (n, _), bitmap in zip(vectors, bitmaps, strict=True))
+    return np.concatenate([np.empty(0, np.int64), *keys])
 
 
 def keys_mask(keys: Positions, chosen: Positions) -> npt.NDArray[np.bool_]:
@@ -238,26 +227,21 @@ def _read_rows(
     deleted = RowSet(task.vector.load(store)) if task.vector is not None else None
     selected = RowSet(BitMap64.deserialize(task.selected)) if task.selected is not None else None
     place, key = locate(store, task.path)
-    constants = partition_constants(task, plan)
+    constants = partition_constants([task], plan)
     rows = 0
-    try:
-        for start, raw in read_data_file(place, key, plan, threads=threads):
-            rows = start + raw.num_rows
-            places = np.arange(start, rows, dtype=np.int64) if positions else None
-            if deleted is not None and (mask := deleted.keep_mask(start, raw.num_rows)) is not None:
-                live = mask.to_numpy(False)
-                raw = raw.filter(mask) if raw.num_columns else raw.slice(0, int(np.sum(live)))
-                places = places[live] if places is not None else None
-            if selected is not None:
-                assert places is None  # a change feed needs no positions
-                mask = selected.keep_mask(start, raw.num_rows)
-                raw = raw.filter(pc.invert(mask)) if mask is not None else raw.slice(0, 0)
-            if raw.num_rows:
-                yield places, _conformed(raw, plan, constants)
-    except ObjectNotFoundError as e:
-        raise MissingFileError(
-            "a data file of the table is missing", file=f"{place.uri}/{key}", version=plan.version
-        ) from e
+    for start, raw in read_data_file(place, key, plan, threads=threads):
+        rows = start + raw.num_rows
+        places = np.arange(start, rows, dtype=np.int64) if positions else None
+        if deleted is not None and (mask := deleted.keep_mask(start, raw.num_rows)) is not None:
+            live = mask.to_numpy(False)
+            raw = raw.filter(mask) if raw.num_columns else raw.slice(0, int(np.sum(live)))
+            places = places[live] if places is not None else None
+        if selected is not None:
+            assert places is None  # a change feed needs no positions
+            mask = selected.keep_mask(start, raw.num_rows)
+            raw = raw.filter(pc.invert(mask)) if mask is not None else raw.slice(0, 0)
+        if raw.num_rows:
+            yield places, _conformed(raw, plan, constants)
     # Readers of other formats may skip the end of a file because of the filter.
     if deleted is not None and (plan.filter is None or plan.provider == "parquet"):
         assert task.vector is not None

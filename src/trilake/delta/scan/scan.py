@@ -6,6 +6,8 @@ A plan depends only on a snapshot.  It serves Arrow in this process, Spark tasks
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,6 +31,8 @@ from trilake.delta.scan.generated import derived_partition_filter
 from trilake.delta.scan.statistics import StatisticsReader, files_count_nan, is_float
 from trilake.errors import InvalidArgumentError
 from trilake.expr import FileStats, Filter, SkipResult, can_match, parse_filter
+from trilake.storage.base import Store
+from trilake.storage.uri import is_absolute
 from trilake.table.table import FilterLike
 
 #: Rows per batch: enough for vectorised work, few enough to bound memory with wide rows.
@@ -297,3 +301,35 @@ def matching_partitions(snapshot: Snapshot, files: pa.Table, filter: Filter) -> 
     columns: Mapping[str, pa.Array] = {"stats": pa.nulls(files.num_rows, pa.string())}
     adds = pa.table({"partitionValues": files["partitionValues"], **columns})
     return pa.array(can_match(filter, _statistics(snapshot, adds, filter)).every_row)
+
+
+# --- Versions that any Parquet reader can read ------------------------------------------------------------------------
+
+#: Above this many files, the table's scan is used, which skips files by statistics.
+MOST_PLAIN_FILES = 64
+
+
+def plain_files(snapshot: Snapshot, store: Store) -> list[str] | None:
+    """The paths of local Parquet files whose rows are exactly those of the version; ``None`` if there are others.
+
+    That is so for a table with deletion vectors, partition columns or mapped names, with a file outside the table or of
+    an unexpected size, or with many files.  The caller must still compare the files' columns with the table's.
+    """
+    metadata, files = snapshot.metadata, snapshot.adds
+    if metadata.provider.lower() != "parquet" or metadata.partition_columns or metadata.column_mapping_mode != "none":
+        return None
+    vectors = files["deletionVector"]
+    if not 0 < files.num_rows <= MOST_PLAIN_FILES or vectors.null_count < len(vectors):
+        return None
+    paths = []
+    for path, size in zip(decoded_paths(files["path"]).to_pylist(), files["size"].to_pylist(), strict=True):
+        odd = is_absolute(path) or not {"", ".", ".."}.isdisjoint(path.split("/"))
+        place = None if odd else store.local_path(path)
+        try:
+            status = None if place is None else os.stat(place)
+        except (OSError, ValueError):
+            return None
+        if place is None or status is None or not stat.S_ISREG(status.st_mode) or status.st_size != size:
+            return None
+        paths.append(place)
+    return paths

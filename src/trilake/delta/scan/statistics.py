@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.protocol.actions import array_of
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.type_widening import type_changes
@@ -136,47 +136,31 @@ def _instant(value: Any) -> int:
 
 
 def _numbers(
-    type_: pa.DataType, numpy: type[Any], convert: Callable[[Any], float]
+    type_: pa.DataType, stored: pa.DataType, convert: Callable[[Any], float]
 ) -> Callable[[Sequence[Any]], pa.Array]:
-    def column(values: Sequence[Any]) -> pa.Array:
-        data = np.array([0 if v is None else convert(v) for v in values], numpy)
-        return pa.Array.from_buffers(type_, len(values), [_validity(values), pa.py_buffer(data)])
-
-    return column
+    # Not with ``pa.array``, which loads pandas with the first value.
+    return lambda values: array_of([None if v is None else convert(v) for v in values], stored).view(type_)
 
 
 def _texts(values: Sequence[Any]) -> pa.Array:
     if not all(v is None or (type(v) is str and "\0" not in v) for v in values):
         raise _NotPlain
-    parts = [b"" if v is None else v.encode() for v in values]
-    offsets = np.zeros(len(parts) + 1, np.int32)
-    np.cumsum([len(p) for p in parts], out=offsets[1:])
-    buffers = [_validity(values), pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))]
-    return pa.Array.from_buffers(pa.string(), len(values), buffers)
-
-
-def _validity(values: Sequence[Any]) -> pa.Buffer:
-    # Not with ``pa.array``, which loads pandas with the first value.
-    return pa.py_buffer(np.packbits(np.array([v is not None for v in values], bool), bitorder="little"))
+    return array_of(values, pa.string())
 
 
 _COLUMNS: dict[str, Callable[[Sequence[Any]], pa.Array]] = {
-    "BIGINT": _numbers(pa.int64(), np.int64, _whole),
-    "DOUBLE": _numbers(pa.float64(), np.float64, _double),
-    "DATE": _numbers(pa.date32(), np.int32, _date),
-    "TIMESTAMP": _numbers(pa.timestamp("us"), np.int64, _time),
-    "TIMESTAMPTZ": _numbers(pa.timestamp("us", "UTC"), np.int64, _instant),
+    "BIGINT": _numbers(pa.int64(), pa.int64(), _whole),
+    "DOUBLE": _numbers(pa.float64(), pa.float64(), _double),
+    "DATE": _numbers(pa.date32(), pa.int32(), _date),
+    "TIMESTAMP": _numbers(pa.timestamp("us"), pa.int64(), _time),
+    "TIMESTAMPTZ": _numbers(pa.timestamp("us", "UTC"), pa.int64(), _instant),
     "VARCHAR": _texts,
 }
 
 
 _SQL_TYPES = {
-    "byte": "BIGINT",
-    "short": "BIGINT",
-    "integer": "BIGINT",
-    "long": "BIGINT",
-    "float": "DOUBLE",
-    "double": "DOUBLE",
+    **dict.fromkeys(("byte", "short", "integer", "long"), "BIGINT"),
+    **dict.fromkeys(("float", "double"), "DOUBLE"),
     "date": "DATE",
     "timestamp": "TIMESTAMPTZ",
     "timestamp_ntz": "TIMESTAMP",
@@ -360,7 +344,7 @@ def _typed(bound: pa.ChunkedArray, type_: PrimitiveType, *, up: bool) -> pa.Chun
         return _decimal_bound(bound, target, up)
     if pa.types.is_floating(target):
         bound = pc.if_else(pc.is_nan(bound), None, bound)
-        return _float_bound(bound, target, up)
+        return _with_float_slack(bound, up=up).cast(target, safe=False) if pa.types.is_float32(target) else bound
     if pa.types.is_integer(target):
         limits = {8: 2**7, 16: 2**15, 32: 2**31, 64: 2**63}[target.bit_width]
         inside = pc.and_(pc.greater_equal(bound, -limits), pc.less_equal(bound, limits - 1))
@@ -378,12 +362,6 @@ def _timestamp_bound(micros: pa.ChunkedArray, target: pa.DataType, up: bool) -> 
         micros = pc.add(micros, 1000)
     early, slack = (pc.less(micros, _WHOLE_MINUTES), _MINUTE) if target.tz else (pc.less_equal(micros, 0), 1000)
     return pc.if_else(early, (pc.add if up else pc.subtract)(micros, slack), micros).cast(target)
-
-
-def _float_bound(bound: pa.ChunkedArray, target: pa.DataType, up: bool) -> pa.ChunkedArray:
-    if not pa.types.is_float32(target):
-        return bound
-    return _with_float_slack(bound, up=up).cast(target, safe=False)
 
 
 def _with_float_slack(bound: pa.ChunkedArray, *, up: bool) -> pa.ChunkedArray:

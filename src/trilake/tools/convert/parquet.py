@@ -34,7 +34,7 @@ from trilake.parquet.old_calendar import rebasing_of
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.ownership import check_own, discard
-from trilake.storage.staging import move, remove_empty_folder, remove_folder, sync_names
+from trilake.storage.staging import move, remove_folder, sync_names
 from trilake.storage.uri import Location, parse_location
 from trilake.table.conversion import fitted, plain_schema
 from trilake.table.folders import DataFile, data_file, partition_fields, partition_values
@@ -359,4 +359,4 @@ def clean(store: Store, job: str) -> None:
     """Remove the staged files of a job."""
     store.delete([meta.key for meta in store.list(f"{_STAGING}/{job}")])
     remove_folder(store, f"{_STAGING}/{job}")
-    remove_empty_folder(store, _STAGING)
+    remove_folder(store, _STAGING, only_empty=True)

@@ -42,7 +42,7 @@ from trilake.errors import (
 )
 from trilake.storage import ObjectMeta, Store
 from trilake.storage.ownership import old_temporaries, own_keys
-from trilake.storage.staging import remove_empty_folder, remove_folder, sync_names
+from trilake.storage.staging import remove_folder, sync_names
 
 STAGING = "_staged"
 #: Time without activity after which a job is aborted, in ms.
@@ -327,4 +327,4 @@ def remove_staged(store: Store, job: str) -> None:
 
 def remove_staging_folder(store: Store) -> None:
     """Remove the staging folder if it is empty; object stores have none."""
-    remove_empty_folder(store, STAGING)
+    remove_folder(store, STAGING, only_empty=True)

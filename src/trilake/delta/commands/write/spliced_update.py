@@ -220,7 +220,7 @@ class Splicing:
     def _partition(self, source: ChangedFile) -> tuple[str | None, ...]:
         columns = [self.files.schema.field(c) for c in self.files.partition_columns]
         plan = replace(self.read, fields=tuple(columns))
-        constants = partition_constants(source.file, plan)
+        constants = partition_constants([source.file], plan)
         out = []
         for f in columns:
             assert isinstance(f.type, PrimitiveType)
