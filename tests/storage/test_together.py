@@ -10,11 +10,11 @@ import pytest
 
 from tests.storage.local_files import fails_with, files
 from trilake.errors import StorageError, UnknownOutcomeError
-from trilake.storage import durable, landing, local_writer
+from trilake.storage import durable, local_writer
 from trilake.storage.base import Store
 from trilake.storage.durable import FileSystem, make_folder
 
-COUNT = landing._TOGETHER + 4
+COUNT = local_writer._TOGETHER + 4
 EXT4 = 0xEF53
 
 
@@ -71,7 +71,7 @@ def test_3_file_system_is_synced_before_and_after_renames(local_store: Store, st
 def test_3_later_files_are_synced_in_batches(
     local_store: Store, steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(landing, "_TOGETHER_MOST", 20)
+    monkeypatch.setattr(local_writer, "_TOGETHER_MOST", 20)
     write(local_store, 50)
     assert steps.count("rename") == 50
     assert steps[0] == steps[-1] == "force"
@@ -92,7 +92,7 @@ def test_3_fallback_syncs_each_file_and_folder(
         monkeypatch.setattr(durable, "_kind", fails_with(errno.EIO))
     elif why == "others write":
         monkeypatch.setattr(durable, "_unwritten", lambda: 1 << 30)
-    count = landing._TOGETHER - 1 if why == "few files" else COUNT
+    count = local_writer._TOGETHER - 1 if why == "few files" else COUNT
     before = opened()
     write(local_store, count)
     assert "force" not in steps

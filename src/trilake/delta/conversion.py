@@ -210,7 +210,6 @@ def _with_metadata(field: StructField, one: pa.Field, *, top: bool) -> StructFie
 
 
 def _nested(kind: DataType, arrow: pa.DataType) -> DataType:
-    """The type with the metadata of its nested fields."""
     if isinstance(kind, StructType) and _T.is_struct(arrow):
         pairs = zip(kind.fields, arrow, strict=True)
         return StructType(tuple(_with_metadata(f, a, top=False) for f, a in pairs))

@@ -392,7 +392,6 @@ def _schema_changes(
 
 
 def _columns(type_: DataType, above: str = "") -> dict[str, str]:
-    """The type of each column, including nested ones, by path."""
     types: dict[str, str] = {}
     if isinstance(type_, StructType):
         for f in type_.fields:

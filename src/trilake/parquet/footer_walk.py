@@ -317,7 +317,6 @@ class _FooterCursor:
     def _elements(
         self, which: Places, kind: int, requested: Mapping[int, Any], out: tuple[Places, list[_Fields]]
     ) -> None:
-        """Read a list of structs."""
         kinds, counts = self._list(which) if kind == _LIST else (np.zeros_like(which), np.zeros_like(which))
         refused = (kinds != _STRUCT) | (counts > _MOST)
         self.sound[which[refused]] = False
@@ -334,7 +333,6 @@ class _FooterCursor:
             self.struct(some, requested, out[1][number])
 
     def _skip(self, which: Places, kind: int) -> None:
-        """Skip a single value."""
         if kind in _INTEGERS:
             self._varint(which)
         elif kind == _TEXT:

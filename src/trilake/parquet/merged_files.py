@@ -127,7 +127,6 @@ def _leaves(file: pa.Buffer) -> Sequence[Leaf] | None:
 
 
 def _inside(rows: Places, group: Groups, ends: Places) -> Flags:
-    """Whether a row group has all rows of the file, and ends before the footer."""
     sound: Flags = rows == group.rows
     for column in group.columns:
         first = _first(column.pages, column.dictionary)

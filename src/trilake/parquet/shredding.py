@@ -173,7 +173,6 @@ def _spread(values: pa.Array, rows: Numbers, count: int) -> pa.Array:
 
 
 def _decoded(values: pa.Array, kind: int, column: str) -> pa.Array:
-    """Decode values of one kind."""
     data, starts, ends = bytes_of(values)
     first = data[starts].astype(np.int64)
     if kind == _BOOLEAN:

@@ -137,7 +137,6 @@ class damage:
 
 
 def _columns(elements: Sequence[Struct]) -> Iterator[tuple[bytes, Column]]:
-    """The top-level columns by name, without duplicate names."""
     columns: dict[bytes, Column | None] = {}
     at, leaf = 1, 0
     for _ in range(to_int(elements[0].get(5))):

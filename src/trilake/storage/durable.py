@@ -199,7 +199,6 @@ def _kind(fd: int) -> int:
 
 
 def _unwritten() -> int:
-    """The dirty bytes of all file systems."""
     try:
         fd = os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -6,10 +6,6 @@ which is hardly slower than syncing one, while the caller writes the next ones::
     open -> written -> waiting --(many, or finish)--> landed           finish(): sync each folder once
 
 Landing is syncing and renaming, or uploading.  Nothing may reference a file before ``finish`` returns.
-
-Many small files on a local disk (:class:`LocalGroup`) share one sync of the file system::
-
-    in memory --(many, or finish)--> written -> their file system is synced -> renamed     finish(): it is synced again
 """
 
 from __future__ import annotations
@@ -17,18 +13,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import IO, NoReturn, Protocol, TypeVar
+from typing import IO, Protocol, TypeVar
 
 from trilake.errors import UnknownOutcomeError
 from trilake.storage.base import AtomicWriter, Store, WriteGroup
-from trilake.storage.durable import FileSystem, FolderGroup
+from trilake.storage.durable import FolderGroup
 
 #: Most bytes of waiting files.
-_BYTES = 8 << 20
+MOST_BYTES = 8 << 20
 #: Up to this many folders are synced without threads.
 _ALONE = 2
-#: From this many small files on, syncing the whole file system is faster; most files that wait for it.
-_TOGETHER, _TOGETHER_MOST = 12, 2048
 
 T = TypeVar("T")
 
@@ -46,23 +40,6 @@ class Landing(Protocol):
 
     def give_up(self) -> None:
         """Remove the file."""
-
-
-class LocalFile(Landing, Protocol):
-    """A file on a local disk."""
-
-    @property
-    def small(self) -> bool:
-        """Whether its content is in memory."""
-
-    def write_out(self) -> None:
-        """Write the content to a temporary file, without syncing."""
-
-    def give_name(self) -> None:
-        """Rename it, after its content is on disk."""
-
-    def fail(self, error: OSError) -> NoReturn:
-        """Remove it after an error, and raise a typed error."""
 
 
 class LandingGroup(WriteGroup):
@@ -90,7 +67,7 @@ class LandingGroup(WriteGroup):
         if file.folder:
             self._filled.add(file.folder)
         self._bytes += file.tell()
-        if self._bytes >= _BYTES:
+        if self._bytes >= MOST_BYTES:
             self._land(len(self._waiting))
         elif len(self._waiting) > self._files:
             self._land(self._files)
@@ -139,10 +116,10 @@ class LandingGroup(WriteGroup):
             list(self._threads().map(all_of, _shares(folders, self._most)))
 
     def abandon(self) -> None:
-        _give_up(self._waiting)
+        give_up(self._waiting)
         for future, files in self._running:
             if future.cancel():
-                _give_up(files)
+                give_up(files)
         self._waiting = []
         self._stop()
 
@@ -156,110 +133,6 @@ class LandingGroup(WriteGroup):
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-
-
-class LocalGroup(LandingGroup):
-    """A group on local disks.  Small files wait in memory; many are synced with their file system."""
-
-    def __init__(
-        self, store: Store, start: Callable[[str, LocalGroup], IO[bytes]], *, files: int, threads: int
-    ) -> None:
-        super().__init__(store, lambda key, _: start(key, self), files=files, threads=threads)
-        self._small: list[LocalFile] = []
-        self._small_bytes = 0
-        #: Created folders, and whether their path has a link.
-        self._prepared: dict[str, bool] = {}
-        self._system: FileSystem | None = None
-        self._one_by_one = False
-
-    def prepare(self, folder: str, passes_link: Callable[[], bool]) -> bool:
-        """Create the folder of a file; return whether its path has a symbolic link.  Raises ``OSError``."""
-        linked = self._prepared.get(folder)
-        if linked is None:
-            self.folders.make(folder)
-            linked = self._prepared[folder] = passes_link()
-        return linked
-
-    def add_local(self, file: LocalFile) -> None:
-        """Add a closed file."""
-        if self._one_by_one or not file.small:
-            self.add(file)
-            return
-        self._small.append(file)
-        self._small_bytes += file.tell()
-        if len(self._small) == _TOGETHER and self._system is None:
-            self._system = FileSystem.of(file.folder)
-            if self._system is None:
-                self._one_by_one = True
-                self._add_small()
-        elif self._small_bytes >= _BYTES or len(self._small) >= _TOGETHER_MOST:
-            files = self._together()
-            if files:
-                while len(self._running) >= self._most:
-                    self._settle()
-                self._running.append((self._threads().submit(self._land_together, files), files))
-
-    def _add_small(self) -> None:
-        """Treat the small files as large ones."""
-        files, self._small, self._small_bytes = self._small, [], 0
-        for file in files:
-            self.add(file)
-
-    def _together(self) -> list[LocalFile]:
-        """The small files that can be synced together; treat the others as large."""
-        if not self._small or self._system is None or not self._system.is_quick(2 * len(self._small)):
-            self._add_small()
-            return []
-        device = self._system.device
-        together: list[LocalFile] = []
-        others: list[LocalFile] = []
-        for file in self._small:
-            (together if self.folders.device(file.folder) == device else others).append(file)
-        self._small = others
-        self._add_small()
-        return together
-
-    def _land_together(self, files: Sequence[LocalFile]) -> None:
-        assert self._system is not None
-        try:
-            for file in files:
-                file.write_out()
-            try:
-                self._system.force()
-            except OSError as e:
-                files[0].fail(e)
-            for file in files:
-                file.give_name()
-                self._filled.add(file.folder)
-        except BaseException:
-            _give_up(files)
-            raise
-
-    def finish(self) -> None:
-        try:
-            if self._system is not None and (files := self._together()):
-                self._land_together(files)
-            self._add_small()
-            super().finish()
-        finally:
-            self._close()
-
-    def _force_folders(self) -> None:
-        if self._system is None and len(self._filled) >= _TOGETHER:
-            self._system = FileSystem.of(next(iter(self._filled)))
-        system = self._system if self._system and self._system.is_quick(len(self._filled)) else None
-        self.folders.force(self._filled, self._each, system)
-
-    def abandon(self) -> None:
-        _give_up(self._small)
-        self._small = []
-        super().abandon()
-        self._close()
-
-    def _close(self) -> None:
-        if self._system is not None:
-            self._system.close()
-            self._system = None
 
 
 class HeldWriter(AtomicWriter):
@@ -296,10 +169,11 @@ def _land(files: Sequence[Landing]) -> None:
         try:
             file.land()
         except BaseException:
-            _give_up(files[i + 1 :])
+            give_up(files[i + 1 :])
             raise
 
 
-def _give_up(files: Sequence[Landing]) -> None:
+def give_up(files: Sequence[Landing]) -> None:
+    """Remove files."""
     for file in files:
         file.give_up()

@@ -5,7 +5,7 @@ dies leaves at most a temporary file::
 
     create .trilake-*.tmp -> write -> fsync -> link (put_if_absent) or rename (put, open_output) -> fsync folder
 
-Files of a group are synced and renamed many at a time, and each folder is synced once (:mod:`trilake.storage.landing`).
+Files of a group are synced and renamed many at a time, and each folder is synced once.
 
 ``link`` gives ``put_if_absent`` its one winner: it fails if the name exists.  Creating the final file first would show
 readers half an object, and checking before a rename would let two writers win.  Delta, Lance, Hive and Spark readers
@@ -30,11 +30,11 @@ import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from trilake.storage.base import ObjectMeta, Store, WriteGroup, check_key, check_prefix, check_range
-from trilake.storage.landing import LocalGroup
 from trilake.storage.local_writer import (
     MISSING,
     TEMP_PREFIX,
     GroupWriter,
+    LocalGroup,
     LocalWriter,
     behind_link,
     passes_link,

@@ -4,7 +4,9 @@
 
     create .trilake-*.tmp -> write -> fsync -> link (put_if_absent) or rename (put, open_output)
 
-The writer or its group then syncs the folder.
+The writer or its group then syncs the folder.  Many small files of a group share one sync of the file system::
+
+    in memory --(many, or finish)--> written -> their file system is synced -> renamed     finish(): it is synced again
 """
 
 from __future__ import annotations
@@ -13,22 +15,24 @@ import ctypes
 import errno
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import NoReturn
+from typing import IO, NoReturn
 
 import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
-from trilake.storage.base import AtomicWriter
-from trilake.storage.durable import make_folder, sync, sync_folder, write_contents, writing_early
-from trilake.storage.landing import LocalGroup
+from trilake.storage.base import AtomicWriter, Store
+from trilake.storage.durable import FileSystem, make_folder, sync, sync_folder, write_contents, writing_early
+from trilake.storage.landing import MOST_BYTES, LandingGroup, give_up
 
 TEMP_PREFIX, TEMP_SUFFIX = ".trilake-", ".tmp"
 
 _BUFFER = 1 << 18  # how much a writer buffers before it calls the kernel
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 MISSING = (FileNotFoundError, NotADirectoryError)
+#: From this many small files on, syncing the whole file system is faster; most files that wait for it.
+_TOGETHER, _TOGETHER_MOST = 12, 2048
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 
@@ -142,7 +146,6 @@ class GroupWriter(LocalWriter):
         super()._append(data)
 
     def _spill(self) -> None:
-        """Write the buffered content to a temporary file."""
         content, self._content = self._content or [], None
         self._begin()
         for part in content:
@@ -234,6 +237,113 @@ class GroupWriter(LocalWriter):
 
     def give_up(self) -> None:
         self._discard()
+
+
+# --- groups of files ---
+
+
+class LocalGroup(LandingGroup):
+    """A group on local disks.  Small files wait in memory; many are synced with their file system."""
+
+    def __init__(
+        self, store: Store, start: Callable[[str, LocalGroup], IO[bytes]], *, files: int, threads: int
+    ) -> None:
+        super().__init__(store, lambda key, _: start(key, self), files=files, threads=threads)
+        self._small: list[GroupWriter] = []
+        self._small_bytes = 0
+        #: Created folders, and whether their path has a link.
+        self._prepared: dict[str, bool] = {}
+        self._system: FileSystem | None = None
+        self._one_by_one = False
+
+    def prepare(self, folder: str, passes_link: Callable[[], bool]) -> bool:
+        """Create the folder of a file; return whether its path has a symbolic link.  Raises ``OSError``."""
+        linked = self._prepared.get(folder)
+        if linked is None:
+            self.folders.make(folder)
+            linked = self._prepared[folder] = passes_link()
+        return linked
+
+    def add_local(self, file: GroupWriter) -> None:
+        """Add a closed file."""
+        if self._one_by_one or not file.small:
+            self.add(file)
+            return
+        self._small.append(file)
+        self._small_bytes += file.tell()
+        if len(self._small) == _TOGETHER and self._system is None:
+            self._system = FileSystem.of(file.folder)
+            if self._system is None:
+                self._one_by_one = True
+                self._add_small()
+        elif self._small_bytes >= MOST_BYTES or len(self._small) >= _TOGETHER_MOST:
+            files = self._together()
+            if files:
+                while len(self._running) >= self._most:
+                    self._settle()
+                self._running.append((self._threads().submit(self._land_together, files), files))
+
+    def _add_small(self) -> None:
+        """Treat the small files as large ones."""
+        files, self._small, self._small_bytes = self._small, [], 0
+        for file in files:
+            self.add(file)
+
+    def _together(self) -> list[GroupWriter]:
+        """The small files that can be synced together; treat the others as large."""
+        if not self._small or self._system is None or not self._system.is_quick(2 * len(self._small)):
+            self._add_small()
+            return []
+        device = self._system.device
+        together: list[GroupWriter] = []
+        others: list[GroupWriter] = []
+        for file in self._small:
+            (together if self.folders.device(file.folder) == device else others).append(file)
+        self._small = others
+        self._add_small()
+        return together
+
+    def _land_together(self, files: Sequence[GroupWriter]) -> None:
+        assert self._system is not None
+        try:
+            for file in files:
+                file.write_out()
+            try:
+                self._system.force()
+            except OSError as e:
+                files[0].fail(e)
+            for file in files:
+                file.give_name()
+                self._filled.add(file.folder)
+        except BaseException:
+            give_up(files)
+            raise
+
+    def finish(self) -> None:
+        try:
+            if self._system is not None and (files := self._together()):
+                self._land_together(files)
+            self._add_small()
+            super().finish()
+        finally:
+            self._close()
+
+    def _force_folders(self) -> None:
+        if self._system is None and len(self._filled) >= _TOGETHER:
+            self._system = FileSystem.of(next(iter(self._filled)))
+        system = self._system if self._system and self._system.is_quick(len(self._filled)) else None
+        self.folders.force(self._filled, self._each, system)
+
+    def abandon(self) -> None:
+        give_up(self._small)
+        self._small = []
+        super().abandon()
+        self._close()
+
+    def _close(self) -> None:
+        if self._system is not None:
+            self._system.close()
+            self._system = None
 
 
 # --- names ---

@@ -225,7 +225,6 @@ def _reopened(uri: str, options: Mapping[str, str]) -> ObjectStore:
 
 
 def _with_profile(options: Mapping[str, str]) -> dict[str, str]:
-    """The options completed from an AWS profile."""
     by_lower_name = {name.lower(): str(value) for name, value in options.items()}
     profile_name = by_lower_name.get("aws_profile")
     profile = profile_options(
@@ -466,7 +465,6 @@ class ObjectStore(Store):
             raise self._error(e, action, key, write=write) from _cause(e)
 
     def _error(self, error: Exception, action: str, key: str, *, write: bool) -> TrilakeError:
-        """Convert the client's error about ``key`` to a typed error."""
         file, message, reply = self._shown(key), str(error), _first_line(error)
         match = _STATUS.search(message)
         status = int(match[1]) if match else None
@@ -509,7 +507,6 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _cause(error: Exception) -> Exception | None:
-    """The client's error, unless its message contains a secret."""
     return error if masked(str(error)) == str(error) else None
 
 

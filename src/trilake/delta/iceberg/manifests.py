@@ -123,7 +123,6 @@ class ManifestWriter:
         removed: Mapping[str, tuple[Any, ...] | None],
         replaced: Mapping[str, tuple[Any, ...] | None],
     ) -> dict[str, Record]:
-        """The manifests that lose files, by their old locations."""
         waiting = {**removed, **replaced}
         changed: dict[str, Record] = {}
         may_hold = [m for m in manifests if self._may_hold(m, waiting.values())]
@@ -156,7 +155,6 @@ class ManifestWriter:
             yield from zip(batch, self.read([m["manifest_path"] for m in batch]), strict=True)
 
     def _may_hold(self, manifest: Record, values: Iterable[tuple[Any, ...] | None]) -> bool:
-        """Whether a manifest may hold a file with one of these partition values."""
         summaries = manifest["partitions"]
         if not self.types or manifest["partition_spec_id"] != self.spec_id or len(summaries or ()) != len(self.types):
             return True

@@ -105,7 +105,6 @@ def _lists(store: Store, keys: Iterable[str]) -> Iterator[File]:
 
 
 def _contents(store: Store, keys: Iterable[str]) -> Iterator[bytes]:
-    """The objects that still exist."""
     calls = [partial(content_at, store, key) for key in keys]
     for i in range(0, len(calls), _BATCH):
         yield from (content for content in store.at_once(calls[i : i + _BATCH]) if content is not None)
@@ -332,7 +331,6 @@ class _Conversion:
             _log.warning("old Iceberg metadata of %s could not be deleted: %s", self.log.store.uri, e)
 
     def _numbers(self, entries: Sequence[Mapping[str, Any]]) -> list[int]:
-        """The numbers of the metadata files in entries of the metadata log."""
         keys = (str(e["metadata-file"]).removeprefix(f"{self.location}/") for e in entries)
         return [int(m[1]) for m in map(METADATA_KEY.fullmatch, keys) if m]
 
@@ -497,7 +495,6 @@ class _Conversion:
 
 
 def _described(old: Mapping[str, Any], shape: Layout, clustering: Sequence[int]) -> dict[str, Any]:
-    """Schemas, partition specs and sort orders, extended by those of the table."""
     schemas, schema_id = _with_schema(old.get("schemas", ()), shape)
     specs, spec_id = _with_spec(old.get("partition-specs", ()), shape)
     orders, order_id = _with_order(old.get("sort-orders", ()), clustering)

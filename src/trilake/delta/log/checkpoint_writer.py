@@ -117,7 +117,6 @@ def write_checkpoint(
 
 
 def _points_further(log: DeltaLog, version: int) -> bool:
-    """Whether the hint names a newer checkpoint that exists."""
     newest = log.hint()
     if newest is None or newest.version <= version:
         return False
@@ -295,7 +294,6 @@ def _write_v2(
 
 
 def _written_concurrently(log: DeltaLog, version: Head, written: Written) -> bool:
-    """Whether another writer wrote this checkpoint while tasks ran; if so, delete the sidecars of the tasks."""
     there = any(v == version.version for v, _ in log.listing(start=version.version).checkpoints)
     if there:
         written.take_back(log.store)

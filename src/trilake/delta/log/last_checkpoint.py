@@ -38,18 +38,12 @@ def checksum(value: Any) -> str:
 def _walk(value: Any, path: str, out: list[tuple[str, str]]) -> None:
     if isinstance(value, str):  # most values
         out.append((path, _text(value)))
-    elif isinstance(value, dict | Mapping):
-        for k, v in value.items():
-            _walk(v, _join(path, _text(str(k))), out)
-    elif isinstance(value, list):
-        for i, v in enumerate(value):
-            _walk(v, _join(path, str(i)), out)
+    elif isinstance(value, dict | Mapping | list):
+        named = enumerate(value) if isinstance(value, list) else ((_text(str(k)), v) for k, v in value.items())
+        for name, inner in named:
+            _walk(inner, f"{path}+{name}" if path else str(name), out)
     else:
         out.append((path, orjson.dumps(value).decode()))
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}+{name}" if path else name
 
 
 @lru_cache(maxsize=1024)

@@ -196,7 +196,6 @@ def cutoff_commit(log: DeltaLog, head: Head, commits: Mapping[int, ObjectMeta], 
 def _base(
     log: DeltaLog, head: Head, listing: LogListing, cutoff: int, runtime: Runtime, *, dry_run: bool
 ) -> int | None:
-    """The version before which all log files may be deleted; ``None`` if there is none."""
     newest_old = cutoff_commit(log, head, listing.commits, cutoff)
     if newest_old is None or newest_old > head.version:
         return None
@@ -272,7 +271,6 @@ def _orphans(log: DeltaLog, objects: Sequence[ObjectMeta], deleted: set[str], ol
 
 
 def _named(log: DeltaLog, objects: Sequence[ObjectMeta]) -> set[str] | None:
-    """The sidecars that some log files name; ``None`` if one cannot be read."""
     names: set[str] = set()
     for o in objects:
         version = first_version(o.key)

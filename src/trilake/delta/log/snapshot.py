@@ -298,7 +298,6 @@ def _newest(keys: pa.ChunkedArray, orders: pa.ChunkedArray) -> tuple[pa.Array, p
 
 
 def _without(files: pa.Table, keys: pa.Array, keys_of: KeysOf) -> pa.Table:
-    """``files`` without those whose key, by ``keys_of``, is in ``keys``."""
     if not files.num_rows or not len(keys):
         return files
     is_dropped = pc.is_in(keys_of(files), keys)

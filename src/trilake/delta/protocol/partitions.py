@@ -148,7 +148,6 @@ def parse_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
 
 
 def _plain_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
-    """Parse the forms that Arrow supports."""
     zone = r"(?:[zZ]|[+-]\d{2}:?\d{2})$"
     if tz is None:
         return pc.replace_substring_regex(strings, zone, "").cast(pa.timestamp("us"))

@@ -149,7 +149,6 @@ class TableProperties:
             return TableProperties({}).indexed_columns()
 
     def isolation_level(self) -> IsolationLevel:
-        """The isolation level.  Raises ``InvalidArgumentError``."""
         return self._parsed("delta.isolationLevel", parse_level)
 
     def _parsed(self, key: str, parse: Callable[[str], _V]) -> _V:

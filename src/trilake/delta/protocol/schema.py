@@ -81,7 +81,6 @@ class PrimitiveType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type."""
         type_ = _PRIMITIVES.get(self.name)
         if type_ is not None:
             return type_
@@ -127,7 +126,6 @@ class ArrayType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type."""
         return arrow_list(self.element.arrow, self.contains_null)
 
     def to_json(self) -> Any:
@@ -147,7 +145,6 @@ class MapType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type."""
         return arrow_map(self.key.arrow, self.value.arrow, self.value_contains_null)
 
     def to_json(self) -> Any:
@@ -212,12 +209,10 @@ class StructType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow struct type."""
         return pa.struct([f.arrow for f in self.fields])
 
     @property
     def names(self) -> list[str]:
-        """Display names in order."""
         return [f.name for f in self.fields]
 
     def to_arrow_schema(self) -> pa.Schema:
@@ -547,7 +542,6 @@ def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
 
 
 def _with_mark(field: StructField, f: pa.Field) -> StructField:
-    """The field with the Delta type that marks its Arrow field."""
     mark = (f.metadata or {}).get(DELTA_TYPE.encode())
     if mark is None:
         return field

@@ -84,8 +84,6 @@ _EXAMPLES = "write a type such as bigint, string, decimal(10,2), array<int> or s
 
 
 class _Parser:
-    """Recursive descent over the tokens of one type."""
-
     def __init__(self, sql: str) -> None:
         self.sql = sql
         self.tokens: list[str] = []

@@ -102,7 +102,6 @@ def record_changes(old: StructType, new: StructType, *, version: int | None = No
 
 
 def _recorded(old: DataType, new: DataType, version: int | None, *, forget: bool = False) -> DataType:
-    """The type with updated records in the fields below it."""
     if isinstance(old, StructType) and isinstance(new, StructType):
         fields = []
         for f in new.fields:

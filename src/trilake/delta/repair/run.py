@@ -207,7 +207,6 @@ def _chosen(snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
 
 
 def _rows(files: pa.Table, query: Query) -> int | None:
-    """The number of undeleted rows of files; ``None`` if the statistics lack it."""
     counts = record_counts(files, query)
     if counts.null_count:
         return None

@@ -275,7 +275,6 @@ def _parse_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _typed(batch: pa.RecordBatch, plan: ReadPlan) -> pa.RecordBatch:
-    """Convert the strings of times and binaries."""
     types = {f.physical_name: f.type.arrow for f in plan.file_fields}
     arrays = [
         _from_text(a, types[n], plan.engine.query) for a, n in zip(batch.columns, batch.schema.names, strict=True)

@@ -270,7 +270,6 @@ def _both(first: SkipResult, second: SkipResult) -> SkipResult:
 
 
 def _statistics(snapshot: Snapshot, adds: pa.Table, filter: Filter, *, without_nan: bool = False) -> FileStats:
-    """Statistics of files, parsed once for all columns of the filter."""
     columns = tuple(snapshot.schema.field(c).name for c in snapshot.metadata.partition_columns)
     reader = StatisticsReader(adds, snapshot.schema, columns, snapshot.engine.query, without_nan)
     reader.read(filter.paths)

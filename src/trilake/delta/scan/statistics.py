@@ -324,13 +324,11 @@ def bound_type(leaf: StructField) -> pa.DataType | None:
 
 
 def _sql_type(type_: object) -> str | None:
-    """The DuckDB type of a bound; ``None`` without bounds."""
     assert isinstance(type_, PrimitiveType)
     return "DOUBLE" if type_.name.startswith("decimal") else _SQL_TYPES.get(type_.name)
 
 
 def _columns(path: tuple[str, ...], sql: str | None, suffix: str) -> list[Statistic]:
-    """What to parse for one column: null count and, if any, bounds."""
     types = ("BIGINT",) if sql is None else ("BIGINT", sql, sql)
     return [Statistic(n + suffix, (k, *path), t) for k, n, t in zip(_KINDS, _NAMES, types, strict=False)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
+from dataclasses import replace
 
 from trilake.delta.log import last_checkpoint
 from trilake.delta.log.checkpoint import sidecar_keys
@@ -29,16 +30,10 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
         try:
             table.checkpoint(version, files)
         except TrilakeError as e:
-            failure = unreadable("delta.checkpoint-unreadable", e, file=files[0].key, version=version)
-            yield Finding(
-                failure.code,
-                failure.message,
-                "rewrite it (trilake.repair), or restore it from a backup if its commits are missing",
-                file=str(e.context.get("file") or files[0].key).removeprefix(f"{table.store.uri}/"),
-                version=version,
-                repair=REWRITE,
-                details=failure.details,
-            )
+            file = str(e.context.get("file") or files[0].key).removeprefix(f"{table.store.uri}/")
+            failure = unreadable("delta.checkpoint-unreadable", e, file=file, version=version)
+            help = "rewrite it (trilake.repair), or restore it from a backup if its commits are missing"
+            yield replace(failure, help=help, column=None, repair=REWRITE)
     return len(table.listing.checkpoints)
 
 
@@ -124,12 +119,11 @@ def compactions_same(table: DeltaContext) -> Generator[Finding, None, int]:
     for first, last, file in table.listing.compactions:
         mendable = DROP if table.has_commits(first, last) else None
         try:
-            state = apply(
-                empty_state(), parse_commits([(last, file.key, table.store.read(file.key))], table.engine.query)
-            )
+            actions = parse_commits([(last, file.key, table.store.read(file.key))], table.engine.query)
+            state = apply(empty_state(), actions)
         except TrilakeError as e:
-            failure = unreadable("delta.compaction-differs", e)
-            yield Finding(failure.code, failure.message, _DROP_HELP, file=file.key, version=last, repair=mendable)
+            failure = unreadable("delta.compaction-differs", e, file=file.key, version=last)
+            yield replace(failure, help=_DROP_HELP, column=None, repair=mendable, details={})
             continue
         if mendable is None:
             continue

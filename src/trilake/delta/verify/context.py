@@ -19,7 +19,7 @@ from trilake.delta.log.snapshot import Snapshot, State, apply, decoded_paths, em
 from trilake.delta.protocol.actions import EMPTY_BATCH, ActionBatch, parse_commits
 from trilake.errors import TableNotFoundError, TrilakeError, UnsupportedProtocolError, VersionNotFoundError
 from trilake.storage.base import ObjectMeta, Store
-from trilake.table.findings import Depth, NotCheckedError
+from trilake.table.findings import Depth, Finding, NotCheckedError
 
 #: Commits fetched and parsed at once.
 _AT_ONCE = 2000
@@ -163,6 +163,10 @@ class DeltaContext:
         query = self.log.engine.query
         state = read_checkpoint(self.store, segment, query)
         return replace(state, removes=read_checkpoint_tombstones(self.store, segment, query))
+
+    def finding(self, code: str, message: str, help: str | None, **where: Any) -> Finding:
+        """A finding about the version."""
+        return Finding(code, message, help, version=self.version, **where)
 
     # --- the version -------------------------------------------------------------------------------------------------
 

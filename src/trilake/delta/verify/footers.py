@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import numpy as np
@@ -85,13 +85,12 @@ def present(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every file of the version exists."""
     missing = pc.is_null(_column(o.size for o in stored_files(table)))
     for path in table.adds["file"].filter(missing).to_pylist():
-        yield Finding(
+        yield table.finding(
             "delta.file-missing",
             "a data file of the version is missing, so its rows cannot be read",
             "restore the file from a backup; or remove the file from the table, which loses its rows"
             " (trilake.repair with accept_loss)",
             file=path,
-            version=table.version,
             repair=DROP_MISSING,
         )
     return table.file_count
@@ -111,12 +110,11 @@ def sized(table: DeltaContext) -> Generator[Finding, None, int]:
         strict=True,
     )
     for path, stated_size, size, is_damaged in rows:
-        yield Finding(
+        yield table.finding(
             "delta.file-size",
             f"the file has {size:,} bytes, but the log says {stated_size:,}: the file was truncated or replaced",
             DAMAGED_HELP if is_damaged else "restore the file from a backup",
             file=path,
-            version=table.version,
             repair=DROP_DAMAGED if is_damaged else None,
         )
     return table.file_count
@@ -126,16 +124,10 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every file can be opened and its footer read."""
     wrong = [(i, o, o.error) for i, o in enumerate(stored_files(table)) if o.error is not None]
     for number, stored, error in wrong:
-        failure = unreadable("delta.file-unreadable", error)
-        yield Finding(
-            failure.code,
-            failure.message,
-            DAMAGED_HELP if stored.damaged else "restore the file from a backup",
-            file=table.adds["file"][number].as_py(),
-            version=table.version,
-            repair=DROP_DAMAGED if stored.damaged else None,
-            details=failure.details,
-        )
+        file = table.adds["file"][number].as_py()
+        failure = unreadable("delta.file-unreadable", error, file=file, version=table.version)
+        help, repair = (DAMAGED_HELP, DROP_DAMAGED) if stored.damaged else ("restore the file from a backup", None)
+        yield replace(failure, help=help, column=None, repair=repair)
     return table.file_count
 
 
@@ -147,12 +139,11 @@ def counted(table: DeltaContext) -> Generator[Finding, None, int]:
         pc.fill_null(pc.not_equal(true, counts.combine_chunks()), False).to_numpy(zero_copy_only=False)
     )
     for number in wrong.tolist():
-        yield Finding(
+        yield table.finding(
             "delta.statistics-num-records",
             f"the statistics state {counts[number].as_py():,} rows, but the file has {true[number].as_py():,}",
             "recompute the statistics (trilake.repair): counts and data skipping use them",
             file=table.adds["file"][number].as_py(),
-            version=table.version,
             repair=RECOMPUTE,
         )
     return int(len(true) - true.null_count)

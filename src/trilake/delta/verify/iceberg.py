@@ -34,7 +34,7 @@ def current(table: DeltaContext) -> Generator[Finding, None, int]:
         message = f"the newest Iceberg metadata is {converted}, but the table has version {table.version}"
     if message:
         file = metadata_key(newest.number) if newest.number else None
-        yield Finding("delta.iceberg-behind", message, severity="warning", help=help, file=file, version=table.version)
+        yield table.finding("delta.iceberg-behind", message, severity="warning", help=help, file=file)
     return 1
 
 
@@ -72,7 +72,7 @@ def same_files(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def _differs(table: DeltaContext, message: str, file: str) -> Finding:
-    return Finding("delta.iceberg-differs", message, help=_REBUILD, file=file, version=table.version)
+    return table.finding("delta.iceberg-differs", message, help=_REBUILD, file=file)
 
 
 def _manifest_list(newest: Newest, version: int) -> str | None:

@@ -58,7 +58,7 @@ def _is_value(string: str | None, field: StructField) -> bool:
 
 
 def _wrong(table: DeltaContext, message: str, path: str, column: str | None) -> Finding:
-    return Finding("delta.partition-values-wrong", message, _HELP, file=path, version=table.version, column=column)
+    return table.finding("delta.partition-values-wrong", message, _HELP, file=path, column=column)
 
 
 def paths(table: DeltaContext) -> Generator[Finding, None, int]:
@@ -87,13 +87,12 @@ def paths(table: DeltaContext) -> Generator[Finding, None, int]:
             value = pa.scalar(pair["value"], pa.string())
             hit = pc.and_(hit, pc.is_null(pairs["value"]) if pair["value"] is None else pc.equal(pairs["value"], value))
             for path in files.filter(hit).to_pylist():
-                yield Finding(
+                yield table.finding(
                     "delta.partition-path-differs",
                     f"the file's folder says {f.name}={pair['folder']:.100}, but the log says {pair['value']!r:.100}",
                     "readers use the value in the log; check the rows to see which value is correct",
                     severity="warning",
                     file=path,
-                    version=table.version,
                     column=f.name,
                 )
     return looked_at

@@ -49,11 +49,10 @@ def lists_features(table: DeltaContext) -> Generator[Finding, None, int]:
 
 
 def _lacking(table: DeltaContext, message: str, name: str) -> Finding:
-    return Finding(
+    return table.finding(
         "delta.protocol-lacks-feature",
         message,
         f"add the feature to the table's protocol: set the table property delta.feature.{name} to 'supported'",
-        version=table.version,
         details={"feature": name},
     )
 
@@ -86,11 +85,10 @@ def _first(fields: list[StructField], number: int) -> str | None:
 
 
 def _mapping(table: DeltaContext, message: str, column: str | None) -> Finding:
-    return Finding(
+    return table.finding(
         "delta.column-mapping-wrong",
         message,
         "restore an older version, or copy the rows into a new table: columns of files cannot be mapped reliably",
-        version=table.version,
         column=column,
     )
 
@@ -102,7 +100,7 @@ def in_commit_times(table: DeltaContext) -> Generator[Finding, None, int]:
     except NotCheckedError:
         raise
     except TrilakeError as e:
-        yield Finding("delta.in-commit-timestamp-wrong", e.message, e.help, version=table.version)
+        yield table.finding("delta.in-commit-timestamp-wrong", e.message, e.help)
         return 1
     if first is None:
         return 0
@@ -134,11 +132,10 @@ def once(table: DeltaContext) -> Generator[Finding, None, int]:
     counts = pc.value_counts(files)
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
     for path in twice:
-        yield Finding(
+        yield table.finding(
             "delta.file-twice",
             "the version lists a data file more than once, so its rows would be duplicated",
             "restore the log from a backup, or an older version of the table",
             file=path.as_py(),
-            version=table.version,
         )
     return len(files)

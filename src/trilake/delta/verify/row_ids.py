@@ -92,16 +92,15 @@ def _behind(
         return
     if mark is None and explicit:
         return  # nothing was ever generated: all values were given
-    yield Finding(
+    yield table.finding(
         "delta.identity-mark-behind",
         f"the high-water mark of identity column {name!r} is {mark}, but a row has the value {reached}",
         "run ALTER TABLE ... ALTER COLUMN ... SYNC IDENTITY before writing rows; otherwise values would be"
         " generated twice",
         severity="warning" if explicit else "error",
-        version=table.version,
         column=name,
     )
 
 
 def _finding(table: DeltaContext, code: str, message: str, help: str | None, file: str | None) -> Finding:
-    return Finding(f"delta.{code}", message, help, file=file, version=table.version)
+    return table.finding(f"delta.{code}", message, help, file=file)

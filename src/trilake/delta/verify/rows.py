@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -114,19 +114,12 @@ def _gather(table: DeltaContext) -> RowFacts:
     for path, type_ in columns.items():
         if all(path not in f.bounds for f in facts):
             continue
-        pairs = [f.bounds.get(path, (None, None)) for f in facts]
-        sides = [pa.array([p[side] for p in pairs], type_.arrow) for side in (0, 1)]
-        bounds[path] = (sides[0], sides[1])
+        low, high = zip(*(f.bounds.get(path, (None, None)) for f in facts), strict=True)
+        bounds[path] = (pa.array(low, type_.arrow), pa.array(high, type_.arrow))
     nulls = {p: pa.array([f.nulls.get(p) if f.error is None else None for f in facts], pa.int64()) for p in columns}
-    return RowFacts(
-        numbers,
-        bounds,
-        nulls,
-        [(n, b) for n, f in zip(numbers, facts, strict=True) for b in f.broken],
-        [(n, f.error) for n, f in zip(numbers, facts, strict=True) if f.error is not None],
-        rules_error,
-        () if rules is None else rules.unchecked,
-    )
+    broken = [(n, b) for n, f in zip(numbers, facts, strict=True) for b in f.broken]
+    errors = [(n, f.error) for n, f in zip(numbers, facts, strict=True) if f.error is not None]
+    return RowFacts(numbers, bounds, nulls, broken, errors, rules_error, () if rules is None else rules.unchecked)
 
 
 def columns_with_statistics(snapshot: Snapshot) -> dict[Path, PrimitiveType]:
@@ -211,18 +204,11 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
     for number, error in facts.errors:
         if isinstance(error, MissingFileError) and stored_files(table)[number].size is None:
             continue  # reported by another check
-        failure = unreadable("delta.rows-unreadable", error)
+        file = table.adds["file"][number].as_py()
+        failure = unreadable("delta.rows-unreadable", error, file=file, version=table.version)
         damaged = isinstance(error, CorruptFileError) and not isinstance(error, DeletionVectorError)
-        yield Finding(
-            failure.code,
-            failure.message,
-            DAMAGED_HELP if damaged else failure.help or "restore the file from a backup",
-            file=table.adds["file"][number].as_py(),
-            version=table.version,
-            column=failure.column,
-            repair=DROP_DAMAGED if damaged else None,
-            details=failure.details,
-        )
+        help = DAMAGED_HELP if damaged else failure.help or "restore the file from a backup"
+        yield replace(failure, help=help, repair=DROP_DAMAGED if damaged else None)
     return len(facts.files)
 
 
@@ -230,12 +216,11 @@ def rules_hold(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every row satisfies NOT NULL, CHECK constraints, invariants and generated columns."""
     facts = row_facts(table)
     for number, message in facts.broken:
-        yield Finding(
+        yield table.finding(
             "delta.constraint-violated",
             message,
             "update or delete the rows that violate the rule, or drop the rule",
             file=table.adds["file"][number].as_py(),
-            version=table.version,
         )
     if facts.rules_error is not None:
         if isinstance(facts.rules_error, ExpressionError):

@@ -110,4 +110,4 @@ def _columns(table: DeltaContext, adds: pa.Table) -> Iterator[tuple[tuple[str, .
 
 
 def _finding(table: DeltaContext, code: str, message: str, file: str, column: str | None) -> Finding:
-    return Finding(f"delta.{code}", message, _HELP, file=file, version=table.version, column=column, repair=RECOMPUTE)
+    return table.finding(f"delta.{code}", message, _HELP, file=file, column=column, repair=RECOMPUTE)

@@ -67,13 +67,8 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
         if vector.error is not None:
             failure = unreadable("delta.deletion-vector-unreadable", vector.error)
             where = {} if failure.file is None else {"vector": failure.file}
-            yield Finding(
-                failure.code,
-                failure.message,
-                _HELP,
-                file=vector.file,
-                version=table.version,
-                details={**failure.details, **where},
+            yield table.finding(
+                failure.code, failure.message, _HELP, file=vector.file, details={**failure.details, **where}
             )
     return len(loaded(table))
 
@@ -82,12 +77,11 @@ def counted(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every deletion vector deletes as many rows as its cardinality states."""
     for vector in loaded(table):
         if vector.error is None and vector.count != vector.stated:
-            yield Finding(
+            yield table.finding(
                 "delta.deletion-vector-cardinality",
                 f"the deletion vector deletes {vector.count:,} rows, but the log says {vector.stated:,}",
                 _HELP,
                 file=vector.file,
-                version=table.version,
             )
     return len(loaded(table))
 
@@ -96,11 +90,10 @@ def inside(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every deletion vector deletes rows that its file has."""
     for vector in loaded(table):
         if vector.rows is not None and vector.last >= vector.rows:
-            yield Finding(
+            yield table.finding(
                 "delta.deletion-vector-position",
                 f"the deletion vector deletes row {vector.last:,} of a file with {vector.rows:,} rows",
                 _HELP,
                 file=vector.file,
-                version=table.version,
             )
     return len(loaded(table))

@@ -127,7 +127,6 @@ def is_ours(rare: Sequence[tuple[str, Any]]) -> bool:
 
 
 def _changed_paths(version: PendingSnapshot) -> list[str]:
-    """The decoded, sorted paths of all files in the commits since the older checkpoint."""
     actions = [version.actions.add, version.actions.remove]
     paths = [t for a in actions for t in (decoded_paths(a["path"]), one_spelling(a, version.uri))]
     return sorted(pc.unique(pa.chunked_array([c for t in paths for c in t.chunks], pa.string())).to_pylist())
