@@ -21,10 +21,6 @@ from trilake.storage.base import AtomicWriter, ObjectMeta, Store, check_key, che
 from trilake.storage.uri import parse_location
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 @dataclass
 class _Space:
     """The content of one ``memory://name``: full key -> (content, time)."""
@@ -62,7 +58,7 @@ class MemoryStore(Store):
         *,
         uri: str | None = None,
         options: Mapping[str, str] | None = None,
-        clock: Callable[[], int] = _now_ms,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         with _SPACES_LOCK:
             if name is None:

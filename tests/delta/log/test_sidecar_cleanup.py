@@ -110,7 +110,7 @@ def test_cleanup_keeps_sidecars_of_a_concurrent_checkpoint(retention: int | None
             done.append(1)
             with pytest.MonkeyPatch.context() as patch:
                 # As if its writer had read the clock a month ago, when the older checkpoint was safe.
-                patch.setattr("trilake.delta.log.sidecars.reuse.base_outlasts", lambda *_: True)
+                patch.setattr("trilake.delta.log.sidecars.base_outlasts", lambda *_: True)
                 write_checkpoint(writer.log, opened, world.runtime)
 
     world.store.before = before

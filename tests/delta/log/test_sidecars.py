@@ -27,7 +27,7 @@ from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, commit_key
-from trilake.delta.log.sidecars.reuse import folded
+from trilake.delta.log.sidecars import folded
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, WriteFailedError
 from trilake.storage import open_store

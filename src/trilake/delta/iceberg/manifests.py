@@ -114,7 +114,7 @@ class ManifestWriter:
             Entry(_ADDED, self.snapshot_id, None, None, f["file_path"], f["record_count"], data)
             for f, data in zip(files, encoded, strict=True)
         ]
-        partitions = self._summaries([f["partition"] for f in files])
+        partitions = [_summary(t, [f["partition"][i] for f in files]) for i, t in enumerate(self.types)]
         return self._written(self.schema.header, entries, self.spec_id, partitions)
 
     def _without(
@@ -191,9 +191,6 @@ class ManifestWriter:
         bounds = [from_bytes(type_, s[side]) for s in summaries for side in _BOUNDS if s[side] is not None]
         joined = _summary(type_, bounds)
         return {**joined, **{k: any(s[k] for s in summaries) for k in ("contains_null", "contains_nan")}}
-
-    def _summaries(self, partitions: Sequence[tuple[Any, ...]]) -> list[Record]:
-        return [_summary(t, [values[i] for values in partitions]) for i, t in enumerate(self.types)]
 
     def _written(
         self, header: Sequence[bytes], entries: Sequence[Entry], spec_id: int, partitions: list[Record]

@@ -71,7 +71,8 @@ def _location(uri: str) -> str:
 
 def newest_metadata(store: Store) -> Newest:
     """Read the newest metadata file.  The hint may be outdated, so higher numbers are tried, too."""
-    number = _hinted(store)
+    hint = (content_at(store, HINT) or b"").strip()
+    number = int(hint) if hint.isdigit() and len(hint) < 19 else 0
     content = content_at(store, metadata_key(number)) if number else None
     if content is None:
         number = max((int(m[1]) for o in store.list(FOLDER) if (m := METADATA_KEY.fullmatch(o.key))), default=0)
@@ -79,11 +80,6 @@ def newest_metadata(store: Store) -> Newest:
     while content is not None and (later := content_at(store, metadata_key(number + 1))) is not None:
         number, content = number + 1, later
     return Newest(number, content or b"")
-
-
-def _hinted(store: Store) -> int:
-    hint = (content_at(store, HINT) or b"").strip()
-    return int(hint) if hint.isdigit() and len(hint) < 19 else 0
 
 
 def content_at(store: Store, key: str) -> bytes | None:

@@ -89,7 +89,9 @@ class IcebergSource:
 
     def partition_columns(self) -> list[str]:
         """The columns of identity transforms; the columns of other transforms are in the files."""
-        specs = [_identity(s) for s in self._specs()] or [_identity(self.metadata.spec())]
+        live = {m["partition_spec_id"] for m in self._manifests if not m.get("content") and _has_files(m)}
+        live_specs = [spec for i, spec in self.metadata.specs().items() if i in live] or [self.metadata.spec()]
+        specs = [[f.source_id for f in s.fields if isinstance(f.transform, IdentityTransform)] for s in live_specs]
         if len({frozenset(ids) for ids in specs}) > 1:
             raise self._refused("a table whose files have several partition specs")
         return [self.metadata.schema().find_column_name(i) or "" for i in specs[-1]]
@@ -139,10 +141,6 @@ class IcebergSource:
         if not snapshot.manifest_list:
             raise self._refused("a snapshot without a manifest list")
         return self._avro(snapshot.manifest_list)
-
-    def _specs(self) -> list[PartitionSpec]:
-        live = {m["partition_spec_id"] for m in self._manifests if not m.get("content") and _has_files(m)}
-        return [spec for i, spec in self.metadata.specs().items() if i in live]
 
     def _vectors(self, data: Sequence[_Entry], deletes: Sequence[_Entry]) -> dict[str, BitMap64]:
         sequences = {self._key(e.file["file_path"]): e.sequence for e in data}
@@ -257,10 +255,6 @@ def metadata_files(store: Store) -> dict[str, int]:
 
 
 _METADATA_FILE = re.compile(r"metadata/v?(\d+)(?:-[^/]*)?\.metadata\.json")
-
-
-def _identity(spec: PartitionSpec) -> list[int]:
-    return [f.source_id for f in spec.fields if isinstance(f.transform, IdentityTransform)]
 
 
 def _has_files(manifest: Mapping[str, Any]) -> bool:

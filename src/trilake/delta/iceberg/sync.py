@@ -345,7 +345,8 @@ class _Conversion:
                 "timestamp-ms": before.fields["last-updated-ms"],
             }
             earlier = [*before.fields.get("metadata-log", ()), entry]
-            most = _previous_most(self.metadata)
+            stated = self.metadata.configuration.get(_PREVIOUS, "")
+            most = max(int(stated), 1) if stated.isdigit() and len(stated) < 10 else _PREVIOUS_MOST
             if len(earlier) > most:
                 # Several at a time, since each deletion is a request.
                 most -= most // 10
@@ -502,11 +503,6 @@ def _described(old: Mapping[str, Any], shape: Layout, clustering: Sequence[int])
     last_partition = max([999, *(f["field-id"] for s in specs for f in s["fields"])])
     values = (last_column, schemas, schema_id, specs, spec_id, last_partition, orders, order_id)
     return dict(zip(_DESCRIPTION, values, strict=True))
-
-
-def _previous_most(metadata: Metadata) -> int:
-    value = metadata.configuration.get(_PREVIOUS, "")
-    return max(int(value), 1) if value.isdigit() and len(value) < 10 else _PREVIOUS_MOST
 
 
 def _with_schema(schemas: Sequence[dict[str, Any]], to: Layout) -> tuple[list[dict[str, Any]], int]:

@@ -91,12 +91,9 @@ def _nodes(fields: tuple[StructField, ...], indexed: set[str], prefix: str, *, b
                 yield _Node(name, children)
         elif path in indexed:
             leaf = f.type if isinstance(f.type, PrimitiveType) else None
-            if not bounds or (leaf is not None and _has_bounds(leaf)):
+            decimal_or_string = leaf and (leaf.name.startswith("decimal") or pa.types.is_string(leaf.arrow))
+            if not bounds or (leaf is not None and (leaf.name in _BOUNDED or decimal_or_string)):
                 yield _Node(name, (), leaf)
-
-
-def _has_bounds(leaf: PrimitiveType) -> bool:
-    return leaf.name in _BOUNDED or leaf.name.startswith("decimal") or pa.types.is_string(leaf.arrow)
 
 
 class StatsParser:
@@ -120,11 +117,8 @@ class StatsParser:
         structure: dict[str, Any] = {"numRecords": "BIGINT", "tightBounds": "BOOLEAN"}
         fields = [pa.field("numRecords", pa.int64()), pa.field("tightBounds", pa.bool_())]
         select = ['"numRecords" := j."numRecords"', '"tightBounds" := j."tightBounds"']
-        for name, nodes, bounded in (
-            ("minValues", bounds, True),
-            ("maxValues", bounds, True),
-            ("nullCount", counts, False),
-        ):
+        for name, nodes in (("minValues", bounds), ("maxValues", bounds), ("nullCount", counts)):
+            bounded = nodes is bounds
             if nodes:
                 node = _Node(name, nodes)
                 structure[name] = node.structure(bounds=bounded)
@@ -156,9 +150,8 @@ def _exact(sql: str, node: _Node) -> str:
     target = node.leaf.arrow
     if pa.types.is_decimal(target):
         limit = 10.0 ** (min(_SAFE_DIGITS, target.precision) - target.scale)
-        return (
-            f"case when abs({sql}) < {limit!r} then try_cast({sql} as DECIMAL({target.precision},{target.scale})) end"
-        )
+        cast = f"try_cast({sql} as DECIMAL({target.precision},{target.scale}))"
+        return f"case when abs({sql}) < {limit!r} then {cast} end"
     if pa.types.is_floating(target):
         return f"case when isfinite({sql}) then {sql} end"
     return sql

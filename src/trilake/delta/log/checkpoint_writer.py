@@ -6,8 +6,7 @@ hint is written last, so a writer may die at any point.
 
 With ``v2Checkpoint`` and ``delta.checkpointPolicy = v2`` the file actions go into sidecars, written before the
 top-level file that names them; if the writer dies, log cleanup deletes them.  The checkpoint of a large table reuses
-unchanged sidecars (:mod:`trilake.delta.log.sidecars.reuse`), and Spark tasks can write the others
-(:mod:`trilake.delta.log.sidecars.writing`).
+unchanged sidecars, and Spark tasks can write the others (:mod:`trilake.delta.log.sidecars`).
 """
 
 from __future__ import annotations
@@ -42,8 +41,16 @@ from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.last_checkpoint import make_hint
 from trilake.delta.log.log import DeltaLog, MaybeTwiceError, check_same_table
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, is_large, v2_checkpoint_key
-from trilake.delta.log.sidecars.reuse import Sidecar, is_there, layout_of, reusable
-from trilake.delta.log.sidecars.writing import SidecarWriter, Written, unique, write_by_tasks
+from trilake.delta.log.sidecars import (
+    Sidecar,
+    SidecarWriter,
+    Written,
+    is_there,
+    layout_of,
+    reusable,
+    unique,
+    write_by_tasks,
+)
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import (

@@ -143,8 +143,10 @@ def parse_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
     if not pc.any(pc.match_substring_regex(strings, _FAR_YEAR)).as_py():
         with suppress(pa.ArrowInvalid):
             return _plain_timestamps(strings, tz)
-    distinct = pc.dictionary_encode(strings)
-    return _odd_timestamps(distinct.dictionary, tz).take(distinct.indices)
+    encoded, zones = pc.dictionary_encode(strings), tz is not None
+    distinct = encoded.dictionary.to_pylist()
+    microseconds = [None if t is None else _known(parse_timestamp(t, with_zone=zones), t) for t in distinct]
+    return pa.array(microseconds, pa.int64()).cast(pa.timestamp("us", tz)).take(encoded.indices)
 
 
 def _plain_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
@@ -156,12 +158,6 @@ def _plain_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
     # Zoned strings are instants; Arrow's parser requires that all or none have a zone.
     instants = pc.if_else(zoned, strings, None).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
     return pc.coalesce(plain, instants).cast(pa.timestamp("us", tz))
-
-
-def _odd_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
-    zones = tz is not None
-    microseconds = [None if t is None else _known(parse_timestamp(t, with_zone=zones), t) for t in strings.to_pylist()]
-    return pa.array(microseconds, pa.int64()).cast(pa.timestamp("us", tz))
 
 
 def _dates(strings: pa.Array) -> pa.Array:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -110,24 +111,16 @@ def parquet_batches(
     """
     file = open_parquet(source)
     schema = file.schema_arrow
-    fields = [f for f in plan.fields if f.name not in plan.partition_columns]
-    indexes = needed_file_columns(fields, schema, plan.resolver)
-    names = schema.names
-    columns = [names[i] for i in indexes]
-    refuse_two_of_one_name(columns, schema)
-    if len(indexes) < len(fields) and not checked:
+    columns, starts = columns_and_starts(file, plan)
+    if len(columns) < sum(f.name not in plan.partition_columns for f in plan.fields) and not checked:
         checked_footer(source, file)  # the name of a missing column may be damaged
     rebasing = rebasing_of(file)
     everything = list(range(file.num_row_groups))
     groups = _row_groups(file, source, plan, rebasing, everything)
     is_truncated = groups[-1:] != everything[-1:]  # without columns, nothing shows where the file ends
-    counts = [file.metadata.row_group(g).num_rows for g in everything]
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    if starts[-1] != file.metadata.num_rows:
-        raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, but the file has {file.metadata.num_rows}")
-    if not indexes:
+    if not columns:
         for g in groups:
-            yield int(starts[g]), no_columns(counts[g])
+            yield int(starts[g]), no_columns(int(starts[g + 1] - starts[g]))
         if is_truncated:
             yield int(starts[-1]), no_columns(0)
         return
@@ -138,10 +131,27 @@ def parquet_batches(
         for batch in file.iter_batches(rows, row_groups=run, columns=columns, use_threads=threads):
             if rebasing is not None:
                 batch = rebasing.rows(batch)
-            yield position, batch if plan.mode != "id" else _with_field_metadata(batch, schema)
+            if plan.mode == "id":  # only the file's own fields carry the Parquet field ids
+                own = pa.schema([schema.field(n) for n in batch.schema.names])
+                batch = pa.RecordBatch.from_arrays(batch.columns, schema=own)
+            yield position, batch
             position += batch.num_rows
     if is_truncated:
-        yield int(starts[-1]), pa.RecordBatch.from_pylist([], pa.schema([schema.field(i) for i in indexes]))
+        yield int(starts[-1]), pa.RecordBatch.from_pylist([], pa.schema([schema.field(n) for n in columns]))
+
+
+def columns_and_starts(file: pq.ParquetFile, plan: ReadPlan) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The columns to read; and the first row of each row group, and of the end.  Raises ``CorruptFileError``."""
+    schema, metadata = file.schema_arrow, file.metadata
+    names = schema.names
+    fields = [f for f in plan.fields if f.name not in plan.partition_columns]
+    columns = [names[i] for i in needed_file_columns(fields, schema, plan.resolver)]
+    refuse_two_of_one_name(columns, schema)
+    counts = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
+    starts = np.cumsum([0, *counts], dtype=np.int64)
+    if starts[-1] != metadata.num_rows:
+        raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, but the file has {metadata.num_rows}")
+    return columns, starts
 
 
 def fitting_rows(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> int:
@@ -167,11 +177,6 @@ def refuse_two_of_one_name(requested: Sequence[str], schema: pa.Schema) -> None:
             help="rewrite the file with unique column names",
             column=twice[0],
         )
-
-
-def _with_field_metadata(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the file's own fields, which carry the Parquet field ids."""
-    return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema([schema.field(n) for n in batch.schema.names]))
 
 
 def _row_groups(

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trilake.delta.protocol.deletion_vectors import RowSet
-from trilake.delta.scan.conform import conform_batch, decode_dictionary, needed_file_columns
-from trilake.delta.scan.data_files import file_errors, fitting_rows, refuse_two_of_one_name
+from trilake.delta.scan.conform import conform_batch, decode_dictionary
+from trilake.delta.scan.data_files import columns_and_starts, file_errors, fitting_rows
 from trilake.delta.scan.read import Positions, keys_mask, locate, partition_constants, read_positions
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
 from trilake.expr.views import without_views
@@ -114,21 +114,15 @@ def _batches(
         dictionaries = dictionary_columns(metadata, checked_footer(source, first))
         file = open_parquet(source, metadata=metadata, read_dictionary=dictionaries)
         schema = file.schema_arrow
-        fields = [f for f in plan.fields if f.name not in plan.partition_columns]
-        columns = [schema.field(i).name for i in needed_file_columns(fields, schema, plan.resolver)]
-        refuse_two_of_one_name(columns, schema)
-        counts = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        if starts[-1] != metadata.num_rows:
-            raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, but the file has {metadata.num_rows}")
-        groups = (
-            range(len(counts)) if positions is None else np.flatnonzero(np.diff(np.searchsorted(positions, starts)))
-        )
+        columns, starts = columns_and_starts(file, plan)
+        groups: Sequence[int] = range(metadata.num_row_groups)
+        if positions is not None:
+            groups = np.flatnonzero(np.diff(np.searchsorted(positions, starts))).tolist()
         if not columns:
-            yield from ((int(starts[g]), no_columns(counts[g])) for g in groups)
+            yield from ((int(starts[g]), no_columns(int(starts[g + 1] - starts[g]))) for g in groups)
             return
         rebasing = rebasing_of(file)
-        runs = fetched_together(source, file, [int(g) for g in groups], columns)
+        runs = fetched_together(source, file, groups, columns)
         for group in (g for run in runs for g in run):
             at = int(starts[group])
             rows = min(BATCH_ROWS, fitting_rows(metadata, [group], columns))

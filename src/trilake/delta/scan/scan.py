@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,8 @@ class ReadPlan:
         """The Arrow schema of file rows if they need no conversion, otherwise ``None``."""
         if self.mode == "id" or any(f.name in self.partition_columns for f in self.fields):
             return None
-        if any(f.metadata and f.physical_name != f.name for f in _every_field(self.fields)):
+        nested = (g for f in self.fields if not isinstance(f.type, PrimitiveType) for g in nested_fields(f.type))
+        if any(f.metadata and f.physical_name != f.name for f in chain(self.fields, nested)):
             return None
         return pa.schema([pa.field(f.name, f.type.arrow, True) for f in self.fields])
 
@@ -96,13 +98,6 @@ class ReadPlan:
         by_name = {f.name: f for f in self.fields}
         fields = (by_name[n] for n in self.output)
         return described_schema(StructType(tuple(f if f.nullable else replace(f, nullable=True) for f in fields)))
-
-
-def _every_field(fields: Iterable[StructField]) -> Iterator[StructField]:
-    for field in fields:
-        yield field
-        if not isinstance(field.type, PrimitiveType):
-            yield from nested_fields(field.type)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def paths(table: DeltaContext) -> Generator[Finding, None, int]:
     """A partition value in a folder name equals the value in the log, which readers use; so this is a warning."""
     adds, looked_at = table.adds, 0
     for f in _fields(table):
-        name = re.escape(_escaped(f.physical_name))
+        name = re.escape(hive_directory({f.physical_name: "x"}).partition("=")[0])
         folder_values = pc.extract_regex(
             adds["file"], pattern=rf"(?:^|/){name}=(?P<v>[^/]*)/[^/]*$|(?:^|/){name}=(?P<w>[^/]*)/"
         )
@@ -100,10 +100,6 @@ def paths(table: DeltaContext) -> Generator[Finding, None, int]:
 
 def _filled(strings: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.equal(strings, ""), pa.scalar(None, pa.string()), strings)
-
-
-def _escaped(name: str) -> str:
-    return hive_directory({name: "x"}).partition("=")[0]
 
 
 def _same(folder: str, value: str | None, field: StructField) -> bool:
