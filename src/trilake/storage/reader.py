@@ -98,9 +98,6 @@ class WindowReader(io.RawIOBase):
         self._position += length
         return data
 
-    def readall(self) -> bytes:
-        return self.read()
-
     def readinto(self, buffer: Any, /) -> int:
         data = self.read(len(memoryview(buffer).cast("B")))
         memoryview(buffer).cast("B")[: len(data)] = data

@@ -24,16 +24,10 @@ from trilake.storage.options import ALLOW_OTHER_STORES, allowed
 SCHEMES: Mapping[str, str] = {
     "file": "file",
     "memory": "memory",
-    "s3": "s3",
-    "s3a": "s3",
-    "s3n": "s3",
-    "gs": "gs",
-    "gcs": "gs",
-    "az": "az",
-    "azure": "az",
-    "adl": "az",
-    "abfs": "abfss",
-    "abfss": "abfss",
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gs"),
+    **dict.fromkeys(("az", "azure", "adl"), "az"),
+    **dict.fromkeys(("abfs", "abfss"), "abfss"),
 }
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?=/)")

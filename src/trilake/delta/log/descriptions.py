@@ -22,24 +22,23 @@ _MAP = pa.map_(pa.string(), pa.string())
 JOB = pa.struct([(n, pa.string()) for n in ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")])
 NOTEBOOK = pa.struct([("notebookId", pa.string())])
 
+_MILLISECONDS = pa.timestamp("ms", "UTC")
 HISTORY = pa.schema(
-    [
-        ("version", pa.int64()),
-        ("timestamp", pa.timestamp("ms", "UTC")),
-        ("userId", pa.string()),
-        ("userName", pa.string()),
-        ("operation", pa.string()),
-        ("operationParameters", _MAP),
-        ("job", JOB),
-        ("notebook", NOTEBOOK),
-        ("clusterId", pa.string()),
-        ("readVersion", pa.int64()),
-        ("isolationLevel", pa.string()),
-        ("isBlindAppend", pa.bool_()),
-        ("operationMetrics", _MAP),
-        ("userMetadata", pa.string()),
-        ("engineInfo", pa.string()),
-    ]
+    {
+        "version": pa.int64(),
+        "timestamp": _MILLISECONDS,
+        **dict.fromkeys(("userId", "userName", "operation"), pa.string()),
+        "operationParameters": _MAP,
+        "job": JOB,
+        "notebook": NOTEBOOK,
+        "clusterId": pa.string(),
+        "readVersion": pa.int64(),
+        "isolationLevel": pa.string(),
+        "isBlindAppend": pa.bool_(),
+        "operationMetrics": _MAP,
+        "userMetadata": pa.string(),
+        "engineInfo": pa.string(),
+    }
 )
 
 
@@ -98,23 +97,17 @@ def _map(value: Any) -> list[tuple[str, str | None]] | None:
 _NAMES = pa.list_(pa.string())
 
 DETAIL = pa.schema(
-    [
-        ("format", pa.string()),
-        ("id", pa.string()),
-        ("name", pa.string()),
-        ("description", pa.string()),
-        ("location", pa.string()),
-        ("createdAt", pa.timestamp("ms", "UTC")),
-        ("lastModified", pa.timestamp("ms", "UTC")),
-        ("partitionColumns", _NAMES),
-        ("clusteringColumns", _NAMES),
-        ("numFiles", pa.int64()),
-        ("sizeInBytes", pa.int64()),
-        ("properties", pa.map_(pa.string(), pa.string())),
-        ("minReaderVersion", pa.int32()),
-        ("minWriterVersion", pa.int32()),
-        ("tableFeatures", _NAMES),
-    ]
+    {
+        **dict.fromkeys(("format", "id", "name", "description", "location"), pa.string()),
+        **dict.fromkeys(("createdAt", "lastModified"), _MILLISECONDS),
+        **dict.fromkeys(("partitionColumns", "clusteringColumns"), _NAMES),
+        "numFiles": pa.int64(),
+        "sizeInBytes": pa.int64(),
+        "properties": _MAP,
+        "minReaderVersion": pa.int32(),
+        "minWriterVersion": pa.int32(),
+        "tableFeatures": _NAMES,
+    }
 )
 
 

@@ -29,54 +29,31 @@ _STRING_MAP = pa.map_(pa.string(), pa.string())
 #: Prefix of the field metadata keys of column mapping.
 _MAPPING = "delta.columnMapping."
 
-DELETION_VECTOR = pa.struct(
-    [
-        ("storageType", pa.string()),
-        ("pathOrInlineDv", pa.string()),
-        ("offset", pa.int32()),
-        ("sizeInBytes", pa.int32()),
-        ("cardinality", pa.int64()),
-    ]
+_TYPES: dict[str, pa.DataType] = {
+    **dict.fromkeys(("path", "stats", "clusteringProvider", "storageType", "pathOrInlineDv"), pa.string()),
+    **dict.fromkeys(("partitionValues", "tags"), _STRING_MAP),
+    **dict.fromkeys(("dataChange", "extendedFileMetadata"), pa.bool_()),
+    **dict.fromkeys(("offset", "sizeInBytes"), pa.int32()),
+    **dict.fromkeys(("size", "modificationTime", "deletionTimestamp", "cardinality"), pa.int64()),
+    **dict.fromkeys(("baseRowId", "defaultRowCommitVersion"), pa.int64()),
+}
+
+
+def _struct(names: str) -> pa.StructType:
+    return pa.struct([(name, _TYPES[name]) for name in names.split()])
+
+
+DELETION_VECTOR = _struct("storageType pathOrInlineDv offset sizeInBytes cardinality")
+_TYPES["deletionVector"] = DELETION_VECTOR
+ADD = _struct(
+    "path partitionValues size modificationTime dataChange stats tags deletionVector baseRowId"
+    " defaultRowCommitVersion clusteringProvider"
 )
-ADD = pa.struct(
-    [
-        ("path", pa.string()),
-        ("partitionValues", _STRING_MAP),
-        ("size", pa.int64()),
-        ("modificationTime", pa.int64()),
-        ("dataChange", pa.bool_()),
-        ("stats", pa.string()),
-        ("tags", _STRING_MAP),
-        ("deletionVector", DELETION_VECTOR),
-        ("baseRowId", pa.int64()),
-        ("defaultRowCommitVersion", pa.int64()),
-        ("clusteringProvider", pa.string()),
-    ]
+REMOVE = _struct(
+    "path deletionTimestamp dataChange extendedFileMetadata partitionValues size stats tags deletionVector"
+    " baseRowId defaultRowCommitVersion"
 )
-REMOVE = pa.struct(
-    [
-        ("path", pa.string()),
-        ("deletionTimestamp", pa.int64()),
-        ("dataChange", pa.bool_()),
-        ("extendedFileMetadata", pa.bool_()),
-        ("partitionValues", _STRING_MAP),
-        ("size", pa.int64()),
-        ("stats", pa.string()),
-        ("tags", _STRING_MAP),
-        ("deletionVector", DELETION_VECTOR),
-        ("baseRowId", pa.int64()),
-        ("defaultRowCommitVersion", pa.int64()),
-    ]
-)
-CDC = pa.struct(
-    [
-        ("path", pa.string()),
-        ("partitionValues", _STRING_MAP),
-        ("size", pa.int64()),
-        ("dataChange", pa.bool_()),
-        ("tags", _STRING_MAP),
-    ]
-)
+CDC = _struct("path partitionValues size dataChange tags")
 FILE_ACTIONS: dict[str, pa.StructType] = {"add": ADD, "remove": REMOVE, "cdc": CDC}
 #: Actions that stay JSON: there are few per commit, and their form varies.
 RARE_ACTIONS = ("metaData", "protocol", "txn", "domainMetadata", "commitInfo", "checkpointMetadata", "sidecar")

@@ -38,18 +38,19 @@ def check_readable(protocol: Protocol, *, uri: str, version: int) -> None:
         return
     lacking = [n for n in protocol.reader_features or () if n not in REGISTRY or not REGISTRY[n].reads]
     if lacking:
-        raise UnsupportedProtocolError(
-            f"the table needs the reader features {', '.join(lacking)}, which are not supported",
-            help=_needs(lacking, "read it with a newer trilake, or read an older version of the table"),
-            file=uri,
-            version=version,
-            condition="DELTA_UNSUPPORTED_FEATURES_FOR_READ",
-        )
+        message = f"the table needs the reader features {', '.join(lacking)}, which are not supported"
+        help = "read it with a newer trilake, or read an older version of the table"
+        raise _unsupported(lacking, message, help, "READ", uri, version)
 
 
-def _needs(names: list[str], otherwise: str) -> str:
-    helps = (REGISTRY[name].help for name in names if name in REGISTRY)
-    return "; ".join(dict.fromkeys(filter(None, helps))) or otherwise
+def _unsupported(
+    names: list[str], message: str, help: str, purpose: str, uri: str, version: int
+) -> UnsupportedProtocolError:
+    helps = dict.fromkeys(REGISTRY[name].help for name in names if name in REGISTRY and REGISTRY[name].help)
+    condition = f"DELTA_UNSUPPORTED_FEATURES_FOR_{purpose}"
+    return UnsupportedProtocolError(
+        message, help="; ".join(helps) or help, file=uri, version=version, condition=condition
+    )
 
 
 def check_mapping_listed(protocol: Protocol, metadata: Metadata, *, uri: str, version: int) -> None:
@@ -86,13 +87,9 @@ def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version:
     _check_version("writer", protocol.min_writer_version, MAX_WRITER, uri=uri, version=version)
     lacking = [n for n in writer_features(protocol) if n not in REGISTRY or not REGISTRY[n].writes]
     if lacking:
-        raise UnsupportedProtocolError(
-            f"the table uses the writer features {', '.join(lacking)}, which trilake does not support for writing",
-            help=_needs(lacking, "write it with the engine that enabled the features, or drop them"),
-            file=uri,
-            version=version,
-            condition="DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",
-        )
+        message = f"the table uses the writer features {', '.join(lacking)}, which trilake does not support for writing"
+        help = "write it with the engine that enabled the features, or drop them"
+        raise _unsupported(lacking, message, help, "WRITE", uri, version)
 
 
 # --- features of a protocol and of metadata ----------------------------------------------------------------------

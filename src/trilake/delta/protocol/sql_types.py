@@ -125,21 +125,15 @@ class _Parser:
         if depth > MAX_DEPTH:
             raise InvalidArgumentError(f"the data type is nested deeper than {MAX_DEPTH} levels")
         name = self._word("a type")
-        if name == "array":
-            self._take("<")
-            element = self.type(depth + 1)
-            self._take(">")
-            return ArrayType(element)
+        if name not in ("array", "map"):
+            return self._struct(depth) if name == "struct" else self._primitive(name)
+        self._take("<")
+        types = [self.type(depth + 1)]
         if name == "map":
-            self._take("<")
-            key = self.type(depth + 1)
             self._take(",")
-            value = self.type(depth + 1)
-            self._take(">")
-            return MapType(key, value)
-        if name == "struct":
-            return self._struct(depth)
-        return self._primitive(name)
+            types.append(self.type(depth + 1))
+        self._take(">")
+        return MapType(types[0], types[1]) if name == "map" else ArrayType(types[0])
 
     def _struct(self, depth: int) -> StructType:
         self._take("<")

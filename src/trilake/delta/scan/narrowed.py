@@ -101,58 +101,55 @@ class CheckpointFilter:
     def _column(self, path: Sequence[str]) -> tuple[Leaf, StructField] | None:
         return leaf_with_statistics(self.schema, self.partition_columns, path)
 
-    def _keep(self, stats: FileStats) -> Bits:
-        keep = np.ones(stats.num_files, bool)
-        for filter in self._filters:
-            keep &= can_match(filter, stats).keep
-        return keep
-
-    # --- row groups --------------------------------------------------------------------------------------------------
-
-    def groups(self, files: npt.NDArray[np.int64], bounds: Mapping[Leaf, GroupBounds]) -> Bits:
-        count = len(files)
-        records = _records(bounds.get(_RECORDS), count)
-        in_doubt = np.zeros(count, bool)
+    def _keep(
+        self,
+        records: pa.Array,
+        of_partition: Callable[[StructField, Bits], ColumnStats | None],
+        of_column: Callable[[Leaf, StructField], ColumnStats],
+    ) -> Bits:
+        in_doubt = np.zeros(len(records), bool)
 
         def column(path: Leaf) -> ColumnStats | None:
             if (partition := self._partition(path)) is not None:
-                group_bounds = bounds.get(_partition_leaf(partition))
-                return None if group_bounds is None else _partition_bounds(group_bounds, partition, in_doubt)
-            if (column := self._column(path)) is None:
-                return None
-            physical, leaf = column
+                return of_partition(partition, in_doubt)
+            return None if (column := self._column(path)) is None else of_column(*column)
+
+        stats = FileStats(len(records), column, lambda: records)
+        keep = np.ones(len(records), bool)
+        for filter in self._filters:
+            keep &= can_match(filter, stats).keep
+        return keep | in_doubt
+
+    def groups(self, files: npt.NDArray[np.int64], bounds: Mapping[Leaf, GroupBounds]) -> Bits:
+        records = _records(bounds.get(_RECORDS), len(files))
+
+        def of_partition(partition: StructField, in_doubt: Bits) -> ColumnStats | None:
+            group_bounds = bounds.get(_partition_leaf(partition))
+            return None if group_bounds is None else _partition_bounds(group_bounds, partition, in_doubt)
+
+        def of_column(physical: Leaf, leaf: StructField) -> ColumnStats:
             low, high, nulls = (bounds.get(("stats_parsed", kind, *physical)) for kind in _KINDS.values())
-            type_ = None if is_float(leaf) else bound_type(leaf)
-            if low is None or high is None or type_ is None:
-                low_values = high_values = None
-            else:
-                low_values, high_values = (_of_all(b, v) for b, v in ((low, low.low), (high, high.high)))
-            return _column_stats(leaf, low_values, high_values, _null_counts(nulls, records), count)
+            low_values = high_values = None
+            if low is not None and high is not None and not is_float(leaf) and bound_type(leaf) is not None:
+                low_values, high_values = _of_all(low, low.low), _of_all(high, high.high)
+            return _column_stats(leaf, low_values, high_values, _null_counts(nulls, records), len(files))
 
-        return self._keep(FileStats(count, column, lambda: records)) | in_doubt
-
-    # --- files -------------------------------------------------------------------------------------------------------
+        return self._keep(records, of_partition, of_column)
 
     def rows(self, adds: pa.StructArray) -> Bits:
-        count = len(adds)
-        in_doubt = np.zeros(count, bool)
-
         def values(leaf: Leaf) -> pa.Array | None:
             return pc.struct_field(adds, list(leaf)) if has_leaf(adds.type, leaf) else None
 
-        def column(path: Leaf) -> ColumnStats | None:
-            if (partition := self._partition(path)) is not None:
-                partition_values = values(_partition_leaf(partition))
-                return None if partition_values is None else _partition_value(partition_values, partition, in_doubt)
-            if (column := self._column(path)) is None:
-                return None
-            physical, leaf = column
+        def of_partition(partition: StructField, in_doubt: Bits) -> ColumnStats | None:
+            partition_values = values(_partition_leaf(partition))
+            return None if partition_values is None else _partition_value(partition_values, partition, in_doubt)
+
+        def of_column(physical: Leaf, leaf: StructField) -> ColumnStats:
             low, high, nulls = (values(("stats_parsed", kind, *physical)) for kind in _KINDS.values())
             tags = values(_TAGS) if is_float(leaf) else None
-            return _column_stats(leaf, low, high, nulls, count, tags)
+            return _column_stats(leaf, low, high, nulls, len(adds), tags)
 
-        records = _as_integers(values(_RECORDS), count)
-        return self._keep(FileStats(count, column, lambda: records)) | in_doubt
+        return self._keep(_as_integers(values(_RECORDS), len(adds)), of_partition, of_column)
 
 
 def _partition_leaf(partition: StructField) -> Leaf:
@@ -237,10 +234,7 @@ def _partition_bounds(stated: GroupBounds, partition: StructField, in_doubt: Bit
     low, high = (_partition_typed(v, type_) for v in (stated.low, stated.high))
     if low is None or high is None:
         return None
-    null = pc.fill_null(pc.not_equal(stated.nulls, 0), True)
-    if pa.types.is_string(type_):
-        null = pc.or_(null, pc.fill_null(pc.equal(low, ""), True))
-    in_doubt |= null.to_numpy(zero_copy_only=False)
+    in_doubt |= _maybe_null(pc.fill_null(pc.not_equal(stated.nulls, 0), True), low)
     return ColumnStats(min=low, max=high, null_count=pa.repeat(0, len(low)))
 
 
@@ -249,11 +243,15 @@ def _partition_value(stated: pa.Array, partition: StructField, in_doubt: Bits) -
     values = _partition_typed(stated, type_) if _is_certain(type_) else None
     if values is None:
         return None
-    null = pc.is_null(values)
-    if pa.types.is_string(type_):
-        null = pc.or_(null, pc.fill_null(pc.equal(values, ""), True))
-    in_doubt |= null.to_numpy(zero_copy_only=False)
+    in_doubt |= _maybe_null(pc.is_null(values), values)
     return ColumnStats(value=values)
+
+
+def _maybe_null(null: pa.Array, values: pa.Array) -> Bits:
+    if pa.types.is_string(values.type):
+        null = pc.or_(null, pc.fill_null(pc.equal(values, ""), True))
+    mask: Bits = null.to_numpy(zero_copy_only=False)
+    return mask
 
 
 def _is_certain(type_: pa.DataType) -> bool:
