@@ -14,7 +14,7 @@ import trilake
 from tests.delta.tables import parquet, rows, table_of
 from trilake.delta.scan import data_files, parquet_rows
 from trilake.delta.table import ArrowDeltaTable
-from trilake.delta.verify import footers
+from trilake.delta.verify import data_files as verified_files
 from trilake.errors import CorruptFileError, UnsupportedFileError
 
 ENCODINGS = ("DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN")
@@ -101,7 +101,7 @@ def test_verify_does_not_drop_unsupported_files(monkeypatch: pytest.MonkeyPatch)
     def lacking(*args: Any, **options: Any) -> Any:
         raise pa.ArrowNotImplementedError("some encoding")
 
-    for module in (data_files, parquet_rows, footers):
+    for module in (data_files, parquet_rows, verified_files):
         monkeypatch.setattr(module, "open_parquet", lacking)
     result = trilake.verify(table.uri)
     assert list(result)

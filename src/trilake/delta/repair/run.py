@@ -24,11 +24,10 @@ from trilake.delta.protocol.table_features import APPEND_ONLY
 from trilake.delta.rules.append_only import removal_refused
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
-from trilake.delta.verify import checkpoints, checksums, footers, rows
-from trilake.delta.verify import log_files as verified_log
+from trilake.delta.verify import data_files, log_files, rows
 from trilake.delta.verify.context import DeltaContext
-from trilake.delta.verify.footers import DROP_DAMAGED, DROP_MISSING, RECOMPUTE
-from trilake.delta.verify.log_files import DROP_TORN, torn_commits
+from trilake.delta.verify.data_files import DROP_DAMAGED, DROP_MISSING, RECOMPUTE
+from trilake.delta.verify.log_files import DROP_CHECKSUM, DROP_COMPACTION, DROP_TORN, REWRITE_CHECKPOINT, torn_commits
 from trilake.errors import StorageError
 from trilake.expr.terms.engine import Query
 from trilake.storage.base import Store
@@ -126,11 +125,11 @@ def drop_compactions(store: Store, engine: Engine, findings: Sequence[Finding]) 
     files = _files(findings)
 
     def apply() -> None:
-        now = checkpoints.compactions_same(_fresh(store, engine))
-        _remove(store, [f for f in _files(f for f in now if f.repair == checkpoints.DROP) if f in files])
+        now = log_files.compactions_same(_fresh(store, engine))
+        _remove(store, [f for f in _files(f for f in now if f.repair == DROP_COMPACTION) if f in files])
 
     message = "delete log compaction files that differ from their commits, which are all present"
-    return [PlannedStep(RepairStep(checkpoints.DROP, message, ("delta.compaction-differs",), files), apply)]
+    return [PlannedStep(RepairStep(DROP_COMPACTION, message, ("delta.compaction-differs",), files), apply)]
 
 
 def drop_checksums(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
@@ -138,10 +137,10 @@ def drop_checksums(store: Store, engine: Engine, findings: Sequence[Finding]) ->
     files = _files(findings)
 
     def apply() -> None:
-        _remove(store, [f for f in _files(checksums.true(_fresh(store, engine))) if f in files])
+        _remove(store, [f for f in _files(log_files.checksums_same(_fresh(store, engine))) if f in files])
 
     message = "delete version checksum files that differ from the log; no reader needs them"
-    return [PlannedStep(RepairStep(checksums.DROP, message, ("delta.checksum-differs",), files), apply)]
+    return [PlannedStep(RepairStep(DROP_CHECKSUM, message, ("delta.checksum-differs",), files), apply)]
 
 
 def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
@@ -160,7 +159,7 @@ def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding
             _rewrite(_fresh(store, engine), version, old)
 
         message = f"rewrite the checkpoint of version {version} from its commits, and the hint at the newest checkpoint"
-        out.append(PlannedStep(RepairStep(checkpoints.REWRITE, message, codes, files), apply))
+        out.append(PlannedStep(RepairStep(REWRITE_CHECKPOINT, message, codes, files), apply))
     hints = [f for f in findings if f.file == LAST_CHECKPOINT]
     if hints and context.has_commits(0, context.version):
 
@@ -170,7 +169,7 @@ def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding
 
         message = f"write a checkpoint of version {context.version} from its commits, and the hint at this checkpoint"
         codes = _codes(hints)
-        out.append(PlannedStep(RepairStep(checkpoints.REWRITE, message, codes, (LAST_CHECKPOINT,)), newest))
+        out.append(PlannedStep(RepairStep(REWRITE_CHECKPOINT, message, codes, (LAST_CHECKPOINT,)), newest))
     return out
 
 
@@ -233,10 +232,8 @@ def drop_damaged(store: Store, engine: Engine, findings: Sequence[Finding]) -> l
 
     def damaged() -> list[str]:
         table = DeltaContext(store, engine, None, "rows" if reads_rows else "files")
-        checks = (footers.readable, rows.readable) if reads_rows else (footers.readable,)
-        return [
-            f.file for check in checks for f in check(table) if f.repair == footers.DROP_DAMAGED and f.file in paths
-        ]
+        checks = (data_files.readable, rows.readable) if reads_rows else (data_files.readable,)
+        return [f.file for check in checks for f in check(table) if f.repair == DROP_DAMAGED and f.file in paths]
 
     return [_drop(store, engine, findings, DROP_DAMAGED, paths, damaged)]
 
@@ -295,13 +292,13 @@ _Planner = Callable[[Store, Engine, Sequence[Finding]], list[PlannedStep]]
 
 #: The planner of each step, by code.  The log comes first, since commits depend on it.
 STEPS: dict[str, _Planner] = {
-    verified_log.DROP_TORN: drop_torn,
-    checkpoints.DROP: drop_compactions,
-    checksums.DROP: drop_checksums,
-    checkpoints.REWRITE: rewrite_checkpoints,
-    footers.DROP_MISSING: drop_missing,
-    footers.DROP_DAMAGED: drop_damaged,
-    footers.RECOMPUTE: recompute_statistics,
+    DROP_TORN: drop_torn,
+    DROP_COMPACTION: drop_compactions,
+    DROP_CHECKSUM: drop_checksums,
+    REWRITE_CHECKPOINT: rewrite_checkpoints,
+    DROP_MISSING: drop_missing,
+    DROP_DAMAGED: drop_damaged,
+    RECOMPUTE: recompute_statistics,
 }
 
 

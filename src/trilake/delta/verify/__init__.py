@@ -1,1 +1,1 @@
-"""Verification of Delta tables: one file per subject, and one row per check in ``run.py``."""
+"""Verification of Delta tables: one file per kind of check, and one row per check in ``run.py``."""

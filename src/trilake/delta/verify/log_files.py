@@ -1,14 +1,26 @@
-"""Checks of the log's files: no gap, readable commits, a readable version."""
+"""Checks of the log's files: commits, checkpoints, compaction files and checksums."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import re
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from trilake.delta.log.segment import commit_key
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.log import last_checkpoint
+from trilake.delta.log.checkpoint import sidecar_keys
+from trilake.delta.log.checksum import VersionChecksum, differences_of
+from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment, commit_key
+from trilake.delta.log.snapshot import State, apply, apply_rare, empty_state
+from trilake.delta.protocol.actions import EMPTY_BATCH, parse_commits
 from trilake.delta.verify.context import DeltaContext
-from trilake.errors import CorruptLogError, TrilakeError
+from trilake.delta.verify.states import action_keys, differences
+from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
 from trilake.table.findings import Finding, NotCheckedError, unreadable
 
 #: The repair step that drops the newest versions with torn commit files.
@@ -99,3 +111,216 @@ def _torn_help(torn: Sequence[int]) -> str:
         f"restore the file from a backup; version {torn[0] - 1} can be read; or drop newer versions (trilake.repair"
         " with accept_loss)"
     )
+
+
+# --- checkpoints and compaction files --------------------------------------------------------------------------------
+
+_PART = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parquet")
+#: The repair step that rewrites a checkpoint.
+REWRITE_CHECKPOINT = "delta.rewrite-checkpoint"
+#: The repair step that removes a compaction file.
+DROP_COMPACTION = "delta.drop-compaction"
+_COMPACTION_HELP = "delete the file (trilake.repair): its commits have all actions"
+
+
+def checkpoints_readable(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every checkpoint can be read."""
+    for version, files in table.listing.checkpoints:
+        try:
+            table.checkpoint(version, files)
+        except TrilakeError as e:
+            file = str(e.context.get("file") or files[0].key).removeprefix(f"{table.store.uri}/")
+            failure = unreadable("delta.checkpoint-unreadable", e, file=file, version=version)
+            help = "rewrite it (trilake.repair), or restore it from a backup if its commits are missing"
+            yield replace(failure, help=help, column=None, repair=REWRITE_CHECKPOINT)
+    return len(table.listing.checkpoints)
+
+
+def checkpoints_same(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every checkpoint equals the replay of its commits."""
+    files = dict(table.listing.checkpoints)
+    looked_at = 0
+    for version, true in table.states(list(files)):
+        try:
+            checkpoint = table.checkpoint(version, files[version])
+        except TrilakeError:
+            continue  # reported by another check
+        looked_at += 1
+        wrong = differences(checkpoint, true, table.engine.query, whole=True)
+        if wrong:
+            yield Finding(
+                "delta.checkpoint-differs",
+                f"the checkpoint differs from its commits: {'; '.join(wrong)[:600]}",
+                "rewrite it from the commits (trilake.repair)",
+                file=files[version][0].key,
+                version=version,
+                repair=REWRITE_CHECKPOINT,
+            )
+    return looked_at
+
+
+def parts_complete(table: DeltaContext) -> Generator[Finding, None, int]:
+    """A checkpoint in several parts has all of them."""
+    sets: dict[tuple[int, int], set[int]] = {}
+    for meta in table.store.list(LOG):
+        if (m := _PART.fullmatch(meta.key)) and int(m[1]) <= table.version and meta.size:
+            sets.setdefault((int(m[1]), int(m[3])), set()).add(int(m[2]))
+    for (version, total), parts in sorted(sets.items()):
+        if len(parts) != total:
+            yield Finding(
+                "delta.checkpoint-incomplete",
+                f"the checkpoint has {len(parts):,} of its {total:,} parts; readers ignore it",
+                "no action is needed: its writer died or is still running, and log cleanup deletes it",
+                severity="warning",
+                file=f"{LOG}/{version:020d}.checkpoint.*.{total:010d}.parquet",
+                version=version,
+            )
+    return len(sets)
+
+
+def hint(table: DeltaContext) -> Generator[Finding, None, int]:
+    """``_last_checkpoint`` refers to an existing checkpoint, and describes it correctly."""
+    try:
+        data = bytes(table.store.read(LAST_CHECKPOINT))
+    except ObjectNotFoundError:
+        return 0
+    hint_content = last_checkpoint.read_hint(data)
+    wrong: list[str] = []
+    version = None
+    if hint_content is None:
+        wrong.append("it is not a JSON object with a version, or its checksum is wrong")
+    else:
+        version = hint_content.version
+        files = dict(table.everything.checkpoints).get(version)
+        if files is None:
+            wrong.append(f"there is no checkpoint of version {version}")
+        else:
+            segment = LogSegment(version, version, files, ())
+            try:
+                names = [k.rpartition("/")[2] for k in sidecar_keys(table.store, segment)]
+                wrong += hint_content.differences(files, names, table.checkpoint(version, files).adds.num_rows)
+            except TrilakeError:
+                return 1  # another check reports the checkpoint
+    if wrong:
+        yield Finding(
+            "delta.last-checkpoint-wrong",
+            f"the hint at the newest checkpoint is wrong: {'; '.join(wrong)[:400]}",
+            "rewrite the checkpoint and its hint (trilake.repair)",
+            file=LAST_CHECKPOINT,
+            version=version,
+            repair=REWRITE_CHECKPOINT,
+        )
+    return 1
+
+
+def compactions_same(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every compaction file can be read and equals its commits."""
+    for first, last, file in table.listing.compactions:
+        mendable = DROP_COMPACTION if table.has_commits(first, last) else None
+        try:
+            actions = parse_commits([(last, file.key, table.store.read(file.key))], table.engine.query)
+            state = apply(empty_state(), actions)
+        except TrilakeError as e:
+            failure = unreadable("delta.compaction-differs", e, file=file.key, version=last)
+            yield replace(failure, help=_COMPACTION_HELP, column=None, repair=mendable, details={})
+            continue
+        if mendable is None:
+            continue
+        true = apply(empty_state(), table.actions(first, last))
+        wrong = differences(state, true, table.engine.query, whole=False)
+        if wrong:
+            yield Finding(
+                "delta.compaction-differs",
+                f"the compaction file differs from its commits {first} to {last}: {'; '.join(wrong)[:600]}",
+                _COMPACTION_HELP,
+                file=file.key,
+                version=last,
+                repair=mendable,
+            )
+    return len(table.listing.compactions)
+
+
+# --- version checksum files (``N.crc``) ------------------------------------------------------------------------------
+
+#: The repair step that removes a checksum file.
+DROP_CHECKSUM = "delta.drop-checksum"
+_CHECKSUM_HELP = "delete the file: no reader needs it (trilake.repair)"
+_TOTALS = ("numFiles", "tableSizeBytes", "numDeletionVectorsOpt", "numDeletedRecordsOpt")
+
+
+def checksums_same(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every checksum file can be read and matches the log."""
+    start, at = table.origin
+    versions = sorted(v for v in table.listing.checksums if v >= at)
+    totals = _totals(table, start, at) if versions else {}
+    state, reached = start, at
+    for version in versions:
+        rare = tuple(r for r in table.batch.rare if reached < r[0] <= version and r[1] != "commitInfo")
+        state, reached = apply_rare(state, replace(EMPTY_BATCH, rare=rare)), version
+        wrong = _wrong_in_checksum(table, version, state, _at(totals, version))
+        if wrong:
+            yield Finding(
+                "delta.checksum-differs",
+                f"the checksum file differs from the log: {'; '.join(wrong)[:600]}",
+                _CHECKSUM_HELP,
+                file=table.listing.checksums[version].key,
+                version=version,
+                repair=DROP_CHECKSUM,
+            )
+    return len(versions)
+
+
+def _wrong_in_checksum(table: DeltaContext, version: int, state: State, totals: Mapping[str, int]) -> list[str]:
+    try:
+        data = bytes(table.store.read(table.listing.checksums[version].key))
+        checksum = VersionChecksum.from_json(data, version=version)
+    except ObjectNotFoundError:
+        return []  # cleaned up concurrently
+    except CorruptLogError as e:
+        return [e.message]
+    return differences_of(checksum, state, totals)
+
+
+def _totals(table: DeltaContext, start: State, at: int) -> dict[str, npt.NDArray[np.int64]]:
+    """The file totals of each version, in one pass over all actions: running sums."""
+    batch = table.batch
+    parts = [_moves(start.adds, 1, at)] if start.adds.num_rows else []
+    parts += [_moves(t, kind, None) for t, kind in ((batch.add, 1), (batch.remove, 0)) if t.num_rows]
+    if not parts:
+        return {}
+    moves = pa.concat_tables(parts)
+    moves = moves.filter(pc.or_(pc.greater(moves["v"], at), pc.equal(moves["o"], -1)))
+    # An action changes a total by the new size of its file minus the size in the previous action for this file.
+    change = ", ".join(f"sum(k * {c} - coalesce(pk * p{c}, 0))::bigint as {c}" for c in ("n", "b", "d", "c"))
+    before = ", ".join(f"lag({c}) over w as p{c}" for c in ("k", "n", "b", "d", "c"))
+    changes = table.log.engine.query(
+        f"select v, {change} from (select v, k, n, b, d, c, {before} from moves"
+        " window w as (partition by f order by o)) group by v order by v",
+        moves=moves,
+    )
+    sums = {name: np.cumsum(changes[c].to_numpy()) for name, c in zip(_TOTALS, ("n", "b", "d", "c"), strict=True)}
+    return {"versions": changes["v"].to_numpy(), **sums}
+
+
+def _moves(files: pa.Table, kind: int, at: int | None) -> pa.Table:
+    rows = files.num_rows
+    vectors = files["deletionVector"]
+    return pa.table(
+        {
+            "f": action_keys(files),
+            "v": files["version"] if at is None else pa.array(np.full(rows, at)),
+            "o": files["order"] if at is None else pa.array(np.full(rows, -1)),
+            "k": pa.array(np.full(rows, kind)),
+            "n": pa.array(np.ones(rows, np.int64)),
+            "b": pc.fill_null(files["size"], 0),
+            "d": pc.is_valid(vectors).cast(pa.int64()),
+            "c": pc.fill_null(pc.struct_field(vectors, "cardinality"), 0),
+        }
+    )
+
+
+def _at(totals: Mapping[str, npt.NDArray[np.int64]], version: int) -> dict[str, int]:
+    if not totals:
+        return dict.fromkeys(_TOTALS, 0)
+    number = int(np.searchsorted(totals["versions"], version, side="right")) - 1
+    return {name: int(totals[name][number]) if number >= 0 else 0 for name in _TOTALS}

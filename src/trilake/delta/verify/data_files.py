@@ -1,4 +1,4 @@
-"""Checks of data files: they exist, with the right size, a readable footer, and the stated number of rows."""
+"""Checks of data files and deletion vectors: they exist, can be read, and have the stated sizes and counts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify.context import DeltaContext
@@ -20,7 +21,7 @@ from trilake.storage.base import Store
 from trilake.table.findings import Finding, unreadable
 
 #: Files checked concurrently.
-THREADS = 16
+_THREADS = 16
 #: The repair steps for missing files, damaged files, and wrong statistics.
 DROP_MISSING, DROP_DAMAGED = "delta.drop-missing-files", "delta.drop-damaged-files"
 RECOMPUTE = "delta.recompute-statistics"
@@ -51,7 +52,7 @@ def stored_files(table: DeltaContext) -> list[StoredFile]:
     if table.stored_files is None:
         files: list[str] = table.adds["file"].to_pylist()
         parquet = table.snapshot.metadata.provider.lower() == "parquet"
-        with ThreadPoolExecutor(min(THREADS, max(1, len(files))), "trilake-verify") as pool:
+        with ThreadPoolExecutor(min(_THREADS, max(1, len(files))), "trilake-verify") as pool:
             table.stored_files = list(pool.map(_stored_file, repeat(table.store), files, repeat(parquet)))
     stored: list[StoredFile] = table.stored_files
     return stored
@@ -147,3 +148,87 @@ def counted(table: DeltaContext) -> Generator[Finding, None, int]:
             repair=RECOMPUTE,
         )
     return int(len(true) - true.null_count)
+
+
+# --- deletion vectors ------------------------------------------------------------------------------------------------
+
+_VECTOR_HELP = (
+    "restore the file of the deletion vector, or a version of the table without it: otherwise reads would miss rows"
+    " or return deleted ones"
+)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One vector: how many rows it deletes and which one is the last, or the error."""
+
+    file: str
+    stated: int
+    rows: int | None
+    count: int = 0
+    last: int = -1
+    error: Exception | None = None
+
+
+def loaded(table: DeltaContext) -> list[Loaded]:
+    """The vectors of the version, read once."""
+    if table.vectors is None:
+        adds = table.adds
+        has = pc.is_valid(pc.struct_field(adds["deletionVector"], "storageType"))
+        files = adds.filter(has)
+        counts: list[int | None] = record_counts(files, table.engine.query).to_pylist()
+        if table.depth != "log":
+            true = [o.rows for o, has_vector in zip(stored_files(table), has.to_pylist(), strict=True) if has_vector]
+            counts = [t if t is not None else c for t, c in zip(true, counts, strict=True)]
+        vectors = [DeletionVectorDescriptor.from_json(v) for v in files["deletionVector"].to_pylist()]
+        with ThreadPoolExecutor(min(_THREADS, max(1, len(vectors))), "trilake-verify") as pool:
+            table.vectors = list(pool.map(_load, repeat(table.store), files["file"].to_pylist(), vectors, counts))
+    loaded_vectors: list[Loaded] = table.vectors
+    return loaded_vectors
+
+
+def _load(store: Store, file: str, vector: DeletionVectorDescriptor | None, rows: int | None) -> Loaded:
+    assert vector is not None
+    try:
+        bitmap = vector.stored(store)
+        return Loaded(file, vector.cardinality, rows, len(bitmap), int(bitmap.max()) if len(bitmap) else -1)
+    except (TrilakeError, OSError) as e:
+        return Loaded(file, vector.cardinality, rows, error=e)
+
+
+def vectors_read(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every deletion vector can be read: its file, magic number, size and CRC are right."""
+    for vector in loaded(table):
+        if vector.error is not None:
+            failure = unreadable("delta.deletion-vector-unreadable", vector.error)
+            where = {} if failure.file is None else {"vector": failure.file}
+            yield table.finding(
+                failure.code, failure.message, _VECTOR_HELP, file=vector.file, details={**failure.details, **where}
+            )
+    return len(loaded(table))
+
+
+def vectors_count(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every deletion vector deletes as many rows as its cardinality states."""
+    for vector in loaded(table):
+        if vector.error is None and vector.count != vector.stated:
+            yield table.finding(
+                "delta.deletion-vector-cardinality",
+                f"the deletion vector deletes {vector.count:,} rows, but the log says {vector.stated:,}",
+                _VECTOR_HELP,
+                file=vector.file,
+            )
+    return len(loaded(table))
+
+
+def vectors_inside(table: DeltaContext) -> Generator[Finding, None, int]:
+    """Every deletion vector deletes rows that its file has."""
+    for vector in loaded(table):
+        if vector.rows is not None and vector.last >= vector.rows:
+            yield table.finding(
+                "delta.deletion-vector-position",
+                f"the deletion vector deletes row {vector.last:,} of a file with {vector.rows:,} rows",
+                _VECTOR_HELP,
+                file=vector.file,
+            )
+    return len(loaded(table))
