@@ -13,8 +13,7 @@ import pytest
 import trilake
 from tests.tools.delta_faults import FAULTS, Fault, build, data_file
 from tests.tools.other_faults import LANCE, build_lance
-from trilake.delta.repair import run
-from trilake.delta.repair.run import STEPS
+from trilake.delta.repair import STEPS, run
 from trilake.errors import CorruptLogError, InvalidArgumentError, LogGapError
 from trilake.storage.local import LocalStore
 

@@ -67,12 +67,12 @@ class DeltaFormat(Format):
         return verify_delta(store, standard_engine(), version, depth, sample, limit)
 
     def repair_steps(self) -> tuple[str, ...]:
-        from trilake.delta.repair.run import STEPS
+        from trilake.delta.repair import STEPS
 
         return tuple(STEPS)
 
     def plan_repair(self, store: Store, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
-        from trilake.delta.repair.run import plan_delta
+        from trilake.delta.repair import plan_delta
 
         return plan_delta(store, standard_engine(), code, findings)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,7 @@ def delta_facts(table: ArrowDeltaTable) -> Facts:
     metadata, protocol = snapshot.metadata, snapshot.protocol
     now_ms = log.engine.runtime.clock_ms()
     counts = record_counts(snapshot.adds, log.engine.query)
-    past = read_history(log, snapshot)
+    commits, schema_changes, notes = _history(log, snapshot)
     return Facts(
         commands={
             "compact": "trilake.open({uri!r}).optimize()",
@@ -74,12 +73,12 @@ def delta_facts(table: ArrowDeltaTable) -> Facts:
         files=_files(snapshot, counts),
         now_ms=now_ms,
         description=metadata.description or metadata.name,
-        commits=past.commits,
+        commits=commits,
         partitions=_partitions(snapshot),
         tombstones=_tombstones(table, now_ms),
         bounds=_bounds(snapshot, counts),
         storage=_storage(log.store, snapshot),
-        schema_changes=past.schema_changes,
+        schema_changes=schema_changes,
         transactions=_transactions(snapshot),
         compaction=_compaction(snapshot),
         has_vectors=True,
@@ -87,7 +86,7 @@ def delta_facts(table: ArrowDeltaTable) -> Facts:
         properties=dict(sorted(metadata.configuration.items())),
         features=tuple(sorted(features_of(protocol))),
         protocol=f"reader {protocol.min_reader_version}, writer {protocol.min_writer_version}",
-        notes=past.notes,
+        notes=notes,
     )
 
 
@@ -270,17 +269,8 @@ _SHOWN_METRICS = {
 }
 
 
-@dataclass(frozen=True)
-class History:
-    """The newest commits, their column changes, and notes about both."""
-
-    commits: Commits
-    schema_changes: tuple[SchemaChange, ...]
-    notes: tuple[str, ...] = ()
-
-
-def read_history(log: DeltaLog, snapshot: Snapshot) -> History:
-    """Read the newest commits up to the snapshot's version."""
+def _history(log: DeltaLog, snapshot: Snapshot) -> tuple[Commits, tuple[SchemaChange, ...], tuple[str, ...]]:
+    """The newest commits up to the snapshot's version, their column changes, and notes about both."""
     commits = log.commits(end=snapshot.version)
     chosen, spent = list[tuple[int, ObjectMeta]](), 0
     for version, file in reversed(commits[-_COMMITS:]):
@@ -291,15 +281,13 @@ def read_history(log: DeltaLog, snapshot: Snapshot) -> History:
     chosen.reverse()
     actions, damaged = _actions(log, chosen)
     times = _times(chosen, actions)
-    notes = [
-        f"{plural(damaged, 'commit')} could not be read, and {'is' if damaged == 1 else 'are'} shown without details"
-    ]
+    note = f"{plural(damaged, 'commit')} could not be read, and {'is' if damaged == 1 else 'are'} shown without details"
     table = pa.Table.from_pylist(
         [_row(v, times[v], actions.get(v, {}).get("commitInfo") or {}) for v, _ in reversed(chosen)], COMMITS
     )
     complete = bool(chosen) and chosen[0][0] == 0
     changes = _schema_changes(actions, times, complete=complete)
-    return History(Commits(table, len(commits) - len(chosen), len(commits)), changes, tuple(notes if damaged else ()))
+    return Commits(table, len(commits) - len(chosen), len(commits)), changes, (note,) if damaged else ()
 
 
 def _actions(log: DeltaLog, commits: list[tuple[int, ObjectMeta]]) -> tuple[dict[int, dict[str, Any]], int]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import datetime as dt
 import re
 import zoneinfo
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from itertools import count
@@ -135,19 +135,15 @@ def rebasing_of(file: pq.ParquetFile) -> Rebasing | None:
     if not old and not old_int96:
         return None
     schema = file.metadata.schema
-    leaves = iter([schema.column(i).physical_type for i in range(file.metadata.num_columns)])
-    walk = _Leaves(old, old_int96, notes.get(_ZONE, b"UTC").decode(), iter(enumerate(leaves)), {})
-    changes = {f.name: change for f in file.schema_arrow if (change := walk.change(f.type)) is not None}
-    return Rebasing(changes, walk.switches) if changes else None
+    leaves = [schema.column(i).physical_type for i in range(file.metadata.num_columns)]
+    return _Leaves(old, old_int96, notes.get(_ZONE, b"UTC").decode(), enumerate(leaves)).rebasing(file.schema_arrow)
 
 
 def rebasing_of_orc(schema: pa.Schema) -> Rebasing | None:
     """Like :func:`rebasing_of` for an ORC file, in which Spark still uses the old calendar for dates."""
     if _VERSION not in (schema.metadata or {}):
         return None
-    walk = _Leaves(True, False, "UTC", ((i, "") for i in count()), {})
-    changes = {f.name: change for f in schema if (change := walk.change(f.type)) is not None}
-    return Rebasing(changes, walk.switches) if changes else None
+    return _Leaves(True, False, "UTC", ((i, "") for i in count())).rebasing(schema)
 
 
 @dataclass(frozen=True)
@@ -187,13 +183,20 @@ class _Leaves:
     old_int96: bool
     zone: str
     physical: Iterator[tuple[int, str]]
-    switches: dict[int, int | None]
+    switches: dict[int, int | None] = field(default_factory=dict)
+
+    def rebasing(self, schema: pa.Schema) -> Rebasing | None:
+        changes = self._changes(schema)
+        return Rebasing(changes, self.switches) if changes else None
+
+    def _changes(self, fields: Iterable[pa.Field]) -> dict[str, _Change]:
+        return {f.name: change for f in fields if (change := self.change(f.type)) is not None}
 
     def change(self, t: pa.DataType) -> _Change | None:
         """How values of a type change; ``None`` if they do not."""
         is_ = pa.types
         if is_.is_struct(t):
-            changes = {f.name: change for f in t if (change := self.change(f.type)) is not None}
+            changes = self._changes(t)
             return None if not changes else lambda array: _struct(array, changes)
         if is_.is_map(t):
             key, value = self.change(t.key_type), self.change(t.item_type)

@@ -10,6 +10,7 @@ Anything unexpected raises :class:`NotSpliceable`: then all columns must be re-e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 from zlib import crc32
@@ -126,14 +127,13 @@ class Parts:
             yield data
 
 
-class damage:
+@contextmanager
+def damage() -> Iterator[None]:
     """Convert errors of a damaged file to :class:`NotSpliceable`; decoding it reports the damage."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ValueError | IndexError | KeyError):
-            raise NotSpliceable(f"the file is damaged: {error}") from error
+    try:
+        yield
+    except (ValueError, IndexError, KeyError) as e:
+        raise NotSpliceable(f"the file is damaged: {e}") from e
 
 
 def _columns(elements: Sequence[Struct]) -> Iterator[tuple[bytes, Column]]:

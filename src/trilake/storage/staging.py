@@ -1,4 +1,4 @@
-"""``Staging``: a folder on the store's disk for files that another program writes.
+"""``Staging``: a folder on the store's disk for files that another program writes; and temporary folders.
 
 Spark writes Parquet to folders, with its own file names.  Like temporary files, staging folders are hidden from
 listings; :meth:`Store.unfinished` finds those of dead writers.  Files are synced before they are renamed::
@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import TracebackType
 
 from trilake.errors import StorageError
 from trilake.storage.base import Store, check_key
 from trilake.storage.durable import make_folder, sync, sync_folder
-from trilake.storage.local_writer import storage_error, temporary_name
+from trilake.storage.local_writer import behind_link, storage_error, temporary_name
 
 #: Files that are synced concurrently.
 _SYNCS = 8
@@ -117,11 +119,7 @@ def move(store: Store, source: str, target: str) -> None:
                 copied += sink.write(part)
         return
     if os.path.lexists(to_path) and store.passes_link(target):
-        raise StorageError(
-            "cannot replace a file behind a symbolic link to a folder",
-            help="replace the symbolic link with a folder",
-            file=to_path,
-        )
+        raise behind_link("replaced", to_path)
     try:
         make_folder(os.path.dirname(to_path))
         os.rename(from_path, to_path)
@@ -146,3 +144,26 @@ def remove_folder(store: Store, folder: str, *, only_empty: bool = False) -> Non
         return
     with suppress(OSError):  # not empty, or already deleted
         os.rmdir(path)
+
+
+# --- temporary files for data that does not fit in memory ---
+
+
+@contextmanager
+def spilling() -> Iterator[None]:
+    """A block that works with temporary files, whose errors become ``StorageError``."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as e:
+        raise storage_error(e, "use", tempfile.gettempdir(), writing=True) from e
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A temporary folder for a block.  Raises ``StorageError`` if it cannot be created."""
+    with spilling():
+        folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+    with folder as path:
+        yield Path(path)

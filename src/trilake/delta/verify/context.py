@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +21,7 @@ from trilake.errors import TableNotFoundError, TrilakeError, UnsupportedProtocol
 from trilake.storage.base import ObjectMeta, Store
 from trilake.table.findings import Depth, Finding, NotCheckedError
 
+T = TypeVar("T")
 #: Commits fetched and parsed at once.
 _AT_ONCE = 2000
 
@@ -40,10 +41,7 @@ class DeltaContext:
     #: Errors while reading, by the code of the check that reports them.
     bad_commits: dict[int, TrilakeError] = field(default_factory=dict)
     snapshot_error: TrilakeError | None = None
-    #: Shared results, computed by the first check that needs them.
-    stored_files: Any = None
-    vectors: Any = None
-    facts: Any = None
+    shared: dict[Any, Any] = field(default_factory=dict)
 
     @cached_property
     def log(self) -> DeltaLog:
@@ -84,6 +82,13 @@ class DeltaContext:
             tuple(c for c in log.checkpoints if c[0] <= last),
             {v: m for v, m in log.checksums.items() if v <= last},
         )
+
+    def once(self, read: Callable[[DeltaContext], T]) -> T:
+        """A result shared by several checks: read for the first of them."""
+        if read not in self.shared:
+            self.shared[read] = read(self)
+        result: T = self.shared[read]
+        return result
 
     # --- the commits -------------------------------------------------------------------------------------------------
 

@@ -49,13 +49,14 @@ class StoredFile:
 
 def stored_files(table: DeltaContext) -> list[StoredFile]:
     """The stored files of the version, in order; read once."""
-    if table.stored_files is None:
-        files: list[str] = table.adds["file"].to_pylist()
-        parquet = table.snapshot.metadata.provider.lower() == "parquet"
-        with ThreadPoolExecutor(min(_THREADS, max(1, len(files))), "trilake-verify") as pool:
-            table.stored_files = list(pool.map(_stored_file, repeat(table.store), files, repeat(parquet)))
-    stored: list[StoredFile] = table.stored_files
-    return stored
+    return table.once(_look_up)
+
+
+def _look_up(table: DeltaContext) -> list[StoredFile]:
+    files: list[str] = table.adds["file"].to_pylist()
+    parquet = table.snapshot.metadata.provider.lower() == "parquet"
+    with ThreadPoolExecutor(min(_THREADS, max(1, len(files))), "trilake-verify") as pool:
+        return list(pool.map(_stored_file, repeat(table.store), files, repeat(parquet)))
 
 
 def _stored_file(store: Store, file: str, parquet: bool) -> StoredFile:
@@ -170,21 +171,17 @@ class Loaded:
     error: Exception | None = None
 
 
-def loaded(table: DeltaContext) -> list[Loaded]:
-    """The vectors of the version, read once."""
-    if table.vectors is None:
-        adds = table.adds
-        has = pc.is_valid(pc.struct_field(adds["deletionVector"], "storageType"))
-        files = adds.filter(has)
-        counts: list[int | None] = record_counts(files, table.engine.query).to_pylist()
-        if table.depth != "log":
-            true = [o.rows for o, has_vector in zip(stored_files(table), has.to_pylist(), strict=True) if has_vector]
-            counts = [t if t is not None else c for t, c in zip(true, counts, strict=True)]
-        vectors = [DeletionVectorDescriptor.from_json(v) for v in files["deletionVector"].to_pylist()]
-        with ThreadPoolExecutor(min(_THREADS, max(1, len(vectors))), "trilake-verify") as pool:
-            table.vectors = list(pool.map(_load, repeat(table.store), files["file"].to_pylist(), vectors, counts))
-    loaded_vectors: list[Loaded] = table.vectors
-    return loaded_vectors
+def _loaded(table: DeltaContext) -> list[Loaded]:
+    adds = table.adds
+    has = pc.is_valid(pc.struct_field(adds["deletionVector"], "storageType"))
+    files = adds.filter(has)
+    counts: list[int | None] = record_counts(files, table.engine.query).to_pylist()
+    if table.depth != "log":
+        true = [o.rows for o, has_vector in zip(stored_files(table), has.to_pylist(), strict=True) if has_vector]
+        counts = [t if t is not None else c for t, c in zip(true, counts, strict=True)]
+    vectors = [DeletionVectorDescriptor.from_json(v) for v in files["deletionVector"].to_pylist()]
+    with ThreadPoolExecutor(min(_THREADS, max(1, len(vectors))), "trilake-verify") as pool:
+        return list(pool.map(_load, repeat(table.store), files["file"].to_pylist(), vectors, counts))
 
 
 def _load(store: Store, file: str, vector: DeletionVectorDescriptor | None, rows: int | None) -> Loaded:
@@ -198,19 +195,19 @@ def _load(store: Store, file: str, vector: DeletionVectorDescriptor | None, rows
 
 def vectors_read(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every deletion vector can be read: its file, magic number, size and CRC are right."""
-    for vector in loaded(table):
+    for vector in table.once(_loaded):
         if vector.error is not None:
             failure = unreadable("delta.deletion-vector-unreadable", vector.error)
             where = {} if failure.file is None else {"vector": failure.file}
             yield table.finding(
                 failure.code, failure.message, _VECTOR_HELP, file=vector.file, details={**failure.details, **where}
             )
-    return len(loaded(table))
+    return len(table.once(_loaded))
 
 
 def vectors_count(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every deletion vector deletes as many rows as its cardinality states."""
-    for vector in loaded(table):
+    for vector in table.once(_loaded):
         if vector.error is None and vector.count != vector.stated:
             yield table.finding(
                 "delta.deletion-vector-cardinality",
@@ -218,12 +215,12 @@ def vectors_count(table: DeltaContext) -> Generator[Finding, None, int]:
                 _VECTOR_HELP,
                 file=vector.file,
             )
-    return len(loaded(table))
+    return len(table.once(_loaded))
 
 
 def vectors_inside(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every deletion vector deletes rows that its file has."""
-    for vector in loaded(table):
+    for vector in table.once(_loaded):
         if vector.rows is not None and vector.last >= vector.rows:
             yield table.finding(
                 "delta.deletion-vector-position",
@@ -231,4 +228,4 @@ def vectors_inside(table: DeltaContext) -> Generator[Finding, None, int]:
                 _VECTOR_HELP,
                 file=vector.file,
             )
-    return len(loaded(table))
+    return len(table.once(_loaded))

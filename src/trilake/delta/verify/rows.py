@@ -85,14 +85,6 @@ class RowFacts:
     unchecked: tuple[str, ...]
 
 
-def row_facts(table: DeltaContext) -> RowFacts:
-    """The facts of the files to read, computed once."""
-    if table.facts is None:
-        table.facts = _gather(table)
-    facts: RowFacts = table.facts
-    return facts
-
-
 def _gather(table: DeltaContext) -> RowFacts:
     snapshot = table.snapshot
     scan: Scan = plan_scan(snapshot)
@@ -202,7 +194,7 @@ def _broken(rules: Rules, batch: pa.RecordBatch) -> Generator[tuple[str, str], N
 
 def readable(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every row can be read: pages, their checksums, types and deleted rows."""
-    facts = row_facts(table)
+    facts = table.once(_gather)
     for number, error in facts.errors:
         if isinstance(error, MissingFileError) and stored_files(table)[number].size is None:
             continue  # reported by another check
@@ -216,7 +208,7 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
 
 def rules_hold(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every row satisfies NOT NULL, CHECK constraints, invariants and generated columns."""
-    facts = row_facts(table)
+    facts = table.once(_gather)
     for number, message in facts.broken:
         yield table.finding(
             "delta.constraint-violated",
@@ -266,7 +258,7 @@ def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
 
 def bounds(table: DeltaContext) -> Generator[Finding, None, int]:
     """No row lies outside the bounds that its file's statistics state."""
-    facts = row_facts(table)
+    facts = table.once(_gather)
     adds = table.adds.take(pa.array(facts.files, pa.int64()))
     for path, stats in _columns(table, adds):
         actual = facts.bounds.get(path)
@@ -297,7 +289,7 @@ def _beyond(value: pa.Array, bound: pa.Array | pa.ChunkedArray, less: bool) -> M
 
 def nulls(table: DeltaContext) -> Generator[Finding, None, int]:
     """The statistics state how many values are null."""
-    facts = row_facts(table)
+    facts = table.once(_gather)
     adds = table.adds.take(pa.array(facts.files, pa.int64()))
     # If a file has deleted rows, the count may include them.
     exact = pc.is_null(pc.struct_field(adds["deletionVector"], "storageType"))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from trilake.common.utf8 import is_utf8
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.storage.spill import spilling
+from trilake.storage.staging import spilling
 from trilake.trevni.blocks import codecs
 from trilake.trevni.blocks import kinds as k
 from trilake.trevni.blocks.decode import KINDS

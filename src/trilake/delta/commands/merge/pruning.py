@@ -28,7 +28,7 @@ from trilake.expr.terms import datatypes as types
 from trilake.expr.terms.bind import format_path, resolve
 from trilake.expr.terms.predicate import Compare, Constant, In, IsNull, Predicate, all_of, any_of
 from trilake.expr.views import in_microseconds, microseconds_schema, stream_without_views
-from trilake.storage.spill import spilling, temporary_folder
+from trilake.storage.staging import spilling, temporary_folder
 from trilake.table.frames import arrow_batches
 
 #: Up to this many distinct keys are compared with statistics one by one; of more keys, only the bounds are.

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.commands.rows.row_changes import gathered
-from trilake.storage.spill import spilling, temporary_folder
+from trilake.storage.staging import spilling, temporary_folder
 
 #: Rows gathered at a time.
 _SLICE_ROWS = 1 << 18

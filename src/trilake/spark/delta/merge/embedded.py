@@ -38,7 +38,7 @@ from trilake.spark.session.internals import query_execution
 from trilake.spark.session.runner import chunks, run_over_rows
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import is_utc, reads_quotes_plainly
-from trilake.storage.spill import spilling, temporary_folder
+from trilake.storage.staging import spilling, temporary_folder
 
 #: Limits on the bytes and rows of the source.
 _MOST_BYTES, _MOST_ROWS = 8 << 30, 32 << 20

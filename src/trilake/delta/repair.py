@@ -34,6 +34,8 @@ from trilake.storage.base import Store
 from trilake.storage.ownership import check_own, own_keys
 from trilake.table.findings import Finding, NotCheckedError, PlannedStep, RepairStep
 
+_Planner = Callable[[Store, Engine, Sequence[Finding]], list[PlannedStep]]
+
 # --- Files of the log -------------------------------------------------------------------------------------------------
 # Checkpoints, compaction files and checksums can be rebuilt from the commits.  Right before each repair, check again
 # that the file is still wrong, that all its commits exist, and that it belongs to the table (`storage/ownership.py`).
@@ -120,27 +122,19 @@ def _codes(findings: Iterable[Finding]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f.code for f in findings))
 
 
-def drop_compactions(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Remove compaction files that differ from their commits, all of which exist."""
-    files = _files(findings)
+def _remover(repair: str, message: str, check: Callable[[DeltaContext], Iterable[Finding]]) -> _Planner:
+    """The planner of a step that removes the files of findings, if they still have them."""
 
-    def apply() -> None:
-        now = log_files.compactions_same(_fresh(store, engine))
-        _remove(store, [f for f in _files(f for f in now if f.repair == DROP_COMPACTION) if f in files])
+    def plan(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
+        files = _files(findings)
 
-    message = "delete log compaction files that differ from their commits, which are all present"
-    return [PlannedStep(RepairStep(DROP_COMPACTION, message, ("delta.compaction-differs",), files), apply)]
+        def apply() -> None:
+            now = _files(f for f in check(_fresh(store, engine)) if f.repair == repair)
+            _remove(store, [f for f in now if f in files])
 
+        return [PlannedStep(RepairStep(repair, message, _codes(findings), files), apply)]
 
-def drop_checksums(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
-    """Remove wrong version checksum files."""
-    files = _files(findings)
-
-    def apply() -> None:
-        _remove(store, [f for f in _files(log_files.checksums_same(_fresh(store, engine))) if f in files])
-
-    message = "delete version checksum files that differ from the log; no reader needs them"
-    return [PlannedStep(RepairStep(DROP_CHECKSUM, message, ("delta.checksum-differs",), files), apply)]
+    return plan
 
 
 def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
@@ -288,13 +282,19 @@ def recompute_statistics(store: Store, engine: Engine, findings: Sequence[Findin
     return [PlannedStep(RepairStep(RECOMPUTE, message, codes, paths), apply)]
 
 
-_Planner = Callable[[Store, Engine, Sequence[Finding]], list[PlannedStep]]
-
 #: The planner of each step, by code.  The log comes first, since commits depend on it.
 STEPS: dict[str, _Planner] = {
     DROP_TORN: drop_torn,
-    DROP_COMPACTION: drop_compactions,
-    DROP_CHECKSUM: drop_checksums,
+    DROP_COMPACTION: _remover(
+        DROP_COMPACTION,
+        "delete log compaction files that differ from their commits, which are all present",
+        log_files.compactions_same,
+    ),
+    DROP_CHECKSUM: _remover(
+        DROP_CHECKSUM,
+        "delete version checksum files that differ from the log; no reader needs them",
+        log_files.checksums_same,
+    ),
     REWRITE_CHECKPOINT: rewrite_checkpoints,
     DROP_MISSING: drop_missing,
     DROP_DAMAGED: drop_damaged,

@@ -1,1 +1,0 @@
-"""Safe repairs of Delta tables: one function per step, which first reports what it would do."""
