@@ -157,14 +157,12 @@ def _column_bounds(reader: StatisticsReader, path: tuple[str, ...], counts: pa.C
     stats = reader.column(path)
     if stats is None or stats.min is None or stats.max is None:
         return None
-    low, high = _chunked(stats.min), _chunked(stats.max)
-    nulls = None if stats.null_count is None else _chunked(stats.null_count)
-    nulls_only = pa.chunked_array([pa.nulls(len(low), pa.bool_())]) if nulls is None else pc.equal(nulls, counts)
+    nulls = pa.nulls(len(counts), pa.int64()) if stats.null_count is None else stats.null_count
+    low, high, nulls_only = (
+        v if isinstance(v, pa.ChunkedArray) else pa.chunked_array([v])
+        for v in (stats.min, stats.max, pc.equal(nulls, counts))
+    )
     return ranked(".".join(path), low, high, nulls_only, format_path(path))
-
-
-def _chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
-    return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
 
 
 def _storage(store: Store, snapshot: Snapshot) -> Storage | None:
@@ -293,9 +291,9 @@ def _history(log: DeltaLog, snapshot: Snapshot) -> tuple[Commits, tuple[SchemaCh
 def _actions(log: DeltaLog, commits: list[tuple[int, ObjectMeta]]) -> tuple[dict[int, dict[str, Any]], int]:
     small = [(v, c.key) for v, c in commits if c.size <= _WHOLE]
     contents = [(v, key, data) for (v, key), data in zip(small, log.read_files([key for _, key in small]), strict=True)]
-    contents += [
-        (v, c.key, _beginning(log.store.read_range(c.key, 0, _BEGINNING))) for v, c in commits if c.size > _WHOLE
-    ]
+    for version, file in ((v, c) for v, c in commits if c.size > _WHOLE):
+        start = log.store.read_range(file.key, 0, _BEGINNING).to_pybytes()
+        contents.append((version, file.key, pa.py_buffer(start[: start.rfind(b"\n") + 1] or start)))
     actions: dict[int, dict[str, Any]] = {}
     try:
         rare, damaged = parse_rare(contents).rare, 0
@@ -310,11 +308,6 @@ def _actions(log: DeltaLog, commits: list[tuple[int, ObjectMeta]]) -> tuple[dict
         if kind in ("commitInfo", "metaData") and isinstance(data, Mapping):
             actions.setdefault(version, {})[kind] = data
     return actions, damaged
-
-
-def _beginning(data: pa.Buffer) -> pa.Buffer:
-    raw = data.to_pybytes()
-    return pa.py_buffer(raw[: raw.rfind(b"\n") + 1] or raw)
 
 
 def _times(commits: list[tuple[int, ObjectMeta]], actions: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:

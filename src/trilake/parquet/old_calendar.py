@@ -112,10 +112,6 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
 _Change = Callable[[pa.Array], pa.Array]
 
 
-def _same(array: pa.Array) -> pa.Array:
-    return array
-
-
 def old_values(notes: Mapping[bytes, bytes] | None) -> tuple[bool, bool]:
     """Whether dates and timestamps of a file use the old calendar, and whether its INT96 values do.
 
@@ -237,13 +233,15 @@ def _rebased(array: pa.Array, switches: Switches, per_unit: int, stored: np.dtyp
 
 def _struct(array: pa.StructArray, changes: Mapping[str, _Change]) -> pa.Array:
     """Match fields by name, since a checkpoint is read with some fields of its structs."""
-    children = [changes.get(f.name, _same)(array.field(i)) for i, f in enumerate(array.type)]
+    fields = ((changes.get(f.name), array.field(i)) for i, f in enumerate(array.type))
+    children = [field if change is None else change(field) for change, field in fields]
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
 
 
 def _map(array: pa.MapArray, key: _Change | None, value: _Change | None) -> pa.Array:
-    keys, items = (key or _same)(array.keys), (value or _same)(array.items)
+    keys = array.keys if key is None else key(array.keys)
+    items = array.items if value is None else value(array.items)
     entries = pa.StructArray.from_arrays([keys, items], fields=[array.type.key_field, array.type.item_field])
     return _with_children(array, [entries])
 

@@ -380,11 +380,8 @@ def passes_link(root: str, key: str) -> bool:
 
 def behind_link(action: str, path: str) -> StorageError:
     """The error for an operation that is not allowed behind a symbolic link."""
-    return StorageError(
-        f"a file behind a symbolic link to a folder cannot be {action}, because it may belong to another table",
-        help="replace the symbolic link with a folder, or change the file by hand",
-        file=path,
-    )
+    message = f"a file behind a symbolic link to a folder cannot be {action}, because it may belong to another table"
+    return StorageError(message, help="replace the symbolic link with a folder, or change the file by hand", file=path)
 
 
 def link(temp: str, path: str) -> None:
@@ -413,11 +410,9 @@ def rename_noreplace(source: str, target: str) -> None:
             return
         code = ctypes.get_errno()
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
-        raise StorageError(
-            "this file system supports neither hard links nor renaming without replacement",
-            help="use a file system with hard links: without them two writers could both win",
-            file=target,
-        )
+        message = "this file system supports neither hard links nor renaming without replacement"
+        help = "use a file system with hard links: without them two writers could both win"
+        raise StorageError(message, help=help, file=target)
     raise OSError(code, os.strerror(code), target)
 
 

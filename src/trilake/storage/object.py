@@ -160,11 +160,9 @@ class _Process:
     @classmethod
     def check(cls, file: str) -> None:
         if cls.forked:
-            raise StorageError(
-                "object stores cannot be used in a forked process whose parent has used them",
-                help='start processes by "spawn" or "forkserver", or use object stores in the children only',
-                file=file,
-            )
+            message = "object stores cannot be used in a forked process whose parent has used them"
+            help = 'start processes by "spawn" or "forkserver", or use object stores in the children only'
+            raise StorageError(message, help=help, file=file)
         cls.used = True
 
 
@@ -390,12 +388,9 @@ class ObjectStore(Store):
             if meta.key <= last:
                 if meta.size == 0:  # a folder marker, sorted by the slash that the client strips
                     continue
-                raise StorageError(
-                    "the store lists keys out of order",
-                    help='set the option aws_s3_express="true" if this is a directory bucket',
-                    file=self._shown(meta.key),
-                    after=last,
-                )
+                message = "the store lists keys out of order"
+                help = 'set the option aws_s3_express="true" if this is a directory bucket'
+                raise StorageError(message, help=help, file=self._shown(meta.key), after=last)
             last = meta.key
             yield meta
 

@@ -107,11 +107,9 @@ def check_own(store: Store, keys: Sequence[str], *, what: str) -> None:
     """Raise ``StorageError`` if a file to delete or replace does not belong to the table."""
     foreign = Territory(store).foreign(k.rpartition("/")[0] for k in keys)
     if foreign:
-        raise StorageError(
-            f"{what} would change files that are behind a symbolic link or in another table, below {foreign[0]!r}",
-            help="replace the symbolic link with a folder, or move the other table away",
-            file=store.uri,
-        )
+        message = f"{what} would change files that are behind a symbolic link or in another table, below {foreign[0]!r}"
+        help = "replace the symbolic link with a folder, or move the other table away"
+        raise StorageError(message, help=help, file=store.uri)
 
 
 def discard(store: Store, keys: Iterable[str]) -> None:

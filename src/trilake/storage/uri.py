@@ -121,12 +121,9 @@ def check_same_kind(table_uri: str, other_uri: str, options: Mapping[str, str]) 
     """Raise ``OtherStoreError`` if a table refers to another kind of store, unless options allow it."""
     here, there = _kind(table_uri), _kind(other_uri)
     if here != there and not allowed(options, ALLOW_OTHER_STORES):
-        raise OtherStoreError(
-            f"the table is in a store of kind {here!r}, but its log refers to a store of kind {there!r}",
-            help=f'to allow it, open the table with the storage option {ALLOW_OTHER_STORES}="true"',
-            file=table_uri,
-            named=other_uri,
-        )
+        message = f"the table is in a store of kind {here!r}, but its log refers to a store of kind {there!r}"
+        help = f'to allow it, open the table with the storage option {ALLOW_OTHER_STORES}="true"'
+        raise OtherStoreError(message, help=help, file=table_uri, named=other_uri)
 
 
 def _kind(uri: str) -> str:
@@ -139,18 +136,13 @@ def _kind(uri: str) -> str:
 def _parse_uri(string: str, match: re.Match[str], *, decoded: bool) -> Location:
     scheme = SCHEMES.get(match[1].lower())
     if scheme is None:
-        raise InvalidArgumentError(
-            f"unknown scheme {match[1]!r}",
-            help=f"use one of {', '.join(SCHEMES)}, or a local path (./{match[1]}:/… if that is its name)",
-            uri=string,
-        )
+        help = f"use one of {', '.join(SCHEMES)}, or a local path (./{match[1]}:/… if that is its name)"
+        raise InvalidArgumentError(f"unknown scheme {match[1]!r}", help=help, uri=string)
     if scheme != "file" and masked(string) != string:
         # A secret in a URI would end up in logs and in the commits of clones.
-        raise InvalidArgumentError(
-            "the URI contains a secret, such as a password, a key or a signature",
-            help="pass it as a storage option (aws_secret_access_key, azure_storage_sas_token, ...) instead",
-            uri=string,
-        )
+        message = "the URI contains a secret, such as a password, a key or a signature"
+        help = "pass it as a storage option (aws_secret_access_key, azure_storage_sas_token, ...) instead"
+        raise InvalidArgumentError(message, help=help, uri=string)
     rest = string[match.end() :]
     authority = ""
     if rest.startswith("//"):
@@ -158,11 +150,8 @@ def _parse_uri(string: str, match: re.Match[str], *, decoded: bool) -> Location:
     path = rest if decoded else _decode(rest)
     if scheme == "file":
         if authority not in ("", "localhost"):
-            raise InvalidArgumentError(
-                f"a file URI must not contain a host, got {authority!r}",
-                help=f"write a local path with three slashes: file:///{authority}/{rest}",
-                uri=string,
-            )
+            help = f"write a local path with three slashes: file:///{authority}/{rest}"
+            raise InvalidArgumentError(f"a file URI must not contain a host, got {authority!r}", help=help, uri=string)
         return _file_location("/" + path)
     if not authority:
         what = "name" if scheme == "memory" else "container" if scheme in ("az", "abfss") else "bucket"

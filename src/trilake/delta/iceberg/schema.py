@@ -95,9 +95,6 @@ def _converted(type_: DataType, field: StructField, path: str) -> types.IcebergT
 def _nested_id(field: StructField, path: str) -> int:
     ids = nested_ids(field)
     if path not in ids:
-        raise SchemaMismatchError(
-            f"column {field.name!r} has no field id for {path}",
-            help="enable icebergCompatV2, which adds field ids inside arrays and maps",
-            column=field.name,
-        )
+        help = "enable icebergCompatV2, which adds field ids inside arrays and maps"
+        raise SchemaMismatchError(f"column {field.name!r} has no field id for {path}", help=help, column=field.name)
     return ids[path]

@@ -193,11 +193,8 @@ class IcebergSource:
         return format(value, "f") if isinstance(value, Decimal) else str(value)
 
     def _refused(self, what: str) -> InvalidArgumentError:
-        return InvalidArgumentError(
-            f"{what} cannot be converted to Delta in place",
-            help="write its rows to a Delta table instead, for example with pyiceberg and trilake.write",
-            file=self.store.uri,
-        )
+        help = "write its rows to a Delta table instead, for example with pyiceberg and trilake.write"
+        return InvalidArgumentError(f"{what} cannot be converted to Delta in place", help=help, file=self.store.uri)
 
     def _uri(self, key: str) -> str:
         return f"{self.store.uri}/{key}"
@@ -240,11 +237,8 @@ def iceberg_source(store: Store) -> IcebergSource | None:
     newest = max(keys.values())
     candidates = [key for key, number in keys.items() if number == newest]
     if len(candidates) > 1:
-        raise InvalidArgumentError(
-            f"the Iceberg table has several newest metadata files: {', '.join(sorted(candidates))}",
-            help="delete those that no catalog references",
-            file=store.uri,
-        )
+        message = f"the Iceberg table has several newest metadata files: {', '.join(sorted(candidates))}"
+        raise InvalidArgumentError(message, help="delete those that no catalog references", file=store.uri)
     return IcebergSource(store, candidates[0], bytes(store.read(candidates[0])))
 
 

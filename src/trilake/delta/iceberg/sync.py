@@ -160,11 +160,8 @@ def sync(
     head = event or log.head()
     domains = head.domains if isinstance(head, CommitEvent) else head.state.domains
     if not is_uniform(head.metadata.configuration):
-        raise InvalidArgumentError(
-            "Iceberg metadata is not enabled for this table",
-            help=f"set delta.enableIcebergCompatV2 to 'true' and {UNIFORM} to 'iceberg'",
-            file=log.store.uri,
-        )
+        help = f"set delta.enableIcebergCompatV2 to 'true' and {UNIFORM} to 'iceberg'"
+        raise InvalidArgumentError("Iceberg metadata is not enabled for this table", help=help, file=log.store.uri)
     before = _LAST.pop(log.store.uri, None)
     if before is not None and (rebuild or not before.is_newest(log)):
         before = None

@@ -82,12 +82,9 @@ class VersionChecksum:
                 fields.get("numDeletedRecordsOpt"),
             )
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as e:
-            raise CorruptLogError(
-                f"the version checksum file is damaged ({type(e).__name__}: {e})",
-                help="delete the file: no reader needs it",
-                file=checksum_key(version),
-                version=version,
-            ) from e
+            message = f"the version checksum file is damaged ({type(e).__name__}: {e})"
+            help = "delete the file: no reader needs it"
+            raise CorruptLogError(message, help=help, file=checksum_key(version), version=version) from e
 
 
 def _count(value: Any) -> int:

@@ -43,11 +43,8 @@ def clustering_fields(
     try:
         columns = [list(map(str, p)) for p in orjson.loads(domain["configuration"])["clusteringColumns"] or ()]
     except (KeyError, TypeError, orjson.JSONDecodeError) as e:
-        raise CorruptLogError(
-            f"the metadata domain {DOMAIN} does not list its columns ({type(e).__name__}: {e})",
-            help="set the clustering columns again",
-            version=version,
-        ) from e
+        message = f"the metadata domain {DOMAIN} does not list its columns ({type(e).__name__}: {e})"
+        raise CorruptLogError(message, help="set the clustering columns again", version=version) from e
     paths = (_fields(schema, physical) for physical in columns)
     return [path for path in paths if path]
 
@@ -71,11 +68,9 @@ def chosen_clustering(metadata: Metadata, columns: Sequence[PathLike]) -> str:
     for unknown columns.
     """
     if metadata.partition_columns and columns:
-        raise InvalidArgumentError(
-            "a table can be partitioned or clustered, but not both",
-            help="leave out the partition columns or the clustering columns",
-            condition="DELTA_CLUSTER_BY_WITH_PARTITIONED_BY",
-        )
+        message = "a table can be partitioned or clustered, but not both"
+        help = "leave out the partition columns or the clustering columns"
+        raise InvalidArgumentError(message, help=help, condition="DELTA_CLUSTER_BY_WITH_PARTITIONED_BY")
     if len(columns) > MOST_COLUMNS:
         raise InvalidArgumentError(
             f"a table can be clustered by at most {MOST_COLUMNS} columns",
@@ -114,10 +109,7 @@ def clustering_domain(schema: StructType, columns: Sequence[PathLike]) -> str:
             )
         within = [field_at(schema, names[: i + 1]).physical_name for i in range(len(names))]
         if within in physical:
-            raise InvalidArgumentError(
-                f"clustering column {format_path(names)} is given twice",
-                column=format_path(names),
-                condition="COLUMN_ALREADY_EXISTS",
-            )
+            message = f"clustering column {format_path(names)} is given twice"
+            raise InvalidArgumentError(message, column=format_path(names), condition="COLUMN_ALREADY_EXISTS")
         physical.append(within)
     return orjson.dumps({"clusteringColumns": physical, "domainName": DOMAIN}).decode()

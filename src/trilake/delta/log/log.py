@@ -321,11 +321,8 @@ class DeltaLog:
         try:
             return self.store.read_many(keys)
         except ObjectNotFoundError as e:
-            raise VersionNotFoundError(
-                "a log file was cleaned up while the table was being read",
-                help="read a newer version",
-                file=self.store.uri,
-            ) from e
+            message = "a log file was cleaned up while the table was being read"
+            raise VersionNotFoundError(message, help="read a newer version", file=self.store.uri) from e
 
     @staticmethod
     def _checked(head: _H) -> _H:
@@ -411,12 +408,9 @@ class DeltaLog:
         newest = newest or self._newest(settled_segment(listing, self.listing, uri=self.store.uri))
         commits = sorted(listing.commits.items())
         if not commits:
-            raise VersionNotFoundError(
-                "the log has a checkpoint but no commit, so the times of versions are unknown",
-                help="open the newest version, without a timestamp",
-                file=self.store.uri,
-                condition="DELTA_NO_COMMITS_FOUND",
-            )
+            message = "the log has a checkpoint but no commit, so the times of versions are unknown"
+            help = "open the newest version, without a timestamp"
+            raise VersionNotFoundError(message, help=help, file=self.store.uri, condition="DELTA_NO_COMMITS_FOUND")
         return commits, self.times(commits, newest.metadata)
 
     def _newest(self, segment: LogSegment) -> Head:
@@ -543,11 +537,9 @@ def check_untouched(log: DeltaLog, base: Head) -> None:
 def check_same_file(log: DeltaLog, file: ObjectMeta) -> None:
     """Raise ``MetadataChangedError`` if a log file changed since it was listed."""
     if not _is_there(log, file):
-        raise MetadataChangedError(
-            "the log of the table was cleaned up or replaced while this command was using it",
-            help="read the table again and repeat the command",
-            file=f"{log.store.uri}/{file.key}",
-        )
+        message = "the log of the table was cleaned up or replaced while this command was using it"
+        help = "read the table again and repeat the command"
+        raise MetadataChangedError(message, help=help, file=f"{log.store.uri}/{file.key}")
 
 
 def _is_there(log: DeltaLog, file: ObjectMeta) -> bool:

@@ -172,11 +172,8 @@ def _time(log: DeltaLog, head: Head, version: int, file: ObjectMeta) -> int:
         return file.modified_ms
     time = log.commit_info(version).get(FIELD)
     if not isinstance(time, int):
-        raise CorruptLogError(
-            "the commit has no inCommitTimestamp, although the table has in-commit timestamps",
-            file=f"{log.store.uri}/{file.key}",
-            version=version,
-        )
+        message = "the commit has no inCommitTimestamp, although the table has in-commit timestamps"
+        raise CorruptLogError(message, file=f"{log.store.uri}/{file.key}", version=version)
     return time
 
 

@@ -37,11 +37,9 @@ def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
         )
     commits = log.commits(start, end)
     if len(commits) != end - start + 1:
-        raise VersionNotFoundError(
-            f"the log does not hold all commits from version {start} to {end}",
-            help="compact versions that are committed and not yet cleaned up",
-            file=log.store.uri,
-        )
+        message = f"the log does not hold all commits from version {start} to {end}"
+        help = "compact versions that are committed and not yet cleaned up"
+        raise VersionNotFoundError(message, help=help, file=log.store.uri)
     content = compacted(log.parse(commits), log.engine.query)
     if not content:
         return None

@@ -214,22 +214,15 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
     ``LogGapError`` if versions in between are missing.
     """
     if listing.empty:
-        raise TableNotFoundError(
-            "this is not a Delta table: _delta_log has no commit and no checkpoint",
-            help="check the path, or create a table there with trilake.write",
-            file=uri,
-            condition="DELTA_PATH_DOES_NOT_EXIST",
-        )
+        message = "this is not a Delta table: _delta_log has no commit and no checkpoint"
+        help = "check the path, or create a table there with trilake.write"
+        raise TableNotFoundError(message, help=help, file=uri, condition="DELTA_PATH_DOES_NOT_EXIST")
     newest = listing.newest
     target = newest if version is None else version
     if target > newest or target < 0:
-        raise VersionNotFoundError(
-            f"Cannot time travel Delta table to version {target}: version {target} does not exist",
-            help=f"the newest version is {newest}",
-            file=uri,
-            version=target,
-            condition="DELTA_VERSION_NOT_FOUND",
-        )
+        message = f"Cannot time travel Delta table to version {target}: version {target} does not exist"
+        help = f"the newest version is {newest}"
+        raise VersionNotFoundError(message, help=help, file=uri, version=target, condition="DELTA_VERSION_NOT_FOUND")
     base = [(v, files) for v, files in listing.checkpoints if v <= target]
     checkpoint_version, files = base[-1] if base else (None, ())
     start = 0 if checkpoint_version is None else checkpoint_version + 1
@@ -267,19 +260,15 @@ def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int
         # The log begins after version 0 and has no checkpoint at or before the target: it was cleaned up.
         readable = [v for v, _ in listing.checkpoints if v > target]
         if readable:
+            message = f"version {target} is no longer readable: its commits were cleaned up"
+            help = f"the oldest readable version is {min(readable)}"
             raise VersionNotFoundError(
-                f"version {target} is no longer readable: its commits were cleaned up",
-                help=f"the oldest readable version is {min(readable)}",
-                file=uri,
-                version=target,
-                condition="DELTA_VERSION_NOT_FOUND",
+                message, help=help, file=uri, version=target, condition="DELTA_VERSION_NOT_FOUND"
             )
+        message = f"the log begins with version {min(listing.commits)}, but no checkpoint has the state before it"
+        help = "restore the commit files from version 0 on, or a complete checkpoint"
         raise LogGapError(
-            f"the log begins with version {min(listing.commits)}, but no checkpoint has the state before it",
-            help="restore the commit files from version 0 on, or a complete checkpoint",
-            file=f"{uri}/{commit_key(0)}",
-            version=0,
-            condition="DELTA_TRUNCATED_TRANSACTION_LOG",
+            message, help=help, file=f"{uri}/{commit_key(0)}", version=0, condition="DELTA_TRUNCATED_TRANSACTION_LOG"
         )
     count = target - start + 1 - len(present)
     behind = min((v for v, _ in listing.checkpoints if v > target), default=None)

@@ -226,12 +226,9 @@ def refuse_twice(paths: pa.ChunkedArray, uri: str, version: int) -> None:
 
 def twice_error(path: str, uri: str, version: int) -> CorruptLogError:
     """The error for a file that is live twice."""
-    return CorruptLogError(
-        f"the version lists a file twice, so its rows would be read twice: {path!r}",
-        help="restore the log from a backup, or read an older version",
-        file=uri,
-        version=version,
-    )
+    message = f"the version lists a file twice, so its rows would be read twice: {path!r}"
+    help = "restore the log from a backup, or read an older version"
+    return CorruptLogError(message, help=help, file=uri, version=version)
 
 
 def _plain_keys(actions: pa.Table) -> pa.ChunkedArray:
@@ -408,12 +405,9 @@ def check_complete(head: Head) -> None:
     state = head.state
     lacking = [n for n, a in (("metaData", state.metadata), ("protocol", state.protocol)) if a is None]
     if lacking:
-        raise MissingMetadataError(
-            f"the log has no {' and no '.join(lacking)} action",
-            help="the first commit or the checkpoint is damaged: restore it from a backup",
-            file=head.uri,
-            version=head.version,
-        )
+        message = f"the log has no {' and no '.join(lacking)} action"
+        help = "the first commit or the checkpoint is damaged: restore it from a backup"
+        raise MissingMetadataError(message, help=help, file=head.uri, version=head.version)
 
 
 def check_readable_head(head: Head) -> None:

@@ -347,12 +347,8 @@ def _texts(commits: Sequence[tuple[int, str, pa.Buffer]]) -> list[bytes]:
     for version, name, data in commits:
         raw = bytes(data)
         if not raw.strip():
-            raise CorruptLogError(
-                "the commit file is empty",
-                help=f"the writer died before its data was on disk; {_damaged_help(version)}",
-                file=name,
-                version=version,
-            )
+            help = f"the writer died before its data was on disk; {_damaged_help(version)}"
+            raise CorruptLogError("the commit file is empty", help=help, file=name, version=version)
         contents.append(raw)
     return contents
 
@@ -450,22 +446,15 @@ def _first_wrong(
         except _WRONG_TYPE as e:
             (version, _, file), error = position, e
             break
-    return CorruptLogError(
-        f"the {kind} action does not follow the protocol: {error}",
-        help="restore the file from a backup, or read an older version",
-        file=file,
-        version=version,
-    )
+    message = f"the {kind} action does not follow the protocol: {error}"
+    help = "restore the file from a backup, or read an older version"
+    return CorruptLogError(message, help=help, file=file, version=version)
 
 
 def _object(value: Any, kind: str, version: int, name: str) -> Any:
     if not isinstance(value, dict):
-        raise CorruptLogError(
-            f"the {kind} action is not a JSON object",
-            help="restore the file from a backup, or read an older version",
-            file=name,
-            version=version,
-        )
+        help = "restore the file from a backup, or read an older version"
+        raise CorruptLogError(f"the {kind} action is not a JSON object", help=help, file=name, version=version)
     return value
 
 

@@ -56,12 +56,9 @@ def primitive_name(t: pa.DataType, path: str) -> str:
         return "timestamp" if t.tz is not None else "timestamp_ntz"
     if (name := "binary" if pa.types.is_fixed_size_binary(t) else _NAMES.get(t)) is not None:
         return name
-    raise SchemaMismatchError(
-        f"Delta does not support the Arrow type {t}",
-        help="cast the column before writing, e.g. to long or string",
-        column=path,
-        condition=_CONDITION,
-    )
+    message = f"Delta does not support the Arrow type {t}"
+    help = "cast the column before writing, e.g. to long or string"
+    raise SchemaMismatchError(message, help=help, column=path, condition=_CONDITION)
 
 
 def is_variant(field: pa.Field, path: str) -> bool:
@@ -71,23 +68,16 @@ def is_variant(field: pa.Field, path: str) -> bool:
     """
     name = _extension(field)
     if name in _MEANINGS:
-        raise SchemaMismatchError(
-            f"{_shown(field.type, name)} has no Delta type, and its storage values would be misread without it",
-            help=_MEANINGS[name],
-            column=path,
-            condition=_CONDITION,
-        )
+        message = f"{_shown(field.type, name)} has no Delta type, and its storage values would be misread without it"
+        raise SchemaMismatchError(message, help=_MEANINGS[name], column=path, condition=_CONDITION)
     if name != VARIANT_EXTENSION:
         return False
     kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
     if pa.types.is_struct(kind) and {f.name for f in kind} == {"value", "metadata"}:
         return True
-    raise SchemaMismatchError(
-        f"shredded variants are not supported: {kind}",
-        help="pass structs with the fields value and metadata",
-        column=path,
-        condition=_CONDITION,
-    )
+    message = f"shredded variants are not supported: {kind}"
+    help = "pass structs with the fields value and metadata"
+    raise SchemaMismatchError(message, help=help, column=path, condition=_CONDITION)
 
 
 def _extension(field: pa.Field) -> str | None:

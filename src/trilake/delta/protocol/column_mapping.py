@@ -58,12 +58,9 @@ def check_mode(metadata: Metadata, *, uri: str, version: int) -> None:
     """Refuse an unknown mode.  Raises ``UnsupportedProtocolError``."""
     mode = metadata.column_mapping_mode
     if mode not in MODES:
-        raise UnsupportedProtocolError(
-            f"column mapping mode {mode!r} is not supported",
-            help=f"modes are {', '.join(MODES)}: set {MODE} with the engine that set it, or read an older version",
-            file=uri,
-            version=version,
-        )
+        message = f"column mapping mode {mode!r} is not supported"
+        help = f"modes are {', '.join(MODES)}: set {MODE} with the engine that set it, or read an older version"
+        raise UnsupportedProtocolError(message, help=help, file=uri, version=version)
 
 
 def max_column_id(metadata: Metadata) -> int:
@@ -226,11 +223,8 @@ def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str])
             "id": "mode 'id' can be chosen only when a table is created, since its files must have field ids",
             "name": "leave the mode unchanged",
         }
-        raise InvalidArgumentError(
-            f"{MODE} cannot be changed from {old!r} to {new!r}",
-            help=hint[new],
-            condition="DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
-        )
+        message = f"{MODE} cannot be changed from {old!r} to {new!r}"
+        raise InvalidArgumentError(message, help=hint[new], condition="DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE")
     # Physical names of an earlier mapping do not apply to files written without one.
     bare = replace(after, schema_string=strip(after.schema).json())
     return mapped(bare, existing=True, new_id=new_id)
@@ -239,11 +233,8 @@ def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str])
 def check_can_rename(metadata: Metadata, what: Literal["rename", "drop"]) -> None:
     """Raise ``InvalidArgumentError`` for a column to rename or drop if files use display names."""
     if metadata.column_mapping_mode == "none":
-        raise InvalidArgumentError(
-            f"cannot {what} a column without column mapping: the files use its name",
-            help=_ENABLE,
-            condition=f"DELTA_UNSUPPORTED_{what.upper()}_COLUMN",
-        )
+        message = f"cannot {what} a column without column mapping: the files use its name"
+        raise InvalidArgumentError(message, help=_ENABLE, condition=f"DELTA_UNSUPPORTED_{what.upper()}_COLUMN")
 
 
 def check_names(schema: StructType, mode: str) -> None:

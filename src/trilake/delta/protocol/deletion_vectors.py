@@ -105,12 +105,9 @@ class DeletionVectorDescriptor:
         return f"{prefix}/{name}" if prefix else name
 
     def _error(self, why: str, file: str | None = None) -> DeletionVectorError:
-        return DeletionVectorError(
-            f"the deletion vector is damaged: {why}",
-            help="restore its file, or read a version without this vector",
-            file=file,
-            vector=self.unique_id[:80],
-        )
+        message = f"the deletion vector is damaged: {why}"
+        help = "restore its file, or read a version without this vector"
+        return DeletionVectorError(message, help=help, file=file, vector=self.unique_id[:80])
 
     def load(self, store: Store, rows: int | None = None) -> BitMap64:
         """Load the row indexes it deletes from a data file of ``rows`` rows, if known.

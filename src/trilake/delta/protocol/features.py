@@ -22,12 +22,10 @@ MAX_WRITER = 7
 
 def _check_version(kind: str, needed: int, highest: int, *, uri: str, version: int) -> None:
     if not 1 <= needed <= highest:
+        message = f"the table needs Delta {kind} version {needed}, but trilake supports versions up to {highest}"
+        help = "use a newer trilake, or read an older version of the table"
         raise UnsupportedProtocolError(
-            f"the table needs Delta {kind} version {needed}, but trilake supports versions up to {highest}",
-            help="use a newer trilake, or read an older version of the table",
-            file=uri,
-            version=version,
-            condition="DELTA_INVALID_PROTOCOL_VERSION",
+            message, help=help, file=uri, version=version, condition="DELTA_INVALID_PROTOCOL_VERSION"
         )
 
 
@@ -99,11 +97,8 @@ def feature(name: str, *, condition: str = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG
     """Find a feature, ignoring case.  Raises ``UnsupportedProtocolError`` with delta-spark's ``condition``."""
     row = REGISTRY.get(name) or next((f for f in REGISTRY.values() if f.name.lower() == name.lower()), None)
     if row is None:
-        raise UnsupportedProtocolError(
-            f"table feature {name!r} is unknown",
-            help=f"valid features are {', '.join(sorted(REGISTRY))}",
-            condition=condition,
-        )
+        help = f"valid features are {', '.join(sorted(REGISTRY))}"
+        raise UnsupportedProtocolError(f"table feature {name!r} is unknown", help=help, condition=condition)
     return row
 
 
@@ -219,11 +214,9 @@ def upgrade_protocol(protocol: Protocol, reader: int, writer: int) -> Protocol:
         )
     reader, writer = max(reader, protocol.min_reader_version), max(writer, protocol.min_writer_version)
     if reader == 3 and writer < 7:
-        raise InvalidArgumentError(
-            "reader version 3 needs writer version 7",
-            help="pass writer version 7, too",
-            condition="DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE",
-        )
+        message = "reader version 3 needs writer version 7"
+        help = "pass writer version 7, too"
+        raise InvalidArgumentError(message, help=help, condition="DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE")
     if reader == 2 and writer < 5:
         raise InvalidArgumentError(
             "reader version 2 needs writer version 5 or higher", help="pass writer version 5, too"

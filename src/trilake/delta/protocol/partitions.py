@@ -61,29 +61,21 @@ def check_partition_columns(schema: StructType, columns: list[str] | tuple[str, 
     for name in columns:
         f = schema.find(name)
         if f is None:
-            raise InvalidArgumentError(
-                f"partition column {name!r} is not in the schema",
-                help=f"the columns are {', '.join(schema.names)}",
-                column=name,
-                condition="DELTA_PARTITION_COLUMN_NOT_FOUND",
-            )
+            message = f"partition column {name!r} is not in the schema"
+            help = f"the columns are {', '.join(schema.names)}"
+            raise InvalidArgumentError(message, help=help, column=name, condition="DELTA_PARTITION_COLUMN_NOT_FOUND")
         if not can_partition(f.type):
-            raise InvalidArgumentError(
-                f"a table cannot be partitioned by a column of type {f.type}",
-                column=f.name,
-                condition="DELTA_INVALID_PARTITION_COLUMN_TYPE",
-            )
+            message = f"a table cannot be partitioned by a column of type {f.type}"
+            raise InvalidArgumentError(message, column=f.name, condition="DELTA_INVALID_PARTITION_COLUMN_TYPE")
         if f.name in out:
             raise InvalidArgumentError(
                 f"partition column {f.name!r} is given twice", column=f.name, condition="COLUMN_ALREADY_EXISTS"
             )
         out.append(f.name)
     if out and len(out) == len(schema.fields):
-        raise InvalidArgumentError(
-            "every column is a partition column, so the files would have no columns",
-            help="leave one column out",
-            condition="DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION",
-        )
+        message = "every column is a partition column, so the files would have no columns"
+        help = "leave one column out"
+        raise InvalidArgumentError(message, help=help, condition="DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION")
     return tuple(out)
 
 
@@ -99,11 +91,9 @@ def parse_values(strings: pa.ChunkedArray, field: StructField) -> pa.ChunkedArra
     try:
         typed_values = _parse(distinct, field.type)
     except (pa.ArrowException, ValueError, OverflowError) as e:
-        raise CorruptLogError(
-            f"a partition value is not of type {field.type}: {e}",
-            help="partitionValues of the add action are wrong; rewrite the files with the engine that wrote them",
-            column=field.name,
-        ) from e
+        message = f"a partition value is not of type {field.type}: {e}"
+        help = "partitionValues of the add action are wrong; rewrite the files with the engine that wrote them"
+        raise CorruptLogError(message, help=help, column=field.name) from e
     return pa.chunked_array([typed_values.take(encoded.indices)], field.type.arrow)
 
 

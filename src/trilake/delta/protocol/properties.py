@@ -193,12 +193,9 @@ def canonical(key: str) -> str:
     by_lower = {name.lower(): name for name in known_properties()}
     close = difflib.get_close_matches(lowered, by_lower, n=3, cutoff=0.75)
     suggestion = f"did you mean {' or '.join(by_lower[c] for c in close)}? " if close else ""
-    raise UnknownOptionError(
-        f"table property {key!r} is unknown",
-        help=f"{suggestion}{'Names' if close else 'names'} without the prefix {PREFIX} are free to use",
-        property=key,
-        condition="DELTA_UNKNOWN_CONFIGURATION",
-    )
+    message = f"table property {key!r} is unknown"
+    help = f"{suggestion}{'Names' if close else 'names'} without the prefix {PREFIX} are free to use"
+    raise UnknownOptionError(message, help=help, property=key, condition="DELTA_UNKNOWN_CONFIGURATION")
 
 
 def check_value(name: str, value: object) -> str:
@@ -251,29 +248,20 @@ def parse_properties(properties: Mapping[str, object]) -> ParsedProperties:
 
 def _check_settable(key: str) -> None:
     if key.startswith(CONSTRAINTS):
-        raise InvalidArgumentError(
-            f"{key} cannot be set: it is a CHECK constraint, which existing rows must satisfy",
-            help="add the constraint with ALTER TABLE ... ADD CONSTRAINT (add_constraint)",
-            property=key,
-            condition="DELTA_ADD_CONSTRAINTS",
-        )
+        message = f"{key} cannot be set: it is a CHECK constraint, which existing rows must satisfy"
+        help = "add the constraint with ALTER TABLE ... ADD CONSTRAINT (add_constraint)"
+        raise InvalidArgumentError(message, help=help, property=key, condition="DELTA_ADD_CONSTRAINTS")
     row = known_properties().get(key)
     if row is not None and row.set_by is not None:
-        raise InvalidArgumentError(
-            f"{key} is set by {row.set_by}, not by users",
-            help="leave it out",
-            property=key,
-            condition="DELTA_CANNOT_MODIFY_TABLE_PROPERTY",
-        )
+        message = f"{key} is set by {row.set_by}, not by users"
+        help = "leave it out"
+        raise InvalidArgumentError(message, help=help, property=key, condition="DELTA_CANNOT_MODIFY_TABLE_PROPERTY")
 
 
 def _feature(key: str, value: str) -> str:
     if value.lower() not in ("supported", "enabled"):
-        raise InvalidArgumentError(
-            f"table property {key} must be 'supported', got {value!r}",
-            property=key,
-            condition="DELTA_UNSUPPORTED_FEATURE_STATUS",
-        )
+        message = f"table property {key} must be 'supported', got {value!r}"
+        raise InvalidArgumentError(message, property=key, condition="DELTA_UNSUPPORTED_FEATURE_STATUS")
     return features.feature(key[len(FEATURE) :]).name
 
 

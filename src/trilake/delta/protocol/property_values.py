@@ -169,8 +169,6 @@ def parse_level(value: str) -> IsolationLevel:
     for level in LEVELS:
         if level.lower() == value.strip().lower():
             return level
-    raise InvalidArgumentError(
-        f"isolation level {value!r} is unknown",
-        help=f"levels are {', '.join(LEVELS)}",
-        condition="DELTA_INVALID_ISOLATION_LEVEL",
-    )
+    message = f"isolation level {value!r} is unknown"
+    help = f"levels are {', '.join(LEVELS)}"
+    raise InvalidArgumentError(message, help=help, condition="DELTA_INVALID_ISOLATION_LEVEL")

@@ -456,22 +456,16 @@ def parse_primitive(name: str) -> PrimitiveType:
     if (spatial := spatial_name(name)) is not None and not is_mixed(spatial):
         return PrimitiveType(spatial)
     if spatial is not None:
-        raise UnsupportedProtocolError(
-            f"all values of a column must have the same reference system, but {spatial!r} allows any",
-            help="declare the reference system, e.g. geometry(OGC:CRS84) or, in SQL, geometry(4326)",
-            condition="DELTA_GEOSPATIAL_SRID_NOT_SUPPORTED",
-        )
+        message = f"all values of a column must have the same reference system, but {spatial!r} allows any"
+        help = "declare the reference system, e.g. geometry(OGC:CRS84) or, in SQL, geometry(4326)"
+        raise UnsupportedProtocolError(message, help=help, condition="DELTA_GEOSPATIAL_SRID_NOT_SUPPORTED")
     if name.lower().startswith("interval"):
-        raise UnsupportedProtocolError(
-            f"Delta does not support interval types: {name[:80]!r}",
-            help="store a number of units (bigint), or the start and end of the interval",
-            condition="DELTA_UNSUPPORTED_DATA_TYPES",
-        )
-    raise UnsupportedProtocolError(
-        f"data type {name[:80]!r} is unknown",
-        help="upgrade trilake: a newer version may support this type",
-        condition="DELTA_UNSUPPORTED_DATA_TYPES",
-    )
+        message = f"Delta does not support interval types: {name[:80]!r}"
+        help = "store a number of units (bigint), or the start and end of the interval"
+        raise UnsupportedProtocolError(message, help=help, condition="DELTA_UNSUPPORTED_DATA_TYPES")
+    message = f"data type {name[:80]!r} is unknown"
+    help = "upgrade trilake: a newer version may support this type"
+    raise UnsupportedProtocolError(message, help=help, condition="DELTA_UNSUPPORTED_DATA_TYPES")
 
 
 def check_distinct(names: Sequence[str]) -> None:
@@ -521,12 +515,9 @@ def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
         return _from_arrow_type(t.storage_type, path)
     if ty.is_struct(t):
         if not t.num_fields:
-            raise SchemaMismatchError(
-                "a struct without fields cannot be stored in Parquet files",
-                help="leave the column out, or add a field to the struct",
-                column=path,
-                condition="DELTA_UNSUPPORTED_DATA_TYPES",
-            )
+            message = "a struct without fields cannot be stored in Parquet files"
+            help = "leave the column out, or add a field to the struct"
+            raise SchemaMismatchError(message, help=help, column=path, condition="DELTA_UNSUPPORTED_DATA_TYPES")
         return StructType(
             tuple(_from_arrow_field(t.field(i), f"{path}.{t.field(i).name}") for i in range(t.num_fields))
         )

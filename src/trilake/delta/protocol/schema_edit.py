@@ -189,11 +189,9 @@ def field_at(schema: StructType, path: PathLike) -> StructField:
 def _parent(schema: StructType, names: Path) -> StructType:
     parent = type_at(schema, names[:-1]) if len(names) > 1 else schema
     if not isinstance(parent, StructType):
-        raise InvalidArgumentError(
-            f"{format_path(names)} is a part of {parent}, not a column",
-            help="only columns and fields of structs have names, comments and nullability",
-            column=format_path(names),
-        )
+        message = f"{format_path(names)} is a part of {parent}, not a column"
+        help = "only columns and fields of structs have names, comments and nullability"
+        raise InvalidArgumentError(message, help=help, column=format_path(names))
     return parent
 
 
@@ -270,12 +268,9 @@ def _check_free(fields: Sequence[StructField], name: str, parent: Path) -> None:
 def name_taken(path: Path) -> InvalidArgumentError:
     """The error for a new name that another column has."""
     there = format_path(path)
-    return InvalidArgumentError(
-        f"column {there} already exists",
-        help="choose another name: column names are case-insensitive",
-        column=there,
-        condition="FIELD_ALREADY_EXISTS",
-    )
+    message = f"column {there} already exists"
+    help = "choose another name: column names are case-insensitive"
+    return InvalidArgumentError(message, help=help, column=there, condition="FIELD_ALREADY_EXISTS")
 
 
 def drop_field(schema: StructType, path: PathLike) -> StructType:

@@ -50,12 +50,9 @@ def check_collation(name: str, column: str | None = None) -> None:
     >>> check_collation("utf8_binary")
     """
     if name.upper() != BY_BYTES:
-        raise InvalidArgumentError(
-            f"collation {name} is not supported for columns: strings are compared by their bytes ({BY_BYTES})",
-            help="cast the column with COLLATE UTF8_BINARY, or leave out the collation; comparisons can still use it",
-            column=column,
-            condition="DELTA_UNSUPPORTED_DATA_TYPES",
-        )
+        message = f"collation {name} is not supported for columns: strings are compared by their bytes ({BY_BYTES})"
+        help = "cast the column with COLLATE UTF8_BINARY, or leave out the collation; comparisons can still use it"
+        raise InvalidArgumentError(message, help=help, column=column, condition="DELTA_UNSUPPORTED_DATA_TYPES")
 
 
 def parse_sql_type(sql: str) -> tuple[DataType, dict[str, Any]]:

@@ -186,11 +186,8 @@ def _with_partition_values(log: DeltaLog, version: int, removes: list[FileTask])
     for f in removes:
         if f.partition_values is _UNKNOWN:
             if f.path not in values:
-                raise ChangeFeedError(
-                    "a remove action refers to a file that the previous version does not have",
-                    file=f.path,
-                    version=version,
-                )
+                message = "a remove action refers to a file that the previous version does not have"
+                raise ChangeFeedError(message, file=f.path, version=version)
             f = replace(f, partition_values=values[f.path])
         out.append(f)
     return out

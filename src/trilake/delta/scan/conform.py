@@ -81,11 +81,9 @@ def conform_array(array: pa.Array, source: pa.Field, target: DataType, resolver:
 
 def _mismatch(array: pa.Array, target: DataType, path: str, why: object = "") -> CorruptFileError:
     detail = f" ({why})" if why else ""
-    return CorruptFileError(
-        f"the column is {array.type} in the data file, but {target} in the table{detail}",
-        help="the file does not match the table's schema: restore the file from a backup, or read an older version",
-        column=path,
-    )
+    message = f"the column is {array.type} in the data file, but {target} in the table{detail}"
+    help = "the file does not match the table's schema: restore the file from a backup, or read an older version"
+    return CorruptFileError(message, help=help, column=path)
 
 
 def _struct(array: pa.Array, source: pa.Field, target: StructType, resolver: Resolver, path: str) -> pa.Array:

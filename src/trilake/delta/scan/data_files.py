@@ -49,12 +49,9 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
     """
     batches = _batches(store, key, plan, threads)
     if batches is None:
-        raise UnsupportedProtocolError(
-            f"data files of format {plan.provider!r} are not supported",
-            help=f"supported formats are {', '.join(sorted({*OTHER_FORMATS, *plan.engine.written}))}",
-            file=plan.uri,
-            version=plan.version,
-        )
+        message = f"data files of format {plan.provider!r} are not supported"
+        help = f"supported formats are {', '.join(sorted({*OTHER_FORMATS, *plan.engine.written}))}"
+        raise UnsupportedProtocolError(message, help=help, file=plan.uri, version=plan.version)
     with file_errors(store, key, plan):
         yield from numbered_without_views(batches)
 
@@ -85,11 +82,8 @@ def _batches(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatch
     format = plan.engine.format(plan.provider)
     if format is not None:
         if plan.mode == "id" and not format.has_field_ids:
-            raise UnsupportedProtocolError(
-                f"column mapping by id is not supported for {format.name} files, which have no field ids",
-                file=plan.uri,
-                version=plan.version,
-            )
+            message = f"column mapping by id is not supported for {format.name} files, which have no field ids"
+            raise UnsupportedProtocolError(message, file=plan.uri, version=plan.version)
         fields = [f for f in plan.fields if f.name not in plan.partition_columns]
         return format.read(store, key, lambda schema: needed_file_columns(fields, schema, plan.resolver), threads)
     if plan.provider in OTHER_FORMATS:
@@ -172,11 +166,8 @@ def refuse_two_of_one_name(requested: Sequence[str], schema: pa.Schema) -> None:
         return
     twice = sorted({n for n, count in Counter(schema.names).items() if count > 1}.intersection(requested))
     if twice:
-        raise CorruptFileError(
-            f"the data file has several columns named {twice[0]!r}",
-            help="rewrite the file with unique column names",
-            column=twice[0],
-        )
+        message = f"the data file has several columns named {twice[0]!r}"
+        raise CorruptFileError(message, help="rewrite the file with unique column names", column=twice[0])
 
 
 def _row_groups(

@@ -122,11 +122,8 @@ def parse_generated(field: StructField, sql: str, schema: StructType, now: dt.da
     except UnsupportedExpressionError:
         return GeneratedColumn(field.name, sql, None)
     except ExpressionError as e:
-        raise ExpressionError(
-            f"generated column {field.name} ({sql}) cannot be computed: {e.message}",
-            help=e.help,
-            condition=_CONDITIONS.get(e.condition),
-        ) from e
+        message = f"generated column {field.name} ({sql}) cannot be computed: {e.message}"
+        raise ExpressionError(message, help=e.help, condition=_CONDITIONS.get(e.condition)) from e
     depends = [c for c in sorted(expression.columns) if generation_expression(schema.field(c)) is not None]
     if depends:
         raise ExpressionError(

@@ -52,11 +52,9 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
             key = "/".join(part for part in key.split("/") if part not in ("", "."))
         check_key(key)
     except InvalidArgumentError as e:
-        raise CorruptLogError(
-            f"the log names {path!r:.200}, which is not a valid path of a file: {e.message}",
-            help="restore the log from a backup, or read an older version",
-            file=store.uri,
-        ) from e
+        message = f"the log names {path!r:.200}, which is not a valid path of a file: {e.message}"
+        help = "restore the log from a backup, or read an older version"
+        raise CorruptLogError(message, help=help, file=store.uri) from e
     return (store if root is None else open_sibling(store, root)), key
 
 

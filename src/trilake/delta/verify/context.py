@@ -64,12 +64,9 @@ class DeltaContext:
         if self.requested is None:
             return newest
         if not 0 <= self.requested <= newest:
-            raise VersionNotFoundError(
-                f"version {self.requested} does not exist",
-                help=f"the newest version is {newest}",
-                file=self.store.uri,
-                version=self.requested,
-            )
+            message = f"version {self.requested} does not exist"
+            help = f"the newest version is {newest}"
+            raise VersionNotFoundError(message, help=help, file=self.store.uri, version=self.requested)
         return self.requested
 
     @cached_property

@@ -229,13 +229,9 @@ def compactions_same(table: DeltaContext) -> Generator[Finding, None, int]:
         true = apply(empty_state(), table.actions(first, last))
         wrong = differences(state, true, table.engine.query, whole=False)
         if wrong:
+            message = f"the compaction file differs from its commits {first} to {last}: {'; '.join(wrong)[:600]}"
             yield Finding(
-                "delta.compaction-differs",
-                f"the compaction file differs from its commits {first} to {last}: {'; '.join(wrong)[:600]}",
-                _COMPACTION_HELP,
-                file=file.key,
-                version=last,
-                repair=mendable,
+                "delta.compaction-differs", message, _COMPACTION_HELP, file=file.key, version=last, repair=mendable
             )
     return len(table.listing.compactions)
 
