@@ -182,9 +182,13 @@ def cutoff_commit(log: DeltaLog, head: Head, commits: Mapping[int, ObjectMeta], 
     versions = sorted(commits)
     since = in_commit_timestamps_from(head.metadata)
     timed_versions = [] if since is None else [v for v in versions if v >= since]
-    # In-commit timestamps only grow: a binary search need not read the commits in between.
-    if at := bisect_right(timed_versions, cutoff, key=lambda v: _time(log, head, v, commits[v])):
-        return timed_versions[at - 1]
+
+    def time(version: int) -> int:
+        return _time(log, head, version, commits[version])
+
+    if timed_versions and time(timed_versions[0]) <= cutoff:
+        # In-commit timestamps only grow: a binary search need not read the commits in between.
+        return timed_versions[bisect_right(timed_versions, cutoff, 1, key=time) - 1]
     by_file = versions[: len(versions) - len(timed_versions)]
     times = monotonic([commits[v].modified_ms for v in by_file])
     return max((v for v, t in zip(by_file, times, strict=True) if t <= cutoff), default=None)
