@@ -141,7 +141,7 @@ def write_contents(files: Sequence[int]) -> bool:
     """
     if sys.platform != "linux" or not hasattr(_library(), "sync_file_range"):
         return False
-    if len({os.fstat(fd).st_dev for fd in files}) > 1 or _kind(files[0]) not in _ORDERED:
+    if len({os.fstat(fd).st_dev for fd in files}) != 1 or _kind(files[0]) not in _ORDERED:
         return False
     # Start all before waiting for the first.
     return all(_flush(fd, _BEGIN) for fd in files) and all(_flush(fd, _AND_WAIT) for fd in files)

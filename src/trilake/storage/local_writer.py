@@ -359,8 +359,6 @@ def _give_name(temp: str, path: str, *, exclusive: bool) -> None:
 
 
 def _naming_error(error: OSError, path: str, *, absent: bool, linked: bool) -> StorageError:
-    if isinstance(error, StorageError):
-        return error
     if isinstance(error, FileExistsError) and absent:
         return ObjectExistsError("the object already exists", file=path)
     if isinstance(error, FileExistsError) and linked:
