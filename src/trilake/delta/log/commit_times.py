@@ -137,5 +137,5 @@ def out_of_range(timestamp_ms: int, version: int, version_ms: int, uri: str, *, 
         f"the timestamp {timestamp_string(timestamp_ms)} is {where}",
         help=f"the {'newest' if after else 'oldest'} commit is version {version} of {timestamp_string(version_ms)}",
         file=uri,
-        condition=f"DELTA_TIMESTAMP_{'GREATER_THAN_COMMIT' if after else 'EARLIER_THAN_COMMIT_RETENTION'}",
+        condition="DELTA_TIMESTAMP_GREATER_THAN_COMMIT" if after else "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
     )

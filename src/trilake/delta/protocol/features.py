@@ -38,14 +38,13 @@ def check_readable(protocol: Protocol, *, uri: str, version: int) -> None:
     if lacking:
         message = f"the table needs the reader features {', '.join(lacking)}, which are not supported"
         help = "read it with a newer trilake, or read an older version of the table"
-        raise _unsupported(lacking, message, help, "READ", uri, version)
+        raise _unsupported(lacking, message, help, "DELTA_UNSUPPORTED_FEATURES_FOR_READ", uri, version)
 
 
 def _unsupported(
-    names: list[str], message: str, help: str, purpose: str, uri: str, version: int
+    names: list[str], message: str, help: str, condition: str, uri: str, version: int
 ) -> UnsupportedProtocolError:
     helps = dict.fromkeys(REGISTRY[name].help for name in names if name in REGISTRY and REGISTRY[name].help)
-    condition = f"DELTA_UNSUPPORTED_FEATURES_FOR_{purpose}"
     return UnsupportedProtocolError(
         message, help="; ".join(helps) or help, file=uri, version=version, condition=condition
     )
@@ -87,7 +86,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version:
     if lacking:
         message = f"the table uses the writer features {', '.join(lacking)}, which trilake does not support for writing"
         help = "write it with the engine that enabled the features, or drop them"
-        raise _unsupported(lacking, message, help, "WRITE", uri, version)
+        raise _unsupported(lacking, message, help, "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", uri, version)
 
 
 # --- features of a protocol and of metadata ----------------------------------------------------------------------
