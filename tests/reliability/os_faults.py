@@ -24,7 +24,7 @@ import pyarrow as pa
 from trilake.delta.commands.maintenance import vacuum_listing
 from trilake.delta.commands.merge import pruning
 from trilake.delta.commands.optimize import curve_order
-from trilake.storage import durable, local, local_writer, spill, staging
+from trilake.storage import durable, local, local_writer, staging
 from trilake.trevni.blocks import encode
 from trilake.trevni.tables import jobs
 
@@ -76,7 +76,7 @@ class OsFaults:
             stack.enter_context(mock.patch.object(durable, "sync_file_system", system.fsync))
             for module in (local, local_writer, pruning, curve_order):
                 stack.enter_context(mock.patch.object(module, "pa", arrow))
-            for module in (pruning, curve_order, encode, spill):
+            for module in (pruning, curve_order, encode, staging):
                 if hasattr(module, "tempfile"):
                     stack.enter_context(mock.patch.object(module, "tempfile", _Temporary(self)))
             for module in (staging, jobs):

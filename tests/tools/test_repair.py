@@ -13,7 +13,7 @@ import pytest
 import trilake
 from tests.tools.delta_faults import FAULTS, Fault, build, data_file
 from tests.tools.other_faults import LANCE, build_lance
-from trilake.delta.repair import STEPS, run
+from trilake.delta import repair
 from trilake.errors import CorruptLogError, InvalidArgumentError, LogGapError
 from trilake.storage.local import LocalStore
 
@@ -217,14 +217,14 @@ def test_torn_commit_that_changes_concurrently_is_kept(tmp_path: Path, monkeypat
     file = folder / "_delta_log" / f"{2:020d}.json"
     whole = file.read_bytes()
     file.write_bytes(whole[:50])
-    planned = run.drop_torn
+    planned = repair.drop_torn
 
     def late(*args: Any) -> Any:
         steps = planned(*args)
         file.write_bytes(whole[:90])
         return steps
 
-    monkeypatch.setitem(STEPS, "delta.drop-torn-commits", late)
+    monkeypatch.setitem(repair.STEPS, "delta.drop-torn-commits", late)
     done = trilake.repair(folder, dry_run=False, accept_loss=True)
     assert "has changed" in (done.steps[0].error or "")
     assert len(file.read_bytes()) == 90
