@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 
 from trilake.common.runtime import Runtime
-from trilake.delta.commands.rows.row_changes import Runner, records_changes, run_here
+from trilake.delta.commands.rows.row_changes import Runner, discard, records_changes, run_here
 from trilake.delta.commands.write.create import NOT_EMPTY, TableDescription, clustering_of, described
 from trilake.delta.commands.write.overwrite import (
     NOTHING,
@@ -67,7 +67,6 @@ from trilake.errors import (
     TableNotFoundError,
     stating,
 )
-from trilake.storage.ownership import discard
 from trilake.table.results import WriteResult
 from trilake.table.table import table_gone
 
@@ -301,7 +300,7 @@ def finish_write(
         if is_made and not again and plan.request.mode != "error":
             return _finish_on_new_table(log, plan, parts, runtime, run)
         if not (is_made and again):
-            discard(log.store, _own_files(new))
+            discard(log.store, new, plan.files.job_id)
         raise
 
 
@@ -314,7 +313,7 @@ def _finish_on_new_table(
         committed = not plan.nothing  # with nothing to do, the table stays unchanged, or already has the write
     finally:
         if not committed:
-            discard(log.store, _own_files({"add": a} for part in parts for a in part.actions))
+            discard(log.store, [{"add": a} for part in parts for a in part.actions], plan.files.job_id)
     return finish_write(log, plan, parts, runtime, run=run)
 
 
@@ -331,12 +330,6 @@ def on_new_table(log: DeltaLog, plan: WritePlan, runtime: Runtime | None = None)
             file=log.store.uri,
         )
     return replace(current, files=plan.files)
-
-
-def _own_files(actions: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Keys of the new files of a write, without existing files that got a vector."""
-    files = [a.get("cdc") or a.get("add") for a in actions]
-    return [unquote(str(f["path"])) for f in files if f is not None and not f.get("deletionVector")]
 
 
 def _replaced(
@@ -496,8 +489,6 @@ class IdentityRebase:
     standing: Metadata
     marks: Mapping[str, int]
     runtime: Runtime
-    #: Keys of the files that the next commit would add.
-    keys: list[str] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -518,7 +509,7 @@ class IdentityRebase:
         if by:
             old = [a["add"] for a in actions if "add" in a]
             actions = [a for a in actions if "add" not in a] + [{"add": a} for a in self._moved(old, by)]
-            discard(self.log.store, [unquote(a["path"]) for a in old])
+            discard(self.log.store, [{"add": a} for a in old], self.files.job_id)
         self.standing = newest
         self.marks = {n: mark + by.get(n, 0) for n, mark in self.marks.items()}
         metadata = replace(newest, schema_string=updated_schema(newest.schema, [self.marks]).json())
