@@ -192,7 +192,7 @@ PROMISES = (
     Promise("trilake.lance.scan.parse_sql", ("sqlglot",), "most conditions call no functions of JSON"),
     Promise("trilake.lance.index.*", ("numba",), "only indices of vectors have kernels"),
     Promise("trilake.lance.data_files", ("numba",), "kernels are loaded with the first page"),
-    Promise("trilake.lance.v2.kernel_loader", ("numba",), "the same"),
+    Promise("trilake.lance.v2.values", ("numba",), "the same"),
     Promise("trilake.trevni.file.*", ("numba",), "kernels are loaded with the first block"),
     Promise(
         "trilake.spark.patches.*",

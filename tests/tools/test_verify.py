@@ -18,7 +18,7 @@ from trilake.delta.verify.run import CHECKS as DELTA_CHECKS
 from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
 from trilake.lance.verify.run import CHECKS as LANCE_CHECKS
 from trilake.table.registry import format_named
-from trilake.trevni.verify.run import CHECKS as TREVNI_CHECKS
+from trilake.trevni.verify import CHECKS as TREVNI_CHECKS
 
 ALL = (*FAULTS, *LANCE, *TREVNI)
 BASES = {

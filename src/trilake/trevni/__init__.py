@@ -5,9 +5,9 @@ The modules :mod:`~trilake.trevni.mappings.avro`, :mod:`~trilake.trevni.mappings
 """
 
 from trilake.trevni.file.column_file import Column, ColumnValues
-from trilake.trevni.file.column_options import ColumnOptions
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.file.writer import TrevniWriter, write
+from trilake.trevni.nesting.columns import ColumnOptions
 from trilake.trevni.tables.dataset import Split, read_split
 from trilake.trevni.tables.row_groups import RowGroupWriter, WriteOptions, discard, new_write_id, publish
 from trilake.trevni.tables.table import TrevniTable

@@ -11,31 +11,14 @@ from trilake.common.runtime import Runtime
 from trilake.expr import Filter, parse_filter
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.memory import MemoryStore
-from trilake.table.conversion import (
-    Done,
-    Source,
-    TargetRequest,
-    check_columns,
-    check_each_column,
-    kept_partitions,
-    plain_schema,
-)
+from trilake.table import conversion
 from trilake.table.folders import data_file, partition_fields
 from trilake.table.table import FilterLike
 from trilake.trevni.file.writer import TrevniWriter
+from trilake.trevni.tables import table_write
 from trilake.trevni.tables.dataset import Split, read_split
 from trilake.trevni.tables.row_groups import StagedFile
 from trilake.trevni.tables.table import TrevniTable
-from trilake.trevni.tables.table_write import (
-    TableWritePlan,
-    finish_table_write,
-    give_up,
-    plan_table_write,
-    write_options,
-    write_rows,
-)
-
-# --- source ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -52,18 +35,18 @@ class TrevniPiece:
             yield from read_split(split, self.schema, self.columns, self.filter)
 
 
-def trevni_source(table: TrevniTable, columns: list[str] | None, filter: FilterLike | None) -> Source:
+def trevni_source(table: TrevniTable, columns: list[str] | None, filter: FilterLike | None) -> conversion.Source:
     """Return the rows of a table in pieces.  Raises ``InvalidArgumentError`` and ``FilterError``."""
-    names = check_columns(columns, table.schema, table.uri)
+    names = conversion.check_columns(columns, table.schema, table.uri)
     bound = parse_filter(filter, table.schema)
 
     def piece(some: Sequence[Split]) -> TrevniPiece:
         return TrevniPiece(tuple(some), table.schema, tuple(names), bound)
 
     splits = table.splits(filter)
-    whole = plain_schema(table.schema)
+    whole = conversion.plain_schema(table.schema)
     partition = () if not splits else tuple(n for n, _ in splits[0].partition if n in names)
-    return Source(
+    return conversion.Source(
         uri=table.uri,
         format="trevni",
         version=None,
@@ -76,20 +59,19 @@ def trevni_source(table: TrevniTable, columns: list[str] | None, filter: FilterL
     )
 
 
-# --- target ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class TrevniRows:
     """Staged files to write."""
 
     store: Store
-    plan: TableWritePlan
+    plan: table_write.TableWritePlan
     names: tuple[str, ...]
     runtime: Runtime
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
-        return write_rows(self.store, self.plan, batches, task=f"{task:05d}", attempt=self.runtime.new_attempt())
+        return table_write.write_rows(
+            self.store, self.plan, batches, task=f"{task:05d}", attempt=self.runtime.new_attempt()
+        )
 
     def read_back(self, staged_files: list[StagedFile]) -> Iterator[pa.RecordBatch]:
         files = [(f, data_file(ObjectMeta(f.key, f.size, 0))) for f in staged_files]
@@ -109,29 +91,30 @@ class TrevniTarget:
 
     exact = True
 
-    def __init__(self, store: Store, plan: TableWritePlan, names: Sequence[str], runtime: Runtime) -> None:
+    def __init__(self, store: Store, plan: table_write.TableWritePlan, names: Sequence[str], runtime: Runtime) -> None:
         self.store, self.plan, self.runtime = store, plan, runtime
         self.rows = TrevniRows(store, plan, tuple(names), runtime)
 
-    def commit(self, staged_files: Sequence[list[StagedFile]]) -> Done:
-        result = finish_table_write(
-            self.store, self.plan, [f for some in staged_files for f in some], runtime=self.runtime
-        )
-        return Done(None, result.files_added, result.bytes_added)
+    def commit(self, staged_files: Sequence[list[StagedFile]]) -> conversion.Done:
+        files = [file for some in staged_files for file in some]
+        result = table_write.finish_table_write(self.store, self.plan, files, runtime=self.runtime)
+        return conversion.Done(None, result.files_added, result.bytes_added)
 
     def discard(self, staged_files: Sequence[list[StagedFile]]) -> None:
-        give_up(self.store, self.plan)
+        table_write.give_up(self.store, self.plan)
 
 
-def trevni_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> TrevniTarget:
+def trevni_target(
+    store: Store, source: conversion.Source, request: conversion.TargetRequest, exists: bool
+) -> TrevniTarget:
     """Create the target."""
     schema = for_trevni(source.schema)
-    plan = plan_table_write(
+    plan = table_write.plan_table_write(
         store,
         schema,
         mode=request.mode,
-        partition_by=kept_partitions(source, request, exists),
-        options=write_options(request.options),
+        partition_by=conversion.kept_partitions(source, request, exists),
+        options=table_write.write_options(request.options),
         runtime=request.runtime,
     )
     return TrevniTarget(store, plan, schema.names, request.runtime)
@@ -143,4 +126,4 @@ def for_trevni(schema: pa.Schema) -> pa.Schema:
     def write_nothing(one: pa.Schema) -> None:
         TrevniWriter((MemoryStore("memory://check"), "x.trv"), one).close()
 
-    return check_each_column(schema, "Trevni", write_nothing)
+    return conversion.check_each_column(schema, "Trevni", write_nothing)

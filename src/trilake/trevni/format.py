@@ -20,7 +20,7 @@ from trilake.table.results import WriteResult
 from trilake.table.table import Table
 from trilake.trevni.data_files import TREVNI_FILES
 from trilake.trevni.tables import table_write
-from trilake.trevni.tables.drop import table_files
+from trilake.trevni.tables.dataset import table_files
 from trilake.trevni.tables.table import TrevniTable
 from trilake.trevni.upkeep import UPKEEP
 
@@ -76,7 +76,7 @@ class TrevniFormat(Format):
         return open_store(table.uri, _trevni_table(table).storage_options)
 
     def verify(self, store: Store, version: int | None, depth: Depth, sample: int | None, limit: int) -> Findings:
-        from trilake.trevni.verify.run import verify_trevni
+        from trilake.trevni.verify import verify_trevni
 
         if version is not None:
             raise InvalidArgumentError("Trevni files have no versions", help="leave version out", file=store.uri)

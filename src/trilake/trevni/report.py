@@ -53,14 +53,9 @@ def _storage(table: TrevniTable, files: pa.Table) -> Storage | None:
 
 def column_bytes(file: TrevniFile) -> dict[str, int]:
     """Return the size of each top-level field of a file in bytes, including its children."""
-    header = file.header
-    starts = [*header.starts, file.size]
-    following = dict(zip(sorted(starts), sorted(starts)[1:], strict=False))
     sizes: dict[str, int] = {}
-    for column in header.columns:
-        top = column
-        while top.parent is not None:
-            top = header.columns[top.parent]
-        start = header.starts[column.number]
-        sizes[top.label] = sizes.get(top.label, 0) + following[start] - start
+    for column, start, end in zip(file.header.columns, file.header.starts, file.ends, strict=True):
+        while column.parent is not None:
+            column = file.header.columns[column.parent]
+        sizes[column.label] = sizes.get(column.label, 0) + end - start
     return sizes

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from trilake.errors import CorruptLogError
-from trilake.lance.file.blobs import DESCRIPTION_V2, EXTERNAL
+from trilake.lance.file.types import DESCRIPTION_V2, EXTERNAL
 from trilake.lance.scan import blob_bytes
 from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import BasePath

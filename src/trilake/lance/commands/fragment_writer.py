@@ -24,13 +24,12 @@ from trilake.errors import InvalidArgumentError, StorageError, TrilakeError, Unk
 from trilake.expr.nested import field_problem
 from trilake.lance.data_files import new_data_file
 from trilake.lance.file import null_masks
-from trilake.lance.file.blobs import DESCRIPTION_V2, EXTERNAL
 from trilake.lance.file.errors import OutsideBasesError, RowsDoNotFitError, WrongTypeError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.interfaces import DataFileWriter
 from trilake.lance.file.schema import BLOB, BLOB_V2, Field, LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
-from trilake.lance.file.types import EXTENSION_NAME, LISTS
+from trilake.lance.file.types import DESCRIPTION_V2, EXTENSION_NAME, EXTERNAL, LISTS
 from trilake.lance.file.view import View, stored_array, with_items
 from trilake.lance.scan import blob_bytes
 from trilake.lance.scan.scan import regroup

@@ -23,10 +23,9 @@ _M = TypeVar("_M", bound=Message)
 
 
 def parse_footer(tail: bytes | memoryview, size: int, *, file: str, damaged: type[TrilakeError]) -> int:
-    """Parse a footer; return its position, which is inside the file.
+    """Parse a footer, the last bytes of a file of ``size`` bytes; return its position, which is inside the file.
 
-    ``tail`` are the last bytes of the file, at least 16 if it has as many; ``size`` is the size of the file.  Raises an
-    error of class ``damaged`` if it is not a Lance file, and ``UnsupportedProtocolError`` for later formats.
+    Raises an error of class ``damaged`` for other files, and ``UnsupportedProtocolError`` for later formats.
     """
     if len(tail) < FOOTER.size or size < FOOTER.size + LENGTH.size:
         raise damaged(f"the file has {size} bytes, too few for a footer", file=file)
@@ -61,11 +60,9 @@ def message_bytes(source: Source, position: int, name: str, *, damaged: type[Tri
     return bytes(source.read(position + LENGTH.size, length).to_pybytes())
 
 
-def read_message(
-    source: Source, position: int, kind: type[_M], *, damaged: type[TrilakeError] = CorruptFileError
-) -> _M:
-    """Parse the message at ``position`` of a file."""
-    data = message_bytes(source, position, kind.DESCRIPTOR.name, damaged=damaged)
+def read_message(source: Source, at: int, kind: type[_M], *, damaged: type[TrilakeError] = CorruptFileError) -> _M:
+    """Parse the message at a position of a file."""
+    data = message_bytes(source, at, kind.DESCRIPTOR.name, damaged=damaged)
     return parse(data, kind, file=source.file, damaged=damaged)
 
 
@@ -88,9 +85,5 @@ def framed(message: bytes) -> bytes:
 
 
 def footer(position: int, minor: int = MINOR) -> bytes:
-    """Build the footer of a file whose message is at ``position``.
-
-    >>> footer(7).hex(" ", 4)
-    '07000000 00000000 00000100 4c414e43'
-    """
+    """Build the footer of a file whose message is at ``position``."""
     return FOOTER.pack(position, MAJOR, minor, MAGIC)

@@ -50,9 +50,8 @@ class DataFileReader(ABC):
 
     @abstractmethod
     def read_rows(self, start: int, stop: int, columns: LanceSchema) -> pa.RecordBatch:
-        """Read rows ``start`` up to ``stop``, with those of the columns that the file has.
-
-        Raises ``InvalidArgumentError`` for rows that the file does not have, and ``CorruptFileError``.
+        """Read rows ``start`` up to ``stop``, with those of the columns that the file has.  Raises
+        ``CorruptFileError``.
         """
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]], columns: LanceSchema) -> Iterator[pa.RecordBatch]:
@@ -61,10 +60,9 @@ class DataFileReader(ABC):
             yield self.read_rows(start, stop, columns)
 
     def take(self, rows: Rows | Sequence[int], columns: LanceSchema | None = None) -> pa.Table:
-        """Read single rows, in the order of ``rows``, which may repeat a row.
+        """Read single rows, in the order of ``rows``, which count from the start of the file, including deleted ones.
 
-        Rows count from the start of the file, including deleted ones.  Only their bytes are read.  Raises
-        ``InvalidArgumentError`` for rows that the file does not have, and ``CorruptFileError``.
+        Raises ``InvalidArgumentError`` for rows that the file does not have, and ``CorruptFileError``.
         """
         numbers = np.asarray(rows, np.int64)
         if len(numbers):
@@ -80,32 +78,19 @@ class DataFileReader(ABC):
         """Read ascending rows."""
 
     def column_stats(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
-        """Statistics of each part between two :attr:`batch_offsets`, by column path.
-
-        ``masked`` are the columns whose nulls are stored in companion columns.
-        """
+        """Statistics of each part between two :attr:`batch_offsets`, by path; ``masked`` have companion columns."""
         del masked
         return {}
 
     def _check_rows(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.num_rows:
-            raise InvalidArgumentError(
-                f"expected rows from 0 up to {self.num_rows}, got {start} to {stop}", file=self.file
-            )
+            message = f"expected rows from 0 up to {self.num_rows}, got {start} to {stop}"
+            raise InvalidArgumentError(message, file=self.file)
 
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A complete data file: the values for its manifest entry.
-
-    Parameters
-    ----------
-    rows: number of rows.
-    field_ids: ids of its fields.
-    column_indices: the column of each field; empty in the legacy format.
-    version: major and minor number; (0, 0) if the entry may omit it.
-    size: in bytes; 0 if the entry may omit it.
-    """
+    """A complete data file: the values for its manifest entry, which may omit a version (0, 0) and a size of 0."""
 
     rows: int
     field_ids: tuple[int, ...]
@@ -115,9 +100,8 @@ class WrittenFile:
 
 
 class DataFileWriter(ABC):
-    """Writes one data file, which appears in the store as a whole when it is closed, or not at all.
-
-    As a context manager, it discards the file if the block raises.
+    """Writes one data file, which appears in the store when it is closed; after an error in a ``with`` block, it does
+    not.
     """
 
     _schema: LanceSchema

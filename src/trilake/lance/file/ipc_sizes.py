@@ -7,9 +7,8 @@ must not exhaust the memory, so the caller checks the size first.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 _MAGIC = b"ARROW1"
@@ -18,13 +17,11 @@ _CONTINUATION = 0xFFFFFFFF
 _FOOTER_DICTIONARIES, _FOOTER_BATCHES = 2, 3
 _MESSAGE_HEADER = 2
 _BATCH_LENGTH, _BATCH_NODES, _BATCH_BUFFERS, _BATCH_COMPRESSION = 0, 1, 2, 3
-_BLOCK = np.dtype([("offset", "<i8"), ("metadata", "<i4"), ("padding", "<i4"), ("body", "<i8")])
-_NODE = np.dtype([("length", "<i8"), ("nulls", "<i8")])
-_BUFFER = np.dtype([("offset", "<i8"), ("length", "<i8")])
+#: Formats of a block (offset, bytes of metadata, bytes of the body), of a node (rows, nulls) and of a buffer.
+_BLOCK, _PAIR = "<qi4xq", "<qq"
 
 
-@dataclass(frozen=True)
-class IpcSizes:
+class IpcSizes(NamedTuple):
     """Rows of all batches of an Arrow file, and bytes of its buffers after decompression."""
 
     rows: int
@@ -37,39 +34,33 @@ class _Table:
     def __init__(self, data: memoryview, at: int) -> None:
         self._data, self._at = data, at
         vtable = at - _number(data, "<i", at)
-        size = _number(data, "<H", vtable)
-        self._places = [_number(data, "<H", vtable + i) for i in range(4, size, 2)]
+        self._places = [_number(data, "<H", vtable + i) for i in range(4, _number(data, "<H", vtable), 2)]
 
-    def _place(self, field: int) -> int:
+    @classmethod
+    def root(cls, data: memoryview) -> _Table:
+        return cls(data, _number(data, "<I", 0))
+
+    def place(self, field: int) -> int:
         """The position of a field; 0 if it is absent."""
         offset = self._places[field] if field < len(self._places) else 0
         return self._at + offset if offset else 0
 
-    def number(self, field: int) -> int:
-        """A 64-bit field, 0 by default."""
-        place = self._place(field)
-        return _number(self._data, "<q", place) if place else 0
-
-    def has(self, field: int) -> bool:
-        return bool(self._place(field))
-
     def table(self, field: int) -> _Table:
-        place = self._place(field)
+        place = self.place(field)
         if not place:
             raise ValueError("an Arrow message is incomplete")
         return _Table(self._data, place + _number(self._data, "<I", place))
 
-    def structs(self, field: int, kind: np.dtype) -> np.ndarray:
+    def structs(self, field: int, kind: str) -> list[tuple[int, ...]]:
         """A vector of structs; empty if the field is absent."""
-        place = self._place(field)
+        place = self.place(field)
         if not place:
-            return np.empty(0, kind)
+            return []
         place += _number(self._data, "<I", place)
-        count = _number(self._data, "<I", place)
-        end = place + 4 + count * kind.itemsize
+        end = place + 4 + _number(self._data, "<I", place) * struct.calcsize(kind)
         if end > len(self._data):
             raise ValueError("a vector of an Arrow message lies outside the message")
-        return np.frombuffer(self._data[place + 4 : end], kind)
+        return list(struct.iter_unpack(kind, self._data[place + 4 : end]))
 
 
 def _number(data: memoryview, kind: str, at: int) -> int:
@@ -90,40 +81,33 @@ def ipc_sizes(data: pa.Buffer) -> IpcSizes:
     IpcSizes(rows=3, bytes=12)
     """
     view = memoryview(data)
-    tail = len(_MAGIC) + 4
-    if len(view) < tail or bytes(view[-len(_MAGIC) :]) != _MAGIC:
+    tail = len(view) - len(_MAGIC) - 4
+    if tail < 0 or bytes(view[-len(_MAGIC) :]) != _MAGIC:
         raise ValueError("the file does not end with Arrow's magic bytes")
-    length = _number(view, "<i", len(view) - tail)
-    if not 0 < length <= len(view) - tail:
+    length = _number(view, "<i", tail)
+    if not 0 < length <= tail:
         raise ValueError("the footer lies outside the file")
-    footer = _root(view[len(view) - tail - length : len(view) - tail])
-    if len(footer.structs(_FOOTER_DICTIONARIES, _BLOCK)):
+    footer = _Table.root(view[tail - length : tail])
+    if footer.structs(_FOOTER_DICTIONARIES, _BLOCK):
         raise ValueError("dictionaries are not supported")
-    rows = expanded = 0
-    for block in footer.structs(_FOOTER_BATCHES, _BLOCK).tolist():
-        sizes = _batch_sizes(view, offset=block[0], metadata=block[1], body=block[3])
-        rows, expanded = rows + sizes.rows, expanded + sizes.bytes
-    return IpcSizes(rows, expanded)
+    sizes = [_batch_sizes(view, *block) for block in footer.structs(_FOOTER_BATCHES, _BLOCK)]
+    return IpcSizes(sum(s.rows for s in sizes), sum(s.bytes for s in sizes))
 
 
-def _root(data: memoryview) -> _Table:
-    return _Table(data, _number(data, "<I", 0))
-
-
-def _batch_sizes(view: memoryview, *, offset: int, metadata: int, body: int) -> IpcSizes:
+def _batch_sizes(view: memoryview, offset: int, metadata: int, body: int) -> IpcSizes:
     if offset < 0 or metadata < 8 or body < 0 or offset + metadata + body > len(view):
         raise ValueError("a batch lies outside the file")
     head = 8 if _number(view, "<I", offset) == _CONTINUATION else 4
-    batch = _root(view[offset + head : offset + metadata]).table(_MESSAGE_HEADER)
-    rows = batch.number(_BATCH_LENGTH)
-    if rows < 0 or (batch.structs(_BATCH_NODES, _NODE)["length"] != rows).any():
+    batch = _Table.root(view[offset + head : offset + metadata]).table(_MESSAGE_HEADER)
+    rows = _number(view[offset + head : offset + metadata], "<q", place) if (place := batch.place(_BATCH_LENGTH)) else 0
+    if rows < 0 or any(length != rows for length, _ in batch.structs(_BATCH_NODES, _PAIR)):
         raise ValueError("a column of a batch has a different number of rows")
     expanded = 0
     inside = view[offset + metadata : offset + metadata + body]
-    for start, length in batch.structs(_BATCH_BUFFERS, _BUFFER).tolist():
+    for start, length in batch.structs(_BATCH_BUFFERS, _PAIR):
         if start < 0 or length < 0 or start + length > body:
             raise ValueError("a buffer lies outside its batch")
-        if batch.has(_BATCH_COMPRESSION) and length:
+        if batch.place(_BATCH_COMPRESSION) and length:
             size = _number(inside, "<q", start)
             length = length - 8 if size == -1 else size  # -1: this buffer is not compressed
         if length < 0:

@@ -103,9 +103,8 @@ def _with_nulls(array: pa.Array, mask: pa.Array) -> pa.Array:
 
 
 def unfold(batch: pa.RecordBatch, stored: LanceSchema, policy: Literal["error", "zero"]) -> pa.RecordBatch:
-    """Convert a batch to stored columns, with the companions of the stored schema.
-
-    Raises ``RowsDoNotFitError`` for a null that would be lost, unless ``policy`` is ``"zero"``.
+    """Convert a batch to stored columns.  Raises ``RowsDoNotFitError`` for a lost null, unless ``policy`` is
+    ``"zero"``.
     """
     masks = companions(stored)
     of = {mask.id: name for name, mask in masks.items()}
@@ -137,11 +136,7 @@ def _check(field: Field, array: pa.Array, *, masked: bool) -> None:
 
 
 def _pylance_name(kind: pa.DataType) -> str:
-    """The name of a type in pylance's messages.
-
-    >>> _pylance_name(pa.int64()), _pylance_name(pa.float32())
-    ('Int64', 'Float32')
-    """
+    """The name of a type in pylance's messages, such as ``Int64`` or ``Float32``."""
     names = {"halffloat": "Float16", "float": "Float32", "double": "Float64", "bool": "Boolean"}
     return names.get(str(kind), str(kind).capitalize())
 

@@ -25,9 +25,16 @@ from trilake.errors import (
     UnsupportedProtocolError,
 )
 from trilake.lance.file import extensions, types
-from trilake.lance.file.blobs import DESCRIPTION, DESCRIPTION_V2
 from trilake.lance.file.errors import UnknownColumnError
-from trilake.lance.file.types import ARROW_JSON, EXTENSION_METADATA, EXTENSION_NAME, LANCE_JSON, Encoding
+from trilake.lance.file.types import (
+    ARROW_JSON,
+    DESCRIPTION,
+    DESCRIPTION_V2,
+    EXTENSION_METADATA,
+    EXTENSION_NAME,
+    LANCE_JSON,
+    Encoding,
+)
 from trilake.lance.proto import format_pb2
 
 #: Maximum levels of nested fields: more than schemas have, and few enough for recursion.
@@ -52,19 +59,12 @@ class DictionaryPlace(NamedTuple):
 class Field:
     """A column, or a part of one.
 
-    Parameters
-    ----------
-    name: without the names of its parents.
-    id: unique in the dataset.
-    parent_id: id of the parent; :data:`NO_PARENT` at the top.
-    logical_type: Lance's name of the type, see :mod:`trilake.lance.file.types`.
-    nullable: whether it may have nulls in Arrow.
-    metadata: of the Arrow field, with the names of extension types.
-    children: fields of a struct, the item of a list, or the entries of a map.
-    encoding: of its pages, as in the manifest.
-    dictionary: in the legacy format, position of the dictionary's values in the file that the field was read from.
-    primary_key: whether it is part of the unenforced primary key, and its position in the key.
-    as_bytes: for a blob in a projection, whether to read its bytes instead of its description.
+    ``parent_id`` is :data:`NO_PARENT` at the top; ``logical_type`` is Lance's name of the type, see
+    :mod:`trilake.lance.file.types`; ``metadata`` is that of the Arrow field, with the names of extension types;
+    ``children`` are the fields of a struct, the item of a list, or the entries of a map; ``dictionary`` is, in the
+    legacy format, the place of the dictionary's values in the file that the field was read from; ``primary_key`` says
+    whether it is part of the unenforced primary key, and its position there; ``as_bytes`` whether a projection reads a
+    blob's bytes instead of its description.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Field:
     @cached_property
     def shown_field(self) -> pa.Field:
         """The Arrow field that scans return: JSON is strings."""
-        return self.storage_field if self.is_plain else _converted(self, _shown_type)
+        return self.storage_field if self.is_plain else _converted(self, lambda f: _json_type(f) or _read_type(f))
 
     @cached_property
     def dataset_field(self) -> pa.Field:
@@ -137,9 +137,7 @@ class Field:
     @property
     def is_packed(self) -> bool:
         """Whether it is a packed struct, which is a single column of a file."""
-        return self.logical_type == "struct" and (
-            _is_true(self.metadata.get(PACKED)) or _is_true(self.metadata.get(b"packed"))
-        )
+        return self.logical_type == "struct" and any(_is_true(self.metadata.get(k)) for k in (PACKED, b"packed"))
 
     @property
     def is_column(self) -> bool:
@@ -147,10 +145,7 @@ class Field:
         return not self.children or self.is_packed or self.is_blob_v2
 
     def columns(self, *, parents: bool = False) -> Iterator[Field]:
-        """Yield the fields that are columns of a data file: this one, or some below it.
-
-        ``parents`` adds structs and lists, which are columns of their own in files of 2.0.
-        """
+        """Yield this field or those below it that are file columns; ``parents`` adds structs and lists, as in 2.0."""
         if self.is_column or parents:
             yield self
         if not self.is_column:
@@ -166,9 +161,8 @@ class Field:
         return next((c for c in self.children if c.name == name), None)
 
     def keep(self, ids: frozenset[int]) -> Field | None:
-        """Keep only children with these ids; a field whose own id is among them stays whole.
-
-        A map stays whole, as a key needs its value.  ``None`` if nothing is left.
+        """Keep fields with these ids, whole, and their parents; also whole maps of such fields.  ``None`` if none is
+        left.
         """
         if self.id in ids:
             return self
@@ -200,8 +194,7 @@ class LanceSchema:
     def from_arrow(cls, schema: pa.Schema, first_id: int = 0) -> LanceSchema:
         """Convert an Arrow schema, with ids from ``first_id``.
 
-        Raises ``UnsupportedProtocolError`` for types that Lance does not have, and ``InvalidArgumentError`` for two
-        columns of one name.
+        Raises ``UnsupportedProtocolError`` for unknown types, and ``InvalidArgumentError`` for duplicate names.
         """
         ids = iter(range(first_id, 2**31))
         fields = []
@@ -256,8 +249,7 @@ class LanceSchema:
     ) -> LanceSchema:
         """Parse the fields of a manifest or data file.
 
-        Raises an error of class ``damaged``, with ``file``, if the fields are not a tree, and
-        ``UnsupportedProtocolError`` for an unknown type.
+        Raises ``damaged``, with ``file``, if they are not a tree, and ``UnsupportedProtocolError`` for an unknown type.
         """
         try:
             top = _tree(tuple(each.SerializeToString(deterministic=True) for each in fields))
@@ -331,8 +323,7 @@ class LanceSchema:
     def find(self, path: str | Sequence[str]) -> Field | None:
         """Find the field at a path: ``"column"``, ``"struct.field"``, or a sequence of names.
 
-        A column with a dot in its name takes precedence.  Names may be quoted with backticks, as in SQL.  The name of a
-        list's item may be omitted.
+        A column with a dot in its name comes first.  Names may be in backticks, and those of list items omitted.
         """
         if isinstance(path, str):
             whole = next((f for f in self.fields if f.name == path), None)
@@ -352,10 +343,7 @@ class LanceSchema:
         return match
 
     def spelled(self, path: str) -> str:
-        """Spell a path as the schema does: as the field of :meth:`find`, or the only one that differs in case.
-
-        If there is none, or several, the path stays unchanged.
-        """
+        """Spell a path as the schema does, also if it differs in case; unchanged if no single field matches."""
         field = self.find(path)
         if field is None:
             names = [name.lower() for name in _names_of(path)]
@@ -381,9 +369,8 @@ class LanceSchema:
     # --- changing ---
 
     def project(self, columns: Sequence[str]) -> LanceSchema:
-        """Keep only these columns, in this order, with their ids; ``"struct.field"`` keeps a part of a struct.
-
-        Raises ``UnknownColumnError``.
+        """Keep only these columns, in this order; ``"struct.field"`` is a part of a struct.  Raises
+        ``UnknownColumnError``.
         """
         by_top: dict[int, set[int]] = {}
         tops = {id: top for top in self.fields for id in (f.id for f in top.walk())}
@@ -415,9 +402,9 @@ class LanceSchema:
         """Describe how the columns of ``other`` differ, a sentence each; ids, metadata and dictionaries are ignored."""
         return _differences(self.fields, other.fields, "", nullability)
 
-    def check_compatible(self, data: LanceSchema, *, nullability: bool = False, file: str | None = None) -> None:
+    def check_compatible(self, data: LanceSchema, *, file: str | None = None) -> None:
         """Raise ``SchemaMismatchError`` unless ``data`` has the same columns in the same order."""
-        differences = self.differences(data, nullability=nullability)
+        differences = self.differences(data, nullability=False)
         if differences:
             raise SchemaMismatchError(
                 f"the rows do not have the columns of the dataset: {'; '.join(differences)}",
@@ -431,11 +418,7 @@ _QUOTED_PATH = re.compile(rf"(?:{_NAME})(?:\.(?:{_NAME}))*")
 
 
 def _names_of(path: str) -> list[str]:
-    """Split a path into names, some of which may be quoted with backticks.
-
-    >>> _names_of("meta.`user.id`")
-    ['meta', 'user.id']
-    """
+    """Split a path into names, some of which may be quoted with backticks: ``meta.`user.id```."""
     if "`" not in path or _QUOTED_PATH.fullmatch(path) is None:
         return path.split(".")
     return [name.strip("`") for name in re.findall(_NAME, path)]
@@ -468,10 +451,6 @@ def _read_type(field: Field) -> pa.Field | None:
     if field.is_blob_v2:
         return pa.field(field.name, DESCRIPTION_V2, field.nullable, {BLOB: b"true", PACKED: b"true"})
     return pa.field(field.name, DESCRIPTION, field.nullable, dict(field.metadata))
-
-
-def _shown_type(field: Field) -> pa.Field | None:
-    return _json_type(field) or _read_type(field)
 
 
 def _is_true(value: bytes | None) -> bool:
@@ -514,10 +493,7 @@ def _from_arrow(each: pa.Field, ids: Iterator[int], parent: int, depth: int) -> 
 
 @lru_cache(8)
 def _tree(serialized: tuple[bytes, ...]) -> tuple[Field, ...]:
-    """Build the top-level fields of a manifest or data file; cached, because most versions share them.
-
-    Raises ``CorruptLogError`` and ``UnsupportedProtocolError``.
-    """
+    """Build the top-level fields; cached, because most versions share them.  Raises like ``from_proto``."""
     messages: dict[int, format_pb2.Field] = {}
     below: dict[int, list[int]] = {}
     depth: dict[int, int] = {NO_PARENT: 0}
@@ -547,8 +523,7 @@ def _tree(serialized: tuple[bytes, ...]) -> tuple[Field, ...]:
         children = tuple(build(c, id) for c in below.get(id, ()))
         if not _fits(message.logical_type, children):
             raise CorruptLogError(
-                f"a field of type {message.logical_type!r} has {len(children)} child fields",
-                column=message.name,
+                f"a field of type {message.logical_type!r} has {len(children)} child fields", column=message.name
             )
         try:
             return _from_proto(message, parent, children)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import total_ordering
 
 from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 from trilake.lance.file import types
 from trilake.lance.file.schema import Field, LanceSchema
 
 
-@total_ordering
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class StorageVersion:
     """A version of data files.
 
@@ -40,9 +38,6 @@ class StorageVersion:
             return cls(2, 0)
         return FIRST if major == 0 and minor <= 2 else cls(major, minor)
 
-    def __lt__(self, other: StorageVersion) -> bool:
-        return (self.major, self.minor) < (other.major, other.minor)
-
     def __repr__(self) -> str:
         return f"StorageVersion({self.major}, {self.minor})"
 
@@ -60,12 +55,11 @@ class StorageVersion:
             above = schema.above(field)
             least = _oldest(field, above)
             if least is None or self < least:
+                inside = f" in {above[-1].logical_type!r}" if least is None and above else ""
+                newer = f'write the dataset with data_storage_version="{least}" or newer, or cast the column'
                 raise UnsupportedProtocolError(
-                    f"files of Lance {self} cannot store type {field.logical_type!r}"
-                    + (f" in {above[-1].logical_type!r}" if least is None and above else ""),
-                    help="cast the column"
-                    if least is None
-                    else f'write the dataset with data_storage_version="{least}" or newer, or cast the column',
+                    f"files of Lance {self} cannot store type {field.logical_type!r}{inside}",
+                    help="cast the column" if least is None else newer,
                     column=schema.name_of(field),
                 )
 
@@ -78,16 +72,7 @@ DEFAULT = STABLE
 WRITABLE = (FIRST, StorageVersion(2, 0), StorageVersion(2, 1), STABLE)
 READABLE = (*WRITABLE, StorageVersion(2, 3))
 
-_NAMES = {
-    "legacy": FIRST,
-    "0.1": FIRST,
-    "2.0": StorageVersion(2, 0),
-    "2.1": StorageVersion(2, 1),
-    "2.2": STABLE,
-    "stable": STABLE,
-    "2.3": StorageVersion(2, 3),
-    "next": StorageVersion(2, 3),
-}
+_NAMES = {"legacy": FIRST, **{str(v): v for v in READABLE}, "stable": STABLE, "next": READABLE[-1]}
 
 
 def _oldest(field: Field, above: Sequence[Field]) -> StorageVersion | None:

@@ -14,8 +14,9 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.types as pt
 
+from trilake.common.utf8 import strings_are_utf8
 from trilake.errors import UnsupportedProtocolError
-from trilake.lance.file.errors import UnsupportedTypeError
+from trilake.lance.file.errors import RowsDoNotFitError, UnsupportedTypeError
 
 EXTENSION_NAME = b"ARROW:extension:name"
 EXTENSION_METADATA = b"ARROW:extension:metadata"
@@ -147,11 +148,7 @@ def _unknown(logical_type: str) -> UnsupportedProtocolError:
 
 
 def encoding(logical_type: str) -> Encoding:
-    """The encoding in a manifest for a field of this type.
-
-    >>> encoding("struct").name, encoding("list").name, encoding("string").name
-    ('NONE', 'PLAIN', 'VAR_BINARY')
-    """
+    """The encoding in a manifest for a field of this type."""
     if logical_type in ("struct", "null"):
         return Encoding.NONE
     if logical_type in ("string", "binary", "large_string", "large_binary", "json"):
@@ -234,3 +231,35 @@ def _extension(field: pa.Field) -> str:
 def is_text(arrow: pa.DataType) -> bool:
     """Whether values are strings, not binaries."""
     return arrow in (pa.string(), pa.large_string())
+
+
+def check_strings(array: pa.Array, column: str) -> None:
+    """Raise ``RowsDoNotFitError`` for a string that is not UTF-8, also in dictionaries and structs."""
+    if not strings_are_utf8(array):
+        raise RowsDoNotFitError("a string is not UTF-8", help="write such values as binary", column=column)
+
+
+#: Location of a blob in its data file.
+DESCRIPTION = pa.struct([pa.field("position", pa.uint64()), pa.field("size", pa.uint64())])
+#: Location of a blob that may be in another file.
+DESCRIPTION_V2 = pa.struct(
+    [
+        pa.field("kind", pa.uint8(), nullable=False),
+        pa.field("position", pa.uint64(), nullable=False),
+        pa.field("size", pa.uint64(), nullable=False),
+        pa.field("blob_id", pa.uint32(), nullable=False),
+        pa.field("blob_uri", pa.string(), nullable=False),
+    ]
+)
+#: Kinds: in the data file, in a shared side file, in a side file of its own, or at a URI.
+INLINE, PACKED, DEDICATED, EXTERNAL = range(4)
+
+
+def side_file(data_file: str, blob_id: int) -> str:
+    """The path of a blob's side file, in a folder named after its data file; the name is the id in bits, lowest first.
+
+    >>> side_file("x.lance", 1)
+    'x/10000000000000000000000000000000.blob'
+    """
+    name = "".join("1" if blob_id >> bit & 1 else "0" for bit in range(32))
+    return f"{data_file.removesuffix('.lance')}/{name}.blob"

@@ -26,10 +26,9 @@ from trilake.lance.file.types import LISTS, is_text
 
 @dataclass(frozen=True)
 class View:
-    """The columns of a dataset, as users see them.
+    """The columns of a dataset, as users see them; ``whole`` is the schema in the manifest.
 
-    ``whole`` is the schema in the manifest.  Unless ``folded``, companions are ordinary columns.  With ``blob_bytes``,
-    blobs are read as bytes instead of descriptions.
+    Unless ``folded``, companions are ordinary columns.  With ``blob_bytes``, blobs are bytes, not descriptions.
     """
 
     whole: LanceSchema
@@ -81,20 +80,18 @@ class View:
         if self._masks:
             masks = {f.name: self._masks[f.name].name for f in columns.fields if f.name in self._masks}
             batch = null_masks.fold(batch, masks) if masks else batch
-        return batch if columns.is_plain or not columns.fields else _with_json_strings(batch, columns)
+        if columns.is_plain or not columns.fields:
+            return batch
+        arrays = [_strings(field, array) for field, array in zip(columns.fields, batch.columns, strict=True)]
+        storage = pa.schema([f.shown_field for f in columns.fields], columns.shown_schema.metadata)
+        result = pa.RecordBatch.from_arrays(arrays, schema=storage)
+        return restore_batch(result) if columns.has_extensions else result
 
 
 def _with_bytes(field: Field) -> Field:
     if field.is_plain or field.is_json:
         return field
     return replace(field, as_bytes=field.is_blob, children=tuple(map(_with_bytes, field.children)))
-
-
-def _with_json_strings(batch: pa.RecordBatch, columns: LanceSchema) -> pa.RecordBatch:
-    arrays = [_strings(field, array) for field, array in zip(columns.fields, batch.columns, strict=True)]
-    storage = pa.schema([f.shown_field for f in columns.fields], columns.shown_schema.metadata)
-    result = pa.RecordBatch.from_arrays(arrays, schema=storage)
-    return restore_batch(result) if columns.has_extensions else result
 
 
 def _strings(field: Field, array: pa.Array) -> pa.Array:

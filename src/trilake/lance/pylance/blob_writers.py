@@ -14,11 +14,10 @@ import pyarrow as pa
 
 from trilake.common.arguments import count
 from trilake.errors import InvalidArgumentError
-from trilake.lance.file.blobs import DEDICATED, PACKED, side_file
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import BLOB_V2
-from trilake.lance.file.types import EXTENSION_NAME
+from trilake.lance.file.types import DEDICATED, EXTENSION_NAME, PACKED, side_file
 from trilake.storage.base import Store
 
 #: Type of a column of prepared blobs: inline bytes, a URI to copy from, or a reference to a blob file.

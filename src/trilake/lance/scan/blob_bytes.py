@@ -19,8 +19,8 @@ from trilake.errors import (
     ObjectNotFoundError,
     UnsupportedProtocolError,
 )
-from trilake.lance.file.blobs import DEDICATED, EXTERNAL, INLINE, PACKED, side_file
 from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.file.types import DEDICATED, EXTERNAL, INLINE, PACKED, side_file
 from trilake.lance.versions.bases import Bases
 from trilake.storage import open_store
 from trilake.storage.base import Store

@@ -114,8 +114,7 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
             )
         if self.samples and (filter is not None or with_row_id or rank is not None or sampler is not None):
             raise InvalidArgumentError(
-                "samples cannot be used together with filter, with_row_id, rank or sampler",
-                help="leave samples out",
+                "samples cannot be used together with filter, with_row_id, rank or sampler", help="leave samples out"
             )
 
     @property

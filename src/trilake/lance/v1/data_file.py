@@ -22,12 +22,9 @@ from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.schema import TOMBSTONE, Field, LanceSchema
 from trilake.lance.file.sources import Int64s, MappedSource, Source, open_source, together
 from trilake.lance.proto import format_pb2
-from trilake.lance.v1.decode import MAX_UNBACKED, Decoder
-from trilake.lance.v1.decode_runs import joined, joins
-from trilake.lance.v1.decode_take import Slots, take
+from trilake.lance.v1.decode import MAX_UNBACKED, Decoder, Slots, joined, joins, take
 from trilake.lance.v1.dictionaries import read_dictionaries
-from trilake.lance.v1.layout import PageKind, layout_of
-from trilake.lance.v1.pages import PageTable
+from trilake.lance.v1.pages import PageKind, PageTable, layout_of
 from trilake.lance.v1.statistics import read_statistics, trusted
 from trilake.storage.base import Store
 from trilake.table.data_files import no_columns
@@ -63,12 +60,10 @@ class V1File(DataFileReader):
     def open(
         cls, store: Store, key: str, schema: LanceSchema | None = None, field_ids: Sequence[int] | None = None
     ) -> V1File:
-        """Open a data file.
+        """Open a data file.  Raises ``MissingFileError``, ``CorruptFileError`` and ``UnsupportedProtocolError``.
 
-        ``schema`` is the schema of the dataset, with its dictionaries; by default, the schema in the file.
-        ``field_ids`` are the ids of the file's fields in the manifest, by default all of the schema; some may be
-        :data:`~trilake.lance.file.schema.TOMBSTONE`.  Raises ``MissingFileError``, ``CorruptFileError``, and
-        ``UnsupportedProtocolError`` for files of the second format.
+        ``schema`` is that of the dataset, with its dictionaries, by default that of the file.  ``field_ids`` are those
+        of the file in the manifest, by default all; some may be :data:`~trilake.lance.file.schema.TOMBSTONE`.
         """
         source = open_source(store, key)
         tail = source.read(max(source.size - FOOTER.size, 0), min(source.size, FOOTER.size)).to_pybytes()
@@ -81,11 +76,13 @@ class V1File(DataFileReader):
         columns = schema.project_ids(ids)
         if TOMBSTONE in ids:  # the page table covers all fields that were written
             ids = _file_schema(source, metadata).field_ids
-        offsets = _batch_offsets(metadata, source)
+        offsets = np.array(metadata.batch_offsets or [0], np.int64)
+        if offsets[0] != 0 or (np.diff(offsets) < 0).any():
+            raise CorruptFileError("expected batch offsets that start at 0 and increase", file=source.file)
+        if offsets[-1] > MAX_UNBACKED + 8 * source.size:
+            raise CorruptFileError(f"{source.size} bytes are too few for {offsets[-1]} rows", file=source.file)
         pages = _page_table(source, metadata.page_table_position, ids, columns, len(offsets) - 1)
         return cls(source, columns, metadata, offsets, pages)
-
-    # --- metadata ---
 
     @property
     def num_batches(self) -> int:
@@ -101,15 +98,12 @@ class V1File(DataFileReader):
         """Read the statistics in the file, one row per batch; ``None`` if it has none.
 
         Columns are named by field id, such as ``"3"``; each is a struct of ``null_count`` (int64), ``min_value`` and
-        ``max_value`` (of the field's type, null if unknown).  :func:`trilake.lance.v1.statistics.trusted` tells what
-        they prove about the values.  Raises ``CorruptFileError``.
+        ``max_value`` (null if unknown).  :func:`trilake.lance.v1.statistics.trusted` tells what they prove.
         """
         return read_statistics(self._source, self._metadata.statistics, self.num_batches)
 
     def column_stats(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
         return trusted(self.statistics(), self.schema, np.diff(self.batch_offsets).tolist(), masked)
-
-    # --- reading ---
 
     def read_rows(self, start: int, stop: int, columns: LanceSchema) -> pa.RecordBatch:
         first, last = self._batches(start, stop)
@@ -117,8 +111,9 @@ class V1File(DataFileReader):
         if last - first <= 1:
             return self.read_batch(first, columns, slice(start - base, stop - base))
         schema = self._projection(columns)
-        joined = _batch([], schema, self._bounds[last] - base) if not schema.fields else None
-        joined = joined or self.read_joined(first, last, columns)
+        if not schema.fields:
+            return no_columns(stop - start)
+        joined = self.read_joined(first, last, columns)
         if joined is None:
             joined = pa.concat_batches([self.read_batch(i, columns) for i in range(first, last)])
         return joined.slice(start - base, stop - start)
@@ -155,24 +150,21 @@ class V1File(DataFileReader):
         return projection
 
     def _ahead(self, first: int, last: int, columns: LanceSchema) -> tuple[int, Source | None]:
-        """Fetch the batches from ``first`` up to ``last`` in one request, as far as their size allows.
-
-        Returns the batch after the fetched ones, and their source; nothing is fetched from a local file.
+        """Fetch batches from ``first`` on in one request; return the one after them, and their source (``None`` if
+        local).
         """
         if isinstance(self._source, MappedSource):
             return last, None
         schema = self._projection(columns)
         ranges: list[tuple[int, int]] = []
-        size = 0
-        stop = first
+        size, stop = 0, first
         while stop < last:
             total = self._bounds[stop + 1] - self._bounds[stop]
             more = self._ranges(schema, stop, 0, total, total)
             size += sum(length for _, length in more)
             if ranges and size > _AHEAD:
                 break
-            ranges += more
-            stop += 1
+            ranges, stop = ranges + more, stop + 1
         return stop, self._source.window(ranges)
 
     def read_batch(
@@ -183,15 +175,9 @@ class V1File(DataFileReader):
         *,
         fetched: Source | None = None,
     ) -> pa.RecordBatch:
-        """Read one batch, from 0 to ``num_batches - 1``, or some consecutive ``rows`` of it.
-
-        Columns that the file does not have are omitted.  ``fetched`` is a source with prefetched bytes.
-        Raises ``CorruptFileError``.
-        """
+        """Read one batch, or some consecutive ``rows`` of it; ``fetched`` is a source with prefetched bytes."""
         if not 0 <= batch < self.num_batches:
-            raise InvalidArgumentError(
-                f"expected a batch from 0 to {self.num_batches - 1}, got {batch}", file=self.file
-            )
+            raise InvalidArgumentError(f"expected a batch below {self.num_batches}, got {batch}", file=self.file)
         total = self._bounds[batch + 1] - self._bounds[batch]
         start, stop, step = (rows or slice(None)).indices(total)
         if step != 1:
@@ -209,10 +195,7 @@ class V1File(DataFileReader):
         return _batch(arrays, schema, count)
 
     def read_joined(self, first: int, last: int, columns: LanceSchema) -> pa.RecordBatch | None:
-        """Read the batches from ``first`` up to ``last`` as one batch, gathering all pages at once.
-
-        Returns ``None`` if the pages of a column cannot be joined.  Raises ``CorruptFileError``.
-        """
+        """Read batches as one, gathering all pages at once; ``None`` if the pages of a column cannot be joined."""
         schema = self._projection(columns)
         mapped = isinstance(self._source, MappedSource)
         if not schema.fields or not all(joins(f, mapped=mapped) for f in schema.fields):
@@ -274,18 +257,6 @@ def _file_schema(source: Source, metadata: format_pb2.Metadata) -> LanceSchema:
         raise CorruptFileError("the file has no schema", file=source.file)
     manifest = framing.read_message(source, metadata.manifest_position, format_pb2.Manifest)
     return LanceSchema.from_proto(manifest.fields, dict(manifest.metadata), damaged=CorruptFileError, file=source.file)
-
-
-def _batch_offsets(metadata: format_pb2.Metadata, source: Source) -> Int64s:
-    offsets = np.array(metadata.batch_offsets, np.int64)
-    if not len(offsets):
-        return np.zeros(1, np.int64)
-    steps = np.diff(offsets)
-    if offsets[0] != 0 or (steps < 0).any():
-        raise CorruptFileError("expected batch offsets that start at 0 and increase", file=source.file)
-    if offsets[-1] > MAX_UNBACKED + 8 * source.size:
-        raise CorruptFileError(f"{source.size} bytes are too few for {offsets[-1]} rows", file=source.file)
-    return offsets
 
 
 def _page_table(source: Source, position: int, ids: Sequence[int], schema: LanceSchema, batches: int) -> PageTable:

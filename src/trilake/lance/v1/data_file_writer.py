@@ -25,8 +25,7 @@ from trilake.lance.file.types import storage_type
 from trilake.lance.proto import format_pb2
 from trilake.lance.v1.dictionaries import DictionaryUnifier, encode_dictionaries
 from trilake.lance.v1.encode import ALIGN, BatchEncoder, Part, walk_columns
-from trilake.lance.v1.layout import outside_lists
-from trilake.lance.v1.pages import PageTableBuilder
+from trilake.lance.v1.pages import PageTableBuilder, outside_lists
 from trilake.lance.v1.statistics import Collector, has_statistics
 from trilake.storage.base import Store, WriteGroup
 
@@ -41,13 +40,8 @@ _CHUNK, _AHEAD = 1 << 20, 2
 class V1Writer(DataFileWriter):
     """Write one data file of the legacy format.
 
-    Parameters
-    ----------
-    store, key: location of the file.
-    schema: of the file; ids must be contiguous, as :meth:`LanceSchema.from_arrow` makes them.  Its dictionaries keep
-        their keys, and are extended.
-    extend_dictionaries: whether batches may have values that those dictionaries lack.
-    statistics: whether to write null counts and bounds of each batch.
+    The ids of ``schema`` must be contiguous, as :meth:`LanceSchema.from_arrow` makes them.  Its dictionaries keep their
+    keys; with ``extend_dictionaries`` batches may add values.  ``statistics`` are null counts and bounds of each batch.
 
     >>> from trilake.storage.memory import MemoryStore
     >>> from trilake.lance.v1.data_file import V1File
@@ -108,10 +102,8 @@ class V1Writer(DataFileWriter):
         return {id: unifier.values for id, unifier in self._unifiers.items()}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write one batch; an empty batch is ignored.
-
-        Raises ``SchemaMismatchError`` if its columns differ from the schema, and ``InvalidArgumentError`` if the file
-        would have more rows than can be counted.
+        """Write one batch; ignore an empty one.  Raises ``SchemaMismatchError``, and ``InvalidArgumentError`` at 2^31
+        rows.
         """
         if not batch.num_rows:
             return
@@ -131,7 +123,14 @@ class V1Writer(DataFileWriter):
                         collector.add(values)
         self._offsets.append(self.num_rows + batch.num_rows)
         if self.size - self._submitted > _CHUNK:
-            self._submit()
+            # The second thread writes all parts in one piece, which does not hold the GIL.
+            if self._worker is None:
+                self._worker = ThreadPoolExecutor(1, "trilake-lance-write")
+            if len(self._pending) >= _AHEAD:
+                self._pending.popleft().result()
+            self._pending.append(self._worker.submit(self._file.write, b"".join(self._parts)))
+            self._parts.clear()  # the encoder appends to this same list
+            self._submitted = self.size
 
     def close(self) -> WrittenFile:
         encoder = self._encoder
@@ -163,20 +162,6 @@ class V1Writer(DataFileWriter):
         if self._worker is not None:
             self._worker.shutdown(cancel_futures=True)
 
-    # --- the second thread ---
-
-    def _submit(self) -> None:
-        """Let the second thread write the pending parts in one piece, which does not hold the GIL."""
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, "trilake-lance-write")
-        if len(self._pending) >= _AHEAD:
-            self._pending.popleft().result()
-        self._pending.append(self._worker.submit(self._file.write, b"".join(self._parts)))
-        self._parts.clear()  # the encoder appends to this same list
-        self._submitted = self.size
-
-    # --- parts ---
-
     def _keys(self, field: Field, array: pa.DictionaryArray) -> pa.Array:
         return self._unifiers[field.id].keys(array)
 
@@ -185,20 +170,16 @@ class V1Writer(DataFileWriter):
         return self._encoder.position
 
     def _check(self, batch: pa.RecordBatch) -> None:
-        if batch.num_columns == len(self._arrow) and all(
-            a == b or storage_type(a) == b for a, b in zip(batch.schema.types, self._arrow.types, strict=True)
-        ):
-            if batch.schema.names == self._arrow.names:
-                return
-        else:
+        expected, got = self._arrow, batch.schema
+        if len(got) != len(expected) or any(storage_type(a) != b for a, b in zip(got.types, expected.types)):
             # Extension types in structs and lists differ from their storage types.
-            self._schema.check_compatible(LanceSchema.from_arrow(batch.schema), file=self._key)
-            return
-        raise SchemaMismatchError(
-            f"expected the columns {', '.join(self._arrow.names)}, got {', '.join(batch.schema.names)}",
-            help="select the columns in the order of the schema",
-            file=self._key,
-        )
+            self._schema.check_compatible(LanceSchema.from_arrow(got), file=self._key)
+        elif got.names != expected.names:
+            raise SchemaMismatchError(
+                f"expected the columns {', '.join(expected.names)}, got {', '.join(got.names)}",
+                help="select the columns in the order of the schema",
+                file=self._key,
+            )
 
     def _write_statistics(self, metadata: format_pb2.Metadata.StatisticsMetadata) -> None:
         arrays = {str(id): collector.arrays() for id, collector in self._collectors.items()}

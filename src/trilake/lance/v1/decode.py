@@ -1,10 +1,14 @@
-"""Decode pages as Arrow arrays: all rows of a batch, or a range of them.
+"""Decode pages as Arrow arrays: the rows of a batch, all pages of consecutive batches at once, or single rows.
 
 Aligned buffers are used in place; others are copied once, because Arrow's kernels and other libraries expect alignment.
+A take reads *slots*: pairs of a batch and an index in the pages of that batch.  A list maps the slots of its rows to
+those of its items.  All slots are computed at once, so that the number of requests depends on how deep the columns are
+nested, not on the number of rows.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,9 +21,8 @@ from trilake.common.utf8 import is_utf8
 from trilake.errors import CorruptFileError
 from trilake.lance.file import types
 from trilake.lance.file.schema import Field
-from trilake.lance.file.sources import Source
-from trilake.lance.v1.layout import PageKind, layout_of
-from trilake.lance.v1.pages import PageTable, check_offsets
+from trilake.lance.file.sources import Bytes, Int64s, Job, Pieces, Source, together
+from trilake.lance.v1.pages import PageKind, PageTable, check_offsets, layout_of
 
 #: Maximum values without bytes in one piece: a tiny file must not exhaust the memory.
 MAX_UNBACKED = 1 << 25
@@ -71,10 +74,7 @@ class Decoder:
             self._claim(each, int((lengths * layout.bits).sum()) // 8)
 
     def _few_are_inside(self, field_id: int, bits: int, extra: int, most: int) -> int | None:
-        """Return the bytes of a field's pages if these are few and all inside the file, else ``None``.
-
-        For few pages, comparisons take less time than a dozen numpy calls.
-        """
+        """Return the bytes of few pages, checked one by one, which is faster; ``None`` for many, or one outside."""
         if len(self.pages.field(field_id)[0]) > _FEW_BATCHES:
             return None
         positions, lengths = self.pages.lists(field_id)
@@ -95,10 +95,7 @@ class Decoder:
         self._checked.add(field.id)
 
     def column(self, field: Field, batch: int, start: int, count: int, total: int | None) -> pa.Array:
-        """Decode values ``start`` to ``start + count`` of a field in a batch.
-
-        The page must have ``total`` values, unless ``total`` is ``None``.  Raises ``CorruptFileError``.
-        """
+        """Decode ``count`` values from ``start``; the page must have ``total``, if given."""
         kind = layout_of(field).kind
         if kind is PageKind.STRUCT:
             return self._struct(field, batch, start, count, total)
@@ -153,13 +150,11 @@ class Decoder:
         return values
 
     def _variable(self, field: Field, batch: int, position: int, start: int, count: int) -> pa.Array:
-        source = self.source
+        source, what = self.source, "strings or bytes"
         if not count:
             return pa.array([], field.arrow_type)
         offsets = np.frombuffer(source.read(position + 8 * start, 8 * (count + 1)), "<i8")
-        least = check_offsets(
-            offsets, source.size, file=source.file, column=field.name, batch=batch, what="strings or bytes"
-        )
+        least = check_offsets(offsets, source.size, file=source.file, column=field.name, batch=batch, what=what)
         first, last = int(offsets[0]), int(offsets[-1])
         data = source.read(first, last - first)
         return variable_array(field, offsets - first, data, has_empty=least == 0, file=source.file, batch=batch)
@@ -172,15 +167,8 @@ class Decoder:
             return pa.array([], field.arrow_type)
         raw = self.source.read(position + width * start, width * (count + 1))
         offsets = np.frombuffer(raw, "<i8" if large else "<i4")
-        limit = self._slots(child, batch)
-        check_offsets(
-            offsets.astype(np.int64, copy=False),
-            limit,
-            file=self.source.file,
-            column=field.name,
-            batch=batch,
-            what="lists",
-        )
+        wide, limit = offsets.astype(np.int64, copy=False), self._slots(child, batch)
+        check_offsets(wide, limit, file=self.source.file, column=field.name, batch=batch, what="lists")
         first = int(offsets[0])
         values = self.column(child, batch, first, int(offsets[-1]) - first, None)
         relative = pa.py_buffer(offsets - offsets[0])
@@ -203,18 +191,11 @@ def alignment(arrow: pa.DataType) -> int:
 
 
 def dictionary_array(field: Field, keys: pa.Array, dictionaries: dict[int, pa.Array], file: str) -> pa.Array:
-    """Build a dictionary array from keys.
-
-    Raises ``CorruptFileError`` if there is no dictionary, or a key is not in it.
-    """
+    """Build a dictionary array.  Raises ``CorruptFileError`` if there is no dictionary, or a key is not in it."""
     values = dictionaries.get(field.id)
     if values is None:
-        raise CorruptFileError(
-            "the values of a dictionary are missing",
-            help="read the file with its dataset",
-            file=file,
-            column=field.name,
-        )
+        help = "read the file with its dataset"
+        raise CorruptFileError("the values of a dictionary are missing", help=help, file=file, column=field.name)
     if not len(values):
         # A column that has only nulls has no dictionary values.
         return pa.nulls(len(keys), field.arrow_type)
@@ -227,10 +208,7 @@ def dictionary_array(field: Field, keys: pa.Array, dictionaries: dict[int, pa.Ar
 def variable_array(
     field: Field, offsets: npt.NDArray[np.int64], data: pa.Buffer, *, has_empty: bool, file: str, batch: int | None
 ) -> pa.Array:
-    """Build an array of strings or binaries from offsets that begin with 0; in a nullable field, empty values are null.
-
-    Raises ``CorruptFileError`` for strings that are not UTF-8, and for more bytes than 32-bit offsets can address.
-    """
+    """Build an array of strings or binaries from offsets from 0; in a nullable field, empty values are null."""
     arrow = field.arrow_type
     if not types.is_large(arrow):
         if offsets[-1] > _MAX_INT32:
@@ -244,9 +222,7 @@ def variable_array(
         narrow: Any = offsets.astype(np.int32)
     else:
         narrow = offsets
-    if types.is_text(arrow) and not is_utf8(
-        offsets, np.frombuffer(data, np.uint8) if data.size else np.empty(0, np.uint8)
-    ):
+    if types.is_text(arrow) and not is_utf8(offsets, np.frombuffer(data if data.size else b"", np.uint8)):
         raise CorruptFileError("a string is not UTF-8", file=file, column=field.name, batch=batch)
     validity = None
     if has_empty and field.nullable:
@@ -261,3 +237,147 @@ def flat_array(field: Field, buffer: pa.Buffer, count: int) -> pa.Array:
         values = pa.Array.from_buffers(arrow.value_type, count * arrow.list_size, [None, buffer])
         return pa.Array.from_buffers(arrow, count, [None], children=[values])
     return pa.Array.from_buffers(arrow, count, [None, buffer])
+
+
+#: Maximum bytes of strings to join; more are read in place, batch by batch.
+_MAX_STRING_BYTES = 1 << 28
+_OFFSET = 8
+
+
+def joins(field: Field, *, mapped: bool) -> bool:
+    """Whether pages of a field can be joined: fixed-width values and, in a mapped file, strings and binaries.
+
+    In a store, joined strings would need one more request, for their offsets, than reads batch by batch.
+    """
+    return layout_of(field).kind is PageKind.FIXED or (mapped and layout_of(field).kind is PageKind.VARIABLE)
+
+
+def joined(decoder: Decoder, field: Field, first: int, totals: Int64s) -> Job[pa.Array | None]:
+    """Decode a field in the batches from ``first`` on, with ``totals`` rows; ``None`` if they cannot be joined."""
+    positions, lengths = (part[first : first + len(totals)] for part in decoder.pages.field(field.id))
+    wrong = np.flatnonzero(lengths != totals)
+    if len(wrong):
+        i = int(wrong[0])
+        raise decoder.fail(f"a page has {lengths[i]} values, not {totals[i]}", field, first + i)
+    if layout_of(field).kind is PageKind.FIXED:
+        [data] = yield [Pieces(positions, totals * (layout_of(field).bits // 8))]
+        return flat_array(field, pa.py_buffer(data), int(totals.sum()))
+    return (yield from _strings(decoder, field, positions[totals > 0], totals[totals > 0]))
+
+
+def _strings(decoder: Decoder, field: Field, positions: Int64s, totals: Int64s) -> Job[pa.Array | None]:
+    """Decode strings or binaries; each page has one more offset than values."""
+    if not len(totals):
+        return pa.array([], field.arrow_type)
+    source = decoder.source
+    [data] = yield [Pieces(positions, _OFFSET * (totals + 1))]
+    offsets = np.frombuffer(data, "<i8")
+    last = np.cumsum(totals + 1) - 1
+    start = last - totals
+    begins, sizes = offsets[start], offsets[last] - offsets[start]
+    inside = (begins >= 0) & (offsets[last] <= source.size) & (sizes >= 0)
+    if not inside.all() or sizes.sum() > min(source.size, _MAX_STRING_BYTES):
+        return None  # read batch by batch: the error then names the damaged batch
+    before = np.cumsum(sizes) - sizes
+    relative = np.delete(offsets + np.repeat(before - begins, totals + 1), start[1:])
+    size = int(sizes.sum())
+    least = check_offsets(relative, size, file=source.file, column=field.name, batch=None, what="strings or bytes")
+    [strings] = yield [Pieces(begins, sizes)]
+    return variable_array(field, relative, pa.py_buffer(strings), has_empty=least == 0, file=source.file, batch=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The values to take: entry ``index[i]`` of the pages of batch ``batch[i]``."""
+
+    batch: Int64s
+    index: Int64s
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+def take(decoder: Decoder, field: Field, slots: Slots) -> Job[pa.Array]:
+    """Take the values of a field in distinct slots.  Raises ``CorruptFileError``."""
+    kind = layout_of(field).kind
+    if kind is PageKind.STRUCT:
+        children = yield from together([take(decoder, c, slots) for c in field.children])
+        return pa.Array.from_buffers(field.arrow_type, len(slots), [None], children=children)
+    positions, lengths = decoder.pages.field(field.id)
+    count = lengths[slots.batch] - (kind is PageKind.OFFSETS)
+    if (slots.index >= count).any():
+        batch = int(slots.batch[np.argmax(slots.index >= count)])
+        raise decoder.fail("a page has too few values", field, batch)
+    base = positions[slots.batch]
+    if kind is PageKind.NULL:
+        return pa.nulls(len(slots))
+    if kind is PageKind.BITS:
+        return (yield from _bits(field, base, slots))
+    if kind is PageKind.VARIABLE:
+        return (yield from _variable(decoder, field, base, slots))
+    if kind is PageKind.OFFSETS:
+        return (yield from _list(decoder, field, base, slots))
+    width = layout_of(field).bits // 8
+    (data,) = yield [Pieces(base + slots.index * width, width)]
+    if kind is PageKind.KEYS:
+        keys = pa.Array.from_buffers(field.arrow_type.index_type, len(slots), [None, pa.py_buffer(data)])
+        return dictionary_array(field, keys, decoder.dictionaries, decoder.source.file)
+    return flat_array(field, pa.py_buffer(data), len(slots))
+
+
+def _bits(field: Field, base: Int64s, slots: Slots) -> Job[pa.Array]:
+    arrow, each = field.arrow_type, layout_of(field).bits
+    at = (slots.index[:, None] * each + np.arange(each)).ravel()
+    (data,) = yield [Pieces(np.repeat(base, each) + (at >> 3), 1)]
+    bits = np.packbits(data >> (at & 7).astype(np.uint8) & 1, bitorder="little")
+    values = pa.Array.from_buffers(pa.bool_(), len(at), [None, pa.py_buffer(bits)])
+    if pt.is_fixed_size_list(arrow):
+        return pa.Array.from_buffers(arrow, len(slots), [None], children=[values])
+    return values
+
+
+def _pairs(data: Bytes, dtype: str) -> tuple[Int64s, Int64s]:
+    """Split pairs of offsets into starts and lengths."""
+    pairs = data.view(dtype).reshape(-1, 2).astype(np.int64, copy=False)
+    return pairs[:, 0], pairs[:, 1] - pairs[:, 0]
+
+
+def _variable(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job[pa.Array]:
+    (data,) = yield [Pieces(base + 8 * slots.index, 16)]
+    starts, lengths = _pairs(data, "<i8")
+    size = decoder.source.size
+    ends = starts + lengths
+    # Values do not overlap, so together they are at most as long as the file.
+    if len(slots) and ((lengths < 0).any() or starts.min() < 0 or ends.max() > size or _exceeds(lengths, size)):
+        raise decoder.fail("offsets of strings or bytes decrease, or point outside the file", field, None)
+    (content,) = yield [Pieces(starts, lengths)]
+    offsets = np.zeros(len(slots) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    has_empty = bool((lengths == 0).any())
+    data = pa.py_buffer(content)
+    return variable_array(field, offsets, data, has_empty=has_empty, file=decoder.source.file, batch=None)
+
+
+def _list(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job[pa.Array]:
+    large = layout_of(field).bits == 64
+    width = 8 if large else 4
+    (child,) = field.children
+    (data,) = yield [Pieces(base + width * slots.index, 2 * width)]
+    starts, lengths = _pairs(data, "<i8" if large else "<i4")
+    limit = 8 * decoder.source.size + MAX_UNBACKED
+    if len(slots) and ((lengths < 0).any() or starts.min() < 0 or _exceeds(lengths, limit)):
+        raise decoder.fail("offsets of lists decrease, or exceed what the file can contain", field, None)
+    total = int(lengths.sum())
+    if not large and total > 2**31 - 1:
+        raise decoder.fail("more than 2^31 list items in one request; take fewer rows at a time", field, None)
+    offsets: npt.NDArray[np.int64] = np.zeros(len(slots) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    items = Slots(np.repeat(slots.batch, lengths), np.arange(total) + np.repeat(starts - offsets[:-1], lengths))
+    values = yield from take(decoder, child, items)
+    buffer = pa.py_buffer(offsets if large else offsets.astype(np.int32))
+    return pa.Array.from_buffers(field.arrow_type, len(slots), [None, buffer], children=[values])
+
+
+def _exceeds(lengths: Int64s, limit: int) -> bool:
+    """Whether the sum exceeds ``limit``; a floating-point sum cannot overflow."""
+    return float(lengths.sum(dtype=np.float64)) > limit

@@ -16,15 +16,11 @@ from trilake.lance.file.schema import DictionaryPlace, Field, LanceSchema
 from trilake.lance.file.sources import MappedSource, Source
 from trilake.lance.v1.decode import Decoder
 from trilake.lance.v1.encode import encode_flat
-from trilake.lance.v1.layout import layout_of
-from trilake.lance.v1.pages import PageTable
+from trilake.lance.v1.pages import PageTable, layout_of
 
 
 def decode_dictionaries(schema: LanceSchema, data: pa.Buffer, *, file: str) -> dict[int, pa.Array]:
-    """Decode the values of a manifest's dictionary fields, by field id.
-
-    Raises ``CorruptLogError`` for a position outside the file, and for damaged values.
-    """
+    """Decode the dictionaries of a manifest, by field id.  Raises ``CorruptLogError`` if they are damaged."""
     try:
         return read_dictionaries(schema, MappedSource(file, data))
     except TrilakeError as e:
@@ -57,10 +53,7 @@ def value_field(field: Field) -> Field:
 
 
 def encode_dictionaries(schema: LanceSchema, position: int = 0) -> tuple[bytearray, dict[int, DictionaryPlace]]:
-    """Encode the dictionaries of a schema, to be written at ``position``; also return their positions in the file.
-
-    A field without values gets no position.
-    """
+    """Encode a schema's dictionaries, to be written at ``position``; return them and their positions by field id."""
     out = bytearray()
     places = {}
     for field in schema.walk():
@@ -74,10 +67,7 @@ def encode_dictionaries(schema: LanceSchema, position: int = 0) -> tuple[bytearr
 
 
 class DictionaryUnifier:
-    """One dictionary for all batches of a column: new values are appended to ``values``, keys stay the same.
-
-    Without ``extend``, new values are rejected.
-    """
+    """One dictionary for all batches of a column; with ``extend``, new values are appended.  Keys stay the same."""
 
     def __init__(self, field: Field, values: pa.Array | None = None, *, extend: bool = True) -> None:
         self._field = field
@@ -87,11 +77,7 @@ class DictionaryUnifier:
         self._mapping: pa.Array | None = None
 
     def keys(self, array: pa.DictionaryArray) -> pa.Array:
-        """Map the keys of a batch to the common dictionary; nulls stay nulls.
-
-        Raises ``SchemaMismatchError`` for a new value without ``extend``, and ``InvalidArgumentError`` if the key type
-        cannot number the values.
-        """
+        """Map the keys of a batch to the common dictionary; nulls stay nulls."""
         if array.dictionary.null_count:
             dense = array.cast(array.type.value_type).dictionary_encode()  # moves the nulls to the keys
             array = pa.DictionaryArray.from_arrays(dense.indices.cast(array.type.index_type), dense.dictionary)

@@ -18,9 +18,8 @@ import pyarrow.types as pt
 from trilake.lance.file import types
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
-from trilake.lance.file.strings import check_strings
-from trilake.lance.v1.layout import PageKind, layout_of
-from trilake.lance.v1.pages import PageTableBuilder
+from trilake.lance.file.types import check_strings
+from trilake.lance.v1.pages import PageKind, PageTableBuilder, layout_of
 
 ALIGN = 16
 Part: TypeAlias = "bytes | memoryview"
@@ -29,10 +28,7 @@ KeysOf: TypeAlias = Callable[[Field, pa.DictionaryArray], pa.Array]
 
 
 def encode_flat(field: Field, array: pa.Array, position: int) -> tuple[list[Part], int]:
-    """Encode a page without child pages, to be written at ``position``; also return the position of the page itself.
-
-    Nulls become zeros or empty values.  Raises ``RowsDoNotFitError`` for a string that is not UTF-8.
-    """
+    """Encode a page without child pages; nulls become zeros or empty values.  Also return the position of the page."""
     kind = layout_of(field).kind
     if kind is PageKind.VARIABLE:
         return _variable(field, array, position)
@@ -82,26 +78,18 @@ class BatchEncoder:
 
 def list_parts(array: pa.Array) -> tuple[np.ndarray[Any, np.dtype[Any]], pa.Array]:
     """Return offsets from 0, and the items between them; a null list has no items."""
-    dtype: Any = np.int64 if pt.is_large_list(array.type) else np.int32
-    offsets = np.zeros(len(array) + 1, dtype)
     if array.null_count:
+        offsets = np.zeros(len(array) + 1, np.int64 if pt.is_large_list(array.type) else np.int32)
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         np.cumsum(lengths, out=offsets[1:])
         return offsets, array.flatten()  # drops the items of null lists
-    if len(array):
-        raw = _values(array.buffers()[1], dtype, array.offset, len(array) + 1)
-        np.subtract(raw, raw[0], out=offsets)
-        return offsets, array.values.slice(int(raw[0]), int(offsets[-1]))
-    return offsets, array.values.slice(0, 0)
+    raw = array.offsets.to_numpy()
+    return raw - raw[0], array.values.slice(int(raw[0]), int(raw[-1] - raw[0]))
 
 
 def _bytes(array: np.ndarray[Any, np.dtype[Any]]) -> Part:
     # An empty view cannot be cast.
     return array.data.cast("B") if array.size else b""
-
-
-def _values(buffer: pa.Buffer, dtype: Any, start: int, count: int) -> np.ndarray[Any, np.dtype[Any]]:
-    return np.frombuffer(buffer, dtype, count, start * np.dtype(dtype).itemsize)
 
 
 def _variable(field: Field, array: pa.Array, position: int) -> tuple[list[Part], int]:
@@ -113,7 +101,8 @@ def _variable(field: Field, array: pa.Array, position: int) -> tuple[list[Part],
     offsets = np.full(count + 1, position, np.int64)
     if count:
         _, starts, data = array.buffers()
-        raw = _values(starts, np.int64 if large else np.int32, array.offset, count + 1)
+        width = np.dtype(np.int64 if large else np.int32)
+        raw = np.frombuffer(starts, width, count + 1, array.offset * width.itemsize)
         first, last = int(raw[0]), int(raw[-1])
         np.add(raw, position - first, out=offsets)
         check_strings(array, field.name)

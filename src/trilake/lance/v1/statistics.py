@@ -29,8 +29,7 @@ from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.sources import Source
 from trilake.lance.proto import format_pb2
 from trilake.lance.v1.decode import Decoder
-from trilake.lance.v1.layout import PageKind, layout_of, outside_lists
-from trilake.lance.v1.pages import PageTable
+from trilake.lance.v1.pages import PageKind, PageTable, layout_of, outside_lists
 
 #: Maximum bytes of a string in bounds.
 PREFIX = 64
@@ -52,9 +51,6 @@ def has_statistics(each: Field) -> bool:
     )
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Collector:
     """The statistics of one field, batch by batch."""
@@ -67,10 +63,7 @@ class Collector:
     _rows: int = 0
 
     def add(self, array: pa.Array) -> None:
-        """Add the next batch.
-
-        Numbers without nulls are collected over batches: one numpy call for all takes less time than one for each.
-        """
+        """Add the next batch; numbers without nulls wait for others, as one numpy call for all takes less time."""
         arrow = self.field.arrow_type
         if not array.null_count and (pt.is_integer(arrow) or pt.is_floating(arrow)) and len(array):
             self._pending.append(array)
@@ -123,13 +116,9 @@ class Collector:
         """Build the statistics of all batches."""
         self._note_pending()
         arrow = self.field.arrow_type
-        unknown = None in self.least or None in self.greatest
-        bound = {"type": arrow, "nullable": self.field.nullable or unknown}
-        fields = [
-            pa.field("null_count", pa.int64(), nullable=False),
-            pa.field("min_value", **bound),
-            pa.field("max_value", **bound),
-        ]
+        nullable = self.field.nullable or None in self.least or None in self.greatest
+        fields = [pa.field(name, arrow, nullable) for name in ("min_value", "max_value")]
+        fields.insert(0, pa.field("null_count", pa.int64(), nullable=False))
         values = [pa.array(self.nulls, pa.int64()), pa.array(self.least, arrow), pa.array(self.greatest, arrow)]
         return pa.StructArray.from_arrays(values, fields=fields)
 
@@ -146,10 +135,9 @@ def _widest(arrow: pa.DataType) -> tuple[Any, Any]:
 
 def _float_bounds(array: pa.Array) -> tuple[float, float]:
     values = (array.drop_null() if array.null_count else array).to_numpy()
-    low, high = (values.min(), values.max()) if len(values) else (np.nan, np.nan)
-    if np.isnan(low):
+    if len(values) and np.isnan(values.min()):
         values = values[~np.isnan(values)]
-        low, high = (values.min(), values.max()) if len(values) else (-np.inf, np.inf)
+    low, high = (values.min(), values.max()) if len(values) else (-np.inf, np.inf)
     # -0.0 equals 0.0: the bounds must include both.
     return float(low) if low else -0.0, float(high) if high else 0.0
 
@@ -164,12 +152,12 @@ def _text_bounds(array: pa.Array, *, is_text: bool) -> tuple[Any, Any]:
 
 
 def _longest(array: pa.Array) -> int:
-    """Bytes of the longest value; numpy computes this faster than Arrow."""
-    dtype: Any = np.int64 if types.is_large(array.type) else np.int32
-    offsets = np.frombuffer(array.buffers()[1], dtype, len(array) + 1, array.offset * np.dtype(dtype).itemsize)
+    """Bytes of the longest value; without nulls, numpy computes this faster than Arrow."""
     if array.null_count:
         return int(pc.max(pc.binary_length(array)).as_py())
-    return int((offsets[1:] - offsets[:-1]).max())
+    dtype: Any = np.int64 if types.is_large(array.type) else np.int32
+    offsets = np.frombuffer(array.buffers()[1], dtype, len(array) + 1, array.offset * np.dtype(dtype).itemsize)
+    return int(np.diff(offsets).max())
 
 
 def _cut(value: bytes, is_text: bool) -> bytes:
@@ -214,11 +202,9 @@ def trusted(
 ) -> Mapping[Path, ColumnStats]:
     """Derive statistics of the values as they are read, by column path.
 
-    ``statistics`` come from one data file or several, with one row per batch; ``rows`` is the number of rows of each
-    batch; ``masked`` are the columns with companions, see :mod:`trilake.lance.file.null_masks`.
-
-    A lost null reads as zero, which the bounds do not include; an empty string reads as null, which the null count does
-    not include.
+    ``statistics`` have one row per batch, of one data file or several; ``rows`` are the rows of each batch; ``masked``
+    are the columns with companions.  A lost null reads as zero, which the bounds do not include; an empty string reads
+    as null, which the null count does not include.
     """
     if statistics is None:
         return {}

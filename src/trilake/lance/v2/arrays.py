@@ -15,11 +15,10 @@ import pyarrow.types as pt
 
 from trilake.lance.file.sources import Int64s, Pieces, PlacedJob, together
 from trilake.lance.proto import encodings20_pb2
-from trilake.lance.v2.block import MAX_UNBACKED
-from trilake.lance.v2.compression import decompressed
+from trilake.lance.v2.codecs import MAX_UNBACKED
+from trilake.lance.v2.compression import SymbolTable, decompressed
 from trilake.lance.v2.container import Page
-from trilake.lance.v2.fsst import SymbolTable
-from trilake.lance.v2.layers import Rows, ranges, split
+from trilake.lance.v2.layers import Rows, ranges, repeated, split
 from trilake.lance.v2.nesting import Node, bitmap, narrowed
 from trilake.lance.v2.values import (
     Bytes,
@@ -44,10 +43,7 @@ _COMPRESSIONS = {"zstd": "zstd", "lz4": "lz4_raw"}
 
 
 def read_array(node: Node, rows: Rows, pages: Pages) -> PlacedJob[pa.Array]:
-    """Read ascending rows of a field.
-
-    ``pages`` returns the pages of a column by its number.  Raises ``DamagedPage``.
-    """
+    """Read ascending rows of a field; ``pages`` returns the pages of a column by number.  Raises ``DamagedPage``."""
     if node.kind == "struct":
         children = yield from together([read_array(child, rows, pages) for child in node.children])
         return pa.Array.from_buffers(node.type, len(rows), [None], children=children)
@@ -64,9 +60,8 @@ def read_array(node: Node, rows: Rows, pages: Pages) -> PlacedJob[pa.Array]:
     if node.kind == "list":
         return (yield from _read_lists(node, parts, pages))
     results = yield from together([_Tree(page, node.stored).read(inside) for page, inside in parts])
-    arrays = [
-        narrowed(node, values.arrow(node.stored, None if valid is None else bitmap(valid))) for values, valid in results
-    ]
+    masks = [None if valid is None else bitmap(valid) for _, valid in results]
+    arrays = [narrowed(node, values.arrow(node.stored, m)) for (values, _), m in zip(results, masks, strict=True)]
     try:
         return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
     except pa.ArrowException as e:
@@ -78,11 +73,10 @@ def _read_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) ->
     results = yield from together([_read_ends(page, inside) for page, inside in parts])
     begin = np.concatenate([first + bases[page.first] for (page, _), (first, _, _) in zip(parts, results, strict=True)])
     length, valid = (np.concatenate([result[i] for result in results]) for i in (1, 2))
-    contiguous = all(isinstance(inside, range) for _, inside in parts)
     items: Rows = ranges(begin, begin + length)
-    if contiguous and len(items):
-        items = range(int(begin[0]), int(begin[0]) + len(items))
     total = len(items)
+    if total and all(isinstance(inside, range) for _, inside in parts):
+        items = range(int(begin[0]), int(begin[0]) + total)
     (child,) = node.children
     below = (yield from read_array(child, items, pages)) if total else pa.nulls(0, child.type)
     large = pt.is_large_list(node.type)
@@ -95,8 +89,7 @@ def _read_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) ->
 
 def _item_bases(pages: Sequence[Page]) -> dict[int, int]:
     """Count the items in the pages before each page, by the page's first row."""
-    bases = {}
-    total = 0
+    bases, total = {}, 0
     for page in pages:
         if page.length:
             bases[page.first] = total
@@ -134,19 +127,14 @@ class _Tree:
         decoded: Decoded = yield from decode(getattr(encoding, kind), rows, arrow)
         return decoded
 
-    # --- buffers ---
-
-    def _buffer(self, buffer: Any) -> tuple[int, int]:
-        if buffer.buffer_type:
-            raise UnsupportedPage("buffers of columns and files are not supported")
-        if buffer.buffer_index >= len(self._page.buffers):
-            raise DamagedPage(f"a page has {len(self._page.buffers)} buffers, none with number {buffer.buffer_index}")
-        position, size = self._page.buffers[buffer.buffer_index]
-        return position, size
-
     def _pieces(self, flat: Any, begin: Int64s, length: Int64s) -> PlacedJob[tuple[Bytes, Int64s]]:
         """Read pieces of a buffer; return the bytes, and the position of each piece in them."""
-        position, size = self._buffer(flat.buffer)
+        number, buffers = flat.buffer.buffer_index, self._page.buffers
+        if flat.buffer.buffer_type:
+            raise UnsupportedPage("buffers of columns and files are not supported")
+        if number >= len(buffers):
+            raise DamagedPage(f"a page has {len(buffers)} buffers, none with number {number}")
+        position, size = buffers[number]
         scheme = flat.compression.scheme if flat.HasField("compression") else "none"
         if scheme not in ("none", ""):
             if scheme not in _COMPRESSIONS:
@@ -162,8 +150,6 @@ class _Tree:
     def _check(self, begin: Int64s, length: Int64s, size: int) -> None:
         if len(begin) and (int(begin.min()) < 0 or int(length.min()) < 0 or int((begin + length).max()) > size):
             raise DamagedPage(f"a page's buffer of {size} bytes is too short for its rows")
-
-    # --- encodings ---
 
     def _flat(self, flat: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
         return (yield from self._packed(flat, rows, int(flat.bits_per_value))), None
@@ -211,13 +197,8 @@ class _Tree:
         if flat is not None and size * bits % 8 == 0 and size and not isinstance(rows, range):
             whole = yield from self._packed(flat, rows, size * bits)
             return FixedLists(size, Flat(whole.data, bits, size * len(rows)), None, len(rows)), None
-        items: Rows
-        if isinstance(rows, range):
-            items = range(rows.start * size, rows.stop * size)
-        else:
-            items = (rows[:, None] * size + np.arange(size)).reshape(-1)
         below = None if arrow is None or not pt.is_fixed_size_list(arrow) else arrow.value_type
-        values, valid = yield from self._decode(lists.items, items, below)
+        values, valid = yield from self._decode(lists.items, repeated(rows, size), below)
         validity = None if valid is None else Flat(np.packbits(valid, bitorder="little"), 1, len(valid))
         return FixedLists(size, values, validity, len(rows)), None
 
@@ -324,9 +305,8 @@ class _Tree:
             if kind != "flat" or inner.flat.bits_per_value * items % 8:
                 raise UnsupportedPage(f"the encoding {kind!r} in a packed struct is not supported")
             widths.append(int(inner.flat.bits_per_value) * items)
-        return PackedRows(
-            widths, (yield from self._packed(encodings20_pb2.Flat(buffer=struct.buffer), rows, sum(widths)))
-        ), None
+        flat = yield from self._packed(encodings20_pb2.Flat(buffer=struct.buffer), rows, sum(widths))
+        return PackedRows(widths, flat), None
 
     def _fixed_size_binary(self, binary: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
         flat, bits = _flat_items(binary.bytes)
@@ -344,10 +324,8 @@ class _Tree:
 
 def _flat_items(encoding: Any) -> tuple[Any, int]:
     """Return a flat encoding and its bits, without a ``no_nulls`` wrapper; ``None`` for other encodings."""
-    if (
-        encoding.WhichOneof("array_encoding") == "nullable"
-        and encoding.nullable.WhichOneof("nullability") == "no_nulls"
-    ):
+    kind = encoding.WhichOneof("array_encoding")
+    if kind == "nullable" and encoding.nullable.WhichOneof("nullability") == "no_nulls":
         encoding = encoding.nullable.no_nulls.values
     if encoding.WhichOneof("array_encoding") != "flat":
         return None, 0

@@ -14,10 +14,10 @@ import pyarrow.types as pt
 from trilake.lance.file import types
 from trilake.lance.file.sources import Int64s, Pieces, PlacedJob, together
 from trilake.lance.proto import encodings21_pb2, encodings23_pb2
-from trilake.lance.v2.block import MAX_UNBACKED, flat_block
+from trilake.lance.v2.codecs import MAX_UNBACKED, flat_block
 from trilake.lance.v2.container import Page
 from trilake.lance.v2.fullzip import FullZipPage
-from trilake.lance.v2.layers import Layers, Part, ReadablePage, Rows, Uint16s, ranges, split
+from trilake.lance.v2.layers import Layers, Part, ReadablePage, Rows, Uint16s, ranges, repeated, split
 from trilake.lance.v2.miniblock import MiniBlockPages, joinable
 from trilake.lance.v2.nesting import Leaf, merge
 from trilake.lance.v2.planar import SparsePage, level_layout
@@ -49,15 +49,13 @@ class ConstantPage:
         item, rep, definition, starts = self._loaded
         entries: Any
         if starts is None:
-            entries = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
-            number = len(rows)
+            entries, number = slice(rows.start, rows.stop) if isinstance(rows, range) else rows, len(rows)
+        elif isinstance(rows, range):
+            low, high = (int(starts[rows.start]), int(starts[rows.stop])) if len(rows) else (0, 0)
+            entries, number = slice(low, high), high - low
         else:
-            if isinstance(rows, range):
-                low, high = (int(starts[rows.start]), int(starts[rows.stop])) if len(rows) else (0, 0)
-                entries, number = slice(low, high), high - low
-            else:
-                entries = ranges(starts[rows], starts[rows + 1])
-                number = len(entries)
+            entries = ranges(starts[rows], starts[rows + 1])
+            number = len(entries)
         rep = None if rep is None else rep[entries]
         if definition is not None:
             definition = definition[entries]
@@ -148,15 +146,8 @@ class Column:
         self._open: dict[int, ReadablePage] = {}
 
     def read(self, rows: Rows, items: int) -> PlacedJob[Leaf]:
-        """Read ascending rows.  Raises ``DamagedPage``.
-
-        ``items`` is the number of entries per row: more than 1 in fixed-size lists of structs.
-        """
-        if items != 1:
-            if isinstance(rows, range):
-                rows = range(rows.start * items, rows.stop * items)
-            else:
-                rows = (rows[:, None] * items + np.arange(items)).reshape(-1)
+        """Read ascending rows of ``items`` entries each (structs of fixed-size lists).  Raises ``DamagedPage``."""
+        rows = rows if items == 1 else repeated(rows, items)
         jobs = [self._run(number).read(inside) for number, inside in split(self._firsts, self._count, rows)]
         if not jobs:
             raise DamagedPage("a column has no pages")
@@ -166,7 +157,12 @@ class Column:
     def _run(self, number: int) -> ReadablePage:
         opened = self._open.get(number)
         if opened is None:
-            opened = self._open[number] = _opened(self._runs[number], self._stored)
+            run = self._runs[number]
+            if len(run) == 1:
+                opened = open_page(run[0], run[0].encoding, self._stored)
+            else:
+                opened = MiniBlockPages(run, [page.encoding.mini_block_layout for page in run])
+            self._open[number] = opened
         return opened
 
 
@@ -197,12 +193,6 @@ def _layout_key(page: Page) -> bytes:
     layout.CopyFrom(page.encoding.mini_block_layout)
     layout.ClearField("num_items")
     return layout.SerializeToString(deterministic=True)
-
-
-def _opened(run: Sequence[Page], arrow: pa.DataType) -> ReadablePage:
-    if len(run) == 1:
-        return open_page(run[0], run[0].encoding, arrow)
-    return MiniBlockPages(run, [page.encoding.mini_block_layout for page in run])
 
 
 def open_page(page: Page, layout: Any, arrow: pa.DataType) -> ReadablePage:
@@ -237,8 +227,6 @@ class BlobPage:
             raise DamagedPage("blob positions are not pairs of integers")
         position, size = values.data.data[: 16 * values.count].view("<u8").reshape(-1, 2).T
         levels = np.where(size == 0, position >> 16, 0)
-        if levels.any():
-            if int(levels.max()) > self._layers.max_level:
-                raise DamagedPage(f"definition level {levels.max()} exceeds the maximum of {self._layers.max_level}")
-            return Part(values, None, levels.astype(np.uint16), self._layers)
-        return Part(values, None, None, self._layers)
+        if levels.max(initial=0) > self._layers.max_level:
+            raise DamagedPage(f"definition level {levels.max()} exceeds the maximum of {self._layers.max_level}")
+        return Part(values, None, levels.astype(np.uint16) if levels.any() else None, self._layers)

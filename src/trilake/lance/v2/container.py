@@ -34,11 +34,9 @@ _URLS: dict[str, tuple[Any, tuple[tuple[int, int], ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a column.
+    """A page of a column, with rows (or items) from ``first`` on, and buffers at pairs of position and size.
 
-    ``first`` is its first row (or item) in the column, ``length`` their number.  ``encoding`` is an ``ArrayEncoding``
-    in files of 2.0, a ``PlanarLayout`` in those of 2.3, otherwise a ``PageLayout``; ``buffers`` are pairs of position
-    and size.
+    ``encoding`` is an ``ArrayEncoding`` in files of 2.0, a ``PlanarLayout`` in those of 2.3, else a ``PageLayout``.
     """
 
     first: int
@@ -48,10 +46,7 @@ class Page:
 
 
 class Container:
-    """The metadata of a file: version, schema, and positions of columns and global buffers.
-
-    Raises ``CorruptFileError``, and ``UnsupportedProtocolError`` for versions that cannot be read.
-    """
+    """The metadata of a file: version, schema, and positions of columns and global buffers."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -119,38 +114,33 @@ class Container:
         pages = []
         first = 0
         for page in message.pages:
-            positions, sizes = page.buffer_offsets, page.buffer_sizes
-            if len(positions) != len(sizes):
-                raise self.fail(
-                    f"a page has {len(positions)} positions of buffers and {len(sizes)} sizes", column=number
-                )
-            for position, size in zip(positions, sizes, strict=True):
-                if position + size > self.source.size:
-                    raise self.fail(
-                        f"a page ends at byte {position + size}, but the file has only {self.source.size} bytes",
-                        column=number,
-                    )
-            encoding = self._encoding(page.encoding, number)
-            pages.append(Page(first, page.length, encoding, list(zip(positions, sizes, strict=True))))
+            buffers = list(zip(page.buffer_offsets, page.buffer_sizes))
+            if not len(page.buffer_offsets) == len(page.buffer_sizes) == len(buffers):
+                counts = f"{len(page.buffer_offsets)} positions of buffers and {len(page.buffer_sizes)} sizes"
+                raise self.fail(f"a page has {counts}", column=number)
+            end = max((position + size for position, size in buffers), default=0)
+            if end > self.source.size:
+                message = f"a page ends at byte {end}, but the file has only {self.source.size} bytes"
+                raise self.fail(message, column=number)
+            pages.append(Page(first, page.length, self._encoding(page.encoding, number), buffers))
             first += page.length
         return pages, first
 
     def _encoding(self, encoding: file2_pb2.Encoding, number: int) -> Any:
         if encoding.WhichOneof("location") != "direct":
             raise self._unsupported(f"an encoding stored outside the page ({encoding.WhichOneof('location')})", number)
-        try:
-            packed = any_pb2.Any.FromString(encoding.direct.encoding)
-        except DecodeError as e:
-            raise self.fail(f"the encoding of a page cannot be parsed: {e}", column=number) from e
+        packed = self._message(any_pb2.Any, encoding.direct.encoding, number)
         kind, versions = _URLS.get(packed.type_url, (None, ()))
         if kind is None:
             raise self._unsupported(f"the encoding {packed.type_url!r}", number)
         if self.version not in versions:  # drafts of 2.1 have the same version number, but the pages of 2.0
-            raise self._unsupported(
-                f"pages of {packed.type_url!r} in a file of {self.version[0]}.{self.version[1]}", number
-            )
+            version = f"{self.version[0]}.{self.version[1]}"
+            raise self._unsupported(f"pages of {packed.type_url!r} in a file of {version}", number)
+        return self._message(kind, packed.value, number)
+
+    def _message(self, kind: Any, data: bytes, number: int) -> Any:
         try:
-            return kind.FromString(packed.value)
+            return kind.FromString(data)
         except DecodeError as e:
             raise self.fail(f"the encoding of a page cannot be parsed: {e}", column=number) from e
 

@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 
 from trilake.common.jit import jit
+from trilake.common.unaligned import load64, read_only
 from trilake.lance.proto import encodings21_pb2 as pb
-from trilake.lance.v2.encode_blocks import variable_block
-from trilake.lance.v2.encode_chunks import flat
-from trilake.lance.v2.encode_general import compress, general
+from trilake.lance.v2.compression import compress, general
 from trilake.lance.v2.encode_miniblock import Items
 from trilake.lance.v2.encode_options import Options
-from trilake.lance.v2.encode_strings import Strings, variable
-from trilake.lance.v2.unaligned import load64, read_only
+from trilake.lance.v2.encode_values import Strings, copy_strings, flat, variable
 
 #: Minimum values of a page with a dictionary, and maximum entries of the dictionary.
 MIN_VALUES, MAX_ITEMS = 100, 100_000
@@ -26,20 +24,21 @@ _LARGE = 32_768
 
 def distinct_words(values: Any, options: Options) -> tuple[Any, Any] | None:
     """Return the distinct 64-bit values, and the index of each value; ``None`` if there are too many."""
-    limit = _limit(len(values), options)
-    indices, firsts = np.empty(len(values), np.uint32), np.empty(limit, np.int64)
-    count = find_words(read_only(values), indices, firsts, _PROBE)
-    return None if count < 0 else (values[firsts[:count]], indices)
+    found = _find(find_words, len(values), options, read_only(values))
+    return None if found is None else (values[found[0]], found[1])
 
 
 def distinct_strings(strings: Strings, options: Options) -> tuple[Strings, Any] | None:
     """Return the distinct strings, and the index of each string; ``None`` if there are too many."""
-    limit = _limit(len(strings), options)
-    indices, firsts = np.empty(len(strings), np.uint32), np.empty(limit, np.int64)
-    count = find_strings(strings.offsets, strings.data, indices, firsts, _PROBE)
-    if count < 0:
-        return None
-    return pick(strings, firsts[:count]), indices
+    found = _find(find_strings, len(strings), options, strings.offsets, strings.data)
+    return None if found is None else (pick(strings, found[0]), found[1])
+
+
+def _find(kernel: Any, count: int, options: Options, *source: Any) -> tuple[Any, Any] | None:
+    indices = np.empty(count, np.uint32)
+    firsts = np.empty(max(min(count // options.dict_divisor, MAX_ITEMS), 1), np.int64)
+    found = kernel(*source, indices, firsts, _PROBE)
+    return None if found < 0 else (firsts[:found], indices)
 
 
 def pick(strings: Strings, numbers: Any) -> Strings:
@@ -53,8 +52,11 @@ def pick(strings: Strings, numbers: Any) -> Strings:
 
 def string_items(strings: Strings, options: Options, minor: int) -> Items:
     """Encode a dictionary of strings."""
-    encoding = variable(8 * strings.offsets.itemsize)
-    return _items(variable_block(strings.offsets, strings.data), encoding, len(strings), options, minor)
+    offsets, data = strings.offsets, strings.data
+    # One block: offset width, start of the bytes, offsets from 0, bytes.
+    head = np.array([offsets.itemsize * 8, offsets.itemsize * (2 + len(offsets))], offsets.dtype.type)
+    block = b"".join((head.tobytes(), (offsets - offsets[0]).tobytes(), data[offsets[0] : offsets[-1]].tobytes()))
+    return _items(block, variable(8 * offsets.itemsize), len(strings), options, minor)
 
 
 def fixed_items(values: Any, bits: int, count: int, options: Options, minor: int) -> Items:
@@ -69,10 +71,6 @@ def _items(data: bytes, encoding: pb.CompressiveEncoding, count: int, options: O
         if len(compressed) < len(data):
             return Items(general(scheme, options.dict_values_level, encoding), compressed, count)
     return Items(encoding, data, count)
-
-
-def _limit(count: int, options: Options) -> int:
-    return max(min(count // options.dict_divisor, MAX_ITEMS), 1)
 
 
 @jit
@@ -145,9 +143,8 @@ def find_strings(offsets: Any, data: Any, indices: Any, firsts: Any, probe: int)
         slot = np.int64(hash_string(data, start, end) & np.uint64(slots - 1))
         while table[slot] >= 0:
             first = firsts[table[slot]]
-            if offsets[first + 1] - offsets[first] == end - start and same_string(
-                data, offsets[first], start, end - start
-            ):
+            size = offsets[first + 1] - offsets[first]
+            if size == end - start and same_string(data, offsets[first], start, size):
                 break
             slot = (slot + 1) & (slots - 1)
         if table[slot] < 0:
@@ -160,12 +157,3 @@ def find_strings(offsets: Any, data: Any, indices: Any, firsts: Any, probe: int)
         if i == probe and count > probe * 15 // 16:
             return -1
     return count
-
-
-@jit
-def copy_strings(offsets: Any, data: Any, numbers: Any, places: Any, target: Any) -> None:
-    """Copy the strings with these numbers, each to its position in ``target``."""
-    for i in range(len(numbers)):
-        start = offsets[numbers[i]]
-        size = offsets[numbers[i] + 1] - start
-        target[places[i] : places[i] + size] = data[start : start + size]

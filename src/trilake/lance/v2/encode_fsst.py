@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from trilake.common.jit import jit
+from trilake.common.unaligned import load64
 from trilake.lance.proto import encodings21_pb2 as pb
-from trilake.lance.v2.encode_strings import Strings
-from trilake.lance.v2.kernel_loader import kernels
-from trilake.lance.v2.unaligned import load64
+from trilake.lance.v2.encode_values import Strings
+from trilake.lance.v2.values import kernels
 
 #: Bytes of a sample, and the maximum from one string.
 SAMPLE_BYTES, SAMPLE_STRING = 1 << 14, 1 << 10
@@ -33,8 +33,7 @@ class SymbolTable:
     """Symbols by code, as little-endian words, and their lookup tables.
 
     ``short`` is indexed by the first two bytes, ``slots`` by a hash of the first three; an entry is ``length << 8 |
-    code``, and code 255 stands for a byte without a symbol.  ``words`` are the symbols of the slots, ``masks`` cover
-    their bytes.
+    code``, code 255 a byte without a symbol.  ``words`` are the symbols of the slots under ``masks``.
     """
 
     symbols: Any
@@ -57,9 +56,8 @@ class SymbolTable:
         one, two, long = lengths == 1, lengths == 2, lengths > 2
         short[:, symbols[one].astype(np.int64)] = entries[one]
         short.reshape(-1)[symbols[two].astype(np.int64)] = entries[two]
-        table = cls(
-            symbols, lengths, short.reshape(-1), *(np.zeros(_SLOTS, t) for t in (np.uint16, np.uint64, np.uint64))
-        )
+        empty = (np.zeros(_SLOTS, t) for t in (np.uint16, np.uint64, np.uint64))
+        table = cls(symbols, lengths, short.reshape(-1), *empty)
         table.words[:] = _ALL  # an empty slot matches nothing
         table.slots[slots[long]], table.words[slots[long]] = entries[long], symbols[long]
         table.masks[slots[long]] = _mask(lengths[long])

@@ -13,11 +13,9 @@ from trilake.errors import UnsupportedProtocolError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.types import is_variable
 from trilake.lance.proto import encodings21_pb2 as pb
-from trilake.lance.v2.encode_chunks import Chunks, Stream, even_bounds, flat, values_per_chunk
-from trilake.lance.v2.encode_lists import FixedLists, byte_rows, fixed_bytes
+from trilake.lance.v2 import encode_values as e
 from trilake.lance.v2.encode_miniblock import Page, mini_block
 from trilake.lance.v2.encode_options import Options
-from trilake.lance.v2.encode_strings import Strings, variable
 from trilake.lance.v2.write_levels import Leaf
 
 
@@ -41,7 +39,7 @@ def zip_fixed(leaf: Leaf, rows: Any, encoding: pb.CompressiveEncoding) -> Page:
     return _page(leaf, layout, (data, _row_index(leaf, starts)))
 
 
-def zip_strings(leaf: Leaf, strings: Strings, encoding: pb.CompressiveEncoding) -> Page:
+def zip_strings(leaf: Leaf, strings: e.Strings, encoding: pb.CompressiveEncoding) -> Page:
     """Lay out strings or binaries; a visible null has only a control word."""
     layout, control = _layout(leaf, len(strings), encoding)
     width = strings.offsets.itemsize
@@ -143,18 +141,9 @@ def fill_strings(
             value += 1
 
 
-#: Rows of at least this many bytes use the full-zip layout.
-_WIDE = 256
-
-
 def packed(leaf: Leaf, options: Options, minor: int) -> Page:
-    """Lay out the rows of a packed struct.
-
-    Raises ``UnsupportedProtocolError`` for fields that cannot be packed.
-    """
-    children = [
-        (field, storage_array(child)) for field, child in zip(leaf.values.type, leaf.values.flatten(), strict=True)
-    ]
+    """Lay out the rows of a packed struct.  Raises ``UnsupportedProtocolError`` for fields that cannot be packed."""
+    children = list(zip(leaf.values.type, map(storage_array, leaf.values.flatten()), strict=True))
     valid = leaf.values.is_valid() if leaf.values.null_count else None
     for field, child in children:
         present = child if valid is None else child.filter(valid)
@@ -163,7 +152,7 @@ def packed(leaf: Leaf, options: Options, minor: int) -> Page:
         if pt.is_boolean(child.type) or pt.is_null(child.type):
             raise _unsupported(field, f"type {child.type}", "cast the field to int8, or do not pack the struct")
     if all(_is_plain(child.type) for _, child in children):
-        rows = [byte_rows(*fixed_bytes(child), len(child)) for _, child in children]
+        rows = [e.byte_rows(*e.fixed_bytes(child), len(child)) for _, child in children]
         return _fixed(leaf, np.hstack(rows), [8 * row.shape[1] for row in rows], options, minor)
     if minor < 2:
         field = next(field for field, child in children if not _is_plain(child.type))
@@ -173,11 +162,11 @@ def packed(leaf: Leaf, options: Options, minor: int) -> Page:
 
 def _fixed(leaf: Leaf, rows: Any, bits: list[int], options: Options, minor: int) -> Page:
     width = rows.shape[1]
-    encoding = pb.CompressiveEncoding(packed_struct=pb.PackedStruct(bits_per_value=bits, values=flat(8 * width)))
-    if options.structure == "fullzip" or (options.structure is None and width >= _WIDE):
+    encoding = pb.CompressiveEncoding(packed_struct=pb.PackedStruct(bits_per_value=bits, values=e.flat(8 * width)))
+    if options.zips(width):
         return zip_fixed(leaf, rows, encoding)
-    bounds = even_bounds(len(rows), values_per_chunk(8 * width))
-    chunks = Chunks(encoding, bounds, (Stream(rows.reshape(-1), bounds * width),))
+    bounds = e.even_bounds(len(rows), e.values_per_chunk(8 * width))
+    chunks = e.Chunks(encoding, bounds, (e.Stream(rows.reshape(-1), bounds * width),))
     return mini_block(leaf, chunks, large=minor >= 2)
 
 
@@ -185,34 +174,34 @@ def _variable(leaf: Leaf, children: list[tuple[pa.Field, pa.Array]]) -> Page:
     parts = [_part(field, child) for field, child in children]
     sizes = np.zeros(len(leaf.values), np.int64)
     for values, _ in parts:
-        sizes += values.offsets.itemsize + np.diff(values.offsets) if isinstance(values, Strings) else values.shape[1]
+        sizes += values.offsets.itemsize + np.diff(values.offsets) if isinstance(values, e.Strings) else values.shape[1]
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     data, at = np.empty(offsets[-1], np.uint8), offsets[:-1].copy()
     for values, _ in parts:
-        if isinstance(values, Strings):
+        if isinstance(values, e.Strings):
             put_strings(values.offsets, values.data, at, data)
         else:
             put_rows(np.ascontiguousarray(values), at, data)
     encoding = pb.CompressiveEncoding(
         variable_packed_struct=pb.VariablePackedStruct(fields=[described for _, described in parts])
     )
-    return zip_strings(leaf, Strings(offsets.astype(np.int32), data), encoding)
+    return zip_strings(leaf, e.Strings(offsets.astype(np.int32), data), encoding)
 
 
 def _part(field: pa.Field, child: pa.Array) -> tuple[Any, pb.VariablePackedStruct.FieldEncoding]:
     """Return the values of a field, strings or a byte matrix, and their encoding."""
     described = pb.VariablePackedStruct.FieldEncoding
     if is_variable(child.type):
-        strings = Strings.of(child)
+        strings = e.Strings.of(child)
         bits = 8 * strings.offsets.itemsize
-        return strings, described(value=variable(bits), bits_per_length=bits)
+        return strings, described(value=e.variable(bits), bits_per_length=bits)
     if pt.is_fixed_size_list(child.type):
-        lists = FixedLists.of(child)
+        lists = e.FixedLists.of(child)
         rows, encoding = lists.rows(), lists.encoding
     elif _is_plain(child.type):
-        rows = byte_rows(*fixed_bytes(child), len(child))
-        encoding = flat(8 * rows.shape[1])
+        rows = e.byte_rows(*e.fixed_bytes(child), len(child))
+        encoding = e.flat(8 * rows.shape[1])
     else:
         raise _unsupported(field, f"type {child.type}", "do not pack the struct")
     return rows, described(value=encoding, bits_per_value=8 * rows.shape[1])

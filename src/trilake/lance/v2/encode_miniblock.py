@@ -9,8 +9,7 @@ import numpy as np
 
 from trilake.common.jit import jit
 from trilake.lance.proto import encodings21_pb2 as pb
-from trilake.lance.v2.encode_blocks import level_blocks
-from trilake.lance.v2.encode_chunks import Chunks, Stream, scatter
+from trilake.lance.v2 import encode_values as e
 from trilake.lance.v2.write_levels import Leaf
 
 
@@ -51,11 +50,10 @@ class _Header:
             self.words.append(values >> 16)
 
 
-def mini_block(leaf: Leaf, chunks: Chunks, *, large: bool, items: Items | None = None) -> Page:
-    """Lay out a mini-block page.  Raises ``ChunkTooLargeError``.
+def mini_block(leaf: Leaf, chunks: e.Chunks, *, large: bool, items: Items | None = None) -> Page:
+    """Lay out a mini-block page, with a dictionary of ``items``.  Raises ``ChunkTooLargeError``.
 
-    ``large``, for 2.2 and later, means 32-bit sizes, and allows run lengths of levels; ``items`` is the dictionary of
-    the values.
+    ``large``, for 2.2 and later, means 32-bit sizes, and allows run lengths of levels.
     """
     layout = pb.MiniBlockLayout(
         value_compression=chunks.encoding,
@@ -64,7 +62,11 @@ def mini_block(leaf: Leaf, chunks: Chunks, *, large: bool, items: Items | None =
         num_items=int(chunks.bounds[-1]),
         has_large_chunk=large,
     )
-    bounds = _level_bounds(leaf, chunks.bounds)
+    bounds = chunks.bounds
+    if leaf.definition is not None and leaf.lists:
+        # Entries without a value go to the next chunk, those at the end to the last.
+        bounds = np.empty(len(chunks.bounds), np.int64)
+        level_bounds(leaf.definition, leaf.visible, chunks.bounds, bounds)
     counts = np.diff(bounds)
     header, streams = _Header(), []
     header.add(counts if leaf.repetition is not None or leaf.definition is not None else np.zeros_like(counts))
@@ -90,16 +92,7 @@ def mini_block(leaf: Leaf, chunks: Chunks, *, large: bool, items: Items | None =
     return Page(pb.PageLayout(mini_block_layout=layout), tuple(buffers), leaf.rows, leaf.length)
 
 
-def _level_bounds(leaf: Leaf, bounds: Any) -> Any:
-    """The first entry of each chunk.  Entries without a value go to the next chunk, those at the end to the last."""
-    if leaf.definition is None or not leaf.lists:
-        return bounds
-    places = np.empty(len(bounds), np.int64)
-    level_bounds(leaf.definition, leaf.visible, bounds, places)
-    return places
-
-
-def _join(header: _Header, streams: list[Stream], bounds: Any, large: bool) -> tuple[Any, Any]:
+def _join(header: _Header, streams: list[e.Stream], bounds: Any, large: bool) -> tuple[Any, Any]:
     count = len(bounds) - 1
     places = []
     end = np.full(count, 2 * len(header.words), np.int64)
@@ -117,7 +110,7 @@ def _join(header: _Header, streams: list[Stream], bounds: Any, large: bool) -> t
     for i, values in enumerate(header.words):
         halves[starts[:-1] // 2 + i] = values
     for place, stream in zip(places, streams, strict=True):
-        scatter(data, starts[:-1] + place, stream.data, stream.starts)
+        e.copy_strings(stream.starts, stream.data, np.arange(count), starts[:-1] + place, data)
     exponents = np.zeros(count, np.int64)  # the last chunk has the remainder
     exponents[:-1] = np.log2(np.diff(bounds)[:-1])
     words = (sizes // 8 - 1) << 4 | exponents
@@ -153,3 +146,70 @@ def index_rows(repetition: Any, top: int, bounds: Any, index: Any) -> None:
         else:
             index[chunk, 0] = rows
             index[chunk, 1] = end - last
+
+
+def level_blocks(levels: Any, bounds: Any, *, runs: bool) -> tuple[pb.CompressiveEncoding, e.Stream]:
+    """Encode the levels of each chunk in the smallest encoding; ``runs`` allows run lengths, which 2.1 lacks."""
+    counts = np.diff(bounds)
+    width = int(e.bit_length(levels.max(initial=0)))
+    tails = counts % 1024
+    packed = counts // 1024 * (128 * width) + np.minimum(2 * tails, 128 * width)
+    if runs:
+        starts = np.zeros(len(bounds), np.int64)
+        e.count_runs(levels, bounds, starts)
+        if 3 * starts[-1] + 8 * len(counts) < packed.sum():
+            return _runs(levels, bounds, starts)
+    if width < 16 and packed.sum() < 2 * len(levels):
+        starts = np.zeros(len(bounds), np.int64)
+        np.cumsum(packed, out=starts[1:])
+        words = np.zeros(starts[-1] // 2, np.uint16)
+        pack_levels(levels, bounds, width, words, starts)
+        encoding = pb.CompressiveEncoding(
+            out_of_line_bitpacking=pb.OutOfLineBitpacking(uncompressed_bits_per_value=16, values=e.flat(width))
+        )
+        return encoding, e.Stream(words.view(np.uint8), starts)
+    return e.flat(16), e.Stream(levels.view(np.uint8), bounds * 2)
+
+
+def _runs(levels: Any, bounds: Any, starts: Any) -> tuple[pb.CompressiveEncoding, e.Stream]:
+    heads, lengths = np.empty(starts[-1], np.uint16), np.empty(starts[-1], np.uint8)
+    e.fill_runs(levels, bounds, starts, heads, lengths)
+    places = 3 * starts + 8 * np.arange(len(starts))
+    data = np.empty(places[-1], np.uint8)
+    join_runs(heads.view(np.uint8), lengths, starts, data)
+    encoding = pb.CompressiveEncoding(rle=pb.Rle(values=e.flat(16), run_lengths=e.flat(8)))
+    return encoding, e.Stream(data, places)
+
+
+@jit
+def pack_levels(levels: Any, bounds: Any, width: int, words: Any, starts: Any) -> None:
+    """Pack the levels of each chunk in blocks of 1024; copy the remainder if that takes no more bytes."""
+    tail = np.zeros(1024, np.uint16)
+    for chunk in range(len(bounds) - 1):
+        at, first, end = starts[chunk] // 2, bounds[chunk], bounds[chunk + 1]
+        while end - first >= 1024:
+            if width > 0:
+                e.pack_block(levels[first : first + 1024], width, words, at)
+            first += 1024
+            at += 64 * width
+        left = end - first
+        if left <= 64 * width:
+            words[at : at + left] = levels[first:end]
+        elif width > 0:
+            tail[:left] = levels[first:end]
+            tail[left:] = 0
+            e.pack_block(tail, width, words, at)
+
+
+@jit
+def join_runs(heads: Any, lengths: Any, starts: Any, data: Any) -> None:
+    """Join, for each chunk, the size of its values as 64 bits, its 16-bit values, and its run lengths."""
+    at = 0
+    for chunk in range(len(starts) - 1):
+        first, end = starts[chunk], starts[chunk + 1]
+        size = 2 * (end - first)
+        for i in range(8):
+            data[at + i] = (size >> (8 * i)) & 255
+        data[at + 8 : at + 8 + size] = heads[2 * first : 2 * end]
+        data[at + 8 + size : at + 8 + size + end - first] = lengths[first:end]
+        at += 8 + size + end - first

@@ -10,6 +10,8 @@ from trilake.errors import InvalidArgumentError
 _PREFIX = "lance-encoding:"
 #: Schemes of general compression.
 GENERAL = ("zstd", "lz4")
+#: Values of at least this many bytes use the full-zip layout by default.
+WIDE = 256
 
 
 @dataclass(frozen=True)
@@ -59,22 +61,25 @@ class Options:
             value = number(key, least, most)
             return None if value is None else int(value)
 
-        defaults = cls()
         threshold = number("rle-threshold", 0, 1)
         ratio = number("dict-size-ratio", 0, 1)
         return cls(
             compression=choice("compression", *GENERAL, "fsst", "none"),
             level=whole("compression-level", -(1 << 17), 22),
-            rle_threshold=defaults.rle_threshold if threshold is None else threshold,
+            rle_threshold=cls.rle_threshold if threshold is None else threshold,
             bss=choice("bss", "on", "off", "auto") or "auto",
             structure=choice("structural-encoding", "miniblock", "fullzip"),
-            dict_divisor=whole("dict-divisor", 1, 1 << 31) or defaults.dict_divisor,
-            dict_size_ratio=defaults.dict_size_ratio if ratio is None else ratio,
+            dict_divisor=whole("dict-divisor", 1, 1 << 31) or cls.dict_divisor,
+            dict_size_ratio=cls.dict_size_ratio if ratio is None else ratio,
             dict_values=choice("dict-values-compression", *GENERAL, "none"),
             dict_values_level=whole("dict-values-compression-level", -(1 << 17), 22),
             chunk_bytes=whole("minichunk-size", 1, 1 << 30),
             blob=keys.get(_PREFIX + "blob", "").lower() == "true",
         )
+
+    def zips(self, width: int) -> bool:
+        """Whether values of ``width`` bytes use the full-zip layout."""
+        return width >= WIDE if self.structure is None else self.structure == "fullzip"
 
 
 def whole_number(metadata: Mapping[bytes, bytes], key: str, default: int) -> int:

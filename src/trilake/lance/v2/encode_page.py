@@ -11,36 +11,29 @@ import pyarrow.types as pt
 
 from trilake.lance.file.types import is_text, is_variable
 from trilake.lance.proto import encodings21_pb2 as pb
-from trilake.lance.v2.encode_blocks import level_blocks
-from trilake.lance.v2.encode_chunks import CHUNK_BYTES, Chunks, Stream, bit_stream, even_bounds, flat, values_per_chunk
+from trilake.lance.v2 import encode_values as e
+from trilake.lance.v2.compression import compress, general
 from trilake.lance.v2.encode_dictionary import MIN_VALUES, distinct_strings, distinct_words, fixed_items, string_items
 from trilake.lance.v2.encode_fsst import compress_strings, fsst
 from trilake.lance.v2.encode_fullzip import packed, zip_fixed, zip_strings
-from trilake.lance.v2.encode_general import compress, compress_chunks, general
-from trilake.lance.v2.encode_integers import Measures, flat_chunks, integer_chunks
-from trilake.lance.v2.encode_lists import FixedLists, fixed_bytes
-from trilake.lance.v2.encode_miniblock import ChunkTooLargeError, Page, mini_block
-from trilake.lance.v2.encode_options import GENERAL, Options
-from trilake.lance.v2.encode_strings import Strings, string_chunks, variable
+from trilake.lance.v2.encode_miniblock import ChunkTooLargeError, Page, level_blocks, mini_block
+from trilake.lance.v2.encode_options import GENERAL, WIDE, Options
 from trilake.lance.v2.write_levels import Leaf
 
-#: Values of at least this many bytes use the full-zip layout.
-WIDE = 256
 #: Maximum levels of a constant page with a value, where levels are not compressed.
 FEW_LEVELS = 256
 #: Maximum bytes of a value inside the layout message.
 MAX_INLINE = 32
 #: If the longest string has more bytes than this, each string is compressed on its own.
 HUGE = 32_768
+#: Less data than this is not compressed.
+MIN_BYTES = 4096
 #: FSST needs at least this many bytes in a page, and in its longest value.
 SYMBOL_BYTES, SYMBOL_VALUE = 32_768, 5
 
 
 def encode(leaf: Leaf, options: Options, minor: int) -> Iterator[Page]:
-    """Encode a leaf as one page, or as several if the levels of a chunk do not fit into its header.
-
-    The values of the leaf have no extension type; the file version is 2.``minor``, with ``minor`` at least 1.
-    """
+    """Encode a leaf for version 2.``minor``, at least 2.1: one page, or several if a chunk has too many levels."""
     try:
         yield _page(leaf, options, minor)
     except ChunkTooLargeError:
@@ -73,14 +66,10 @@ def _page(leaf: Leaf, options: Options, minor: int) -> Page:
     return _fixed(leaf, valid, options, minor)
 
 
-# --- constants ---
-
-
 def _constant(leaf: Leaf, value: tuple[Any, ...] | None, *, compress: bool) -> Page:
-    """Build a constant page.
+    """Build a constant page of ``value``, its bytes, or offsets and bytes; ``None`` if all values are null.
 
-    ``value`` is the bytes of the valid values, or their offsets and bytes; ``None`` if all values are null.  From
-    2.2 on, the levels of an all-null page may be compressed.
+    From 2.2 on, the levels of an all-null page may be compressed.
     """
     layout = pb.ConstantLayout(layers=leaf.layers)  # type: ignore[arg-type]
     buffers: list[Any] = []
@@ -108,83 +97,74 @@ def _constant(leaf: Leaf, value: tuple[Any, ...] | None, *, compress: bool) -> P
     return Page(pb.PageLayout(constant_layout=layout), tuple(buffers), leaf.rows, leaf.length)
 
 
-# --- fixed-width values ---
-
-
 def _fixed(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
-    data, bits = fixed_bytes(leaf.values)
+    data, bits = e.fixed_bytes(leaf.values)
     count = len(leaf.values)
     large = minor >= 2
     if bits == 1:
         if large and _few_levels(leaf) and _all_equal(np.unpackbits(data, count=count, bitorder="little"), valid):
             first = 0 if valid is None else int(valid.argmax())
             return _constant(leaf, (bytes([data[first // 8] >> (first % 8) & 1]),), compress=True)
-        bounds = even_bounds(count, values_per_chunk(1))
-        return mini_block(leaf, Chunks(flat(1), bounds, (bit_stream(data, bounds, 1),)), large=large)
+        bounds = e.even_bounds(count, e.values_per_chunk(1))
+        return mini_block(leaf, e.Chunks(e.flat(1), bounds, (e.bit_stream(data, bounds, 1),)), large=large)
     rows = data.reshape(count, bits // 8)
     narrow = bits in (8, 16, 32, 64)
     if large and (not narrow or _few_levels(leaf)) and _all_equal(_words(data, bits, count), valid):
         return _constant(leaf, (rows[0 if valid is None else int(valid.argmax())].tobytes(),), compress=True)
-    if options.structure == "fullzip" or (options.structure is None and bits // 8 >= WIDE):
-        return zip_fixed(leaf, rows, flat(bits))
+    if options.zips(bits // 8):
+        return zip_fixed(leaf, rows, e.flat(bits))
     if not narrow:
         return _wide(leaf, data, bits, options, minor)
     values = _words(data, bits, count)
     if bits == 64 and large and (page := _word_dictionary(leaf, values, options, minor)) is not None:
         return page
-    return mini_block(leaf, _integers(values, options, pt.is_floating(leaf.values.type)), large=large)
+    if options.compression == "none":
+        chunks = e.flat_chunks(values.view(np.uint8), bits, count)
+    elif options.compression in GENERAL and options.bss == "on" and pt.is_floating(leaf.values.type) and bits >= 32:
+        chunks = _compressed(_split_bytes(values), options)
+    else:
+        chunks = _compressed(e.integer_chunks(values, options.rle_threshold), options)
+    return mini_block(leaf, chunks, large=large)
 
 
 def _wide(leaf: Leaf, data: Any, bits: int, options: Options, minor: int) -> Page:
     """Encode values that are not 8, 16, 32 or 64 bits wide: decimals and fixed-size binaries."""
     count, width = len(leaf.values), bits // 8
     if bits == 128 and count >= MIN_VALUES:
-        strings = Strings(np.arange(0, (count + 1) * width, width, dtype=np.int64), data)
+        strings = e.Strings(np.arange(0, (count + 1) * width, width, dtype=np.int64), data)
         distinct = distinct_strings(strings, options)
         if distinct is not None and _pays(count, len(distinct[0]), distinct[0].size, count * width, options):
             items = fixed_items(distinct[0].data, bits, len(distinct[0]), options, minor)
             return mini_block(leaf, _indices(distinct[1], options), large=minor >= 2, items=items)
-    chunks = _compressed(flat_chunks(data, bits, count), options)
+    chunks = _compressed(e.flat_chunks(data, bits, count), options)
     return mini_block(leaf, chunks, large=minor >= 2)
 
 
-def _integers(values: Any, options: Options, floating: bool) -> Chunks:
-    if options.compression == "none":
-        return flat_chunks(values.view(np.uint8), values.itemsize * 8, len(values))
-    if floating and options.compression in GENERAL and values.itemsize >= 4 and options.bss == "on":
-        return _compressed(_split_bytes(values), options)
-    return _compressed(integer_chunks(values, runs=options.rle_threshold), options)
-
-
-def _split_bytes(values: Any) -> Chunks:
+def _split_bytes(values: Any) -> e.Chunks:
     """Split each chunk by bytes: the first bytes of all its values, then their second bytes, and so on."""
     width = values.itemsize
-    bounds = even_bounds(len(values), values_per_chunk(8 * width))
+    bounds = e.even_bounds(len(values), e.values_per_chunk(8 * width))
     per_chunk = int(bounds[1])
     data = values.view(np.uint8).reshape(-1, width)
     whole = len(values) // per_chunk * per_chunk
     split = np.empty(values.nbytes, np.uint8)
-    split[: whole * width].reshape(-1, width, per_chunk)[:] = (
-        data[:whole].reshape(-1, per_chunk, width).transpose(0, 2, 1)
-    )
+    chunks = data[:whole].reshape(-1, per_chunk, width)
+    split[: whole * width].reshape(-1, width, per_chunk)[:] = chunks.transpose(0, 2, 1)
     split[whole * width :].reshape(width, -1)[:] = data[whole:].T
-    encoding = pb.CompressiveEncoding(byte_stream_split=pb.ByteStreamSplit(values=flat(8 * width)))
-    return Chunks(encoding, bounds, (Stream(split, bounds * width),))
+    encoding = pb.CompressiveEncoding(byte_stream_split=pb.ByteStreamSplit(values=e.flat(8 * width)))
+    return e.Chunks(encoding, bounds, (e.Stream(split, bounds * width),))
 
 
 def _word_dictionary(leaf: Leaf, values: Any, options: Options, minor: int) -> Page | None:
     count = len(values)
     if count < MIN_VALUES or options.compression == "none":
         return None
-    measures = Measures.of(values)
+    measures = e.Measures.of(values)
     packed, runs = measures.packed_bytes(8), measures.run_count(count)
     if packed <= count and packed < 9 * runs:  # at most eight bits per value
         return None
-    distinct = distinct_words(values, options)
-    if distinct is None:
-        return None
-    items, indices = distinct
-    if not _pays(count, len(items), items.nbytes, min(packed, 9 * runs, 8 * count), options, runs):
+    items, indices = distinct_words(values, options) or (None, None)
+    if items is None or not _pays(count, len(items), items.nbytes, min(packed, 9 * runs, 8 * count), options, runs):
         return None
     encoded = fixed_items(items, 64, len(items), options, minor)
     return mini_block(leaf, _indices(indices, options), large=True, items=encoded)
@@ -198,14 +178,20 @@ def _pays(count: int, distinct: int, item_bytes: int, plain: int, options: Optio
     return item_bytes + indices < options.dict_size_ratio * plain
 
 
-def _indices(indices: Any, options: Options) -> Chunks:
-    return _compressed(integer_chunks(indices, runs=options.rle_threshold), options)
+def _indices(indices: Any, options: Options) -> e.Chunks:
+    return _compressed(e.integer_chunks(indices, options.rle_threshold), options)
 
 
-def _compressed(chunks: Chunks, options: Options) -> Chunks:
-    if options.compression in GENERAL:
-        return compress_chunks(chunks, options.compression, options.level)
-    return chunks
+def _compressed(chunks: e.Chunks, options: Options) -> e.Chunks:
+    """Compress the first buffer of each chunk, if requested and if that saves bytes."""
+    first, *others = chunks.streams
+    if options.compression not in GENERAL or len(first.data) < MIN_BYTES:
+        return chunks
+    stream = e.Stream.of([compress(piece, options.compression, options.level) for piece in first.pieces()])
+    if len(stream.data) >= len(first.data):
+        return chunks
+    encoding = general(options.compression, options.level, chunks.encoding)
+    return replace(chunks, encoding=encoding, streams=(stream, *others))
 
 
 def _few_levels(leaf: Leaf) -> bool:
@@ -231,11 +217,8 @@ def _all_equal(values: Any, valid: Any) -> bool:
     return bool(equal.all() if valid is None else (equal | ~valid).all())
 
 
-# --- strings ---
-
-
 def _strings(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
-    strings = Strings.of(leaf.values)
+    strings = e.Strings.of(leaf.values)
     large = minor >= 2
     if large and _few_levels(leaf) and (value := _one_string(strings, valid)) is not None:
         return _constant(leaf, value, compress=True)
@@ -246,19 +229,18 @@ def _strings(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
             items = string_items(distinct[0], options, minor)
             return mini_block(leaf, _indices(distinct[1], options), large=large, items=items)
     longest = strings.longest
-    plain_encoding = variable(8 * strings.offsets.itemsize)
+    plain_encoding = e.variable(8 * strings.offsets.itemsize)
     symbols = (
         strings.size >= SYMBOL_BYTES
         and longest >= SYMBOL_VALUE
         and (options.compression == "fsst" or (is_text(leaf.values.type) and options.compression is None))
     )
-    if options.structure == "fullzip" or (options.structure is None and longest >= WIDE):
-        if options.compression in GENERAL or (
-            options.compression is None and longest > HUGE and strings.size >= SYMBOL_BYTES
-        ):
+    if options.zips(longest):
+        huge = longest > HUGE and strings.size >= SYMBOL_BYTES
+        if options.compression in GENERAL or (options.compression is None and huge):
             scheme = options.compression or "zstd"
             pieces = [compress(piece, scheme, options.level) if len(piece) else b"" for piece in strings.pieces()]
-            packed = Strings(
+            packed = e.Strings(
                 np.cumsum([0, *map(len, pieces)], dtype=strings.offsets.dtype),
                 np.frombuffer(b"".join(pieces), np.uint8),
             )
@@ -266,14 +248,14 @@ def _strings(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
         if symbols and (coded := compress_strings(strings)) is not None:
             return zip_strings(leaf, coded[0], fsst(coded[1], plain_encoding))
         return zip_strings(leaf, strings, plain_encoding)
-    limit = options.chunk_bytes or CHUNK_BYTES
+    limit = options.chunk_bytes or e.CHUNK_BYTES
     if symbols and (coded := compress_strings(strings)) is not None:
-        chunks = string_chunks(coded[0], limit)
+        chunks = e.string_chunks(coded[0], limit)
         return mini_block(leaf, replace(chunks, encoding=fsst(coded[1], chunks.encoding)), large=large)
-    return mini_block(leaf, _compressed(string_chunks(strings, limit), options), large=large)
+    return mini_block(leaf, _compressed(e.string_chunks(strings, limit), options), large=large)
 
 
-def _one_string(strings: Strings, valid: Any) -> tuple[bytes, bytes] | None:
+def _one_string(strings: e.Strings, valid: Any) -> tuple[bytes, bytes] | None:
     """Return the offsets and bytes of the value that all valid strings share; ``None`` if they differ."""
     sizes = np.diff(strings.offsets)
     first = 0 if valid is None else int(valid.argmax())
@@ -289,13 +271,10 @@ def _one_string(strings: Strings, valid: Any) -> tuple[bytes, bytes] | None:
     return np.array([0, size], strings.offsets.dtype).tobytes(), value
 
 
-# --- dictionaries, lists and blobs ---
-
-
 def _dictionary(leaf: Leaf, options: Options, minor: int) -> Page:
     """Encode an Arrow dictionary array without its null items: their rows are null by definition level."""
     items = leaf.values.dictionary
-    data, bits = fixed_bytes(leaf.values.indices)
+    data, bits = e.fixed_bytes(leaf.values.indices)
     indices = data.view(f"<u{bits // 8}").copy()
     if leaf.values.indices.null_count or items.null_count:
         non_null = items.drop_null()
@@ -305,17 +284,16 @@ def _dictionary(leaf: Leaf, options: Options, minor: int) -> Page:
         indices = np.where(valid, numbers[np.where(valid, indices, 0)], 0).astype(indices.dtype)
         items = non_null
     if is_variable(items.type):
-        encoded = string_items(Strings.of(items), options, minor)
+        encoded = string_items(e.Strings.of(items), options, minor)
     else:
-        values, width = fixed_bytes(items)
+        values, width = e.fixed_bytes(items)
         encoded = fixed_items(values, width, len(items), options, minor)
     return mini_block(leaf, _indices(indices, options), large=minor >= 2, items=encoded)
 
 
 def _lists(leaf: Leaf, options: Options, minor: int) -> Page:
-    lists = FixedLists.of(leaf.values)
-    requested = options.structure == "fullzip" and (lists.has_whole_bytes or lists.row_bytes >= WIDE)
-    if requested or (options.structure is None and lists.row_bytes >= WIDE):
+    lists = e.FixedLists.of(leaf.values)
+    if options.zips(lists.row_bytes) and (lists.has_whole_bytes or lists.row_bytes >= WIDE):
         return zip_fixed(leaf, lists.rows(), lists.encoding)
     return mini_block(leaf, lists.chunks(), large=minor >= 2)
 
@@ -329,8 +307,8 @@ def _blobs(leaf: Leaf) -> Page:
         missing = leaf.definition > 0
         rows[missing, 0] = leaf.definition[missing].astype(np.uint64) << np.uint64(16)
         rows[missing, 1] = 0
-    encoding = pb.CompressiveEncoding(packed_struct=pb.PackedStruct(bits_per_value=[64, 64], values=flat(128)))
-    chunks = replace(flat_chunks(rows.view(np.uint8).reshape(-1), 128, len(rows)), encoding=encoding)
+    encoding = pb.CompressiveEncoding(packed_struct=pb.PackedStruct(bits_per_value=[64, 64], values=e.flat(128)))
+    chunks = replace(e.flat_chunks(rows.view(np.uint8).reshape(-1), 128, len(rows)), encoding=encoding)
     inner = mini_block(Leaf(leaf.values, leaf.rows, (pb.ALL_VALID_ITEM,)), chunks, large=False)
     layout = pb.BlobLayout(inner_layout=inner.layout, layers=leaf.layers)  # type: ignore[arg-type]
     return replace(inner, layout=pb.PageLayout(blob_layout=layout))

@@ -12,15 +12,13 @@ import pyarrow.types as pt
 from trilake.errors import UnsupportedProtocolError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
-from trilake.lance.file.strings import check_strings
-from trilake.lance.file.types import is_text, is_variable
+from trilake.lance.file.types import check_strings, is_text, is_variable
 from trilake.lance.proto import encodings20_pb2 as pb
+from trilake.lance.v2.compression import compress
 from trilake.lance.v2.encode_dictionary import distinct_strings
-from trilake.lance.v2.encode_general import compress
-from trilake.lance.v2.encode_lists import aligned_bits, byte_rows, fixed_bytes
 from trilake.lance.v2.encode_miniblock import Page
 from trilake.lance.v2.encode_options import GENERAL, Options
-from trilake.lance.v2.encode_strings import Strings
+from trilake.lance.v2.encode_values import Strings, aligned_bits, byte_rows, fixed_bytes
 from trilake.lance.v2.write_levels import validity
 
 #: Maximum distinct strings in a dictionary, and minimum values of its page.
@@ -30,19 +28,11 @@ _Add = Callable[[Any], pb.Buffer]
 
 
 def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int, Page]]:
-    """Yield the pages of a field and of its children, each with its column number.
-
-    Raises ``UnsupportedProtocolError`` for null structs, and ``RowsDoNotFitError`` for strings that are not UTF-8.
-    """
+    """Yield the pages of a field and of its children, each with its column number."""
     array = storage_array(array)
     kind = array.type
     if pt.is_struct(kind) and not (field.is_packed or field.is_blob):
-        if array.null_count:
-            raise UnsupportedProtocolError(
-                f"version 2.0 does not support null structs, got {array.null_count} nulls",
-                help='write the data with data_storage_version="2.1" or newer, or fill the nulls',
-                column=field.name,
-            )
+        _check_structs(array, field)
         yield column, _page(pb.ArrayEncoding(struct=pb.SimpleStruct()), [], len(array))
         column += 1
         for number, child in enumerate(field.children):
@@ -63,6 +53,15 @@ def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int,
             return pb.Buffer(buffer_index=len(buffers) - 1)
 
         yield column, _page(_column(array, field, add), buffers, len(array))
+
+
+def _check_structs(array: pa.Array, field: Field) -> None:
+    if array.null_count:
+        raise UnsupportedProtocolError(
+            f"version 2.0 does not support null structs, got {array.null_count} nulls",
+            help='write the data with data_storage_version="2.1" or newer, or fill the nulls',
+            column=field.name,
+        )
 
 
 def _page(encoding: pb.ArrayEncoding, buffers: list[Any], length: int) -> Page:
@@ -177,12 +176,8 @@ def _dictionary(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncodin
 
 def _packed(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
     """Encode a packed struct row by row; a null blob is the empty range at position 1."""
-    if array.null_count and not field.is_blob:
-        raise UnsupportedProtocolError(
-            f"version 2.0 does not support null structs, got {array.null_count} nulls",
-            help='write the data with data_storage_version="2.1" or newer, or fill the nulls',
-            column=field.name,
-        )
+    if not field.is_blob:
+        _check_structs(array, field)
     rows, inner = [], []
     for child in map(storage_array, array.flatten()):
         if child.null_count and not field.is_blob:
@@ -191,19 +186,19 @@ def _packed(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
                 help="fill the nulls, or do not pack the struct",
                 column=field.name,
             )
-        encoding, items, count = _flat, child, len(child)
-        size = 0
+        items, count, size = child, len(child), 0
         if pt.is_fixed_size_list(child.type):
             size = child.type.list_size
             items = child.values.slice(child.offset * size, count * size)
-        if pt.is_nested(items.type) or pt.is_boolean(items.type) or not _has_width(items.type):
+        kind = items.type
+        if pt.is_nested(kind) or pt.is_boolean(kind) or is_variable(kind) or pt.is_dictionary(kind):
             raise UnsupportedProtocolError(
                 f"a packed struct cannot contain type {child.type} in version 2.0",
                 help='write the data with data_storage_version="2.2" or newer, or do not pack the struct',
                 column=field.name,
             )
         data, bits = fixed_bytes(items)
-        described = _no_nulls(encoding(bits, 0))
+        described = _no_nulls(_flat(bits, 0))
         if size:
             described = _no_nulls(pb.ArrayEncoding(fixed_size_list=pb.FixedSizeList(dimension=size, items=described)))
         rows.append(byte_rows(data, bits * max(size, 1), count))
@@ -213,10 +208,6 @@ def _packed(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
         missing = array.is_null().to_numpy(zero_copy_only=False)
         matrix[missing] = np.array([1, 0], "<u8").view(np.uint8)
     return pb.ArrayEncoding(packed_struct=pb.PackedStruct(inner=inner, buffer=add(matrix)))
-
-
-def _has_width(kind: pa.DataType) -> bool:
-    return not (is_variable(kind) or pt.is_dictionary(kind))
 
 
 def _flat(bits: int, buffer: int) -> pb.ArrayEncoding:

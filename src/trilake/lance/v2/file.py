@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file import extensions
-from trilake.lance.file.blobs import DESCRIPTION, DESCRIPTION_V2
 from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.sources import Int64s, PlacedJob, open_source, together
+from trilake.lance.file.types import DESCRIPTION, DESCRIPTION_V2
 from trilake.lance.v2.arrays import read_array
 from trilake.lance.v2.column import Column
 from trilake.lance.v2.container import MAX_ROWS, Container, Page
@@ -57,12 +57,10 @@ class V2File(DataFileReader):
         field_ids: Sequence[int] | None = None,
         column_indices: Sequence[int] | None = None,
     ) -> V2File:
-        """Open a data file.
+        """Open a data file.  Raises ``MissingFileError``, ``CorruptFileError`` and ``UnsupportedProtocolError``.
 
-        ``schema`` is the schema of the dataset, by default the schema in the file.  ``column_indices`` are the columns
-        of the fields ``field_ids``, as in the manifest; a negative index means no column.  By default the columns
-        follow the schema in the file.  Raises ``MissingFileError``, ``CorruptFileError``, and
-        ``UnsupportedProtocolError`` for other versions.
+        ``schema`` is that of the dataset, by default that of the file.  ``column_indices`` are the columns of
+        ``field_ids`` in the manifest, negative for none; by default they follow the schema in the file.
         """
         container = Container(open_source(store, key))
         if schema is not None and field_ids is not None and column_indices is not None:
@@ -70,14 +68,10 @@ class V2File(DataFileReader):
                 raise container.fail(f"{len(field_ids)} fields have {len(column_indices)} columns")
             pairs = zip(field_ids, column_indices, strict=True)
             return cls(container, schema, {f: c for f, c in pairs if f >= 0 and c >= 0})
-        metadata = dict(container.schema.metadata)
-        stored = LanceSchema.from_proto(
-            container.schema.fields, metadata, damaged=CorruptFileError, file=container.source.file
-        )
+        found, file = container.schema, container.source.file
+        stored = LanceSchema.from_proto(found.fields, dict(found.metadata), damaged=CorruptFileError, file=file)
         columns = {field.id: number for number, field in enumerate(stored.columns(parents=container.version == (2, 0)))}
         return cls(container, stored if schema is None else schema, columns)
-
-    # --- metadata ---
 
     def _count(self, nodes: Sequence[Node]) -> int:
         """The number of rows that the file states, else that of its first column."""
@@ -91,8 +85,6 @@ class V2File(DataFileReader):
     def column_bytes(self, number: int) -> int:
         """Bytes of a column's pages."""
         return sum(size for page in self.container.column(number)[0] for _, size in page.buffers)
-
-    # --- reading ---
 
     def read_rows(self, start: int, stop: int, columns: LanceSchema | None = None) -> pa.RecordBatch:
         """Read rows, see :meth:`DataFileReader.read_rows`.  Blobs are returned as descriptions."""

@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 
 from trilake.lance.file.sources import Int64s, Pieces, PlacedJob
-from trilake.lance.v2.block import MAX_UNBACKED, interleaved_lists, kind_of, unsupported
-from trilake.lance.v2.compression import decompressed, scheme
+from trilake.lance.v2.codecs import MAX_UNBACKED, interleaved_lists, kind_of, unsupported
+from trilake.lance.v2.compression import SymbolTable, decompressed, scheme
 from trilake.lance.v2.container import Page
-from trilake.lance.v2.fsst import SymbolTable
-from trilake.lance.v2.kernel_loader import kernels
 from trilake.lance.v2.layers import Layers, Part, Rows
 from trilake.lance.v2.values import (
     Bytes,
@@ -23,6 +21,7 @@ from trilake.lance.v2.values import (
     Values,
     allocate,
     gather,
+    kernels,
 )
 from trilake.lance.v2.values import Rows as PackedRows
 

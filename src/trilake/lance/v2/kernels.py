@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from trilake.common.jit import jit
-from trilake.lance.v2.unaligned import load8, load16, load32, load64, store8, store64
+from trilake.common.unaligned import load8, load16, load32, load64, store8, store64
 
 
 @jit
@@ -147,10 +147,7 @@ def _unpack(words: Any, p: Any, width: Any, out: Any, o: Any) -> None:
 
 @jit
 def unpack_inline(words: Any, at: Any, size: Any, counts: Any, out: Any) -> Any:
-    """Unpack chunks of one block each; the word before a block is its bit width.
-
-    ``words`` and ``out`` have the type of the values; ``out`` has room for one block after the last value.
-    """
+    """Unpack chunks of a word with the bit width, then one block; ``out`` has room for one more block."""
     bits = 8 * out.itemsize
     o = 0
     for i in range(len(at)):
@@ -210,10 +207,7 @@ def _row(index: Any, lanes: Any) -> Any:
 
 @jit
 def unpack_blocks(words: Any, p: Any, size: Any, width: Any, count: Any, out: Any, o: Any) -> Any:
-    """Unpack ``count`` values from blocks of one bit width; return False if the blocks are too short.
-
-    An incomplete last block may be stored unpacked.
-    """
+    """Unpack values of blocks of one bit width, of which the last may be plain; False if they are too short."""
     bits = 8 * out.itemsize
     lanes = BLOCK // bits
     step = width * lanes
@@ -426,10 +420,7 @@ def copy_chunks(data: Any, at: Any, size: Any, counts: Any, width: Any, out: Any
 def fsst_chunks(
     data: Any, at: Any, size: Any, counts: Any, width: Any, symbols: Any, lengths: Any, out: Any, offsets: Any
 ) -> Any:
-    """Decode the FSST-coded values of chunks with the layout of :func:`copy_chunks`.
-
-    ``out`` has room for eight bytes per byte of the chunks, and eight more.
-    """
+    """Decode FSST values of chunks like :func:`copy_chunks`; ``out`` has 8 bytes per byte of the chunks, and 8 more."""
     v = 0
     o = 0
     for i in range(len(at)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,14 +25,7 @@ Rows = range | Int64s
 
 ALL_VALID_ITEM, ALL_VALID_LIST, NULLABLE_ITEM, NULLABLE_LIST, EMPTYABLE_LIST, NULL_AND_EMPTY_LIST = range(1, 7)
 #: Number of definition levels by kind of layer.
-_LEVELS = {
-    ALL_VALID_ITEM: 0,
-    ALL_VALID_LIST: 0,
-    NULLABLE_ITEM: 1,
-    NULLABLE_LIST: 1,
-    EMPTYABLE_LIST: 1,
-    NULL_AND_EMPTY_LIST: 2,
-}
+_LEVELS = dict(zip(range(1, 7), (0, 0, 1, 1, 1, 2), strict=True))
 #: Added to the repetition level of an entry that continues a fixed-size list in a list.
 CONTINUED = 1 << 15
 ITEMS = frozenset({ALL_VALID_ITEM, NULLABLE_ITEM})
@@ -46,10 +40,9 @@ class Layers:
     @classmethod
     def of(cls, kinds: Sequence[int]) -> Layers:
         """Check the layers of a page.  Raises ``DamagedPage``."""
-        layers = cls(tuple(kinds))
-        if not layers.kinds or any(kind not in _LEVELS for kind in layers.kinds) or layers.kinds[0] not in ITEMS:
+        if not kinds or any(kind not in _LEVELS for kind in kinds) or kinds[0] not in ITEMS:
             raise DamagedPage(f"invalid layers of a column: {list(kinds)}")
-        return layers
+        return cls(tuple(kinds))
 
     @cached_property
     def lists(self) -> int:
@@ -67,12 +60,7 @@ class Layers:
 
     def visible_from(self, layer: int) -> int:
         """The number of definition levels of the item layers from ``layer`` up to the next list layer."""
-        total = 0
-        for kind in self.kinds[layer:]:
-            if kind not in ITEMS:
-                break
-            total += _LEVELS[kind]
-        return total
+        return sum(_LEVELS[kind] for kind in takewhile(ITEMS.__contains__, self.kinds[layer:]))
 
     def levels(self, layer: int) -> int:
         return _LEVELS[self.kinds[layer]]
@@ -87,8 +75,7 @@ class Layers:
 
     def to_widest(self) -> Uint16s:
         """Map each level to its level in :meth:`widest`."""
-        table = [0]
-        base = 0
+        table, base = [0], 0
         for kind in self.kinds:
             if kind in ITEMS:
                 table += [base + 1] * _LEVELS[kind]
@@ -125,11 +112,17 @@ def ranges(begin: Int64s, end: Int64s) -> Int64s:
     return numbers
 
 
+def repeated(rows: Rows, size: int) -> Rows:
+    """The numbers of the items of rows with ``size`` items each."""
+    if isinstance(rows, range):
+        return range(rows.start * size, rows.stop * size)
+    return (rows[:, None] * size + np.arange(size)).reshape(-1)
+
+
 def split(firsts: Int64s, count: int, rows: Rows) -> Iterator[tuple[int, Rows]]:
     """Split ascending rows by page; yield page numbers, and rows counted from the page's first.
 
-    ``firsts`` are the first rows of the pages, ``count`` is the number of rows in all pages.  Rows outside all pages
-    are dropped.
+    The pages begin at ``firsts`` and have ``count`` rows; rows outside all pages are dropped.
     """
     if isinstance(rows, range):
         for number in range(max(int(firsts.searchsorted(rows.start, "right")) - 1, 0), len(firsts)):

@@ -12,12 +12,21 @@ from typing import Any
 import numpy as np
 
 from trilake.lance.file.sources import Int64s, Pieces, PlacedJob
-from trilake.lance.v2.block import MAX_UNBACKED, block
-from trilake.lance.v2.chunks import Buffers, LevelCodec, Pick, codec
+from trilake.lance.v2.codecs import (
+    MAX_UNBACKED,
+    Buffers,
+    Pick,
+    block,
+    codec,
+    flat_block,
+    kind_of,
+    packed_width,
+    run_width,
+    unsupported,
+)
 from trilake.lance.v2.container import Page
-from trilake.lance.v2.kernel_loader import kernels
 from trilake.lance.v2.layers import Layers, Part, Rows, Uint16s, ranges
-from trilake.lance.v2.values import Bytes, DamagedPage, Flat, Indexed, UnsupportedPage, Values
+from trilake.lance.v2.values import Bytes, DamagedPage, Flat, Indexed, UnsupportedPage, Values, kernels
 
 #: Chunks of at most this many bytes are read with the page's metadata: another request would take longer.
 _SMALL = 1 << 17
@@ -49,9 +58,8 @@ class _Data:
 
 def joinable(layout: Any) -> bool:
     """Whether pages of this layout can be read as one."""
-    return not layout.HasField("dictionary") and (
-        layout.repetition_index_depth > 0 or not layout.HasField("rep_compression")
-    )
+    indexed = layout.repetition_index_depth > 0 or not layout.HasField("rep_compression")
+    return indexed and not layout.HasField("dictionary")
 
 
 class MiniBlockPages:
@@ -101,8 +109,6 @@ class MiniBlockPages:
         pick = Pick(piece, number)
         return Part(chunks.values(pick), None, chunks.definition(pick), self._layers)
 
-    # --- lists ---
-
     def _read_lists(self, index: _Index, data: _Data | None, rows: Rows) -> PlacedJob[Part]:
         first, last = (rows.start, rows.stop - 1) if isinstance(rows, range) else (rows, rows)
         if self._depth:
@@ -125,8 +131,8 @@ class MiniBlockPages:
     ) -> Part:
         visible = None if definition is None else definition <= self._layers.max_visible
         number = len(rep) if visible is None else int(np.count_nonzero(visible))
-        if number != chunks.total:
-            raise DamagedPage(f"expected levels for {chunks.total} values, got {number}")
+        if number != (total := int(chunks.counts.sum())):
+            raise DamagedPage(f"expected levels for {total} values, got {number}")
         starts = np.flatnonzero(rep == self._layers.lists)
         i = rows.start
         if begun is not None:
@@ -161,8 +167,6 @@ class MiniBlockPages:
         below = None if definition is None else levels[1, :entries]
         return Part(chunks.values(pick), levels[0, :entries], below, self._layers)
 
-    # --- index of chunks ---
-
     def _load(self, rows: Rows) -> PlacedJob[tuple[_Index, _Data | None]]:
         """Load the index of the pages with some rows; if it pays, also their data, in the same round of requests."""
         loaded_pages, index = self._loaded
@@ -180,7 +184,9 @@ class MiniBlockPages:
         whole = len(new) == len(numbers) and (
             all(page.buffers[1][1] <= _SMALL for page in pages) or len(rows) * 2 >= sum(page.length for page in pages)
         )
-        fetched = [self._described(page) for page in pages]
+        # The buffers that describe the chunks of a page.
+        numbers_of = [0, *([2] if self._dictionary_codec is not None else []), *([-1] if self._depth else [])]
+        fetched = [[page.buffers[i] for i in numbers_of] for page in pages]
         answers = yield [
             Pieces(np.array([a for a, _ in places], np.int64), np.array([n for _, n in places], np.int64))
             for places in (*fetched, *([[page.buffers[1] for page in pages]] if whole else ()))
@@ -200,15 +206,6 @@ class MiniBlockPages:
         shift = np.zeros(len(self._pages), np.int64)
         shift[new] = answers[-1].at - [page.buffers[1][0] for page in pages]
         return index, _Data(answers[-1].data, shift)
-
-    def _described(self, page: Page) -> list[tuple[int, int]]:
-        """Positions of the buffers that describe the chunks of a page."""
-        places = [page.buffers[0]]
-        if self._dictionary_codec is not None:
-            places.append(page.buffers[2])
-        if self._depth:
-            places.append(page.buffers[-1])
-        return places
 
     def _index_of(self, n: int, parts: list[Bytes]) -> _Index:
         page, items = self._pages[n], self._items[n]
@@ -242,9 +239,8 @@ class MiniBlockPages:
             begun = ended.copy()
             begun[1:] += left[:-1] > 0
         first = self._firsts[n]
-        return _Index(
-            position + np.cumsum(size) - size, size, counts, begun + first, ended + first, np.full(len(size), n)
-        )
+        at = position + np.cumsum(size) - size
+        return _Index(at, size, counts, begun + first, ended + first, np.full(len(size), n))
 
     def _chunks(self, index: _Index, data: _Data | None, ids: Int64s) -> PlacedJob[_Chunks]:
         """Read ascending chunks; ``data`` has the buffers of their pages, if they were fetched already."""
@@ -268,19 +264,14 @@ class _Chunks:
 
     def __init__(self, of: MiniBlockPages, data: Bytes, at: Int64s, size: Int64s, counts: Int64s) -> None:
         heads = np.empty((5 + 2 * of.buffers, len(at)), np.int64)
-        bad = kernels().chunk_headers(
-            data, at, size, of.rep is not None, of.definition is not None, of.buffers, of.wide, heads
-        )
+        levels = of.rep is not None, of.definition is not None
+        bad = kernels().chunk_headers(data, at, size, *levels, of.buffers, of.wide, heads)
         if bad >= 0:
             raise DamagedPage(f"a chunk of {size[bad]} bytes states a larger size")
         self._of, self._data, self._heads = of, data, heads
         self.counts = counts
         #: Number of levels in each chunk.
         self.level_counts = counts if of.rep is None else of.rep.counts(self._buffer(0), heads[0])
-
-    @property
-    def total(self) -> int:
-        return int(self.counts.sum())
 
     def _buffer(self, k: int) -> Buffers:
         return Buffers(self._data, self._heads[1 + 2 * k], self._heads[2 + 2 * k])
@@ -289,9 +280,8 @@ class _Chunks:
         return None if self._of.rep is None else self._of.rep.read(self._buffer(0), self.level_counts)
 
     def definition(self, pick: Pick | None = None) -> Uint16s | None:
-        return (
-            None if self._of.definition is None else self._of.definition.read(self._buffer(1), self.level_counts, pick)
-        )
+        codec = self._of.definition
+        return None if codec is None else codec.read(self._buffer(1), self.level_counts, pick)
 
     def values(self, pick: Pick | None = None) -> Values:
         of = self._of
@@ -302,3 +292,69 @@ class _Chunks:
         if not isinstance(values, Flat):
             raise UnsupportedPage("the indices of a dictionary are not plain integers")
         return Indexed(values, of.dictionary)
+
+
+class LevelCodec:
+    """Decodes the levels of chunks."""
+
+    def __init__(self, encoding: Any) -> None:
+        self._encoding = encoding
+        kind, k = kind_of(encoding), kernels()
+        #: The kernels' constant for the encoding; ``None`` if each chunk is decoded on its own.
+        self._mode: int | None = None
+        self._width = 0
+        self._has_short_runs = kind == "rle" and run_width(encoding.rle) == 1
+        if kind == "flat" and encoding.flat.bits_per_value == 16:
+            self._mode = k.FLAT
+        elif kind == "inline_bitpacking" and encoding.inline_bitpacking.uncompressed_bits_per_value == 16:
+            self._mode = k.INLINE
+        elif kind == "out_of_line_bitpacking" and encoding.out_of_line_bitpacking.uncompressed_bits_per_value == 16:
+            self._mode, self._width = k.BLOCKS, packed_width(encoding.out_of_line_bitpacking, 16)
+        elif self._has_short_runs and encoding.rle.values.flat.bits_per_value == 16:
+            self._mode = k.RUNS
+
+    def counts(self, pieces: Buffers, counts: Int64s) -> Int64s:
+        """The number of levels in each chunk; for runs, the stored 16-bit number may have overflowed."""
+        if not self._has_short_runs:
+            return counts
+        data, at = pieces.data, pieces.at
+        if (pieces.size < 8).any():
+            raise DamagedPage("runs of levels are too short")
+        heads = data[at[:, None] + np.arange(8)].view("<u8").reshape(-1)
+        if (heads > (pieces.size - 8).astype(np.uint64)).any():
+            raise DamagedPage("runs of levels are too short")
+        values = heads.astype(np.int64)
+        totals = np.empty(len(at), np.int64)
+        kernels().count_runs(data, at + 8 + values, pieces.size - 8 - values, 1, totals)
+        return np.where((totals > counts) & (totals % (1 << 16) == counts), totals, counts)
+
+    def read(self, pieces: Buffers, counts: Int64s, pick: Pick | None = None) -> Uint16s:
+        """Read all levels, or single ones.  Raises ``DamagedPage``."""
+        k, mode, width = kernels(), self._mode, self._width
+        total = int(counts.sum())
+        if total > MAX_UNBACKED + 8 * int(pieces.size.sum()):
+            raise DamagedPage(f"{pieces.size.sum()} bytes are too few for {total} levels")
+        if pick is not None and mode in (k.FLAT, k.INLINE, k.BLOCKS):
+            out = np.empty(len(pick.piece), np.uint16)
+            where = pieces.data, pieces.at, pieces.size, counts, pick.piece, pick.number
+            return self._checked(k.pick_levels(mode, width, *where, out), out, pieces, counts)
+        out = np.empty(total, np.uint16)
+        if mode is None:
+            o = 0
+            for i, count in enumerate(counts.tolist()):
+                levels = flat_block(self._encoding, pieces.piece(i), count, "levels")
+                if levels.bits != 16:
+                    raise unsupported(self._encoding, "levels")
+                out[o : o + count] = levels.typed()
+                o += count
+        else:
+            words, at = pieces.words(16)
+            data = pieces.data if at is pieces.at else words.view(np.uint8)
+            bad = k.decode_levels(mode, width, data, words, at, pieces.size, counts, out)
+            self._checked(bad, out, pieces, counts)
+        return out if pick is None else out[pick.of(counts)]
+
+    def _checked(self, bad: int, levels: Uint16s, pieces: Buffers, counts: Int64s) -> Uint16s:
+        if bad >= 0:
+            raise DamagedPage(f"the levels of a chunk are damaged ({counts[bad]} in {pieces.size[bad]} bytes)")
+        return levels

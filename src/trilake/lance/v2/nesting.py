@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from trilake.lance.file import types
-from trilake.lance.file.blobs import DESCRIPTION
 from trilake.lance.file.schema import BLOB, PACKED, Field, LanceSchema
-from trilake.lance.v2.kernel_loader import kernels
+from trilake.lance.file.types import DESCRIPTION
 from trilake.lance.v2.layers import CONTINUED, ITEMS, NULLABLE_ITEM, Layers, Part, Uint16s
-from trilake.lance.v2.values import DamagedPage, UnsupportedPage
+from trilake.lance.v2.values import DamagedPage, UnsupportedPage, kernels
 
 _MAX_INT32 = 2**31 - 1
 
@@ -25,13 +24,9 @@ _MAX_INT32 = 2**31 - 1
 class Node:
     """A field and how it is read.
 
-    Parameters
-    ----------
-    field: of the schema.
-    kind: ``"leaf"``, ``"struct"``, ``"list"`` (or map) or ``"vector"``, a fixed-size list of structs.
-    children: of a struct, list or vector.
-    column: of the file; only leaves have one, except in 2.0.
-    stored: type of a leaf's column: descriptions for blobs, all fields for packed structs.
+    ``kind`` is ``"leaf"``, ``"struct"``, ``"list"`` (or map) or ``"vector"``, a fixed-size list of structs.  Only
+    leaves have a ``column`` of the file, except in 2.0; ``stored`` is the type of that column: descriptions for blobs,
+    all fields for packed structs.
     """
 
     field: Field
@@ -56,11 +51,6 @@ class Node:
             return pa.field(self.field.name, self.type, self.field.nullable, metadata)
         return self.field.storage_field.with_type(self.type)
 
-    @property
-    def size(self) -> int:
-        """The number of items in a fixed-size list of structs."""
-        return types.list_size(self.field.logical_type)
-
     @cached_property
     def leaves(self) -> tuple[Node, ...]:
         return (self,) if self.kind == "leaf" else tuple(leaf for child in self.children for leaf in child.leaves)
@@ -71,15 +61,12 @@ class Node:
         if self.kind == "leaf":
             assert self.column is not None
             return {self.column: 1}
-        factor = self.size if self.kind == "vector" else 1
+        factor = types.list_size(self.field.logical_type) if self.kind == "vector" else 1
         return {column: factor * n for child in self.children for column, n in child.items.items()}
 
 
 def tree(field: Field, columns: Mapping[int, int], place: pa.DataType, file: LanceSchema) -> Node | None:
-    """Build the node of a field, with the children whose columns are in the file; ``None`` if there are none.
-
-    ``columns`` maps field ids to columns, ``place`` is the type of blob columns, ``file`` the schema of the file.
-    """
+    """Build the node of a field with the children that have file columns (by field id); ``None`` if there are none."""
     if field.is_column:
         column = columns.get(field.id)
         stored = place if field.is_blob else (file.by_id(field.id) or field).arrow_type
@@ -234,7 +221,7 @@ def _build(node: Node, leaves: Iterator[Leaf]) -> tuple[pa.Array, _State]:
 
 def _vectors(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _State]:
     """Assemble fixed-size lists of structs; only the first entry of each list remains."""
-    size = node.size
+    size = types.list_size(node.field.logical_type)
     count = len(items) // size
     if len(items) % size:
         raise DamagedPage(f"{len(items)} items cannot be divided into lists of {size}")

@@ -17,7 +17,7 @@ import pyarrow.types as pt
 
 from trilake.lance.file.sources import Int64s, Pieces, PlacedJob
 from trilake.lance.proto import encodings21_pb2
-from trilake.lance.v2.block import MAX_UNBACKED, flat_block, has_payload
+from trilake.lance.v2.codecs import MAX_UNBACKED, flat_block, has_payload
 from trilake.lance.v2.container import Page
 from trilake.lance.v2.layers import (
     ALL_VALID_ITEM,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,16 @@ import pyarrow.types as pt
 from trilake.common.utf8 import is_utf8
 from trilake.lance.file import types
 from trilake.lance.file.sources import Int64s
-from trilake.lance.v2.kernel_loader import kernels
+
+
+@cache
+def kernels() -> ModuleType:
+    """The module :mod:`trilake.lance.v2.kernels`."""
+    # Importing numba takes a second, and readers of manifests and footers do not need it.
+    from trilake.lance.v2 import kernels as loaded
+
+    return loaded
+
 
 Bytes = npt.NDArray[np.uint8]
 _MAX_INT32 = 2**31 - 1
@@ -51,9 +62,8 @@ class Values(ABC):
 
     @abstractmethod
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
-        """Convert to an array of a type, with a validity bitmap if some values are null.
-
-        Raises ``DamagedPage`` if the values do not fit the type.
+        """Convert to an array of a type, with a validity bitmap if some are null.  Raises ``DamagedPage`` if they do
+        not fit.
         """
 
 

@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtocolError
-from trilake.lance.file.blobs import DEDICATED, DESCRIPTION_V2, EXTERNAL, INLINE, PACKED, side_file
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
-from trilake.lance.v2.encode_dictionary import copy_strings
+from trilake.lance.file.types import DEDICATED, DESCRIPTION_V2, EXTERNAL, INLINE, PACKED, side_file
 from trilake.lance.v2.encode_options import whole_number
-from trilake.lance.v2.encode_strings import Strings
+from trilake.lance.v2.encode_values import Strings, copy_strings
 from trilake.storage.base import Store, WriteGroup
 
 #: Description of a blob up to 2.1: a byte range of the file.
@@ -27,10 +26,7 @@ _LARGE = 1 << 20
 
 
 class BlobWriter:
-    """Write the blobs of the data file ``key`` of version 2.``minor``.
-
-    ``append`` writes aligned bytes to the data file, and returns their position.
-    """
+    """Write blobs of a file of version 2.``minor``; ``append`` writes aligned bytes to it, and returns their place."""
 
     def __init__(self, store: Store | WriteGroup, key: str, append: Callable[[Any], int], minor: int) -> None:
         self._store, self._append, self._minor = store, append, minor
@@ -80,7 +76,6 @@ class BlobWriter:
             store.delete([side_file(self._key, id) for id in range(1, self._next_id)])
 
     def _describe(self, array: pa.Array, field: Field) -> pa.Array:
-        uris = None
         parts: dict[str, pa.Array] = {}
         if pt.is_struct(array.type):
             parts = dict(zip((f.name for f in array.type), array.flatten(), strict=True))
@@ -90,7 +85,6 @@ class BlobWriter:
                     help="pass bytes, or an array of lance.blob_array",
                     column=field.name,
                 )
-            uris = parts.get("uri")
             data = storage_array(parts["data"]).cast(pa.large_binary())
         else:
             data = array.cast(pa.large_binary())
@@ -101,17 +95,9 @@ class BlobWriter:
             return _prepared(parts, missing)
         if self._minor < 2:
             return _struct(RANGE, missing, self._inline(strings, sizes, np.flatnonzero(sizes)), sizes)
-        return self._described(field, parts, uris, strings, sizes, missing)
+        return self._described(field, parts, strings, sizes, missing)
 
-    def _described(
-        self,
-        field: Field,
-        parts: dict[str, pa.Array],
-        uris: pa.Array | None,
-        strings: Strings,
-        sizes: Any,
-        missing: Any,
-    ) -> pa.Array:
+    def _described(self, field: Field, parts: dict[str, Any], strings: Strings, sizes: Any, missing: Any) -> pa.Array:
         inline = whole_number(field.metadata, "blob-inline-size-threshold", 64 << 10)
         dedicated = whole_number(field.metadata, "blob-dedicated-size-threshold", 4 << 20)
         pack_file = whole_number(field.metadata, "blob-pack-file-size-threshold", 1 << 30)
@@ -129,6 +115,7 @@ class BlobWriter:
                     file.write(memoryview(blob))
             else:
                 ids[i], positions[i] = self._packed(memoryview(blob), pack_file)
+        uris = parts.get("uri")
         if uris is not None and uris.null_count < len(uris):
             external = uris.is_valid().to_numpy(zero_copy_only=False) & ~missing
             kinds[external] = EXTERNAL

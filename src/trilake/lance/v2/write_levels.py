@@ -74,9 +74,8 @@ class Levels:
         entries, items, nulls, empties, first = measure_lists(marks, self.ended, present, offset, offsets)
         new_marks, new_repetition = np.empty(entries, np.uint8), np.empty(entries, np.uint8)
         picks = np.empty(items if first < 0 else 0, np.int64)
-        expand_lists(
-            marks, repetition, self.ended, present, offset, offsets, mark, depth, new_marks, new_repetition, picks
-        )
+        new = new_marks, new_repetition, picks
+        expand_lists(marks, repetition, self.ended, present, offset, offsets, mark, depth, *new)
         values = array.values.slice(first, items) if first >= 0 else array.values.take(pa.array(picks))
         layer = Layer(True, bool(nulls), bool(empties))
         return Levels(items, new_marks, new_repetition, mark + 1, (*self.layers, layer)), values
@@ -108,16 +107,11 @@ class Levels:
 
 @dataclass(frozen=True)
 class Leaf:
-    """Rows of one column: its visible values, and the levels of all entries.
+    """Rows of one column: ``values`` of the visible entries, and the levels of all entries, which say which are null.
 
-    Parameters
-    ----------
-    values: one for each visible entry; the levels say which are null.
-    rows: number of top-level rows.
-    layers: kinds of layers, innermost first.
-    repetition, definition: one level per entry; ``None`` if all are 0.
-    visible: the highest definition level of an entry with a value.
-    lists: number of list layers, which is also the repetition level that begins a row.
+    ``rows`` is the number of top-level rows; ``layers`` are the kinds of layers, innermost first, of which ``lists``
+    are lists; ``repetition`` and ``definition`` are ``None`` if all are 0; ``visible`` is the highest definition level
+    of an entry with a value.
     """
 
     values: Any

@@ -15,19 +15,17 @@ import struct
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
-from trilake.lance.file.blobs import DESCRIPTION_V2
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.interfaces import DataFileWriter, WrittenFile
 from trilake.lance.file.schema import BLOB, PACKED, Field, LanceSchema
-from trilake.lance.file.strings import check_strings
+from trilake.lance.file.types import DESCRIPTION_V2, check_strings
 from trilake.lance.proto import any_pb2, file2_pb2, format_pb2
 from trilake.lance.v2 import encode_v20
 from trilake.lance.v2.encode_miniblock import Page
@@ -38,43 +36,8 @@ from trilake.lance.v2.write_levels import Leaf, Levels
 from trilake.storage.base import Store, WriteGroup
 
 
-@dataclass(frozen=True)
-class Column:
-    """A top-level field of a file of version 2.``minor``."""
-
-    field: Field
-    minor: int
-
-    @cached_property
-    def fields(self) -> tuple[Field, ...]:
-        """The fields that are columns of the file."""
-        return tuple(self.field.columns(parents=not self.minor))
-
-    @cached_property
-    def options(self) -> tuple[Options, ...]:
-        return tuple(Options.of(field.metadata) for field in self.fields)
-
-    def pages(self, array: pa.Array) -> list[tuple[int, Page]]:
-        """Encode rows as pages, each with its column number.
-
-        Raises ``UnsupportedProtocolError`` for values that the version cannot store, and ``RowsDoNotFitError`` for
-        strings that are not UTF-8.
-        """
-        if not self.minor:
-            return list(encode_v20.pages(array, self.field))
-        pages: list[tuple[int, Page]] = []
-        leaves = shred(array, self.field, Levels(len(array)), len(array), self.minor)
-        for number, (leaf, field, options) in enumerate(zip(leaves, self.fields, self.options, strict=True)):
-            check_strings(leaf.values, field.name)
-            pages += ((number, page) for page in encode(leaf, options, self.minor))
-        return pages
-
-
 def shred(array: pa.Array, field: Field, levels: Levels, rows: int, minor: int) -> Iterator[Leaf]:
-    """Shred nested rows into leaves.
-
-    Raises ``UnsupportedProtocolError`` for null structs without fields.
-    """
+    """Shred nested rows into leaves.  Raises ``UnsupportedProtocolError`` for null structs without fields."""
     array = storage_array(array)
     kind = array.type
     if field.is_column:
@@ -111,13 +74,8 @@ _COLUMN_ENCODING = "/lance.encodings.ColumnEncoding"
 class V2Writer(DataFileWriter):
     """Write one data file.
 
-    Parameters
-    ----------
-    store, key: location of the file.
-    schema: of the file.
-    version: major and minor number, (2, 0) to (2, 2).
-    max_page_bytes: approximate maximum bytes of rows in one page.
-    data_cache_bytes: bytes of rows to gather before encoding, over all columns; by default 8 MiB per column.
+    ``version`` is (2, 0), (2, 1) or (2, 2).  A page has rows of about ``max_page_bytes``; all columns together gather
+    ``data_cache_bytes`` of rows before they are encoded, by default 8 MiB per column.
 
     >>> from trilake.storage.memory import MemoryStore
     >>> schema = LanceSchema.from_arrow(pa.schema({"a": pa.int64()}))
@@ -139,26 +97,21 @@ class V2Writer(DataFileWriter):
     ) -> None:
         if version not in VERSIONS:
             raise InvalidArgumentError(
-                f"the version of a data file must be one of {', '.join(map(str, VERSIONS))}, got {version!r}",
-                file=key,
+                f"the version of a data file must be one of {', '.join(map(str, VERSIONS))}, got {version!r}", file=key
             )
         self._schema = schema
         self._version = version
-        self._columns = [_Gathered(Column(f, version[1])) for f in schema.fields]
-        if data_cache_bytes is not None and self._columns:
-            each = data_cache_bytes // len(self._columns)
-        else:
-            each = PAGE_BYTES
+        self._columns: list[Column] = []
+        self._metadata: list[file2_pb2.ColumnMetadata] = []
+        for field in schema.fields:
+            column = Column(field, len(self._metadata), version[1])
+            self._columns.append(column)
+            for leaf in column.fields:
+                encoding = _column_encoding(leaf.is_blob and version[1] == 0)
+                self._metadata.append(file2_pb2.ColumnMetadata(encoding=encoding))
+        whole = data_cache_bytes is None or not self._columns
+        each = PAGE_BYTES if whole else (data_cache_bytes or 0) // len(self._columns)
         self._cache_bytes, self._page_bytes = max(each, 1), max(max_page_bytes, 1)
-        first = 0
-        for gathered in self._columns:
-            gathered.first_column = first
-            first += len(gathered.column.fields)
-        self._metadata = [
-            file2_pb2.ColumnMetadata(encoding=_column_encoding(field.is_blob and version[1] == 0))
-            for gathered in self._columns
-            for field in gathered.column.fields
-        ]
         self._blobs = BlobWriter(store, key, lambda data: self._append(data)[0], version[1])
         self._globals: list[tuple[int, int]] = []
         self._rows = 0
@@ -166,7 +119,7 @@ class V2Writer(DataFileWriter):
         self._key = key
         self._types: list[pa.DataType] | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._pending: deque[tuple[_Gathered, Future[list[tuple[int, Page]]], int]] = deque()
+        self._pending: deque[tuple[Column, Future[list[tuple[int, Page]]], int]] = deque()
         self._written: WrittenFile | None = None
         self._file = store.open_output(key)
 
@@ -177,22 +130,18 @@ class V2Writer(DataFileWriter):
     @property
     def size(self) -> int:
         """Bytes written, plus the memory of rows that are not encoded yet."""
-        waiting = sum(gathered.bytes for gathered in self._columns) + sum(size for *_, size in self._pending)
+        waiting = sum(column.bytes for column in self._columns) + sum(size for *_, size in self._pending)
         return self._position + waiting
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write one batch; an empty batch is ignored.
-
-        Raises ``SchemaMismatchError`` if its columns differ from the schema, and ``UnsupportedProtocolError`` for
-        values that the version cannot store.
-        """
+        """Write one batch; ignore an empty one.  Raises ``SchemaMismatchError`` and ``UnsupportedProtocolError``."""
         if not batch.num_rows:
             return
         self._check(batch)
-        for gathered, array in zip(self._columns, batch.columns, strict=True):
-            gathered.add(self._blobs.replace(array, gathered.column.field))
-            if gathered.bytes >= self._cache_bytes * len(gathered.column.fields):
-                self._flush(gathered)
+        for column, array in zip(self._columns, batch.columns, strict=True):
+            column.add(self._blobs.replace(array, column.field))
+            if column.bytes >= self._cache_bytes * len(column.fields):
+                self._flush(column)
         self._rows += batch.num_rows
 
     def add_global_buffer(self, data: bytes) -> int:
@@ -204,8 +153,8 @@ class V2Writer(DataFileWriter):
         """Finish the file; a second call returns the same result."""
         if self._written is not None:
             return self._written
-        for gathered in self._columns:
-            self._flush(gathered)
+        for column in self._columns:
+            self._flush(column)
         while self._pending:
             self._write_first()
         self._stop()
@@ -222,7 +171,7 @@ class V2Writer(DataFileWriter):
         self._append(struct.pack("<QQQIIHH4s", *footer), align=1)
         self._blobs.close()
         self._file.close()
-        ids = tuple(leaf.id for gathered in self._columns for leaf in gathered.column.fields)
+        ids = tuple(leaf.id for column in self._columns for leaf in column.fields)
         self._written = WrittenFile(self._rows, ids, tuple(range(len(ids))), self._version, self._position)
         return self._written
 
@@ -244,28 +193,25 @@ class V2Writer(DataFileWriter):
                 messages += LanceSchema((replace(field, children=()),)).to_proto()
         return messages
 
-    # --- pages ---
-
-    def _flush(self, gathered: _Gathered) -> None:
+    def _flush(self, column: Column) -> None:
         """Submit the gathered rows of a column for encoding; write older pages while too many are pending."""
-        for array in gathered.take(self._page_bytes):
+        for array in column.take(self._page_bytes):
             if self._pool is None:
                 workers = min(os.cpu_count() or 1, 4)
                 self._pool, self._ahead = ThreadPoolExecutor(workers, "trilake-lance-encode"), 2 * workers
             while len(self._pending) >= self._ahead:
                 self._write_first()
-            self._pending.append((gathered, self._pool.submit(gathered.column.pages, array), array.nbytes))
+            self._pending.append((column, self._pool.submit(column.pages, array), array.nbytes))
 
     def _write_first(self) -> None:
-        gathered, future, _ = self._pending.popleft()
+        column, future, _ = self._pending.popleft()
         for number, page in future.result():
-            pages = self._metadata[gathered.first_column + number].pages
+            pages = self._metadata[column.first + number].pages
             if pages and not page.buffers and self._version[1] == 0 and page.layout.HasField("struct"):
                 pages[0].length += page.length  # readers of 2.0 expect all rows of a struct in one page
                 continue
-            metadata = pages.add(
-                length=page.length, priority=gathered.rows_before(number, page.rows) if self._version[1] else 0
-            )
+            priority = column.rows_before(number, page.rows) if self._version[1] else 0
+            metadata = pages.add(length=page.length, priority=priority)
             for buffer in page.buffers:
                 position, size = self._append(buffer)
                 metadata.buffer_offsets.append(position)
@@ -300,15 +246,18 @@ class V2Writer(DataFileWriter):
         self._types = batch.schema.types
 
 
-class _Gathered:
-    """The rows of a column that are not encoded yet, and the number of rows written per leaf."""
+class Column:
+    """A top-level field: the rows that are not encoded yet, and the number of rows written per leaf."""
 
-    def __init__(self, column: Column) -> None:
-        self.column = column
-        self.first_column = 0
+    def __init__(self, field: Field, first: int, minor: int) -> None:
+        self.field, self.minor = field, minor
+        #: The fields that are columns of the file, and the number of the first of these columns.
+        self.fields = tuple(field.columns(parents=not minor))
+        self.first = first
         self.bytes = 0
+
         self._arrays: list[pa.Array] = []
-        self._written = [0] * len(column.fields)
+        self._written = [0] * len(self.fields)
 
     def add(self, array: pa.Array) -> None:
         self._arrays.append(array)
@@ -323,6 +272,17 @@ class _Gathered:
         rows = -(-len(array) // parts)
         self._arrays, self.bytes = [], 0
         return [array.slice(start, rows) for start in range(0, len(array), rows)]
+
+    def pages(self, array: pa.Array) -> list[tuple[int, Page]]:
+        """Encode rows as pages, each with its column number."""
+        if not self.minor:
+            return list(encode_v20.pages(array, self.field))
+        pages: list[tuple[int, Page]] = []
+        leaves = shred(array, self.field, Levels(len(array)), len(array), self.minor)
+        for number, (leaf, field) in enumerate(zip(leaves, self.fields, strict=True)):
+            check_strings(leaf.values, field.name)
+            pages += ((number, page) for page in encode(leaf, Options.of(field.metadata), self.minor))
+        return pages
 
     def rows_before(self, leaf: int, rows: int) -> int:
         """Return the number of a page's first row, and count its rows as written."""

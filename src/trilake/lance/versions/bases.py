@@ -63,9 +63,8 @@ def targets(
 ) -> tuple[int | None, ...]:
     """Return the ids of the base paths that get new data files in turn; ``None`` is the dataset itself.
 
-    ``references`` are names, paths or URIs.  ``all_bases`` stands for all base paths: if true, the dataset comes first.
-
-    Raises ``OptionError`` for a reference that is not a base path, for both arguments, or if there are no base paths.
+    ``references`` are names, paths or URIs; ``all_bases`` stands for all, if true with the dataset first.  Raises
+    ``OptionError`` for an unknown reference, for both arguments, or if there are no base paths.
     """
     if all_bases is None:
         return tuple(_referenced(store, bases, one) for one in references) or (None,)

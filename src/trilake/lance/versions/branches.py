@@ -21,7 +21,7 @@ from trilake.lance.file.errors import DatasetExistsError, DatasetVersionNotFound
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import BasePath, Fragment, Manifest, serialise_manifest, with_flags
-from trilake.lance.versions.versions import Scheme, list_versions, manifest_key, read_references, string_map
+from trilake.lance.versions.versions import list_versions, manifest_key, parse_reference, read_references, string_map
 from trilake.storage import open_sibling
 from trilake.storage.base import Store
 
@@ -33,15 +33,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)*\
 class Branch:
     """A branch, and its parent version.
 
-    Parameters
-    ----------
-    name: of the branch.
-    parent_branch: the branch that it began from; ``None`` for the main line.
-    parent_version: the version that it began from; ``None`` if its file does not state it.
-    identifier: for each line on the way to it, the version at which it branched off, and an id.
-    created: in seconds since the Unix epoch.
-    manifest_size: bytes of its first manifest.
-    metadata: set by users.
+    It began at ``parent_version`` (``None`` if its file does not state it) of ``parent_branch`` (``None``: the main
+    line). ``identifier`` has, for each line on the way to it, the version at which it branched off, and an id.
+    ``created`` is in seconds since the Unix epoch; ``metadata`` is set by users.
     """
 
     name: str
@@ -59,10 +53,7 @@ def read_branches(root: Store) -> Mapping[str, Branch]:
 
 
 def branch_points(root: Store, branch: str | None = None) -> Mapping[int, str]:
-    """The versions of a line, by default the main one, at which branches begin, each with the name of a branch.
-
-    Raises ``CorruptLogError`` for a branch without a parent version: the versions that it needs are unknown.
-    """
+    """The versions of a line at which branches begin, with a name.  Raises ``CorruptLogError`` if one is unknown."""
     branches = read_branches(root)
     points = {name: _point(root, name, branch, branches) for name in branches if name != branch}
     return {version: name for name, version in points.items() if version is not None}
@@ -85,11 +76,12 @@ def _point(root: Store, name: str, line: str | None, branches: Mapping[str, Bran
         at = parent
     if line is not None and branches[name].identifier:
         return None
-    raise CorruptLogError(
-        f"the branch {name!r} has no parent version",
-        help="delete the branch, or clean up with the library that created it",
-        file=f"{root.uri}/{BRANCHES}",
-    )
+    raise _no_parent(name, f"{root.uri}/{BRANCHES}")
+
+
+def _no_parent(name: str, file: str) -> CorruptLogError:
+    help = "delete the branch, or clean up with the library that created it"
+    return CorruptLogError(f"the branch {name!r} has no parent version", help=help, file=file)
 
 
 def _key(name: str) -> str:
@@ -102,22 +94,12 @@ def _key(name: str) -> str:
 
 
 def _parse(root: Store, key: str, data: bytes) -> Branch:
-    file = f"{root.uri}/{key}"
-    try:
-        content = orjson.loads(data)
-    except orjson.JSONDecodeError as e:
-        raise CorruptLogError(f"the branch file is not JSON: {e}", file=file) from e
-    if not isinstance(content, dict):
-        raise CorruptLogError("the branch file is not a JSON object", file=file)
+    content = parse_reference(root, key, data, "branch")
     name = unquote(key.rpartition("/")[2].removesuffix(".json"))
     parent = content.get("parentBranch")
     identifier = _identifier(content.get("identifier"))
     if identifier is None or not isinstance(parent, str | None):
-        raise CorruptLogError(
-            f"the branch {name!r} has no parent version",
-            help="delete the branch, or clean up with the library that created it",
-            file=file,
-        )
+        raise _no_parent(name, f"{root.uri}/{key}")
     return Branch(
         name,
         parent,
@@ -142,9 +124,6 @@ def _identifier(value: Any) -> tuple[tuple[int, str], ...] | None:
     return ()
 
 
-# --- stores ----------------------------------------------------------------------------------------------------------
-
-
 def branch_store(root: Store, branch: str | None) -> Store:
     """The store of a branch; for the main line, the root itself."""
     return root if branch is None else open_sibling(root, f"{root.uri}/{TREE}/{branch}")
@@ -162,10 +141,9 @@ def root_store(store: Store, branch: str | None) -> Store:
 
 
 def clone_manifest(source: Manifest, path: str, *, branch: str | None, file: str, now_ns: int) -> Manifest:
-    """Build the first manifest of a clone, which refers to the files of the source version instead of copying them.
+    """Build the first manifest of a clone, which refers to the files of the source version at ``path``.
 
-    ``path`` is the location of that version, ``branch`` the name of the clone if it is a branch, ``file`` the name of
-    its transaction file.
+    ``branch`` is the name of the clone if it is a branch, ``file`` the name of its transaction file.
     """
     id = max((base.id for base in source.base_paths), default=-1) + 1
     base = BasePath(id, path, is_dataset_root=True, name=source.branch)
@@ -195,15 +173,11 @@ def _elsewhere(fragment: Fragment, id: int) -> Fragment:
 
 
 def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, branch: str | None = None) -> Manifest:
-    """Make a version in ``store`` the first one of a dataset in ``target``, which shares its files.
-
-    Raises ``TableExistsError`` if ``target`` has a dataset.
-    """
+    """Make a version of ``store`` the first one in ``target``, with shared files.  Raises ``TableExistsError``."""
+    help = "choose another location or name"
+    there = DatasetExistsError("a Lance dataset already exists here", help=help, file=target.uri)
     if list_versions(target).versions:
-        raise DatasetExistsError(
-            "a Lance dataset already exists here", help="choose another location or name", file=target.uri
-        )
-    scheme: Scheme = list_versions(store).scheme
+        raise there
     path = store.uri.removeprefix("file://") if store.uri.startswith("file:///") else store.uri
     operation = op.Clone(path, source.version, source.branch, branch)
     first = transaction.begin(source.version, operation, runtime)
@@ -213,22 +187,18 @@ def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, br
     if not manifest.storage_version.is_first:
         manifest = replace(manifest, transaction=message)
     try:
-        target.put_if_absent(manifest_key(manifest.version, scheme), serialise_manifest(manifest))
+        target.put_if_absent(manifest_key(manifest.version, list_versions(store).scheme), serialise_manifest(manifest))
     except ObjectExistsError as e:
-        raise DatasetExistsError(
-            "a Lance dataset already exists here", help="choose another location or name", file=target.uri
-        ) from e
+        raise there from e
     return manifest
 
 
 def create_branch(root: Store, name: str, source: Manifest, runtime: Runtime) -> Manifest:
-    """Begin a branch at a version; return its first manifest.
-
-    Raises ``InvalidArgumentError`` for an invalid name, and for the name of an existing branch.
-    """
+    """Begin a branch at a version; return its first manifest.  Raises ``InvalidArgumentError`` for its name."""
     key, branches = _key(name), read_branches(root)
+    there = InvalidArgumentError(f"the branch {name!r} already exists", help="choose another name", file=root.uri)
     if name in branches:
-        raise InvalidArgumentError(f"the branch {name!r} already exists", help="choose another name", file=root.uri)
+        raise there
     store = branch_store(root, source.branch)
     manifest = clone(source, store, branch_store(root, name), runtime, branch=name)
     way = () if source.branch is None else branches[source.branch].identifier
@@ -243,9 +213,7 @@ def create_branch(root: Store, name: str, source: Manifest, runtime: Runtime) ->
     try:
         root.put_if_absent(key, orjson.dumps(content, option=orjson.OPT_INDENT_2))
     except ObjectExistsError as e:
-        raise InvalidArgumentError(
-            f"the branch {name!r} already exists", help="choose another name", file=root.uri
-        ) from e
+        raise there from e
     return manifest
 
 
@@ -259,9 +227,8 @@ def branch_of(root: Store, name: str) -> Branch:
 
 
 def delete_branch(root: Store, name: str) -> None:
-    """Delete a branch and its files.
-
-    Raises ``VersionNotFoundError`` if it does not exist, and ``InvalidArgumentError`` if it has child branches.
+    """Delete a branch and its files.  Raises ``VersionNotFoundError``, and ``InvalidArgumentError`` with child
+    branches.
     """
     branch_of(root, name)
     others = branch_points(root, name)

@@ -31,11 +31,7 @@ _SCHEMA = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 
 
 def encode(rows: BitMap) -> tuple[int, bytes]:
-    """Encode a set of offsets; return the file type that suits it, and the content of the file.
-
-    >>> encode(BitMap(range(6000)))[0] == BITMAP
-    True
-    """
+    """Encode a set of offsets; return the file type that suits it, and the content of the file."""
     if len(rows) > ARROW_LIMIT:
         return BITMAP, rows.serialize()
     batch = pa.record_batch([pa.array(np.asarray(rows.to_array(), np.uint32))], schema=_SCHEMA)
@@ -46,11 +42,7 @@ def encode(rows: BitMap) -> tuple[int, bytes]:
 
 
 def write(store: Store, fragment_id: int, rows: BitMap, *, read_version: int, id: int) -> DeletionFile:
-    """Write the deletion file of a fragment; return its manifest entry.
-
-    ``rows`` are all deleted rows, including those of earlier versions; ``read_version`` is the version that the delete
-    read; ``id`` is a random 64-bit number, so that concurrent writers use different files.
-    """
+    """Write the deletion file of a fragment, all deleted rows on top of ``read_version``; ``id`` is random."""
     kind, data = encode(rows)
     file = DeletionFile(kind, read_version, id, len(rows))
     store.put(file.key(fragment_id), data)
@@ -58,10 +50,9 @@ def write(store: Store, fragment_id: int, rows: BitMap, *, read_version: int, id
 
 
 def decode(kind: int, data: pa.Buffer, *, rows: int, file: str) -> BitMap:
-    """Decode the deletion file of a fragment with ``rows`` rows.
+    """Decode the deletion file of a fragment with ``rows`` rows.  Raises ``DeletionVectorError`` if it is damaged.
 
-    A file that claims more rows is rejected before it is expanded: run lengths and compression turn a few bytes into
-    many rows.  Raises ``DeletionVectorError`` for a damaged file.
+    A file that claims more rows is rejected before run lengths and compression turn a few bytes into many rows.
     """
     if kind == BITMAP:
         try:
@@ -114,10 +105,9 @@ def _decode_arrow(data: pa.Buffer, rows: int, file: str) -> BitMap:
 
 
 def read(bases: Bases, fragment: Fragment, rows: int | None = None) -> BitMap:
-    """Read the deleted rows of a fragment; empty if it has no deletion file.
+    """Read the deleted rows of a fragment, which has ``rows`` rows if its entry does not state them.
 
-    ``rows`` is the number of rows in the fragment's files, by default that of its entry.  Raises
-    ``MissingFileError``, and ``DeletionVectorError`` if the file does not match its entry.
+    Raises ``MissingFileError``, and ``DeletionVectorError`` if the file does not match its entry.
     """
     entry = fragment.deletion_file
     if entry is None:

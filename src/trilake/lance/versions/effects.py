@@ -19,21 +19,14 @@ from trilake.lance.versions.manifest import (
     STABLE_ROW_IDS,
     BasePath,
     DataFile,
+    ExternalFile,
     Fragment,
     IndexMetadata,
     Manifest,
-    Placed,
     duplicate_base,
     with_flags,
 )
-from trilake.lance.versions.row_ids import (
-    Ids,
-    count_ids,
-    parse_ids,
-    parse_versions,
-    serialise_ids,
-    serialise_versions,
-)
+from trilake.lance.versions.row_ids import Ids, count_ids, parse_ids, parse_versions, serialise_ids, serialise_versions
 
 
 def apply(
@@ -48,9 +41,7 @@ def apply(
     if isinstance(operation, op.Overwrite):
         base = _overwritten(newest, operation)
     elif newest is None:
-        raise InvalidArgumentError(
-            "the first operation of a dataset must be an Overwrite", help="commit an Overwrite first"
-        )
+        raise InvalidArgumentError("a dataset must begin with an Overwrite", help="commit an Overwrite first")
     elif isinstance(operation, op.Restore):
         assert old is not None
         # Ids are never reused, not even after a restore: index files may have them.
@@ -129,16 +120,17 @@ def with_row_ids(manifest: Manifest) -> Manifest:
         return manifest
     following, fragments = manifest.next_row_id, []
     for fragment in manifest.fragments:
-        count = 0 if fragment.row_ids is None else _count(fragment.row_ids)
+        stored = fragment.row_ids
+        count = count_ids(stored, file="") if isinstance(stored, bytes) else 0
         updated = np.full(fragment.physical_rows, manifest.version, np.uint64)
-        if count is None or count >= fragment.physical_rows:
+        if isinstance(stored, ExternalFile) or count >= fragment.physical_rows:
             complete = fragment.last_updated is not None or not len(updated)
             fragments.append(fragment if complete else replace(fragment, last_updated=serialise_versions(updated)))
             continue
         new = fragment.physical_rows - count
         ids = np.arange(following, following + new, dtype=np.uint64)
-        if count and isinstance(fragment.row_ids, bytes):
-            ids = np.concatenate([parse_ids(fragment.row_ids, count, file=""), ids])
+        if count and isinstance(stored, bytes):
+            ids = np.concatenate([parse_ids(stored, count, file=""), ids])
         created = np.full(new, manifest.version, np.uint64)
         if count and isinstance(fragment.created, bytes):
             created = np.concatenate([parse_versions(fragment.created, count, file=""), created])
@@ -152,11 +144,6 @@ def with_row_ids(manifest: Manifest) -> Manifest:
             )
         )
     return replace(manifest, fragments=tuple(fragments), next_row_id=following)
-
-
-def _count(row_ids: Placed) -> int | None:
-    """The number of row ids; ``None`` if they are in another file."""
-    return count_ids(row_ids, file="") if isinstance(row_ids, bytes) else None
 
 
 def _with_updates(newest: Manifest, following: Manifest, operation: op.Operation) -> tuple[Fragment, ...]:
@@ -344,10 +331,9 @@ def _moved(
     *,
     stable: bool,
 ) -> IndexMetadata | None:
-    """Adapt an index to a rewrite.
+    """Adapt an index to a rewrite: it covers new fragments if it was rewritten, or rows keep their ids.
 
-    It covers the new fragments only if it was rewritten with its rows, or rows keep their ids.  Without a fragment
-    bitmap, it is dropped unless it was rewritten.
+    Without a fragment bitmap, it is dropped unless it was rewritten.
     """
     if index.fragment_bitmap is None:
         return None if rewritten is None else _renamed(index, rewritten)
@@ -376,11 +362,10 @@ def _renamed(index: IndexMetadata, rewritten: op.RewrittenIndex) -> IndexMetadat
 def with_files_of(fragments: Iterable[Fragment], schema: LanceSchema) -> tuple[Fragment, ...]:
     """Drop data files without a field of the schema; each fragment keeps at least one file, for its rows."""
     ids = set(schema.field_ids)
-    remaining = []
-    for fragment in fragments:
-        files = tuple(f for f in fragment.files if ids.intersection(f.fields)) or fragment.files[:1]
-        remaining.append(replace(fragment, files=files))
-    return tuple(remaining)
+    return tuple(
+        replace(one, files=tuple(f for f in one.files if ids.intersection(f.fields)) or one.files[:1])
+        for one in fragments
+    )
 
 
 def _configured(newest: Manifest, update: op.UpdateConfig) -> Manifest:
@@ -430,8 +415,7 @@ def _with_files(newest: Manifest, replacements: Iterable[tuple[int, DataFile]]) 
     for fragment in newest.fragments:
         files = fragment.files
         for file in new.get(fragment.id, ()):
-            ids = set(file.fields)
-            files = (*without_fields(files, ids), file)
+            files = (*without_fields(files, set(file.fields)), file)
         fragments.append(replace(fragment, files=files))
     modified = tuple({id for files in new.values() for file in files for id in file.fields})
     touched = [f for f in newest.fragments if f.id in new]
@@ -440,20 +424,12 @@ def _with_files(newest: Manifest, replacements: Iterable[tuple[int, DataFile]]) 
 
 def without_fields(files: Iterable[DataFile], ids: Collection[int]) -> tuple[DataFile, ...]:
     """Mark fields of data files as removed; drop files without other fields."""
-    remaining = []
-    for file in files:
-        fields = tuple(TOMBSTONE if id in ids else id for id in file.fields)
-        if any(id != TOMBSTONE for id in fields):
-            remaining.append(replace(file, fields=fields))
-    return tuple(remaining)
+    marked = (replace(f, fields=tuple(TOMBSTONE if id in ids else id for id in f.fields)) for f in files)
+    return tuple(f for f in marked if any(id != TOMBSTONE for id in f.fields))
 
 
 def carried(fragments: Iterable[Fragment], ids: Ids, created: Ids, updated: Ids | None = None) -> tuple[Fragment, ...]:
-    """Give new fragments the stable ids of the rows that were moved into them; these come first.
-
-    ``created`` and ``updated`` are the versions in which these rows were inserted and last updated; without
-    ``updated`` it is the version of the commit.
-    """
+    """Give new fragments the ids and versions of rows moved into them; without ``updated``, that of the commit."""
     moved, at = [], 0
     for fragment in fragments:
         rows = slice(at, at + fragment.physical_rows)

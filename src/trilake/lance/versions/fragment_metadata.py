@@ -278,15 +278,14 @@ class FragmentMetadata:
     def to_json(self) -> dict[str, Any]:
         """The entry as JSON types."""
         deletion = self.deletion_file
-        metas = ("row_id_meta", "created_at_version_meta", "last_updated_at_version_meta")
-        by_name = {name: getattr(self, name) for name in metas}
+        metas = {name: getattr(self, name) for name in _PARTS if name.endswith("_meta")}
         return {
             "id": self.id,
             "files": [{**asdict(f), "path": str(f.path)} for f in self.files],
             "overlays": [],
             "physical_rows": self._metadata.physical_rows or None,
             "deletion_file": None if deletion is None else deletion.asdict(),
-            **{name: None if meta is None else meta.asdict() for name, meta in by_name.items()},
+            **{name: None if meta is None else meta.asdict() for name, meta in metas.items()},
         }
 
     @staticmethod
@@ -351,14 +350,10 @@ class FragmentMetadata:
         "row_ids", RowIdMeta, "The stable row ids of the rows; ``None`` where row ids are row addresses."
     )
     created_at_version_meta: RowDatasetVersionMeta | None = _row_numbers(
-        "created",
-        RowDatasetVersionMeta,
-        "The versions in which the rows were inserted; ``None`` where the dataset does not record them.",
+        "created", RowDatasetVersionMeta, "The versions in which the rows were inserted; ``None`` if not recorded."
     )
     last_updated_at_version_meta: RowDatasetVersionMeta | None = _row_numbers(
-        "last_updated",
-        RowDatasetVersionMeta,
-        "The versions in which the rows got their values; ``None`` where the dataset does not record them.",
+        "last_updated", RowDatasetVersionMeta, "The versions of the rows' values; ``None`` if not recorded."
     )
 
     @property

@@ -75,10 +75,7 @@ def notices(store: Store, folder: str) -> list[Notice]:
 
 @contextmanager
 def hold(store: Store, version: int, runtime: Runtime) -> Iterator[None]:
-    """Keep clean-ups from removing a version.  The caller checks that it still exists.
-
-    Raises ``ConflictError`` if a clean-up is already about to remove it.
-    """
+    """Keep a version from clean-ups; the caller checks that it exists.  Raises ``ConflictError`` if one removes it."""
     key = post(store, HOLDS, [version], runtime)
     try:
         if any(removal.names(version) for removal in notices(store, REMOVALS)):

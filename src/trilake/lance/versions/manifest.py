@@ -39,18 +39,12 @@ _FIRST_SECOND, _LAST_SECOND = -62135596800 + 86400, 253402300799 - 86400
 #: Fragment ids are the upper half of row addresses.
 MAX_FRAGMENT_ID = (1 << 32) - 1
 
-#: The meaning of the feature flags.
-FEATURES = {
-    1: "deletion files",
-    2: "stable row ids",
-    4: "the 2.x file format",
-    8: "table configuration",
-    16: "several base paths",
-    32: "no transaction files",
-    64: "data overlays",
-    128: "covering index columns",
-    256: "several file versions",
-}
+#: The meaning of the feature flags, from the lowest bit on.
+_FEATURES = (
+    *("deletion files", "stable row ids", "the 2.x file format", "table configuration", "several base paths"),
+    *("no transaction files", "data overlays", "covering index columns", "several file versions"),
+)
+
 _DELETION_FILES, STABLE_ROW_IDS, _CONFIGURATION, _BASE_PATHS, _NO_TRANSACTIONS = 1, 2, 8, 16, 32
 #: Needs no check: each data file states its version.
 _MIXED = 256
@@ -64,10 +58,7 @@ WRITER = ("trilake", "0.8.19")
 
 @dataclass(frozen=True)
 class DeletionFile:
-    """The entry of a deletion file.
-
-    ``num_deleted_rows`` is 0 if unknown; ``base_id`` is the id of its base path, ``None`` for the dataset itself.
-    """
+    """The entry of a deletion file; ``num_deleted_rows`` is 0 if unknown, ``base_id`` as in :class:`DataFile`."""
 
     file_type: int
     read_version: int
@@ -83,17 +74,11 @@ class DeletionFile:
 
 @dataclass(frozen=True)
 class DataFile:
-    """The entry of a data file.
+    """The entry of a data file, at ``path`` below the folder ``data``.
 
-    Parameters
-    ----------
-    path: below the folder ``data``.
-    fields: ids of its fields; :data:`TOMBSTONE` for a field that another file of the fragment now has.
-    column_indices: the column of each field, -1 for none; empty in the legacy format.
-    major_version, minor_version: of its format.
-    size_bytes: 0 if unknown.
-    base_id: id of its base path; ``None`` for the dataset itself.
-    extra: unknown fields of newer writers, serialized.
+    ``fields`` are ids, or :data:`TOMBSTONE` for a field that another file of the fragment now has; ``column_indices``
+    are their columns, -1 for none, empty in the legacy format.  ``size_bytes`` is 0 if unknown, ``base_id`` the id of
+    the base path, ``None`` for the dataset itself, ``extra`` are unknown fields of newer writers, serialized.
     """
 
     path: str
@@ -132,15 +117,8 @@ Placed = bytes | ExternalFile | None
 class Fragment:
     """Rows whose columns are in one or several data files.
 
-    Parameters
-    ----------
-    id: 0 before it is committed.
-    files: data files with the columns.
-    deletion_file: the deleted rows.
-    physical_rows: number of rows, including deleted ones; 0 if unknown.
-    extra: unknown fields of newer writers, serialized.
-    row_ids: stable ids of the physical rows, see :mod:`trilake.lance.versions.row_ids`.
-    last_updated, created: versions in which rows were last updated, and inserted.
+    ``id`` is 0 before it is committed; ``physical_rows`` include deleted ones, 0 if unknown; ``row_ids`` are the stable
+    ids of these rows, ``last_updated`` and ``created`` the versions in which they were last updated, and inserted.
     """
 
     id: int
@@ -177,7 +155,7 @@ def duplicate_base(bases: Iterable[BasePath]) -> str | None:
 
 @dataclass(frozen=True)
 class IndexDetails:
-    """Details of an index, by newer writers: a message, and the name of its type, which is the kind of the index."""
+    """Details of an index by newer writers: a message, and the name of its type, which is the kind of the index."""
 
     type_url: str
     value: bytes = b""
@@ -199,9 +177,9 @@ _NOTES = ("FragmentReuseIndexDetails", "MemWalIndexDetails")
 class IndexMetadata:
     """An index.
 
-    ``fragment_bitmap`` are the ids of the fragments that it covers, ``None`` if unknown; ``index_version`` is the
-    version of its files; ``files`` are their paths and sizes; ``created_at_ms`` counts from the Unix epoch; ``base_id``
-    is the id of their base path; ``extra`` are unknown fields of newer writers, serialized.
+    ``fragment_bitmap`` are the ids of the fragments that it covers, ``None`` if unknown; ``index_version`` is that of
+    its ``files``, which are paths and sizes; ``created_at_ms`` counts from the Unix epoch; ``base_id`` and ``extra`` as
+    in :class:`DataFile`.
     """
 
     uuid: UUID
@@ -320,7 +298,8 @@ class Manifest:
 
 def _check_flags(flags: int, verb: str, file: str, version: int) -> None:
     if flags:
-        names = [FEATURES.get(1 << i, f"flag {1 << i}") for i in range(flags.bit_length()) if flags >> i & 1]
+        bits = [i for i in range(flags.bit_length()) if flags >> i & 1]
+        names = [_FEATURES[i] if i < len(_FEATURES) else f"flag {1 << i}" for i in bits]
         raise UnsupportedProtocolError(
             f"the dataset cannot be {verb}: it uses {', '.join(names)}",
             help="use the library that wrote it, or an older version of the dataset",
@@ -329,18 +308,12 @@ def _check_flags(flags: int, verb: str, file: str, version: int) -> None:
         )
 
 
-# --- messages in a file ----------------------------------------------------------------------------------------------
-
-
 def needs_migration(manifest: Manifest) -> bool:
     """Whether a manifest lacks row counts that current writers record, or the fragments of an index."""
     fragments = manifest.fragments
     rows = any(not f.physical_rows for f in fragments)
     deleted = any(f.deletion_file is not None and not f.deletion_file.num_deleted_rows for f in fragments)
     return rows or deleted or any(i.fragment_bitmap is None and not i.is_note for i in manifest.indices)
-
-
-# --- parsing ---------------------------------------------------------------------------------------------------------
 
 
 def unknown_fields(message: Message) -> bytes:
@@ -397,38 +370,33 @@ def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
 
 def _placed(message: pb.DataFragment, name: str) -> Placed:
     """Parse a message that is inline in a fragment, or in another file."""
-    match message.WhichOneof(name):
-        case None:
-            return None
-        case field_name if field_name.startswith("inline"):
-            return bytes(getattr(message, field_name))
-        case field_name:
-            place = getattr(message, field_name)
-            return ExternalFile(place.path, place.offset, place.size)
+    kind = message.WhichOneof(name)
+    place = None if kind is None else getattr(message, kind)
+    return place if place is None or isinstance(place, bytes) else ExternalFile(place.path, place.offset, place.size)
 
 
 def _place(message: pb.DataFragment, name: str, placed: Placed) -> None:
     if isinstance(placed, bytes):
         setattr(message, f"inline_{name}", placed)
     elif placed is not None:
-        getattr(message, f"external_{name}").CopyFrom(
-            pb.ExternalFile(path=placed.path, offset=placed.offset, size=placed.size)
-        )
+        external = pb.ExternalFile(path=placed.path, offset=placed.offset, size=placed.size)
+        getattr(message, f"external_{name}").CopyFrom(external)
 
 
 def fragment_message(fragment: Fragment) -> pb.DataFragment:
     """Build the message of a fragment."""
     message = pb.DataFragment(id=fragment.id, physical_rows=fragment.physical_rows)
     for f in fragment.files:
-        one = message.files.add()
+        one = message.files.add(
+            path=f.path,
+            fields=f.fields,
+            file_major_version=f.major_version,
+            file_minor_version=f.minor_version,
+            file_size_bytes=f.size_bytes,
+            column_indices=f.column_indices,
+            base_id=f.base_id,
+        )
         one.MergeFromString(f.extra)
-        one.path = f.path
-        one.fields.extend(f.fields)
-        one.file_major_version, one.file_minor_version = f.major_version, f.minor_version
-        one.file_size_bytes = f.size_bytes
-        one.column_indices.extend(f.column_indices)
-        if f.base_id is not None:
-            one.base_id = f.base_id
     d = fragment.deletion_file
     if d is not None:
         message.deletion_file.CopyFrom(
@@ -449,9 +417,8 @@ def fragment_message(fragment: Fragment) -> pb.DataFragment:
 
 def parse_base_path(message: pb.BasePath) -> BasePath:
     """Parse the message of a base path."""
-    return BasePath(
-        message.id, message.path, message.is_dataset_root, message.name if message.HasField("name") else None
-    )
+    name = message.name if message.HasField("name") else None
+    return BasePath(message.id, message.path, message.is_dataset_root, name)
 
 
 def base_path_message(base: BasePath) -> pb.BasePath:
@@ -518,11 +485,7 @@ def index_message(index: IndexMetadata) -> pb.IndexMetadata:
 
 
 def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) -> Manifest:
-    """Parse a manifest file, which must be of ``version`` if that is given.
-
-    Raises ``CorruptLogError`` if it is damaged, ``UnsupportedProtocolError`` for later formats.
-    :meth:`Manifest.check_readable` checks feature flags.
-    """
+    """Parse a manifest file, of ``version`` if given.  Raises ``CorruptLogError`` and ``UnsupportedProtocolError``."""
     tail = data.slice(max(0, data.size - framing.FOOTER.size)).to_pybytes()
     position = framing.parse_footer(tail, data.size, file=file, damaged=CorruptLogError)
     source = MappedSource(file, data)
@@ -549,12 +512,12 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
             file=file,
             version=message.version,
         )
-    stored_transaction = None
-    for name in ("transaction_section", "old_transaction_section"):
-        if message.HasField(name):
-            position = getattr(message, name)
-            stored_transaction = framing.message_bytes(source, position, "Transaction", damaged=CorruptLogError)
-            break
+    transaction = None
+    sections = [name for name in ("transaction_section", "old_transaction_section") if message.HasField(name)]
+    if sections:
+        position = getattr(message, sections[0])
+        transaction = framing.message_bytes(source, position, "Transaction", damaged=CorruptLogError)
+    writer, data_format = message.writer_version, message.data_format
     return Manifest(
         version=message.version,
         schema=schema.with_dictionaries(decode_dictionaries(schema, data, file=file)),
@@ -563,22 +526,18 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
         timestamp_ns=stamp.seconds * 10**9 + stamp.nanos,
         max_fragment_id=max(message.max_fragment_id if message.HasField("max_fragment_id") else -1, *counts, -1),
         transaction_file=message.transaction_file,
-        writer_version=(message.writer_version.library, message.writer_version.version)
-        if message.HasField("writer_version")
-        else None,
+        writer_version=(writer.library, writer.version) if message.HasField("writer_version") else None,
         tag=message.tag,
         reader_feature_flags=message.reader_feature_flags,
         writer_feature_flags=message.writer_feature_flags,
-        data_format=(message.data_format.file_format, message.data_format.version)
-        if message.HasField("data_format")
-        else None,
+        data_format=(data_format.file_format, data_format.version) if message.HasField("data_format") else None,
         extra=unknown_fields(message),
         next_row_id=message.next_row_id,
         config=dict(message.config),
         table_metadata=dict(message.table_metadata),
         base_paths=tuple(map(parse_base_path, message.base_paths)),
         branch=message.branch if message.HasField("branch") else None,
-        transaction=stored_transaction,
+        transaction=transaction,
         has_fragment_tree=message.HasField("fragment_tree"),
     )
 
@@ -632,8 +591,5 @@ def with_flags(manifest: Manifest) -> Manifest:
     flags |= STABLE_ROW_IDS if manifest.has_stable_row_ids else 0
     flags |= (manifest.reader_feature_flags | manifest.writer_feature_flags) & _MIXED
     flags |= _BASE_PATHS if manifest.base_paths else 0
-    return replace(
-        manifest,
-        reader_feature_flags=flags,
-        writer_feature_flags=flags | (_CONFIGURATION if manifest.config else 0),
-    )
+    writer_flags = flags | (_CONFIGURATION if manifest.config else 0)
+    return replace(manifest, reader_feature_flags=flags, writer_feature_flags=writer_flags)

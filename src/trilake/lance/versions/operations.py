@@ -39,10 +39,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Replaces all fragments and the schema; creates the dataset if there is none.
-
-    ``storage_version`` and ``stable_row_ids`` are for a new dataset; ``None`` keeps the current version.
-    """
+    """Replaces fragments and schema, or creates a dataset, with ``storage_version`` and ``stable_row_ids``."""
 
     fragments: tuple[Fragment, ...]
     schema: LanceSchema
@@ -72,8 +69,7 @@ class RewriteGroup:
 class RewrittenIndex:
     """An index whose files were rewritten because its rows have moved.
 
-    ``details`` and ``version`` describe the new files.  The format's first writers omit them; later readers reject a
-    transaction without them.
+    ``details`` and ``version`` describe the new files; the format's first writers omit them.
     """
 
     old: UUID
@@ -205,23 +201,9 @@ class Unknown:
     field: int
 
 
-Operation: TypeAlias = (
-    Append
-    | Delete
-    | Overwrite
-    | CreateIndex
-    | Rewrite
-    | Merge
-    | Restore
-    | ReserveFragments
-    | Update
-    | Project
-    | UpdateConfig
-    | DataReplacement
-    | Clone
-    | UpdateBases
-    | Unknown
-)
+_OfRows: TypeAlias = Append | Delete | Overwrite | Rewrite | Merge | Restore | Update | DataReplacement
+_OfMetadata: TypeAlias = CreateIndex | ReserveFragments | Project | UpdateConfig | Clone | UpdateBases
+Operation: TypeAlias = _OfRows | _OfMetadata | Unknown
 
 
 def modified_ids(operation: Operation) -> frozenset[int]:
@@ -253,20 +235,10 @@ _TABLE: dict[type, str] = {
     DataReplacement: "+i--i--+-+i+",
     UpdateBases: "++-+++-++++-",
 }
+_COLUMNS = (Append, Delete, Overwrite, CreateIndex, Rewrite, Merge, Restore, ReserveFragments, Project, UpdateConfig)
 _COLUMN: dict[type, int] = {
-    Append: 0,
-    Delete: 1,
-    Update: 1,
-    Overwrite: 2,
-    CreateIndex: 3,
-    Rewrite: 4,
-    Merge: 5,
-    Restore: 6,
-    ReserveFragments: 7,
-    Project: 8,
-    UpdateConfig: 9,
-    DataReplacement: 10,
-    UpdateBases: 11,
+    **{kind: i for i, kind in enumerate((*_COLUMNS, DataReplacement, UpdateBases))},
+    Update: _COLUMNS.index(Delete),
 }
 
 
@@ -291,11 +263,11 @@ def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = No
         return f"one makes column {strict!r} non-nullable, and the other may write nulls to it"
     if isinstance(mine, Delete | Update) and isinstance(theirs, Update) and theirs.new_fragments:
         # The new rows are an append: this operation may have looked for them, to delete them, or to insert them once.
-        return f"{_with_article(_name(mine))} cannot follow an update that adds rows"
+        return f"{_name(mine)} cannot follow an update that adds rows"
     if isinstance(theirs, UpdateConfig) and isinstance(mine, UpdateConfig) and mine.overlaps(theirs):
         return "both change the same keys of the configuration or metadata"
     if isinstance(theirs, UpdateConfig) and theirs.changes_schema and isinstance(mine, Merge | Project):
-        return f"{_with_article(_name(mine))} cannot follow a change of the schema's metadata"
+        return f"{_name(mine)} cannot follow a change of the schema's metadata"
     if isinstance(mine, Append) and isinstance(theirs, Merge) and not mine.is_first:
         # The rows have no values for added columns, so these must be nullable.
         have = {id for fragment in mine.fragments for file in fragment.files for id in file.fields}
@@ -317,15 +289,14 @@ def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = No
         both_names = {i.name for i in mine.new_indices} & {i.name for i in theirs.new_indices}
         if both_names:
             return f"an index {min(both_names)!r} was created by another commit"
-    verb, other = _name(mine), _name(theirs)
     row, column = _TABLE.get(type(mine)), _COLUMN.get(type(theirs))
     rule = "-" if row is None or column is None else row[column]
     if rule == "-":
-        return f"{_with_article(verb)} cannot follow {_with_article(other)}"
+        return f"{_name(mine)} cannot follow {_name(theirs)}"
     if rule == "i":
         both = modified_ids(mine) & modified_ids(theirs)
         if both:
-            return f"{_with_article(verb)} and {_with_article(other)} change the same fragments {_listed(both)}"
+            return f"{_name(mine)} and {_name(theirs)} change the same fragments {_listed(both)}"
     return None
 
 
@@ -359,11 +330,8 @@ def _name(operation: Operation) -> str:
         UpdateBases: "change of base paths",
     }
     if isinstance(operation, Unknown):
-        return f"operation of kind {operation.field}, which trilake does not know"
-    return names.get(type(operation), type(operation).__name__.lower())
-
-
-def _with_article(name: str) -> str:
+        return f"an operation of kind {operation.field}, which trilake does not know"
+    name = names.get(type(operation), type(operation).__name__.lower())
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 

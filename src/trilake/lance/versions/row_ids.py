@@ -53,11 +53,7 @@ def count_ids(data: bytes, *, file: str) -> int:
 
 
 def serialise_ids(ids: Ids) -> bytes:
-    """Serialize row ids.
-
-    >>> parse_ids(serialise_ids(np.array([5, 6, 9], np.uint64)), 3, file="").tolist()
-    [5, 6, 9]
-    """
+    """Serialize row ids: as ranges if these are few, else one by one."""
     message = pb.RowIdSequence()
     edges = np.flatnonzero(np.diff(ids.astype(np.int64)) != 1) + 1
     if len(ids) and (len(edges) + 1) * _FEW <= len(ids) + _FEW:
@@ -82,11 +78,7 @@ def parse_versions(data: bytes, rows: int, *, file: str) -> Ids:
 
 
 def serialise_versions(versions: Ids) -> bytes:
-    """Serialize the versions of rows.
-
-    >>> parse_versions(serialise_versions(np.array([1, 1, 4], np.uint64)), 3, file="").tolist()
-    [1, 1, 4]
-    """
+    """Serialize the versions of rows as runs."""
     message = pb.RowVersions()
     if len(versions):
         starts = np.concatenate(([0], np.flatnonzero(np.diff(versions)) + 1))

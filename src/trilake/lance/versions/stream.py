@@ -46,10 +46,7 @@ class LanceStreamGapError(LanceStreamError, DatasetVersionNotFoundError):
 
 @dataclass(frozen=True)
 class LanceStreamOptions:
-    """The start of a stream, the maximum fragments of a batch, and the changes to skip.
-
-    The names mean the same as for a Delta stream.
-    """
+    """The start of a stream, the fragments of a batch, and the changes to skip; names as for a Delta stream."""
 
     starting_version: int | Literal["latest"] | None = None
     max_fragments: int | None = 1000
@@ -91,11 +88,7 @@ class LanceOffset:
             ) from e
 
     def to_json(self) -> dict[str, Any]:
-        out: dict[str, Any] = {
-            "version": self.version,
-            "fragment": self.fragment,
-            "isStartingVersion": self.snapshot,
-        }
+        out: dict[str, Any] = {"version": self.version, "fragment": self.fragment, "isStartingVersion": self.snapshot}
         if self.started_at is not None:
             out["startedAt"] = {"version": self.started_at[0], "isStartingVersion": self.started_at[1]}
         return out
@@ -147,9 +140,8 @@ class LanceStream:
         return self._initial
 
     def latest(self, start: LanceOffset, limit: int | None = None) -> LanceOffset:
-        """Find the end of the batch that begins at ``start``, of at most ``limit`` fragments.
-
-        An error that ends the stream is raised only after everything before it was delivered.
+        """Find the end of a batch of at most ``limit`` fragments; errors come after everything before them was
+        delivered.
         """
         listing, place, count = list_versions(self.store), start, 0
         newest = listing.latest if self.until is None else min(self.until, listing.latest)
@@ -194,8 +186,6 @@ class LanceStream:
                 break
             place = place.at(place.version + 1)
         return out
-
-    # --- the fragments of a version ----------------------------------------------------------------------------------
 
     def _manifest(self, listing: Listing, version: int) -> Manifest:
         if version not in self._manifests:

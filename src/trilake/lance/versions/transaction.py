@@ -42,23 +42,11 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.proto import UnknownFieldSet
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.proto import transaction_pb2 as tx
+from trilake.lance.versions import manifest as m
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import apply
 from trilake.lance.versions.holds import hold
-from trilake.lance.versions.manifest import (
-    Fragment,
-    Manifest,
-    base_path_message,
-    details_message,
-    fragment_message,
-    index_message,
-    parse_base_path,
-    parse_details,
-    parse_fragment,
-    parse_index,
-    parse_manifest,
-    serialise_manifest,
-)
+from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.versions import (
     DETACHED,
     LATEST,
@@ -99,7 +87,7 @@ def serialise(transaction: Transaction) -> bytes:
     """Serialize the content of a transaction file."""
 
     def fragments(entries: Iterable[Fragment]) -> list[pb.DataFragment]:
-        return [fragment_message(f) for f in entries]
+        return [m.fragment_message(f) for f in entries]
 
     kinds, part = tx.Transaction, dict[str, Any]()
     match transaction.operation:
@@ -115,11 +103,11 @@ def serialise(transaction: Transaction) -> bytes:
                 schema=schema.to_proto(),
                 schema_metadata=schema.metadata_to_proto(),
                 config_upsert_values=config,
-                initial_bases=map(base_path_message, bases),
+                initial_bases=map(m.base_path_message, bases),
             )
         case op.CreateIndex(added, dropped):
             part["create_index"] = kinds.CreateIndex(
-                new_indices=map(index_message, added), removed_indices=map(index_message, dropped)
+                new_indices=map(m.index_message, added), removed_indices=map(m.index_message, dropped)
             )
         case op.Rewrite(groups, indices):
             part["rewrite"] = kinds.Rewrite(
@@ -131,7 +119,7 @@ def serialise(transaction: Transaction) -> bytes:
                     kinds.Rewrite.RewrittenIndex(
                         old_id=pb.UUID(uuid=i.old.bytes),
                         new_id=pb.UUID(uuid=i.new.bytes),
-                        new_index_details=None if i.details is None else details_message(i.details),
+                        new_index_details=None if i.details is None else m.details_message(i.details),
                         new_index_version=i.version,
                     )
                     for i in indices
@@ -165,21 +153,17 @@ def serialise(transaction: Transaction) -> bytes:
             part["data_replacement"] = replacement = kinds.DataReplacement()
             for id, file in replacements:
                 group = replacement.replacements.add(fragment_id=id)
-                group.new_file.CopyFrom(fragment_message(Fragment(0, (file,))).files[0])
+                group.new_file.CopyFrom(m.fragment_message(Fragment(0, (file,))).files[0])
         case op.Clone(path, version, name, branch, is_shallow):
             part["clone"] = kinds.Clone(
                 is_shallow=is_shallow, ref_name=name, ref_version=version, ref_path=path, branch_name=branch
             )
         case op.UpdateBases(bases):
-            part["update_bases"] = kinds.UpdateBases(new_bases=map(base_path_message, bases))
+            part["update_bases"] = kinds.UpdateBases(new_bases=map(m.base_path_message, bases))
         case op.Unknown(number):
             raise InvalidArgumentError(f"unknown operation {number} cannot be written")
-    message = tx.Transaction(
-        read_version=transaction.read_version,
-        uuid=transaction.uuid,
-        transaction_properties=transaction.properties,
-        **part,
-    )
+    read, uuid, properties = transaction.read_version, transaction.uuid, transaction.properties
+    message = tx.Transaction(read_version=read, uuid=uuid, transaction_properties=properties, **part)
     return message.SerializeToString(deterministic=True)
 
 
@@ -196,10 +180,7 @@ def _map_update(message: tx.Transaction.UpdateMap) -> op.MapUpdate:
 
 
 def parse(data: bytes, *, file: str = "") -> Transaction:
-    """Parse a transaction file.  Raises ``CorruptLogError``.
-
-    An unknown operation becomes :class:`~trilake.lance.versions.operations.Unknown`.
-    """
+    """Parse a transaction file; an unknown operation becomes :class:`op.Unknown`.  Raises ``CorruptLogError``."""
     message = framing.parse(data, tx.Transaction, file=file, damaged=CorruptLogError)
     properties = dict(message.transaction_properties)
     return Transaction(message.read_version, message.uuid, _operation(message, file), properties)
@@ -207,7 +188,7 @@ def parse(data: bytes, *, file: str = "") -> Transaction:
 
 def _operation(message: tx.Transaction, file: str) -> op.Operation:
     def fragments(entries: Iterable[pb.DataFragment]) -> tuple[Fragment, ...]:
-        return tuple(parse_fragment(f, file=file) for f in entries)
+        return tuple(m.parse_fragment(f, file=file) for f in entries)
 
     match message.WhichOneof("operation"):
         case "append":
@@ -221,13 +202,13 @@ def _operation(message: tx.Transaction, file: str) -> op.Operation:
                 fragments(o.fragments),
                 LanceSchema.from_proto(o.schema, dict(o.schema_metadata), file=file),
                 dict(o.config_upsert_values),
-                tuple(map(parse_base_path, o.initial_bases)),
+                tuple(map(m.parse_base_path, o.initial_bases)),
             )
         case "create_index":
             c = message.create_index
             return op.CreateIndex(
-                tuple(parse_index(i, file=file) for i in c.new_indices),
-                tuple(parse_index(i, file=file) for i in c.removed_indices),
+                tuple(m.parse_index(i, file=file) for i in c.new_indices),
+                tuple(m.parse_index(i, file=file) for i in c.removed_indices),
             )
         case "rewrite":
             r = message.rewrite
@@ -236,20 +217,17 @@ def _operation(message: tx.Transaction, file: str) -> op.Operation:
                 groups.append(op.RewriteGroup(fragments(r.old_fragments), fragments(r.new_fragments)))
             return op.Rewrite(tuple(groups), tuple(_rewritten(i, file) for i in r.rewritten_indices))
         case "merge":
-            m = message.merge
-            return op.Merge(
-                fragments(m.fragments), LanceSchema.from_proto(m.schema, dict(m.schema_metadata), file=file)
-            )
+            merge = message.merge
+            merged = LanceSchema.from_proto(merge.schema, dict(merge.schema_metadata), file=file)
+            return op.Merge(fragments(merge.fragments), merged)
         case "restore":
             return op.Restore(message.restore.version)
         case "reserve_fragments":
             return op.ReserveFragments(message.reserve_fragments.num_fragments)
         case "update":
             u = message.update
-            new = fragments(u.new_fragments)
-            return op.Update(
-                tuple(u.removed_fragment_ids), fragments(u.updated_fragments), new, tuple(u.fields_modified)
-            )
+            updated, new = fragments(u.updated_fragments), fragments(u.new_fragments)
+            return op.Update(tuple(u.removed_fragment_ids), updated, new, tuple(u.fields_modified))
         case "project":
             return op.Project(LanceSchema.from_proto(message.project.schema, file=file))
         case "update_config":
@@ -258,19 +236,19 @@ def _operation(message: tx.Transaction, file: str) -> op.Operation:
                 _map_update(getattr(changed, name)) if changed.HasField(name) else None
                 for name in ("config", "table_metadata", "schema_metadata")
             )
-            by_field = {id: _map_update(m) for id, m in changed.field_metadata.items()}
+            by_field = {id: _map_update(update) for id, update in changed.field_metadata.items()}
             return op.UpdateConfig(config, table, schema, by_field)
         case "data_replacement":
             new_files = message.data_replacement.replacements
             files = [(one.fragment_id, pb.DataFragment(files=[one.new_file])) for one in new_files]
-            return op.DataReplacement(tuple((id, parse_fragment(f, file=file).files[0]) for id, f in files))
+            return op.DataReplacement(tuple((id, m.parse_fragment(f, file=file).files[0]) for id, f in files))
         case "clone":
             clone = message.clone
             name = clone.ref_name if clone.HasField("ref_name") else None
             branch = clone.branch_name if clone.HasField("branch_name") else None
             return op.Clone(clone.ref_path, clone.ref_version, name, branch, clone.is_shallow)
         case "update_bases":
-            return op.UpdateBases(tuple(map(parse_base_path, message.update_bases.new_bases)))
+            return op.UpdateBases(tuple(map(m.parse_base_path, message.update_bases.new_bases)))
     unknown: Any = UnknownFieldSet(message)
     return op.Unknown(max((int(f.field_number) for f in unknown), default=0))
 
@@ -279,23 +257,12 @@ def _rewritten(message: tx.Transaction.Rewrite.RewrittenIndex, file: str) -> op.
     ids = message.old_id.uuid, message.new_id.uuid
     if any(len(u) != 16 for u in ids):
         raise CorruptLogError("a rewritten index has no id of 16 bytes", file=file)
-    details = parse_details(message.new_index_details) if message.HasField("new_index_details") else None
-    return op.RewrittenIndex(
-        UUID(bytes=ids[0]),
-        UUID(bytes=ids[1]),
-        details,
-        message.new_index_version,
-    )
-
-
-# --- reading ---------------------------------------------------------------------------------------------------------
+    details = m.parse_details(message.new_index_details) if message.HasField("new_index_details") else None
+    return op.RewrittenIndex(UUID(bytes=ids[0]), UUID(bytes=ids[1]), details, message.new_index_version)
 
 
 def load(store: Store, version: int | None = None, listing: Listing | None = None) -> Manifest:
-    """Load the manifest of a version, by default the newest.
-
-    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
-    """
+    """Load the manifest of a version, by default the newest.  Raises ``TableNotFoundError`` and others."""
     listing = listing or list_versions(store)
     number = choose_version(store, listing, version)
     manifest = read_manifest(store, listing.key(number), number)
@@ -305,14 +272,11 @@ def load(store: Store, version: int | None = None, listing: Listing | None = Non
 
 def read_manifest(store: Store, key: str, version: int) -> Manifest:
     """Read the manifest at a key; it must be of ``version``."""
-    return parse_manifest(store.read(key), file=f"{store.uri}/{key}", version=version)
+    return m.parse_manifest(store.read(key), file=f"{store.uri}/{key}", version=version)
 
 
 def of_manifest(store: Store, manifest: Manifest) -> Transaction | None:
-    """Read the transaction of a version; ``None`` if the manifest does not name it.
-
-    Raises ``ObjectNotFoundError`` if its file is gone, and ``CorruptLogError``.
-    """
+    """Read the transaction of a version; ``None`` if it names none.  Raises ``ObjectNotFoundError`` if it is gone."""
     if manifest.transaction is not None:
         return parse(manifest.transaction, file=store.uri)
     if not manifest.transaction_file:
@@ -345,14 +309,10 @@ def commit(
 ) -> Manifest:
     """Commit a transaction on top of the newest version; return the new version.
 
-    Parameters
-    ----------
-    create: the dataset must not exist yet.
-    scheme: naming scheme of manifests in a new dataset.
-    check: called with the newest manifest before each attempt; raises if the operation does not fit it.
-    known: key of the manifest of the read version, which mostly is still the newest.
-    finish: makes the files of the operation durable; an error from it ends the commit before its manifest.
-    base: the read version, to notice that another dataset has replaced it.
+    With ``create``, the dataset must not exist yet; ``scheme`` names its manifests.  ``check`` is called with the
+    newest manifest before each attempt.  ``known`` is the key of the manifest of the read version, which mostly is
+    still the newest, ``base`` that manifest, to notice that another dataset has replaced it.  ``finish`` makes the
+    files of the operation durable; an error from it ends the commit before its manifest.
 
     Raises ``ConflictError`` if another commit conflicts with this one, ``TableExistsError`` with ``create``,
     ``DatasetNotFoundError`` if the dataset is gone or was replaced by another one, and ``UnknownOutcomeError`` if the
@@ -400,7 +360,7 @@ def commit(
             manifest = apply(newest, transaction.operation, file=transaction.file, now_ns=runtime.clock_ns(), old=old)
             if not manifest.storage_version.is_first:
                 manifest = replace(manifest, transaction=message)
-            data = serialise_manifest(manifest)
+            data = m.serialise_manifest(manifest)
             used = listing.scheme if listing.versions else scheme
             key = manifest_key(manifest.version, used)
             if _locked_put(store, key, data, transaction.file, manifest.version, runtime):
@@ -445,7 +405,7 @@ def commit_detached(store: Store, transaction: Transaction, runtime: Runtime) ->
     manifest = apply(newest, transaction.operation, file=transaction.file, now_ns=runtime.clock_ns())
     while True:
         number = runtime.new_number() | DETACHED
-        data = serialise_manifest(replace(manifest, version=number, transaction=message))
+        data = m.serialise_manifest(replace(manifest, version=number, transaction=message))
         if _locked_put(store, listing.key(number), data, transaction.file, number, runtime):
             return read_manifest(store, listing.key(number), number)
 
@@ -509,29 +469,25 @@ def _check_winners(
             f"read_version must be at most {newest.version}, the newest version, got {mine.read_version}",
             file=store.uri,
         )
-    help = "read the newest version and repeat the change"
     for version in range(checked + 1, newest.version + 1):
+        help = "read the newest version and repeat the change"
+        fail = partial(CommitConflictError, help=help, file=store.uri, version=version)
         try:
             # Also versions that were not listed: a listing may miss versions that are added during it.
             winner = newest if version == newest.version else read_manifest(store, listing.key(version), version)
         except ObjectNotFoundError as e:
-            message = "a commit to check for conflicts was cleaned up"
-            raise CommitConflictError(message, help=help, file=store.uri, version=version) from e
+            raise fail("a commit to check for conflicts was cleaned up") from e
         try:
             other = of_manifest(store, winner)
         except ObjectNotFoundError as e:
-            raise CommitConflictError(
-                "the transaction of another commit was cleaned up", help=help, version=version
-            ) from e
+            raise fail("the transaction of another commit was cleaned up") from e
         if other is None:
-            raise CommitConflictError(
-                "another commit has no transaction to check for conflicts", help=help, file=store.uri, version=version
-            )
+            raise fail("another commit has no transaction to check for conflicts")
         if base is None and any(map(op.changes_nullability, (mine.operation, other.operation))):
             base = _manifest_or_none(store, listing.key(mine.read_version), mine.read_version)
         reason = op.conflict(mine.operation, other.operation, None if base is None else base.schema)
         if reason is not None:
-            raise CommitConflictError(reason, help=help, file=store.uri, version=version)
+            raise fail(reason)
     return newest.version
 
 

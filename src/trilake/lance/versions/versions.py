@@ -70,26 +70,17 @@ class Listing:
 
 
 def list_versions(store: Store) -> Listing:
-    """List the versions of a dataset; clean-ups leave gaps.
-
-    Raises ``CorruptLogError`` if both naming schemes are used.
-    """
+    """List the versions of a dataset; clean-ups leave gaps.  Raises ``CorruptLogError`` for two naming schemes."""
     numbers: dict[Scheme, list[int]] = {"v1": [], "v2": []}
     detached: list[int] = []
     for meta in store.list(VERSIONS):
         match = _NAME.match(meta.key)
-        if match is None:
-            continue
-        digits = match[2]
-        number = int(digits)
-        if match[1]:
+        number = 0 if match is None else int(match[2])
+        if match is not None and match[1]:
             detached.append(number)
-            continue
-        if number > _LAST:
-            continue
-        if len(digits) == 20 and number > _LAST >> 1:
+        elif match is not None and len(match[2]) == 20 and _LAST >> 1 < number <= _LAST:
             numbers["v2"].append(_LAST - number)
-        elif number > 0:
+        elif 0 < number <= _LAST:
             numbers["v1"].append(number)
     if numbers["v1"] and numbers["v2"]:
         raise CorruptLogError(
@@ -155,10 +146,7 @@ def _listed(versions: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True)
 class Tag:
-    """A name for a version.
-
-    ``created`` and ``updated`` are ISO timestamps, ``manifest_size`` is in bytes, ``metadata`` is set by users.
-    """
+    """A name for a version of a branch (``None``: the main line), with ISO timestamps and metadata from users."""
 
     name: str
     version: int
@@ -181,8 +169,8 @@ def _tag_key(name: str) -> str:
 
 def _parse_tag(store: Store, key: str, data: bytes) -> Tag:
     name = key.rpartition("/")[2].removesuffix(".json")
-    content = _parse_json(store, key, data)
-    version = content.get("version") if isinstance(content, dict) else None
+    content = parse_reference(store, key, data, "tag")
+    version = content.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise CorruptLogError(f"the tag refers to the invalid version {version!r}", file=f"{store.uri}/{key}")
     branch = content.get("branch")
@@ -199,11 +187,15 @@ def string_map(content: dict[str, Any]) -> dict[str, str]:
     return {k: v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {}
 
 
-def _parse_json(store: Store, key: str, data: bytes) -> Any:
+def parse_reference(store: Store, key: str, data: bytes, what: str) -> dict[str, Any]:
+    """Parse the file of a tag or branch.  Raises ``CorruptLogError``."""
     try:
-        return orjson.loads(data)
+        content = orjson.loads(data)
     except orjson.JSONDecodeError as e:
-        raise CorruptLogError(f"the tag file is not JSON: {e}", file=f"{store.uri}/{key}") from e
+        raise CorruptLogError(f"the {what} file is not JSON: {e}", file=f"{store.uri}/{key}") from e
+    if not isinstance(content, dict):
+        raise CorruptLogError(f"the {what} file is not a JSON object", file=f"{store.uri}/{key}")
+    return content
 
 
 def read_references(store: Store, folder: str, parse: Callable[[Store, str, bytes], _R]) -> list[_R]:
@@ -235,10 +227,9 @@ def read_tag(store: Store, name: str) -> Tag:
 def write_tag(
     store: Store, name: str, version: int, *, size: int, now_ns: int, update: bool = False, branch: str | None = None
 ) -> Tag:
-    """Create a tag for a version of a branch, or with ``update`` move an existing one, which keeps its metadata.
+    """Create a tag, or with ``update`` move an existing one, which keeps its metadata; ``size`` is the manifest's.
 
-    ``size`` is the size of the version's manifest in bytes.  Raises ``InvalidArgumentError`` if the tag to create
-    exists, and ``VersionNotFoundError`` if the tag to move does not.
+    Raises ``InvalidArgumentError`` if the tag to create exists, and ``VersionNotFoundError`` without one to move.
     """
     key = _tag_key(name)
     now = dt.datetime.fromtimestamp(now_ns // 10**9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
@@ -263,8 +254,7 @@ def write_tag(
 def _content(store: Store, name: str) -> dict[str, Any]:
     read_tag(store, name)  # raises if there is none
     key = _tag_key(name)
-    content: dict[str, Any] = _parse_json(store, key, store.read(key).to_pybytes())
-    return content
+    return parse_reference(store, key, store.read(key).to_pybytes(), "tag")
 
 
 def set_tag_metadata(store: Store, name: str, metadata: Mapping[str, str]) -> None:

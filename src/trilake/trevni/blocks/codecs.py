@@ -27,30 +27,23 @@ def _deflate(data: Payload) -> bytes:
 
 
 def _inflate(data: Payload, size: int) -> bytes:
-    decompressor = zlib.decompressobj(-15)
-    try:
-        raw = decompressor.decompress(data, size + 1)
-    except zlib.error as e:
-        raise _Damaged(f"the deflate stream is damaged: {e}") from None
+    stream = zlib.decompressobj(-15)
     # One more byte than ``size`` lets a stream of exactly this size reach its end.
-    if not decompressor.eof and len(raw) <= size:
-        raise _Damaged(f"the deflate stream ends after {len(raw)} of {size} bytes")
-    return raw
+    return _whole(stream.decompress(data, size + 1), size, stream.eof)
 
 
 def _bunzip(data: Payload, size: int) -> bytes:
-    decompressor = bz2.BZ2Decompressor()
-    try:
-        raw = decompressor.decompress(data, size + 1)
-        while len(raw) <= size and not decompressor.eof and not decompressor.needs_input:
-            more = decompressor.decompress(b"", size + 1 - len(raw))
-            raw += more
-            if not more:
-                break
-    except (OSError, ValueError) as e:
-        raise _Damaged(f"the bzip2 stream is damaged: {e}") from None
-    if not decompressor.eof and len(raw) <= size:
-        raise _Damaged(f"the bzip2 stream ends after {len(raw)} of {size} bytes")
+    stream = bz2.BZ2Decompressor()
+    raw = more = stream.decompress(data, size + 1)
+    while more and len(raw) <= size and not stream.eof and not stream.needs_input:
+        more = stream.decompress(b"", size + 1 - len(raw))
+        raw += more
+    return _whole(raw, size, stream.eof)
+
+
+def _whole(raw: bytes, size: int, ended: bool) -> bytes:
+    if not ended and len(raw) <= size:
+        raise ValueError(f"it ends after {len(raw)} of {size} bytes")
     return raw
 
 
@@ -65,20 +58,11 @@ def snappy_size(data: Payload) -> int:
     return size
 
 
-def _unsnap(data: Payload, size: int) -> pa.Buffer:
+def _unsnap(data: Payload, size: int) -> Payload:
     stated = snappy_size(data)
     if stated != size:
-        raise _Damaged(f"the snappy block states {stated} bytes, but its descriptor states {size}")
-    if size == 0:
-        return pa.py_buffer(b"")
-    try:
-        return _snappy.decompress(data, size)
-    except (OSError, ValueError) as e:
-        raise _Damaged(f"the snappy block is damaged: {e}") from None
-
-
-class _Damaged(Exception):
-    """A damaged stream; :func:`decompress` adds the place."""
+        raise ValueError(f"it states {stated} bytes, but its descriptor states {size}")
+    return _snappy.decompress(data, size) if size else b""
 
 
 _COMPRESS: Mapping[str, Callable[[Payload], Payload]] = {
@@ -87,11 +71,7 @@ _COMPRESS: Mapping[str, Callable[[Payload], Payload]] = {
     "snappy": _snappy.compress,
     "bzip2": lambda data: bz2.compress(data, 9),
 }
-_DECOMPRESS: Mapping[str, Callable[[Payload, int], Payload]] = {
-    "deflate": _inflate,
-    "snappy": _unsnap,
-    "bzip2": _bunzip,
-}
+_DECOMPRESS: Mapping[str, Callable[[Payload, int], Any]] = {"deflate": _inflate, "snappy": _unsnap, "bzip2": _bunzip}
 #: Maximum compression ratio of the codecs that have one.
 _BOUND = {"deflate": 1032, "snappy": 64}
 
@@ -122,9 +102,8 @@ def compress(codec: str, data: Payload) -> Payload:
 def checksum_size(checksum: str, *, file: str, column: str) -> int:
     """Return the number of checksum bytes per block.  Raises ``UnsupportedProtocolError`` for an unknown checksum."""
     if checksum not in CHECKSUMS:
-        raise UnsupportedProtocolError(
-            f"unknown checksum {checksum!r}", help="expected null or crc32", file=file, column=column
-        )
+        message = f"unknown checksum {checksum!r}"
+        raise UnsupportedProtocolError(message, help="expected null or crc32", file=file, column=column)
     return 0 if checksum == "null" else 4
 
 
@@ -155,15 +134,9 @@ class Place(NamedTuple):
 
 
 def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload:
-    """Decompress the payload of one block to exactly ``size`` bytes.
+    """Decompress the payload of one block to exactly ``size`` bytes; bytes after its stream are ignored.
 
-    Parameters
-    ----------
-    data: the stored bytes without the checksum.  As in the reference, bytes after the end of the compressed stream are
-        ignored.
-
-    Raises ``CorruptFileError`` if the data is damaged or has another size, and ``UnsupportedProtocolError`` for an
-    unknown codec.
+    Raises ``CorruptFileError`` if it is damaged or of another size, and ``UnsupportedProtocolError`` for the codec.
     """
     stored = data.nbytes
     if codec == "null":
@@ -171,16 +144,15 @@ def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload
             raise place.fail(f"the uncompressed block has {stored} bytes, but its descriptor states {size}")
         return data
     if codec not in _DECOMPRESS:
-        raise UnsupportedProtocolError(
-            f"unknown codec {codec!r}", help=f"expected one of {', '.join(CODECS)}", **place._asdict()
-        )
+        message, help = f"unknown codec {codec!r}", f"expected one of {', '.join(CODECS)}"
+        raise UnsupportedProtocolError(message, help=help, **place._asdict())
     bound = _BOUND.get(codec)
     if bound is not None and size > bound * stored + 64:
         raise place.fail(f"{stored} bytes of {codec} cannot hold the {size} bytes that the descriptor states")
     try:
         raw = _DECOMPRESS[codec](data, size)
-    except _Damaged as e:
-        raise place.fail(str(e)) from None
+    except (zlib.error, OSError, ValueError) as e:
+        raise place.fail(f"the {codec} stream is damaged: {e}") from None
     actual = memoryview(raw).nbytes
     if actual != size:
         more = "more than " if actual > size else ""

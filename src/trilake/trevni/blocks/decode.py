@@ -9,32 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from trilake.common.utf8 import is_utf8
-from trilake.trevni.blocks import kinds as k
 from trilake.trevni.blocks.codecs import Payload, Place
-from trilake.trevni.blocks.kernel_loader import kernels
-from trilake.trevni.blocks.layout import ValueType
+from trilake.trevni.blocks.layout import KIND_BOOL, KIND_BYTES, KIND_FIXED, KIND_NULL, KIND_VARINT, STATUS, ValueType
+
+
+@cache
+def kernels() -> ModuleType:
+    """Import the kernels when they are needed: importing numba takes a second."""
+    from trilake.trevni.blocks import kernels as loaded
+
+    return loaded
+
 
 Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
-#: Kind of value and width, see :mod:`trilake.trevni.blocks.kinds`.
+#: Kind of value and width, see ``KIND_*``.
 KINDS: dict[ValueType, tuple[int, int]] = {
-    ValueType.NULL: (k.KIND_NULL, 0),
-    ValueType.BOOLEAN: (k.KIND_BOOLEAN, 1),
-    ValueType.INT: (k.KIND_VARINT, 5),
-    ValueType.LONG: (k.KIND_VARINT, 10),
-    ValueType.FIXED32: (k.KIND_FIXED, 4),
-    ValueType.FIXED64: (k.KIND_FIXED, 8),
-    ValueType.FLOAT: (k.KIND_FIXED, 4),
-    ValueType.DOUBLE: (k.KIND_FIXED, 8),
-    ValueType.STRING: (k.KIND_BYTES, 0),
-    ValueType.BYTES: (k.KIND_BYTES, 0),
+    **{type_: (KIND_FIXED, type_.width) for type_ in ValueType if type_.width is not None},
+    **dict.fromkeys((ValueType.STRING, ValueType.BYTES), (KIND_BYTES, 0)),
+    ValueType.NULL: (KIND_NULL, 0),
+    ValueType.BOOLEAN: (KIND_BOOL, 1),
+    ValueType.INT: (KIND_VARINT, 5),
+    ValueType.LONG: (KIND_VARINT, 10),
 }
 
 #: Limit of elements without bytes (nulls, runs of lengths) per request: a constant plus a number per byte of the file.
@@ -93,38 +98,29 @@ class Slots:
 
 
 def decode(
-    type_: ValueType,
-    array: bool,
-    blocks: Iterable[Block],
-    slots: int,
-    place: Place,
-    budget: Budget,
-    size: int = 0,
+    type_: ValueType, array: bool, blocks: Iterable[Block], slots: int, place: Place, budget: Budget, size: int = 0
 ) -> Slots:
-    """Decode consecutive blocks with ``slots`` slots in total; ``size`` is an estimate of their bytes.
-
-    Raises ``CorruptFileError`` if a block does not contain exactly its values.
-    """
+    """Decode consecutive blocks of together ``slots`` slots, and about ``size`` bytes.  Raises ``CorruptFileError``."""
     if array:
         return _decode_array(type_, blocks, slots, place, budget)
     kind, width = KINDS[type_]
-    if kind == k.KIND_VARINT:
+    if kind == KIND_VARINT:
         values = _decode_varints(type_, width, blocks, slots, place)
-    elif kind == k.KIND_BYTES:
+    elif kind == KIND_BYTES:
         values = _decode_strings(type_, blocks, slots, place, size)
-    elif kind == k.KIND_BOOLEAN:
+    elif kind == KIND_BOOL:
         bits = [np.unpackbits(np.frombuffer(b.payload, np.uint8), count=b.slots, bitorder="little") for b in blocks]
-        values = _booleans(np.concatenate([*bits, _NO_BYTES]))
+        values = _array(type_, slots, np.packbits(np.concatenate([*bits, _NO_BYTES]), bitorder="little"))
     else:
         # The reader has checked the payload sizes; nulls have empty payloads.
         raw = [np.frombuffer(b.payload, np.uint8) for b in blocks]
-        values = pa.nulls(slots) if kind == k.KIND_NULL else _fixed(type_, np.concatenate([*raw, _NO_BYTES]), slots)
+        values = pa.nulls(slots) if kind == KIND_NULL else _array(type_, slots, np.concatenate([*raw, _NO_BYTES]))
     return Slots(None, values)
 
 
 def _check(status: int, position: int, size: int, place: Place) -> None:
-    if status != k.OK:
-        raise place.fail(f"{k.STATUS[status]}, at byte {position} of its payload")
+    if status:
+        raise place.fail(f"{STATUS[status]}, at byte {position} of its payload")
     if position != size:
         raise place.fail(f"{size - position} bytes are left after the last value")
 
@@ -133,10 +129,8 @@ def _decode_varints(type_: ValueType, width: int, blocks: Iterable[Block], slots
     out = np.empty(slots, np.int32 if type_ is ValueType.INT else np.int64)
     at = 0
     for block in blocks:
-        size = memoryview(block.payload).nbytes
-        status, position = kernels().decode_varints(
-            kernels().readable(block.payload), 0, size, width, out, at, block.slots
-        )
+        size, data = memoryview(block.payload).nbytes, kernels().readable(block.payload)
+        status, position = kernels().decode_varints(data, 0, size, width, out, at, block.slots)
         _check(status, position, size, place.at(block.number, block.offset))
         at += block.slots
     return pa.array(out)
@@ -169,7 +163,7 @@ def _decode_strings(type_: ValueType, blocks: Iterable[Block], slots: int, place
         for first, last, block_place in places:
             if not is_utf8(offsets[first : last + 1], data):
                 raise block_place.fail("a string is not UTF-8")
-    return _strings(type_, offsets, data)
+    return _array(type_, slots, offsets, data)
 
 
 def _decode_array(type_: ValueType, blocks: Iterable[Block], slots: int, place: Place, budget: Budget) -> Slots:
@@ -180,42 +174,33 @@ def _decode_array(type_: ValueType, blocks: Iterable[Block], slots: int, place: 
     for block in blocks:
         size = memoryview(block.payload).nbytes
         block_place = place.at(block.number, block.offset)
-        ints = np.empty(size if kind == k.KIND_VARINT else 0, np.int64)
-        offsets = np.zeros(size + 1 if kind == k.KIND_BYTES else 0, np.int32)
-        data = np.empty(8 * size if kind == k.KIND_BOOLEAN else size, np.uint8)
+        ints = np.empty(size if kind == KIND_VARINT else 0, np.int64)
+        offsets = np.zeros(size + 1 if kind == KIND_BYTES else 0, np.int32)
+        data = np.empty(8 * size if kind == KIND_BOOL else size, np.uint8)
         payload = kernels().readable(block.payload)
         status, position, count, end = kernels().decode_array(
             payload, 0, size, kind, width, block.slots, lengths, at, ints, offsets, data
         )
         _check(status, position, size, block_place)
         at += block.slots
-        if kind == k.KIND_NULL:
+        if kind == KIND_NULL:
             budget.spend(count, size, block_place)
             nulls += count
-        elif kind == k.KIND_VARINT:
+        elif kind == KIND_VARINT:
             parts.append(pa.array(ints[:count].astype(type_.arrow.to_pandas_dtype())))
-        elif kind == k.KIND_FIXED:
-            parts.append(_fixed(type_, data[:end].copy(), count))
-        elif kind == k.KIND_BOOLEAN:
-            parts.append(_booleans(data[:end]))
+        elif kind == KIND_FIXED:
+            parts.append(_array(type_, count, data[:end].copy()))
+        elif kind == KIND_BOOL:
+            parts.append(_array(type_, count, np.packbits(data[:end], bitorder="little")))
         else:
             if type_ is ValueType.STRING and not is_utf8(offsets[: count + 1], data[:end]):
                 raise block_place.fail("a string is not UTF-8")
-            parts.append(_strings(type_, offsets[: count + 1].copy(), data[:end].copy()))
+            parts.append(_array(type_, count, offsets[: count + 1].copy(), data[:end].copy()))
     if type_ is ValueType.NULL:
         return Slots(lengths, pa.nulls(nulls))
     return Slots(lengths, parts[1] if len(parts) == 2 else pa.concat_arrays(parts))
 
 
-def _booleans(bytes_: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
-    bits = pa.py_buffer(np.packbits(bytes_, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(bytes_), [None, bits])
-
-
-def _fixed(type_: ValueType, data: np.ndarray[Any, np.dtype[np.uint8]], count: int) -> pa.Array:
+def _array(type_: ValueType, count: int, *buffers: Any) -> pa.Array:
     # Files are little-endian, like Arrow's platforms.  Bits are kept, including NaN payloads.
-    return pa.Array.from_buffers(type_.arrow, count, [None, pa.py_buffer(data)])
-
-
-def _strings(type_: ValueType, offsets: Int32s, data: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
-    return pa.Array.from_buffers(type_.arrow, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.Array.from_buffers(type_.arrow, count, [None, *map(pa.py_buffer, buffers)])

@@ -18,10 +18,8 @@ from trilake.common.utf8 import is_utf8
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.storage.staging import spilling
 from trilake.trevni.blocks import codecs
-from trilake.trevni.blocks import kinds as k
-from trilake.trevni.blocks.decode import KINDS
-from trilake.trevni.blocks.kernel_loader import kernels
-from trilake.trevni.blocks.layout import ValueType
+from trilake.trevni.blocks.decode import KINDS, kernels
+from trilake.trevni.blocks.layout import KIND_BOOL, KIND_BYTES, KIND_FIXED, KIND_NULL, KIND_VARINT, MAX_RUN, ValueType
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -35,13 +33,7 @@ _NOTHING8 = np.empty(0, np.uint8)
 
 
 class Spool:
-    """Buffers the columns of a new file: in memory up to a limit, then in one temporary file.
-
-    Parameters
-    ----------
-    memory: maximum bytes in memory.
-    folder: folder of the temporary file; ``None`` for the system's temporary folder.
-    """
+    """Buffers the columns of a new file: up to ``memory`` bytes in memory, then in one temporary file in ``folder``."""
 
     def __init__(self, memory: int, folder: str | None = None) -> None:
         self._memory, self._folder = memory, folder
@@ -123,14 +115,8 @@ class SpooledColumn:
 class ColumnEncoder:
     """Encodes the rows of a column to blocks.
 
-    Parameters
-    ----------
-    type, array: as in the column's descriptor.
-    codec, checksum: validated names.
-    values: whether to store the first value of each block in its descriptor.
-    block_size: payload size at which a block is closed before the next row.
-    max_rows: maximum rows of a block.
-    column: column name for errors.
+    ``codec`` and ``checksum`` are validated names; with ``values``, descriptors store the first value of each block.  A
+    block is closed before the next row at a payload of ``block_size``, or ``max_rows``; errors name ``column``.
     """
 
     def __init__(
@@ -168,11 +154,11 @@ class ColumnEncoder:
     def prefill(self, rows: int, slots: int) -> None:
         """Start a null array column with ``rows`` rows, together ``slots`` slots of length 1."""
         assert self.array
-        assert self._kind == k.KIND_NULL
-        self._reserve(16 * (1 + slots // k.MAX_RUN))
-        while slots > k.MAX_RUN:
-            self._end = kernels().write_varint(self._out, self._end, 2 - 2 * k.MAX_RUN)
-            slots -= k.MAX_RUN
+        assert self._kind == KIND_NULL
+        self._reserve(16 * (1 + slots // MAX_RUN))
+        while slots > MAX_RUN:
+            self._end = kernels().write_varint(self._out, self._end, 2 - 2 * MAX_RUN)
+            slots -= MAX_RUN
         if slots:
             self._state[:2] = slots, 1
         self._rows = rows
@@ -180,20 +166,14 @@ class ColumnEncoder:
     def add(
         self, rows: int, row_slots: Int64s | None, slot_values: Int64s | None, values: pa.Array | None = None
     ) -> None:
-        """Add rows.
+        """Add rows.  Raises ``SchemaMismatchError`` for a string that is not UTF-8, which readers would reject.
 
-        Parameters
-        ----------
-        rows: number of rows.
-        row_slots: row ``r`` has the slots ``row_slots[r]`` to ``row_slots[r + 1]``; ``None`` for one slot per row.
-        slot_values: for array columns; slot ``s`` has the values ``slot_values[s]`` to ``slot_values[s + 1]``.
-        values: values without nulls, of the type :attr:`ValueType.arrow` (strings may have 64-bit offsets);
-            ``None`` for columns of type null.
-
-        Raises ``SchemaMismatchError`` for a string that is not UTF-8, which readers would reject.
+        Row ``r`` has the slots ``row_slots[r]`` to ``row_slots[r + 1]``; ``None`` means one slot per row.  In an array
+        column, slot ``s`` has the values ``slot_values[s]`` to ``slot_values[s + 1]``.  ``values`` have no nulls, and
+        the type :attr:`ValueType.arrow` (strings may have 64-bit offsets); ``None`` for columns of type null.
         """
         ints, offsets, data = self._operands(values)
-        if row_slots is None and not self.array and self._kind != k.KIND_BOOLEAN:
+        if row_slots is None and not self.array and self._kind != KIND_BOOL:
             self._add_plain(rows, ints, offsets, data)
             return
         if row_slots is None:
@@ -231,29 +211,27 @@ class ColumnEncoder:
             self._strand.append(self._out[: self._end])
         self._out = _NOTHING8
 
-    def descriptors(self) -> bytes:
-        """Return the block count and all block descriptors."""
-        return struct.pack("<i", len(self._descriptors)) + b"".join(self._descriptors)
-
     @property
     def stored_size(self) -> int:
-        """Bytes of all blocks, valid after :meth:`finish`."""
-        return self._strand.size
+        """Bytes of the finished column."""
+        return 4 + sum(map(len, self._descriptors)) + self._strand.size
 
     def copy_to(self, sink: IO[bytes]) -> None:
         """Write the finished column to ``sink``: its block count, descriptors and blocks."""
-        sink.write(self.descriptors())
+        sink.write(struct.pack("<i", len(self._descriptors)) + b"".join(self._descriptors))
         self._strand.copy_to(sink)
 
     def _operands(self, values: pa.Array | None) -> tuple[Any, Any, Any]:
         """Return the arrays that the kernels read: integers, string offsets, bytes."""
-        if values is None or self._kind == k.KIND_NULL:
+        if values is None or self._kind == KIND_NULL:
             return _NOTHING64, _NOTHING64, _NOTHING8
-        if self._kind == k.KIND_VARINT:
+        if self._kind == KIND_VARINT:
             return np.asarray(values).astype(np.int64, copy=False), _NOTHING64, _NOTHING8
-        if self._kind == k.KIND_FIXED:
-            return _NOTHING64, _NOTHING64, _window(values, 1, self._width)
-        if self._kind == k.KIND_BOOLEAN:
+        if self._kind == KIND_FIXED:
+            raw, start = values.buffers()[1], values.offset * self._width
+            data = _NOTHING8 if raw is None else np.frombuffer(raw, np.uint8)
+            return _NOTHING64, _NOTHING64, data[start : start + len(values) * self._width]
+        if self._kind == KIND_BOOL:
             return _NOTHING64, _NOTHING64, np.asarray(values.cast(pa.uint8()))
         wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
         offsets = np.frombuffer(values.buffers()[1] or bytes(8), np.int64 if wide else np.int32)
@@ -270,32 +248,28 @@ class ColumnEncoder:
             return 16
         slots = np.diff(row_slots)
         values = row_slots if slot_values is None else slot_values[row_slots]
-        size = np.diff(values) * {k.KIND_VARINT: 10, k.KIND_BYTES: 5, k.KIND_NULL: 0}.get(self._kind, self._width)
-        if self._kind == k.KIND_BYTES and len(offsets):
+        size = np.diff(values) * {KIND_VARINT: 10, KIND_BYTES: 5, KIND_NULL: 0}.get(self._kind, self._width)
+        if self._kind == KIND_BYTES and len(offsets):
             size = size + np.diff(offsets[values])
         if self.array:
             size = size + 10 * slots
         return int(size.max()) + 32
 
     def _add_plain(self, rows: int, ints: Any, offsets: Any, data: Any) -> None:
-        kind = self._kind
-        if kind == k.KIND_BYTES:
-            largest = int(np.diff(offsets).max(initial=0)) + 5
-        else:
-            largest = 16
-        row = 0
+        kind, row = self._kind, 0
+        largest = int(np.diff(offsets).max(initial=0)) + 5 if kind == KIND_BYTES else 16
         while row < rows:
             self._reserve(largest)
             full = self._start + self._block_size
             before, limit = row, min(rows, row + max(0, self._max_rows - self._rows))
-            if kind == k.KIND_NULL:
+            if kind == KIND_NULL:
                 row = limit
-            elif kind == k.KIND_FIXED:
+            elif kind == KIND_FIXED:
                 row = min(limit, row + max(0, -(-(full - self._end) // self._width)))
                 piece = data[before * self._width : row * self._width]
                 self._out[self._end : self._end + len(piece)] = piece
                 self._end += len(piece)
-            elif kind == k.KIND_VARINT:
+            elif kind == KIND_VARINT:
                 row, self._end = kernels().encode_varints(ints[:limit], row, self._out, self._end, full)
             else:
                 row, self._end = kernels().encode_strings(offsets, data, row, limit, self._out, self._end, full)
@@ -350,24 +324,15 @@ class ColumnEncoder:
             self._end = self._start
 
     def _first_value(self, raw: Any) -> bytes:
-        if self._kind == k.KIND_NULL:
+        if self._kind == KIND_NULL:
             return b""
-        if self._kind == k.KIND_BOOLEAN:
+        if self._kind == KIND_BOOL:
             # Like the reference, store the byte as it is after writing the first bit.
             return bytes([int(raw[0]) & 1])
-        if self._kind == k.KIND_FIXED:
+        if self._kind == KIND_FIXED:
             return bytes(raw[: self._width])
         head = bytes(raw[:10])
         end = next(i for i, byte in enumerate(head) if byte < 128) + 1
-        if self._kind == k.KIND_BYTES:
-            size = sum((byte & 127) << (7 * i) for i, byte in enumerate(head[:end])) >> 1
-            end += size
+        if self._kind == KIND_BYTES:
+            end += sum((byte & 127) << (7 * i) for i, byte in enumerate(head[:end])) >> 1
         return bytes(raw[:end])
-
-
-def _window(values: pa.Array, buffer: int, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    data = values.buffers()[buffer]
-    if data is None:
-        return _NOTHING8
-    start = values.offset * width
-    return np.frombuffer(data, np.uint8)[start : start + len(values) * width]

@@ -1,12 +1,11 @@
 """Loops over values, to decode and encode blocks (spec: "Primitive Values", "Column Metadata").
 
-Numba compiles these functions and caches the result on disk.  With ``TRILAKE_NUMBA=0``, or without numba, plain columns
-use numpy, and array columns run the same functions in Python.  So the functions must work both ways: ``0 + buf[i]``
-widens a byte.
+Numba compiles these functions and caches the result on disk.  With ``TRILAKE_NUMBA=0``, or without numba, they run in
+Python.  So they must work both ways: ``0 + buf[i]`` widens a byte.
 
 Compiled code does not check bounds.  A decoder never reads beyond ``end`` and never writes beyond its targets, whatever
 the block contains: their sizes follow from that of the block and its number of values.  Its first result is a status of
-:mod:`~trilake.trevni.blocks.kinds`.
+:mod:`~trilake.trevni.blocks.layout`.
 """
 
 from __future__ import annotations
@@ -17,20 +16,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from trilake.common.jit import COMPILED, jit
-from trilake.trevni.blocks.kinds import (
-    KIND_BOOLEAN,
-    KIND_BYTES,
-    KIND_FIXED,
-    KIND_NULL,
-    KIND_VARINT,
-    MAX_RUN,
-    NEGATIVE,
-    OK,
-    OVERLONG,
-    RUN,
-    TOO_BIG,
-    TRUNCATED,
-)
+from trilake.common.unaligned import load64, store64
+from trilake.trevni.blocks import layout as k
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array = np.ndarray[Any, Any]
@@ -40,13 +27,9 @@ MAX64 = 0x7FFFFFFFFFFFFFFF
 
 if COMPILED:
     import numba
-    from llvmlite import ir  # type: ignore[import-untyped]  # no types published
-    from numba.extending import intrinsic
 
 
-_inline: Callable[[F], F] = (
-    cast(Any, numba.njit(nogil=True, inline="always")) if COMPILED else lambda function: function
-)
+_inline: Callable[[F], F] = cast(Any, numba.njit(nogil=True, inline="always")) if COMPILED else lambda f: f
 
 
 def readable(data: Any) -> Bytes:
@@ -54,38 +37,15 @@ def readable(data: Any) -> Bytes:
     return np.frombuffer(data, np.uint8) if COMPILED else bytes(data)
 
 
-def _load_store(context: Any, target: Any, t: Any, source: Any, s: Any) -> Any:
-    """Generate the code of :data:`_copy16`."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = ir.VectorType(ir.IntType(8), 16).as_pointer()
-        target_type, _, source_type, _ = signature.args
-        to = context.make_array(target_type)(context, builder, args[0]).data
-        of = context.make_array(source_type)(context, builder, args[2]).data
-        loaded = builder.load(builder.bitcast(builder.gep(of, [args[3]]), vector))
-        loaded.align = 1
-        stored = builder.store(loaded, builder.bitcast(builder.gep(to, [args[1]]), vector))
-        stored.align = 1
-        return context.get_dummy_value()
-
-    return numba.void(target, numba.intp, source, numba.intp), generate
-
-
-def _copy16_interpreted(target: Array, t: int, source: Bytes, s: int) -> None:
-    target[t : t + 16] = np.frombuffer(source, np.uint8, 16, s)
-
-
-_copy16: Any = intrinsic(_load_store) if COMPILED else _copy16_interpreted
-#: Copies 16 bytes between uint8 arrays, from index ``s`` to index ``t``, with one load and one store.
-
-
 @_inline
 def _copy(target: Array, t: int, source: Bytes, s: int, size: int) -> None:
     """Copy ``size`` bytes; the next 15 bytes of the target may be overwritten."""
     # Most strings are so short that a call of memcpy takes longer than the copy.
-    if size + 15 <= len(source) - s and size + 15 <= len(target) - t:
+    if COMPILED and size + 15 <= len(source) - s and size + 15 <= len(target) - t:
         for j in range(0, size, 16):
-            _copy16(target, t + j, source, s + j)
+            low, high = load64(source, s + j), load64(source, s + j + 8)
+            store64(target, t + j, low)
+            store64(target, t + j + 8, high)
     else:
         for j in range(size):
             target[t + j] = source[s + j]
@@ -102,22 +62,23 @@ def read_varint(buf: Bytes, position: int, end: int, most: int) -> tuple[int, in
         position += 1
         if shift == last:
             if byte >= 128:
-                return OVERLONG, 0, position
+                return k.OVERLONG, 0, position
             # The last byte has 4 of the 32 bits, or 1 of the 64.
             if byte > (15 if most == 5 else 1):
-                return TOO_BIG, 0, position
+                return k.TOO_BIG, 0, position
         value |= (byte & 127) << shift
         if byte < 128:
-            return OK, ((value >> 1) & MAX64) ^ -(value & 1), position
+            return k.OK, ((value >> 1) & MAX64) ^ -(value & 1), position
         shift += 7
-    return TRUNCATED, 0, position
+    return k.TRUNCATED, 0, position
 
 
 # --- decoding --------------------------------------------------------------------------------------------------------
 
 
 @jit
-def _decode_varints(buf: Bytes, position: int, end: int, most: int, out: Array, at: int, count: int) -> tuple[int, int]:
+def decode_varints(buf: Bytes, position: int, end: int, most: int, out: Array, at: int, count: int) -> tuple[int, int]:
+    """Decode ``count`` integers to ``out`` from index ``at``; returns status and position."""
     for i in range(at, at + count):
         if position < end and buf[position] < 128:
             byte = 0 + buf[position]
@@ -125,16 +86,19 @@ def _decode_varints(buf: Bytes, position: int, end: int, most: int, out: Array, 
             position += 1
         else:
             status, value, position = read_varint(buf, position, end, most)
-            if status != OK:
+            if status != k.OK:
                 return status, position
             out[i] = value
-    return OK, position
+    return k.OK, position
 
 
 @jit
-def _decode_strings(
+def decode_strings(
     buf: Bytes, position: int, end: int, offsets: Array, at: int, count: int, data: Array, filled: int
 ) -> tuple[int, int, int]:
+    """Decode ``count`` byte strings: ends to ``offsets`` from ``at + 1``, bytes to ``data`` from ``filled``.
+    Returns status, position and end of the data.
+    """
     for i in range(at, at + count):
         if position < end and buf[position] < 128:
             byte = 0 + buf[position]
@@ -142,18 +106,18 @@ def _decode_strings(
             position += 1
         else:
             status, size, position = read_varint(buf, position, end, 5)
-            if status != OK:
+            if status != k.OK:
                 return status, position, filled
         if size < 0:
-            return NEGATIVE, position, filled
+            return k.NEGATIVE, position, filled
         # Leave a byte for the length of each remaining value: ``data`` has room for all other bytes.
         if size > end - position - (at + count - 1 - i):
-            return TRUNCATED, position, filled
+            return k.TRUNCATED, position, filled
         _copy(data, filled, buf, position, size)
         position += size
         filled += size
         offsets[i + 1] = filled
-    return OK, position, filled
+    return k.OK, position, filled
 
 
 @jit
@@ -184,39 +148,39 @@ def decode_array(
     filled = 0
     while slot < slots:
         status, size, position = read_varint(buf, position, end, 5)
-        if status != OK:
+        if status != k.OK:
             return status, position, count, filled
         run = 1
         if size < 0:
             run = ((1 - size) >> 1) + 1
             size = (size + 1) & 1
             if run > slots - slot:
-                return RUN, position, count, filled
+                return k.RUN, position, count, filled
         # In a run, the booleans of each element start at a new byte.
-        if kind == KIND_NULL or size == 0:
+        if kind == k.KIND_NULL or size == 0:
             for i in range(run):
                 lengths[at + slot + i] = size
             count += run * size
         else:
             for i in range(run):
                 lengths[at + slot + i] = size
-                if kind == KIND_VARINT:
+                if kind == k.KIND_VARINT:
                     for _ in range(size):
                         status, value, position = read_varint(buf, position, end, width)
-                        if status != OK:
+                        if status != k.OK:
                             return status, position, count, filled
                         ints[count] = value
                         count += 1
-                elif kind == KIND_FIXED:
+                elif kind == k.KIND_FIXED:
                     if size > (end - position) // width:
-                        return TRUNCATED, position, count, filled
+                        return k.TRUNCATED, position, count, filled
                     _copy(data, filled, buf, position, size * width)
                     position += size * width
                     filled += size * width
                     count += size
-                elif kind == KIND_BOOLEAN:
+                elif kind == k.KIND_BOOL:
                     if size > (end - position) * 8:
-                        return TRUNCATED, position, count, filled
+                        return k.TRUNCATED, position, count, filled
                     for j in range(size):
                         data[filled + j] = (0 + buf[position + (j >> 3)] >> (j & 7)) & 1
                     position += (size + 7) >> 3
@@ -225,52 +189,19 @@ def decode_array(
                 else:
                     for _ in range(size):
                         status, length, position = read_varint(buf, position, end, 5)
-                        if status != OK:
+                        if status != k.OK:
                             return status, position, count, filled
                         if length < 0:
-                            return NEGATIVE, position, count, filled
+                            return k.NEGATIVE, position, count, filled
                         if length > end - position:
-                            return TRUNCATED, position, count, filled
+                            return k.TRUNCATED, position, count, filled
                         _copy(data, filled, buf, position, length)
                         position += length
                         filled += length
                         count += 1
                         offsets[count] = filled
         slot += run
-    return OK, position, count, filled
-
-
-def _decode_varints_numpy(
-    buf: Bytes, position: int, end: int, most: int, out: Array, at: int, count: int
-) -> tuple[int, int]:
-    raw = np.frombuffer(buf, np.uint8)[position:end]
-    ends = np.flatnonzero(raw < 128)[:count]
-    sizes = np.diff(ends, prepend=-1)
-    if sizes.size and sizes.max() > most:
-        return OVERLONG, position
-    if len(ends) < count:
-        # The last value is too long or truncated.
-        return (OVERLONG if len(raw) - (int(ends[-1]) + 1 if len(ends) else 0) >= most else TRUNCATED), position
-    if not count:
-        return OK, position
-    if (raw[ends[sizes == most]] > (15 if most == 5 else 1)).any():
-        return TOO_BIG, position
-    used = raw[: ends[-1] + 1]
-    starts = ends - sizes + 1
-    place = np.arange(len(used)) - np.repeat(starts, sizes)
-    bits = (used & 127).astype(np.uint64) << (7 * place).astype(np.uint64)
-    value = np.bitwise_or.reduceat(bits, starts)
-    one = np.uint64(1)
-    out[at : at + count] = (value >> one).view(np.int64) ^ -((value & one).view(np.int64))
-    return OK, position + len(used)
-
-
-decode_varints = _decode_varints if COMPILED else _decode_varints_numpy
-#: Decode ``count`` integers to ``out`` from index ``at``; returns status and position.
-
-decode_strings = _decode_strings
-#: Decode ``count`` byte strings: ends to ``offsets`` from index ``at + 1``, bytes to ``data`` from index ``filled``.
-#: Returns status, position and end of the data.
+    return k.OK, position, count, filled
 
 
 # --- encoding --------------------------------------------------------------------------------------------------------
@@ -294,7 +225,8 @@ def write_varint(out: Array, position: int, value: int) -> int:
 
 
 @jit
-def _encode_varints(values: Array, at: int, out: Array, position: int, full: int) -> tuple[int, int]:
+def encode_varints(values: Array, at: int, out: Array, position: int, full: int) -> tuple[int, int]:
+    """Encode integers from ``at`` on until ``position`` reaches ``full``; returns next value and next position."""
     count = len(values)
     while at < count and position < full:
         value = values[at]
@@ -309,9 +241,10 @@ def _encode_varints(values: Array, at: int, out: Array, position: int, full: int
 
 
 @jit
-def _encode_strings(
+def encode_strings(
     offsets: Array, data: Bytes, at: int, end: int, out: Array, position: int, full: int
 ) -> tuple[int, int]:
+    """Encode byte strings ``at`` to ``end`` with their lengths; limits and results as in :func:`encode_varints`."""
     while at < end and position < full:
         start = offsets[at]
         size = offsets[at + 1] - start
@@ -366,7 +299,7 @@ def encode_rows(
             if array:
                 first, last = slot_values[slot], slot_values[slot + 1]
                 size = last - first
-                if size == state[1] and state[0] < MAX_RUN:
+                if size == state[1] and state[0] < k.MAX_RUN:
                     state[0] += 1
                 else:
                     position = _flush_run(out, position, state)
@@ -376,16 +309,16 @@ def encode_rows(
                     else:
                         state[2] = 0
                         position = write_varint(out, position, size)
-                if kind != KIND_NULL and size > 0:
+                if kind != k.KIND_NULL and size > 0:
                     # The pending length comes before its values.
                     position = _flush_run(out, position, state)
-            if kind == KIND_VARINT:
+            if kind == k.KIND_VARINT:
                 for i in range(first, last):
                     position = write_varint(out, position, ints[i])
-            elif kind == KIND_FIXED:
+            elif kind == k.KIND_FIXED:
                 _copy(out, position, data, first * width, (last - first) * width)
                 position += (last - first) * width
-            elif kind == KIND_BOOLEAN:
+            elif kind == k.KIND_BOOL:
                 for i in range(first, last):
                     bit = state[2]
                     if bit == 0:
@@ -394,7 +327,7 @@ def encode_rows(
                     if data[i] != 0:
                         out[position - 1] |= 1 << bit
                     state[2] = (bit + 1) & 7
-            elif kind == KIND_BYTES:
+            elif kind == k.KIND_BYTES:
                 for i in range(first, last):
                     start, stop = offsets[i], offsets[i + 1]
                     position = write_varint(out, position, stop - start)
@@ -410,60 +343,3 @@ def end_block(out: Array, position: int, state: Array) -> int:
     position = _flush_run(out, position, state)
     state[2] = 0
     return position
-
-
-def _varint_bytes(values: Array) -> tuple[Array, Array]:
-    """Encode integers; returns all bytes, and the size of each value."""
-    raw = ((values << 1) ^ (values >> 63)).view(np.uint64)
-    sizes = np.ones(len(raw), np.int64)
-    for bits in range(7, 64, 7):
-        sizes += raw >= np.uint64(1 << bits)
-    starts = np.cumsum(sizes) - sizes
-    place = np.arange(int(sizes.sum())) - np.repeat(starts, sizes)
-    out = (np.repeat(raw, sizes) >> (7 * place).astype(np.uint64)).astype(np.uint8) & 127
-    last = np.cumsum(sizes) - 1
-    more = np.full(len(out), 128, np.uint8)
-    more[last] = 0
-    return out | more, sizes
-
-
-def _cut(sizes: Array, position: int, full: int) -> int:
-    """Return how many rows of these sizes fit a block with ``position`` bytes that is closed at ``full`` bytes."""
-    if position >= full:
-        return 0
-    return min(int(np.searchsorted(np.cumsum(sizes), full - position, side="left")) + 1, len(sizes))
-
-
-def _encode_varints_numpy(values: Array, at: int, out: Array, position: int, full: int) -> tuple[int, int]:
-    # A value takes at least one byte, so these fill the block.
-    encoded, sizes = _varint_bytes(values[at : at + max(full - position, 0)].astype(np.int64))
-    count = _cut(sizes, position, full)
-    used = int(sizes[:count].sum())
-    out[position : position + used] = encoded[:used]
-    return at + count, position + used
-
-
-def _encode_strings_numpy(
-    offsets: Array, data: Bytes, at: int, end: int, out: Array, position: int, full: int
-) -> tuple[int, int]:
-    ends = offsets[at : min(end, at + max(full - position, 0)) + 1].astype(np.int64)
-    prefix, prefix_sizes = _varint_bytes(np.diff(ends))
-    sizes = np.diff(ends) + prefix_sizes
-    count = _cut(sizes, position, full)
-    sizes, prefix_sizes, ends = sizes[:count], prefix_sizes[:count], ends[: count + 1]
-    used = int(sizes.sum())
-    starts = np.cumsum(sizes) - sizes
-    place = np.arange(used) - np.repeat(starts, sizes)
-    is_prefix = place < np.repeat(prefix_sizes, sizes)
-    block = np.empty(used, np.uint8)
-    block[is_prefix] = prefix[: int(prefix_sizes.sum())]
-    block[~is_prefix] = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]] if count else 0
-    out[position : position + used] = block
-    return at + count, position + used
-
-
-encode_varints = _encode_varints if COMPILED else _encode_varints_numpy
-#: Encode integers from ``at`` to ``out`` until ``position`` reaches ``full``; returns next value and next position.
-
-encode_strings = _encode_strings if COMPILED else _encode_strings_numpy
-#: Encode byte strings ``at`` to ``end`` with their lengths; limits and results are those of :data:`encode_varints`.

@@ -47,10 +47,7 @@ def key(type_: ValueType) -> Callable[[Any], Any]:
 
 
 def is_sorted(values: pa.Array, type_: ValueType) -> bool:
-    """Whether values without nulls ascend; equal neighbors are allowed.
-
-    Strings must ascend both in this order and by their bytes, the order of filters.
-    """
+    """Whether values without nulls ascend; strings also by their bytes, the order of filters."""
     if len(values) < 2 or type_ is ValueType.NULL:
         return True
     if type_ not in (ValueType.STRING, ValueType.BYTES):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,10 +21,7 @@ BEGIN = 1 << 16
 
 
 class Source(ABC):
-    """Random access to the bytes of one file.
-
-    ``name`` identifies the file in errors, ``size`` is its length in bytes.
-    """
+    """Random access to the bytes of one file of ``size`` bytes, which errors call ``name``."""
 
     name: str
     size: int
@@ -33,10 +29,6 @@ class Source(ABC):
     @abstractmethod
     def read(self, start: int, length: int) -> pa.Buffer:
         """Read ``length`` bytes from ``start``, within ``size``."""
-
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        """Read several ``(start, length)`` ranges, in this order."""
-        return [self.read(start, length) for start, length in ranges]
 
     def _whole(self, data: pa.Buffer, start: int, length: int) -> pa.Buffer:
         if data.size != length:
@@ -51,10 +43,10 @@ class Source(ABC):
 class BufferSource(Source):
     """A file in memory."""
 
-    def __init__(self, data: pa.Buffer, name: str = "<memory>") -> None:
-        self.name = name
-        self.size = data.size
-        self._data = data
+    name = "<memory>"
+
+    def __init__(self, data: pa.Buffer) -> None:
+        self._data, self.size = data, data.size
 
     def read(self, start: int, length: int) -> pa.Buffer:
         return self._data.slice(start, length)
@@ -74,18 +66,12 @@ class StoreSource(Source):
             self.size, self._begin = store.read_sized(key, BEGIN)
 
     def read(self, start: int, length: int) -> pa.Buffer:
-        if self._file is None:
-            if start + length <= self._begin.size:
-                return self._begin.slice(start, length)
-            return self.read_ranges([(start, length)])[0]
-        self._file.seek(start)
-        return self._whole(self._file.read_buffer(length), start, length)
-
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         if self._file is not None:
-            return super().read_ranges(ranges)
-        buffers = self._store.read_ranges(self._key, ranges)
-        return [self._whole(data, start, length) for data, (start, length) in zip(buffers, ranges, strict=True)]
+            self._file.seek(start)
+            return self._whole(self._file.read_buffer(length), start, length)
+        if start + length <= self._begin.size:
+            return self._begin.slice(start, length)
+        return self._whole(self._store.read_range(self._key, start, length), start, length)
 
 
 class FileSource(Source):
@@ -125,12 +111,7 @@ def locate(path: str | os.PathLike[str]) -> tuple[Store, str]:
 
 
 def open_source(file: Any) -> Source:
-    """Open a file given in any form that users may pass.
-
-    Parameters
-    ----------
-    file: a path or URI, a pair ``(store, key)``, a buffer, or an object with ``read``, ``seek`` and ``tell``.
-
+    """Open a path or URI, a pair ``(store, key)``, a buffer, or an object with ``read``, ``seek`` and ``tell``.
     Raises ``ObjectNotFoundError`` for a missing file and ``InvalidArgumentError`` for other objects.
     """
     if isinstance(file, Source):

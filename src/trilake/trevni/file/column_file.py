@@ -24,18 +24,9 @@ import pyarrow as pa
 
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.storage import Store
-from trilake.trevni.blocks import codecs
+from trilake.trevni.blocks import codecs, layout
 from trilake.trevni.blocks.cursor import NeedMoreBytes
-from trilake.trevni.blocks.cuts import Request
-from trilake.trevni.blocks.decode import TRUST_HELP, Block, Budget, Slots
-from trilake.trevni.blocks.header_bytes import parse_blocks, parse_header
-from trilake.trevni.blocks.layout import (
-    BlockDescriptor,
-    BlockTable,
-    ColumnDescriptor,
-    Header,
-    Metadata,
-)
+from trilake.trevni.blocks.decode import TRUST_HELP, Block, Budget, Slots, decode
 from trilake.trevni.blocks.source import Source, open_source
 
 _HEADER_GUESS = 1 << 16
@@ -64,8 +55,8 @@ class Column:
     values: bool
     codec: str
     checksum: str
-    metadata: Metadata
-    blocks: tuple[BlockDescriptor, ...]
+    metadata: layout.Metadata
+    blocks: tuple[layout.BlockDescriptor, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,12 +80,19 @@ class ColumnFile:
     ) -> None:
         self._source: Source = open_source(file)
         self._trusted = trusted
-        self._header = self._read_header()
-        self._tables: dict[int, BlockTable] = {}
-        self._ends = self._column_ends()
-        self._check_row_count()
-
-    # --- header ---
+        #: The parsed header.
+        self.header = self._read_header()
+        self._tables: dict[int, layout.BlockTable] = {}
+        #: File offset of the end of each column.
+        self.ends = self._column_ends()
+        # A compressed bit can encode a thousand values, and rows of nulls take no bytes.
+        if not trusted and self.row_count > _MAX_FREE_ROWS + 8 * 1032 * self.size:
+            raise CorruptFileError(
+                f"a file of {self.size} bytes claims to have {self.row_count} rows",
+                help="for a file that you trust, open it with trusted=True",
+                file=self.uri,
+                offset=4,
+            )
 
     @property
     def uri(self) -> str:
@@ -109,27 +107,22 @@ class ColumnFile:
     @property
     def version(self) -> int:
         """The format version, 1 or 2."""
-        return self._header.version
+        return self.header.version
 
     @property
     def row_count(self) -> int:
         """Number of rows."""
-        return self._header.row_count
+        return self.header.row_count
 
     @property
-    def metadata(self) -> Metadata:
+    def metadata(self) -> layout.Metadata:
         """File metadata in file order."""
-        return self._header.metadata
-
-    @property
-    def header(self) -> Header:
-        """The parsed header."""
-        return self._header
+        return self.header.metadata
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         """All columns with their blocks, in file order."""
-        descriptors = self._header.columns
+        descriptors = self.header.columns
         return tuple(
             Column(
                 d.number,
@@ -147,140 +140,82 @@ class ColumnFile:
         )
 
     def number(self, column: str | int) -> int:
-        """Return the number of ``column``, a name or number; the last one if several have the name.
-
-        Raises ``InvalidArgumentError`` for an unknown column.
-
-        >>> import io
-        >>> from trilake.trevni import TrevniFile, write
-        >>> sink = io.BytesIO()
-        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
-        >>> file = TrevniFile(sink.getvalue())
-        >>> file.number("s")
-        1
+        """Return the number of a ``column``, a name (of duplicates the last) or number.  Raises
+        ``InvalidArgumentError``.
         """
         if isinstance(column, int):
-            if 0 <= column < len(self._header.columns):
+            if 0 <= column < len(self.header.columns):
                 return column
         else:
-            for descriptor in reversed(self._header.columns):
+            for descriptor in reversed(self.header.columns):
                 if descriptor.name == column:
                     return descriptor.number
         raise InvalidArgumentError(
             f"column {column!r} not found in the file",
-            help="the columns are " + (", ".join(c.label for c in self._header.columns[:50]) or "none"),
+            help="the columns are " + (", ".join(c.label for c in self.header.columns[:50]) or "none"),
             file=self.uri,
         )
 
-    def blocks(self, column: str | int) -> BlockTable:
-        """Return the block table of ``column``, a name or number; read on first use.
-
-        >>> import io
-        >>> from trilake.trevni import TrevniFile, write
-        >>> sink = io.BytesIO()
-        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
-        >>> file = TrevniFile(sink.getvalue())
-        >>> len(file.blocks("id"))
-        1
-        """
+    def blocks(self, column: str | int) -> layout.BlockTable:
+        """Return the block table of ``column``, a name or number; read on first use."""
         number = self.number(column)
         if number not in self._tables:
             self._tables[number] = self._read_blocks(number)
         return self._tables[number]
 
-    # --- content ---
-
     def column(self, column: str | int) -> ColumnValues:
-        """Return all lengths and values of ``column``, a name or number, flat and in file order.
-
-        >>> import io
-        >>> from trilake.trevni import TrevniFile, write
-        >>> sink = io.BytesIO()
-        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
-        >>> file = TrevniFile(sink.getvalue())
-        >>> file.column("id").values.to_pylist()
-        [1, 2, 3]
-        """
-        descriptor = self._header.columns[self.number(column)]
+        """Return all lengths and values of ``column``, a name or number, flat and in file order."""
+        descriptor = self.header.columns[self.number(column)]
         cut = self.cut([descriptor.number], 0, self.row_count)[descriptor.number]
         return ColumnValues(descriptor.name, descriptor.type.value, cut.lengths, cut.values)
 
     def cut(self, columns: Sequence[int], start: int, stop: int, budget: Budget | None = None) -> dict[int, Slots]:
         """Return the rows ``start`` to ``stop`` of ``columns``, given by number, and of their ancestors.
 
-        Reads only the blocks that contain these rows.  ``budget`` limits the memory; by default it follows from the
-        file size.
-
-        >>> import io
-        >>> from trilake.trevni import TrevniFile, write
-        >>> sink = io.BytesIO()
-        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
-        >>> file = TrevniFile(sink.getvalue())
-        >>> file.cut([0], 1, 3)[0].values.to_pylist()
-        [2, 3]
+        Reads only their blocks.  ``budget`` limits the memory; by default it follows from the file size.
         """
-        return Request(self, columns, start, stop, budget or self._budget()).cuts()
+        return _Request(self, columns, start, stop, budget or self._budget()).cuts()
 
     def _budget(self) -> Budget:
         return Budget.of(self.size, limited=not self._trusted)
 
-    def _read_header(self) -> Header:
+    def _read_header(self) -> layout.Header:
         size = self._source.size
         length = min(_HEADER_GUESS, size)
         while True:
             data = self._source.read(0, length)
             try:
-                return parse_header(data, file=self.uri, file_size=size)
+                return layout.parse_header(data, file=self.uri, file_size=size)
             except NeedMoreBytes:
                 # The loop ends: the cursor fails at the end of the file.
                 length = min(4 * length, size)
 
     def _column_ends(self) -> list[int]:
-        starts = sorted(self._header.starts)
+        starts = sorted(self.header.starts)
         for one, other in pairwise(starts):
             if one == other:
-                number = self._header.starts.index(one)
+                number = self.header.starts.index(one)
                 raise CorruptFileError(
                     "two columns start at the same byte",
                     file=self.uri,
-                    column=self._header.columns[number].label,
+                    column=self.header.columns[number].label,
                     offset=one,
                 )
         following = dict(zip(starts, [*starts[1:], self._source.size], strict=False))
-        return [following[start] for start in self._header.starts]
-
-    def _check_row_count(self) -> None:
-        # A compressed bit can encode a thousand values, and rows of nulls take no bytes.
-        most = _MAX_FREE_ROWS + 8 * 1032 * self._source.size
-        if not self._trusted and self.row_count > most:
-            raise CorruptFileError(
-                f"a file of {self._source.size} bytes claims to have {self.row_count} rows",
-                help="for a file that you trust, open it with trusted=True",
-                file=self.uri,
-                offset=4,
-            )
+        return [following[start] for start in self.header.starts]
 
     def where(self, number: int) -> codecs.Place:
-        """Return the place of the column ``number`` for errors.
+        """Return the place of the column ``number`` for errors."""
+        return codecs.Place(self.uri, self.header.columns[number].label)
 
-        >>> import io
-        >>> from trilake.trevni import TrevniFile, write
-        >>> sink = io.BytesIO()
-        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
-        >>> file = TrevniFile(sink.getvalue())
-        >>> file.where(1).column
-        's'
-        """
-        return codecs.Place(self.uri, self._header.columns[number].label)
-
-    def _read_blocks(self, number: int) -> BlockTable:
-        column = self._header.columns[number]
-        start, end = self._header.starts[number], self._ends[number]
+    def _read_blocks(self, number: int) -> layout.BlockTable:
+        column = self.header.columns[number]
+        start, end = self.header.starts[number], self.ends[number]
         size = codecs.checksum_size(column.checksum, file=self.uri, column=column.label)
         length = min(_DESCRIPTORS_GUESS, end - start)
         while True:
             try:
-                return parse_blocks(
+                return layout.parse_blocks(
                     self._source.read(start, length),
                     column,
                     start=start,
@@ -295,18 +230,9 @@ class ColumnFile:
     def payloads(self, number: int, first: int, last: int, slots: Sequence[int]) -> Iterator[Block]:
         """Yield the blocks ``first`` to ``last`` of the column ``number``, decompressed and verified.
 
-        ``slots`` has the number of slots of each block; impossible sizes raise an error before any request.  A request
-        reads a few MB.
-
-        >>> import io
-        >>> from trilake.trevni import TrevniFile, write
-        >>> sink = io.BytesIO()
-        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
-        >>> file = TrevniFile(sink.getvalue())
-        >>> [type(block).__name__ for block in file.payloads(0, 0, 1, [3])]
-        ['Block']
+        ``slots`` has the slots of each block; impossible sizes raise before any request, which reads a few MB.
         """
-        column, table = self._header.columns[number], self.blocks(number)
+        column, table = self.header.columns[number], self.blocks(number)
         self._check_sizes(column, table, first, np.asarray(slots, np.int64))
         check = 0 if column.checksum == "null" else 4
         offsets = table.offsets[first : last + 1].tolist()
@@ -325,9 +251,7 @@ class ColumnFile:
                 yield Block(raw, slots[i], first + i, offsets[i])
             i = stop
 
-    def _check_sizes(
-        self, column: ColumnDescriptor, table: BlockTable, first: int, slots: np.ndarray[Any, np.dtype[np.int64]]
-    ) -> None:
+    def _check_sizes(self, column: layout.ColumnDescriptor, table: layout.BlockTable, first: int, slots: Any) -> None:
         sizes = table.raw_sizes[first : first + len(slots)]
         type_ = column.type
         # A run may encode any number of lengths, but not in 0 bytes.
@@ -341,11 +265,94 @@ class ColumnFile:
         inflated = np.where((sizes > _LARGE) & (sizes > _MAX_RATIO * stored), sizes, 0)
         if not self._trusted and inflated.sum() > _MAX_INFLATED:
             i = int(np.argmax(inflated))
-            raise (
-                self.where(column.number)
-                .at(first + i, int(table.offsets[first + i]))
-                .fail(
-                    f"the block claims that {stored[i]} bytes decompress to {sizes[i]} bytes with {column.codec}",
-                    TRUST_HELP,
-                )
-            )
+            place = self.where(column.number).at(first + i, int(table.offsets[first + i]))
+            message = f"the block claims that {stored[i]} bytes decompress to {sizes[i]} bytes with {column.codec}"
+            raise place.fail(message, TRUST_HELP)
+
+
+class _Request:
+    """Rows ``start`` to ``stop`` of some columns: the blocks to read and the parts to return.
+
+    Decoding the blocks of a child needs the lengths of its parent for all rows in them, which are read as well.
+    """
+
+    def __init__(self, file: ColumnFile, columns: Sequence[int], start: int, stop: int, budget: Budget) -> None:
+        self._file, self._start, self._stop, self._budget = file, start, stop, budget
+        self._columns = file.header.columns
+        numbers = set(columns)
+        for number in columns:
+            above = self._columns[number].parent
+            while above is not None:
+                numbers.add(above)
+                above = self._columns[above].parent
+        self._numbers = sorted(numbers)
+        # The blocks to read of each column.  Children come after their parents, so go backwards.
+        self._ranges: dict[int, tuple[int, int]] = {}
+        need = dict.fromkeys(self._numbers, (start, stop))
+        for number in reversed(self._numbers):
+            table = file.blocks(number)
+            first, last = self._ranges[number] = table.covering(*need[number])
+            parent = self._columns[number].parent
+            if parent is not None and first < last:
+                low, high = need[parent]
+                need[parent] = min(low, int(table.row_starts[first])), max(high, int(table.row_starts[last]))
+        # For array columns with children: the first value of each row in the blocks read.
+        self._row_values: dict[int, np.ndarray[Any, np.dtype[np.int64]]] = {}
+
+    def cuts(self) -> dict[int, Slots]:
+        return {number: self._cut(number) for number in self._numbers}
+
+    def _rows(self, number: int) -> tuple[int, int]:
+        """Return the rows in the blocks read of a column."""
+        first, last = self._ranges[number]
+        rows = self._file.blocks(number).row_starts
+        return (int(rows[first]), int(rows[last])) if first < last else (self._start, self._start)
+
+    def _slots_before(self, number: int, row: int) -> int:
+        first_row = self._rows(number)[0]
+        parent = self._columns[number].parent
+        if parent is None:
+            return row - first_row
+        values = self._row_values[parent]
+        parent_first = self._rows(parent)[0]
+        return int(values[row - parent_first] - values[first_row - parent_first])
+
+    def _cut(self, number: int) -> Slots:
+        column = self._columns[number]
+        place = self._file.where(number)
+        first, last = self._ranges[number]
+        table = self._file.blocks(number)
+        bounds = [self._slots_before(number, int(row)) for row in table.row_starts[first : last + 1]]
+        slots = [b - a for a, b in pairwise(bounds)]
+        raw_bytes = int(table.raw_sizes[first:last].sum())
+        total = sum(slots)
+        begin = place.at(first, int(table.offsets[first]))
+        if column.codec != "null":
+            self._budget.inflate(int(table.stored_sizes[first:last].sum()), raw_bytes, begin)
+        if column.array:
+            self._budget.spend(total, raw_bytes, begin)
+        decoded = decode(
+            column.type,
+            column.array,
+            self._file.payloads(number, first, last, slots),
+            total,
+            place,
+            self._budget,
+            # The sizes in descriptors are not verified yet: reserve no more than a valid file needs.
+            min(raw_bytes, (1 << 24) + 16 * int(table.stored_sizes[first:last].sum())),
+        )
+        low, high = self._slots_before(number, self._start), self._slots_before(number, max(self._start, self._stop))
+        if not column.array:
+            return Slots(None, decoded.values.slice(low, high - low))
+        assert decoded.lengths is not None
+        ends = np.concatenate(([0], np.cumsum(decoded.lengths, dtype=np.int64)))
+        if self._file.header.children[number]:
+            row_start, row_stop = self._rows(number)
+            parent, rows = column.parent, np.arange(row_stop - row_start + 1)
+            if parent is not None:
+                parent_first = self._rows(parent)[0]
+                values = self._row_values[parent][row_start - parent_first : row_stop - parent_first + 1]
+                rows = values - values[0]
+            self._row_values[number] = ends[rows]
+        first_value, end = int(ends[low]), int(ends[high])
+        return Slots(decoded.lengths[low:high], decoded.values.slice(first_value, end - first_value))

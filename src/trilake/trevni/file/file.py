@@ -31,17 +31,22 @@ class TrevniFile(ColumnFile):
     Raises ``ObjectNotFoundError``, ``CorruptFileError`` with ``file`` and, if applicable, ``column``, ``block`` and
     ``offset``, and ``UnsupportedProtocolError`` for unknown versions, codecs and checksums.
 
-    >>> import pyarrow as pa
     >>> from io import BytesIO
     >>> from trilake.trevni import ColumnOptions, write
     >>> sink = BytesIO()
-    >>> rows = pa.table({"id": [10, 20, 30], "s": ["a", "b", "c"]})
+    >>> rows = {"id": [10, 20, 30], "s": ["a", "b", "c"]}
     >>> _ = write(rows, sink, columns={"id": ColumnOptions(values=True)})
     >>> file = TrevniFile(sink.getvalue())
-    >>> file.row_count, file.seek("id", 20)
-    (3, 1)
-    >>> file.read(["s"], range(1, 3)).to_pydict()
-    {'s': ['b', 'c']}
+    >>> file.row_count, file.seek("id", 15), file.read(["s"], rows=[2, 0]).to_pydict()
+    (3, 1, {'s': ['c', 'a']})
+    >>> [batch.to_pydict() for batch in file.batches(["id"], start=1)]
+    [{'id': [20, 30]}]
+    >>> list(file.pieces(file.nodes, 0, 3)), file.batch(file.select(["id"]), 0, 2).to_pydict()
+    ([(0, 3)], {'id': [10, 20]})
+    >>> file.number("s"), len(file.blocks("s")), file.column("s").values.to_pylist(), file.where(1).column
+    (1, 1, ['a', 'b', 'c'], 's')
+    >>> file.cut([0], 1, 3)[0].values.to_pylist(), [block.slots for block in file.payloads(0, 0, 1, [3])]
+    ([20, 30], [3])
     """
 
     _schema_metadata: dict[bytes, bytes] | None = None
@@ -50,7 +55,7 @@ class TrevniFile(ColumnFile):
     def nodes(self) -> tuple[Node, ...]:
         """The top-level fields with their columns.  Raises ``CorruptFileError``, see :attr:`schema`."""
         if SCHEMA not in self.metadata:
-            return tuple(plain_nodes(self._header))
+            return tuple(plain_nodes(self.header))
         try:
             schema = pa.ipc.read_schema(pa.py_buffer(self.metadata[SCHEMA]))
             # Arrow decodes names on access, so invalid ones raise only now.
@@ -59,28 +64,16 @@ class TrevniFile(ColumnFile):
         except (pa.ArrowException, OSError, ValueError, TypeError) as e:
             raise CorruptFileError(f"the Arrow schema in the file cannot be read: {e}", file=self.uri) from e
         self._schema_metadata = schema.metadata
-        return tuple(schema_nodes(schema, self._header, self.uri))
+        return tuple(schema_nodes(schema, self.header, self.uri))
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the rows.
-
-        Raises ``CorruptFileError`` if the schema in the file does not match its columns.
-        """
+        """The Arrow schema of the rows.  Raises ``CorruptFileError`` if it does not match the columns."""
         nodes = self.nodes
         return pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
 
     def select(self, columns: Sequence[str] | None) -> tuple[Node, ...]:
-        """Return the nodes of the top-level fields ``columns``, in this order.  Raises ``InvalidArgumentError``.
-
-        >>> import io
-        >>> from trilake.trevni import TrevniFile, write
-        >>> sink = io.BytesIO()
-        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
-        >>> file = TrevniFile(sink.getvalue())
-        >>> [node.field.name for node in file.select(["s"])]
-        ['s']
-        """
+        """Return the nodes of the top-level fields ``columns``, in this order.  Raises ``InvalidArgumentError``."""
         if columns is None:
             return self.nodes
         if isinstance(columns, str):
@@ -104,14 +97,6 @@ class TrevniFile(ColumnFile):
         rows: a ``slice``, a ``range``, or row numbers in any order; ``None`` for all.
 
         Raises ``CorruptFileError``, and ``InvalidArgumentError`` for unknown fields or rows.
-
-        >>> import io
-        >>> from trilake.trevni import TrevniFile, write
-        >>> sink = io.BytesIO()
-        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
-        >>> file = TrevniFile(sink.getvalue())
-        >>> file.read(["s"], rows=[2, 0]).to_pydict()
-        {'s': ['c', 'a']}
         """
         nodes = self.select(columns)
         schema = pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
@@ -131,18 +116,7 @@ class TrevniFile(ColumnFile):
     def batches(
         self, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None, size: int = 1 << 25
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows ``start`` to ``stop`` as batches of about ``size`` bytes, with all or some ``columns``.
-
-        Raises ``CorruptFileError``, and ``InvalidArgumentError`` for unknown fields.
-
-        >>> import io
-        >>> from trilake.trevni import TrevniFile, write
-        >>> sink = io.BytesIO()
-        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
-        >>> file = TrevniFile(sink.getvalue())
-        >>> [batch.to_pydict() for batch in file.batches(["id"], start=1)]
-        [{'id': [2, 3]}]
-        """
+        """Yield the rows ``start`` to ``stop`` as batches of about ``size`` bytes, with all or some ``columns``."""
         nodes = self.select(columns)
         for a, b in self.pieces(nodes, start, self.row_count if stop is None else stop, size):
             yield self.batch(nodes, a, b)
@@ -156,16 +130,7 @@ class TrevniFile(ColumnFile):
         return self.row_count
 
     def batch(self, nodes: Sequence[Node], start: int, stop: int) -> pa.RecordBatch:
-        """Read the rows ``start`` to ``stop`` of the fields ``nodes`` as one batch.
-
-        >>> import io
-        >>> from trilake.trevni import TrevniFile, write
-        >>> sink = io.BytesIO()
-        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
-        >>> file = TrevniFile(sink.getvalue())
-        >>> file.batch(file.select(["id"]), 0, 2).to_pydict()
-        {'id': [1, 2]}
-        """
+        """Read the rows ``start`` to ``stop`` of the fields ``nodes`` as one batch."""
         plain = self._plain(nodes, start, stop, self._budget())
         if not nodes:
             return plain
@@ -175,7 +140,7 @@ class TrevniFile(ColumnFile):
 
     def _plain(self, nodes: Sequence[Node], start: int, stop: int, budget: Budget) -> pa.RecordBatch:
         cuts = self.cut([c for node in nodes for c in node.columns()], start, stop, budget)
-        build = Assembler(cuts, self._header.columns, self.uri, budget)
+        build = Assembler(cuts, self.header.columns, self.uri, budget)
         if not nodes:
             return pa.RecordBatch.from_arrays([pa.nulls(stop - start)], ["rows"]).select([])
         arrays = [build.array(node, stop - start) for node in nodes]
@@ -193,14 +158,6 @@ class TrevniFile(ColumnFile):
         """Divide the rows ``start`` to ``stop`` into ranges of about ``size`` bytes of payload, but at least one row.
 
         ``nodes`` are the fields whose payload counts.  The strings of a column in a range fit 32-bit offsets.
-
-        >>> import io
-        >>> from trilake.trevni import TrevniFile, write
-        >>> sink = io.BytesIO()
-        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
-        >>> file = TrevniFile(sink.getvalue())
-        >>> list(file.pieces(file.nodes, 0, 3))
-        [(0, 3)]
         """
         numbers = [c for node in nodes for c in node.columns()]
         tables = [self.blocks(c) for c in numbers]
@@ -208,7 +165,7 @@ class TrevniFile(ColumnFile):
         # Rows without bytes count as well.
         step = max(1, min(self.row_count * size // max(raw, 1), max(size // 16, 1 << 16)))
         # A range must not exceed the budget of elements without bytes.
-        arrays = sum(self._header.columns[c].array for c in numbers)
+        arrays = sum(self.header.columns[c].array for c in numbers)
         step = min(step, max(1, MAX_UNBACKED // arrays)) if arrays else step
         step = min([step, *(max_rows(node.field.type) for node in nodes)])
         while start < stop:
@@ -221,20 +178,11 @@ class TrevniFile(ColumnFile):
     def seek(self, column: str | int, value: Any) -> int:
         """Return the first row with at least ``value`` in the sorted ``values`` column ``column``, or the row count.
 
-        Reads at most one block.  The order is that of :mod:`trilake.trevni.blocks.order`.
-
-        Raises ``InvalidArgumentError`` for a column that has no first values or is not in order, and for a value of
-        another type.
-
-        >>> import io
-        >>> from trilake.trevni import TrevniFile, write
-        >>> sink = io.BytesIO()
-        >>> _ = write({"id": [10, 20, 30]}, sink, columns={"id": {"values": True}})
-        >>> TrevniFile(sink.getvalue()).seek("id", 15)
-        1
+        Reads at most one block.  The order is that of :mod:`trilake.trevni.blocks.order`.  Raises
+        ``InvalidArgumentError`` for a column without first values or order, and for a value of another type.
         """
         number = self.number(column)
-        descriptor, table = self._header.columns[number], self.blocks(number)
+        descriptor, table = self.header.columns[number], self.blocks(number)
         if table.first_values is None:
             raise InvalidArgumentError(
                 f"column {descriptor.label!r} has no first values in its block descriptors",
@@ -243,7 +191,10 @@ class TrevniFile(ColumnFile):
             )
         key = order.key(descriptor.type)
         try:
-            target = key(self._stored_value(number, value))
+            leaf = next((n for n in self.nodes if n.kind == "leaf" and n.column == number), None)
+            if leaf is not None and value is not None and not isinstance(value, int):
+                value = to_values(to_plain(pa.array([value], leaf.field.type)))[0].as_py()
+            target = key(value)
             firsts = list(map(key, table.first_values.to_pylist()))
             block = bisect_left(firsts, target)
         except (pa.ArrowException, ValueError, TypeError, AttributeError) as e:
@@ -252,9 +203,7 @@ class TrevniFile(ColumnFile):
                 file=self.uri,
             ) from e
         if any(a > b for a, b in pairwise(firsts)):
-            raise InvalidArgumentError(
-                f"column {descriptor.label!r} is not sorted, so it does not support seek", file=self.uri
-            )
+            raise InvalidArgumentError(f"column {descriptor.label!r} is not sorted, which seek needs", file=self.uri)
         if block == 0:
             return 0
         start, stop = int(table.row_starts[block - 1]), int(table.row_starts[block])
@@ -272,12 +221,6 @@ class TrevniFile(ColumnFile):
             if one >= target:
                 return row
         return stop
-
-    def _stored_value(self, number: int, value: Any) -> Any:
-        leaf = next((n for n in self.nodes if n.kind == "leaf" and n.column == number), None)
-        if leaf is None or isinstance(value, int) or value is None:
-            return value
-        return to_values(to_plain(pa.array([value], leaf.field.type)))[0].as_py()
 
     def _spans(self, rows: Any, nodes: Sequence[Node]) -> tuple[list[tuple[int, int]], Any]:
         """Return the row ranges to read, and the positions of the requested rows in them (``None``: in order)."""

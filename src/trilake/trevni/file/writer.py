@@ -20,29 +20,24 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.storage import Store
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
 from trilake.trevni.blocks.encode import BLOCK_SIZE, Spool
-from trilake.trevni.blocks.header_bytes import serialize_header
-from trilake.trevni.blocks.layout import CHECKSUM, CODEC, ColumnDescriptor, Header, ValueType
+from trilake.trevni.blocks.layout import CHECKSUM, CODEC, ColumnDescriptor, Header, ValueType, serialize_header
 from trilake.trevni.blocks.source import locate
 from trilake.trevni.file.column_file import Column, ColumnValues
-from trilake.trevni.file.column_options import (
+from trilake.trevni.nesting.arrow_forms import to_plain
+from trilake.trevni.nesting.assemble import SCHEMA, plain_nodes
+from trilake.trevni.nesting.columns import (
+    SORTED,
     ColumnOptions,
-    ColumnsLike,
     FileOptions,
+    PhysicalColumn,
     SchemaColumns,
     check_depth,
     user_metadata,
 )
-from trilake.trevni.nesting.arrow_forms import to_plain
-from trilake.trevni.nesting.assemble import SCHEMA, plain_nodes
-from trilake.trevni.nesting.shred import (
-    SORTED,
-    PhysicalColumn,
-    PlainShredder,
-    Rows,
-    Shredder,
-    checked_batch,
-    shredder,
-)
+from trilake.trevni.nesting.shred import PlainShredder, Rows, Shredder, checked_batch, shredder
+
+#: Options by column name, or the columns of another file, to write columns like those.
+ColumnsLike = Mapping[str, ColumnOptions | Mapping[str, Any]] | Sequence[ColumnDescriptor] | Sequence[Column]
 
 #: Rows per batch.
 _ROWS = 1 << 14
@@ -67,9 +62,7 @@ def as_batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator
     )
 
 
-def _from_items(
-    items: Iterator[Any], schema: pa.Schema | None
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch | pa.Table]]:
+def _from_items(items: Iterator[Any], schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Any]]:
     first = next(items, None)
     if first is None:
         return schema or pa.schema([]), iter(())
@@ -88,19 +81,14 @@ def _row_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None) -> p
         if not isinstance(row, Mapping):
             raise SchemaMismatchError(f"expected a row, got {type(row).__name__}", help="pass rows as dictionaries")
     names = list(dict.fromkeys(name for row in rows for name in row))
-    if schema is not None:
-        extra = [name for name in names if name not in set(schema.names)]
-        if extra:
-            raise SchemaMismatchError(
-                f"a row has {', '.join(map(repr, extra))}, which the schema lacks", help="pass the schema of all rows"
-            )
-        names = schema.names
+    if schema is not None and (extra := [name for name in names if name not in set(schema.names)]):
+        raise SchemaMismatchError(
+            f"a row has {', '.join(map(repr, extra))}, which the schema lacks", help="pass the schema of all rows"
+        )
     try:
-        arrays = [
-            pa.array([row.get(name) for row in rows], None if schema is None else schema.field(name).type)
-            for name in names
-        ]
-        return pa.RecordBatch.from_arrays(arrays, names if schema is None else None, schema=schema)
+        if schema is None:
+            return pa.record_batch({name: pa.array([row.get(name) for row in rows]) for name in names})
+        return pa.record_batch([pa.array([row.get(f.name) for row in rows], f.type) for f in schema], schema=schema)
     except (pa.ArrowException, ValueError, TypeError) as e:
         raise SchemaMismatchError(f"the rows cannot become Arrow columns: {e}") from e
 
@@ -135,8 +123,10 @@ class TrevniWriter:
     >>> sink = io.BytesIO()
     >>> with TrevniWriter(sink, pa.schema([("x", pa.int32())])) as writer:
     ...     writer.write(pa.record_batch({"x": pa.array([1, 2], pa.int32())}))
-    >>> sink.getvalue()[:4]
-    b'Trv\x02'
+    >>> sink.getvalue()[:4], writer.rows
+    (b'Trv\x02', 2)
+    >>> writer.close(), writer.discard()  # of a closed file: nothing
+    (None, None)
     """
 
     @checked
@@ -173,7 +163,7 @@ class TrevniWriter:
         self._options = FileOptions(self._spool, codec or "null", checksum or "null", block_size)
         self._physical_columns: list[PhysicalColumn] | None = None
         self._maker: SchemaColumns | None = None
-        self._shredders: list[Shredder] = []
+        self._shredders: list[Shredder | PlainShredder] = []
         self._header: Header | None = None
         if columns is not None and not isinstance(columns, Mapping):
             self._use_declared_columns(columns, schema)
@@ -204,21 +194,13 @@ class TrevniWriter:
         self._shredders = [shredder(f, f.name, None, self._maker) for f in schema]
         self._maker.check_names()
 
-    def _use_declared_columns(
-        self, columns: Sequence[ColumnDescriptor] | Sequence[Column], schema: pa.Schema | None
-    ) -> None:
+    def _use_declared_columns(self, declared: Any, schema: pa.Schema | None) -> None:
         physical: list[PhysicalColumn] = []
         names: dict[str, int] = {}
         descriptors: list[ColumnDescriptor] = []
-        declared: Sequence[ColumnDescriptor | Column] = columns
-        untyped: object = columns
-        kinds = (
-            {isinstance(c, ColumnDescriptor | Column) for c in untyped} if isinstance(untyped, Sequence) else {False}
-        )
-        if False in kinds:
-            raise InvalidArgumentError(
-                f"columns must be options by column name, or the columns of a file, got {columns!r:.80}",
-            )
+        if not isinstance(declared, Sequence) or not all(isinstance(c, ColumnDescriptor | Column) for c in declared):
+            expected = "options by column name, or the columns of a file"
+            raise InvalidArgumentError(f"columns must be {expected}, got {declared!r:.80}")
         for number, column in enumerate(declared):
             parent = names[column.parent] if isinstance(column.parent, str) else column.parent
             type_ = column.type if isinstance(column.type, ValueType) else ValueType(column.type)
@@ -227,9 +209,9 @@ class TrevniWriter:
                 raise InvalidArgumentError(f"duplicate column names: {name!r}")
             names[name] = number
             properties = {key: bytes(value) for key, value in column.metadata.items()}
-            codec = properties[CODEC].decode() if CODEC in properties else None
-            checksum = properties[CHECKSUM].decode() if CHECKSUM in properties else None
-            encoder = self._options.encoder(type_, column.array, codec, checksum, column.values, column=name)
+            codec, checksum = (properties[key].decode() if key in properties else None for key in (CODEC, CHECKSUM))
+            options = ColumnOptions(codec, checksum, column.values)
+            encoder = self._options.encoder(type_, column.array, options, name)
             above = None if parent is None else physical[parent]
             check_depth(name, above)
             physical.append(_CopiedColumn(name, encoder, above, properties))
@@ -242,26 +224,13 @@ class TrevniWriter:
         if schema is not None and schema.names != self._schema.names:
             raise SchemaMismatchError(f"expected the fields {self._schema.names} of columns, got {schema.names}")
 
-    # --- rows ---
-
     @property
     def size(self) -> int:
         """Approximate size of the file so far, in bytes."""
         return sum(column.encoder.size for column in self._all_columns())
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Add the rows of ``batch``.
-
-        Raises ``SchemaMismatchError``, and ``InvalidArgumentError`` if a column cannot store the rows.
-
-        >>> import io
-        >>> import pyarrow as pa
-        >>> sink = io.BytesIO()
-        >>> writer = TrevniWriter(sink, pa.schema([("x", pa.int32())]))
-        >>> writer.write(pa.table({"x": pa.array([1, 2], pa.int32())}))
-        >>> writer.rows
-        2
-        """
+        """Add the rows of ``batch``.  Raises ``SchemaMismatchError`` and ``InvalidArgumentError``."""
         for one in batch.to_batches() if isinstance(batch, pa.Table) else [batch]:
             assert self._schema is not None
             checked = checked_batch(one, self._schema)
@@ -312,26 +281,13 @@ class TrevniWriter:
             column.encoder.add(rows, above.slots, offsets, flat.values)
         self.rows += rows
 
-    # --- end ---
-
     def _all_columns(self) -> list[PhysicalColumn]:
         if self._physical_columns is not None:
             return self._physical_columns
-        return [column for shred in self._shredders for column in shred.columns()]
+        return [column for shred in self._shredders if isinstance(shred, Shredder) for column in shred.columns()]
 
     def close(self) -> None:
-        """Write the file.  After an error there is no file.
-
-        Raises ``StorageError``.
-
-        >>> import io
-        >>> import pyarrow as pa
-        >>> sink = io.BytesIO()
-        >>> writer = TrevniWriter(sink, pa.schema([("x", pa.int32())]))
-        >>> writer.close()
-        >>> len(sink.getvalue()) > 0
-        True
-        """
+        """Write the file.  After an error there is no file.  Raises ``StorageError``."""
         if self._done:
             return
         self._done = True
@@ -346,16 +302,7 @@ class TrevniWriter:
             self._spool.close()
 
     def discard(self) -> None:
-        """Close without writing a file.
-
-        >>> import io
-        >>> import pyarrow as pa
-        >>> sink = io.BytesIO()
-        >>> writer = TrevniWriter(sink, pa.schema([("x", pa.int32())]))
-        >>> writer.discard()
-        >>> sink.getvalue()
-        b''
-        """
+        """Close without writing a file."""
         self._done = True
         self._spool.close()
 
@@ -369,7 +316,7 @@ class TrevniWriter:
         if self._physical_columns is None and (SCHEMA in metadata or not self._is_plain(columns)):
             assert self._schema is not None
             metadata[SCHEMA] = self._schema.serialize().to_pybytes()
-        sizes = [len(column.encoder.descriptors()) + column.encoder.stored_size for column in columns]
+        sizes = [column.encoder.stored_size for column in columns]
         sink.write(serialize_header(self.rows, metadata, properties, sizes))
         for column in columns:
             column.encoder.copy_to(sink)

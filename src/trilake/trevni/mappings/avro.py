@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import IO, Any
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
@@ -21,35 +22,13 @@ from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ColumnDescriptor, ValueType
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.mappings.avro_schema import AvroSchema, SchemaLike, branch_name, is_named_branch
-from trilake.trevni.mappings.avro_values import (
-    SIMPLE,
-    BranchTest,
-    FieldGetter,
-    Symbols,
-    as_string,
-    default_value,
-    encoder,
-    logical_reader,
-    promotion,
-)
-from trilake.trevni.mappings.shapes import (
-    Branch,
-    Choice,
-    Default,
-    Pairs,
-    Record,
-    Repeated,
-    Shape,
-    Sheet,
-    Simple,
-    Stream,
-)
+from trilake.trevni.mappings import avro_schema as a
+from trilake.trevni.mappings import shapes
+from trilake.trevni.mappings.avro_schema import SIMPLE, AvroSchema, SchemaLike
+from trilake.trevni.mappings.shapes import Shape, Sheet, Stream
 
 #: Key of file metadata: the schema of the records as JSON.
 SCHEMA_KEY = "avro.schema"
-
-# --- files -----------------------------------------------------------------------------------------------------------
 
 
 def columns(schema: SchemaLike) -> list[ColumnDescriptor]:
@@ -107,9 +86,8 @@ def write_avro(
 def read_schema(file: TrevniFile) -> AvroSchema:
     """Return the schema of the records in a file.  Raises ``SchemaMismatchError`` for a file without one."""
     if SCHEMA_KEY not in file.metadata:
-        raise SchemaMismatchError(
-            f"the file has no {SCHEMA_KEY} in its metadata", help="pass the schema of its records", file=file.uri
-        )
+        message = f"the file has no {SCHEMA_KEY} in its metadata"
+        raise SchemaMismatchError(message, help="pass the schema of its records", file=file.uri)
     try:
         return AvroSchema(file.metadata[SCHEMA_KEY].decode())
     except (UnicodeDecodeError, InvalidArgumentError) as e:
@@ -165,13 +143,9 @@ _NAMED = (*_RECORDS, "enum", "fixed")
 class AvroRecords(Sheet):
     """The columns of Avro records, and the shape that writes and reads them.
 
-    Parameters
-    ----------
-    schema: schema of the records.
-    stored: schema of the columns; by default the same.
-    file: the file to read.
-    tagged: whether to read values of unions as pairs of branch name and value.
-    named: whether values of simple branches to write are records, see :func:`~.avro_schema.with_named_branches`.
+    ``stored`` is the schema of the columns, by default that of the records.  With ``tagged``, values of unions are read
+    as pairs of branch name and value; with ``named``, values of simple branches to write are records, see
+    :func:`~.avro_schema.with_named_branches`.
 
     Raises ``SchemaMismatchError`` if ``stored`` cannot be read as ``schema``, or ``file`` lacks columns, and
     ``InvalidArgumentError`` for recursive schemas.
@@ -208,11 +182,11 @@ class AvroRecords(Sheet):
         if self._stored.kind(stored) in _RECORDS:
             return self._record(target, stored, path, parent)
         if self._stored.kind(stored) == "array":
-            return Repeated(*self._array(f"{path or ''}[]", target["items"], stored["items"], parent))
+            return shapes.Repeated(*self._array(f"{path or ''}[]", target["items"], stored["items"], parent))
         name = f"{path or ''}>"
         stream = self.add(name, ValueType.NULL, parent, array=True)
-        key = Simple(self.add(f"{name}key", ValueType.STRING, stream), as_string)
-        return Pairs(stream, key, self._walk(target["values"], stored["values"], f"{name}value", stream))
+        key = shapes.Simple(self.add(f"{name}key", ValueType.STRING, stream), a.as_string)
+        return shapes.Pairs(stream, key, self._walk(target["values"], stored["values"], f"{name}value", stream))
 
     def _array(self, name: str, schema: Any, stored: Any, parent: Stream | None) -> tuple[Stream, Shape]:
         """Add an array column, and return it with the shape of its elements."""
@@ -225,21 +199,18 @@ class AvroRecords(Sheet):
 
     def _simple(self, schema: Any, stored: Any, stream: Stream) -> Shape:
         target, tag = self._target(schema, stored, stream.name)
-        decode = self._decoder(target, stored, stream)
-        return self._with_tag(Simple(stream, encoder(stored, self._stored.kind(stored), stream.name), decode), tag)
+        encode = a.encoder(stored, self._stored.kind(stored), stream.name)
+        return self._with_tag(shapes.Simple(stream, encode, self._decoder(target, stored, stream)), tag)
 
     def _decoder(self, target: Any, stored: Any, stream: Stream) -> Any:
         kind = self._schema.kind(target)
         if kind == "enum":
-            return Symbols(stored["symbols"], target, stream.name)
+            return a.symbol_reader(stored["symbols"], target, stream.name)
         if kind == "fixed" and target["size"] != stored["size"]:
-            raise SchemaMismatchError(
-                f"the values have {stored['size']} bytes, but the schema expects {target['size']}",
-                file=self._uri,
-                column=stream.name,
-            )
-        widen = promotion(stream.type, SIMPLE[kind], stream.name)
-        read = logical_reader(target, column=stream.name, file=self._uri)
+            message = f"the values have {stored['size']} bytes, but the schema expects {target['size']}"
+            raise SchemaMismatchError(message, file=self._uri, column=stream.name)
+        widen = a.promotion(stream.type, SIMPLE[kind], stream.name)
+        read = a.logical_reader(target, column=stream.name, file=self._uri)
         if widen is None or read is None:
             return widen or read
         return lambda value: read(widen(value))
@@ -256,22 +227,20 @@ class AvroRecords(Sheet):
             names = (field["name"], *field.get("aliases", ()))
             source = next((stored_fields[one] for one in names if one in stored_fields), None)
             if "default" in field and (source is None or self.file is None):
-                defaults[field["name"]] = default_value(self._schema, field["type"], field["default"])
+                defaults[field["name"]] = a.default_value(self._schema, field["type"], field["default"])
             if source is not None:
                 below = _field_path(path, source["name"])
                 fields.append((field["name"], self._walk(field["type"], source["type"], below, parent)))
             elif "default" in field:
-                fields.append((field["name"], Default(defaults[field["name"]])))
+                fields.append((field["name"], shapes.Default(defaults[field["name"]])))
             else:
-                raise SchemaMismatchError(
-                    f"the file has no field {_field_path(path, field['name'])!r}, and the schema has no default for it",
-                    file=self._uri,
-                )
+                message = f"the file has no field {_field_path(path, field['name'])!r}"
+                raise SchemaMismatchError(f"{message}, and the schema has no default for it", file=self._uri)
         self._seen.pop()
-        return Record(fields, FieldGetter(name, defaults), dict)
+        return shapes.Record(fields, a.field_getter(name, defaults), dict)
 
     def _union(self, schema: Any, stored: list[Any], path: str | None, parent: Stream | None) -> Shape:
-        branches: list[Branch] = []
+        branches: list[shapes.Branch] = []
         foreign: list[Stream] = []
         nothing = False
         for branch in stored:
@@ -285,41 +254,41 @@ class AvroRecords(Sheet):
                 foreign.append(self.add(name, SIMPLE.get(kind, ValueType.NULL), parent, array=True))
                 continue
             stream, inner = self._array(name, schema, branch, parent)
-            if self._named and is_named_branch(self._stored, stored, branch):
-                branches.append(Branch(stream, _Named(inner), branch_name(branch), _never))
-                continue
             # A Python float is a double, so a union with both types stores it as a double.
             double = kind == "float" and any(self._stored.kind(other) == "double" for other in stored)
-            branches.append(Branch(stream, inner, tag, _never if double else BranchTest(self._stored, branch)))
+            matches = _never if double else a.BranchTest(self._stored, branch)
+            if self._named and a.is_named_branch(self._stored, stored, branch):
+                inner, tag, matches = shapes.Mapped(inner, itemgetter("v")), a.branch_name(branch), _never
+            branches.append(shapes.Branch(stream, inner, tag, matches))
         where = path or "union"
-        choice = Choice(branches, where, nothing=nothing, foreign=foreign)
-        if nothing and self._match(schema, "null", by_name=True) is None:
-            return _NotNull(choice, where)
-        return choice
+        choice = shapes.Choice(branches, where, nothing=nothing, foreign=foreign)
+        if not nothing or self._match(schema, "null", by_name=True) is not None:
+            return choice
+
+        def present(value: Any) -> Any:
+            if value is None:
+                raise SchemaMismatchError(
+                    "a value is null, but the requested schema does not allow null",
+                    help="read the column with a union that has null",
+                    column=where,
+                )
+            return value
+
+        return shapes.Mapped(choice, decode=present)
 
     def _target(self, schema: Any, stored: Any, path: str | None) -> tuple[Any, str | None]:
-        """Return the type that a stored type (not a union) is read as, and its name if it is a branch of a union.
-
-        Raises ``SchemaMismatchError`` if no type matches.
-        """
+        """Return the type that a stored type is read as, and its name in a union.  Raises ``SchemaMismatchError``."""
         union = self._schema.kind(schema) == "union"
         target = self._match(schema, stored, by_name=union)
         if target is None:
             requested = self._schema.resolve(schema)
             names = [self._schema.full_name(one) for one in (requested if union else [requested])]
-            raise SchemaMismatchError(
-                f"the file has values of type {self._stored.full_name(stored)}, but the schema expects "
-                + (" or ".join(names) or "none"),
-                file=self._uri,
-                column=path,
-            )
+            message = f"the file has values of type {self._stored.full_name(stored)}, but the schema expects "
+            raise SchemaMismatchError(message + (" or ".join(names) or "none"), file=self._uri, column=path)
         return target, self._schema.full_name(target) if union else None
 
     def _match(self, schema: Any, stored: Any, *, by_name: bool) -> Any:
-        """Return the type or union branch that a stored type is read as, or ``None``.
-
-        With ``by_name``, named types match only by name or alias.
-        """
+        """Return the type or branch that a stored type is read as, or ``None``; ``by_name`` compares names too."""
         stored = self._stored.resolve(stored)
         kind = self._stored.kind(stored)
         schema = self._schema.resolve(schema)
@@ -333,7 +302,10 @@ class AvroRecords(Sheet):
         return next((one for one in branches if self._schema.kind(one) in wider), None)
 
     def _with_tag(self, shape: Shape, tag: str | None) -> Shape:
-        return shape if tag is None or not self._tagged or tag == "null" else _Tagged(shape, tag)
+        """Read a value of a union as a pair of the branch's name and the value, if requested."""
+        if tag is None or not self._tagged or tag == "null":
+            return shape
+        return shapes.Mapped(shape, itemgetter(1), lambda value: (tag, value))
 
 
 def _recursive(name: str) -> InvalidArgumentError:
@@ -361,60 +333,8 @@ def _never(value: Any) -> bool:
     return False
 
 
-class _Named(Shape):
-    """A branch whose values are records with one field, see ``with_named_branches``."""
-
-    def __init__(self, inner: Shape) -> None:
-        self._inner = inner
-
-    def write(self, value: Any) -> None:
-        self._inner.write(value["v"])
-
-    def read(self) -> Any:
-        return self._inner.read()
-
-
-class _Tagged(Shape):
-    """A branch of a union, read as a pair of its name and its value."""
-
-    def __init__(self, inner: Shape, tag: str) -> None:
-        self._inner, self._tag = inner, tag
-
-    def write(self, value: Any) -> None:
-        self._inner.write(value[1])
-
-    def read(self) -> Any:
-        return self._tag, self._inner.read()
-
-
-class _NotNull(Shape):
-    """A union with null, read as a type without null."""
-
-    def __init__(self, inner: Shape, where: str) -> None:
-        self._inner, self._where = inner, where
-
-    def write(self, value: Any) -> None:
-        self._inner.write(value)
-
-    def read(self) -> Any:
-        value = self._inner.read()
-        if value is None:
-            raise SchemaMismatchError(
-                "a value is null, but the requested schema does not allow null",
-                help="read the column with a union that has null",
-                column=self._where,
-            )
-        return value
-
-
-# --- files without a schema ------------------------------------------------------------------------------------------
-
-
 def schema_of_columns(schema: AvroSchema, file: TrevniFile) -> AvroSchema:
-    """Return the part of a schema for which a file has columns, for files without an Avro schema.
-
-    Raises ``SchemaMismatchError`` if a field has another type in the file.
-    """
+    """Return the part of a schema for which a file has columns.  Raises ``SchemaMismatchError`` for another type."""
     return schema.with_root(_PresentPart(schema, file).part(schema.root, None, ()))
 
 
@@ -463,9 +383,8 @@ class _PresentPart:
         marks = tuple(f"{path}{mark}" for mark in "#[>/")
         other = next((column for column in self._columns if column == path or column.startswith(marks)), None)
         if other is not None:
-            raise SchemaMismatchError(
-                f"the file has {other!r} where the schema has {names[0]!r}", file=self._file.uri, column=other
-            )
+            message = f"the file has {other!r} where the schema has {names[0]!r}"
+            raise SchemaMismatchError(message, file=self._file.uri, column=other)
         return True
 
     def _names(self, schema: Any, path: str, seen: tuple[str, ...]) -> Iterator[str]:

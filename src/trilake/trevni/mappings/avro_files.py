@@ -40,10 +40,6 @@ _DAMAGED = (zlib.error, OSError, ValueError, EOFError, lzma.LZMAError)
 class AvroFile:
     """An Avro data file opened for reading (Avro 1.x, "Object Container Files").
 
-    Parameters
-    ----------
-    file: anything that :class:`trilake.trevni.TrevniFile` opens.
-
     Raises ``ObjectNotFoundError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for an unknown codec.
     """
 
@@ -60,9 +56,7 @@ class AvroFile:
         self.codec = self.metadata.get("avro.codec", b"null").decode(errors="replace")
         if self.codec not in READ_CODECS:
             raise UnsupportedProtocolError(
-                f"unknown Avro codec {self.codec!r}",
-                help=f"expected one of {', '.join(READ_CODECS)}",
-                file=self.uri,
+                f"unknown Avro codec {self.codec!r}", help=f"expected one of {', '.join(READ_CODECS)}", file=self.uri
             )
 
     @property
@@ -108,11 +102,7 @@ class AvroFile:
             at = start + stored + 16
 
     def records(self, *, named: bool = False) -> Iterator[Any]:
-        """Yield the records, in the form of fastavro.
-
-        With ``named``, values of unions have the form described for ``named`` in
-        :func:`trilake.trevni.mappings.avro.write_avro`.
-        """
+        """Yield the records in the form of fastavro; for ``named`` see ``write_avro``."""
         schema = with_named_branches(self.schema) if named else self.schema.root
         parsed = fastavro.parse_schema(schema)
         for at, count, data in self.blocks():

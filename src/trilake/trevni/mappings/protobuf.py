@@ -34,7 +34,7 @@ from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.mappings.shapes import Shape, Sheet, Stream
+from trilake.trevni.mappings.shapes import Branch, Choice, Pairs, Record, Repeated, Shape, Sheet, Simple, Stream
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, unknown_fields
@@ -70,114 +70,6 @@ _TYPES = {
 _UNSIGNED = {_F.TYPE_UINT64: 64, _F.TYPE_FIXED64: 64, _F.TYPE_FIXED32: 32}
 
 
-def _signed(value: Any, bits: int) -> Any:
-    return value - (1 << bits) if bits and value >> (bits - 1) else value
-
-
-def _unsigned(value: Any, bits: int) -> Any:
-    return value & ((1 << bits) - 1) if bits else value
-
-
-class _Field:
-    """One field of a message: copies its value from the message to the column, and back."""
-
-    def __init__(self, field: FieldDescriptor, stream: Stream, inner: _Fields | None) -> None:
-        self.field, self._stream, self._inner = field, stream, inner
-        self._name = field.name
-        self._bits = _UNSIGNED.get(field.type, 0)
-        self._repeated = _is_repeated(field)
-
-    def write(self, message: Any) -> None:
-        if self._repeated:
-            items = getattr(message, self._name)
-        elif self.field.has_presence:
-            items = [getattr(message, self._name)] if message.HasField(self._name) else []
-        else:
-            self._stream.values.append(_signed(getattr(message, self._name), self._bits))
-            return
-        self._stream.lengths.append(len(items))
-        if self._inner is None:
-            self._stream.values.extend(_signed(item, self._bits) for item in items)
-            return
-        self._stream.values.extend([None] * len(items))
-        for item in items:
-            self._inner.write(item)
-
-    def read_into(self, message: Message) -> None:
-        if not self._repeated and not self.field.has_presence:
-            setattr(message, self._name, _unsigned(self._stream.next_value(), self._bits))
-            return
-        count = self._stream.next_length()
-        if not self._repeated and count > 1:
-            raise CorruptFileError(f"expected at most one value of a field, got {count}", column=self._stream.name)
-        for _ in range(count):
-            if self._inner is None:
-                value = _unsigned(self._stream.next_value(), self._bits)
-                if self._repeated:
-                    getattr(message, self._name).append(value)
-                else:
-                    setattr(message, self._name, value)
-            elif self._repeated:
-                self._inner.read_into(getattr(message, self._name).add())
-            else:
-                inner = getattr(message, self._name)
-                inner.SetInParent()
-                self._inner.read_into(inner)
-
-
-class _Map:
-    """A map field; keys and values are scalars or messages and never absent."""
-
-    def __init__(self, field: FieldDescriptor, stream: Stream, key: Stream, value: Stream | _Fields) -> None:
-        self._name, self._stream, self._key, self._value = field.name, stream, key, value
-        assert field.message_type is not None
-        self._key_bits = _UNSIGNED.get(field.message_type.fields_by_name["key"].type, 0)
-        self._value_bits = _UNSIGNED.get(field.message_type.fields_by_name["value"].type, 0)
-
-    def write(self, message: Any) -> None:
-        pairs = getattr(message, self._name)
-        self._stream.lengths.append(len(pairs))
-        self._stream.values.extend([None] * len(pairs))
-        for key in pairs:
-            self._key.values.append(_signed(key, self._key_bits))
-            if isinstance(self._value, Stream):
-                self._value.values.append(_signed(pairs[key], self._value_bits))
-            else:
-                self._value.write(pairs[key])
-
-    def read_into(self, message: Message) -> None:
-        pairs = getattr(message, self._name)
-        for _ in range(self._stream.next_length()):
-            key = _unsigned(self._key.next_value(), self._key_bits)
-            if isinstance(self._value, Stream):
-                pairs[key] = _unsigned(self._value.next_value(), self._value_bits)
-            else:
-                self._value.read_into(pairs[key])
-
-
-class _Fields(Shape):
-    def __init__(self, fields: list[_Field | _Map], new: Any) -> None:
-        self._fields, self._new = fields, new
-
-    def write(self, value: Any) -> None:
-        if len(unknown_fields.UnknownFieldSet(value)):
-            raise SchemaMismatchError(f"a {value.DESCRIPTOR.full_name} has unknown fields, which cannot be stored")
-        for field in self._fields:
-            field.write(value)
-
-    def read(self) -> Any:
-        message = self._new()
-        self.read_into(message)
-        return message
-
-    def read_into(self, message: Message) -> None:
-        for field in self._fields:
-            try:
-                field.read_into(message)
-            except (ValueError, TypeError) as e:
-                raise CorruptFileError(f"a value does not fit into {message.DESCRIPTOR.full_name}: {e}") from e
-
-
 def _is_repeated(field: FieldDescriptor) -> bool:
     # Newer protobuf releases have a property instead of the label.
     repeated: Any = getattr(field, "is_repeated", None)
@@ -188,28 +80,63 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
+def _scalar(field: FieldDescriptor, stream: Stream) -> Shape:
+    bits = _UNSIGNED.get(field.type)
+    if bits is None:
+        return Simple(stream)
+    return Simple(
+        stream,
+        lambda value: value - (1 << bits) if value >> (bits - 1) else value,
+        lambda value: value & ((1 << bits) - 1),
+    )
+
+
+class _Message(Record):
+    """The fields of a message, by name; fields that are not set are ``None``."""
+
+    def __init__(self, descriptor: Descriptor, new: type[Message], fields: list[tuple[str, Shape]]) -> None:
+        optional = {f.name for f in descriptor.fields if f.has_presence}
+        self._name = descriptor.full_name
+        super().__init__(
+            fields,
+            lambda value, name: None if name in optional and not value.HasField(name) else getattr(value, name),
+            lambda values: new(**values),
+        )
+
+    def write(self, value: Any) -> None:
+        if len(unknown_fields.UnknownFieldSet(value)):
+            raise SchemaMismatchError(f"a {self._name} has unknown fields, which cannot be stored")
+        super().write(value)
+
+    def read(self) -> Any:
+        try:
+            return super().read()
+        except (ValueError, TypeError) as e:
+            raise CorruptFileError(f"a value does not fit into {self._name}: {e}") from e
+
+
 class _Messages(Sheet):
-    def __init__(self, descriptor: Descriptor, new: Any, file: TrevniFile | None = None) -> None:
+    def __init__(self, new: type[Message], file: TrevniFile | None = None) -> None:
         super().__init__(file)
-        self.shape = self._message(descriptor, "", None, new, ())
+        self.shape = self._message(cast(Descriptor, new.DESCRIPTOR), "", None, (), new)
 
     def _message(
-        self, descriptor: Descriptor, path: str, parent: Stream | None, new: Any, seen: tuple[str, ...]
-    ) -> _Fields:
-        if descriptor.full_name in seen:
+        self, of: Descriptor, path: str, parent: Stream | None, seen: tuple[str, ...], new: type[Message] | None = None
+    ) -> Shape:
+        if of.full_name in seen:
             raise InvalidArgumentError(
-                f"recursive messages cannot be stored as columns: {descriptor.full_name} contains itself"
+                f"recursive messages cannot be stored as columns: {of.full_name} contains itself"
             )
-        if descriptor.is_extendable and descriptor.file.pool.FindAllExtensions(descriptor):
-            raise InvalidArgumentError(f"{descriptor.full_name} has extensions, which cannot be stored as columns")
-        seen = (*seen, descriptor.full_name)
-        fields: list[_Field | _Map] = []
-        for field in descriptor.fields:
+        if of.is_extendable and of.file.pool.FindAllExtensions(of):
+            raise InvalidArgumentError(f"{of.full_name} has extensions, which cannot be stored as columns")
+        seen = (*seen, of.full_name)
+        fields: list[tuple[str, Shape]] = []
+        for field in of.fields:
             name = f"{path}#{field.name}" if path else field.name
-            if self.file is not None and not self._has_column(field, name):
-                continue  # an absent field has its default, as in the wire format
-            fields.append(self._field(field, name, parent, seen))
-        return _Fields(fields, new)
+            # An absent field has its default, as in the wire format.
+            if self.file is None or self._has_column(field, name):
+                fields.append((field.name, self._field(field, name, parent, seen)))
+        return _Message(of, new or message_factory.GetMessageClass(of), fields)
 
     def _has_column(self, field: FieldDescriptor, name: str) -> bool:
         column = f"{name}{'>' if _is_map(field) else '[]' if _is_repeated(field) else ''}"
@@ -226,32 +153,35 @@ class _Messages(Sheet):
             )
         return False
 
-    def _field(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> _Field | _Map:
+    def _field(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> Shape:
         if field.type == _F.TYPE_GROUP:
             raise InvalidArgumentError(f"{field.full_name} is a group, which cannot be stored as columns")
         if _is_map(field):
             return self._map(field, f"{name}>", parent, seen)
         repeated = _is_repeated(field)
-        array = repeated or field.has_presence
         name = f"{name}[]" if repeated else name
         if field.message_type is None:
-            return _Field(field, self.add(name, _TYPES[field.type], parent, array=array), None)
-        stream = self.add(name, ValueType.NULL, parent, array=True)
-        return _Field(field, stream, self._message(field.message_type, name, stream, None, seen))
+            stream = self.add(name, _TYPES[field.type], parent, array=repeated or field.has_presence)
+            value = _scalar(field, stream)
+        else:
+            stream = self.add(name, ValueType.NULL, parent, array=True)
+            value = self._message(field.message_type, name, stream, seen)
+        if repeated:
+            return Repeated(stream, value)
+        if not field.has_presence:
+            return value
+        return Choice([Branch(stream, value, field.name, lambda one: one is not None)], name, nothing=True)
 
-    def _map(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> _Map:
+    def _map(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> Shape:
         assert field.message_type is not None
         stream = self.add(name, ValueType.NULL, parent, array=True)
         of_key, of_value = (field.message_type.fields_by_name.get(part) for part in ("key", "value"))
         if of_key is None or of_value is None:
             raise SchemaMismatchError(f"{field.full_name} is not a map: it has no key or no value", column=name)
-        key = self.add(f"{name}key", _TYPES[of_key.type], stream)
-        if of_value.message_type is None:
-            return _Map(field, stream, key, self.add(f"{name}value", _TYPES[of_value.type], stream))
-        return _Map(field, stream, key, self._message(of_value.message_type, f"{name}value", stream, None, seen))
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
+        key = _scalar(of_key, self.add(f"{name}key", _TYPES[of_key.type], stream))
+        if of_value.message_type is not None:
+            return Pairs(stream, key, self._message(of_value.message_type, f"{name}value", stream, seen))
+        return Pairs(stream, key, _scalar(of_value, self.add(f"{name}value", _TYPES[of_value.type], stream)))
 
 
 def _descriptor_set(descriptor: Descriptor) -> bytes:
@@ -271,10 +201,7 @@ def _descriptor_set(descriptor: Descriptor) -> bytes:
 
 
 def message_class(file: TrevniFile) -> type[Message]:
-    """Create the message class of a file from the descriptors in its metadata.
-
-    Raises ``SchemaMismatchError`` for a file without descriptors, and ``CorruptFileError`` for damaged ones.
-    """
+    """Create the message class from a file's metadata.  Raises ``SchemaMismatchError`` and ``CorruptFileError``."""
     if DESCRIPTOR_KEY not in file.metadata or MESSAGE_KEY not in file.metadata:
         raise SchemaMismatchError(
             f"the file has no {DESCRIPTOR_KEY} in its metadata", help="pass the class of its messages", file=file.uri
@@ -320,16 +247,12 @@ def write_protobuf(
     [(1, 0), (0, 2)]
     """
     descriptor = cast(Descriptor, message_type.DESCRIPTOR)
-    return _Messages(descriptor, message_type).write(
+    return _Messages(message_type).write(
         _checked(messages, descriptor),
         path,
         codec=codec,
         checksum=checksum,
-        metadata={
-            **(metadata or {}),
-            MESSAGE_KEY: descriptor.full_name,
-            DESCRIPTOR_KEY: _descriptor_set(descriptor),
-        },
+        metadata={**(metadata or {}), MESSAGE_KEY: descriptor.full_name, DESCRIPTOR_KEY: _descriptor_set(descriptor)},
         block_size=block_size,
     )
 
@@ -367,5 +290,4 @@ def read_protobuf(file: TrevniFile | Any, message_type: type[Message] | None = N
     [1]
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
-    message_class_ = message_type if message_type is not None else message_class(opened)
-    return _Messages(cast(Descriptor, message_class_.DESCRIPTOR), message_class_, opened).read()
+    return _Messages(message_type if message_type is not None else message_class(opened), opened).read()

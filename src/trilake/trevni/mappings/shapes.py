@@ -52,10 +52,7 @@ class Stream:
 
 
 class Sheet:
-    """The columns of a schema, in the order of the walk, and the shape over them.
-
-    With ``file``, each column reads the column of that name in the file.
-    """
+    """The columns of a schema, in the order of the walk, and the shape over them; with ``file``, those of the file."""
 
     shape: Shape
 
@@ -138,7 +135,7 @@ class Sheet:
                 if cut.lengths is not None:
                     stream.next_length = iter(cut.lengths.tolist()).__next__
                 if stream.type is ValueType.NULL:
-                    stream.next_value = _none
+                    stream.next_value = lambda: None
                 else:
                     stream.next_value = iter(_widened(cut.values, stream, file).to_pylist()).__next__
             for _ in range(start, stop):
@@ -166,10 +163,7 @@ class Simple(Shape):
     """A value in one column; ``encode`` and ``decode`` convert it to and from the column type."""
 
     def __init__(
-        self,
-        stream: Stream,
-        encode: Callable[[Any], Any] | None = None,
-        decode: Callable[[Any], Any] | None = None,
+        self, stream: Stream, encode: Callable[[Any], Any] | None = None, decode: Callable[[Any], Any] | None = None
     ) -> None:
         self._stream, self._encode, self._decode = stream, encode, decode
 
@@ -181,14 +175,27 @@ class Simple(Shape):
         return value if self._decode is None else self._decode(value)
 
 
+class Mapped(Shape):
+    """Another shape, whose values are converted on the way to it and back."""
+
+    def __init__(
+        self, inner: Shape, encode: Callable[[Any], Any] | None = None, decode: Callable[[Any], Any] | None = None
+    ) -> None:
+        self._inner, self._encode, self._decode = inner, encode, decode
+
+    def write(self, value: Any) -> None:
+        self._inner.write(value if self._encode is None else self._encode(value))
+
+    def read(self) -> Any:
+        value = self._inner.read()
+        return value if self._decode is None else self._decode(value)
+
+
 class Record(Shape):
     """Named fields; ``get`` returns a field of a record, ``make`` creates a record from a dictionary."""
 
     def __init__(
-        self,
-        fields: Sequence[tuple[str, Shape]],
-        get: Callable[[Any, str], Any],
-        make: Callable[[dict[str, Any]], Any],
+        self, fields: Sequence[tuple[str, Shape]], get: Callable[[Any, str], Any], make: Callable[[dict[str, Any]], Any]
     ) -> None:
         self._fields, self._get, self._make = fields, get, make
 
@@ -245,28 +252,19 @@ class Pairs(Shape):
 class Branch:
     """A branch of a choice; ``tag`` is its name, ``accepts`` tests whether a value matches it."""
 
-    def __init__(self, stream: Stream | None, inner: Shape, tag: str, accepts: Callable[[Any], bool]) -> None:
+    def __init__(self, stream: Stream, inner: Shape, tag: str, accepts: Callable[[Any], bool]) -> None:
         self.stream, self.inner, self.tag, self.accepts = stream, inner, tag, accepts
-        self.counts = stream is not None and stream.type is ValueType.NULL and not _writes_into(inner, stream)
+        self.counts = stream.type is ValueType.NULL and not _writes_into(inner, stream)
 
 
 class Choice(Shape):
     """One of several branches, or none: each branch is an array column with lengths 0 and 1.
 
-    Parameters
-    ----------
-    where: name for errors.
-    nothing: whether ``None`` is allowed.
-    foreign: columns of branches that exist only in the file.
+    ``where`` is a name for errors; ``nothing`` allows ``None``; ``foreign`` are columns of branches only in the file.
     """
 
     def __init__(
-        self,
-        branches: Sequence[Branch],
-        where: str,
-        *,
-        nothing: bool,
-        foreign: Sequence[Stream] = (),
+        self, branches: Sequence[Branch], where: str, *, nothing: bool, foreign: Sequence[Stream] = ()
     ) -> None:
         self._branches, self._where, self._nothing = branches, where, nothing
         self._foreign = foreign
@@ -287,7 +285,6 @@ class Choice(Shape):
     def write(self, value: Any) -> None:
         chosen, value = self._branch_of(value)
         for branch in self._branches:
-            assert branch.stream is not None
             if branch is not chosen:
                 branch.stream.lengths.append(0)
                 continue
@@ -300,9 +297,7 @@ class Choice(Shape):
         value: Any = None
         count = 0
         for branch in self._branches:
-            # The file may lack the branch.
-            length = branch.stream.next_length() if branch.stream is not None else 0
-            if length:
+            if length := branch.stream.next_length():
                 count += length
                 value = branch.inner.read()
         for stream in self._foreign:
@@ -347,10 +342,6 @@ def _widened(values: pa.Array, stream: Stream, file: TrevniFile) -> pa.Array:
         raise SchemaMismatchError(
             f"the bytes are not a UTF-8 string: {e}", help="read the column as bytes", file=file.uri, column=stream.name
         ) from e
-
-
-def _none() -> None:
-    return None
 
 
 def _readable(stored: ValueType, target: ValueType) -> bool:

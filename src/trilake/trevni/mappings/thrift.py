@@ -36,18 +36,7 @@ from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.mappings.shapes import (
-    Branch,
-    Choice,
-    Default,
-    Pairs,
-    Record,
-    Repeated,
-    Shape,
-    Sheet,
-    Simple,
-    Stream,
-)
+from trilake.trevni.mappings import shapes
 
 #: Key of file metadata: the struct as JSON, with type names and field ids.
 STRUCT_KEY = "thrift.struct"
@@ -65,20 +54,20 @@ _SIMPLE = {
 _BITS = {BYTE: 8, I16: 16, I32: 32, I64: 64}
 
 
-class _Structs(Sheet):
+class _Structs(shapes.Sheet):
     def __init__(self, struct: type, file: TrevniFile | None = None) -> None:
         super().__init__(file)
         #: The struct in the form of :data:`STRUCT_KEY`.
         self.description, self.shape = self._struct(struct, _spec(struct), "", None, ())
 
     def _struct(
-        self, struct: Any, spec: Sequence[Any], path: str, parent: Stream | None, seen: tuple[Any, ...]
-    ) -> tuple[Any, Shape]:
+        self, struct: Any, spec: Sequence[Any], path: str, parent: shapes.Stream | None, seen: tuple[Any, ...]
+    ) -> tuple[Any, shapes.Shape]:
         if struct in seen:
             raise InvalidArgumentError(
                 f"recursive structs cannot be stored as columns: {struct.__name__} contains itself"
             )
-        fields: list[tuple[str, Shape]] = []
+        fields: list[tuple[str, shapes.Shape]] = []
         descriptions = []
         for entry in spec:
             if entry is None:
@@ -86,18 +75,20 @@ class _Structs(Sheet):
             number, kind, field, arguments = entry[:4]
             name = f"{path}#{field}" if path else field
             if self.file is not None and name not in self._by_name:
-                fields.append((field, Default(entry[4] if len(entry) > 4 else None)))
+                fields.append((field, shapes.Default(entry[4] if len(entry) > 4 else None)))
                 continue
             type_, stream, inner = self._slot(kind, arguments, name, parent, (*seen, struct), array=True)
-            branch = Branch(stream, inner, field, lambda value: value is not None)
-            fields.append((field, Choice([branch], name, nothing=True)))
+            assert stream is not None
+            branch = shapes.Branch(stream, inner, field, lambda value: value is not None)
+            fields.append((field, shapes.Choice([branch], name, nothing=True)))
             descriptions.append({"id": number, "name": field, "type": type_})
         # Structs may be frozen, so pass all fields to the constructor.
-        return {"struct": struct.__name__, "fields": descriptions}, Record(fields, getattr, lambda f: struct(**f))
+        record = shapes.Record(fields, getattr, lambda values: struct(**values))
+        return {"struct": struct.__name__, "fields": descriptions}, record
 
     def _slot(
-        self, kind: int, arguments: Any, name: str, parent: Stream | None, seen: tuple[Any, ...], *, array: bool
-    ) -> tuple[Any, Stream | None, Shape]:
+        self, kind: int, arguments: Any, name: str, parent: shapes.Stream | None, seen: tuple[Any, ...], *, array: bool
+    ) -> tuple[Any, shapes.Stream | None, shapes.Shape]:
         """Add the column of a field or element (``array``), or of a key or value of a map.
 
         Returns the description of the type, the array column if there is one, and the shape of the value.
@@ -106,23 +97,23 @@ class _Structs(Sheet):
         if simple is not None:
             description, type_ = simple
             column = self.add(name, type_, parent, array=array)
-            return description, column, Simple(column, _checker(kind, type_, name))
-        above = self.add(name, ValueType.NULL, parent, array=True) if array else parent
-        stream_or_none = above if array else None
+            return description, column, shapes.Simple(column, _checker(kind, type_, name))
+        own = self.add(name, ValueType.NULL, parent, array=True) if array else None
+        above = own or parent
         if kind == STRUCT:
             struct, spec = arguments[0], arguments[1] if len(arguments) > 1 and arguments[1] else _spec(arguments[0])
             description, inner = self._struct(struct, spec, name, above, seen)
-            return description, stream_or_none, inner
+            return description, own, inner
         if kind in (LIST, SET):
             description, stream, element = self._slot(arguments[0], arguments[1], f"{name}[]", above, seen, array=True)
             assert stream is not None
             make: Callable[[list[Any]], Any] | None = set if kind == SET else None
-            return {"set" if kind == SET else "list": description}, stream_or_none, Repeated(stream, element, make)
+            return {"set" if kind == SET else "list": description}, own, shapes.Repeated(stream, element, make)
         if kind == MAP:
             pairs = self.add(f"{name}>", ValueType.NULL, above, array=True)
             of_key, _, key = self._slot(arguments[0], arguments[1], f"{name}>key", pairs, seen, array=False)
             of_value, _, value = self._slot(arguments[2], arguments[3], f"{name}>value", pairs, seen, array=False)
-            return {"map": [of_key, of_value]}, stream_or_none, Pairs(pairs, key, value)
+            return {"map": [of_key, of_value]}, own, shapes.Pairs(pairs, key, value)
         raise InvalidArgumentError(f"unknown Thrift type {kind} of {name}")
 
 
@@ -142,20 +133,18 @@ def _simple(kind: int, arguments: Any) -> tuple[str, ValueType] | None:
     return _SIMPLE.get(kind)
 
 
-def _checker(kind: int, type_: ValueType, name: str) -> Callable[[Any], Any]:
-    """Return the function that checks and converts values as Thrift does: Python's ints have no width."""
+def _checker(kind: int, type_: ValueType, name: str) -> Callable[[Any], Any] | None:
+    """Return the function that checks and converts values as Thrift does; ``None`` if there is nothing to do."""
     bits = _BITS.get(kind)
+    if bits is None:
+        encode = {ValueType.BOOLEAN: bool, ValueType.BYTES: lambda v: v.encode() if isinstance(v, str) else v}
+        return encode.get(type_)
 
     def check(value: Any) -> Any:
-        if bits is not None:
-            if not isinstance(value, int) or not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-                raise SchemaMismatchError(f"expected an integer of {bits} bits, got {value!r}", column=name)
-            return int(value)
-        if type_ is ValueType.BYTES:
-            return value.encode() if isinstance(value, str) else value
-        if type_ is ValueType.BOOLEAN:
-            return bool(value)
-        return value
+        """Python's integers have no width."""
+        if not isinstance(value, int) or not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+            raise SchemaMismatchError(f"expected an integer of {bits} bits, got {value!r}", column=name)
+        return int(value)
 
     return check
 

@@ -187,8 +187,7 @@ def _from_union(array: pa.Array, plain: pa.DataType) -> pa.Array:
 def from_plain(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """Convert an array from its plain form to a type.
 
-    Raises ``SchemaMismatchError`` for more values than the type's indices allow, and ``ValueError`` for an array that
-    is not a plain form of the type.
+    Raises ``SchemaMismatchError`` for too many values for its indices, and ``ValueError`` for another form.
     """
     if array.type == type_ and not isinstance(type_, pa.BaseExtensionType):
         return array

@@ -80,9 +80,7 @@ def is_string(type_: pa.DataType) -> bool:
 
 def is_binary(type_: pa.DataType) -> bool:
     """Whether a type is any kind of binary."""
-    return bool(
-        T.is_binary(type_) or T.is_large_binary(type_) or T.is_binary_view(type_) or T.is_fixed_size_binary(type_)
-    )
+    return any(is_(type_) for is_ in (T.is_binary, T.is_large_binary, T.is_binary_view, T.is_fixed_size_binary))
 
 
 def to_values(array: pa.Array) -> pa.Array:
@@ -91,9 +89,7 @@ def to_values(array: pa.Array) -> pa.Array:
     kind = value_type(type_)
     assert kind is not None
     count = len(array)
-    if kind in (ValueType.NULL, ValueType.BOOLEAN) or type_ == kind.arrow:
-        return array
-    if T.is_large_string(type_) or T.is_large_binary(type_):
+    if type_ in (pa.null(), pa.bool_(), kind.arrow, pa.large_string(), pa.large_binary()):
         return array
     if kind is ValueType.STRING:
         return array.cast(pa.large_string())
@@ -103,13 +99,9 @@ def to_values(array: pa.Array) -> pa.Array:
         return array.cast(pa.large_binary())
     if type_ == pa.month_day_nano_interval():
         return _fixed_bytes(_raw(array, 16), count, 16)
-    if type_ == pa.uint64():
-        return array.view(pa.int64())
     if type_ == pa.float16():
         return array.view(pa.int16()).cast(pa.int32())
-    if T.is_temporal(type_):
-        return array.view(kind.arrow)
-    return array.cast(kind.arrow)
+    return array.view(kind.arrow) if type_ == pa.uint64() or T.is_temporal(type_) else array.cast(kind.arrow)
 
 
 def filled(array: pa.Array) -> pa.Array:
@@ -128,30 +120,19 @@ def filled(array: pa.Array) -> pa.Array:
 
 
 def from_values(values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Convert stored values to an Arrow type; the inverse of :func:`to_values`.
-
-    Raises ``ValueError`` (or its subclass ``pyarrow.ArrowInvalid``) for values out of the type's range.
-    """
+    """Convert stored values to an Arrow type.  Raises ``ValueError`` for values out of the type's range."""
     kind = value_type(type_)
     assert kind is not None
     if type_ == values.type:
         return values
     if T.is_decimal(type_):
         return _to_decimals(values, type_)
-    if T.is_fixed_size_binary(type_):
-        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(_equal_sizes(values, type_.byte_width))])
-    if type_ == pa.month_day_nano_interval():
-        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(_equal_sizes(values, 16))])
-    if type_ == pa.uint64():
-        return values.view(type_)
+    if T.is_fixed_size_binary(type_) or type_ == pa.month_day_nano_interval():
+        data = _equal_sizes(values, type_.bit_width // 8)
+        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(data)])
     if type_ == pa.float16():
         return values.cast(pa.int16()).view(type_)
-    if T.is_temporal(type_):
-        return values.view(type_)
-    return values.cast(type_)
-
-
-# --- bytes -----------------------------------------------------------------------------------------------------------
+    return values.view(type_) if type_ == pa.uint64() or T.is_temporal(type_) else values.cast(type_)
 
 
 def _raw(array: pa.Array, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -71,18 +71,13 @@ def _plain_node(number: int, header: Header) -> Node:
         element = Node("leaf", pa.list_(column.type.arrow).value_field, number)
     else:
         if column.type is not ValueType.NULL:
-            inner.insert(0, Node("leaf", pa.field(_value_name(inner), column.type.arrow), number))
+            name, names = "value", {node.field.name for node in inner}
+            while name in names:
+                name += "_"
+            inner.insert(0, Node("leaf", pa.field(name, column.type.arrow), number))
         struct = pa.struct([node.field for node in inner])
         element = Node("struct", pa.list_(struct).value_field, None, tuple(inner))
     return Node("list", pa.field(column.label, pa.list_(element.field)), number, (element,))
-
-
-def _value_name(inner: Sequence[Node]) -> str:
-    """Return a name for a parent's values that differs from those of its children."""
-    name, names = "value", {node.field.name for node in inner}
-    while name in names:
-        name += "_"
-    return name
 
 
 # --- fields of a schema ----------------------------------------------------------------------------------------------
@@ -93,10 +88,7 @@ class _Mismatch(Exception):
 
 
 def schema_nodes(schema: pa.Schema, header: Header, file: str) -> list[Node]:
-    """Return the nodes of a schema's fields, matched to the columns in order.
-
-    Raises ``CorruptFileError`` if the columns do not match the schema.
-    """
+    """Return the nodes of a schema's fields, matched to the columns in order.  Raises ``CorruptFileError``."""
     walk = _SchemaMatcher(header.columns)
     try:
         nodes = [walk.node(field, None) for field in schema]
@@ -123,14 +115,12 @@ class _SchemaMatcher:
         return column
 
     def _is_presence(self, parent: int | None, number: int) -> bool:
-        if self.next >= len(self._columns):
-            return False
-        column = self._columns[self.next]
+        """Whether the next column is the presence column of a field."""
+        column = self._columns[self.next] if self.next < len(self._columns) else None
         return (
-            column.metadata.get(PRESENCE) == b"%d" % number
-            and column.array
-            and column.type is ValueType.NULL
-            and column.parent == parent
+            column is not None
+            and column.metadata.get(PRESENCE) == b"%d" % number
+            and (column.array, column.type, column.parent) == (True, ValueType.NULL, parent)
         )
 
     def _number(self) -> int:
@@ -197,8 +187,7 @@ class Assembler:
     def array(self, node: Node, slots: int, places: Places | None = None) -> pa.Array:
         """Build an array from the ``slots`` values of a node, in the plain form of its field's type.
 
-        ``places`` has the index of a value for each element of the result, or -1 for null; by default all values in
-        order.
+        ``places`` has the index of a value for each element, or -1 for null; by default all values in order.
         """
         try:
             return self._plain(node, slots, places)
@@ -212,10 +201,10 @@ class Assembler:
                 assert node.column is not None
                 values = self._cuts[node.column].values
                 if len(values) != slots:
-                    raise self._fail(
-                        node.column, f"the column has {len(values)} values, but its parent has {slots} elements"
-                    )
-                return _placed(values, type_, places)
+                    message = f"the column has {len(values)} values, but its parent has {slots} elements"
+                    raise self._fail(node.column, message)
+                values = from_values(values, type_)
+                return values if places is None else values.take(pa.array(places, mask=places < 0))
             case "struct":
                 return self._struct(node, type_, slots, places)
             case "optional":
@@ -293,9 +282,3 @@ def _through(places: Places | None, inside: Places) -> Places:
         return inside
     # The children of a null are null; as an index, -1 would select the last value.
     return np.where(places < 0, -1, inside[places]) if len(inside) else np.full(len(places), -1)
-
-
-def _placed(values: pa.Array, type_: pa.DataType, places: Places | None) -> pa.Array:
-    if places is None:
-        return from_values(values, type_)
-    return from_values(values, type_).take(pa.array(places, mask=places < 0))

@@ -16,25 +16,18 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.trevni.blocks.encode import ColumnEncoder
-from trilake.trevni.blocks.layout import ARRAY, NAME, PARENT, TYPE, VALUES, Metadata, ValueType
-from trilake.trevni.blocks.order import is_sorted, key
+from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.nesting.arrow_forms import bare, check_form
 from trilake.trevni.nesting.arrow_types import filled, to_values, value_type
-from trilake.trevni.nesting.assemble import PRESENCE, Node, element_field
+from trilake.trevni.nesting.assemble import Node, element_field
+from trilake.trevni.nesting.columns import PhysicalColumn, SchemaColumns
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
-
-#: Key of column metadata: the values of this ``values`` column ascend.
-SORTED = "trilake.sorted"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of an array of slots.
-
-    ``slots`` has the first slot of each row and the end, so ``count + 1`` entries; ``None`` for one slot per row.
-    """
+    """Rows of slots: ``slots`` has the first slot of each row and the end; ``None`` means one slot per row."""
 
     count: int
     slots: Int64s | None = None
@@ -44,76 +37,10 @@ class Rows:
         return Rows(self.count, slot_values if self.slots is None else slot_values[self.slots])
 
 
-class PhysicalColumn:
-    """A column of a new file, with its properties and encoder."""
-
-    def __init__(
-        self,
-        name: str,
-        encoder: ColumnEncoder,
-        parent: PhysicalColumn | None,
-        properties: Metadata,
-        presence: int | None = None,
-    ) -> None:
-        self.name, self.encoder, self.parent = name, encoder, parent
-        self._properties, self._presence = properties, presence
-        self._sorted = encoder.values
-        self._last: Any = None
-
-    def metadata(self) -> dict[str, bytes]:
-        """Return the metadata of the column in the order of the reference: name, type, then others."""
-        properties = {NAME: self.name.encode(), TYPE: self.encoder.type.value.encode()}
-        if self.encoder.array:
-            properties[ARRAY] = b""
-        if self.parent is not None:
-            properties[PARENT] = self.parent.name.encode()
-        if self.encoder.values:
-            properties[VALUES] = b""
-        properties.update(self._properties)
-        if self._presence is not None:
-            properties[PRESENCE] = b"%d" % self._presence
-        if self._sorted:
-            properties[SORTED] = b""
-        return properties
-
-    def watch(self, values: pa.Array) -> None:
-        """Track whether the values of a ``values`` column ascend."""
-        if not self._sorted or not len(values):
-            return
-        compare = key(self.encoder.type)
-        first, last = values[0].as_py(), values[-1].as_py()
-        if (self._last is not None and compare(self._last) > compare(first)) or not is_sorted(
-            values, self.encoder.type
-        ):
-            self._sorted = False
-        self._last = last
-
-
-class ColumnBuilder(ABC):
-    """Creates the columns of a file, with unique names."""
-
-    @abstractmethod
-    def __call__(
-        self, name: str, type: ValueType, array: bool, parent: PhysicalColumn | None, presence: int | None = None
-    ) -> PhysicalColumn:
-        """Create a column; its name gets a suffix if another column has it.
-
-        With ``presence``, it is the presence column of the field with that number.
-        """
-
-    @abstractmethod
-    def next_field(self) -> int:
-        """Return the number of the next field, depth first."""
-
-    @abstractmethod
-    def free(self, name: str) -> bool:
-        """Whether neither a column nor a top-level field has this name."""
-
-
 class Shredder(ABC):
     """Writes one field."""
 
-    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnBuilder) -> None:
+    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: SchemaColumns) -> None:
         self.field, self._path, self._parent, self._make = field, path, parent, make
         self._number = make.next_field()
         self._type = bare(field.type)
@@ -124,8 +51,13 @@ class Shredder(ABC):
     def add(self, array: pa.Array, rows: Rows) -> None:
         """Write the slots of more rows, given as a plain array."""
         slots = len(array)
-        if array.null_count and not pa.types.is_null(self._type):
-            self._make_presence()
+        if array.null_count and not pa.types.is_null(self._type) and self._presence is None:
+            if any(column.encoder.values for column in self.columns()):
+                message = f"column {self._path!r} cannot have nulls with the option values"
+                raise InvalidArgumentError(message, column=self._path)
+            self._presence = self._make(f"{self._path}?", ValueType.NULL, True, self._parent, self._number)
+            self._presence.encoder.prefill(self._rows, self._slots)
+            self._adopt(self._presence)
         if self._presence is not None:
             values = _valid_before(array)
             self._presence.encoder.add(rows.count, rows.slots, values)
@@ -133,18 +65,6 @@ class Shredder(ABC):
         self._add(array, rows)
         self._rows += rows.count
         self._slots += slots
-
-    def _make_presence(self) -> None:
-        if self._presence is not None:
-            return
-        if any(column.encoder.values for column in self.columns()):
-            raise InvalidArgumentError(
-                f"column {self._path!r} cannot have nulls with the option values",
-                column=self._path,
-            )
-        self._presence = self._make(f"{self._path}?", ValueType.NULL, True, self._parent, self._number)
-        self._presence.encoder.prefill(self._rows, self._slots)
-        self._adopt(self._presence)
 
     @abstractmethod
     def _adopt(self, parent: PhysicalColumn) -> None:
@@ -167,7 +87,7 @@ class Shredder(ABC):
 class LeafShredder(Shredder):
     """Writes a field of a type without children."""
 
-    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnBuilder) -> None:
+    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: SchemaColumns) -> None:
         super().__init__(field, path, parent, make)
         type_ = value_type(self._type)
         assert type_ is not None
@@ -187,19 +107,13 @@ class LeafShredder(Shredder):
 
 
 class StructShredder(Shredder):
-    """Writes the fields of a struct.
+    """Writes the fields of a struct, with names after a dot, or for union branches after a slash as in Avro.
 
-    With ``short``, the fields of list elements get short names if these are free, as in the specification.  Names of
-    union branches follow a slash, as in the Avro mapping.
+    With ``short``, the fields of list elements get short names if these are free, as in the specification.
     """
 
     def __init__(
-        self,
-        field: pa.Field,
-        path: str,
-        parent: PhysicalColumn | None,
-        make: ColumnBuilder,
-        short: bool = False,
+        self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: SchemaColumns, short: bool = False
     ) -> None:
         super().__init__(field, path, parent, make)
         self.inner: list[Shredder] = []
@@ -233,7 +147,7 @@ class StructShredder(Shredder):
 class ListShredder(Shredder):
     """Writes a list of any kind, or a map."""
 
-    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnBuilder) -> None:
+    def __init__(self, field: pa.Field, path: str, parent: PhysicalColumn | None, make: SchemaColumns) -> None:
         super().__init__(field, path, parent, make)
         self._element = element_field(self._type)
         element = bare(self._element.type)
@@ -279,7 +193,7 @@ class ListShredder(Shredder):
             yield from self._inner.columns()
 
 
-class PlainShredder(Shredder):
+class PlainShredder:
     """Writes a field without nulls to existing columns; see :func:`trilake.trevni.nesting.assemble.plain_nodes`."""
 
     def __init__(self, node: Node, columns: Sequence[PhysicalColumn], with_values: bool = False) -> None:
@@ -295,9 +209,8 @@ class PlainShredder(Shredder):
             self._inner = [PlainShredder(inner, columns) for inner in nodes]
 
     def add(self, array: pa.Array, rows: Rows) -> None:
-        self._add(_without_nulls(array, self.field), rows)
-
-    def _add(self, array: pa.Array, rows: Rows) -> None:
+        """Write the slots of more rows, given as a plain array."""
+        _check_nulls(array, self.field)
         if self._node.kind == "struct":
             parts = array.flatten()
             for inner, values in zip(self._inner, parts[len(parts) - len(self._inner) :], strict=True):
@@ -312,20 +225,16 @@ class PlainShredder(Shredder):
             return
         offsets, elements = _list_parts(array)
         if not self._inner:
-            encoder.add(rows.count, rows.slots, offsets, _without_nulls(elements, self.field))
+            _check_nulls(elements, self.field)
+            encoder.add(rows.count, rows.slots, offsets, elements)
             return
         first = self._node.nodes[0].nodes[0]
         values = None
         if first.kind == "leaf" and first.column == self._node.column:
-            values = _without_nulls(elements.flatten()[0], self.field)
+            values = elements.flatten()[0]
+            _check_nulls(values, self.field)
         encoder.add(rows.count, rows.slots, offsets, values)
         self._inner[0].add(elements, rows.through(offsets))
-
-    def _adopt(self, parent: PhysicalColumn) -> None:
-        raise AssertionError("existing columns have their parents")
-
-    def _columns(self) -> Iterator[PhysicalColumn]:
-        raise AssertionError("existing columns have their order")
 
 
 def _valid_before(array: pa.Array) -> Int64s:
@@ -334,17 +243,13 @@ def _valid_before(array: pa.Array) -> Int64s:
     return np.concatenate(([0], np.cumsum(valid, dtype=np.int64)))
 
 
-def _without_nulls(values: pa.Array, field: pa.Field) -> pa.Array:
+def _check_nulls(values: pa.Array, field: pa.Field) -> None:
     if values.null_count and not pa.types.is_null(values.type):
         raise InvalidArgumentError("the field has nulls, which its columns cannot store", column=field.name)
-    return values
 
 
-def shredder(field: pa.Field, path: str, parent: PhysicalColumn | None, make: ColumnBuilder) -> Shredder:
-    """Create the shredder of a field.
-
-    Raises ``InvalidArgumentError`` for types that cannot be stored.
-    """
+def shredder(field: pa.Field, path: str, parent: PhysicalColumn | None, make: SchemaColumns) -> Shredder:
+    """Create the shredder of a field.  Raises ``InvalidArgumentError`` for types that cannot be stored."""
     if parent is None:
         check_form(field)
     type_ = bare(field.type)
@@ -360,16 +265,14 @@ def _list_parts(array: pa.Array) -> tuple[Int64s, pa.Array]:
     if pa.types.is_fixed_size_list(type_):
         size = type_.list_size
         # The array has no nulls; .flatten() would check for them.
-        return np.arange(len(array) + 1, dtype=np.int64) * size, array.values.slice(
-            array.offset * size, len(array) * size
-        )
+        elements = array.values.slice(array.offset * size, len(array) * size)
+        return np.arange(len(array) + 1, dtype=np.int64) * size, elements
     offsets = np.asarray(array.offsets).astype(np.int64)
-    if pa.types.is_map(type_):
-        elements = pa.StructArray.from_arrays([array.keys, array.items], fields=[type_.key_field, type_.item_field])
-        # The keys and items of a slice are those of the whole array.
-    else:
-        elements = array.values
     first, last = int(offsets[0]), int(offsets[-1])
+    if not pa.types.is_map(type_):
+        return offsets - first, array.values.slice(first, last - first)
+    # The keys and items of a slice are those of the whole array.
+    elements = pa.StructArray.from_arrays([array.keys, array.items], fields=[type_.key_field, type_.item_field])
     return offsets - first, elements.slice(first, last - first)
 
 

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import translate
 from itertools import pairwise
 from typing import Any
 
@@ -21,8 +22,10 @@ import pyarrow.compute as pc
 from trilake.errors import ForeignFilesError, SchemaMismatchError, StorageError, TableNotFoundError
 from trilake.expr import ColumnStats, FileStats, Filter, SkipResult, can_match
 from trilake.storage import ObjectMeta, Store, open_store
+from trilake.storage.ownership import TEMPORARY, Territory, tables_of
 from trilake.storage.uri import Location, parse_location
 from trilake.table.data_files import no_columns
+from trilake.table.dropping import TableFiles, as_files
 from trilake.table.folders import DataFile, data_file, partition_value, partition_values
 from trilake.table.location import check_not_below
 from trilake.trevni.blocks.layout import MAGIC
@@ -30,8 +33,8 @@ from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.nesting.arrow_forms import bare, filtered
 from trilake.trevni.nesting.arrow_types import from_values
 from trilake.trevni.nesting.assemble import Node
-from trilake.trevni.nesting.shred import SORTED
-from trilake.trevni.tables.jobs import STAGING, visible
+from trilake.trevni.nesting.columns import SORTED
+from trilake.trevni.tables.jobs import RECORD, STAGING, visible
 
 #: Target size of a split in stored bytes.
 SPLIT_SIZE = 1 << 27
@@ -63,13 +66,12 @@ class Split:
 def find_files(
     location: str | os.PathLike[str], options: Mapping[str, str] | None = None
 ) -> tuple[Store, list[DataFile]]:
-    """Return the store and the files of a location, in key order.
-
-    Raises ``TableNotFoundError`` for a location without files.
-    """
+    """Return the store and the files of a location, in key order.  Raises ``TableNotFoundError`` if there are none."""
     place = parse_location(location)
     glob = _GLOB.search(place.path)
-    if glob is not None and not _exists(place, options):
+    # A path with glob characters may exist literally.
+    literal = glob is None or next(iter(open_store(place.uri, options).list()), None) or _file_at(place, options)
+    if glob is not None and not literal:
         cut = place.path.rfind("/", 0, glob.start()) + 1
         folder, pattern = place.path[:cut].rstrip("/"), place.path[cut:]
         store = open_store(Location(place.scheme, place.authority, folder).uri, options)
@@ -78,15 +80,8 @@ def find_files(
     else:
         store = open_store(place.uri, options)
         files = _list(place, place.path, store, options)
-        if not files:
-            folder, _, key = place.path.rpartition("/")
-            above = open_store(Location(place.scheme, place.authority, folder).uri, options)
-            try:
-                meta = above.head(key) if key else None
-            except FileNotFoundError:
-                meta = None
-            if meta is not None:
-                return above, [DataFile(key, meta.size)]
+        if not files and (found := _file_at(place, options)) is not None:
+            return found[0], [found[1]]
     if not files:
         raise TableNotFoundError("there are no Trevni files here", help="check the path", file=os.fspath(location))
     keys = {tuple(name for name, _ in f.partition) for f in files}
@@ -99,16 +94,14 @@ def find_files(
     return store, files
 
 
-def _exists(place: Location, options: Mapping[str, str] | None) -> bool:
-    """Whether the path exists literally, although it has glob characters."""
-    if next(iter(open_store(place.uri, options).list()), None) is not None:
-        return True
+def _file_at(place: Location, options: Mapping[str, str] | None) -> tuple[Store, DataFile] | None:
+    """Return the store and the file of a location that is one; its name may have glob characters."""
     folder, _, key = place.path.rpartition("/")
+    store = open_store(Location(place.scheme, place.authority, folder).uri, options)
     try:
-        open_store(Location(place.scheme, place.authority, folder).uri, options).head(key)
+        return (store, DataFile(key, store.head(key).size)) if key else None
     except FileNotFoundError:
-        return False
-    return True
+        return None
 
 
 def list_files(store: Store) -> list[DataFile]:
@@ -117,9 +110,8 @@ def list_files(store: Store) -> list[DataFile]:
 
 
 def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
-    """Check that a folder has only Trevni files, by name or first bytes, before writing to it.
+    """Check that a folder has only Trevni files, all of which belong to the table, before writing to it.
 
-    All files in a folder belong to the table, so a write must not mix its rows with other files, nor replace them.
     Raises ``ForeignFilesError``, and ``StorageError`` if the staging folder is a symbolic link.
     """
     if store.passes_link(f"{STAGING}/x"):
@@ -165,30 +157,17 @@ def split_of(store: Store, key: str) -> Split:
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
     """Return a function that tests whether a key, or one of its folders, matches a glob."""
-    parts = []
-    for segment in pattern.split("/"):
-        if segment == "**":
-            parts.append("(?:[^/]+/)*")
-            continue
-        expression = ""
-        i = 0
-        while i < len(segment):
-            char = segment[i]
-            close = segment.find("]", i + 2)
-            if char == "*":
-                expression += "[^/]*"
-            elif char == "?":
-                expression += "[^/]"
-            elif char == "[" and close > 0:
-                inside = segment[i + 1 : close].replace("\\", "\\\\")
-                expression += f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
-                i = close
-            else:
-                expression += re.escape(char)
-            i += 1
-        parts.append(expression + "/")
-    glob = re.compile("".join(parts) + ".*")
-    return lambda key: glob.match(key + "/") is not None
+    parts = [None if part == "**" else re.compile(translate(part)) for part in pattern.split("/")]
+
+    def matches(names: Sequence[str], part: int = 0) -> bool:
+        if part == len(parts):
+            return True
+        one = parts[part]
+        if one is None:
+            return any(matches(names[skip:], part + 1) for skip in range(len(names) + 1))
+        return bool(names) and one.match(names[0]) is not None and matches(names[1:], part + 1)
+
+    return lambda key: matches(key.split("/"))
 
 
 # --- splits ----------------------------------------------------------------------------------------------------------
@@ -210,9 +189,7 @@ def split_file(store: Store, file: DataFile, *, size: int = SPLIT_SIZE, trusted:
     opened = TrevniFile((store, file.key), trusted=trusted)
     count = -(-file.size // size)
     bounds = np.linspace(0, opened.row_count, min(count, max(opened.row_count, 1)) + 1).astype(np.int64).tolist()
-    return [
-        Split(store.uri, file.key, file.partition, a, b, whole.options, trusted) for a, b in pairwise(bounds) if a < b
-    ]
+    return [replace(whole, start=a, stop=b) for a, b in pairwise(bounds) if a < b]
 
 
 def candidate_rows(file: TrevniFile, filter: Filter | None, start: int, stop: int) -> list[tuple[int, int]]:
@@ -222,15 +199,11 @@ def candidate_rows(file: TrevniFile, filter: Filter | None, start: int, stop: in
         return ranges
     names = {path[0] for path in filter.paths if len(path) == 1}
     for node in file.nodes:
-        if node.field.name in names and node.kind == "leaf" and _is_sorted(file, node):
-            ranges = _intersect(ranges, _kept_blocks(file, node, filter))
+        if node.field.name in names and node.kind == "leaf" and node.column is not None:
+            descriptor = file.header.columns[node.column]
+            if descriptor.values and SORTED in descriptor.metadata:
+                ranges = _intersect(ranges, _kept_blocks(file, node, filter))
     return ranges
-
-
-def _is_sorted(file: TrevniFile, node: Node) -> bool:
-    assert node.column is not None
-    descriptor = file.header.columns[node.column]
-    return descriptor.values and SORTED in descriptor.metadata
 
 
 def _kept_blocks(file: TrevniFile, node: Node, filter: Filter) -> list[tuple[int, int]]:
@@ -352,19 +325,41 @@ class _SplitReader:
             if one.name not in self.file_columns or table is None:
                 arrays.append(pa.nulls(count, one.type))
                 continue
-            chunks = table[one.name]
-            array = chunks.combine_chunks() if chunks.num_chunks != 1 else chunks.chunk(0)
-            if isinstance(array, pa.ChunkedArray):
-                array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-            arrays.append(array if array.type == one.type else self._cast(array, one))
+            chunks = table[one.name].chunks
+            array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks or [pa.nulls(0, table[one.name].type)])
+            try:
+                arrays.append(array if array.type == one.type else array.cast(one.type))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+                message = f"the file has {array.type} where the table has {one.type}: {e}"
+                raise SchemaMismatchError(message, file=self._file.uri, column=one.name) from e
         if not fields:
             return no_columns(count)
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _cast(self, array: pa.Array, one: pa.Field) -> pa.Array:
-        try:
-            return array.cast(one.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-            raise SchemaMismatchError(
-                f"the file has {array.type} where the table has {one.type}: {e}", file=self._file.uri, column=one.name
-            ) from e
+
+#: Data files at the root or in partition folders: files in other folders may belong to other tables.
+_DELETABLE = re.compile(
+    rf"(?:(?!\.)[^/]*=[^/]*/)*(?![._])[^/]+\.trv|{RECORD.pattern}|{STAGING}/[^/]+/.*[^/]+\.trv|(?:.*/)?{TEMPORARY}"
+)
+
+
+def table_files(store: Store) -> TableFiles:
+    """Return the files of a folder, or a single file.  Raises ``TableNotFoundError`` and ``ForeignFilesError``."""
+    place, files = find_files(store.uri, store.options)
+    if place.uri != store.uri:
+        if [f"{place.uri}/{file.key}" for file in files] != [store.uri]:
+            raise ForeignFilesError(
+                "a glob pattern cannot be dropped as a table",
+                help="drop the folder, or delete the files one by one",
+                file=store.uri,
+            )
+        return TableFiles(place, as_files(place.head(file.key) for file in files), keep_root=True)
+    objects = list(store.list())
+    territory = Territory(store, tables_of(m.key for m in objects if not m.key.startswith(f"{STAGING}/")))
+    matches = [m for m in (*objects, *store.unfinished()) if _DELETABLE.fullmatch(m.key)]
+    foreign = set(territory.foreign(m.key.rpartition("/")[0] for m in matches))
+    deletable = [m for m in matches if m.key.rpartition("/")[0] not in foreign]
+    # Delete the records of jobs last, as they determine which files are visible.
+    deletable.sort(key=lambda m: m.key.startswith(f"{STAGING}/"))
+    keys = {m.key for m in deletable}
+    return TableFiles(store, as_files(deletable), as_files(m for m in objects if m.key not in keys))

@@ -59,10 +59,7 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class Plan:
-    """The keys of files that a job adds and removes.
-
-    ``alone`` marks an exclusive job, see :mod:`trilake.trevni.tables.row_groups`.
-    """
+    """The keys of files that a job adds and removes; ``alone`` marks an exclusive job, see ``row_groups``."""
 
     adds: tuple[str, ...]
     removes: tuple[str, ...] = ()
@@ -84,27 +81,13 @@ def end_key(job: str) -> str:
 
 
 def job_of(folder: str) -> str:
-    """Return the job of a folder of staged files, whose name ends with task and attempt.
-
-    >>> job_of("0fd1-00003-17")
-    '0fd1'
-    """
+    """Return the job of a folder of staged files, whose name ends with task and attempt: ``0fd1-00003-17``."""
     return folder.partition("-")[0]
 
 
 def begin(store: Store, job: str, plan: Plan) -> None:
     """Write the plan of a job before any file moves."""
     store.put_if_absent(plan_key(job), plan.serialised())
-
-
-def put_plan(store: Store, job: str, plan: Plan) -> None:
-    """Replace the plan of a job before any file moves."""
-    store.put(plan_key(job), plan.serialised())
-
-
-def take_back(store: Store, job: str) -> None:
-    """Remove the plan of a job that has moved no file."""
-    store.delete([plan_key(job)])
 
 
 def alone_at_work(store: Store, job: str) -> list[str]:
@@ -128,10 +111,7 @@ def is_at_work(store: Store, job: str) -> bool:
 
 
 def record_outcome(store: Store, job: str, outcome: Outcome) -> Outcome:
-    """Write the end of a job unless it has one, and return its end.
-
-    Raises ``UnknownOutcomeError`` if the store confirms neither the write nor the current end.
-    """
+    """Write the end of a job unless it has one, and return its end.  Raises ``UnknownOutcomeError``."""
     for _ in range(3):
         try:
             store.put_if_absent(end_key(job), outcome.encode())
@@ -193,16 +173,11 @@ def plan_of(store: Store, job: str) -> Plan | None:
         return None
 
 
-# --- readers ---------------------------------------------------------------------------------------------------------
-
-
 def visible(store: Store, prefix: str = "") -> list[ObjectMeta]:
     """List the objects below a folder of the table that no job hides, in key order.
 
-    A job may start and end during a listing, so list the folder until two consecutive listings have the same records
-    and data files.
-
-    Raises ``StorageError`` if they never do, and ``CorruptFileError`` for a damaged plan.
+    A job may start and end during a listing, so list until two listings agree about records and data files.  Raises
+    ``StorageError`` if they never do, and ``CorruptFileError`` for a damaged plan.
     """
     before: list[ObjectMeta] | None = None
     for _ in range(_TRIES):
@@ -236,9 +211,6 @@ def _jobs(records: Iterable[str], kind: str) -> list[str]:
     return [m[1] for m in matches if m is not None and m[2] == kind]
 
 
-# --- ends ------------------------------------------------------------------------------------------------------------
-
-
 def complete(store: Store, job: str, plan: Plan, outcome: Outcome, *, keep_records: bool = False) -> None:
     """Remove the files that a job with an end does not need, then its records.
 
@@ -256,12 +228,7 @@ def complete(store: Store, job: str, plan: Plan, outcome: Outcome, *, keep_recor
 
 
 def finish_stale_jobs(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) -> None:
-    """Complete jobs with an end, and abort jobs without activity for ``stale_ms``.
-
-    Parameters
-    ----------
-    now_ms: the time of the store, in milliseconds since the epoch.
-    """
+    """Complete jobs with an end, and abort those without activity for ``stale_ms``; ``now_ms`` is the store's time."""
     newest: dict[str, int] = {}
     staged: dict[str, list[str]] = {}
     records: list[str] = []

@@ -35,8 +35,8 @@ from trilake.storage import Store
 from trilake.storage.ownership import check_own
 from trilake.storage.staging import move, remove_folder, sync_names
 from trilake.trevni.blocks.encode import BLOCK_SIZE
-from trilake.trevni.file.column_options import ColumnOptions
 from trilake.trevni.file.writer import TrevniWriter
+from trilake.trevni.nesting.columns import ColumnOptions
 from trilake.trevni.tables import jobs
 from trilake.trevni.tables.dataset import check_trevni, list_files
 from trilake.trevni.tables.jobs import STAGING, Plan
@@ -54,8 +54,7 @@ _FAR = 30_000 * 365 * 86_400
 class WriteOptions:
     """Options of the files of a table; see :class:`trilake.trevni.TrevniWriter`.
 
-    ``row_group_size`` is the approximate size of a file in bytes before compression; the open files of a writer share
-    ``memory``.
+    Files have about ``row_group_size`` bytes before compression; the open files of a writer share ``memory``.
     """
 
     codec: str | None = "snappy"
@@ -362,9 +361,8 @@ _PAUSES_S = 0.02, 1.0
 def begin_alone(store: Store, job: str, plan: Plan, removes: Callable[[], tuple[str, ...]], runtime: Runtime) -> Plan:
     """Write the plan of an exclusive job; no other exclusive job can commit until it ends.
 
-    ``removes`` returns the files to remove; if it raises, the job ends before anything has moved.
-
-    Raises ``WriteFailedError`` if another job aborted this one, ``StorageError``, and the errors of ``removes``.
+    ``removes`` returns the files to remove; if it raises, nothing has moved.  Raises ``WriteFailedError`` if another
+    job aborted this one, ``StorageError``, and the errors of ``removes``.
     """
     plan = replace(plan, alone=True)
     while True:
@@ -377,13 +375,13 @@ def begin_alone(store: Store, job: str, plan: Plan, removes: Callable[[], tuple[
                 # Also remove files that were committed since the first look.
                 final = replace(plan, removes=removes())
                 if final != plan:
-                    jobs.put_plan(store, job, final)
+                    store.put(jobs.plan_key(job), final.serialised())
                 return final
         except BaseException:
             with suppress(StorageError):
-                jobs.take_back(store, job)
+                store.delete([jobs.plan_key(job)])
             raise
-        jobs.take_back(store, job)
+        store.delete([jobs.plan_key(job)])
         for other in others:
             _await(store, job, other, runtime)
 

@@ -72,10 +72,7 @@ class TrevniOffset:
 
 
 class TrevniStream:
-    """A folder read as a stream.
-
-    With ``fail_on_data_loss``, changes of files older than the window raise an error.
-    """
+    """A folder read as a stream; with ``fail_on_data_loss``, changes of files older than the window raise an error."""
 
     def __init__(self, store: Store, *, fail_on_data_loss: bool = True, window_ms: int = WINDOW_MS) -> None:
         self.store, self.fail_on_data_loss, self.window_ms = store, fail_on_data_loss, window_ms
@@ -91,10 +88,7 @@ class TrevniStream:
         self._until = frozenset(m.key for m in self._files())
 
     def latest(self, start: TrevniOffset, limit: int | None = None) -> TrevniOffset:
-        """Return the end of a batch of at most ``limit`` files that starts at ``start``.
-
-        Raises ``TrevniStreamError`` if files older than the window appeared or disappeared.
-        """
+        """Return the end of a batch of at most ``limit`` files from ``start``.  Raises ``TrevniStreamError``."""
         files = self._files()
         self._check_older(files, start)
         seen = set(start.recent)

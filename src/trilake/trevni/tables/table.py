@@ -7,7 +7,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import islice
 
@@ -61,6 +61,10 @@ class TrevniTable(Table):
     >>> table = TrevniTable("memory://doc-trevni")
     >>> table.count("day = 'mon'"), len(table.splits("day = 'tue'"))
     (2, 1)
+    >>> table.file(table.files("day = 'tue'")["path"][0].as_py()).read().to_pydict()
+    {'n': [3]}
+    >>> table.under(pa.schema([("n", pa.float64())])).to_arrow().sort_by("n").to_pydict()
+    {'n': [1.0, 2.0, 3.0]}
     """
 
     format = "trevni"
@@ -78,9 +82,13 @@ class TrevniTable(Table):
         self._store, self._files = find_files(location, options)
         self.uri = os.fspath(location)
         self._partitions = partition_fields(self._files)
+        self._requested_schema: pa.Schema | None = None
         if schema is not None:
-            types = {f.name: f for f in schema}
-            self._partitions = [types.get(f.name, f) for f in self._partitions]
+            self._use(schema)
+
+    def _use(self, schema: pa.Schema) -> None:
+        types = {f.name: f for f in schema}
+        self._partitions = [types.get(f.name, f) for f in self._partitions]
         self._requested_schema = schema
 
     @property
@@ -89,20 +97,10 @@ class TrevniTable(Table):
         return self._store.options
 
     def under(self, schema: pa.Schema) -> TrevniTable:
-        """Return a table of the same files with another ``schema``, without listing them again.
-
-        >>> import pyarrow as pa, trilake
-        >>> rows = {"day": ["mon", "tue"], "n": [1, 2]}
-        >>> _ = trilake.write(rows, "memory://doc-trevni-under", format="trevni", partition_by="day")
-        >>> table = trilake.open("memory://doc-trevni-under", format="trevni")
-        >>> table.under(pa.schema([("n", pa.float64())])).to_arrow().sort_by("n").to_pydict()
-        {'n': [1.0, 2.0]}
-        """
+        """Return a table of the same files with another ``schema``, without listing them again."""
         other = copy.copy(self)
         other.__dict__.pop("_schema", None)
-        other._requested_schema = schema
-        types = {f.name: f for f in schema}
-        other._partitions = [types.get(f.name, f) for f in self._partitions]
+        other._use(schema)
         return other
 
     @property
@@ -154,16 +152,8 @@ class TrevniTable(Table):
         return [file for file, needed in zip(self._files, keep.tolist(), strict=True) if needed]
 
     def splits(self, filter: FilterLike | None = None, *, size: int | None = None) -> list[Split]:
-        """Return the files that may have rows matching ``filter``, in parts of about ``size`` stored bytes.
-
-        Raises ``FilterError`` for a filter that does not match the table.
-
-        >>> import trilake
-        >>> rows = {"day": ["mon", "tue"], "n": [1, 2]}
-        >>> _ = trilake.write(rows, "memory://doc-trevni-splits", format="trevni", partition_by="day")
-        >>> table = trilake.open("memory://doc-trevni-splits", format="trevni")
-        >>> len(table.splits()), len(table.splits("day = 'mon'"))
-        (2, 1)
+        """Return the files that may have rows matching ``filter``, in parts of ``size`` stored bytes.  Raises
+        ``FilterError``.
         """
         options = {} if size is None else {"size": size}
         return [
@@ -189,15 +179,7 @@ class TrevniTable(Table):
         )
 
     def file(self, key: str) -> TrevniFile:
-        """Open a file of the table by ``key``, its ``path`` in :meth:`files`.
-
-        >>> import trilake
-        >>> rows = {"day": ["mon", "tue"], "n": [1, 2]}
-        >>> _ = trilake.write(rows, "memory://doc-trevni-file", format="trevni", partition_by="day")
-        >>> table = trilake.open("memory://doc-trevni-file", format="trevni")
-        >>> table.file(table.files("day = 'mon'")["path"][0].as_py()).read().to_pydict()
-        {'n': [1]}
-        """
+        """Open a file of the table by ``key``, its ``path`` in :meth:`files`."""
         return TrevniFile((self._store, key), trusted=self._trusted)
 
     def to_batches(
@@ -213,9 +195,7 @@ class TrevniTable(Table):
             def read(split: Split) -> list[pa.RecordBatch]:
                 return list(read_split(split, schema, names, bound))
 
-            running: deque[Future[list[pa.RecordBatch]]] = deque(
-                pool.submit(read, split) for split in islice(splits, _THREADS)
-            )
+            running = deque(pool.submit(read, split) for split in islice(splits, _THREADS))
             try:
                 while running:
                     yield from running.popleft().result()
@@ -239,9 +219,8 @@ class TrevniTable(Table):
         bound = self._bound(filter)
         skipping = skip_files(bound, self._files, self._partitions)
         reasons = pc.fill_null(skipping.reason_strings(), "it may hold matching rows")
-        table = pa.table(
-            {"path": [file.key for file in self._files], "kept": pa.array(skipping.keep), "reason": reasons}
-        )
+        keys = [file.key for file in self._files]
+        table = pa.table({"path": keys, "kept": pa.array(skipping.keep), "reason": reasons})
         notes = [f"{len(self.splits(filter))} splits"]
         if bound is not None:
             total = candidates = 0

@@ -31,11 +31,11 @@ from trilake.errors import (
 from trilake.storage import Store, open_store
 from trilake.table.folders import DataFile
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
-from trilake.trevni.file.column_options import ColumnOptions
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.file.writer import as_batches
 from trilake.trevni.nesting.arrow_forms import bare
 from trilake.trevni.nesting.arrow_types import is_binary, is_string
+from trilake.trevni.nesting.columns import ColumnOptions
 from trilake.trevni.tables import jobs
 from trilake.trevni.tables.dataset import check_trevni, list_files
 from trilake.trevni.tables.jobs import STAGING
@@ -79,8 +79,7 @@ def write_options(strings: Mapping[str, str]) -> WriteOptions:
     unknown = sorted(name for name in strings if name.lower() not in by_lower)
     if unknown:
         raise UnknownOptionError(
-            f"{', '.join(map(repr, unknown))} is not a Trevni write option",
-            help=f"options are {', '.join(OPTIONS)}",
+            f"{', '.join(map(repr, unknown))} is not a Trevni write option", help=f"options are {', '.join(OPTIONS)}"
         )
     options = WriteOptions()
     for name, value in strings.items():
@@ -111,10 +110,9 @@ def _size(name: str, value: str) -> int:
 
 @dataclass(frozen=True)
 class TableWritePlan:
-    """A planned write.
+    """A planned write; ``schema`` is that of the new files.
 
-    ``schema`` is that of the new files.  With ``describe``, a write without rows creates an empty file with the schema.
-    With ``nothing``, there is nothing to write (``mode="ignore"`` and the folder has files).
+    With ``describe``, a write without rows creates an empty file.  With ``nothing``, there is nothing to write.
     """
 
     schema: pa.Schema
@@ -140,17 +138,12 @@ def plan_table_write(
     options: WriteOptions | None = None,
     runtime: Runtime = SYSTEM_RUNTIME,
 ) -> TableWritePlan:
-    """Plan a write of rows of ``schema`` to a folder.
+    """Plan a write of rows of ``schema`` to the folder of ``store``.
 
-    Parameters
-    ----------
-    store: store at the folder of the table.
-    mode: ``error``, ``ignore``, ``append`` or ``overwrite``.
-    partition_by: columns of a new table that become folders; for appends those of the table, or ``None``.
-    runtime: creates the id of the write.
-
-    Appended rows get the table's columns and types: names match case-insensitively, missing columns are null, and
-    values are cast if none is lost.
+    ``mode`` is ``error``, ``ignore``, ``append`` or ``overwrite``; ``partition_by`` are the columns of a new table that
+    become folders, for appends those of the table, or ``None``; ``runtime`` creates the id of the write.  Appended rows
+    get the table's columns and types: names match case-insensitively, missing columns are null, and values are cast if
+    none is lost.
 
     Raises ``TableExistsError``, ``ForeignFilesError`` if the folder has other files, ``SchemaMismatchError`` and
     ``InvalidArgumentError``.
@@ -222,9 +215,8 @@ def _target_schema(stored: pa.Schema, partition: Sequence[str], incoming: pa.Sch
             file=uri,
         )
     columns = [f.with_nullable(True) for f in fields]
-    return pa.schema(
-        [*columns, *(by_name[name.lower()].with_name(name) for name in partition)], metadata=stored.metadata
-    )
+    columns += [by_name[name.lower()].with_name(name) for name in partition]
+    return pa.schema(columns, metadata=stored.metadata)
 
 
 def _fits(source: pa.DataType, target: pa.DataType) -> bool:
@@ -251,20 +243,15 @@ def _fits(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Convert rows to ``schema``; names match case-insensitively.
-
-    Raises ``SchemaMismatchError`` for a value that does not fit.
-    """
+    """Convert rows to ``schema``; names match case-insensitively.  Raises ``SchemaMismatchError``."""
     if batch.schema.equals(schema):
         return batch
-    at = {name.lower(): i for i, name in enumerate(batch.schema.names)}
+    columns = dict(zip((name.lower() for name in batch.schema.names), batch.columns, strict=True))
     arrays = []
     for f in schema:
-        i = at.get(f.name.lower())
-        if i is None:
-            arrays.append(pa.nulls(batch.num_rows, f.type))
-            continue
-        array = batch.column(i)
+        array = columns.get(f.name.lower())
+        if array is None:
+            array = pa.nulls(batch.num_rows, f.type)
         try:
             arrays.append(array if array.type == f.type else array.cast(f.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
@@ -277,19 +264,16 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def write_rows(
     store: Store, plan: TableWritePlan, batches: Iterable[pa.RecordBatch], *, task: str = "0", attempt: str = "0"
 ) -> list[StagedFile]:
-    """Write rows to staged files; without rows, there are none.
+    """Write rows to staged files; without rows, there are none; after an error, they are removed.
 
-    ``task`` distinguishes concurrent tasks, ``attempt`` the attempts of a task.  After an error, the staged files are
-    removed.  Raises ``SchemaMismatchError``, ``InvalidArgumentError`` and ``StorageError``.
+    ``task`` distinguishes concurrent tasks, ``attempt`` the attempts of a task.  Raises ``SchemaMismatchError``.
     """
     rows = (conform(batch, plan.schema) for batch in batches if batch.num_rows)
     first = next(rows, None)
     return [] if first is None else _write(store, plan, chain([first], rows), task, attempt)
 
 
-def _write(
-    store: Store, plan: TableWritePlan, rows: Iterable[pa.RecordBatch], task: str, attempt: str
-) -> list[StagedFile]:
+def _write(store: Store, plan: TableWritePlan, rows: Iterable[Any], task: str, attempt: str) -> list[StagedFile]:
     # Each attempt has its own folder, so that removing one does not affect others.
     folder = f"{plan.write_id}-{task}-{attempt}"
     try:
@@ -311,8 +295,7 @@ def finish_table_write(
     """Move staged files to the table; with ``mode="overwrite"``, remove the previous files.
 
     If the folder got files after the plan, ``mode="ignore"`` writes nothing, and ``mode="error"`` raises
-    ``TableExistsError``.  Readers see all rows of the write or none; see :func:`trilake.trevni.publish`, also for
-    errors.
+    ``TableExistsError``.  Readers see all rows or none; see :func:`trilake.trevni.publish`, also for errors.
     """
     if plan.nothing:
         return TableWrite()
@@ -341,11 +324,7 @@ def clean(store: Store, plan: TableWritePlan) -> None:
 
 
 def give_up(store: Store, plan: TableWritePlan) -> None:
-    """Abort a write whose tasks may still be running, and remove its staged files.
-
-    Its tasks find a record of the abort and stop; a write after a week removes the record.  A committed write stays
-    committed.
-    """
+    """Abort a write, unless committed: its tasks find a record of the abort and stop.  Remove its staged files."""
     jobs.record_outcome(store, plan.write_id, "aborted")
     clean(store, plan)
 

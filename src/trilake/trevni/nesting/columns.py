@@ -1,4 +1,4 @@
-"""``ColumnOptions``, and the columns of a schema with such options."""
+"""Columns of a new file: their options, properties and encoders."""
 
 from __future__ import annotations
 
@@ -7,28 +7,64 @@ from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any
 
+import pyarrow as pa
+
 from trilake.errors import InvalidArgumentError, UnknownOptionError
+from trilake.trevni.blocks import layout, order
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
 from trilake.trevni.blocks.encode import ColumnEncoder, Spool
-from trilake.trevni.blocks.layout import (
-    CHECKSUM,
-    CODEC,
-    MAX_DEPTH,
-    RESERVED,
-    ColumnDescriptor,
-    Metadata,
-    ValueType,
-)
-from trilake.trevni.file.column_file import Column
+from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.nesting.assemble import PRESENCE
-from trilake.trevni.nesting.shred import (
-    SORTED,
-    ColumnBuilder,
-    PhysicalColumn,
-)
 
 #: Maximum rows in a block of a presence column, and in any block.
 _PRESENCE_ROWS, _MAX_ROWS = 1 << 18, 0x7FFFFFFF
+
+
+#: Key of column metadata: the values of this ``values`` column ascend.
+SORTED = "trilake.sorted"
+
+
+class PhysicalColumn:
+    """A column of a new file, with its properties and encoder."""
+
+    def __init__(
+        self,
+        name: str,
+        encoder: ColumnEncoder,
+        parent: PhysicalColumn | None,
+        properties: layout.Metadata,
+        presence: int | None = None,
+    ) -> None:
+        self.name, self.encoder, self.parent = name, encoder, parent
+        self._properties, self._presence = properties, presence
+        self._sorted = encoder.values
+        self._last: Any = None
+
+    def metadata(self) -> dict[str, bytes]:
+        """Return the metadata of the column in the order of the reference: name, type, then others."""
+        properties = {layout.NAME: self.name.encode(), layout.TYPE: self.encoder.type.value.encode()}
+        if self.encoder.array:
+            properties[layout.ARRAY] = b""
+        if self.parent is not None:
+            properties[layout.PARENT] = self.parent.name.encode()
+        if self.encoder.values:
+            properties[layout.VALUES] = b""
+        properties.update(self._properties)
+        if self._presence is not None:
+            properties[PRESENCE] = b"%d" % self._presence
+        if self._sorted:
+            properties[SORTED] = b""
+        return properties
+
+    def watch(self, values: pa.Array) -> None:
+        """Track whether the values of a ``values`` column ascend."""
+        if not self._sorted or not len(values):
+            return
+        compare = order.key(self.encoder.type)
+        first, last = values[0].as_py(), values[-1].as_py()
+        after_last = self._last is None or compare(self._last) <= compare(first)
+        self._sorted = after_last and order.is_sorted(values, self.encoder.type)
+        self._last = last
 
 
 @dataclass(frozen=True)
@@ -44,7 +80,7 @@ class ColumnOptions:
     checksum: str | None = None
     values: bool = False
     type: str | None = None
-    metadata: Metadata = field(default_factory=dict)
+    metadata: layout.Metadata = field(default_factory=dict)
 
     @staticmethod
     def of(options: ColumnOptions | Mapping[str, Any]) -> ColumnOptions:
@@ -59,26 +95,19 @@ class ColumnOptions:
         names = {f.name for f in fields(ColumnOptions)}
         for name in options:
             if name not in names:
-                raise UnknownOptionError(
-                    f"{name!r} is not an option of a column", help=f"use one of {', '.join(sorted(names))}"
-                )
+                help = f"use one of {', '.join(sorted(names))}"
+                raise UnknownOptionError(f"{name!r} is not an option of a column", help=help)
         return ColumnOptions(**options)
 
-
-#: Options by column name, or the columns of another file, to write columns like those.
-ColumnsLike = Mapping[str, ColumnOptions | Mapping[str, Any]] | Sequence[ColumnDescriptor] | Sequence[Column]
 
 #: Keys of column metadata that only the writer sets.
 _WRITERS_KEYS = frozenset({PRESENCE, SORTED})
 
-_SAME_BITS = [
-    {ValueType.INT, ValueType.FIXED32},
-    {ValueType.LONG, ValueType.FIXED64},
-    {ValueType.STRING, ValueType.BYTES},
-]
+_SAME_BITS = {"int": "fixed32", "long": "fixed64", "string": "bytes"}
+_SAME_BITS |= {b: a for a, b in _SAME_BITS.items()}
 
 
-class SchemaColumns(ColumnBuilder):
+class SchemaColumns:
     """Creates the columns of a schema."""
 
     def __init__(self, file: FileOptions, options: Mapping[str, ColumnOptions], fields_: Sequence[str]) -> None:
@@ -105,10 +134,14 @@ class SchemaColumns(ColumnBuilder):
             raise InvalidArgumentError("array columns and their children cannot have the option values", column=name)
         if options.type is not None:
             type = _other_type(type, options.type, name)
-        properties = _properties(options)
+        properties = user_metadata(options.metadata)
+        if options.checksum is not None:
+            properties = {layout.CHECKSUM: check_checksum(options.checksum).encode(), **properties}
+        if options.codec is not None:
+            properties = {layout.CODEC: check_codec(options.codec).encode(), **properties}
         # A run may encode all rows of a file: without this limit, reading a few rows would decode all of them.
         most = _PRESENCE_ROWS if presence is not None else _MAX_ROWS
-        encoder = self._file.encoder(type, array, options.codec, options.checksum, options.values, most, name)
+        encoder = self._file.encoder(type, array, options, name, most)
         return PhysicalColumn(name, encoder, parent, properties, presence)
 
     def check_names(self) -> None:
@@ -126,18 +159,9 @@ def _other_type(type_: ValueType, name: str, column: str) -> ValueType:
         other = ValueType(name)
     except ValueError:
         raise InvalidArgumentError(f"{name!r} is not a Trevni type", column=column) from None
-    if any({other, type_} <= same for same in [{type_}, *_SAME_BITS]):
+    if other is type_ or _SAME_BITS.get(other.value) == type_.value:
         return other
     raise InvalidArgumentError(f"values of type {type_.value} cannot be written as {name}", column=column)
-
-
-def _properties(options: ColumnOptions) -> dict[str, bytes]:
-    properties: dict[str, bytes] = {}
-    if options.codec is not None:
-        properties[CODEC] = check_codec(options.codec).encode()
-    if options.checksum is not None:
-        properties[CHECKSUM] = check_checksum(options.checksum).encode()
-    return {**properties, **user_metadata(options.metadata)}
 
 
 def check_depth(name: str, parent: PhysicalColumn | None) -> None:
@@ -145,8 +169,8 @@ def check_depth(name: str, parent: PhysicalColumn | None) -> None:
     depth, above = 0, parent
     while above is not None:
         depth, above = depth + 1, above.parent
-    if depth > MAX_DEPTH:
-        raise InvalidArgumentError(f"the column is nested more than {MAX_DEPTH} levels deep", column=name)
+    if depth > layout.MAX_DEPTH:
+        raise InvalidArgumentError(f"the column is nested more than {layout.MAX_DEPTH} levels deep", column=name)
 
 
 def user_metadata(metadata: Mapping[Any, Any]) -> dict[str, bytes]:
@@ -155,8 +179,8 @@ def user_metadata(metadata: Mapping[Any, Any]) -> dict[str, bytes]:
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, bytes | str):
             raise InvalidArgumentError(f"metadata must map strings to bytes, got {key!r} to {type(value).__name__}")
-        if key.startswith(RESERVED):
-            raise InvalidArgumentError(f"the metadata key {key!r} starts with {RESERVED!r}, which is reserved")
+        if key.startswith(layout.RESERVED):
+            raise InvalidArgumentError(f"the metadata key {key!r} starts with {layout.RESERVED!r}, which is reserved")
         if key in _WRITERS_KEYS:
             raise InvalidArgumentError(f"the metadata key {key!r} is reserved for the writer")
         encoded[key] = value.encode() if isinstance(value, str) else value
@@ -173,22 +197,15 @@ class FileOptions:
     block_size: int
 
     def encoder(
-        self,
-        type_: ValueType,
-        array: bool,
-        codec: str | None,
-        checksum: str | None,
-        values: bool,
-        max_rows: int = _MAX_ROWS,
-        column: str | None = None,
+        self, type_: ValueType, array: bool, options: ColumnOptions, column: str, max_rows: int = _MAX_ROWS
     ) -> ColumnEncoder:
         return ColumnEncoder(
             type_,
             array,
             self.spool,
-            codec=check_codec(codec if codec is not None else self.codec),
-            checksum=check_checksum(checksum if checksum is not None else self.checksum),
-            values=values,
+            codec=check_codec(self.codec if options.codec is None else options.codec),
+            checksum=check_checksum(self.checksum if options.checksum is None else options.checksum),
+            values=options.values,
             block_size=self.block_size,
             max_rows=max_rows,
             column=column,

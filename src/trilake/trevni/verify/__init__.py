@@ -1,1 +1,0 @@
-"""Verify Trevni files: headers, descriptors, parents, blocks and their checksums."""
