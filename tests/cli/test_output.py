@@ -12,9 +12,8 @@ import trilake
 from tests.cli.running import run
 from trilake.cli.app import application
 from trilake.cli.exits import Exit, Problem
-from trilake.cli.output import ConsoleOutput, JsonOutput, output
-from trilake.cli.text import printable_json, printable_lines
-from trilake.cli.values import python_values
+from trilake.cli.output import JsonOutput, Output, output, printable_lines
+from trilake.cli.values import printable_json, python_values
 from trilake.common.text import printable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +81,7 @@ def test_terminal_output_fits_and_shows_every_value(
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("FORCE_COLOR", "1")
     rows = pa.table({f"column{i}": [f"v{i}", None] for i in range(12)})
-    ConsoleOutput().rows(rows.schema, rows.to_batches())
+    Output().rows(rows.schema, rows.to_batches())
     out = capsys.readouterr().out
     assert max(len(line) for line in _without_colours(out).splitlines()) <= width
     assert all(f"v{i}" in _without_colours(out) for i in range(12))
@@ -96,7 +95,7 @@ def _without_colours(text: str) -> str:
 
 def test_pipe_gets_every_row_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     rows = pa.table({"n": range(2500), "s": ["x" * 300 + "\n"] * 2500})
-    ConsoleOutput().rows(rows.schema, rows.to_batches(max_chunksize=700))
+    Output().rows(rows.schema, rows.to_batches(max_chunksize=700))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2502
     assert {line.count("x" * 300 + "\\n") for line in lines[2:]} == {1}
@@ -104,7 +103,7 @@ def test_pipe_gets_every_row_on_one_line(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_rows_without_columns_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     rows = pa.table({"n": [1, 2]}).select([])
-    ConsoleOutput().rows(rows.schema, rows.to_batches())
+    Output().rows(rows.schema, rows.to_batches())
     JsonOutput().rows(rows.schema, rows.to_batches())
     assert capsys.readouterr().out == "2 rows without columns\n[\n{},\n{}\n]\n"
 

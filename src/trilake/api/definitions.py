@@ -81,19 +81,12 @@ def create(
     from trilake.delta.commands.write.create import TableDescription, create_table, with_rules
 
     schema = with_rules(columns, generated or {}, identity or (), defaults or {}, explicit=identity_takes_values)
+    partitions, clustering = column_names(partition_by) or (), column_names(cluster_by) or ()
     description = TableDescription(
-        schema,
-        column_names(partition_by) or (),
-        dict(properties or {}),
-        comment,
-        column_names(cluster_by) or (),
-        data_format=data_format,
+        schema, partitions, dict(properties or {}), comment, clustering, data_format=data_format
     )
-    return create_table(
-        DeltaLog(open_store(uri, allowing_foreign(storage_options, allow_foreign_files)), standard_engine()),
-        description,
-        mode=mode,
-    ).version
+    store = open_store(uri, allowing_foreign(storage_options, allow_foreign_files))
+    return create_table(DeltaLog(store, standard_engine()), description, mode=mode).version
 
 
 @checked
@@ -117,14 +110,15 @@ def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None
     """
     from trilake.delta.commands.alter.alter_table import Alter
 
+    return Alter(_existing(uri, storage_options))
+
+
+def _existing(uri: str | PathLike[str], storage_options: Mapping[str, str] | None) -> DeltaLog:
     log = DeltaLog(open_store(uri, dict(storage_options or {})), standard_engine())
     if not log.exists():
-        raise TableNotFoundError(
-            "no Delta table found",
-            help="check the path, or create a table there with trilake.create",
-            file=log.store.uri,
-        )
-    return Alter(log)
+        help = "check the path, or create a table there with trilake.create"
+        raise TableNotFoundError("no Delta table found", help=help, file=log.store.uri)
+    return log
 
 
 @checked
@@ -209,10 +203,7 @@ def sync_iceberg(
     except ImportError:
         raise missing("pyiceberg", "Iceberg metadata of Delta tables") from None
 
-    log = DeltaLog(open_store(uri, dict(storage_options or {})), standard_engine())
-    if not log.exists():
-        raise TableNotFoundError("no Delta table found", help="check the path", file=log.store.uri)
-    return sync(log, rebuild=rebuild)
+    return sync(_existing(uri, storage_options), rebuild=rebuild)
 
 
 def column_names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _Uri: TypeAlias = str | PathLike[str]
 _At: TypeAlias = TimestampLike | None
-_Options: TypeAlias = Mapping[str, str] | None
+_V: TypeAlias = int | None
+_O: TypeAlias = Mapping[str, str] | None
 
 
 @overload
@@ -30,40 +31,20 @@ def open(
     uri: _Uri,
     *,
     format: Literal["delta"] | None = ...,
-    version: int | None = ...,
+    version: _V = ...,
     timestamp: _At = ...,
-    storage_options: _Options = ...,
+    storage_options: _O = ...,
 ) -> ArrowDeltaTable: ...
-
-
 @overload
 def open(
-    uri: _Uri,
-    *,
-    format: Literal["lance"],
-    version: int | None = ...,
-    timestamp: _At = ...,
-    storage_options: _Options = ...,
+    uri: _Uri, *, format: Literal["lance"], version: _V = ..., timestamp: _At = ..., storage_options: _O = ...
 ) -> LanceTable: ...
-
-
 @overload
 def open(
-    uri: _Uri,
-    *,
-    format: Literal["trevni"],
-    version: int | None = ...,
-    timestamp: _At = ...,
-    storage_options: _Options = ...,
+    uri: _Uri, *, format: Literal["trevni"], version: _V = ..., timestamp: _At = ..., storage_options: _O = ...
 ) -> TrevniTable: ...
-
-
 @overload
-def open(
-    uri: _Uri, *, format: str, version: int | None = ..., timestamp: _At = ..., storage_options: _Options = ...
-) -> Table: ...
-
-
+def open(uri: _Uri, *, format: str, version: _V = ..., timestamp: _At = ..., storage_options: _O = ...) -> Table: ...
 @checked
 def open(
     uri: str | PathLike[str],

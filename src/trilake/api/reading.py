@@ -60,14 +60,8 @@ def read(
 
     storage_options = session_options(spark, uri, storage_options)
     table = open_at(uri, format, version, timestamp, storage_options)
-    return spark_format_named(table.format).read(
-        spark,
-        table,
-        columns=columns,
-        filter=filter,
-        options=storage_options,
-        newest=version is None and timestamp is None,
-    )
+    read, newest = spark_format_named(table.format).read, version is None and timestamp is None
+    return read(spark, table, columns=columns, filter=filter, options=storage_options, newest=newest)
 
 
 @checked

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
+from itertools import takewhile
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -21,19 +22,15 @@ from typer.core import TyperCommand, TyperGroup
 
 from trilake.cli import changes, checks, maintenance, metadata, read, write
 from trilake.cli.exits import Exit, Problem
-from trilake.cli.output import debugging, output
-from trilake.cli.text import printable_lines
+from trilake.cli.output import debugging, output, printable_lines
 from trilake.common.text import printable
 from trilake.common.version import __version__
-
-LOOK, READ, CHANGE, KEEP = "Inspect a table", "Read rows", "Write rows", "Maintain a table"
 
 
 class Command(TyperCommand):
     """A command that rejects a repeated option that takes one value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line; see the same method of click."""
         if args and not ctx.resilient_parsing:
             _, _, present = self.make_parser(ctx).parse_args(args=list(args))
             for param in self.get_params(ctx):
@@ -51,7 +48,6 @@ class Commands(TyperGroup):
     json = False
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **more: Any) -> Any:
-        """Parse and run; see the same method of click."""
         assert not rest  # other parameters are keywords
         arguments = sys.argv[1:] if args is None else list(args)
         self.json = wants_json(arguments)
@@ -68,7 +64,6 @@ class Commands(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command, and convert errors to exit codes."""
         with errors_reported(json=self.json):
             return super().invoke(ctx)
 
@@ -79,13 +74,11 @@ def wants_json(arguments: Sequence[str]) -> bool:
     >>> wants_json(["info", "t", "--json"]), wants_json(["head", "--", "--json"])
     (True, False)
     """
-    arguments = list(arguments)
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    return "--json" in arguments[:end]
+    return "--json" in takewhile(lambda argument: argument != "--", arguments)
 
 
 def _is_usage_error(error: BaseException) -> bool:
-    """Whether this is click's error for a wrong command line; its class differs between releases of typer."""
+    # Click's error for a wrong command line; its class differs between releases of typer.
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
@@ -116,7 +109,11 @@ def errors_reported(*, json: bool) -> Iterator[None]:
         problem = Problem.of(e)
         if debugging():
             print(printable_lines(traceback.format_exc()), file=sys.stderr, end="")
-        _forget_if_broken(e)
+        if isinstance(e, OSError) and sys.stdout is not None:
+            try:
+                sys.stdout.flush()
+            except OSError:  # a failed write: Python would fail again at exit
+                _forget(sys.stdout)
         with _pipe_may_close():
             output(json).problem(problem)
         raise typer.Exit(problem.exit) from None
@@ -132,17 +129,7 @@ def _pipe_may_close() -> Iterator[None]:
         raise typer.Exit(Exit.BROKEN_PIPE) from None
 
 
-def _forget_if_broken(error: Exception) -> None:
-    """Discard standard output after a failed write, or Python would fail again at exit."""
-    if isinstance(error, OSError) and sys.stdout is not None:
-        try:
-            sys.stdout.flush()
-        except OSError:
-            _forget(sys.stdout)
-
-
 def _forget(stream: Any) -> None:
-    """Discard a stream's buffer."""
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -184,7 +171,7 @@ def application() -> typer.Typer:
     )
     app.callback(help=_HELP)(_global_options)
     panels: dict[str, tuple[Callable[..., None], ...]] = {
-        LOOK: (
+        "Inspect a table": (
             metadata.info,
             metadata.schema,
             metadata.files,
@@ -192,14 +179,10 @@ def application() -> typer.Typer:
             metadata.log,
             metadata.report,
         ),
-        READ: (read.head, read.count, read.explain, read.query, changes.changes, changes.diff),
-        CHANGE: (write.write, write.convert),
-        KEEP: (
-            checks.verify,
-            checks.repair,
-            maintenance.optimize,
-            maintenance.vacuum,
-            maintenance.restore,
+        "Read rows": (read.head, read.count, read.explain, read.query, changes.changes, changes.diff),
+        "Write rows": (write.write, write.convert),
+        "Maintain a table": (
+            *(checks.verify, checks.repair, maintenance.optimize, maintenance.vacuum, maintenance.restore),
             maintenance.drop,
         ),
     }
@@ -210,14 +193,8 @@ def application() -> typer.Typer:
 
 
 class _PrintableFormatter(logging.Formatter):
-    """Escapes messages, which may contain file names."""
-
     def format(self, record: logging.LogRecord) -> str:
         return printable(f"{record.levelname.lower()}: {record.getMessage()}")
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(printable(f"warning: {message}"), file=sys.stderr)
 
 
 class _WithoutPandas(MetaPathFinder):
@@ -238,6 +215,6 @@ def run() -> NoReturn:
     handler = logging.StreamHandler()
     handler.setFormatter(_PrintableFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    warnings.showwarning = _show_warning
+    warnings.showwarning = lambda message, *_, **__: print(printable(f"warning: {message}"), file=sys.stderr)
     application()(prog_name="trilake")
     raise SystemExit(0)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trilake.cli.exits import Exit
 from trilake.cli.options import Columns, Filter, Format, Json, StorageOptions, Uri
-from trilake.cli.output import output
+from trilake.cli.output import output, printable_lines
 from trilake.cli.tables import key_values, opened, upkeep_of
-from trilake.cli.text import printable_lines
 from trilake.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from trilake.table.comparison.result import TableDiff
 
 
 def changes(
@@ -25,7 +26,7 @@ def changes(
     json: Json = False,
 ) -> None:
     """Show the change data feed: which rows each version inserted, updated and deleted."""
-    table = opened(uri, format, None, None, option)
+    table = opened(uri, format, options=option)
     first, last = (int(m) if m is not None and m.isdecimal() else m for m in (start, end))
     output(json).rows(*upkeep_of(table).changes(table, first or 0, last, column or None))
 
@@ -75,33 +76,28 @@ def diff(
         filter=filter,
         rows=not no_rows,
         limit=limit,
-        format=None if format is None else str(format),
+        format=format,
         storage_options=key_values(option, "--option"),
     )
-    out = output(json)
-    out.lines(_difference(difference) if json else None, printable_lines(str(difference)).split("\n"))
-    if difference.rows is not None and not json:
-        for title, rows in _display_rows(difference.rows):
-            out.note(title)
-            out.rows(rows.schema, rows.to_batches())
+    out, rows = output(json), difference.rows
+    out.lines(_json_object(difference) if json else None, printable_lines(str(difference)).split("\n"))
+    if rows is not None and not json:
+        for title, count, table in (
+            ("rows added", rows.added, rows.added_rows),
+            ("rows removed", rows.removed, rows.removed_rows),
+            ("rows changed", 2 * rows.changed, rows.changed_rows),
+        ):
+            if table.num_rows:
+                out.note(title + (f", {table.num_rows:,} of {count:,}:" if table.num_rows < count else ":"))
+                out.rows(table.schema, table.to_batches())
     if exit_code and not difference.equal:
         raise typer.Exit(Exit.FINDINGS)
 
 
-def _display_rows(rows: Any) -> Iterator[tuple[str, Any]]:
-    for title, count, table in (
-        ("rows added", rows.added, rows.added_rows),
-        ("rows removed", rows.removed, rows.removed_rows),
-        ("rows changed", 2 * rows.changed, rows.changed_rows),
-    ):
-        if table.num_rows:
-            yield f"{title}, {table.num_rows:,} of {count:,}:" if table.num_rows < count else f"{title}:", table
-
-
-def _difference(difference: Any) -> dict[str, Any]:
+def _json_object(difference: TableDiff) -> dict[str, Any]:
     from trilake.cli.values import objects
 
-    whole: dict[str, Any] = difference.to_dict()
+    whole = difference.to_dict()
     for name in ("added", "removed"):
         whole["files"][name] = list(objects(getattr(difference.files, name)))
     if difference.rows is not None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trilake.cli.asking import ask, must_be_able_to_ask
 from trilake.cli.exits import Exit, in_options
 from trilake.cli.options import Format, Json, StorageOptions, Uri, Version
-from trilake.cli.output import output
+from trilake.cli.output import ask, must_be_able_to_ask, output, printable_lines
 from trilake.cli.tables import key_values
-from trilake.cli.text import printable_lines
 from trilake.common.text import printable
+
+if TYPE_CHECKING:
+    from trilake.table.findings import Findings, Repairs
 
 
 class Depth(StrEnum):
@@ -46,12 +47,10 @@ def verify(
         version=version,
         depth=str(depth),
         sample=sample,
-        format=None if format is None else str(format),
+        format=format,
         storage_options=key_values(option, "--option"),
     )
-    output(json).lines(_for_shell(verification.to_dict()) if json else None, _lines(verification))
-    if not verification.ok:
-        raise typer.Exit(Exit.FINDINGS)
+    _report(verification, json)
 
 
 def repair(
@@ -77,19 +76,21 @@ def repair(
         "only": only or None,
         "accept_loss": accept_loss,
         "depth": str(depth),
-        "format": None if format is None else str(format),
+        "format": format,
         "storage_options": key_values(option, "--option"),
     }
     if not dry_run and not yes:
         must_be_able_to_ask(json)
         plan = run(uri, dry_run=True, **how)
-        for line in _lines(plan):
-            print(line)
+        output(False).lines(None, _lines(plan))
         if plan.steps:
             ask(f"Repair {printable(uri)}?")
-    findings = run(uri, dry_run=dry_run, **how)
-    output(json).lines(_for_shell(findings.to_dict()) if json else None, _lines(findings))
-    if not findings.ok:
+    _report(run(uri, dry_run=dry_run, **how), json)
+
+
+def _report(result: Findings | Repairs, json: bool) -> None:
+    output(json).lines(_for_shell(result.to_dict()) if json else None, _lines(result))
+    if not result.ok:
         raise typer.Exit(Exit.FINDINGS)
 
 

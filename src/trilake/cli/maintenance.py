@@ -6,18 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trilake.cli.asking import ask, must_be_able_to_ask
 from trilake.cli.options import Format, Json, Spark, StorageOptions, Uri
-from trilake.cli.output import Output, output
+from trilake.cli.output import ask, must_be_able_to_ask, output
 from trilake.cli.tables import key_values, opened, upkeep_of
 from trilake.common.text import format_size, plural, printable
 from trilake.errors import InvalidArgumentError
-from trilake.table.registry import row_named
+from trilake.table.registry import format_named
 
 if TYPE_CHECKING:
-    from trilake.table.dropping import DropResult
-    from trilake.table.table import Table
-    from trilake.table.upkeep import Unneeded
+    import pyarrow as pa
 
 
 def optimize(
@@ -48,7 +45,12 @@ def optimize(
     """
     from trilake.table.upkeep import OptimizeOptions
 
-    table = opened(uri, format, None, None, option)
+    def on_spark() -> Any:
+        from trilake.cli.spark_jobs import optimize_runner
+
+        return optimize_runner()
+
+    table = opened(uri, format, options=option)
     options = OptimizeOptions(
         where=where,
         zorder_by=tuple(zorder_by or ()),
@@ -56,21 +58,12 @@ def optimize(
         target_rows=target_rows,
         full=full,
         purge=purge,
-        on_spark=_optimize_runner if spark else None,
+        on_spark=on_spark if spark else None,
     )
     facts = upkeep_of(table).optimize(table, options)
     if not json:
         facts.pop("metrics", None)
     output(json).facts(facts)
-
-
-def _optimize_runner() -> Any:
-    from trilake.cli.spark_jobs import optimize_runner
-
-    return optimize_runner()
-
-
-# --- vacuum ----------------------------------------------------------------------------------------------------------
 
 
 def vacuum(
@@ -98,47 +91,47 @@ def vacuum(
     """
     from trilake.table.upkeep import VacuumOptions
 
-    table = opened(uri, format, None, None, option)
+    def on_spark() -> Any:
+        from trilake.cli.spark_jobs import many_runner
+
+        return many_runner(format_named(table.format).store_of(table))
+
+    table = opened(uri, format, options=option)
     if delete and not yes:
         must_be_able_to_ask(json)
     upkeep = upkeep_of(table)
-    options = VacuumOptions(retention_hours, lite, not no_retention_check, (lambda: _runner(table)) if spark else None)
-    if not delete or not yes:
-        unneeded = upkeep.unneeded(table, options)
-        if not delete:
-            _show(table, unneeded, deleted=False, json=json)
-            return
-        if count := unneeded.files.num_rows:
+    options = VacuumOptions(retention_hours, lite, not no_retention_check, on_spark if spark else None)
+    unneeded = upkeep.vacuum(table, options) if delete and yes else upkeep.unneeded(table, options)
+    count = unneeded.files.num_rows
+    if delete and not yes:
+        if count:
             ask(f"Delete {plural(count, 'file')}, {format_size(unneeded.size)}, of {printable(table.uri)}?")
-    _show(table, upkeep.vacuum(table, options), deleted=True, json=json)
+        unneeded = upkeep.vacuum(table, options)
+    facts = {"uri": table.uri, "deleted": delete, "version": unneeded.version}
+    files = unneeded.files
+    _show_files(facts, files, unneeded.size, unneeded.foreign.to_pylist(), json=json, listed=files.num_rows > 0)
+    if count and not delete:
+        output(json).note("nothing was deleted: pass --delete to delete")
 
 
-def _runner(table: Table) -> Any:
-    from trilake.cli.spark_jobs import many_runner
-
-    return many_runner(row_named(table.format).load().store_of(table))
-
-
-def _show(table: Table, unneeded: Unneeded, *, deleted: bool, json: bool) -> None:
+def _show_files(
+    facts: dict[str, Any], files: pa.Table, size: int, foreign: list[str], *, json: bool, listed: bool
+) -> None:
+    """Print the files of a vacuum or drop; ``facts["deleted"]`` says whether they were deleted."""
     from trilake.cli.values import objects
 
     out = output(json)
-    files, foreign = unneeded.files, unneeded.foreign.to_pylist()
-    count = files.num_rows
     if json:
-        facts = {"uri": table.uri, "deleted": deleted, "version": unneeded.version, "files": count}
-        out.facts({**facts, "size": unneeded.size, "paths": files["path"].to_pylist(), "foreign": foreign})
+        paths = files["path"].to_pylist()
+        out.facts({**facts, "files": files.num_rows, "size": size, "paths": paths, "foreign": foreign})
         return
-    if count:
+    if listed:
         rows = ({**row, "size": format_size(row["size"])} for row in objects(files))
         out.objects(rows, ["path", "size"], numbers=["size"])
-    out.note(f"{plural(count, 'file')}, {format_size(unneeded.size)}, {_deleted(deleted)}")
-    _note_foreign(out, foreign)
-    if count and not deleted:
-        out.note("nothing was deleted: pass --delete to delete")
-
-
-# --- drop ------------------------------------------------------------------------------------------------------------
+    state = "deleted" if facts["deleted"] else "would be deleted"
+    out.note(f"{plural(files.num_rows, 'file')}, {format_size(size)}, {state}")
+    if foreign:
+        out.note(f"kept {plural(len(foreign), 'file')} that do not belong to the table, such as {foreign[0]}")
 
 
 def drop(
@@ -157,43 +150,19 @@ def drop(
 
     if not dry_run and not yes:
         must_be_able_to_ask(json)
-    options, format_name = key_values(option, "--option"), None if format is None else str(format)
-    lists_first = dry_run or not yes
-    if lists_first:
-        _show_drop(uri, drop_table(uri, dry_run=True, format=format_name, storage_options=options), json=json)
+
+    def run(*, dry: bool, listed: bool) -> None:
+        result = drop_table(uri, dry_run=dry, format=format, storage_options=key_values(option, "--option"))
+        facts = {"uri": uri, "deleted": not dry}
+        _show_files(facts, result.files, result.size, result.foreign["path"].to_pylist(), json=json, listed=listed)
+
+    if dry_run or not yes:
+        run(dry=True, listed=True)
     if dry_run:
         return
     if not yes:
         ask(f"Delete the table {printable(uri)} with all its versions?")
-    _show_drop(uri, drop_table(uri, format=format_name, storage_options=options), json=json, list_files=not lists_first)
-
-
-def _show_drop(uri: str, result: DropResult, *, json: bool, list_files: bool = True) -> None:
-    from trilake.cli.values import objects
-
-    out = output(json)
-    files, foreign = result.files, result.foreign["path"].to_pylist()
-    if json:
-        facts = {"uri": uri, "deleted": not result.dry_run, "files": files.num_rows, "size": result.size}
-        out.facts({**facts, "paths": result.paths, "foreign": foreign})
-        return
-    if list_files:
-        rows = ({**row, "size": format_size(row["size"])} for row in objects(files))
-        out.objects(rows, ["path", "size"], numbers=["size"])
-    out.note(f"{plural(files.num_rows, 'file')}, {format_size(result.size)}, {_deleted(not result.dry_run)}")
-    _note_foreign(out, foreign)
-
-
-def _deleted(deleted: bool) -> str:
-    return "deleted" if deleted else "would be deleted"
-
-
-def _note_foreign(out: Output, foreign: list[str]) -> None:
-    if foreign:
-        out.note(f"kept {plural(len(foreign), 'file')} that do not belong to the table, such as {foreign[0]}")
-
-
-# --- restore ---------------------------------------------------------------------------------------------------------
+    run(dry=False, listed=yes)
 
 
 def restore(
@@ -213,6 +182,6 @@ def restore(
     """Restore an older version in a new commit."""
     if (version is None) == (timestamp is None):
         raise InvalidArgumentError("restore needs a version or a timestamp", help="pass --version or --timestamp")
-    table = opened(uri, format, None, None, option)
+    table = opened(uri, format, options=option)
     facts = upkeep_of(table).restore(table, version, timestamp, ignore_missing=ignore_missing)
     output(json).facts(facts)

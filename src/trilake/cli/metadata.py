@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -58,8 +57,9 @@ def schema(
 ) -> None:
     """Show the columns: name, type, nullability and role."""
     table = opened(uri, format, version, timestamp, option)
-    columns = _without_empty(upkeep_of(table).columns(table), json)
-    output(json).objects(columns, ["name", "type", "nullable", "role", "comment"])
+    columns = upkeep_of(table).columns(table)
+    rows = (row if json else {k: "" if v is None else v for k, v in row.items()} for row in columns)
+    output(json).objects(rows, ["name", "type", "nullable", "role", "comment"])
 
 
 def files(
@@ -89,16 +89,14 @@ def files(
 
 
 def _file(row: dict[str, Any], json: bool) -> dict[str, Any]:
+    values = {p["key"]: p["value"] for p in row["partition_values"] or ()}
+    if json:
+        return {**row, "partition_values": values}
     vector = row.get("deletion_vector")
-    row["partition_values"] = {p["key"]: p["value"] for p in row["partition_values"] or ()}
-    if not json:
-        row["size"] = format_size(row["size"])
-        row["deleted_rows"] = vector.get("cardinality") if isinstance(vector, dict) else vector
-        row["partition_values"] = ", ".join(
-            f"{k}={'null' if v is None else v}" for k, v in row["partition_values"].items()
-        )
-        row["deleted_rows"] = "" if row["deleted_rows"] is None else row["deleted_rows"]
-    return row
+    deleted = vector.get("cardinality") if isinstance(vector, dict) else vector
+    pairs = ", ".join(f"{k}={'null' if v is None else v}" for k, v in values.items())
+    shown = {"size": format_size(row["size"]), "deleted_rows": "" if deleted is None else deleted}
+    return {**row, **shown, "partition_values": pairs}
 
 
 def history(
@@ -145,9 +143,9 @@ def log(
     json: Json = False,
 ) -> None:
     """Show the log, action by action, newest version first; with --json, each action as stored."""
-    from trilake.cli.actions import log_lines
+    from trilake.cli.values import log_lines
 
-    table = opened(uri, format, None, None, option)
+    table = opened(uri, format, options=option)
     entries = upkeep_of(table).log(table, start, end, limit)
     if json:
         output(json).objects(entries, [])
@@ -175,7 +173,7 @@ def report(
         uri,
         file,
         verify=verify,
-        format=None if format is None else str(format),
+        format=format,
         version=version,
         timestamp=timestamp,
         storage_options=key_values(option, "--option"),
@@ -188,8 +186,3 @@ def report(
     out.facts({"uri": page.uri, "file": file})
     if advice:
         out.objects(advice, ["weight", "title", "estimate", "command"])
-
-
-def _without_empty(rows: Iterator[dict[str, Any]], json: bool) -> Iterator[dict[str, Any]]:
-    for row in rows:
-        yield row if json else {k: "" if v is None else v for k, v in row.items()}

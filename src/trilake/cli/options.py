@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from trilake.table.registry import BUILT_IN, names
+
+
+class InputFormat(StrEnum):
+    """Formats of rows to write."""
+
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+    arrow = "arrow"
 
 
 def format_option(help: str, name: str = "--format", *others: str) -> Any:
@@ -26,8 +36,7 @@ Uri = Annotated[str, typer.Argument(help="Path or URI of the table: a folder, s3
 Format = Annotated[str | None, format_option("Format; detected by default.")]
 Version = Annotated[int | None, typer.Option("--version", "-v", help="Version; the newest by default.")]
 Timestamp = Annotated[
-    str | None,
-    typer.Option("--timestamp", help="Version of this time, such as 2024-12-31T23:59:59Z."),
+    str | None, typer.Option("--timestamp", help="Version of this time, such as 2024-12-31T23:59:59Z.")
 ]
 StorageOptions = Annotated[
     list[str] | None,
@@ -37,8 +46,7 @@ Filter = Annotated[
     str | None, typer.Option("--filter", "--where", "-w", metavar="SQL", help="Only rows that match this condition.")
 ]
 Columns = Annotated[
-    list[str] | None,
-    typer.Option("--column", "-c", metavar="NAME", help="Only this column; may be repeated."),
+    list[str] | None, typer.Option("--column", "-c", metavar="NAME", help="Only this column; may be repeated.")
 ]
 Properties = Annotated[
     list[str] | None,

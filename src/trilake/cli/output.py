@@ -1,4 +1,4 @@
-"""``Output``: how commands print, for people or as JSON.
+"""``Output``: how commands print, for people or as JSON, and how they ask for confirmation.
 
 Results go to standard output, messages to standard error.  Tables fit a terminal's width; in a pipe each row is one
 line without colours.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from trilake.cli.exits import Problem
+import typer
+
+from trilake.cli.exits import Exit, Problem
 from trilake.common.text import plural, printable
+from trilake.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,41 +31,36 @@ _CELL, _NARROW = 2000, 8
 _ENDLESS = 1 << 20
 
 
-class Output(ABC):
-    """A command's output."""
-
-    @abstractmethod
-    def facts(self, facts: Mapping[str, Any], title: str | None = None) -> None:
-        """Print properties; values are JSON values."""
-
-    @abstractmethod
-    def objects(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], numbers: Sequence[str] = ()) -> None:
-        """Print records, such as files; for people only ``columns``, with ``numbers`` right-aligned."""
-
-    @abstractmethod
-    def rows(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Print rows of a table."""
-
-    @abstractmethod
-    def value(self, name: str, value: Any, **more: Any) -> None:
-        """Print a value; JSON also has ``more``."""
-
-    @abstractmethod
-    def lines(self, whole: Any, lines: Iterable[str]) -> None:
-        """Print escaped ``lines``, or ``whole`` as JSON."""
-
-    @abstractmethod
-    def note(self, message: str) -> None:
-        """Print a remark for people."""
-
-    @abstractmethod
-    def problem(self, problem: Problem) -> None:
-        """Print why the command failed."""
-
-
 def output(json: bool) -> Output:
     """The output for people, or as JSON."""
-    return JsonOutput() if json else ConsoleOutput()
+    return JsonOutput() if json else Output()
+
+
+def debugging() -> bool:
+    """Whether ``TRILAKE_DEBUG`` is set."""
+    return os.environ.get("TRILAKE_DEBUG", "").strip().lower() not in ("", "0", "false", "no", "off")
+
+
+def printable_lines(string: str) -> str:
+    r"""Like :func:`trilake.common.text.printable`, but keep line ends.
+
+    >>> printable_lines("a\nb\x07")
+    'a\nb\\x07'
+    """
+    return "\n".join(map(printable, string.split("\n")))
+
+
+def must_be_able_to_ask(json: bool) -> None:
+    """Check that standard input is a terminal.  Raises ``InvalidArgumentError``."""
+    if json or sys.stdin is None or not sys.stdin.isatty():
+        raise InvalidArgumentError("cannot ask for confirmation without a terminal", help="pass --yes to confirm")
+
+
+def ask(question: str) -> None:
+    """Ask on standard error, and exit if the answer is no."""
+    if not typer.confirm(question, err=True):
+        print("nothing was done", file=sys.stderr)
+        raise typer.Exit(Exit.FAILED)
 
 
 # --- for people ------------------------------------------------------------------------------------------------------
@@ -80,15 +77,12 @@ def console(*, error: bool = False) -> Console:
     return printer
 
 
-class ConsoleOutput(Output):
-    """Tables and lines."""
+class Output:
+    """The output of a command, as tables and lines for people."""
 
-    def facts(self, facts: Mapping[str, Any], title: str | None = None) -> None:
-        if title is not None:
-            self._print(printable(title), style="bold")
+    def facts(self, facts: Mapping[str, Any]) -> None:
+        """Print properties; values are JSON values."""
         table = _grid()
-        table.add_column(no_wrap=True, style="cyan")
-        table.add_column(overflow="fold")
         for name, value in facts.items():
             if value is None or value in ([], {}):
                 continue
@@ -97,38 +91,42 @@ class ConsoleOutput(Output):
         self._lay_out(table)
 
     def objects(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], numbers: Sequence[str] = ()) -> None:
+        """Print records, such as files; for people only ``columns``, with ``numbers`` right-aligned."""
         right = [name in numbers for name in columns]
         self._tables(list(columns), right, ([row.get(name) for name in columns] for row in rows))
 
     def rows(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        import pyarrow as pa
+        """Print rows of a table."""
+        import pyarrow.types as pt
 
         from trilake.cli.values import python_values
 
-        right = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) or _is_decimal(f.type) for f in schema]
+        right = [pt.is_integer(t) or pt.is_floating(t) or pt.is_decimal(t) for t in schema.types]
 
         def values() -> Iterator[Sequence[Any]]:
-            for batch in batches:
-                for start in range(0, batch.num_rows, _CHUNK):
-                    part = batch.slice(start, _CHUNK)
-                    columns = [python_values(column) for column in part.columns]
-                    yield from zip(*columns, strict=True) if columns else [()] * part.num_rows
+            for part in _chunks(batches):
+                columns = [python_values(column) for column in part.columns]
+                yield from zip(*columns, strict=True) if columns else [()] * part.num_rows
 
         self._tables(schema.names, right, values())
 
     def value(self, name: str, value: Any, **more: Any) -> None:
+        """Print a value; JSON also has ``more``."""
         from trilake.cli.values import cell
 
         print(cell(value))
 
     def lines(self, whole: Any, lines: Iterable[str]) -> None:
+        """Print escaped ``lines``, or ``whole`` as JSON."""
         for line in lines:
             print(line)
 
     def note(self, message: str) -> None:
+        """Print a remark for people."""
         console(error=True).print(printable(message), style="dim", soft_wrap=True)
 
     def problem(self, problem: Problem) -> None:
+        """Print why the command failed."""
         where = ", ".join(f"{k.replace('_', ' ')}: {v}" for k, v in problem.context.items())
         out = console(error=True)
         message = f"[{problem.code}] {problem.message}" + (f" ({where})" if where else "")
@@ -137,6 +135,9 @@ class ConsoleOutput(Output):
             out.print(_labelled("help", "bold green", problem.help), soft_wrap=True)
 
     def _tables(self, names: list[str], right: list[bool], rows: Iterator[Sequence[Any]]) -> None:
+        from rich import box
+        from rich.table import Table
+
         if not names:
             print(f"{plural(sum(1 for _ in rows), 'row')} without columns")
             return
@@ -148,7 +149,7 @@ class ConsoleOutput(Output):
         widths = [0] * len(names)
         for chunk in chain([first], iter(lambda: list(islice(rows, _CHUNK)), [])):
             cells = [[_cell(v, out.is_terminal) for v in row] for row in chunk]
-            table = _plain_table()
+            table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold", show_edge=False)
             table.show_header = chunk is first
             for i, name in enumerate(names):
                 table.add_column(
@@ -169,16 +170,11 @@ class ConsoleOutput(Output):
     def _records(self, names: list[str], rows: Iterator[Sequence[Any]]) -> None:
         """Print each row as a block, if the columns do not fit."""
         for number, row in enumerate(rows, 1):
-            self._print(f"row {number}", style="bold")
+            console().print(f"row {number}", style="bold", soft_wrap=True)
             table = _grid()
-            table.add_column(no_wrap=True, style="cyan")
-            table.add_column(overflow="fold")
             for name, value in zip(names, row, strict=True):
                 table.add_row(f"  {printable(name)}", _cell(value, True))
             self._lay_out(table)
-
-    def _print(self, message: str, style: str) -> None:
-        console().print(message, style=style, soft_wrap=True)
 
     def _lay_out(self, table: Table) -> None:
         out = console()
@@ -192,6 +188,11 @@ class ConsoleOutput(Output):
             print(line.rstrip(" "))
 
 
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield from (batch.slice(start, _CHUNK) for start in range(0, batch.num_rows, _CHUNK))
+
+
 def _labelled(label: str, style: str, string: str) -> Any:
     from rich.text import Text
 
@@ -201,14 +202,10 @@ def _labelled(label: str, style: str, string: str) -> Any:
 def _grid() -> Table:
     from rich.table import Table
 
-    return Table.grid(padding=(0, 2))
-
-
-def _plain_table() -> Table:
-    from rich import box
-    from rich.table import Table
-
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold", show_edge=False)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, style="cyan")
+    table.add_column(overflow="fold")
+    return table
 
 
 def _cell(value: Any, terminal: bool) -> Any:
@@ -235,15 +232,7 @@ def _fact_lines(value: Any) -> list[str]:
 
     if isinstance(value, Mapping):
         return [f"{printable(str(k))} = {cell(v)}" for k, v in value.items()]
-    if isinstance(value, list | tuple):
-        return [cell(v) for v in value]
-    return [cell(value)]
-
-
-def _is_decimal(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_decimal(kind))
+    return [cell(v) for v in value] if isinstance(value, list | tuple) else [cell(value)]
 
 
 # --- for programs ----------------------------------------------------------------------------------------------------
@@ -252,21 +241,23 @@ def _is_decimal(kind: Any) -> bool:
 class JsonOutput(Output):
     """One JSON document on standard output, or on standard error if the command failed."""
 
-    def facts(self, facts: Mapping[str, Any], title: str | None = None) -> None:
+    def facts(self, facts: Mapping[str, Any]) -> None:
         self._document(dict(facts))
 
     def objects(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], numbers: Sequence[str] = ()) -> None:
-        self._array(dict(row) for row in rows)
+        """Stream an array, one element per line."""
+        from trilake.cli.values import to_json_string
+
+        before = "["
+        for row in rows:
+            sys.stdout.write(f"{before}\n{to_json_string(dict(row))}")
+            before = ","
+        print("[]" if before == "[" else "\n]")
 
     def rows(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         from trilake.cli.values import objects
 
-        self._array(
-            row
-            for batch in batches
-            for start in range(0, batch.num_rows, _CHUNK)
-            for row in objects(batch.slice(start, _CHUNK))
-        )
+        self.objects((row for part in _chunks(batches) for row in objects(part)), ())
 
     def value(self, name: str, value: Any, **more: Any) -> None:
         self._document({name: value, **more})
@@ -278,26 +269,9 @@ class JsonOutput(Output):
         pass  # in the result
 
     def problem(self, problem: Problem) -> None:
+        self._document(problem.as_object(), sys.stderr)
+
+    def _document(self, value: Any, file: Any = None) -> None:
         from trilake.cli.values import to_json_string
 
-        print(to_json_string(problem.as_object(), indent=2), file=sys.stderr)
-
-    def _document(self, value: Any) -> None:
-        from trilake.cli.values import to_json_string
-
-        print(to_json_string(value, indent=2))
-
-    def _array(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Stream an array, one element per line."""
-        from trilake.cli.values import to_json_string
-
-        before = "["
-        for row in rows:
-            sys.stdout.write(f"{before}\n{to_json_string(row)}")
-            before = ","
-        print("[]" if before == "[" else "\n]")
-
-
-def debugging() -> bool:
-    """Whether ``TRILAKE_DEBUG`` is set."""
-    return os.environ.get("TRILAKE_DEBUG", "").strip().lower() not in ("", "0", "false", "no", "off")
+        print(to_json_string(value, indent=2), file=file)

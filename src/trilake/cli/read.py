@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from trilake.cli.options import Columns, Filter, Format, Json, Spark, StorageOptions, Timestamp, Uri, Version
-from trilake.cli.output import output
+from trilake.cli.output import output, printable_lines
 from trilake.cli.tables import key_values, opened
-from trilake.cli.text import printable_lines
 
 
 def head(
@@ -61,13 +60,8 @@ def explain(
         rows = [{**row, "kept": "keep" if row["kept"] else "skip"} for row in objects(explanation.files)]
         out.objects(rows, ["kept", "path", "reason"])
         return
-    whole: dict[str, Any] = {}
-    if json:
-        whole = {
-            "filter": explanation.filter,
-            "notes": list(explanation.notes),
-            "files": list(objects(explanation.files)),
-        }
+    facts = {"filter": explanation.filter, "notes": list(explanation.notes)}
+    whole = {**facts, "files": list(objects(explanation.files))} if json else None
     out.lines(whole, printable_lines(str(explanation)).split("\n"))
 
 

@@ -7,14 +7,13 @@ end.
 from __future__ import annotations
 
 import io
-import os
 import re
-import stat
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from pathlib import Path
 from typing import IO, Any
 
 import orjson
@@ -24,21 +23,12 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
+from trilake.cli.options import InputFormat
 from trilake.common.text import columns_help
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
 from trilake.parquet.old_calendar import rebasing_of
 from trilake.storage import open_store
 from trilake.storage.uri import Location, parse_location
-
-
-class InputFormat(StrEnum):
-    """Formats of rows to write."""
-
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
-    arrow = "arrow"
-
 
 STDIN = "-"
 _SUFFIXES = {
@@ -117,11 +107,7 @@ def _all(
                 help="write files with different columns in separate commands",
                 file=place,
             )
-        for batch in _refusals(batches, place):
-            try:
-                yield batch.select(schema.names).cast(schema)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-                raise _unfit(e, place) from e
+        yield from _refusals((batch.select(schema.names).cast(schema) for batch in batches), place)
 
 
 def _refusals(batches: Iterable[pa.RecordBatch], place: str) -> Iterator[pa.RecordBatch]:
@@ -147,7 +133,7 @@ def _name(place: str) -> str:
 
 
 def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    stem, suffix = place.lower(), ""
+    stem = place.lower()
     codec = next((c for end, c in _COMPRESSED.items() if stem.endswith(end)), None)
     if codec is not None:
         stem = stem[: stem.rindex(".")]
@@ -157,7 +143,12 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
         if codec is not None:
             source, rewinds = pa.CompressedInputStream(source, codec), False
         source, start = _peeked(source, rewinds)
-        format = reading.format or _MAGIC.get(start) or _SUFFIXES.get(suffix) or _guessed(start)
+        format = (
+            reading.format
+            or _MAGIC.get(start)
+            or _SUFFIXES.get(suffix)
+            or (InputFormat.json if start.lstrip()[:1] in (b"{", b"[") else None)
+        )
         if format is None:
             raise InvalidArgumentError(
                 "cannot detect the format of the rows",
@@ -165,8 +156,12 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
                 file=_name(place),
             )
         _check_use(format, reading, place)
-        if start in _RANDOM and not rewinds:
-            source = _spooled(source)
+        if start in _RANDOM and not rewinds:  # read the whole stream, into a temporary file if it is large
+            spooled: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL)  # noqa: SIM115 - lives with its reader
+            while data := source.read(1 << 20):
+                spooled.write(data)
+            spooled.seek(0)
+            source = pa.PythonFile(spooled, mode="r")
         if format is InputFormat.csv:
             source, head = _peeked(source, rewinds, _HEAD)
             return _csv(source, head, reading, "\t" if suffix == ".tsv" else ",")
@@ -203,18 +198,12 @@ def _source(place: str, options: Mapping[str, str]) -> tuple[Any, bool]:
     folder, _, key = location.path.rpartition("/")
     if not key:
         raise InvalidArgumentError("the file name is empty", file=place)
-    if location.scheme == "file" and _is_stream("/" + location.path):
-        return pa.PythonFile(open("/" + location.path, "rb"), mode="r"), False
+    if location.scheme == "file":
+        path = Path("/", location.path)
+        with suppress(OSError):  # the store reports it
+            if path.is_fifo() or path.is_char_device():  # such as a shell's ``<(...)``
+                return pa.PythonFile(path.open("rb"), mode="r"), False
     return open_store(Location(location.scheme, location.authority, folder).uri, options).open_input(key), True
-
-
-def _is_stream(path: str) -> bool:
-    """Whether this is a named pipe or device, such as a shell's ``<(...)``."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return False  # the store reports the error
-    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 class _Prefixed(io.RawIOBase):
@@ -240,19 +229,6 @@ def _peeked(source: Any, rewinds: bool, size: int = 4) -> tuple[Any, bytes]:
         source.seek(0)
         return source, start
     return pa.PythonFile(io.BufferedReader(_Prefixed(start, source)), mode="r"), start
-
-
-def _guessed(start: bytes) -> InputFormat | None:
-    return InputFormat.json if start.lstrip()[:1] in (b"{", b"[") else None
-
-
-def _spooled(source: Any) -> Any:
-    """Read a whole stream, into a temporary file if it is large."""
-    spooled: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL)  # noqa: SIM115 - lives as long as its reader
-    while data := source.read(1 << 20):
-        spooled.write(data)
-    spooled.seek(0)
-    return pa.PythonFile(spooled, mode="r")
 
 
 def _csv(source: Any, head: bytes, reading: Reading, delimiter: str) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

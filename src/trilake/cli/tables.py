@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trilake.errors import InvalidArgumentError
-from trilake.table.registry import row_named
+from trilake.table.registry import format_named
 
 if TYPE_CHECKING:
     from trilake.table.table import Table
@@ -43,8 +43,7 @@ def opened(
     options: Sequence[str] | None = None,
 ) -> Table:
     """Open a table with options as strings."""
-    format_name = None if format is None else str(format)
-    return opened_with(uri, key_values(options, "--option"), version, timestamp, format_name)
+    return opened_with(uri, key_values(options, "--option"), version, timestamp, format)
 
 
 def opened_with(
@@ -75,4 +74,4 @@ def split_version(place: str) -> tuple[str, int | None]:
 
 def upkeep_of(table: Table) -> Upkeep:
     """The commands of the table's format."""
-    return row_named(table.format).load().upkeep()
+    return format_named(table.format).upkeep()

@@ -1,4 +1,7 @@
-"""Convert Arrow columns to JSON values, and values to strings for table cells.
+"""Convert Arrow columns to JSON values, and values and actions of a log to strings.
+
+Names, values and messages come from untrusted files, so strings are escaped before they are printed:
+:func:`trilake.common.text.hides` decides which characters.
 
 JSON has no timestamps, decimals, bytes or NaN, so these become strings: timestamps and intervals in ISO format (UTC
 with a ``Z``), decimals as digits, bytes in base64, ``NaN``, ``Infinity`` and ``-Infinity``.  A map is a list of
@@ -10,15 +13,16 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.cli.text import printable_json
 from trilake.common.arrow_types import is_list
-from trilake.common.text import printable
+from trilake.common.text import format_size, hides, plural, printable
 
 
 def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -40,7 +44,7 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
         return python_values(pc.run_end_decode(array))
     if pa.types.is_floating(kind):
         return _floats(array)
-    if _is_binary(kind):
+    if any(is_(kind) for is_ in _BINARY):
         return [None if v is None else base64.b64encode(v).decode() for v in array.to_pylist()]
     if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
         return _as_text(array)
@@ -53,10 +57,12 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
             for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)
         ]
     if pa.types.is_map(kind):
-        pairs = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
-        return _lists(array, python_values(pairs))
+        entries = python_values(pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"]))
+        spans = zip(array.offsets.to_pylist(), array.offsets[1:].to_pylist(), array.is_valid().to_pylist())
+        return [entries[start:end] if valid else None for start, end, valid in spans]
     if is_list(kind):
-        return _nested(array)
+        elements = iter(python_values(array.flatten()))
+        return [None if n is None else list(islice(elements, n)) for n in pc.list_value_length(array).to_pylist()]
     values: list[Any] = array.to_pylist()
     return values
 
@@ -71,6 +77,7 @@ def _floats(array: pa.Array) -> list[Any]:
     return [v if v is None or math.isfinite(v) else _NOT_FINITE.get(v, "NaN") for v in values]
 
 
+_BINARY = (*(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view),)
 _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
@@ -93,40 +100,10 @@ def _as_text(array: pa.Array) -> list[Any]:
 
 
 def _interval(value: Any) -> str:
-    """Format months, days and nanoseconds in ISO format.
-
-    >>> _interval(pa.MonthDayNano([14, -3, 1_500_000_000]))
-    'P14M-3DT1.5S'
-    """
+    """Format months, days and nanoseconds in ISO format, such as ``P14M-3DT1.5S``."""
     whole, part = divmod(abs(value.nanoseconds), 10**9)
     seconds = f"{'-' if value.nanoseconds < 0 else ''}{whole}" + (f".{part:09d}".rstrip("0") if part else "")
     return f"P{value.months}M{value.days}DT{seconds}S"
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
-    )
-
-
-def _nested(array: pa.Array) -> list[Any]:
-    """Convert lists through one column of their elements."""
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_pylist()
-    elements = python_values(array.flatten())
-    out, start = [], 0
-    for length, valid in zip(lengths, array.is_valid().to_pylist(), strict=True):
-        out.append(elements[start : start + length] if valid else None)
-        start += length if valid else 0
-    return out
-
-
-def _lists(array: pa.MapArray, entries: list[Any]) -> list[Any]:
-    offsets = array.offsets.to_pylist()
-    valid = array.is_valid().to_pylist()
-    return [entries[offsets[i] : offsets[i + 1]] if valid[i] else None for i in range(len(array))]
 
 
 def distinct_names(names: list[str]) -> list[str]:
@@ -170,6 +147,25 @@ def to_json_string(value: Any, *, indent: int | None = None) -> str:
     return printable_json(string)
 
 
+def printable_json(string: str) -> str:
+    r"""Escape JSON for a terminal; its value stays the same.
+
+    >>> printable_json('{"a": "x\u202e\x9b"}')
+    '{"a": "x\\u202e\\u009b"}'
+    """
+    return "\n".join(
+        line if line.isprintable() else "".join(_json_escape(c) if hides(c) else c for c in line)
+        for line in string.split("\n")
+    )
+
+
+def _json_escape(character: str) -> str:
+    if character in "\t\r":  # layout: inside strings, JSON escapes them
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
 def _as_json(value: Any) -> Any:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
@@ -198,3 +194,44 @@ def cell(value: Any) -> str:
     if isinstance(value, dict | list | tuple):
         return printable(json.dumps(value, ensure_ascii=False, default=str))
     return printable(str(value))
+
+
+# --- the actions of a table's log ------------------------------------------------------------------------------------
+
+
+def log_lines(entries: Iterable[dict[str, Any]], most: int) -> Iterator[str]:
+    """Format log entries: a line per version, followed by at most ``most`` actions; 0 for all."""
+    for entry in entries:
+        yield f"version {entry['version']}  {printable(entry['file'])}"
+        actions = entry["actions"]
+        for name, content in (pair for action in actions[: most or None] for pair in action.items()):
+            yield f"  {printable(name):<14} {_action(name, content)}"
+        if most and len(actions) > most:
+            yield f"  ... and {plural(len(actions) - most, 'more action')} (--actions 0 shows all)"
+
+
+def _action(name: str, content: Any) -> str:
+    if not isinstance(content, dict):
+        return cell(content)
+    if name in ("add", "remove", "cdc"):
+        return "  ".join(_file_facts(content))
+    facts = ((printable(str(k)), cell(v)) for k, v in content.items() if v not in (None, {}, []))
+    return "  ".join(
+        f"{k}={v}" if len(v) <= 300 else f"{k}={v[:300]}... ({len(v):,} characters; --json shows all)" for k, v in facts
+    )
+
+
+def _file_facts(action: dict[str, Any]) -> Iterator[str]:
+    yield cell(action.get("path"))
+    if isinstance(size := action.get("size"), int):
+        yield format_size(size)
+    try:
+        rows = orjson.loads(action["stats"]).get("numRecords") if isinstance(action.get("stats"), str) else None
+    except (orjson.JSONDecodeError, AttributeError):
+        rows = None
+    if rows is not None:
+        yield f"{cell(rows)} rows"
+    if vector := action.get("deletionVector"):
+        yield f"{cell(vector.get('cardinality') if isinstance(vector, dict) else vector)} rows deleted"
+    if action.get("dataChange") is False:
+        yield "no data change"

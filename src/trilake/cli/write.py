@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trilake.cli.options import (
     Columns,
     Filter,
+    InputFormat,
     Json,
     PartitionBy,
     Properties,
@@ -39,15 +41,6 @@ class Mode(StrEnum):
     ignore = "ignore"
 
 
-class From(StrEnum):
-    """Formats of rows to read."""
-
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
-    arrow = "arrow"
-
-
 class SchemaMode(StrEnum):
     """How a write may change the columns."""
 
@@ -65,7 +58,9 @@ def write(
     files: Annotated[
         list[str] | None, typer.Argument(help="Files to read; - or nothing for standard input.", show_default=False)
     ] = None,
-    from_format: Annotated[From | None, typer.Option("--from", help="Format of the rows; detected by default.")] = None,
+    from_format: Annotated[
+        InputFormat | None, typer.Option("--from", help="Format of the rows; detected by default.")
+    ] = None,
     mode: WriteMode = Mode.error,
     format: Annotated[str | None, format_option(f"Format of a new table; {DEFAULT} by default.")] = None,
     partition_by: PartitionBy = None,
@@ -93,18 +88,25 @@ def write(
     CSV and JSON columns get the types of an existing table, or inferred ones.
     """
     from trilake import api
-    from trilake.cli.sources import STDIN, InputFormat, Reading, open_rows
+    from trilake.cli.sources import STDIN, Reading, open_rows
 
     options = key_values(option, "--option")
     places = files or [STDIN]
-    _check_stdin(places)
-    existing = _existing(uri, format, options)
+    if places.count(STDIN) > 1:
+        raise InvalidArgumentError("standard input can only be read once", help="pass - once")
+    if STDIN in places and sys.stdin is not None and sys.stdin.isatty():
+        raise InvalidArgumentError(
+            "expected rows on standard input, but it is a terminal",
+            help="pass files, or pipe rows into the command; to type rows, run cat | trilake write ...",
+        )
+    existing = None
+    with suppress(TableNotFoundError):
+        existing = opened_with(uri, options, format=format)
     format = format or (DEFAULT if existing is None else existing.format)
     types = {} if existing is None or schema_mode is SchemaMode.overwrite else {f.name: f.type for f in existing.schema}
     column_types = {name: _arrow_type(string) for name, string in key_values(type, "--type").items()}
-    rows_format = None if from_format is None else InputFormat(from_format)
     column_names = () if format_named(format).fills_columns else tuple(types)
-    reading = Reading(rows_format, types | column_types, tuple(column_types), delimiter, header, null, column_names)
+    reading = Reading(from_format, types | column_types, tuple(column_types), delimiter, header, null, column_names)
     result = api.write(
         open_rows(places, reading, options),
         uri,
@@ -117,27 +119,8 @@ def write(
         user_metadata=user_metadata,
         storage_options=options,
     )
-    output(json).facts({"uri": uri, "format": format, **_result(result)})
-
-
-def _check_stdin(places: list[str]) -> None:
-    from trilake.cli.sources import STDIN
-
-    if places.count(STDIN) > 1:
-        raise InvalidArgumentError("standard input can only be read once", help="pass - once")
-    if STDIN in places and sys.stdin is not None and sys.stdin.isatty():
-        raise InvalidArgumentError(
-            "expected rows on standard input, but it is a terminal",
-            help="pass files, or pipe rows into the command; to type rows, run cat | trilake write ...",
-        )
-
-
-def _existing(uri: str, format: Any, options: dict[str, str]) -> Any:
-    """The existing table, if any."""
-    try:
-        return opened_with(uri, options, format=None if format is None else str(format))
-    except TableNotFoundError:
-        return None
+    names = ("version", "rows_added", "files_added", "files_removed", "bytes_added")
+    output(json).facts({"uri": uri, "format": format, **{name: getattr(result, name) for name in names}})
 
 
 def _arrow_type(string: str) -> pa.DataType:
@@ -146,11 +129,6 @@ def _arrow_type(string: str) -> pa.DataType:
 
     kind, _ = parse_sql_type(string)
     return StructType((StructField("", kind),)).to_arrow_schema().field(0).type
-
-
-def _result(done: Any) -> dict[str, Any]:
-    names = ("version", "rows_added", "files_added", "files_removed", "bytes_added")
-    return {name: getattr(done, name) for name in names}
 
 
 #: The format of ``convert`` that brings the Iceberg metadata of a Delta table up to date.

@@ -55,22 +55,20 @@ def count(
 def _strings(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value
-    if isinstance(value, Iterable) and not isinstance(value, bytes):
-        strings = tuple(value)
-        wrong = [s for s in strings if not isinstance(s, str)]
-        if not wrong:
-            return strings
-        raise InvalidArgumentError(f"{name} must be a list of strings, but contains {described(wrong[0])}")
-    raise InvalidArgumentError(f"{name} must be a list of strings, got {described(value)}")
+    if not isinstance(value, Iterable) or isinstance(value, bytes):
+        raise InvalidArgumentError(f"{name} must be a list of strings, got {described(value)}")
+    strings = tuple(value)
+    for wrong in (s for s in strings if not isinstance(s, str)):
+        raise InvalidArgumentError(f"{name} must be a list of strings, but contains {described(wrong)}")
+    return strings
 
 
 def _mapping(name: str, value: Any) -> Any:
-    if isinstance(value, Mapping):
-        wrong = [k for k in value if not isinstance(k, str)]
-        if not wrong:
-            return value
-        raise InvalidArgumentError(f"{name} must have strings as keys, got {described(wrong[0])}")
-    raise InvalidArgumentError(f"{name} must be a mapping, such as a dict, got {described(value)}")
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(f"{name} must be a mapping, such as a dict, got {described(value)}")
+    for wrong in (k for k in value if not isinstance(k, str)):
+        raise InvalidArgumentError(f"{name} must have strings as keys, got {described(wrong)}")
+    return value
 
 
 def described(value: object) -> str:
@@ -90,7 +88,7 @@ def _check_of(hint: Any) -> _Check | None:
     """The check of a type; ``None`` if the called function checks it."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     kinds = [m for m in members if m is not NoneType]
-    check: _Check | None = None
+    check: _Check
     if kinds == [str]:
         check = _string
     elif kinds == [bool]:
@@ -99,10 +97,9 @@ def _check_of(hint: Any) -> _Check | None:
         check = _strings
     elif len(kinds) == 1 and get_origin(kinds[0]) is collections.abc.Mapping and get_args(kinds[0])[0] is str:
         check = _mapping
-    if check is None or len(kinds) == len(members):
-        return check
-    some = check
-    return lambda name, value: None if value is None else some(name, value)
+    else:
+        return None
+    return check if len(kinds) == len(members) else lambda name, value: None if value is None else check(name, value)
 
 
 _STRINGS = collections.abc.Sequence[str]
@@ -122,8 +119,7 @@ def _checks(function: FunctionType) -> dict[str, _Check]:
                 unknown[str(e.name)] = getattr(builtins, str(e.name), Any)
             except (TypeError, AttributeError):  # only meaningful to type checkers
                 hint = Any
-        check = _check_of(hint)
-        if check is not None:
+        if (check := _check_of(hint)) is not None:
             checks[name] = check
     return checks
 
@@ -179,14 +175,9 @@ def _check_names(function: FunctionType, names: tuple[str, ...], keywords: Itera
     for name in keywords:
         if name in names:
             continue
-        candidates = (
-            [n for n in names if n in _CONDITIONS] if name in _CONDITIONS else get_close_matches(name, names, n=1)
-        )
-        what = (
-            f"it is called {candidates[0]!r} here"
-            if candidates
-            else f"arguments are {', '.join(n for n in names if n != 'self')}"
-        )
+        same = [n for n in names if n in _CONDITIONS] if name in _CONDITIONS else get_close_matches(name, names, n=1)
+        others = f"arguments are {', '.join(n for n in names if n != 'self')}"
+        what = f"it is called {same[0]!r} here" if same else others
         raise TypeError(f"{function.__name__}() has no argument {name!r}: {what}")
 
 
@@ -223,12 +214,11 @@ def checked_methods(cls: C) -> C:
         if isinstance(member, FunctionType) and not name.startswith("_"):
             aliases = getattr(member, "aliases", None)
             setattr(cls, name, checked(member) if aliases is None else also_called(**aliases)(checked(unwrap(member))))
-    cls.__dir__ = _public_names  # type: ignore[assignment]
+
+    def public_names(thing: object) -> list[str]:
+        fields = getattr(thing, "__dataclass_fields__", ())
+        names = {n for n in dir(type(thing)) if n not in fields and not n.startswith("_")}
+        return sorted(names | {"uri"} & vars(thing).keys())
+
+    cls.__dir__ = public_names  # type: ignore[assignment]
     return cls
-
-
-def _public_names(thing: object) -> list[str]:
-    """Public methods and properties, without constructor fields."""
-    fields = getattr(thing, "__dataclass_fields__", ())
-    names = {n for n in dir(type(thing)) if n not in fields and not n.startswith("_")}
-    return sorted(names | {"uri"} & vars(thing).keys())

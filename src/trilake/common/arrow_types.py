@@ -20,13 +20,7 @@ def is_list(t: pa.DataType) -> bool:
     >>> is_list(pa.list_(pa.int8(), 2)), is_list(pa.map_(pa.string(), pa.int8()))
     (True, False)
     """
-    return bool(
-        _T.is_list(t)
-        or _T.is_large_list(t)
-        or _T.is_fixed_size_list(t)
-        or _T.is_list_view(t)
-        or _T.is_large_list_view(t)
-    )
+    return t.id in _LISTS
 
 
 def parts(t: pa.DataType) -> list[pa.Field]:

@@ -19,7 +19,7 @@ _ROWS, _COLUMNS, _VALUE = 20, 30, 120
 
 
 def text_of(value: object) -> str:
-    """Format a value as a table cell: escaped, cut, without hidden characters.
+    """Format a value as a cell: escaped, cut, without hidden characters.
 
     >>> text_of("<b>"), text_of(None), text_of(1234567)
     ('&lt;b&gt;', '', '1,234,567')
@@ -47,19 +47,15 @@ def table_of(head: Sequence[str], rows: Iterable[Sequence[object]], more: int = 
 
 def arrow_of(table: Any) -> str:
     """Show the first rows and columns of an Arrow table, and its size."""
-    view = table.select(table.column_names[:_COLUMNS]) if _unique(table.column_names) else table
+    view = table.select(table.column_names[:_COLUMNS]) if len(set(table.column_names)) == table.num_columns else table
     rows = view.slice(0, _ROWS)
     columns = [column.to_pylist() for column in rows.columns[:_COLUMNS]]
     head = [f"{name} ({kind})" for name, kind in zip(view.column_names, view.schema.types, strict=True)][:_COLUMNS]
-    hidden_columns = table.num_columns - len(head)
+    hidden = table.num_columns - len(head)
     about = f"{plural(table.num_rows, 'row')}, {plural(table.num_columns, 'column')}"
-    about += f", {hidden_columns:,} not shown" if hidden_columns > 0 else ""
+    about += f", {hidden:,} not shown" if hidden > 0 else ""
     lines = zip(*columns, strict=True) if columns else ()
     return f"<div>{table_of(head, lines, table.num_rows - rows.num_rows)}<p>{about}</p></div>"
-
-
-def _unique(names: Sequence[str]) -> bool:
-    return len(set(names)) == len(names)
 
 
 def card(title: str, facts: Iterable[tuple[str, object]]) -> str:
@@ -90,11 +86,6 @@ def _cell(name: str, value: object) -> str:
     return text_of(value)
 
 
-def _fields(value: Any) -> list[tuple[str, object]]:
-    values = [(words(f.name), getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr]
-    return [(name, string) for name, string in values if string is not None]
-
-
 def words(name: str) -> str:
     """Split an identifier into words.
 
@@ -109,14 +100,12 @@ class Displayed:
     """A dataclass that notebooks show as a table of its fields."""
 
     def _repr_html_(self) -> str:
-        return card(self._title(), self._facts())
-
-    def _title(self) -> str:
-        """The heading: the class name as words."""
-        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).removesuffix(" Result")
+        title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).removesuffix(" Result")
+        return card(title, self._facts())
 
     def _facts(self) -> list[tuple[str, object]]:
-        return _fields(self)
+        values = [(words(f.name), getattr(self, f.name)) for f in dataclasses.fields(self) if f.repr]  # type: ignore[arg-type]
+        return [(name, value) for name, value in values if value is not None]
 
 
 # --- the extension ----------------------------------------------------------------------------------------------------

@@ -51,10 +51,7 @@ def missing(module: str, what: str, extra: str | None = None) -> MissingDependen
 
 
 def load(module: str, what: str, extra: str | None = None) -> Any:
-    """Import a module of an optional library.
-
-    Raises ``MissingDependencyError`` where it is not installed.  Parameters are those of :func:`missing`.
-    """
+    """Import a module of an optional library, or raise :func:`missing`."""
     try:
         return import_module(module)
     except ImportError:
@@ -62,10 +59,7 @@ def load(module: str, what: str, extra: str | None = None) -> Any:
 
 
 def need(package: str, what: str) -> None:
-    """Check that a package is installed, without importing it.
-
-    Raises ``MissingDependencyError`` where it is not.  Parameters are those of :func:`missing`.
-    """
+    """Check that a package is installed, without importing it, or raise :func:`missing`."""
     try:
         if find_spec(package) is not None:
             return

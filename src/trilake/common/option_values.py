@@ -28,9 +28,7 @@ def flag(name: str, value: str | None, *, default: bool = False) -> bool:
 
 
 def positive(name: str, value: str | None) -> int | None:
-    """Parse a whole number of at least 1; ``None`` where the option is not given.
-
-    Raises ``InvalidArgumentError``.
+    """Parse a whole number of at least 1, if the option is given.  Raises ``InvalidArgumentError``.
 
     >>> positive("maxFilesPerTrigger", " 5 ")
     5

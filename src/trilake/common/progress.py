@@ -140,12 +140,8 @@ def _in_notebook() -> bool:
 def progress(label: str, total: int | None = None, *, unit: str = "files", file: TextIO | None = None) -> Iterator[Bar]:
     """Show a bar around some work.
 
-    Parameters
-    ----------
-    label: the kind of work, such as ``optimize``.
-    total: the number of units; ``None`` where unknown.
-    unit: what is counted.
-    file: where to draw; standard error by default.
+    ``label`` is the kind of work, such as ``optimize``, and ``total`` the number of units, if known.  It is drawn to
+    ``file``, or standard error.
 
     >>> with progress("optimize", total=3) as bar:
     ...     bar.advance()

@@ -23,7 +23,6 @@ def _new_id() -> str:
 
 def no_lock(version: int) -> AbstractContextManager[None]:
     """No lock: the store decides who wins."""
-    del version
     return nullcontext()
 
 

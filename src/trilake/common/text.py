@@ -58,9 +58,7 @@ def format_share(share: float) -> str:
     percent = round(100 * share)
     if percent == 0 and share > 0:
         return "<1 %"
-    if percent == 100 and share < 1:
-        return ">99 %"
-    return f"{percent} %"
+    return ">99 %" if percent == 100 and share < 1 else f"{percent} %"
 
 
 def format_time(ms: int | None) -> str:
@@ -98,11 +96,9 @@ def printable(string: str) -> str:
     >>> printable("a\x1b[31mb\nc\u202e")
     'a\\x1b[31mb\\nc\\u202e'
     """
-    return (
-        string
-        if string.isprintable()
-        else "".join(c.encode("unicode_escape").decode() if hides(c) else c for c in string)
-    )
+    if string.isprintable():
+        return string
+    return "".join(c.encode("unicode_escape").decode() if hides(c) else c for c in string)
 
 
 def hides(c: str) -> bool:
