@@ -28,16 +28,10 @@ __all__ = [
 ]
 
 _HOME = {
-    "ColumnStats": "skip",
+    **dict.fromkeys(("Expression", "evaluate_all", "parse_expression"), "expression"),
+    **dict.fromkeys(("Filter", "parse_filter"), "filter"),
+    **dict.fromkeys(("ColumnStats", "FileStats", "SkipResult", "can_match"), "skip"),
     "Conjunct": "terms.predicate",
-    "Expression": "expression",
-    "FileStats": "skip",
-    "Filter": "filter",
-    "SkipResult": "skip",
-    "can_match": "skip",
-    "evaluate_all": "expression",
-    "parse_expression": "expression",
-    "parse_filter": "filter",
 }
 
 

@@ -22,6 +22,7 @@ from trilake.expr.terms import bind
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms.bind import Column, without_chars
 from trilake.expr.terms.datatypes import Path
+from trilake.expr.terms.evaluate import KERNELS
 from trilake.expr.terms.literals import Kind, Literal
 from trilake.expr.terms.predicate import (
     MIRRORED,
@@ -66,9 +67,7 @@ def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
         ) from error
     if not pa.types.is_boolean(result.type) and not pa.types.is_null(result.type):
         raise FilterError(
-            f"a filter must be boolean, got {result.type}",
-            help="add a comparison",
-            filter=str(expression),
+            f"a filter must be boolean, got {result.type}", help="add a comparison", filter=str(expression)
         )
     return result.cast(pa.bool_())
 
@@ -105,8 +104,7 @@ def _columns_of(expression: pc.Expression, schema: pa.Schema) -> tuple[Path, ...
     return tuple((name,) for name in read_schema.names)
 
 
-# --- parsing Arrow's serialized form
-# -------------------------------------------------------------------------------------
+# --- parsing Arrow's serialized form ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -207,14 +205,7 @@ def _conjuncts(node: _Node) -> list[_Node]:
 
 # --- predicates ------------------------------------------------------------------------------------------------------
 
-_COMPARISONS = {
-    "equal": "=",
-    "not_equal": "!=",
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-}
+_COMPARISONS = {kernel.__name__: op for op, kernel in KERNELS.items()}
 
 
 class _Decoder:
@@ -327,7 +318,7 @@ def _same_kind(t: pa.DataType, literal: Literal) -> bool:
     if literal.kind is Kind.INTEGER and types.is_float(t):
         assert isinstance(literal.value, int)
         return abs(literal.value) <= (1 << (24 if pa.types.is_float32(t) else 53))
-    return bool(_EXACT[literal.kind](t)) if literal.kind in _EXACT else False
+    return literal.kind in _EXACT and bool(_EXACT[literal.kind](t))
 
 
 _EXACT: dict[Kind, Callable[[pa.DataType], object]] = {

@@ -115,11 +115,10 @@ def _bind(term: Term, schema: pa.Schema, case_sensitive: bool) -> Predicate:
     if rest:
         raise FilterError(f"column {column.sql} has no field {rest[0]!r}", column=".".join(term.path))
     match term.kind:
+        case "compare" if term.op == "<=>":
+            return bind.null_safe_equal(column, term.literals[0])
         case "compare":
-            literal = term.literals[0]
-            if term.op == "<=>":
-                return bind.null_safe_equal(column, literal)
-            return bind.compare(column, term.op, literal)
+            return bind.compare(column, term.op, term.literals[0])
         case "in":
             return bind.is_in(column, list(term.literals))
         case "starts_with":
@@ -142,8 +141,6 @@ def _text(term: Term, *, nested: bool = False) -> str:
             return f"NOT ({_text(term.terms[0])})"
         case "constant":
             return term.literals[0].sql
-    word = " AND " if term.kind == "and" else " OR "
-    if not term.terms:
-        return "TRUE" if term.kind == "and" else "FALSE"
-    sql = word.join(_text(t, nested=True) for t in term.terms)
+    word, empty = (" AND ", "TRUE") if term.kind == "and" else (" OR ", "FALSE")
+    sql = word.join(_text(t, nested=True) for t in term.terms) or empty
     return f"({sql})" if nested and len(term.terms) > 1 else sql

@@ -1,4 +1,4 @@
-"""Find the form of an expression (:mod:`trilake.expr.forms`) in its syntax tree."""
+"""Find the :class:`~trilake.expr.expression.Form` of an expression in its syntax tree."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from trilake.errors import ExpressionError, FilterError
-from trilake.expr.expression import Expression
-from trilake.expr.forms import Derived, Form
+from trilake.expr.expression import Derived, Expression, Form
 from trilake.expr.sql.dialect import column_names
 from trilake.expr.sql.parse import parse_tree
 from trilake.expr.sql.translate import is_name, plain

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -59,11 +60,7 @@ class Expression:
         return evaluate_all([self], rows)[0]
 
     def of_values(self, values: pa.Array) -> pa.Array:
-        """Evaluate an expression of one column for ``values`` of that column.
-
-        Raises what :meth:`evaluate` raises, and :class:`~trilake.errors.ExpressionError` for an expression with
-        more columns.
-        """
+        """Evaluate an expression of exactly one column for ``values`` of that column, as :meth:`evaluate` does."""
         if len(self.paths) != 1:
             raise ExpressionError(f"{self.source} must reference exactly one column, but references {len(self.paths)}")
         rows = Rows(len(values), lambda path: types.normalise(pa.chunked_array([values])))
@@ -73,17 +70,22 @@ class Expression:
         return result.combine_chunks()
 
     def cast(self, target: pa.DataType) -> Expression:
-        """The expression with its values cast for a column of type ``target``, by Spark's ANSI rules of store
-        assignment.
+        """Cast the values for a column of type ``target``, by Spark's ANSI rules of store assignment.
 
-        Numbers can be stored as every type of number (fractions are cut off, decimals rounded half up), dates
-        and timestamps as each other, everything with a string form as strings; a value out of range is an error
-        when it is evaluated.  Raises :class:`~trilake.errors.ExpressionError` for other pairs of types, and
+        Numbers become any type of number (fractions are cut off, decimals rounded half up), dates and timestamps each
+        other, and everything with a string form strings; a value out of range is an error when it is evaluated.
+        Raises :class:`~trilake.errors.ExpressionError` for other pairs of types, and
         :class:`~trilake.errors.UnsupportedExpressionError` where only Spark knows how.
         """
         if self.type == target:
             return self
-        source, target_name = self.sql, _type_name(target, self.source)
+        source = self.sql
+        try:
+            target_name = type_name(target)
+        except FilterError as error:
+            raise UnsupportedExpressionError(
+                f"only Spark can compute {self.source} as {types.spark_name(target)}"
+            ) from error
         if source.type == target_name:
             return _make(self.source, source, self.paths, target, self.column)
         if not _storable(source.family, Sql("", target_name).family):
@@ -109,13 +111,6 @@ def _storable(source: str, target: str) -> bool:
         or (source in times and target in times)
         or (target == "string" and source not in (*nested, "other"))
     )
-
-
-def _type_name(target: pa.DataType, sql: str) -> str:
-    try:
-        return type_name(target)
-    except FilterError as error:
-        raise UnsupportedExpressionError(f"only Spark can compute {sql} as {types.spark_name(target)}") from error
 
 
 def parse_expression(
@@ -148,27 +143,21 @@ def parse_expression(
     translation = translate_scalar(sql, schema, case_sensitive=case_sensitive, now=when, functions=functions)
     source = sql if written is None else written
     if translation.column is not None:
-        return _make(
-            source, translation.sql, translation.paths, _column_type(translation.column, schema), translation.column
-        )
-    kind = _bind_type(translation.sql, translation.paths, schema, source)
-    return _make(
-        source, translation.sql, translation.paths, types.TIMESTAMP if translation.instants and _is_time(kind) else kind
-    )
-
-
-def _is_time(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind))
+        kind = _column_type(translation.column, schema)
+    else:
+        kind = _bind_type(translation.sql, translation.paths, schema, source)
+        if translation.instants and pa.types.is_timestamp(kind):
+            kind = types.TIMESTAMP
+    return _make(source, translation.sql, translation.paths, kind, translation.column)
 
 
 def _make(
     source: str, sql: Sql, paths: tuple[Path, ...], target: pa.DataType, column: Path | None = None
 ) -> Expression:
-    expression = Expression(source, target, paths, sql, None, column)
+    expression = Expression(source, target, paths, sql, column=column)
     if paths:
         return expression
-    row = pa.table({"c": pa.nulls(1, pa.int8())})
-    return Expression(source, target, paths, sql, expression.evaluate(row)[0])
+    return replace(expression, constant=expression.evaluate(pa.table({"c": pa.nulls(1, pa.int8())}))[0])
 
 
 def _bind_type(sql: Sql, paths: tuple[Path, ...], schema: pa.Schema, source: str) -> pa.DataType:
@@ -201,9 +190,7 @@ _bound_once = lru_cache(maxsize=256)(_bound)
 def _column_type(path: Path, schema: pa.Schema) -> pa.DataType:
     kind: pa.DataType = schema.field(path[0]).type
     for name in path[1:]:
-        while isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        kind = kind.field(name).type
+        kind = types.storage_type(kind).field(name).type
     return types.normal_type(kind)
 
 
@@ -251,3 +238,42 @@ def _query(expressions: Sequence[Expression], rows: Rows) -> list[pa.ChunkedArra
 
 def _as_type(values: pa.ChunkedArray, expression: Expression) -> pa.ChunkedArray:
     return values if values.type == expression.type else values.cast(expression.type)
+
+
+# --- what a condition on a column implies for an expression of it -----------------------------------------------------
+
+
+class Form(Enum):
+    """How an expression depends on its column.  Except for ``OTHER``, it is null exactly if the column is.
+
+    So a condition on a column implies one on an expression: a filter on ``t`` can prune partitions by
+    ``CAST(t AS DATE)``.
+    """
+
+    #: The column itself.
+    SAME = "same"
+    #: A non-decreasing function.
+    STEPS = "steps"
+    #: The year; with ``PART`` of the same column it sorts like the column.
+    YEAR = "year"
+    #: The month, day of the month or hour.
+    PART = "part"
+    #: The first characters of a string.
+    PREFIX = "prefix"
+    #: Equal values give equal values.
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Derived:
+    """An expression of one column: the column's ``path`` and ``type``, and the form.
+
+    ``level`` orders year, month, day and hour (0 to 3); ``length`` is that of a prefix in characters.
+    """
+
+    expression: Expression
+    form: Form
+    path: Path
+    type: pa.DataType
+    level: int = 0
+    length: int = 0

@@ -25,31 +25,21 @@ def field_problem(
     'the struct for column s has a field z, which the column lacks'
     """
     source, target = _plain(source), _plain(target)
-    if pa.types.is_struct(source) and pa.types.is_struct(target):
-        return _struct_problem(source, target, path, ignore_case=ignore_case, fill=fill)
     pairs: list[tuple[pa.DataType, pa.DataType, str]] = []
-    if pa.types.is_map(source) and pa.types.is_map(target):
+    if pa.types.is_struct(source) and pa.types.is_struct(target):
+        theirs, ours = ([f.name for f in struct] for struct in (source, target))
+        problem = fields_problem(theirs, ours, path, ignore_case=ignore_case, fill=fill)
+        if problem is not None:
+            return problem
+        by_key = {_key(f.name, ignore_case): f.type for f in source}
+        named = ((by_key.get(_key(f.name, ignore_case)), f) for f in target)
+        pairs += [(kind, f.type, f.name) for kind, f in named if kind is not None]
+    elif pa.types.is_map(source) and pa.types.is_map(target):
         pairs += [(source.key_type, target.key_type, "key"), (source.item_type, target.item_type, "value")]
     elif is_list(source) and is_list(target):
         pairs.append((source.value_type, target.value_type, "element"))
     problems = (field_problem(s, t, f"{path}.{part}", ignore_case=ignore_case, fill=fill) for s, t, part in pairs)
     return next((p for p in problems if p is not None), None)
-
-
-def _struct_problem(
-    source: pa.StructType, target: pa.StructType, path: str, *, ignore_case: bool, fill: bool
-) -> str | None:
-    problem = fields_problem(_names(source), _names(target), path, ignore_case=ignore_case, fill=fill)
-    if problem is not None:
-        return problem
-    theirs = {_key(f.name, ignore_case): f for f in source}
-    for f in target:
-        part = theirs.get(_key(f.name, ignore_case))
-        if part is not None:
-            problem = field_problem(part.type, f.type, f"{path}.{f.name}", ignore_case=ignore_case, fill=fill)
-            if problem is not None:
-                return problem
-    return None
 
 
 def fields_problem(
@@ -74,10 +64,6 @@ def fields_problem(
 
 def _key(name: str, ignore_case: bool) -> str:
     return name.lower() if ignore_case else name
-
-
-def _names(struct: pa.StructType) -> list[str]:
-    return [f.name for f in struct]
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

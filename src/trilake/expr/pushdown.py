@@ -17,6 +17,7 @@ from trilake.expr.terms import datatypes as types
 from trilake.expr.terms.datatypes import Path, normal_type
 from trilake.expr.terms.predicate import (
     NEGATED,
+    OPERATIONS,
     And,
     Compare,
     Constant,
@@ -50,11 +51,7 @@ class _Pushdown:
             case Not(part):
                 return self.implied(part, not expected)
             case And(parts) | Or(parts):
-                expressions = [self.implied(part, expected) for part in parts]
-                if isinstance(predicate, And) == expected:
-                    return _join([e for e in expressions if e is not None], all=True)
-                implied_parts = [e for e in expressions if e is not None]
-                return _join(implied_parts, all=False) if len(implied_parts) == len(expressions) else None
+                return _join([self.implied(p, expected) for p in parts], all=isinstance(predicate, And) == expected)
             case Constant(value):
                 return None if value is expected else pc.scalar(False)
         return self._leaf(predicate, expected)
@@ -74,9 +71,7 @@ class _Pushdown:
                 return _compare(field, leaf.op if expected else NEGATED[leaf.op], leaf.literal)
             case In() if expected and not leaf.widened and len(leaf.values) <= 1000:
                 if types.is_float(leaf.values.type) or pa.types.is_timestamp(leaf.values.type):
-                    parts = [_compare(field, "=", v) for v in leaf.values]
-                    expressions = [e for e in parts if e is not None]
-                    return _join(expressions, all=False) if len(expressions) == len(parts) else None
+                    return _join([_compare(field, "=", v) for v in leaf.values], all=False)
                 return field.isin(leaf.values)
             case StartsWith() if expected:
                 return _prefix(field, leaf.prefix)
@@ -86,23 +81,19 @@ class _Pushdown:
         path = self._renamed(leaf.path)
         if path is None:
             return None
-        compared = leaf.literal.type if isinstance(leaf, Compare) else getattr(leaf, "values", None)
-        if isinstance(compared, pa.Array):
-            compared = compared.type
+        compared = (
+            leaf.literal.type if isinstance(leaf, Compare) else leaf.values.type if isinstance(leaf, In) else None
+        )
         if self.schema is not None and not self._has(path, compared):
             return None
         return pc.field(*path) if len(path) > 1 else pc.field(path[0])
 
     def _renamed(self, path: Path) -> Path | None:
-        if path in self.rename:
-            target = self.rename[path]
-        elif len(path) == 1 or path[0] not in self.rename:
-            target = self.rename.get(path[0], path[0]) if len(path) == 1 else path
-        else:
-            return None  # fields of a renamed struct may be renamed, too
-        if target is None:
-            return None
-        return (target,) if isinstance(target, str) else tuple(target)
+        if path in self.rename or len(path) == 1:
+            target = self.rename[path] if path in self.rename else self.rename.get(path[0], path)
+        else:  # fields of a renamed struct may be renamed, too
+            target = None if path[0] in self.rename else path
+        return (target,) if isinstance(target, str) else target if target is None else tuple(target)
 
     def _has(self, path: Path, compared: pa.DataType | None) -> bool:
         fields: Any = self.schema
@@ -117,8 +108,10 @@ class _Pushdown:
         return compared is None or normal_type(datatype) == compared
 
 
-def _join(parts: list[pc.Expression], *, all: bool) -> pc.Expression | None:
-    if not parts:
+def _join(implied: list[pc.Expression | None], *, all: bool) -> pc.Expression | None:
+    """The conjunction of the known parts, or the disjunction if all are known."""
+    parts = [e for e in implied if e is not None]
+    if not parts or (not all and len(parts) < len(implied)):
         return None
     # A balanced tree, as Arrow recurses.
     while len(parts) > 1:
@@ -135,18 +128,8 @@ def _compare(field: pc.Expression, op: str, literal: pa.Scalar) -> pc.Expression
             return None
     if pa.types.is_timestamp(literal.type):
         return _compare_time(field, op, literal)
-    match op:
-        case "=":
-            return field == literal
-        case "!=":
-            return field != literal
-        case "<":
-            return field < literal
-        case "<=":
-            return field <= literal
-        case ">":
-            return field > literal
-    return field >= literal
+    expression: pc.Expression = OPERATIONS[op](field, literal)
+    return expression
 
 
 def _compare_time(field: pc.Expression, op: str, literal: pa.Scalar) -> pc.Expression | None:
@@ -158,15 +141,12 @@ def _compare_time(field: pc.Expression, op: str, literal: pa.Scalar) -> pc.Expre
     match op:
         case "=":
             return (field >= literal) & (field < after)
-        case "<":
-            return field < literal
         case "<=":
             return field < after
-        case ">":
-            return field > literal
-        case ">=":
-            return field >= literal
-    return None
+        case "!=":
+            return None
+    expression: pc.Expression = OPERATIONS[op](field, literal)
+    return expression
 
 
 @overload

@@ -15,8 +15,8 @@ null for some row of the file.  A file is skipped only if its statistics prove t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,10 +65,6 @@ class ColumnStats:
     max_counts_nan: pa.Array | pa.ChunkedArray | None = None
 
 
-def _nothing() -> None:
-    return None
-
-
 @dataclass(frozen=True)
 class FileStats:
     """Statistics of ``num_files`` files, fetched only for the columns that a filter reads.
@@ -80,21 +76,12 @@ class FileStats:
 
     num_files: int
     column: Callable[[Path], ColumnStats | None]
-    num_records: Callable[[], pa.Array | pa.ChunkedArray | None] = field(default=_nothing)
+    num_records: Callable[[], pa.Array | pa.ChunkedArray | None] = lambda: None
 
     @classmethod
-    def of(
-        cls,
-        num_files: int,
-        columns: Mapping[Path, ColumnStats],
-        num_records: pa.Array | None = None,
-    ) -> FileStats:
+    def of(cls, num_files: int, columns: Mapping[Path, ColumnStats], num_records: pa.Array | None = None) -> FileStats:
         """Statistics in memory."""
-        return cls(num_files, columns.get, partial(_same, num_records))
-
-
-def _same(array: pa.Array | None) -> pa.Array | None:
-    return array
+        return cls(num_files, columns.get, lambda: num_records)
 
 
 class CheckedColumn:
@@ -105,10 +92,7 @@ class CheckedColumn:
         for bound in (self.min, self.max):
             if bound is not None and not types.is_ordered(bound.type):
                 self.min = self.max = None
-        if self.min is not None and types.is_float(self.min.type):
-            self.min = _without_nan(self.min)
-        if self.max is not None and types.is_float(self.max.type):
-            self.max = _without_nan(self.max)
+        self.min, self.max = _without_nan(self.min), _without_nan(self.max)
         if self.min is not None and self.max is not None:
             if self.min.type != self.max.type:
                 self.min = self.max = None
@@ -131,11 +115,9 @@ class CheckedColumn:
                 self.can_be_value = ~to_bits(pc.equal(nulls, records), False)
                 # More nulls than records: trust neither number.
                 wrong = to_bits(pc.greater(nulls, records), False) | to_bits(pc.less(nulls, 0), False)
-                self.can_be_null |= wrong
-                self.can_be_value |= wrong
-                empty = to_bits(pc.equal(records, 0), False)
-                self.can_be_null |= empty
-                self.can_be_value |= empty
+                unknown = wrong | to_bits(pc.equal(records, 0), False)
+                self.can_be_null |= unknown
+                self.can_be_value |= unknown
 
 
 def flat(array: pa.Array | pa.ChunkedArray | None, num_files: int) -> pa.Array | None:
@@ -159,17 +141,17 @@ def holds(kernel: Any, bound: pa.Array | None, literal: pa.Scalar, n: int) -> Bi
     return np.ones(n, bool) if bound is None else to_bits(kernel(bound, literal), True)
 
 
-def _without_nan(array: pa.Array) -> pa.Array:
-    return _blank(array, pc.fill_null(pc.is_nan(array), False))
+def _without_nan(array: pa.Array | None) -> pa.Array | None:
+    has_nan = array is not None and types.is_float(array.type)
+    return _blank(array, pc.fill_null(pc.is_nan(array), False)) if has_nan else array
 
 
 def _blank(array: pa.Array, mask: pa.Array) -> pa.Array:
     return pc.if_else(mask, pa.scalar(None, array.type), array)
 
 
-def is_widened(t: pa.DataType) -> bool:
-    """Whether bounds of a type may be truncated or rounded."""
-    return types.is_string(t) or types.is_bytes(t) or pa.types.is_timestamp(t)
+#: Types whose bounds may be truncated or rounded.
+_WIDENED = (types.is_string, types.is_bytes, pa.types.is_timestamp)
 
 
 def bound_as(bound: pa.Array | None, t: pa.DataType, direction: int) -> pa.Array | None:
@@ -184,8 +166,7 @@ def bound_as(bound: pa.Array | None, t: pa.DataType, direction: int) -> pa.Array
             # Casts may round the last digit differently, so widen by one step.
             outwards = np.nextafter(values, np.array(direction * np.inf, values.dtype))
             return pa.array(outwards, t, mask=to_bits(pc.is_null(bound), True))
-        same = (types.is_string, types.is_bytes, pa.types.is_timestamp)
-        if any(kind(source) and kind(t) for kind in same) or (
+        if any(kind(source) and kind(t) for kind in _WIDENED) or (
             numbers and (pa.types.is_integer(t) or pa.types.is_decimal(t))
         ):
             return bound.cast(t)
@@ -270,7 +251,6 @@ class _Analysis:
 
     @cached_property
     def records(self) -> pa.Array | None:
-        """The number of records in each file, or ``None``."""
         return flat(self.stats.num_records(), self.n)
 
     @cached_property
@@ -278,7 +258,6 @@ class _Analysis:
         return np.zeros(self.n, bool) if self.records is None else to_bits(pc.equal(self.records, 0), False)
 
     def raw(self, path: Path) -> ColumnStats | None:
-        """The unchecked statistics of a column."""
         if path not in self._raw:
             self._raw[path] = self.stats.column(path)
         return self._raw[path]
@@ -290,14 +269,12 @@ class _Analysis:
         return self._columns[path]
 
     def is_partition(self, path: Path) -> bool:
-        """Whether the column has one value in each file."""
         raw = self.raw(path)
         return raw is not None and raw.value is not None
 
     # --- the three bits ----------------------------------------------------------------------------------------------
 
     def node(self, predicate: Predicate) -> _Outcomes:
-        """The three bits of a node, for each file."""
         if isinstance(predicate, Constant):
             return _Outcomes(*(np.full(self.n, predicate.value is v) for v in (True, False, None)))
         paths = predicate.paths()
@@ -323,7 +300,6 @@ class _Analysis:
 
     @cached_property
     def unknown(self) -> _Outcomes:
-        """All three bits set."""
         return _Outcomes(*(np.ones(self.n, bool) for _ in range(3)))
 
     def exact(self, predicate: Predicate, paths: list[Path]) -> _Outcomes | None:
@@ -365,12 +341,12 @@ class _Analysis:
     def leaf(self, leaf: Compare | Known | In | IsNull | StartsWith) -> _Outcomes:
         """The three bits of a condition on a data column."""
         column = self.column(leaf.path)
-        if column is None:
-            if isinstance(leaf, IsNull):
-                return _Outcomes(self.unknown.true, self.unknown.true, np.zeros(self.n, bool))
-            return self.unknown
         if isinstance(leaf, IsNull):
-            return _Outcomes(column.can_be_null, column.can_be_value, np.zeros(self.n, bool))
+            any_ = self.unknown.true
+            true, false = (any_, any_) if column is None else (column.can_be_null, column.can_be_value)
+            return _Outcomes(true, false, np.zeros(self.n, bool))
+        if column is None:
+            return self.unknown
         true, false, null = np.ones(self.n, bool), np.ones(self.n, bool), column.can_be_null
         match leaf:
             case Known(_, value):
@@ -412,7 +388,7 @@ class _Analysis:
                 return holds(pc.greater_equal, high, literal, self.n), holds(pc.less, low, literal, self.n)
         inside = holds(pc.less_equal, low, literal, self.n) & holds(pc.greater_equal, high, literal, self.n)
         other = np.ones(self.n, bool)
-        if low is not None and high is not None and (column.exact or not is_widened(literal.type)):
+        if low is not None and high is not None and (column.exact or not any(is_(literal.type) for is_ in _WIDENED)):
             other = ~(to_bits(pc.equal(low, literal), False) & to_bits(pc.equal(high, literal), False))
         return inside, other
 
@@ -422,21 +398,15 @@ class _Analysis:
     def is_in(self, column: CheckedColumn, leaf: In) -> tuple[Bits, Bits, Bits]:
         """The three bits of IN, for non-null values."""
         values = leaf.values
-        none = np.zeros(self.n, bool)
-        false = np.ones(self.n, bool)
-        true = none.copy()
-        if types.is_float(values.type) and pc.any(pc.is_nan(values)).as_py():
-            true = np.ones(self.n, bool)
-        else:
+        none, true, false = np.zeros(self.n, bool), np.ones(self.n, bool), np.ones(self.n, bool)
+        if not types.is_float(values.type) or not pc.any(pc.is_nan(values)).as_py():
             # A file can match if one of the sorted choices lies between its bounds.
             choices = values.take(pc.array_sort_indices(values))
             low, high = self._bounds(column, values.type)
             true = _between(choices, low, high, self.n)
             if len(values) == 1 and not types.is_float(values.type):
                 false = self._range(column, "=", values[0])[1]
-        if leaf.has_null:
-            return true, none, false
-        return true, false, none
+        return (true, none, false) if leaf.has_null else (true, false, none)
 
     def starts_with(self, column: CheckedColumn, leaf: StartsWith) -> tuple[Bits, Bits]:
         """Whether non-null values can have and can lack a prefix."""
@@ -447,10 +417,7 @@ class _Analysis:
         if after is None:
             return true, false
         limit = pa.scalar(after, leaf.prefix.type)
-        return (
-            true & holds(pc.less, low, limit, self.n),
-            false | holds(pc.greater_equal, high, limit, self.n),
-        )
+        return true & holds(pc.less, low, limit, self.n), false | holds(pc.greater_equal, high, limit, self.n)
 
     # --- explanations ------------------------------------------------------------------------------------------------
 
@@ -483,11 +450,7 @@ class _Analysis:
 
 
 def _between(choices: pa.Array, low: pa.Array | None, high: pa.Array | None, n: int) -> Bits:
-    inside = np.ones(n, bool)
-    if low is not None:
-        inside &= holds(pc.less_equal, low, choices[-1], n)
-    if high is not None:
-        inside &= holds(pc.greater_equal, high, choices[0], n)
+    inside = holds(pc.less_equal, low, choices[-1], n) & holds(pc.greater_equal, high, choices[0], n)
     if low is None or high is None or len(choices) == 1:
         return inside
     # Count the choices below each ``low`` by sorting both together.

@@ -154,8 +154,6 @@ def list_of_view(array: pa.Array) -> pa.Array:
 # Nanoseconds are rounded down to microseconds, as in PySpark; deltalake rounds towards 1970.  ``round_down=False``
 # refuses them.
 
-_Rows = pa.types
-
 
 @remembered
 def microseconds_type(t: pa.DataType) -> pa.DataType:
@@ -164,24 +162,7 @@ def microseconds_type(t: pa.DataType) -> pa.DataType:
     >>> microseconds_type(pa.list_(pa.timestamp("ns", "Asia/Tokyo")))
     ListType(list<item: timestamp[us, tz=Asia/Tokyo]>)
     """
-    new_type = t
-    if _Rows.is_timestamp(t) and t.unit == "ns":
-        new_type = pa.timestamp("us", t.tz)
-    elif _Rows.is_struct(t):
-        new_type = pa.struct([_field(f) for f in t])
-    elif _Rows.is_map(t):
-        new_type = pa.map_(_field(t.key_field), _field(t.item_field), t.keys_sorted)
-    elif _Rows.is_fixed_size_list(t):
-        new_type = pa.list_(_field(t.value_field), t.list_size)
-    elif _Rows.is_list(t):
-        new_type = pa.list_(_field(t.value_field))
-    elif _Rows.is_large_list(t):
-        new_type = pa.large_list(_field(t.value_field))
-    return t if new_type == t else new_type
-
-
-def _field(field: pa.Field) -> pa.Field:
-    return field.with_type(microseconds_type(field.type))
+    return mapped(t, lambda t: pa.timestamp("us", t.tz) if _T.is_timestamp(t) and t.unit == "ns" else t)
 
 
 def microseconds_schema(schema: pa.Schema) -> pa.Schema:
@@ -198,9 +179,10 @@ def in_microseconds(rows: pa.RecordBatch, *, round_down: bool = False) -> pa.Rec
     >>> in_microseconds(rows, round_down=True).column("t").cast("int64").to_pylist()
     [1, -1]
     """
-    schema = microseconds_schema(rows.schema)
-    if schema is rows.schema:
+    if microseconds_schema(rows.schema) is rows.schema:
         return rows
+    rows = without_views(rows)
+    schema = microseconds_schema(rows.schema)
     columns = [
         _converted(c, f.type, path=f.name, round_down=round_down) for c, f in zip(rows.columns, schema, strict=True)
     ]
@@ -220,7 +202,7 @@ def in_microseconds_all(
 def _converted(array: pa.Array, target: pa.DataType, *, path: str, round_down: bool) -> pa.Array:
     if array.type == target:
         return array
-    if _Rows.is_timestamp(target):
+    if _T.is_timestamp(target):
         microseconds = normalise(array) if round_down else exact_microseconds(array, path)
         return microseconds.cast(target)
     return rebuilt(array, target, partial(_converted, path=path, round_down=round_down))

@@ -18,7 +18,7 @@ from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.scan.row_text import describe_row, row_at
 from trilake.errors import ConstraintViolatedError, ExpressionError, FilterError, UnsupportedExpressionError
 from trilake.expr import Expression, Filter, parse_expression
-from trilake.expr.forms import Derived, Form
+from trilake.expr.expression import Derived, Form
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms.datatypes import Path, normal_type
 from trilake.expr.terms.engine import Query

@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from trilake.errors import FilterError
 from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql, common_type
-from trilake.expr.terms.literals import Kind, Literal
+from trilake.expr.terms.literals import Kind
 
-
-class Translating(Protocol):
-    """The part of the translator that functions use."""
-
-    instants: bool
-
-    def constant(self, node: exp.Expression) -> Literal | None:
-        """The value of a constant node."""
-
-    def typed(self, sql: str) -> Sql:
-        """Type DuckDB's SQL."""
-
-    def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
-        """A comparison with Spark's semantics."""
+if TYPE_CHECKING:
+    from trilake.expr.sql.translate import Translator
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function call: name, arguments, and the translator."""
+    """A function call: name, arguments, and the translator.
+
+    Methods named by a type return the SQL of an argument, which must be of that type or one that Spark casts to it.
+    """
 
     name: str
     nodes: tuple[exp.Expression, ...]
     args: tuple[Sql, ...]
-    translator: Translating
+    translator: Translator
 
     def family(self, index: int, *families: str) -> str:
         """The SQL of an argument of one of the type ``families``.  Raises :class:`FilterError` for others."""
@@ -48,11 +39,9 @@ class Call:
         return arg.code
 
     def string(self, index: int) -> str:
-        """The SQL of a string argument."""
         return self.family(index, "string")
 
     def integer(self, index: int) -> str:
-        """The SQL of an integer argument."""
         return self.family(index, "integer")
 
     def number(self, index: int) -> str:
@@ -61,12 +50,10 @@ class Call:
         return cast(self.args[index], "DOUBLE").code
 
     def date(self, index: int) -> str:
-        """The SQL of a date argument, or one that Spark casts to date."""
         self.family(index, "date", "timestamp", "string")
         return cast(self.args[index], "DATE").code
 
     def timestamp(self, index: int) -> str:
-        """The SQL of a timestamp argument, or one that Spark casts to timestamp."""
         self.family(index, "date", "timestamp", "string")
         return self.instant(cast(self.args[index], "TIMESTAMP").code)
 

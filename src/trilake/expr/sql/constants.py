@@ -22,8 +22,7 @@ _NOW = ("current_date", "curdate", "current_timestamp", "now", "localtimestamp")
 def simple_constant(node: exp.Expression, now: Callable[[], dt.datetime]) -> Literal | None:
     """The value of a node that is a literal constant; ``None`` for other nodes.
 
-    ``now`` returns the value of ``current_timestamp()`` on demand.  Raises ``FilterError`` for
-    an invalid literal.
+    ``now`` returns the value of ``current_timestamp()`` on demand.  Raises ``FilterError`` for an invalid literal.
     """
     match node:
         case exp.Null():

@@ -95,11 +95,6 @@ def format_pattern(time: str, pattern: str) -> Sql:
     return Sql(f"(CASE WHEN {outside} THEN {refuse} ELSE {formatted} END)", "VARCHAR")
 
 
-def date_format(call: Call) -> Sql:
-    """``date_format(time, pattern)``."""
-    return format_pattern(call.timestamp(0), str(call.constant(1)))
-
-
 def parse_by_pattern(call: Call, target: str) -> Sql:
     """``to_date`` and ``to_timestamp`` by a pattern, with an error for strings that do not match."""
     source, pattern = call.string(0), str(call.constant(1))
@@ -120,10 +115,7 @@ def parse_by_pattern(call: Call, target: str) -> Sql:
     date = f"make_date({part('yyyy')}, {part('MM')}, {part('dd')})"
     hour, minute, second = part("HH"), part("mm"), part("ss")
     seconds = f"(({hour} * 60 + {minute}) * 60 + {second})"
-    bad = " OR ".join(
-        f"{value} {limit}"
-        for value, limit in ((part("yyyy"), "< 1"), (hour, "> 23"), (minute, "> 59"), (second, "> 59"))
-    )
+    bad = f"{part('yyyy')} < 1 OR {hour} > 23 OR {minute} > 59 OR {second} > 59"
     time = f"(CAST({date} AS TIMESTAMP) + to_seconds({seconds}))"
     value = f"(CASE WHEN {bad} THEN {refuse} ELSE {date if target == 'DATE' else time} END)"
     matches = f"regexp_full_match({source}, {single_quoted(regex)})"

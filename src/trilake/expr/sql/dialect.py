@@ -49,10 +49,6 @@ _MARKS = frozenset(
         *("^", "::", ":"),
     )
 )
-#: Tokens that end an operand.
-_ENDS = frozenset((")", "]"))
-#: Tokens that start what NOT negates.
-_UNARY = frozenset(("+", "-", "~", "["))
 
 
 def column_names(schema: pa.Schema) -> frozenset[str]:
@@ -61,9 +57,7 @@ def column_names(schema: pa.Schema) -> frozenset[str]:
 
 
 def with_quoted_names(sql: str, tokens: Sequence[Any], names: Iterable[str]) -> str:
-    """Put backticks around keywords that are columns.
-
-    ``names`` are the column names in lower case.
+    """Put backticks around keywords that are columns; ``names`` are the column names in lower case.
 
     >>> from trilake.expr.sql.dialect import SparkFilter
     >>> sql = "values IN (case, CASE WHEN end THEN 1 END)"
@@ -78,7 +72,7 @@ def with_quoted_names(sql: str, tokens: Sequence[Any], names: Iterable[str]) -> 
         word = _word(token, sql)
         after = tokens[i + 1] if i + 1 < len(tokens) else None
         if word is None:
-            operand = token.text not in _ENDS and token.token_type.name not in _VALUE_TOKENS
+            operand = token.text not in (")", "]") and token.token_type.name not in _VALUE_TOKENS
             last = token.text
         elif (last == "." and i > 1) or (operand and word in names and _is_name(word, last, after, sql)):
             quoted.append(token)
@@ -111,7 +105,7 @@ def _is_name(word: str, last: str, after: Any, sql: str) -> bool:
     if after is None:
         return True
     following = _word(after, sql)
-    if word == "not" and (after.text in _UNARY or following == "not"):
+    if word == "not" and (after.text in ("+", "-", "~", "[") or following == "not"):
         return False
     if word == "case" and following == "when" and last != "case":
         return False
@@ -215,11 +209,8 @@ def parse(sql: str, names: frozenset[str] = frozenset()) -> exp.Expression:
         _check_structs(sql)
     trees = statements(sql)
     if len(trees) != 1 or not isinstance(trees[0], exp.Expression):
-        raise FilterError(
-            "the filter must be a single condition",
-            help="remove the semicolon and everything after it",
-            filter=sql[:200],
-        )
+        help = "remove the semicolon and everything after it"
+        raise FilterError("the filter must be a single condition", help=help, filter=sql[:200])
     _check_depth(trees[0], sql)
     root: exp.Expression = positive(trees[0])
     for node in cast(Iterator[exp.Expression], root.walk()):
@@ -258,10 +249,13 @@ def _check_depth(root: exp.Expression, sql: str) -> None:
     while stack:
         node, depth, copies = stack.pop()
         deepest, most = max(deepest, depth), max(most, copies)
-        below = copies * _copies(node)
+        # DuckDB 2.0 copies ``x`` into a comparison per value of ``x IN (a, b)``: a dozen nested ones took minutes and
+        # gigabytes.
+        twice = isinstance(node, exp.Between | exp.Nullif)
+        values = min(max(len(node.expressions), 1), 8) if isinstance(node, exp.In) else 2 if twice else 1
         for child in node.iter_expressions():
             flat = isinstance(child, exp.Paren) or (isinstance(node, _CHAINS) and type(child) is type(node))
-            stack.append((child, depth if flat else depth + 1, below))
+            stack.append((child, depth if flat else depth + 1, copies * values))
     if deepest > MAX_DEPTH:
         raise FilterError(
             f"the filter is nested too deeply: {deepest:,} levels, where the limit is {MAX_DEPTH}",
@@ -274,17 +268,6 @@ def _check_depth(root: exp.Expression, sql: str) -> None:
             help="compute parts as columns first",
             filter=sql[:200],
         )
-
-
-def _copies(node: exp.Expression) -> int:
-    """How often DuckDB computes an operator's operand.
-
-    DuckDB 2.0 copies ``x`` into a comparison per value of ``x IN (a, b)``: a dozen nested ones took minutes and
-    gigabytes.
-    """
-    if isinstance(node, exp.In):
-        return min(max(len(node.expressions), 1), 8)
-    return 2 if isinstance(node, exp.Between | exp.Nullif) else 1
 
 
 def refusal(node: exp.Expression) -> FilterError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 from sqlglot import exp
 
@@ -15,7 +16,7 @@ from trilake.common.text import single_quoted
 from trilake.errors import FilterError
 from trilake.expr.sql.arithmetic import arithmetic, example, positive_modulo
 from trilake.expr.sql.calls import Call
-from trilake.expr.sql.datetimes import date_format, extract, format_pattern, parse_by_pattern, truncate
+from trilake.expr.sql.datetimes import extract, format_pattern, parse_by_pattern, truncate
 from trilake.expr.sql.strings import concat, lower, rlike, substring, to_re2, upper
 from trilake.expr.sql.variants import variant_get
 from trilake.expr.terms.casts import TYPES, cast
@@ -34,19 +35,9 @@ def _abs(call: Call) -> Sql:
     return Sql(f"abs({call.args[0].code})", call.translator.typed(f"abs({example(call.args[0]).code})").type)
 
 
-def _sqrt(call: Call) -> Sql:
-    x = call.number(0)
-    return Sql(f"(CASE WHEN {x} < 0 THEN 'nan'::DOUBLE ELSE sqrt({x}) END)", "DOUBLE")
-
-
 def _length(call: Call) -> Sql:
     name = "octet_length" if call.args[0].family == "binary" else "length"
     return counted(f"{name}({call.family(0, 'string', 'binary')})")
-
-
-def _substring(call: Call) -> Sql:
-    length = call.integer(2) if len(call.args) > 2 else None
-    return Sql(substring(call.string(0), call.integer(1), length), "VARCHAR")
 
 
 def _round(call: Call) -> Sql:
@@ -82,11 +73,6 @@ def _floor(name: str) -> Handler:
     return handle
 
 
-def _positive_only(name: str) -> Handler:
-    """Logarithms: null if undefined."""
-    return lambda c: Sql(f"(CASE WHEN {c.number(0)} > 0 THEN {name}({c.number(0)}) END)", "DOUBLE")
-
-
 def _greatest(name: str) -> Handler:
     def handle(call: Call) -> Sql:
         parts = call.unified()
@@ -115,16 +101,6 @@ def _nvl2(call: Call) -> Sql:
     return Sql(f"(CASE WHEN {call.args[0].code} IS NOT NULL THEN {yes} ELSE {no} END)", target)
 
 
-def _sign(call: Call) -> Sql:
-    x = call.number(0)
-    return Sql(f"(CASE WHEN isnan({x}) THEN {x} ELSE CAST(sign({x}) AS DOUBLE) END)", "DOUBLE")
-
-
-def _end(name: str) -> Handler:
-    """``left`` and ``right``: an empty string for a negative length."""
-    return lambda c: Sql(f"{name}({c.string(0)}, {at_least(c.integer(1), 0)})", "VARCHAR")
-
-
 def _limited(call: Call) -> str:
     """The second argument, a length, with an error if it is too large."""
     n = call.integer(1)
@@ -145,10 +121,6 @@ def _pad(name: str) -> Handler:
 def _size(call: Call) -> Sql:
     x = call.family(0, "array", "map")
     return counted(f"cardinality({x})" if call.args[0].family == "map" else f"len({x})")
-
-
-def _array_contains(call: Call) -> Sql:
-    return Sql(_contains(*_alike(call)), "BOOLEAN")
 
 
 def _contains(a: str, v: str, missing: str = "WHEN list_count({a}) < len({a}) THEN NULL ") -> str:
@@ -220,20 +192,8 @@ def element(call: Call, *, base: int, strict: bool) -> Sql:
     return call.translator.typed(f"(CASE WHEN {outside} THEN {miss} ELSE {x}[{at}] END)")
 
 
-def _map_contains(call: Call) -> Sql:
-    return Sql(f"map_contains({call.family(0, 'map')}, {call.args[1].code})", "BOOLEAN")
-
-
-def _trim(name: str) -> Handler:
-    return lambda c: Sql(f"{name}({c.string(0)})", "VARCHAR")
-
-
 def _floor_division(x: str, unit: int) -> str:
     return f"(({x} - ((({x} % {unit}) + {unit}) % {unit})) // {unit})"
-
-
-def _arithmetic(operator: type[exp.Expression], *, safe: bool = False) -> Handler:
-    return lambda c: arithmetic(c.translator.typed, operator, c.args[0], c.args[1], safe=safe)
 
 
 def _simple(template: str, result: str, *kinds: str) -> Handler:
@@ -244,14 +204,6 @@ def _simple(template: str, result: str, *kinds: str) -> Handler:
         return counted(sql) if result == "INTEGER" else Sql(sql, result)
 
     return handle
-
-
-def _field_function(field: str) -> Handler:
-    return lambda c: extract(field, c, 0)
-
-
-def _null_test(template: str) -> Handler:
-    return lambda c: Sql(template.format(c.args[0].code), "BOOLEAN")
 
 
 def _cast_function(target: str) -> Handler:
@@ -310,10 +262,10 @@ def _to_date(target: str) -> Handler:
     return handle
 
 
-def _hex(c: Call) -> Sql:
+def _hex(call: Call) -> Sql:
     """The bytes of a string or binary, or the 64 bits of an integer without leading zeros."""
-    sql = c.family(0, "string", "binary", "integer")
-    return Sql(f"hex(CAST({sql} AS BIGINT))" if c.args[0].family == "integer" else f"hex({sql})", "VARCHAR")
+    sql = call.family(0, "string", "binary", "integer")
+    return Sql(f"hex(CAST({sql} AS BIGINT))" if call.args[0].family == "integer" else f"hex({sql})", "VARCHAR")
 
 
 def _sha2(call: Call) -> Sql:
@@ -325,73 +277,71 @@ def _sha2(call: Call) -> Sql:
 #: By lower-case name.
 FUNCTIONS: dict[str, Function] = {
     # conditions
-    "isnull": (1, 1, _null_test("({} IS NULL)")),
-    "isnotnull": (1, 1, _null_test("({} IS NOT NULL)")),
+    "isnull": (1, 1, lambda c: Sql(f"({c.args[0].code} IS NULL)", "BOOLEAN")),
+    "isnotnull": (1, 1, lambda c: Sql(f"({c.args[0].code} IS NOT NULL)", "BOOLEAN")),
     "isnan": (1, 1, lambda c: Sql(f"coalesce(isnan({c.number(0)}), FALSE)", "BOOLEAN")),
     "coalesce": (1, 255, _coalesce),
-    "nvl": (2, 2, _coalesce),
-    "ifnull": (2, 2, _coalesce),
+    **dict.fromkeys(["nvl", "ifnull"], (2, 2, _coalesce)),
     "nullif": (2, 2, _nullif),
     "nvl2": (3, 3, _nvl2),
-    "greatest": (2, 255, _greatest("greatest")),
-    "least": (2, 255, _greatest("least")),
+    **{name: (2, 255, _greatest(name)) for name in ("greatest", "least")},
     # variants
     "variant_get": (3, 3, variant_get(safe=False)),
     "try_variant_get": (3, 3, variant_get(safe=True)),
     # numbers
     "abs": (1, 1, _abs),
-    "sign": (1, 1, _sign),
-    "signum": (1, 1, _sign),
+    **dict.fromkeys(
+        ["sign", "signum"],
+        (1, 1, _simple("(CASE WHEN isnan({0}) THEN {0} ELSE CAST(sign({0}) AS DOUBLE) END)", "DOUBLE", "number")),
+    ),
     "floor": (1, 1, _floor("floor")),
-    "ceil": (1, 1, _floor("ceil")),
-    "ceiling": (1, 1, _floor("ceil")),
+    **dict.fromkeys(["ceil", "ceiling"], (1, 1, _floor("ceil"))),
     "round": (1, 2, _round),
-    "sqrt": (1, 1, _sqrt),
+    "sqrt": (1, 1, _simple("(CASE WHEN {0} < 0 THEN 'nan'::DOUBLE ELSE sqrt({0}) END)", "DOUBLE", "number")),
     "exp": (1, 1, _simple("exp({})", "DOUBLE", "number")),
-    "ln": (1, 1, _positive_only("ln")),
-    "log10": (1, 1, _positive_only("log10")),
-    "log2": (1, 1, _positive_only("log2")),
-    "pow": (2, 2, _simple("pow({}, {})", "DOUBLE", "number", "number")),
-    "power": (2, 2, _simple("pow({}, {})", "DOUBLE", "number", "number")),
-    "mod": (2, 2, _arithmetic(exp.Mod)),
-    "pmod": (2, 2, lambda c: positive_modulo(c.translator.typed, c.args[0], c.args[1])),
-    "try_add": (2, 2, _arithmetic(exp.Add, safe=True)),
-    "try_subtract": (2, 2, _arithmetic(exp.Sub, safe=True)),
-    "try_multiply": (2, 2, _arithmetic(exp.Mul, safe=True)),
-    "try_divide": (2, 2, _arithmetic(exp.Div, safe=True)),
-    "try_mod": (2, 2, _arithmetic(exp.Mod, safe=True)),
+    **{
+        name: (1, 1, _simple(f"(CASE WHEN {{0}} > 0 THEN {name}({{0}}) END)", "DOUBLE", "number"))
+        for name in ("ln", "log10", "log2")
+    },
+    **dict.fromkeys(["pow", "power"], (2, 2, _simple("pow({}, {})", "DOUBLE", "number", "number"))),
+    "mod": (2, 2, lambda c: arithmetic(c.translator.typed, exp.Mod, *c.args)),
+    "pmod": (2, 2, lambda c: positive_modulo(c.translator.typed, *c.args)),
+    "try_add": (2, 2, lambda c: arithmetic(c.translator.typed, exp.Add, *c.args, safe=True)),
+    "try_subtract": (2, 2, lambda c: arithmetic(c.translator.typed, exp.Sub, *c.args, safe=True)),
+    "try_multiply": (2, 2, lambda c: arithmetic(c.translator.typed, exp.Mul, *c.args, safe=True)),
+    "try_divide": (2, 2, lambda c: arithmetic(c.translator.typed, exp.Div, *c.args, safe=True)),
+    "try_mod": (2, 2, lambda c: arithmetic(c.translator.typed, exp.Mod, *c.args, safe=True)),
     # strings
-    "upper": (1, 1, lambda c: Sql(upper(c.string(0)), "VARCHAR")),
-    "ucase": (1, 1, lambda c: Sql(upper(c.string(0)), "VARCHAR")),
-    "lower": (1, 1, lambda c: Sql(lower(c.string(0)), "VARCHAR")),
-    "lcase": (1, 1, lambda c: Sql(lower(c.string(0)), "VARCHAR")),
+    **dict.fromkeys(["upper", "ucase"], (1, 1, lambda c: Sql(upper(c.string(0)), "VARCHAR"))),
+    **dict.fromkeys(["lower", "lcase"], (1, 1, lambda c: Sql(lower(c.string(0)), "VARCHAR"))),
     **dict.fromkeys(["length", "len", "char_length", "character_length"], (1, 1, _length)),
-    "trim": (1, 1, _trim("trim")),
-    "btrim": (1, 1, _trim("trim")),
-    "ltrim": (1, 1, _trim("ltrim")),
-    "rtrim": (1, 1, _trim("rtrim")),
+    **dict.fromkeys(["trim", "btrim"], (1, 1, _simple("trim({})", "VARCHAR", "string"))),
+    **{name: (1, 1, _simple(f"{name}({{}})", "VARCHAR", "string")) for name in ("ltrim", "rtrim")},
     "concat_ws": (1, 255, _concat_ws),
     "split": (2, 2, _split),
     "split_part": (3, 3, _split_part),
     "regexp_extract": (2, 3, _regexp_extract),
     "translate": (3, 3, _translate),
     "concat": (0, 255, lambda c: concat(list(c.args))),
-    **dict.fromkeys(["substring", "substr"], (2, 3, _substring)),
-    **{name: (2, 2, _end(name)) for name in ("left", "right")},
+    **dict.fromkeys(
+        ["substring", "substr"],
+        (2, 3, lambda c: Sql(substring(c.string(0), *map(c.integer, range(1, len(c.args)))), "VARCHAR")),
+    ),
+    # An empty string for a negative length.
+    "left": (2, 2, lambda c: Sql(f"left({c.string(0)}, {at_least(c.integer(1), 0)})", "VARCHAR")),
+    "right": (2, 2, lambda c: Sql(f"right({c.string(0)}, {at_least(c.integer(1), 0)})", "VARCHAR")),
     "replace": (3, 3, _simple("replace({}, {}, {})", "VARCHAR", "string", "string", "string")),
     "reverse": (1, 1, _simple("reverse({})", "VARCHAR", "string")),
     "repeat": (2, 2, lambda c: Sql(f"repeat({c.string(0)}, {_limited(c)})", "VARCHAR")),
     "lpad": (2, 3, _pad("lpad")),
     "rpad": (2, 3, _pad("rpad")),
     "instr": (2, 2, _simple("instr({}, {})", "INTEGER", "string", "string")),
-    "locate": (2, 2, lambda c: counted(f"instr({c.string(1)}, {c.string(0)})")),
-    "position": (2, 2, lambda c: counted(f"instr({c.string(1)}, {c.string(0)})")),
+    **dict.fromkeys(["locate", "position"], (2, 2, _simple("instr({1}, {0})", "INTEGER", "string", "string"))),
     "startswith": (2, 2, _simple("starts_with({}, {})", "BOOLEAN", "string", "string")),
     "endswith": (2, 2, _simple("ends_with({}, {})", "BOOLEAN", "string", "string")),
     "contains": (2, 2, _simple("contains({}, {})", "BOOLEAN", "string", "string")),
     **dict.fromkeys(
-        ["rlike", "regexp", "regexp_like"],
-        (2, 2, lambda c: Sql(rlike(c.string(0), str(c.constant(1))), "BOOLEAN")),
+        ["rlike", "regexp", "regexp_like"], (2, 2, lambda c: Sql(rlike(c.string(0), str(c.constant(1))), "BOOLEAN"))
     ),
     "hex": (1, 1, _hex),
     "md5": (1, 1, lambda c: Sql(f"md5({c.family(0, 'string', 'binary')})", "VARCHAR")),
@@ -399,7 +349,7 @@ FUNCTIONS: dict[str, Function] = {
     "sha2": (2, 2, _sha2),
     # dates and times
     **{
-        name: (1, 1, _field_function(name))
+        name: (1, 1, partial(extract, name, index=0))
         for name in (
             *("year", "quarter", "month", "day", "dayofmonth", "dayofweek", "weekday", "dayofyear", "weekofyear"),
             *("hour", "minute"),
@@ -421,33 +371,25 @@ FUNCTIONS: dict[str, Function] = {
     "date_trunc": (2, 2, lambda c: truncate(c, 0, 1, "TIMESTAMP")),
     "trunc": (2, 2, lambda c: truncate(c, 1, 0, "DATE")),
     **dict.fromkeys(["date_part", "datepart"], (2, 2, lambda c: extract(str(c.constant(0)), c, 1))),
-    "date_format": (2, 2, date_format),
+    "date_format": (2, 2, lambda c: format_pattern(c.timestamp(0), str(c.constant(1)))),
     "unix_date": (1, 1, lambda c: counted(f"({c.family(0, 'date')} - DATE '1970-01-01')")),
     "unix_micros": (1, 1, lambda c: Sql(f"epoch_us({c.family(0, 'timestamp')})", "BIGINT")),
     "unix_millis": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000), "BIGINT")),
     "unix_seconds": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000000), "BIGINT")),
     # Rounds toward zero, unlike unix_seconds.
-    "unix_timestamp": (
-        1,
-        1,
-        lambda c: Sql(f"(epoch_us({c.family(0, 'timestamp')}) // 1000000)", "BIGINT"),
-    ),
-    "timestamp_micros": (1, 1, lambda c: Sql(f"make_timestamp(CAST({c.integer(0)} AS BIGINT))", "TIMESTAMP")),
-    "timestamp_millis": (1, 1, lambda c: Sql(f"make_timestamp(CAST({c.integer(0)} AS BIGINT) * 1000)", "TIMESTAMP")),
-    "timestamp_seconds": (
-        1,
-        1,
-        lambda c: Sql(f"make_timestamp(CAST({c.integer(0)} AS BIGINT) * 1000000)", "TIMESTAMP"),
-    ),
-    "date_from_unix_date": (1, 1, lambda c: Sql(f"(DATE '1970-01-01' + CAST({c.integer(0)} AS INTEGER))", "DATE")),
+    "unix_timestamp": (1, 1, lambda c: Sql(f"(epoch_us({c.family(0, 'timestamp')}) // 1000000)", "BIGINT")),
+    "timestamp_micros": (1, 1, _simple("make_timestamp(CAST({} AS BIGINT))", "TIMESTAMP", "integer")),
+    "timestamp_millis": (1, 1, _simple("make_timestamp(CAST({} AS BIGINT) * 1000)", "TIMESTAMP", "integer")),
+    "timestamp_seconds": (1, 1, _simple("make_timestamp(CAST({} AS BIGINT) * 1000000)", "TIMESTAMP", "integer")),
+    "date_from_unix_date": (1, 1, _simple("(DATE '1970-01-01' + CAST({} AS INTEGER))", "DATE", "integer")),
     # arrays and maps
     **dict.fromkeys(["size", "cardinality", "array_size"], (1, 1, _size)),
-    "array_contains": (2, 2, _array_contains),
+    "array_contains": (2, 2, lambda c: Sql(_contains(*_alike(c)), "BOOLEAN")),
     "[]": (2, 2, lambda c: element(c, base=0, strict=True)),
     "element_at": (2, 2, lambda c: element(c, base=1, strict=True)),
     "try_element_at": (2, 2, lambda c: element(c, base=1, strict=False)),
     "get": (2, 2, lambda c: element(c, base=0, strict=False)),
-    "map_contains_key": (2, 2, _map_contains),
+    "map_contains_key": (2, 2, lambda c: Sql(f"map_contains({c.family(0, 'map')}, {c.args[1].code})", "BOOLEAN")),
     # casts
     **{
         name: (1, 1, _cast_function(TYPES[name.upper()]))

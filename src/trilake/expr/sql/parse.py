@@ -30,6 +30,7 @@ from trilake.expr.sql.dialect import (
     to_spark_sql,
 )
 from trilake.expr.sql.functions import Function
+from trilake.expr.sql.strings import like_parts
 from trilake.expr.sql.translate import COMPARISONS, Translator, operands, plain
 from trilake.expr.terms import bind
 from trilake.expr.terms import datatypes as types
@@ -84,8 +85,7 @@ def parse_sql(
         return cached[1]
     translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
     result = _parsed(sql, translator)
-    timed = translator.timed
-    if not timed and len(sql) <= _LONGEST_KNOWN:
+    if not translator.timed and len(sql) <= _LONGEST_KNOWN:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
         _known[key] = (schema, result)
@@ -155,10 +155,6 @@ def too_deep(sql: str) -> FilterError:
     )
 
 
-#: sqlglot's message for a missing operand.
-_OF_SQLGLOT = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
-
-
 def parse_tree(sql: str, names: frozenset[str] = frozenset()) -> exp.Expression:
     """Parse a string with sqlglot; ``names`` are the column names in lower case.
 
@@ -177,20 +173,19 @@ def parse_tree(sql: str, names: frozenset[str] = frozenset()) -> exp.Expression:
         ) from error
     except SqlglotError as error:
         details = (getattr(error, "errors", None) or [{}])[0]
-        description = str(details.get("description") or str(error).splitlines()[0])
+        words = str(details.get("description") or str(error).splitlines()[0])
+        words = re.sub(
+            r"Required keyword: '\w+' missing for <class '[^']*'>", "an operand or argument is missing", words
+        )
+        words = re.sub(r"^Expecting (\S+)$", r"expected \1", words)
         raise FilterError(
-            f"the filter cannot be parsed: {_plain_words(description)}",
+            f"the filter cannot be parsed: {words}",
             help="a filter is a Spark SQL condition such as \"x > 5 AND name LIKE 'a%'\"",
             line=details.get("line"),
             position=details.get("col"),
             near=details.get("highlight"),
             filter=shorten(sql),
         ) from error
-
-
-def _plain_words(description: str) -> str:
-    words = _OF_SQLGLOT.sub("an operand or argument is missing", description)
-    return re.sub(r"^Expecting (\S+)$", r"expected \1", words)
 
 
 def shorten(sql: str) -> str:
@@ -210,17 +205,15 @@ class _Builder:
     """Build the tree of a filter."""
 
     def __init__(self, translator: Translator) -> None:
-        self.translator = translator
+        self.translator, self.column, self.literal = translator, translator.column, translator.constant
         self.opaque = 0
 
     def conjunct(self, node: exp.Expression) -> Conjunct:
-        """Build one condition."""
         self.translator.instants = False
         predicate = self.predicate(node)
         return Conjunct(to_spark_sql(node), predicate, self.translator.instants)
 
     def predicate(self, node: exp.Expression) -> Predicate:
-        """Build a boolean expression."""
         node = plain(node)
         match node:
             case exp.And():
@@ -237,9 +230,8 @@ class _Builder:
         match node:
             case exp.Column() | exp.Dot():
                 column = self.column(node)
-                return (
-                    None if column is None or not pa.types.is_boolean(column.type) else bind.compare(column, "=", TRUE)
-                )
+                is_boolean = column is not None and pa.types.is_boolean(column.type)
+                return bind.compare(column, "=", TRUE) if column is not None and is_boolean else None
             case exp.Is():
                 return self._is(node)
             case exp.In():
@@ -249,7 +241,10 @@ class _Builder:
             case exp.Like() | exp.Escape():
                 return self._like(node)
             case exp.NullSafeEQ() | exp.NullSafeNEQ():
-                return self._null_safe(node)
+                if (sides := self._sides(node.this, node.expression)) is None:
+                    return None
+                equal = bind.null_safe_equal(sides[0], sides[1])
+                return Not(equal) if isinstance(node, exp.NullSafeNEQ) else equal
             case exp.Anonymous():
                 return self._function(node)
             case _ if type(node) in COMPARISONS:
@@ -257,13 +252,6 @@ class _Builder:
         return None
 
     # --- leaves ------------------------------------------------------------------------------------------------------
-
-    def column(self, node: exp.Expression) -> Column | None:
-        return self.translator.column(node)
-
-    def literal(self, node: exp.Expression) -> Literal | None:
-        """The value of a node that reads no column."""
-        return self.translator.constant(node)
 
     def _sides(self, left: exp.Expression, right: exp.Expression) -> tuple[Column, Literal, bool] | None:
         """The column, the constant, and whether they are swapped."""
@@ -300,15 +288,13 @@ class _Builder:
         literal = None if column is None or not _is_lossless(column.type, target) else self.literal(constant)
         if column is None or literal is None:
             return None
-        numbers = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
-        if target == "DOUBLE" and literal.kind in numbers:
+        if target == "DOUBLE" and literal.kind in (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE):
             assert isinstance(literal.value, int | float | Decimal)
             return bind.compare(column, op, Literal(float(literal.value), Kind.DOUBLE))
-        if target == "BIGINT" and literal.kind in (Kind.INTEGER, Kind.DECIMAL):
-            return bind.compare(column, op, literal)
-        if target.startswith("TIMESTAMP") and literal.kind in (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ):
-            return bind.compare(column, op, literal)
-        return None
+        whole = target == "BIGINT" and literal.kind in (Kind.INTEGER, Kind.DECIMAL)
+        times = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
+        same = whole or (target.startswith("TIMESTAMP") and literal.kind in times)
+        return bind.compare(column, op, literal) if same else None
 
     def _compare_steps(self, call: exp.Expression, op: str, constant: exp.Expression) -> Predicate | None:
         """Rewrite ``year(t) = 2020`` and ``CAST(t AS DATE) = '2020-01-01'`` as ranges of ``t``, for data skipping."""
@@ -317,17 +303,13 @@ class _Builder:
         if step is None or literal is None:
             return None
         column, function = step
+        low = high = None
         if function == "year" and isinstance(literal.value, int) and literal.kind is Kind.INTEGER:
-            # DuckDB handles years outside the range of dates.
-            starts = (
-                [days_from_civil(literal.value + i, 1, 1) for i in (0, 1)] if abs(literal.value) < 200_000 else [None]
-            )
+            if abs(literal.value) < 200_000:  # DuckDB handles years outside the range of dates
+                low, high = (days_from_civil(literal.value + i, 1, 1) for i in (0, 1))
         elif function == "date" and isinstance(literal.value, str | int) and literal.kind in (Kind.DATE, Kind.STRING):
-            day = parse_date(literal.value) if isinstance(literal.value, str) else literal.value
-            starts = [None if day is None else day + i for i in (0, 1)]
-        else:
-            return None
-        low, high = starts[0], starts[-1]
+            low = parse_date(literal.value) if isinstance(literal.value, str) else literal.value
+            high = None if low is None else low + 1
         if low is None or high is None:
             return None
         return bind.compare_steps(column, op, Literal(low, Kind.DATE), Literal(high, Kind.DATE))
@@ -343,13 +325,6 @@ class _Builder:
         if column is None or not (pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type)):
             return None
         return column, "year" if name == "year" else "date"
-
-    def _null_safe(self, node: exp.Expression) -> Predicate | None:
-        sides = self._sides(node.this, node.expression)
-        if sides is None:
-            return None
-        equal = bind.null_safe_equal(sides[0], sides[1])
-        return Not(equal) if isinstance(node, exp.NullSafeNEQ) else equal
 
     def _is(self, node: exp.Is) -> Predicate | None:
         column = self.column(node.this)
@@ -376,9 +351,9 @@ class _Builder:
                 return None
             values.append(value)
         # Spark casts all operands to one type, which may differ from the types of pairs of strings and numbers.
-        if len({v.kind for v in values} - {Kind.NULL}) > 1 and not _all_numbers(column, values):
-            return None
-        return bind.is_in(column, values)
+        kinds = {v.kind for v in values} - {Kind.NULL}
+        numbers = pa.types.is_integer(column.type) and kinds <= {Kind.INTEGER, Kind.DECIMAL}
+        return None if len(kinds) > 1 and not numbers else bind.is_in(column, values)
 
     def _between(self, node: exp.Between) -> Predicate | None:
         if node.args.get("symmetric"):
@@ -413,12 +388,12 @@ class _Builder:
         column, pattern = self.column(node.this), self.literal(node.expression)
         if column is None or pattern is None or not types.is_string(column.type) or not isinstance(pattern.value, str):
             return None
-        plain_prefix = like_prefix(pattern.value, escape)
-        if plain_prefix is None:
-            return None
-        prefix, whole = plain_prefix
-        value = Literal(prefix, Kind.STRING)
-        return bind.compare_unpadded(column, "=", value) if whole else bind.starts_with(column, value)
+        parts = like_parts(pattern.value, escape)
+        first = next((i for i, (_, wildcard) in enumerate(parts) if wildcard), len(parts))
+        value = Literal("".join(char for char, _ in parts[:first]), Kind.STRING)
+        if first == len(parts):
+            return bind.compare_unpadded(column, "=", value)
+        return bind.starts_with(column, value) if all(part == ("%", True) for part in parts[first:]) else None
 
     def _opaque(self, node: exp.Expression) -> Predicate:
         self.opaque += 1
@@ -433,11 +408,6 @@ class _Builder:
         return Constant(evaluate(Opaque(sql, ()), Rows.of(pa.table({"c": pa.nulls(1)})))[0].as_py())
 
 
-def _all_numbers(column: Column, values: list[Literal]) -> bool:
-    numbers = {Kind.INTEGER, Kind.DECIMAL, Kind.NULL}
-    return pa.types.is_integer(column.type) and all(v.kind in numbers for v in values)
-
-
 def _is_lossless(source: pa.DataType, target: str) -> bool:
     if target == "DOUBLE":
         return bool(types.is_float(source) or (pa.types.is_integer(source) and source.bit_width <= 32))
@@ -449,30 +419,3 @@ def _is_lossless(source: pa.DataType, target: str) -> bool:
 def _simple(column: Column, literal: Literal) -> bool:
     """Whether a leaf can express it; DuckDB handles types without an order."""
     return types.is_ordered(column.type) or pa.types.is_null(column.type) or literal is NULL
-
-
-def like_prefix(pattern: str, escape: str) -> tuple[str, bool] | None:
-    r"""The prefix of a LIKE pattern without wildcards except for a final ``%``, and whether it is the whole pattern.
-
-    ``None`` for other patterns.
-
-    >>> like_prefix("abc%", "\\"), like_prefix("a\\_c", "\\"), like_prefix("a_c", "\\")
-    (('abc', False), ('a_c', True), None)
-    """
-    prefix: list[str] = []
-    i = 0
-    while i < len(pattern):
-        char = pattern[i]
-        if char == escape:
-            if i + 1 >= len(pattern) or pattern[i + 1] not in ("_", "%", escape):
-                return None  # the translation reports the error
-            prefix.append(pattern[i + 1])
-            i += 2
-            continue
-        if char == "_" or (char == "%" and pattern[i:].strip("%")):
-            return None
-        if char == "%":
-            return "".join(prefix), False
-        prefix.append(char)
-        i += 1
-    return "".join(prefix), True

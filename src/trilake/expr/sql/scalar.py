@@ -48,19 +48,6 @@ class Scalar:
     instants: bool
 
 
-def of_any_expression(message: str) -> str:
-    """Reword an error about a filter for other expressions."""
-    for pattern, word in _WORDS:
-        message = pattern.sub(word, message)
-    return message
-
-
-def _makes_instant(node: exp.Expression) -> bool:
-    if isinstance(node, exp.Cast):
-        return bool(node.to.this.value in ("TIMESTAMPTZ", "TIMESTAMPLTZ"))
-    return node.name.lower() in _INSTANTS
-
-
 #: Functions that take a unit of time before two values.
 _WITH_UNITS = ("timestampadd", "timestampdiff", "dateadd", "datediff", "date_add", "date_diff")
 
@@ -89,8 +76,12 @@ def translate_scalar(
         translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
         column = translator.column(root)
         sql, paths = translator.scalar(root)
+        nodes = cast(Iterator[exp.Expression], root.find_all(exp.Cast, exp.Anonymous))
         instants = any(
-            _makes_instant(node) for node in cast(Iterator[exp.Expression], root.find_all(exp.Cast, exp.Anonymous))
+            node.to.this.value in ("TIMESTAMPTZ", "TIMESTAMPLTZ")
+            if isinstance(node, exp.Cast)
+            else node.name.lower() in _INSTANTS
+            for node in nodes
         )
         return Scalar(sql, paths, None if column is None else column.path, instants)
 
@@ -100,7 +91,9 @@ def translate_scalar(
         except RecursionError:
             raise too_deep(source) from None
     except FilterError as error:
-        reason = of_any_expression(error.message)
+        reason = error.message
+        for pattern, word in _WORDS:
+            reason = pattern.sub(word, reason)
         if "one row at a time" in (error.help or ""):  # a subquery or a window function
             raise ExpressionError(reason, help=_ONE_ROW) from error
         where: dict[str, Any] = {k: v for k, v in error.context.items() if k in ("column", "line", "position", "near")}
@@ -125,9 +118,8 @@ def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> Non
             )
     for name_node in cast(Iterator[exp.Column | exp.Dot], root.find_all(exp.Column, exp.Dot)):
         inside = isinstance(name_node.parent, exp.Dot) and name_node.parent.this is name_node
-        if inside or not is_name(name_node) or name_node.find_ancestor(exp.Lambda) is not None:
-            continue
-        if _is_unit(name_node):
+        in_lambda = name_node.find_ancestor(exp.Lambda) is not None
+        if inside or in_lambda or not is_name(name_node) or _is_unit(name_node):
             continue
         try:
             bind.resolve(tuple(p.name for p in name_node.parts), schema, case_sensitive=case_sensitive)

@@ -43,23 +43,31 @@ def substring(x: str, position: str, length: str | None) -> str:
     return f"(CASE WHEN {position} IS NULL OR {length} IS NULL THEN NULL ELSE substring({x}, {begin} + 1, {width}) END)"
 
 
+def like_parts(pattern: str, escape: str) -> list[tuple[str, bool]]:
+    """The characters of a LIKE pattern, and whether each is a wildcard.
+
+    Raises :class:`FilterError` for a pattern that Spark rejects.
+    """
+    out: list[tuple[str, bool]] = []
+    characters = iter(pattern)
+    for char in characters:
+        if char != escape:
+            out.append((char, char in "_%"))
+            continue
+        escaped = next(characters, None)
+        if escaped not in ("_", "%", escape):
+            raise FilterError(
+                f"the LIKE pattern {pattern!r} escapes a character that cannot be escaped",
+                help=f"write {escape + escape} for the character itself",
+            )
+        out.append((escaped, False))
+    return out
+
+
 def like(sql: str, pattern: str, escape: str) -> str:
     """``x LIKE pattern``.  Raises :class:`FilterError` for a pattern that Spark rejects."""
-    out: list[str] = []
-    i = 0
-    while i < len(pattern):
-        char = pattern[i]
-        if char == escape:
-            if i + 1 >= len(pattern) or pattern[i + 1] not in ("_", "%", escape):
-                raise FilterError(
-                    f"the LIKE pattern {pattern!r} escapes a character that cannot be escaped",
-                    help=f"write {escape + escape} for the character itself",
-                )
-            char, i = pattern[i + 1], i + 1
-            out.append(char if char not in ("_", "%", "\\") else "\\" + char)
-        else:
-            out.append("\\\\" if char == "\\" else char)
-        i += 1
+    parts = like_parts(pattern, escape)
+    out = [char if wildcard or char not in "_%\\" else f"\\{char}" for char, wildcard in parts]
     escaped = " ESCAPE '\\'" if any("\\" in part for part in out) else ""  # DuckDB is faster without it
     return f"({sql} LIKE {single_quoted(''.join(out))}{escaped})"
 

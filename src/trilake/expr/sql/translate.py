@@ -25,12 +25,7 @@ from trilake.expr.sql.calls import Call
 from trilake.expr.sql.constants import literal_of, simple_constant
 from trilake.expr.sql.datetimes import extract
 from trilake.expr.sql.dialect import refusal, to_spark_sql
-from trilake.expr.sql.functions import (
-    AGGREGATES,
-    FUNCTIONS,
-    NON_DETERMINISTIC,
-    Function,
-)
+from trilake.expr.sql.functions import AGGREGATES, FUNCTIONS, NON_DETERMINISTIC, Function
 from trilake.expr.sql.strings import concat, like, lower
 from trilake.expr.terms import bind, casts, engine
 from trilake.expr.terms import datatypes as types
@@ -60,7 +55,7 @@ _INTEGER_LIMITS = {"TINYINT": 1 << 7, "SMALLINT": 1 << 15, "INT": 1 << 31, "BIGI
 #: Most characters of an expression, and how many more per part: some operators repeat their operands, so a few levels
 #: could become gigabytes.
 MAX_SQL, SQL_OF_A_PART = 40_000, 500
-_TEXT = re.compile(r"'(?:[^']|'')*'")
+_STRING = re.compile(r"'(?:[^']|'')*'")
 
 
 def plain(node: exp.Expression) -> exp.Expression:
@@ -129,9 +124,8 @@ class Translator:
         if simple is not None or is_name(node):
             self.instants |= simple is not None and simple.kind is Kind.TIMESTAMP
             return simple
-        if next(node.find_all(exp.Column, exp.Subquery, exp.Select, exp.Lambda, exp.Star), None) is not None:
-            return None
-        if isinstance(node, exp.Interval):
+        reads = next(node.find_all(exp.Column, exp.Subquery, exp.Select, exp.Lambda, exp.Star), None)
+        if reads is not None or isinstance(node, exp.Interval):
             return None
         if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.name.isdigit():
             limit = _INTEGER_LIMITS.get(node.to.this.value, 0)
@@ -159,8 +153,7 @@ class Translator:
     def scalar(self, node: exp.Expression) -> tuple[Sql, tuple[Path, ...]]:
         """Translate an expression of any type; return the SQL and the columns that it reads."""
         self._read = {}
-        sql = self.render(node)
-        return sql, tuple(self._read)
+        return self.render(node), tuple(self._read)
 
     def typed(self, sql: str) -> Sql:
         """Type DuckDB's SQL with DuckDB."""
@@ -196,7 +189,10 @@ class Translator:
         sql = self._render(node)
         self.instants |= sql.family == "timestamp"
         if len(sql.code) > MAX_SQL and len(sql.code) > MAX_SQL + SQL_OF_A_PART * sum(1 for _ in node.walk()):
-            raise too_long(node, sql)
+            raise FilterError(
+                f"{to_spark_sql(node)} is too long after translation: {len(sql.code):,} characters",
+                help="nested calls and conditions may double the length per level: compute parts as columns first",
+            )
         return sql
 
     def _render(self, node: exp.Expression) -> Sql:
@@ -218,11 +214,17 @@ class Translator:
             return Sql(_BITS[kind].format(left.code, right.code), bound.type)
         match node:
             case exp.And() | exp.Or():
-                return self._connect(node)
+                # The right side is only evaluated if the left does not decide, as in Spark.
+                conditions = [(part, self.boolean(part).code) for part in operands(node)]
+                return Sql(connected("AND" if isinstance(node, exp.And) else "OR", conditions), "BOOLEAN")
             case exp.Not():
                 return Sql(f"(NOT {self.boolean(node.this).code})", "BOOLEAN")
             case exp.Neg():
-                inner = self._number(node.this)
+                inner = self.render(node.this)
+                if not inner.is_number and inner.family != "void":
+                    raise FilterError(
+                        f"{to_spark_sql(node.this)} must be a number, got {inner.spark_type}", help="cast it"
+                    )
                 return Sql(f"(-{inner.code})", self.typed(f"(-{example(inner).code})").type)
             case exp.BitwiseNot():
                 inner = self.render(node.this)
@@ -310,16 +312,8 @@ class Translator:
         """Pad ``char(n)`` operands of a comparison, or of IN, as Spark does."""
         if all(p.char is None for p in parts):
             return parts
-        return padded_sides(parts, [self.string_value(p) for p in parts]) or parts
-
-    def string_value(self, value: Sql) -> str | None:
-        """The value of a string literal; ``None`` for other expressions."""
-        return value.code[1:-1].replace("''", "'") if _TEXT.fullmatch(value.code) else None
-
-    def _connect(self, node: exp.Expression) -> Sql:
-        """``AND`` and ``OR``, with the right side only evaluated if the left does not decide, as in Spark."""
-        parts = [(part, self.boolean(part).code) for part in operands(node)]
-        return Sql(connected("AND" if isinstance(node, exp.And) else "OR", parts), "BOOLEAN")
+        strings = [p.code[1:-1].replace("''", "'") if _STRING.fullmatch(p.code) else None for p in parts]
+        return padded_sides(parts, strings) or parts
 
     def _is(self, node: exp.Is) -> Sql:
         if isinstance(node.expression, exp.Null):
@@ -361,10 +355,8 @@ class Translator:
         conditions, branches = [], []
         for branch in ifs:
             when = branch.this
-            if subject is None:
-                conditions.append(self.boolean(when).code)
-            else:
-                conditions.append(self.comparison("=", subject, self.render(when)).code)
+            equal = None if subject is None else self.comparison("=", subject, self.render(when))
+            conditions.append((equal or self.boolean(when)).code)
             branches.append(self.render(branch.args["true"]))
         if default is not None:
             branches.append(self.render(default))
@@ -379,14 +371,6 @@ class Translator:
         parts = [node.this, *([node.expression] if node.args.get("expression") else [])]
         call = self._make_call("trim", parts)
         return Sql(f"{name}({', '.join(call.string(i) for i in range(len(parts)))})", "VARCHAR")
-
-    # --- arithmetic --------------------------------------------------------------------------------------------------
-
-    def _number(self, node: exp.Expression) -> Sql:
-        sql = self.render(node)
-        if not sql.is_number and sql.family != "void":
-            raise FilterError(f"{to_spark_sql(node)} must be a number, got {sql.spark_type}", help="cast it")
-        return sql
 
     def _arithmetic(self, node: exp.Expression) -> Sql:
         if isinstance(node, exp.Add | exp.Sub):
@@ -421,14 +405,6 @@ class Translator:
             expected = plural(most, "argument") if least == most else f"{least} to {most} arguments"
             raise FilterError(f"{name} takes {expected}, got {len(nodes)}")
         return handler(self._make_call(name, nodes))
-
-
-def too_long(node: exp.Expression, sql: Sql) -> FilterError:
-    """The error for SQL that repeats its parts too often."""
-    return FilterError(
-        f"{to_spark_sql(node)} is too long after translation: {len(sql.code):,} characters",
-        help="nested calls and conditions may double the length per level: compute parts as columns first",
-    )
 
 
 def is_name(node: exp.Expression) -> bool:
@@ -475,15 +451,16 @@ def connected(word: str, conditions: Sequence[tuple[exp.Expression, str]]) -> st
     >>> connected("OR", parts[2:])
     '(CASE WHEN (1 / a > 2) THEN TRUE ELSE ((1 / a > 2) OR (b = 1)) END)'
     """
+
+    def cannot_fail(condition: tuple[exp.Expression, str]) -> bool:
+        node, sql = condition
+        return "CAST" not in _WIDENED.sub("", sql) and all(isinstance(part, _CANNOT_FAIL) for part in node.walk())
+
     sources: list[str] = []
-    for certain, run in groupby(conditions, key=lambda c: _cannot_fail(*c)):
+    for certain, run in groupby(conditions, key=cannot_fail):
         together = [sql for _, sql in run]
         sources += [f"({f' {word} '.join(together)})"] if certain and len(together) > 1 else together
     while len(sources) > 1:
         chains = [sources[i : i + _CHAIN] for i in range(0, len(sources), _CHAIN)]
         sources = [reduce(lambda rest, part: _FORMS[word].format(part, rest), reversed(chain)) for chain in chains]
     return sources[0]
-
-
-def _cannot_fail(condition: exp.Expression, sql: str) -> bool:
-    return "CAST" not in _WIDENED.sub("", sql) and all(isinstance(node, _CANNOT_FAIL) for node in condition.walk())

@@ -36,8 +36,8 @@ _TARGETS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOU
 
 
 def variant_get(*, safe: bool) -> Callable[[Call], Sql]:
-    """The translation of ``variant_get``, or with ``safe`` of ``try_variant_get``, whose value is null where another
-    cannot be cast."""
+    """The translation of ``variant_get``, or with ``safe`` of ``try_variant_get``, which is null for values that cannot
+    be cast."""
 
     def handle(call: Call) -> Sql:
         target = _target(call)

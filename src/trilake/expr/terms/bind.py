@@ -30,6 +30,7 @@ from trilake.expr.terms.datatypes import Path, normal_type, spark_name
 from trilake.expr.terms.duckdb_sql import Sql
 from trilake.expr.terms.literals import MICROS_PER_DAY, Kind, Literal
 from trilake.expr.terms.predicate import (
+    OPERATIONS,
     Compare,
     Constant,
     In,
@@ -91,12 +92,13 @@ def compare_value(path: Path, op: str, string: str, kind: pa.DataType, length: i
         equal = compare_value(path, "=", string, kind, length)
         return Known(path, not equal.value) if isinstance(equal, Known) else Not(equal)
     prefixes = _beginnings(string)
-    true = [t for t in prefixes if _holds(t.ljust(length), op, string)]
+    holds = OPERATIONS[op]
+    true = [t for t in prefixes if holds(t.ljust(length), string)]
     if op == "=":
         return _is_in(path, true, kind)
     base = Compare(path, op, pa.scalar(string, kind))
-    more = [t for t in true if not _holds(t, op, string)]
-    less = sorted({t for t in prefixes if _holds(t, op, string)} - set(true))
+    more = [t for t in true if not holds(t, string)]
+    less = sorted({t for t in prefixes if holds(t, string)} - set(true))
     wider = any_of([base, _is_in(path, more, kind)]) if more else base
     return all_of([wider, Not(_is_in(path, less, kind))]) if less else wider
 
@@ -112,19 +114,6 @@ def starts_with_value(path: Path, prefix: str, kind: pa.DataType, length: int) -
 
 def _beginnings(string: str) -> list[str]:
     return [string[:i] for i in range(len(string) + 1)]
-
-
-def _holds(left: str, op: str, right: str) -> bool:
-    match op:
-        case "=":
-            return left == right
-        case "<":
-            return left < right
-        case "<=":
-            return left <= right
-        case ">":
-            return left > right
-    return left >= right
 
 
 def _is_in(path: Path, strings: Sequence[str], kind: pa.DataType) -> Predicate:
@@ -187,11 +176,8 @@ def format_path(path: Path) -> str:
     >>> format_path(("a",)), format_path(("in", "b.c")), format_path(("a`b",))
     ('a', '`in`.`b.c`', '`a``b`')
     """
-    return ".".join(name if _is_plain(name) else quote_name(name) for name in path)
-
-
-def _is_plain(name: str) -> bool:
-    return name.isidentifier() and name.isascii() and name.lower() not in _RESERVED
+    plain = {n for n in path if n.isidentifier() and n.isascii() and n.lower() not in _RESERVED}
+    return ".".join(name if name in plain else quote_name(name) for name in path)
 
 
 @dataclass(frozen=True)
@@ -229,13 +215,9 @@ def resolve(
             fields = datatype
         field = _field(part, list(fields), case_sensitive, parent=".".join(path), **where)
         path.append(field.name)
-        datatype, char = _storage(field.type), char_length(field)
+        datatype, char = types.storage_type(field.type), char_length(field)
     assert datatype is not None
     return Column(tuple(path), normal_type(datatype), char), ()
-
-
-def _storage(t: pa.DataType) -> pa.DataType:
-    return _storage(t.storage_type) if isinstance(t, pa.BaseExtensionType) else t
 
 
 def _field(name: str, fields: list[pa.Field], case_sensitive: bool, *, parent: str, **where: Any) -> pa.Field:
@@ -277,22 +259,22 @@ class _Fit:
     side: int = 0
 
 
-def compare(column: Column, op: str, literal: Literal, **where: Any) -> Predicate:
+def compare(column: Column, op: str, literal: Literal) -> Predicate:
     """``column op literal`` for the operators ``= != < <= > >=``.
 
     Raises :class:`FilterError` for types that Spark does not compare and for strings that it cannot cast.
     """
     if literal.kind is Kind.NULL or pa.types.is_null(column.type):
         return Constant(None)
-    _check_comparable(column, literal, **where)
+    _check_comparable(column, literal)
     if types.is_string(column.type) and literal.kind is not Kind.STRING:
         return _compare_string(column, op, literal)
     if column.char is not None:
         return compare_padded(column.path, op, str(literal.value), column.type, column.char)
-    as_double = _as_double(column.type, literal, column, **where)
+    as_double = _as_double(column.type, literal, column)
     if as_double is not None:
         return Compare(column.path, op, pa.scalar(as_double, pa.float64()), widened=True)
-    fit = _fit(column, literal, **where)
+    fit = _fit(column, literal)
     if fit.side:
         return Known(column.path, op == "!=" or ((op in ("<", "<=")) == (fit.side > 0) and op != "="))
     if not fit.exact:
@@ -309,19 +291,19 @@ def compare_unpadded(column: Column, op: str, literal: Literal) -> Predicate:
     return compare_value(column.path, op, str(literal.value), column.type, column.char)
 
 
-def null_safe_equal(column: Column, literal: Literal, **where: Any) -> Predicate:
+def null_safe_equal(column: Column, literal: Literal) -> Predicate:
     """``column <=> literal``: never null."""
     if literal.kind is Kind.NULL:
         return IsNull(column.path)
-    return all_of([not_null(column), compare(column, "=", literal, **where)])
+    return all_of([Not(IsNull(column.path)), compare(column, "=", literal)])
 
 
-def is_in(column: Column, values: list[Literal], **where: Any) -> Predicate:
+def is_in(column: Column, values: list[Literal]) -> Predicate:
     """``column IN (values)``; null if nothing is equal and a value or the column is null."""
     if not values:
         return Constant(False)
     has_null = any(v.kind is Kind.NULL for v in values)
-    leaves = [compare(column, "=", v, **where) for v in values if v.kind is not Kind.NULL]
+    leaves = [compare(column, "=", v) for v in values if v.kind is not Kind.NULL]
     scalars: dict[tuple[pa.DataType, bool], list[pa.Scalar]] = {}
     others: list[Predicate] = []
     for leaf in leaves:
@@ -337,25 +319,18 @@ def is_in(column: Column, values: list[Literal], **where: Any) -> Predicate:
     return any_of([*sets, *others, *([Constant(None)] if has_null and not sets else [])])
 
 
-def not_null(column: Column) -> Predicate:
-    """``column IS NOT NULL``."""
-    return Not(IsNull(column.path))
-
-
-def starts_with(column: Column, prefix: Literal, **where: Any) -> Predicate:
+def starts_with(column: Column, prefix: Literal) -> Predicate:
     """``startswith(column, prefix)``."""
     if prefix.kind is Kind.NULL:
         return Constant(None)
     if column.char is not None and prefix.kind is Kind.STRING:
         return starts_with_value(column.path, str(prefix.value), column.type, column.char)
-    if types.is_string(column.type) and prefix.kind is Kind.STRING:
-        return StartsWith(column.path, pa.scalar(prefix.value, column.type))
-    if types.is_bytes(column.type) and prefix.kind is Kind.BINARY:
+    strings = types.is_string(column.type) and prefix.kind is Kind.STRING
+    if strings or (types.is_bytes(column.type) and prefix.kind is Kind.BINARY):
         return StartsWith(column.path, pa.scalar(prefix.value, column.type))
     raise FilterError(
         f"startswith needs a string column and a string, got {spark_name(column.type)} and {prefix.kind.value}",
         column=column.sql,
-        **where,
     )
 
 
@@ -363,27 +338,20 @@ _NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
 _TIMES = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
 
 
-def _check_comparable(column: Column, literal: Literal, **where: Any) -> None:
+def _check_comparable(column: Column, literal: Literal) -> None:
     t, kind = column.type, literal.kind
-    if not types.is_ordered(t):
-        ok = False
-    elif kind is Kind.STRING or types.is_string(t):
-        ok = True
-    elif pa.types.is_boolean(t):
+    if pa.types.is_boolean(t):
         ok = kind is Kind.BOOLEAN
     elif types.is_bytes(t):
         ok = kind is Kind.BINARY
-    elif pa.types.is_date32(t) or pa.types.is_timestamp(t):
-        ok = kind in _TIMES
     else:
-        ok = kind in _NUMBERS
-    if not ok:
+        ok = kind in (_TIMES if pa.types.is_date32(t) or pa.types.is_timestamp(t) else _NUMBERS)
+    if not types.is_ordered(t) or not (ok or kind is Kind.STRING or types.is_string(t)):
         raise FilterError(
             f"a {spark_name(t)} column cannot be compared with a {kind.value} literal",
             help="cast one of them",
             column=column.sql,
             literal=literal.sql,
-            **where,
         )
 
 
@@ -410,9 +378,9 @@ def compare_steps(column: Column, op: str, low: Literal, high: Literal) -> Predi
     return inside if op == "=" else Not(inside)
 
 
-def _as_double(t: pa.DataType, literal: Literal, column: Column, **where: Any) -> float | None:
+def _as_double(t: pa.DataType, literal: Literal, column: Column) -> float | None:
     if pa.types.is_decimal(t) and literal.kind in (Kind.DOUBLE, Kind.STRING):
-        return _double(literal, column, **where)
+        return _double(literal, column)
     if pa.types.is_integer(t) and literal.kind is Kind.DOUBLE:
         assert isinstance(literal.value, float)
         # Doubles represent all integers up to 2^53, so the literal can change, unless it is NaN.
@@ -421,38 +389,37 @@ def _as_double(t: pa.DataType, literal: Literal, column: Column, **where: Any) -
     return None
 
 
-def _fit(column: Column, literal: Literal, **where: Any) -> _Fit:
+def _fit(column: Column, literal: Literal) -> _Fit:
     t, value = column.type, literal.value
     if pa.types.is_boolean(t):
         boolean = literals.parse_boolean(str(value)) if literal.kind is Kind.STRING else value
-        return _Fit(_parsed(boolean, column, literal, **where))
+        return _Fit(_parsed(boolean, column, literal))
     if types.is_string(t):
         return _Fit(value)
     if types.is_bytes(t):
         return _Fit(value.encode() if isinstance(value, str) else value)
     if types.is_float(t):
-        return _fit_float(t, _double(literal, column, **where))
+        return _fit_float(t, _double(literal, column))
     if pa.types.is_signed_integer(t):
-        return _fit_integer(t, _number(literal, column, **where))
+        return _fit_integer(t, _number(literal, column))
     if pa.types.is_decimal(t):
-        return _fit_decimal(t, _number(literal, column, **where))
-    return _fit_time(column, literal, **where)
+        return _fit_decimal(t, _number(literal, column))
+    return _fit_time(column, literal)
 
 
-def _parsed(value: Any, column: Column, literal: Literal, **where: Any) -> Any:
+def _parsed(value: Any, column: Column, literal: Literal) -> Any:
     if value is None:
         raise FilterError(
             f"the string {str(literal.value)!r} cannot be cast to {spark_name(column.type)}",
             help="compare with a value of the column's type, or cast the column: CAST(column AS STRING)",
             column=column.sql,
-            **where,
         )
     return value
 
 
-def _double(literal: Literal, column: Column, **where: Any) -> float:
+def _double(literal: Literal, column: Column) -> float:
     if isinstance(literal.value, str):
-        value: float = _parsed(literals.parse_double(literal.value), column, literal, **where)
+        value: float = _parsed(literals.parse_double(literal.value), column, literal)
         return value
     assert isinstance(literal.value, int | float | Decimal)
     try:
@@ -465,18 +432,17 @@ def _double(literal: Literal, column: Column, **where: Any) -> float:
 _MOST_DIGITS = 80
 
 
-def _number(literal: Literal, column: Column, **where: Any) -> int | float | Decimal:
+def _number(literal: Literal, column: Column) -> int | float | Decimal:
     value = literal.value
     if isinstance(value, str):
-        value = _parsed(literals.parse_integer(value), column, literal, **where)
+        value = _parsed(literals.parse_integer(value), column, literal)
     assert isinstance(value, int | float | Decimal)
     return value
 
 
 def _fit_integer(t: pa.DataType, value: int | float | Decimal) -> _Fit:
-    if isinstance(value, float) and math.isinf(value):
-        return _Fit(side=1 if value > 0 else -1)
-    if isinstance(value, Decimal) and value and value.adjusted() > _MOST_DIGITS:
+    huge = isinstance(value, Decimal) and value and value.adjusted() > _MOST_DIGITS
+    if huge or (isinstance(value, float) and math.isinf(value)):
         return _Fit(side=1 if value > 0 else -1)
     floor = math.floor(value)
     limit = 1 << (t.bit_width - 1)
@@ -514,14 +480,12 @@ def _fit_float(t: pa.DataType, value: float) -> _Fit:
     return _Fit(float(near), exact=float(near) == value)
 
 
-def _fit_time(column: Column, literal: Literal, **where: Any) -> _Fit:
+def _fit_time(column: Column, literal: Literal) -> _Fit:
     t, value = column.type, literal.value
     if isinstance(value, str):
-        if pa.types.is_date32(t):
-            value = literals.parse_date(value)
-        else:
-            value = literals.parse_timestamp(value, with_zone=t.tz is not None)
-        value = _parsed(value, column, literal, **where)
+        is_date = pa.types.is_date32(t)
+        parsed = literals.parse_date(value) if is_date else literals.parse_timestamp(value, with_zone=t.tz is not None)
+        value = _parsed(parsed, column, literal)
     elif literal.kind is Kind.DATE and pa.types.is_timestamp(t):
         assert isinstance(value, int)
         value = value * MICROS_PER_DAY

@@ -55,7 +55,7 @@ def target_type(node: exp.DataType) -> str:
         if not all(p.name.isascii() and p.name.isdigit() and len(p.name) < 5 for p in node.expressions):
             raise FilterError(f"{node.sql('databricks')} is not a type of Spark", help="write it as DECIMAL(10, 2)")
         numbers = [int(p.name) for p in node.expressions]
-        precision, scale = (numbers + [10, 0][len(numbers) :])[:2] if len(numbers) < 2 else numbers
+        precision, scale = [*numbers, *(10, 0)[len(numbers) :]]
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
             raise FilterError(f"decimal({precision},{scale}) is not a type of Spark")
         return f"DECIMAL({precision},{scale})"
@@ -85,19 +85,15 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
     match source, family:
         case (("float" | "double" | "decimal"), "integer"):
             plain = f"CAST(trunc({sql}) AS {target})"
-        case (("float" | "double"), "decimal"):
-            # Spark rounds the shortest decimal form of the number, half up.
-            plain = f"CAST(CAST({sql} AS VARCHAR) AS {target})"
-        case "decimal", ("float" | "double"):
-            # Through a string, which gives the nearest number: DuckDB's cast of 19 and more digits is one off.
+        case (("float" | "double"), "decimal") | ("decimal", ("float" | "double")):
+            # Through a string: Spark rounds the shortest decimal form of a number, half up, and DuckDB's cast of
+            # decimals with 19 and more digits is one off.
             plain = f"CAST(CAST({sql} AS VARCHAR) AS {target})"
         case "timestamp", "double":
             plain = f"(epoch_us({sql}) / 1000000.0::DOUBLE)"
         case "decimal", "string" if len(set(decimal_parameters(value.type))) == 1:
             # With fraction digits only: DuckDB 2.0 writes no leading 0.
             plain = rf"regexp_replace({plain}, '^(-?)\.', '\10.')"
-        case (("integer" | "decimal"), ("integer" | "decimal" | "float" | "double" | "boolean" | "string")):
-            pass
         case (("float" | "double"), ("float" | "double" | "boolean")):
             if target == "FLOAT":
                 # Out of range DuckDB fails where Spark returns infinity.
@@ -107,10 +103,6 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
                 )
         case "double", "string":
             plain = number_string(sql)
-        case "boolean", ("integer" | "float" | "double" | "string" | "decimal"):
-            pass
-        case (("date" | "timestamp"), ("date" | "timestamp" | "string")):
-            pass
         case "timestamp", "integer":
             micros = f"epoch_us({sql})"
             plain = f"CAST(({micros} - ((({micros} % 1000000) + 1000000) % 1000000)) // 1000000 AS {target})"
@@ -118,6 +110,12 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
             plain = f"make_timestamp(CAST({sql} AS BIGINT) * 1000000)"
         case "binary", "string":
             plain = f"decode({sql})"
+        case (
+            (("integer" | "decimal"), ("integer" | "decimal" | "float" | "double" | "boolean" | "string"))
+            | ("boolean", ("integer" | "float" | "double" | "string" | "decimal"))
+            | (("date" | "timestamp"), ("date" | "timestamp" | "string"))
+        ):
+            pass
         case _:
             raise FilterError(
                 f"a filter cannot cast {value.spark_type} to {_spark(target)}",
@@ -172,7 +170,6 @@ def _from_string(sql: str, target: str, failed: str) -> str:
             f"ELSE {failed} END)"
         )
     if target.startswith("DECIMAL"):
-        decimal_parameters(target)
         number = f"CAST(regexp_extract({sql}, {single_quoted(_NUMBER)}) AS {target})"
         return f"({matches} {single_quoted(f'{_SPACE}{_NUMBER}{_SPACE}')}) THEN {number} ELSE {failed} END)"
     if target == "BOOLEAN":

@@ -36,6 +36,11 @@ def remembered(of_type: Callable[[pa.DataType], pa.DataType]) -> Callable[[pa.Da
     return answer
 
 
+def storage_type(t: pa.DataType) -> pa.DataType:
+    """The storage of an extension type; ``t`` itself for others."""
+    return storage_type(t.storage_type) if isinstance(t, pa.BaseExtensionType) else t
+
+
 @remembered
 def normal_type(t: pa.DataType) -> pa.DataType:
     """The type in which values of ``t`` are compared; ``t`` itself if nothing changes.
@@ -109,18 +114,7 @@ def normalise(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
 
 def is_ordered(t: pa.DataType) -> bool:
     """Whether values of the normal type ``t`` can be compared in Spark's order."""
-    return (
-        pa.types.is_boolean(t)
-        or pa.types.is_signed_integer(t)
-        or pa.types.is_float32(t)
-        or pa.types.is_float64(t)
-        or pa.types.is_decimal128(t)
-        or pa.types.is_decimal256(t)
-        or is_string(t)
-        or is_bytes(t)
-        or pa.types.is_date32(t)
-        or pa.types.is_timestamp(t)
-    )
+    return any(is_(t) for is_ in _ORDERED)
 
 
 def is_string(t: pa.DataType) -> bool:
@@ -138,6 +132,12 @@ def is_float(t: pa.DataType) -> bool:
     return bool(pa.types.is_float32(t) or pa.types.is_float64(t))
 
 
+_ORDERED = (
+    *(pa.types.is_boolean, pa.types.is_signed_integer, is_float, pa.types.is_decimal128, pa.types.is_decimal256),
+    *(is_string, is_bytes, pa.types.is_date32, pa.types.is_timestamp),
+)
+
+
 def spark_name(t: pa.DataType) -> str:
     """The name of a type in Spark SQL, for messages.
 
@@ -153,23 +153,22 @@ def spark_name(t: pa.DataType) -> str:
         return f"map<{spark_name(t.key_type)},{spark_name(t.item_type)}>"
     if pa.types.is_list(t) or pa.types.is_large_list(t) or pa.types.is_fixed_size_list(t):
         return f"array<{spark_name(t.value_type)}>"
-    return _SPARK_NAMES.get(t, str(t))
+    return NAMES[t][0] if t in NAMES else str(t)
 
 
-_SPARK_NAMES = {
-    pa.bool_(): "boolean",
-    pa.int8(): "tinyint",
-    pa.int16(): "smallint",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.large_string(): "string",
-    pa.binary(): "binary",
-    pa.large_binary(): "binary",
-    pa.date32(): "date",
-    TIMESTAMP: "timestamp",
-    TIMESTAMP_NTZ: "timestamp_ntz",
-    pa.null(): "void",
+#: Spark's and DuckDB's names of normal types.
+NAMES = {
+    pa.bool_(): ("boolean", "BOOLEAN"),
+    pa.int8(): ("tinyint", "TINYINT"),
+    pa.int16(): ("smallint", "SMALLINT"),
+    pa.int32(): ("int", "INTEGER"),
+    pa.int64(): ("bigint", "BIGINT"),
+    pa.float32(): ("float", "FLOAT"),
+    pa.float64(): ("double", "DOUBLE"),
+    **dict.fromkeys((pa.string(), pa.large_string()), ("string", "VARCHAR")),
+    **dict.fromkeys((pa.binary(), pa.large_binary()), ("binary", "BLOB")),
+    pa.date32(): ("date", "DATE"),
+    TIMESTAMP: ("timestamp", "TIMESTAMP"),
+    TIMESTAMP_NTZ: ("timestamp_ntz", "TIMESTAMP"),
+    pa.null(): ("void", "INTEGER"),
 }

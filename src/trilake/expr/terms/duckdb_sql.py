@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from trilake.common.text import double_quoted, single_quoted
 from trilake.errors import FilterError
-from trilake.expr.terms.datatypes import normal_type
-from trilake.expr.terms.engine import children_of
+from trilake.expr.terms.datatypes import NAMES, normal_type
 from trilake.expr.terms.literals import Kind, Literal
 
 #: Longest SQL for DuckDB, as some translations repeat their operands.
@@ -45,10 +44,7 @@ class Sql:
     def family(self) -> str:
         """The Spark type family: ``void``, ``boolean``, ``integer``, ``decimal``, ``float``, ``double``, ``string``,
         ``binary``, ``date``, ``timestamp``, ``interval``, ``array``, ``map``, ``struct`` or ``other``."""
-        t = self.type
-        if t.endswith("]"):
-            return "array"
-        return _FAMILIES.get(t.split("(", 1)[0], "other")
+        return "array" if self.type.endswith("]") else _FAMILIES.get(self.type.split("(", 1)[0], "other")
 
     @property
     def as_string(self) -> Sql:
@@ -62,17 +58,14 @@ class Sql:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is of a numeric type."""
         return self.family in ("integer", "decimal", "float", "double")
 
     @property
     def has_order(self) -> bool:
-        """Whether values of its type can be compared."""
         return self.family not in ("map", "interval", "other")
 
     @property
     def spark_type(self) -> str:
-        """Spark's name of the type, for messages."""
         return _SPARK_NAMES.get(self.type, self.type.lower())
 
 
@@ -91,21 +84,6 @@ _FAMILIES = {
     "INTERVAL": "interval",
     "MAP": "map",
     "STRUCT": "struct",
-}
-_ARROW_NAMES = {
-    pa.null(): "INTEGER",
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "VARCHAR",
-    pa.large_string(): "VARCHAR",
-    pa.binary(): "BLOB",
-    pa.large_binary(): "BLOB",
-    pa.date32(): "DATE",
 }
 _SPARK_NAMES = {"INTEGER": "int", "VARCHAR": "string", "BLOB": "binary", '"NULL"': "void"}
 
@@ -130,23 +108,19 @@ def type_name(t: pa.DataType) -> str:
         return f"{type_name(t.value_type)}[]"
     if pa.types.is_fixed_size_list(t):
         return f"{type_name(t.value_type)}[{t.list_size}]"
-    if pa.types.is_timestamp(t):
-        return "TIMESTAMP"
-    if t not in _ARROW_NAMES:
+    if t not in NAMES:
         raise FilterError(f"a filter can only test columns of type {t} for null")
-    return _ARROW_NAMES[t]
+    return NAMES[t][1]
 
 
 def literal(value: Literal) -> Sql:
     """A literal as a DuckDB expression of the corresponding type."""
-    v = value.value
-    match value.kind:
-        case Kind.NULL:
+    match value.kind, value.value:
+        case Kind.NULL, _:
             return Sql("NULL", '"NULL"')
-        case Kind.BOOLEAN:
+        case Kind.BOOLEAN, v:
             return Sql("TRUE" if v else "FALSE", "BOOLEAN")
-        case Kind.INTEGER:
-            assert isinstance(v, int)
+        case Kind.INTEGER, int(v):
             digits = len(str(abs(v)))
             # With its type, as DuckDB would otherwise use the type of the other operand.
             if -(2**31) <= v < 2**31:
@@ -154,8 +128,7 @@ def literal(value: Literal) -> Sql:
             if -(2**63) <= v < 2**63:
                 return Sql(f"({v})::BIGINT", "BIGINT", digits)
             return literal(Literal(Decimal(v), Kind.DECIMAL))
-        case Kind.DECIMAL:
-            assert isinstance(v, Decimal)
+        case Kind.DECIMAL, Decimal() as v:
             _, figures, exponent = v.as_tuple()
             assert isinstance(exponent, int)
             scale = max(-exponent, 0)
@@ -163,16 +136,15 @@ def literal(value: Literal) -> Sql:
             if precision > 38:
                 raise FilterError(f"the number {value.sql} has more than 38 digits")
             return Sql(f"CAST('{v:f}' AS DECIMAL({precision},{scale}))", f"DECIMAL({precision},{scale})")
-        case Kind.DOUBLE:
+        case Kind.DOUBLE, v:
             return Sql(f"CAST('{v!r}' AS DOUBLE)", "DOUBLE")
-        case Kind.STRING:
+        case Kind.STRING, v:
             return Sql(single_quoted(str(v)), "VARCHAR")
-        case Kind.BINARY:
-            assert isinstance(v, bytes)
+        case Kind.BINARY, bytes(v):
             return Sql(f"unhex('{v.hex()}')", "BLOB")
-        case Kind.DATE:
+        case Kind.DATE, v:
             return Sql(f"(DATE '1970-01-01' + ({v!r})::INTEGER)", "DATE")
-    return Sql(f"make_timestamp(({v!r})::BIGINT)", "TIMESTAMP")
+    return Sql(f"make_timestamp(({value.value!r})::BIGINT)", "TIMESTAMP")
 
 
 def counted(sql: str) -> Sql:
@@ -251,19 +223,15 @@ def decimal_parameters(t: str) -> tuple[int, int]:
 
 
 @lru_cache(4096)
-def fields_of(struct: str) -> tuple[tuple[str, str], ...]:
-    """The names and types of a DuckDB struct type's fields.
+def fields_of(nested: str) -> tuple[tuple[str, str], ...]:
+    """The names and types of the parts of a nested DuckDB type: a struct, an array or a map.
 
     >>> fields_of('STRUCT("a b" INTEGER, c VARCHAR[])')
     (('a b', 'INTEGER'), ('c', 'VARCHAR[]'))
     """
-    return children_of(struct)
+    import duckdb  # late: takes a fifth of a second
 
-
-@lru_cache(4096)
-def parts_of(container: str) -> tuple[str, ...]:
-    """The types of a DuckDB array's elements, or of a map's keys and values."""
-    return tuple(kind for _, kind in children_of(container))
+    return tuple((name, str(kind)) for name, kind in duckdb.sqltype(nested).children)
 
 
 def order_key(value: Sql) -> str:
@@ -299,7 +267,7 @@ def _key(sql: str, kind: str, depth: int) -> str:
         raise FilterError("values that contain maps cannot be ordered")
     if family == "array":
         element = f'"k#{depth}"'
-        return f"list_transform({sql}, lambda {element}: {_marked(element, parts_of(kind)[0], depth + 1)})"
+        return f"list_transform({sql}, lambda {element}: {_marked(element, fields_of(kind)[0][1], depth + 1)})"
     if family == "struct":
         fields = (
             f"f{number} := {_marked(f'struct_extract({sql}, {single_quoted(name)})', inner, depth)}"

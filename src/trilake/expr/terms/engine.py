@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -41,13 +41,6 @@ class QueryError(TrilakeError):
     """DuckDB rejected a query or failed on a value; the cause is DuckDB's exception."""
 
     code = "QUERY"
-
-
-def children_of(nested: str) -> tuple[tuple[str, str], ...]:
-    """DuckDB's names and types of the parts of a nested type."""
-    import duckdb
-
-    return tuple((name, str(kind)) for name, kind in duckdb.sqltype(nested).children)
 
 
 def open_database(threads: int, files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
@@ -118,14 +111,6 @@ def _forget_after_fork() -> None:
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-def _get_engine() -> _Engine:
-    global _engine  # noqa: PLW0603 - one database a process
-    with _engine_lock:
-        if _engine is None:
-            _engine = _Engine()
-        return _engine
-
-
 def first_line(error: Exception) -> str:
     """DuckDB's error message without the category: ``Conversion Error: ...``."""
     return re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", str(error).split("\n", 1)[0])
@@ -137,7 +122,9 @@ def idle_connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
     Unregister all tables before the block ends.
     """
-    engine = _get_engine()
+    global _engine  # noqa: PLW0603 - one database a process
+    with _engine_lock:
+        engine = _engine = _engine or _Engine()
     cursor = engine.acquire()
     try:
         yield cursor
@@ -166,25 +153,17 @@ def _session(tables: dict[str, pa.Table | pa.RecordBatch]) -> Iterator[duckdb.Du
                 cursor.unregister(name)
 
 
-def query(sql: str, *, params: Sequence[Any] | dict[str, Any] | None = None, **tables: pa.Table) -> pa.Table:
-    """Run one ``SELECT`` over Arrow tables.
+def query(sql: str, **tables: pa.Table) -> pa.Table:
+    """Run one ``SELECT`` in DuckDB's SQL over Arrow tables or record batches by name.
 
-    Parameters
-    ----------
-    sql: DuckDB SQL; the keywords of this call are its tables.
-    params: values for ``?`` or ``$name`` in ``sql``.
-    tables: the Arrow tables (or record batches), by name.
-
-    Returns an Arrow table; a projection or filter of one table keeps its row order.  Raises :class:`QueryError`
-    with DuckDB's first line.
+    A projection or filter of one table keeps its row order.  Raises :class:`QueryError` with DuckDB's first line.
     """
     with _session(tables) as cursor:
         statements = cursor.extract_statements(sql)
         kinds = [statement.type.name for statement in statements]
         if kinds != ["SELECT"]:
             raise InvalidArgumentError(f"a query is one SELECT, not {' and '.join(kinds) or 'nothing'}")
-        relation = cursor.sql(statements[0], params=params) if params is not None else cursor.sql(statements[0])
-        result: pa.Table = relation.to_arrow_table()
+        result: pa.Table = cursor.sql(statements[0]).to_arrow_table()
         return result
 
 
@@ -195,5 +174,4 @@ def result_types(sql: str, **tables: pa.Table) -> list[str]:
     ['INTEGER', 'VARCHAR']
     """
     with _session(tables) as cursor:
-        relation = cursor.sql(sql)
-        return [str(t) for t in relation.types]
+        return [str(t) for t in cursor.sql(sql).types]

@@ -17,6 +17,7 @@ from trilake.expr.terms import datatypes as types
 from trilake.expr.terms import engine
 from trilake.expr.terms.datatypes import Path, normalise
 from trilake.expr.terms.predicate import (
+    NEGATED,
     And,
     Compare,
     Constant,
@@ -99,7 +100,10 @@ def evaluate(predicate: Predicate, rows: Rows) -> pa.ChunkedArray:
         case IsNull(path):
             return pc.is_null(rows.column(path))
         case StartsWith(path, prefix):
-            return _starts_with(rows.column(path), prefix)
+            values, start = cast_for(rows.column(path), prefix.type), prefix.as_py()
+            if not types.is_bytes(values.type):
+                return pc.starts_with(values, start)
+            return pc.equal(pc.binary_slice(values, 0, len(start)), prefix) if start else pc.is_valid(values)
         case Not(part):
             return pc.invert(evaluate(part, rows))
         case And(parts):
@@ -139,7 +143,7 @@ def _needs_duckdb(predicate: Predicate) -> bool:
     return any(isinstance(node, Opaque) for node in predicate.walk())
 
 
-_KERNELS = {
+KERNELS = {
     "=": pc.equal,
     "!=": pc.not_equal,
     "<": pc.less,
@@ -169,7 +173,7 @@ def _compare(leaf: Compare, values: pa.ChunkedArray) -> pa.ChunkedArray:
     literal, op = leaf.literal, leaf.op
     values = cast_for(values, literal.type)
     if leaf.ieee or not types.is_float(literal.type):
-        return _KERNELS[op](values, literal)
+        return KERNELS[op](values, literal)
     if literal.as_py() != literal.as_py():
         # All values except NaN are less than NaN.
         nan = pc.is_nan(values)
@@ -179,13 +183,9 @@ def _compare(leaf: Compare, values: pa.ChunkedArray) -> pa.ChunkedArray:
             case "!=" | "<":
                 return pc.invert(nan)
         return pc.if_else(pc.is_valid(values), pa.scalar(op == "<="), pa.scalar(None, pa.bool_()))
-    # NaN is greater than the literal: negate Arrow's "less than".
-    match op:
-        case ">":
-            return pc.invert(pc.less_equal(values, literal))
-        case ">=":
-            return pc.invert(pc.less(values, literal))
-    return _KERNELS[op](values, literal)
+    if op in (">", ">="):  # NaN is greater than the literal: negate Arrow's "less than"
+        return pc.invert(KERNELS[NEGATED[op]](values, literal))
+    return KERNELS[op](values, literal)
 
 
 def _is_in(leaf: In, values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -199,14 +199,6 @@ def _is_in(leaf: In, values: pa.ChunkedArray) -> pa.ChunkedArray:
     if leaf.has_null:
         unknown = pc.or_(unknown, pc.invert(member))
     return pc.if_else(unknown, pa.scalar(None, pa.bool_()), member)
-
-
-def _starts_with(values: pa.ChunkedArray, prefix: pa.Scalar) -> pa.ChunkedArray:
-    values = cast_for(values, prefix.type)
-    if types.is_bytes(values.type):
-        pattern = prefix.as_py()
-        return pc.equal(pc.binary_slice(values, 0, len(pattern)), prefix) if pattern else pc.is_valid(values)
-    return pc.starts_with(values, prefix.as_py())
 
 
 def duckdb_table(rows: Rows, columns: tuple[Path, ...]) -> pa.Table:

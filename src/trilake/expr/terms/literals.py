@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 
+from trilake.common.text import string_literal
 from trilake.errors import FilterError
 
 MICROS_PER_DAY = 86_400_000_000
@@ -108,37 +109,29 @@ class Literal:
         >>> Literal.of(dt.datetime(2020, 1, 1, tzinfo=dt.UTC)).sql, Literal.of("it's").sql
         ("TIMESTAMP '2020-01-01 00:00:00Z'", "'it\\'s'")
         """
-        value = self.value
-        if value is None:
-            return "NULL"
-        match self.kind:
-            case Kind.BOOLEAN:
+        match self.kind, self.value:
+            case _, None:
+                return "NULL"
+            case Kind.BOOLEAN, value:
                 return "TRUE" if value else "FALSE"
-            case Kind.STRING:
-                escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
-                return f"'{escaped}'"
-            case Kind.BINARY:
-                assert isinstance(value, bytes)
+            case Kind.STRING, str(value):
+                return string_literal(value)
+            case Kind.BINARY, bytes(value):
                 return f"X'{value.hex().upper()}'"
-            case Kind.DATE:
-                assert isinstance(value, int)
+            case Kind.DATE, int(value):
                 return f"DATE '{format_date(value)}'"
-            case Kind.TIMESTAMP:
-                assert isinstance(value, int)
+            case Kind.TIMESTAMP, int(value):
                 return f"TIMESTAMP '{format_timestamp(value)}Z'"
-            case Kind.TIMESTAMP_NTZ:
-                assert isinstance(value, int)
+            case Kind.TIMESTAMP_NTZ, int(value):
                 return f"TIMESTAMP_NTZ '{format_timestamp(value)}'"
-            case Kind.DOUBLE:
-                assert isinstance(value, float)
-                if math.isnan(value) or math.isinf(value):
-                    return f"double('{'NaN' if math.isnan(value) else 'Infinity' if value > 0 else '-Infinity'}')"
+            case Kind.DOUBLE, float(value) if not math.isfinite(value):
+                return f"double('{'NaN' if math.isnan(value) else 'Infinity' if value > 0 else '-Infinity'}')"
+            case Kind.DOUBLE, value:
                 return f"{value!r}D"
-            case Kind.DECIMAL:
-                assert isinstance(value, Decimal)
+            case Kind.DECIMAL, Decimal() as value:
                 # An exponent would make it a double.
                 return f"{value:f}" if -100 < value.adjusted() < 100 else f"{value}BD"
-        return str(value)
+        return str(self.value)
 
 
 NULL = Literal(None, Kind.NULL)

@@ -7,8 +7,10 @@ unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,8 +20,10 @@ from trilake.expr.terms.datatypes import Path
 NEGATED = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 #: Comparison operators for swapped operands.
 MIRRORED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-
-
+#: Comparison operators as Python's functions.
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
+}  # fmt: skip
 #: Up to this many comparisons of a column in a disjunction are not merged.
 _FEW = 16
 
@@ -112,9 +116,7 @@ class StartsWith(_Leaf):
 
 
 @dataclass(frozen=True)
-class And(Predicate):
-    """All of ``parts``."""
-
+class _Parts(Predicate):
     parts: tuple[Predicate, ...]
 
     def children(self) -> tuple[Predicate, ...]:
@@ -122,13 +124,13 @@ class And(Predicate):
 
 
 @dataclass(frozen=True)
-class Or(Predicate):
+class And(_Parts):
+    """All of ``parts``."""
+
+
+@dataclass(frozen=True)
+class Or(_Parts):
     """Any of ``parts``."""
-
-    parts: tuple[Predicate, ...]
-
-    def children(self) -> tuple[Predicate, ...]:
-        return self.parts
 
 
 @dataclass(frozen=True)
@@ -142,9 +144,7 @@ class Not(Predicate):
 
 
 @dataclass(frozen=True)
-class Opaque(Predicate):
-    """A boolean DuckDB expression over ``columns``, which it names by :func:`duckdb_name`."""
-
+class _Sql(Predicate):
     sql: str
     columns: tuple[Path, ...]
 
@@ -153,14 +153,13 @@ class Opaque(Predicate):
 
 
 @dataclass(frozen=True)
-class Undecoded(Predicate):
+class Opaque(_Sql):
+    """A boolean DuckDB expression over ``columns``, which it names by :func:`duckdb_name`."""
+
+
+@dataclass(frozen=True)
+class Undecoded(_Sql):
     """An unsupported part of a pyarrow expression."""
-
-    sql: str
-    columns: tuple[Path, ...]
-
-    def own_paths(self) -> tuple[Path, ...]:
-        return self.columns
 
 
 @dataclass(frozen=True)
