@@ -13,7 +13,7 @@ from trilake.errors import SchemaMismatchError
 from trilake.storage import open_store
 from trilake.table import conversion
 from trilake.table.checksum import checksum
-from trilake.tools.convert import sources
+from trilake.tools.convert.run import format_at
 
 ROWS = pa.table(
     {
@@ -39,7 +39,7 @@ def test_round_trip_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: p
         assert done.files > 2
     alone = trilake.convert(tmp_path / "0", tmp_path / "alone", format="trevni")
     assert alone.checksum == expected
-    there = sources.format_at(open_store(tmp_path / "4"))
+    there = format_at(open_store(tmp_path / "4"))
     assert (there, trilake.open(tmp_path / "4").count()) == ("delta", 90)
     table = trilake.read(spark, str(tmp_path / "4"))
     assert checksum(table.toArrow()) == expected

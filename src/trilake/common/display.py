@@ -18,7 +18,7 @@ from trilake.common.text import format_size, plain, plural
 _ROWS, _COLUMNS, _VALUE = 20, 30, 120
 
 
-def text_of(value: object) -> str:
+def text_of(value: object, limit: int = _VALUE) -> str:
     """Format a value as a cell: escaped, cut, without hidden characters.
 
     >>> text_of("<b>"), text_of(None), text_of(1234567)
@@ -28,17 +28,17 @@ def text_of(value: object) -> str:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return html.escape(plain(value, _VALUE))
+    return html.escape(plain(value, limit))
 
 
-def table_of(head: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0) -> str:
-    """A table with a header; ``more`` is the number of rows left out.
+def table_of(head: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0, limit: int = _VALUE) -> str:
+    """A table with a header; ``more`` is the number of rows left out, ``limit`` the most characters of a value.
 
     >>> table_of(["n"], [[1]])
     '<table><thead><tr><th scope="col">n</th></tr></thead><tbody><tr><td>1</td></tr></tbody></table>'
     """
     names = "".join(f'<th scope="col">{text_of(name)}</th>' for name in head)
-    lines = ["".join(f"<td>{text_of(value)}</td>" for value in row) for row in rows]
+    lines = ["".join(f"<td>{text_of(value, limit)}</td>" for value in row) for row in rows]
     if more > 0:
         lines.append(f'<td colspan="{max(len(head), 1)}">and {plural(more, "more row")}</td>')
     body = "".join(f"<tr>{line}</tr>" for line in lines)

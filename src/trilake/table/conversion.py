@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from trilake.common.arrow_types import mapped
 from trilake.common.runtime import Runtime
@@ -23,8 +22,6 @@ from trilake.expr.views import plain_array
 #: Bytes of files per Spark task.
 _TASK_SIZE = 128 << 20
 _T = pa.types
-
-# --- the two sides ---------------------------------------------------------------------------------------------------
 
 
 class Piece(Protocol):
@@ -134,13 +131,16 @@ def kept_partitions(source: Source, request: TargetRequest, exists: bool) -> tup
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """The schema without metadata of the source format."""
+
+    def users(metadata: dict[bytes, bytes] | None, *prefixes: bytes) -> dict[bytes, bytes] | None:
+        return {k: v for k, v in (metadata or {}).items() if not k.startswith(prefixes)} or None
+
+    fields = [
+        f.with_type(mapped(f.type, _named_maps)).with_metadata(users(f.metadata, b"PARQUET:", b"trilake:"))
+        for f in schema
+    ]
     metadata = {k: v for k, v in (schema.metadata or {}).items() if k not in (b"pandas", b"ARROW:schema")}
-    metadata = {k: v for k, v in metadata.items() if not k.startswith((b"org.apache.spark", b"trilake:"))}
-    fields = []
-    for one in schema:
-        user_metadata = {k: v for k, v in (one.metadata or {}).items() if not k.startswith((b"PARQUET:", b"trilake:"))}
-        fields.append(one.with_type(mapped(one.type, _named_maps)).with_metadata(user_metadata or None))
-    return pa.schema(fields, metadata or None)
+    return pa.schema(fields, users(metadata, b"org.apache.spark", b"trilake:"))
 
 
 def _named_maps(kind: pa.DataType) -> pa.DataType:
@@ -149,11 +149,6 @@ def _named_maps(kind: pa.DataType) -> pa.DataType:
         return kind
     key = pa.field("key", kind.key_type, False)
     return pa.map_(key, pa.field("value", kind.item_type, kind.item_field.nullable), kind.keys_sorted)
-
-
-def for_parquet(schema: pa.Schema) -> pa.Schema:
-    """Check that Parquet supports a schema, and return it.  Raises ``SchemaMismatchError``."""
-    return check_each_column(schema, "Parquet", lambda one: pq.write_table(one.empty_table(), pa.BufferOutputStream()))
 
 
 def check_each_column(schema: pa.Schema, name: str, begin: Callable[[pa.Schema], None]) -> pa.Schema:
@@ -168,11 +163,8 @@ def check_each_column(schema: pa.Schema, name: str, begin: Callable[[pa.Schema],
 
 def refused(name: str, column: str, why: str) -> SchemaMismatchError:
     """The error for a column that a format does not support."""
-    return SchemaMismatchError(
-        f"{name} does not support the column: {why}",
-        help="leave it out with columns=[…], or cast it first",
-        column=column,
-    )
+    help = "leave it out with columns=[…], or cast it first"
+    return SchemaMismatchError(f"{name} does not support the column: {why}", help=help, column=column)
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------

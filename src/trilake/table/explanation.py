@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.display import text_of
+from trilake.common.display import table_of, text_of
 
 #: Most files shown in a notebook.
 _SHOWN = 20
@@ -48,18 +48,13 @@ class Explanation:
         return paths
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{'keep' if r['kept'] else 'skip'}</td><td>{text_of(r['path'])}</td>"
-            f"<td>{text_of(r['reason'])}</td></tr>"
-            for r in self.files.slice(0, _SHOWN).to_pylist()
-        )
-        more = self.files.num_rows - _SHOWN
-        rows += f"<tr><td></td><td>and {more:,} more</td><td></td></tr>" if more > 0 else ""
+        first = self.files.slice(0, _SHOWN).to_pylist()
+        rows = [("keep" if r["kept"] else "skip", r["path"], r["reason"]) for r in first]
         total, num_kept = self.files.num_rows, pc.sum(self.files["kept"]).as_py() or 0
         notes = "".join(f"<p>{text_of(n)}</p>" for n in self.notes)
         return (
             f"<div><b>filter</b> <code>{text_of(self.filter or 'none')}</code> &middot; {num_kept:,} of {total:,} files"
-            f"<table><thead><tr><th></th><th>file</th><th>reason</th></tr></thead><tbody>{rows}</tbody></table>{notes}</div>"
+            f"{table_of(('', 'file', 'reason'), rows, total - _SHOWN)}{notes}</div>"
         )
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from trilake.common.display import table_of
 from trilake.common.text import plural
 from trilake.errors import InvalidArgumentError, TrilakeError, masked
 
@@ -26,6 +27,8 @@ Outcome: TypeAlias = Literal["passed", "failed", "skipped"]
 DEPTHS: tuple[Depth, ...] = ("log", "files", "rows")
 #: Most findings that one check lists; the total is in :attr:`CheckRun.found`.
 MAX_LISTED = 100
+#: Most characters of a cell in a notebook.
+_CELL = 2000
 
 
 def as_depth(depth: str) -> Depth:
@@ -72,24 +75,11 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain values, with all keys."""
-        return {
-            "code": self.code,
-            "severity": self.severity,
-            "message": self.message,
-            "help": self.help,
-            "file": self.file,
-            "version": self.version,
-            "column": self.column,
-            "repair": self.repair,
-            "details": dict(self.details),
-        }
+        return {**vars(self), "details": dict(self.details)}
 
     def __str__(self) -> str:
-        where = ", ".join(
-            f"{k}: {v}"
-            for k, v in (("file", self.file), ("version", self.version), ("column", self.column))
-            if v is not None
-        )
+        places = {"file": self.file, "version": self.version, "column": self.column}
+        where = ", ".join(f"{k}: {v}" for k, v in places.items() if v is not None)
         line = f"{self.severity} {self.code}: {self.message}" + (f" ({where})" if where else "")
         return line + (f". Help: {self.help}" if self.help else "")
 
@@ -113,18 +103,8 @@ class CheckRun:
         return asdict(self)
 
 
-_FINDINGS = pa.schema(
-    [
-        ("code", pa.string()),
-        ("severity", pa.string()),
-        ("message", pa.string()),
-        ("help", pa.string()),
-        ("file", pa.string()),
-        ("version", pa.int64()),
-        ("column", pa.string()),
-        ("repair", pa.string()),
-    ]
-)
+_NAMES = ("code", "severity", "message", "help", "file", "version", "column", "repair")
+_FINDINGS = pa.schema([(name, pa.int64() if name == "version" else pa.string()) for name in _NAMES])
 
 
 @dataclass(frozen=True)
@@ -203,14 +183,10 @@ class Findings:
 
     def _head(self) -> str:
         at = "" if self.version is None else f" version {self.version}"
-        state = (
-            "no errors"
-            if self.ok and not self.findings
-            else (
-                f"{plural(len(self.errors), 'error')}, {plural(len(self.warnings), 'warning')},"
-                f" {plural(len(self.skipped), 'check')} not made"
-            )
-        )
+        state = "no errors"
+        if not self.ok or self.findings:
+            state = f"{plural(len(self.errors), 'error')}, {plural(len(self.warnings), 'warning')}"
+            state += f", {plural(len(self.skipped), 'check')} not made"
         return f"{self.format} table {masked(self.uri)}{at}: {state} ({len(self.checks)} checks, depth {self.depth})"
 
     def _not_made(self) -> list[str]:
@@ -218,23 +194,16 @@ class Findings:
         by_reason: dict[str | None, list[str]] = {}
         for check in self.skipped:
             by_reason.setdefault(check.reason, []).append(check.code)
-        return [
-            f"{plural(len(codes), 'check')} not made: {reason} ({', '.join(codes)})"
-            for reason, codes in by_reason.items()
-        ]
+        return [f"{plural(len(c), 'check')} not made: {reason} ({', '.join(c)})" for reason, c in by_reason.items()]
 
     def __str__(self) -> str:
         unlisted = [f"{c.code}: {c.found:,} in all" for c in self.checks if c.found > MAX_LISTED]
         return "\n".join([self._head(), *map(str, self.findings), *unlisted, *self._not_made()])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(str(v or ''))}</td>" for v in cells) + "</tr>"
-            for f in self.findings[:MAX_LISTED]
-            for cells in [(f.severity, f.code, f.message, f.file or f.column, f.help)]
-        )
         names = ("severity", "code", "what is broken", "where", "what to do")
-        table = f"<table><thead><tr>{''.join(f'<th>{n}</th>' for n in names)}</tr></thead><tbody>{rows}</tbody></table>"
+        rows = [(f.severity, f.code, f.message, f.file or f.column, f.help) for f in self.findings[:MAX_LISTED]]
+        table = table_of(names, rows, limit=_CELL)
         not_made = "".join(f"<p>{html.escape(line)}</p>" for line in self._not_made())
         return f"<div><b>{html.escape(self._head())}</b>{table if self.findings else ''}{not_made}</div>"
 
@@ -316,12 +285,9 @@ def unreadable(code: str, error: Exception, **where: Any) -> Finding:
             column=None if column is None else str(column),
             details={"error": error.code},
         )
-    is_damage = isinstance(error, OSError | ValueError)  # what libraries raise for damaged files
-    what = f"it cannot be read: {error}" if is_damage else f"it cannot be checked: {type(error).__name__}: {error}"
-    message = masked(what[:500])
-    return Finding(
-        code, message, "restore the damaged files from a backup", details={"error": type(error).__name__}, **where
-    )
+    kind, is_damage = type(error).__name__, isinstance(error, OSError | ValueError)  # as libraries raise for damage
+    message = masked((f"it cannot be read: {error}" if is_damage else f"it cannot be checked: {kind}: {error}")[:500])
+    return Finding(code, message, "restore the damaged files from a backup", details={"error": kind}, **where)
 
 
 # --- repairs ---------------------------------------------------------------------------------------------------------
@@ -415,19 +381,13 @@ class Repairs:
         return f"needs {step.needs}" if step.needs else "planned"
 
     def __str__(self) -> str:
-        num_done = sum(s.done for s in self.steps)
-        what = (
-            f"{plural(len(self.steps), 'step')} planned, {plural(len(self.left), 'finding')} without a step"
-            if self.dry_run
-            else f"{num_done} of {plural(len(self.steps), 'step')} done, {plural(len(self.left), 'finding')} left"
-        )
+        steps, left = plural(len(self.steps), "step"), plural(len(self.left), "finding")
+        done = sum(s.done for s in self.steps)
+        what = f"{steps} planned, {left} without a step" if self.dry_run else f"{done} of {steps} done, {left} left"
         lines = [f"{self.format} table {masked(self.uri)}: {what}"]
         for step in self.steps:
-            lost = (
-                ""
-                if step.rows_lost == 0
-                else f", {'unknown' if step.rows_lost is None else plural(step.rows_lost, 'row')} lost"
-            )
+            rows = "unknown" if step.rows_lost is None else plural(step.rows_lost, "row")
+            lost = "" if step.rows_lost == 0 else f", {rows} lost"
             lines.append(f"{self._state(step)} {step.code}: {step.message} ({plural(len(step.files), 'file')}{lost})")
             lines += [f"  error: {step.error}"] * (step.error is not None)
         lines += [f"left: {f}" for f in self.left]
@@ -436,14 +396,14 @@ class Repairs:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{self._state(s)}</td><td>{html.escape(s.code)}</td><td>{html.escape(s.message)}</td>"
-            f"<td>{len(s.files):,}</td><td>{'unknown' if s.rows_lost is None else s.rows_lost}</td></tr>"
+        rows = [
+            (self._state(s), s.code, s.message, len(s.files), "unknown" if s.rows_lost is None else s.rows_lost)
             for s in self.steps
-        )
+        ]
         remaining = "".join(f"<p>left: {html.escape(str(f))}</p>" for f in self.left)
-        names = "".join(f"<th>{n}</th>" for n in ("", "step", "what it does", "files", "rows lost"))
-        return f"<div><table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>{remaining}</div>"
+        return (
+            f"<div>{table_of(('', 'step', 'what it does', 'files', 'rows lost'), rows, limit=_CELL)}{remaining}</div>"
+        )
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,12 @@ import pyarrow.compute as pc
 from trilake.errors import SchemaMismatchError
 from trilake.storage.base import ObjectMeta
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+#: The folder name of null.
+NULL = "__HIVE_DEFAULT_PARTITION__"
 #: Patterns of partition values and their types, the narrowest first.
 _FORMS = (
     (r"^[+-]?[0-9]{1,38}$", (pa.int32(), pa.int64(), pa.decimal128(38, 0))),
-    (
-        r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|NaN|inf|Infinity)$",
-        (pa.float64(),),
-    ),
+    (r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|NaN|inf|Infinity)$", (pa.float64(),)),
     (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", (pa.date32(),)),
 )
 
@@ -39,7 +37,7 @@ def data_file(meta: ObjectMeta) -> DataFile:
     for part in meta.key.split("/")[:-1]:
         name, equals, value = part.partition("=")
         if equals and name:
-            partition.append((unquote(name), None if value == _NULL else unquote(value)))
+            partition.append((unquote(name), None if value == NULL else unquote(value)))
     return DataFile(meta.key, meta.size, tuple(partition))
 
 
@@ -49,12 +47,8 @@ def partition_fields(files: Sequence[DataFile]) -> list[pa.Field]:
     Types are inferred as in Spark (int, bigint, decimal for larger integers, double, date, string), but times stay
     strings, since their zone is unknown.
     """
-    if not files:
-        return []
-    return [
-        pa.field(name, _common_type([f.partition[i][1] for f in files]))
-        for i, (name, _) in enumerate(files[0].partition)
-    ]
+    columns = enumerate(files[0].partition if files else ())
+    return [pa.field(name, _common_type([f.partition[i][1] for f in files])) for i, (name, _) in columns]
 
 
 def _common_type(strings: Sequence[str | None]) -> pa.DataType:
@@ -67,18 +61,13 @@ def _common_type(strings: Sequence[str | None]) -> pa.DataType:
                 _cast(values, type_)
             except pa.ArrowInvalid:
                 continue
-            return _narrowed(type_, values)
+            if pa.types.is_decimal(type_):
+                digits = pc.utf8_length(pc.utf8_ltrim(values, characters="+-0"))
+                return pa.decimal128(int(pc.max(digits).as_py()), 0)
+            # Strings may look like NaN or infinity: these only count among other numbers.
+            numbers = not pa.types.is_floating(type_) or pc.any(pc.match_substring_regex(values, r"[0-9]")).as_py()
+            return type_ if numbers else pa.string()
     return pa.string()
-
-
-def _narrowed(type_: pa.DataType, values: pa.Array) -> pa.DataType:
-    if pa.types.is_decimal(type_):
-        digits = pc.utf8_length(pc.utf8_ltrim(values, characters="+-0"))
-        return pa.decimal128(int(pc.max(digits).as_py()), 0)
-    # Strings may look like NaN or infinity: these only count among other numbers.
-    if pa.types.is_floating(type_) and not pc.any(pc.match_substring_regex(values, r"[0-9]")).as_py():
-        return pa.string()
-    return type_
 
 
 def _cast(strings: pa.Array, type_: pa.DataType) -> pa.Array:

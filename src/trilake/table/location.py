@@ -17,11 +17,11 @@ from trilake.errors import ForeignFilesError, TableNotFoundError, TrilakeError
 from trilake.storage.base import Store
 from trilake.storage.opening import open_sibling
 from trilake.storage.options import ALLOW_FOREIGN_FILES, allowed
-from trilake.table.registry import row_named
+from trilake.table.folders import NULL
+from trilake.table.registry import format_named
 
 #: Most parent folders, and most files of a folder, to check.
 _LEVELS, _FILES = 16, 100
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
@@ -39,7 +39,7 @@ class Below:
         if not all(name and equals for name, equals, _ in pairs):
             return None
         try:
-            schema = row_named("delta").load().open(self.table, None, None).schema
+            schema = format_named("delta").open(self.table, None, None).schema
         except (TrilakeError, OSError):
             return None
         types = {name.lower(): schema.field(name).type for name in schema.names}
@@ -51,7 +51,7 @@ class Below:
 
 def _term(name: str, value: str, type_: pa.DataType) -> str:
     column = name if name.isidentifier() else quote_name(name)
-    if value in ("", _NULL):
+    if value in ("", NULL):
         return f"{column} IS NULL"
     number = not (pa.types.is_string(type_) or pa.types.is_binary(type_)) and _NUMBER.fullmatch(value)
     return f"{column} = {value if number else string_literal(value)}"
@@ -76,7 +76,7 @@ def below_table(store: Store, *, thorough: bool = True) -> Below | None:
         with suppress(TrilakeError, OSError, ValueError):
             above = open_sibling(store, f"{scheme}://{'/'.join(parts[:-depth])}")
             log = above.local_path("_delta_log")
-            if (log is None or os.path.isdir(log)) and row_named("delta").load().detect(above):
+            if (log is None or os.path.isdir(log)) and format_named("delta").detect(above):
                 return Below(above, folders)
     return None
 
@@ -105,8 +105,7 @@ def check_not_below(store: Store) -> None:
 def explained(error: TableNotFoundError, store: Store, *, thorough: bool = True) -> TableNotFoundError:
     """The error for a location without a table, with an explanation of what is there, if known."""
     with suppress(TrilakeError, OSError):
-        explanation = _explanation(store, thorough)
-        if explanation is not None:
+        if (explanation := _explanation(store, thorough)) is not None:
             message, help = explanation
             return type(error)(message, help=help, **error.context)
     return error
@@ -123,8 +122,9 @@ def _explanation(store: Store, thorough: bool) -> tuple[str, str] | None:
             return message, f"open {below.table.uri}"
         return message, f"open {below.table.uri} and filter by {filter}"
     if root is not None and os.path.isfile(root):
-        if not _is_parquet(root):
-            return None
+        with open(root, "rb") as file:
+            if file.read(4) != b"PAR1":
+                return None
         convert = f"trilake.convert_to_delta({os.path.dirname(root)!r})"
         help = f"convert its folder with {convert}, or read it with a Parquet reader"
         return "expected a table, got a Parquet file", help
@@ -135,8 +135,3 @@ def _explanation(store: Store, thorough: bool) -> tuple[str, str] | None:
         help = f"convert it with trilake.convert_to_delta({root or store.uri!r}), or CONVERT TO DELTA on Spark"
         return "expected a table, got a folder of Parquet files", help
     return None
-
-
-def _is_parquet(path: str) -> bool:
-    with open(path, "rb") as file:
-        return file.read(4) == b"PAR1"

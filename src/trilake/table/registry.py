@@ -143,11 +143,10 @@ def find_format(store: Store, format: str | None) -> Format:
     """The given format, or that of the table in a store.  Raises ``TableNotFoundError`` where there is no table."""
     if format is not None:
         return format_named(format)
-    for row in rows():
-        candidate = row.load()
-        if candidate.detect(store):
-            return candidate
-    raise _nothing_at(store)
+    found = next((candidate for row in rows() if (candidate := row.load()).detect(store)), None)
+    if found is None:
+        raise _nothing_at(store)
+    return found
 
 
 def _nothing_at(store: Store) -> TableNotFoundError:

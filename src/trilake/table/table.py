@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.arguments import checked_methods
-from trilake.common.display import text_of
+from trilake.common.arguments import checked_methods, count
+from trilake.common.display import table_of, text_of
 from trilake.common.extras import load
 from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError, masked
@@ -129,9 +129,7 @@ class Table(ABC):
 
     @abstractmethod
     def to_batches(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: FilterLike | None = None,
+        self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Read the rows as a stream of batches, in parallel with bounded memory; the order of rows is undefined.
 
@@ -151,14 +149,7 @@ class Table(ABC):
         """
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
-        """Read the rows as one Arrow table.
-
-        Parameters
-        ----------
-        columns: the columns to read, ignoring case; all by default.
-        filter: Spark SQL or a pyarrow expression: only rows for which it is true.
-
-        Raises what :meth:`to_batches` raises.
+        """Read the rows as one Arrow table.  Parameters and errors are those of :meth:`to_batches`.
 
         >>> import trilake
         >>> _ = trilake.write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, "memory://doc-to-arrow")
@@ -200,11 +191,9 @@ class Table(ABC):
         >>> trilake.open("memory://doc-limit").limit(2, filter="n < 3").num_rows
         2
         """
-        if type(rows) is not int or rows < 0:
-            raise InvalidArgumentError(f"rows must be a whole number of 0 or more, got {rows!r}")
+        remaining = min(count("rows", rows), 2**62)
         schema = self.schema if columns is None else self.projected_schema(columns)
         head_batches: list[pa.RecordBatch] = []
-        remaining = min(rows, 2**62)
         if remaining:
             for batch in self.to_batches(columns, filter):
                 head_batches.append(batch.slice(0, remaining))
@@ -377,11 +366,8 @@ class Table(ABC):
 
     def _repr_html_(self) -> str:
         at = "" if self.version is None else f" &middot; version {self.version}"
-        rows = "".join(f"<tr><td>{text_of(f.name)}</td><td>{text_of(f.type)}</td></tr>" for f in self.schema)
-        return (
-            f"<div><b>{self.format.title()} table</b> <code>{text_of(masked(self.uri))}</code>{at}"
-            f"<table><thead><tr><th>column</th><th>type</th></tr></thead><tbody>{rows}</tbody></table></div>"
-        )
+        columns = table_of(("column", "type"), ((f.name, f.type) for f in self.schema))
+        return f"<div><b>{self.format.title()} table</b> <code>{text_of(masked(self.uri))}</code>{at}{columns}</div>"
 
     def projected_schema(self, columns: Sequence[str]) -> pa.Schema:
         """The schema of ``columns``; names are resolved ignoring case and keep the table's spelling.

@@ -73,14 +73,8 @@ class Upkeep(ABC):
             metadata = {
                 k.decode(errors="replace"): v.decode(errors="replace") for k, v in (field.metadata or {}).items()
             }
-            yield {
-                "name": field.name,
-                "type": str(field.type),
-                "nullable": field.nullable,
-                "role": None,
-                "comment": metadata.get("comment"),
-                "metadata": metadata,
-            }
+            facts = {"name": field.name, "type": str(field.type), "nullable": field.nullable, "role": None}
+            yield {**facts, "comment": metadata.get("comment"), "metadata": metadata}
 
     def log(self, table: Table, start: int | None, end: int | None, limit: int) -> Iterator[dict[str, Any]]:
         """The versions from ``start`` to ``end``, newest first; at most ``limit``, or all for 0.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from os import PathLike
 
-from trilake.common.arguments import checked
+from trilake.common.arguments import checked, count
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 from trilake.table.findings import MAX_LISTED, Findings, as_depth
@@ -48,14 +48,11 @@ def verify(
     True
     """
     deep = as_depth(depth)
-    if sample is not None and (type(sample) is not int or sample < 1):
-        raise InvalidArgumentError(f"sample must be a whole number of 1 or more, got {sample!r:.80}")
+    sample, limit = None if sample is None else count("sample", sample, least=1), count("limit", limit)
     if sample is not None and deep != "rows":
         raise InvalidArgumentError(
             f"sample needs depth='rows', got depth={depth!r}", help="pass depth='rows', or leave sample out"
         )
-    if type(limit) is not int or limit < 0:
-        raise InvalidArgumentError(f"limit must be a whole number of 0 or more, got {limit!r:.80}")
     if isinstance(uri_or_table, Table):
         if version is not None or format is not None or storage_options is not None:
             raise InvalidArgumentError(

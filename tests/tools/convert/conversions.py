@@ -11,7 +11,7 @@ import pyarrow.dataset as pads
 
 import trilake
 from trilake.storage import open_store
-from trilake.tools.convert.sources import open_source
+from trilake.tools.convert.run import open_source
 
 FORMATS = ["delta", "lance", "trevni", "parquet"]
 UTC = dt.UTC

@@ -21,7 +21,7 @@ from tests.tools.convert.conversions import FORMATS, ROWS, UTC, make, read, same
 from trilake.errors import ChecksumMismatchError, InvalidArgumentError, TableExistsError, UnknownOptionError
 from trilake.storage import open_store
 from trilake.table.checksum import checksum
-from trilake.tools.convert.sources import open_source
+from trilake.tools.convert.run import open_source
 
 PAIRS = [(a, b) for a in FORMATS for b in FORMATS]
 

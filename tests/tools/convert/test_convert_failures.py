@@ -21,8 +21,7 @@ from trilake.lance.conversion import LanceRows
 from trilake.storage import open_store
 from trilake.storage.local import LocalStore
 from trilake.storage.memory import MemoryStore
-from trilake.tools.convert.parquet import ParquetFiles, ParquetOptions
-from trilake.tools.convert.run import ParquetRows
+from trilake.tools.convert.parquet import ParquetFiles, ParquetOptions, ParquetRows
 from trilake.trevni.conversion import TrevniRows
 from trilake.trevni.tables.row_groups import RowGroupWriter
 

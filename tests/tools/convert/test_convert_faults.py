@@ -16,7 +16,7 @@ from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table.checksum import Checksum, checksum
 from trilake.tools.convert import run
-from trilake.tools.convert.sources import format_at, open_source
+from trilake.tools.convert.run import format_at, open_source
 
 FORMATS = ["delta", "lance", "trevni", "parquet"]
 ROWS = pa.table({"n": [1, 2, 3, None], "s": ["a", None, "x", "y"], "p": ["u", "u", "v", "v"]})

@@ -11,10 +11,15 @@ import pytest
 from trilake.common.text import plain
 from trilake.table.report_facts import COMMITS, FILES, ColumnBounds, Commits, PartitionColumn, ranked
 from trilake.tools.report.charts import sanitised
-from trilake.tools.report.clustering import files_at, measure
-from trilake.tools.report.partitions import heat_map
-from trilake.tools.report.sizes import deleted_classes, size_classes, top_columns
-from trilake.tools.report.timeline import timeline
+from trilake.tools.report.measures import (
+    deleted_classes,
+    files_at,
+    heat_map,
+    measure,
+    size_classes,
+    timeline,
+    top_columns,
+)
 
 RNG = np.random.default_rng(11)
 

@@ -20,7 +20,7 @@ from tests.tools.report import tables
 from trilake.errors import InvalidArgumentError
 from trilake.table.report_page import Advice, Report
 from trilake.tools.report import run as run_module
-from trilake.tools.report.clustering import POINTS, measure
+from trilake.tools.report.measures import POINTS, measure
 from trilake.tools.report.run import facts_of
 
 

@@ -48,10 +48,8 @@ class Checksum:
 
 def checksum(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Checksum:
     """Compute the checksum of rows.  Raises ``InvalidArgumentError`` for an unsupported type."""
-    if isinstance(data, pa.RecordBatch):
-        data = [data]
-    elif isinstance(data, pa.Table):
-        data = data.to_batches()
+    if isinstance(data, pa.RecordBatch | pa.Table):
+        data = [data] if isinstance(data, pa.RecordBatch) else data.to_batches()
     total = Checksum()
     for batch in data:
         for part in _parts(batch):
@@ -62,12 +60,11 @@ def checksum(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Chec
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Split a batch into pieces that fit the CPU cache."""
-    rows = batch.num_rows
-    step = max(1, int(rows * _PART / max(batch.nbytes, 1)))
-    if step >= rows:
+    step = max(1, int(batch.num_rows * _PART / max(batch.nbytes, 1)))
+    if step >= batch.num_rows:
         yield batch
         return
-    for start in range(0, rows, step):
+    for start in range(0, batch.num_rows, step):
         yield batch.slice(start, step)
 
 
@@ -158,7 +155,10 @@ def _of_fixed(array: pa.Array, path: str) -> Hashes:
             values[nan] = np.nan
         return salted(values.view(np.uint64), "float")
     if ty.is_decimal(kind):
-        return _of_decimal(array)
+        scale, bits = kind.scale, max(kind.bit_width, 128)
+        wide = array if bits == kind.bit_width else array.cast(pa.decimal128(kind.precision, scale))
+        hashes = _wide(_filled_words(wide, bits // 64))
+        return salted(hashes, f"scale {scale}") if scale else hashes
     if ty.is_date32(kind):
         return salted(_filled(array, pa.int32()).astype(np.int64).view(np.uint64), "date")
     if ty.is_date64(kind):
@@ -169,8 +169,8 @@ def _of_fixed(array: pa.Array, path: str) -> Hashes:
     if ty.is_timestamp(kind):
         return _of_time(array, pa.int64(), "local time" if kind.tz is None else "instant")
     if kind == pa.month_day_nano_interval():
-        words = _filled_words(array, 2)
-        return _chained(words, "interval")
+        first, second = _filled_words(array, 2)
+        return mixed(salted(first.copy(), "interval") + second)
     raise InvalidArgumentError(
         f"checksums do not support values of type {kind}", help="leave the column out", column=path
     )
@@ -196,14 +196,6 @@ def _filled_words(array: pa.Array, count: int) -> list[Hashes]:
     return [raw[:, i].astype(np.uint64) for i in range(count)]
 
 
-def _of_decimal(array: pa.Array) -> Hashes:
-    scale, bits = array.type.scale, array.type.bit_width
-    if bits < 128:
-        array = array.cast(pa.decimal128(array.type.precision, scale))
-    hashes = _wide(_filled_words(array, max(bits, 128) // 64))
-    return hashes if not scale else salted(hashes, f"scale {scale}")
-
-
 def _wide(words: list[Hashes]) -> Hashes:
     """Hash numbers of several words; those that fit into one hash like integers."""
     sign = (words[0].view(np.int64) >> 63).view(np.uint64)
@@ -214,20 +206,11 @@ def _wide(words: list[Hashes]) -> Hashes:
     if above.any():
         # Sign-extended to the widest decimal, so that the number of words does not matter.
         top = (words[-1].view(np.int64) >> 63).view(np.uint64)
-        more = [*words[1:], *[top] * (4 - len(words))]
         long = hashes[above]
-        for word in more:
+        for word in [*words[1:], *[top] * (4 - len(words))]:
             long += word[above]
             long = mixed(long)
         hashes[above] = long
-    return hashes
-
-
-def _chained(words: list[Hashes], kind: str) -> Hashes:
-    hashes = salted(words[0].copy(), kind)
-    for word in words[1:]:
-        hashes += word
-        hashes = mixed(hashes)
     return hashes
 
 
@@ -288,10 +271,8 @@ def _elements(array: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
 
 def _of_list(array: pa.Array, path: str) -> Hashes:
     values, bounds = _elements(array)
-    hashes = value_hashes(values, f"{path}.element")
-    lengths = np.diff(bounds)
-    hashes_of_lists = sums_in_order(hashes, bounds)
-    hashes_of_lists += lengths.view(np.uint64) * np.uint64(_ORDER)
+    hashes_of_lists = sums_in_order(value_hashes(values, f"{path}.element"), bounds)
+    hashes_of_lists += np.diff(bounds).view(np.uint64) * np.uint64(_ORDER)
     return salted(hashes_of_lists, "list")
 
 

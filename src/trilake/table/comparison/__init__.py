@@ -1,5 +1,4 @@
 """Compare two tables, or two versions of one: schema, properties, files and rows.
 
-``result`` has the result types; ``rows`` compares rows with bounded memory; ``compare`` combines them.  Formats
-implement :class:`~trilake.table.comparison.compare.Comparable`.
+``result`` has the result types; ``rows`` compares rows with bounded memory; ``compare`` combines them.
 """

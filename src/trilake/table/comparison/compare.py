@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arguments import count
 from trilake.errors import InvalidArgumentError
 from trilake.table.comparison.result import ColumnChange, FilesDiff, PropertyChange, RowsDiff, Side, TableDiff
 
-
-class Comparable(Protocol):
-    """What a comparison needs of a table."""
-
-    format: str
-    uri: str
-
-    @property
-    def version(self) -> int | None:
-        """The version, if the format has versions."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the rows."""
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """Table properties."""
-
-    def files(self, filter: Any = None) -> pa.Table:
-        """One row per data file."""
-
-    def to_batches(self, columns: Sequence[str] | None = None, filter: Any = None) -> Iterator[pa.RecordBatch]:
-        """The rows."""
+if TYPE_CHECKING:
+    from trilake.table.table import Table
 
 
 def compare(
-    before: Comparable,
-    after: Comparable,
+    before: Table,
+    after: Table,
     *,
     key: str | Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
@@ -48,8 +27,7 @@ def compare(
     limit: int = 20,
 ) -> TableDiff:
     """Compare two tables; see :meth:`trilake.table.table.Table.diff`."""
-    if type(limit) is not int or limit < 0:
-        raise InvalidArgumentError(f"limit must be a whole number of 0 or more, got {limit!r}")
+    limit = count("limit", limit)
     if not hasattr(after, "to_batches"):
         raise InvalidArgumentError(f"other must be an open table, got {after!r:.80}", help="open it with trilake.open")
     if columns is not None and not tuple(columns):
@@ -59,12 +37,16 @@ def compare(
     if not rows and (key is not None or columns is not None):
         raise InvalidArgumentError("key and columns have no effect with rows=False", help="leave them out")
     keys = () if key is None else (key,) if isinstance(key, str) else tuple(key)
-    sides = [Side(t.uri, t.format, t.version) for t in (before, after)]
+    old, new = before.properties, after.properties
     return TableDiff(
-        sides[0],
-        sides[1],
+        Side(before.uri, before.format, before.version),
+        Side(after.uri, after.format, after.version),
         _schema_changes(before.schema, after.schema),
-        _property_changes(before.properties, after.properties),
+        tuple(
+            PropertyChange(k, old.get(k), new.get(k))
+            for k in sorted(old.keys() | new.keys())
+            if old.get(k) != new.get(k)
+        ),
         _files(before.files(filter), after.files(filter)),
         _rows(before, after, keys, columns, filter, limit) if rows else None,
     )
@@ -81,7 +63,8 @@ def _schema_changes(before: pa.Schema, after: pa.Schema) -> tuple[ColumnChange, 
         if was.type != f.type:
             out.append(ColumnChange(name, "type", str(was.type), str(f.type)))
         if was.nullable != f.nullable:
-            out.append(ColumnChange(name, "nullability", _null(was), _null(f)))
+            states = ("nullable" if field.nullable else "not null" for field in (was, f))
+            out.append(ColumnChange(name, "nullability", *states))
         if (was.metadata or {}) != (f.metadata or {}):
             out.append(ColumnChange(name, "metadata", _metadata(was), _metadata(f)))
     shared = [[n for n in s.names if n in old and n in new] for s in (before, after)]
@@ -93,18 +76,9 @@ def _schema_changes(before: pa.Schema, after: pa.Schema) -> tuple[ColumnChange, 
     return tuple(out)
 
 
-def _null(field: pa.Field) -> str:
-    return "nullable" if field.nullable else "not null"
-
-
 def _metadata(field: pa.Field) -> str:
     pairs = sorted((field.metadata or {}).items())
     return ", ".join(f"{k.decode(errors='replace')}={v.decode(errors='replace')}" for k, v in pairs)
-
-
-def _property_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PropertyChange, ...]:
-    keys = sorted(before.keys() | after.keys())
-    return tuple(PropertyChange(k, before.get(k), after.get(k)) for k in keys if before.get(k) != after.get(k))
 
 
 def _identified(files: pa.Table) -> pa.Table:
@@ -115,14 +89,7 @@ def _identified(files: pa.Table) -> pa.Table:
         parts = [pc.fill_null(pc.struct_field(vectors, n).cast(pa.string()), "") for n in names]
         identifiers = pc.binary_join_element_wise(*parts, ":")
         vectors = pc.if_else(pc.is_valid(vectors), identifiers, pa.scalar(None, pa.string()))
-    return pa.table(
-        {
-            "path": files["path"],
-            "size": files["size"],
-            "num_records": files["num_records"],
-            "deletion_vector": vectors.cast(pa.string()),
-        }
-    )
+    return files.select(["path", "size", "num_records"]).append_column("deletion_vector", vectors.cast(pa.string()))
 
 
 def _files(before: pa.Table, after: pa.Table) -> FilesDiff:
@@ -134,8 +101,8 @@ def _files(before: pa.Table, after: pa.Table) -> FilesDiff:
 
 
 def _rows(
-    before: Comparable,
-    after: Comparable,
+    before: Table,
+    after: Table,
     key: tuple[str, ...],
     columns: Sequence[str] | None,
     filter: Any,

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
@@ -24,13 +23,10 @@ if TYPE_CHECKING:
 
 #: Returns the rows of one side; may be called several times.
 Rows: TypeAlias = Callable[[], Iterable[pa.RecordBatch]]
-_Hashes: TypeAlias = npt.NDArray[np.uint64]
 _SIDES = ("before", "after")
 
 
-def compare_rows(
-    before: Rows, after: Rows, columns: Sequence[str], key: Sequence[str], limit: int, common_rows: int = 0
-) -> RowsDiff:
+def compare_rows(before: Rows, after: Rows, columns: Sequence[str], key: Sequence[str], limit: int) -> RowsDiff:
     """Compare rows.
 
     Parameters
@@ -39,7 +35,6 @@ def compare_rows(
     columns: the columns to compare.
     key: the columns that match rows; without them, whole rows are compared.
     limit: how many rows of each kind to return.
-    common_rows: the number of equal rows that neither side returns.
 
     Raises ``InvalidArgumentError`` where rows of one side have the same key.
     """
@@ -50,11 +45,21 @@ def compare_rows(
             db.execute(f"create table {side} ({', '.join(f'{n} ubigint' for n in names)})")
             for batch in rows():
                 if batch.num_rows:
-                    _insert(db, side, names, _hash_columns(batch, columns, key, others))
+                    groups = [key, *([c] for c in others)] if key else [columns]
+                    hashes = [pa.array(row_hashes(batch.select(list(group)))) for group in groups]
+                    db.register("incoming", pa.table(hashes, names))
+                    db.execute(f"insert into {side} select * from incoming")
+                    db.unregister("incoming")
+            twice = key and _number(db, f"select count(*) from (select k from {side} group by k having count(*) > 1)")
+            if twice:
+                raise InvalidArgumentError(
+                    f"the key {', '.join(key)} is not unique in the table {side}: {twice:,} of its values occur several"
+                    " times",
+                    help="add columns to the key, or compare whole rows by leaving the key out",
+                )
         if key:
-            _refuse_equal_keys(db, key)
-            return _by_key(db, before, after, columns, key, others, limit, common_rows)
-        return _whole(db, before, after, columns, limit, common_rows)
+            return _by_key(db, before, after, columns, key, others, limit)
+        return _whole(db, before, after, columns, limit)
 
 
 @contextmanager
@@ -72,46 +77,19 @@ def _database() -> Iterator[duckdb.DuckDBPyConnection]:
             db.close()
 
 
-def _hash_columns(
-    batch: pa.RecordBatch, columns: Sequence[str], key: Sequence[str], others: Sequence[str]
-) -> list[_Hashes]:
-    if not key:
-        return [row_hashes(batch.select(list(columns)))]
-    return [row_hashes(batch.select(list(key))), *(row_hashes(batch.select([c])) for c in others)]
-
-
-def _insert(db: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], hashes: Sequence[_Hashes]) -> None:
-    db.register("incoming", pa.table([pa.array(h) for h in hashes], list(names)))
-    db.execute(f"insert into {table} select * from incoming")
-    db.unregister("incoming")
-
-
-def _refuse_equal_keys(db: duckdb.DuckDBPyConnection, key: Sequence[str]) -> None:
-    for side in _SIDES:
-        twice = _number(db, f"select count(*) from (select k from {side} group by k having count(*) > 1)")
-        if twice:
-            raise InvalidArgumentError(
-                f"the key {', '.join(key)} is not unique in the table {side}: {twice:,} of its values occur several"
-                " times",
-                help="add columns to the key, or compare whole rows by leaving the key out",
-            )
-
-
 def _number(db: duckdb.DuckDBPyConnection, sql: str) -> int:
     row = db.sql(sql).fetchall()[0]
     return int(row[0] or 0)
 
 
-def _whole(
-    db: duckdb.DuckDBPyConnection, before: Rows, after: Rows, columns: Sequence[str], limit: int, common_rows: int
-) -> RowsDiff:
+def _whole(db: duckdb.DuckDBPyConnection, before: Rows, after: Rows, columns: Sequence[str], limit: int) -> RowsDiff:
     db.execute(
         "create table counts as select k, sum(b) as b, sum(a) as a from"
         " (select k, 1 as b, 0 as a from before union all select k, 0, 1 from after) group by k"
     )
     num_removed = _number(db, "select sum(greatest(b - a, 0)) from counts")
     num_added = _number(db, "select sum(greatest(a - b, 0)) from counts")
-    same = _number(db, "select sum(least(a, b)) from counts") + common_rows
+    same = _number(db, "select sum(least(a, b)) from counts")
     parts = []
     for rows, more, less in ((before, "b", "a"), (after, "a", "b")):
         samples = db.sql(f"select k, ({more} - {less})::bigint as n from counts where {more} > {less} limit {limit}")
@@ -128,7 +106,6 @@ def _by_key(
     key: Sequence[str],
     others: Sequence[str],
     limit: int,
-    common_rows: int,
 ) -> RowsDiff:
     differ = [f"(before.c{i} <> after.c{i})" for i in range(len(others))]
     changed_sql = " or ".join(differ) or "false"
@@ -143,23 +120,20 @@ def _by_key(
         return _some(rows, columns, key, samples, limit)
 
     changed_from = f"(select k from before join after using (k) where {changed_sql} order by k)"
-    pairs = [_with_side(some(rows, changed_from), side) for side, rows in zip(_SIDES, (before, after), strict=True)]
+    sampled = [some(rows, changed_from) for rows in (before, after)]
+    pairs = [t.append_column("_side", pa.repeat(side, len(t))) for t, side in zip(sampled, _SIDES, strict=True)]
     return RowsDiff(
         tuple(key),
         num_added,
         num_removed,
         num_changed,
-        both - num_changed + common_rows,
+        both - num_changed,
         some(after, "(select k from after anti join before using (k))"),
         some(before, "(select k from before anti join after using (k))"),
         pa.concat_tables(pairs, promote_options="permissive"),
         dict(zip(others, by_column, strict=True)),
         tuple(columns),
     )
-
-
-def _with_side(rows: pa.Table, side: str) -> pa.Table:
-    return rows.append_column("_side", pa.array([side] * rows.num_rows, pa.string()))
 
 
 def _some(rows: Rows, columns: Sequence[str], hashed: Sequence[str], samples: pa.Table, limit: int) -> pa.Table:

@@ -65,11 +65,9 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         Parameters after ``batch_size`` only affect how Arrow reads files, which the table's scan does itself.
         """
         del batch_readahead, fragment_readahead, fragment_scan_options, use_threads, cache_metadata, memory_pool
-        both = self._with(filter)
-        if isinstance(columns, Mapping):
-            reader = self._read(None, both)
-            return ds.Scanner.from_batches(reader, columns=dict(columns), **_batch(batch_size))
-        return ds.Scanner.from_batches(self._read(columns, both), **_batch(batch_size))
+        reader = self._read(None if isinstance(columns, Mapping) else columns, self._with(filter))
+        how = {"columns": dict(columns)} if isinstance(columns, Mapping) else {}
+        return ds.Scanner.from_batches(reader, **how, **({} if batch_size is None else {"batch_size": batch_size}))
 
     def _with(self, filter: ds.Expression | None) -> ds.Expression | None:
         if filter is None or self.where is None:
@@ -162,10 +160,6 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
     def __repr__(self) -> str:
         return f"<TableDataset of {self.table!r}>"
-
-
-def _batch(size: int | None) -> dict[str, int]:
-    return {} if size is None else {"batch_size": size}
 
 
 def _in_memory(right: Any) -> pa.Table:

@@ -29,13 +29,10 @@ def parquet_relation(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema
     expected = _types(db.from_arrow(schema.empty_table()))
     if any(not expected.items() <= _types(db.sql(f"FROM {_files([path])}")).items() for path in paths):
         return None
-    if any(map(_holds_times, schema.types)) and _any_old(paths):
+    inner = (t for kind in schema.types for t in types_in(kind))
+    if any(pa.types.is_date(t) or pa.types.is_timestamp(t) for t in inner) and _any_old(paths):
         return None
     return f"SELECT {', '.join(map(double_quoted, expected))} FROM {_files(paths)}"
-
-
-def _holds_times(t: pa.DataType) -> bool:
-    return any(pa.types.is_date(inner) or pa.types.is_timestamp(inner) for inner in types_in(t))
 
 
 def _any_old(paths: Sequence[str]) -> bool:

@@ -16,29 +16,43 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.maintenance.convert import committed_files
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
     StorageError,
+    TableExistsError,
     TableNotFoundError,
     TrilakeError,
     UnknownOptionError,
     UnknownOutcomeError,
     WriteFailedError,
 )
-from trilake.expr import Filter
+from trilake.expr import Filter, parse_filter
 from trilake.parquet.files import DAMAGE, PAGE_CHECKSUMS, open_parquet, unreadable
 from trilake.parquet.old_calendar import rebasing_of
 from trilake.storage import open_store
-from trilake.storage.base import Store
+from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import check_own, discard
 from trilake.storage.staging import move, remove_folder, sync_names
 from trilake.storage.uri import Location, parse_location
-from trilake.table.conversion import fitted, plain_schema
+from trilake.table.conversion import (
+    Done,
+    Source,
+    TargetRequest,
+    check_columns,
+    check_each_column,
+    fitted,
+    kept_partitions,
+    packed,
+    plain_schema,
+)
 from trilake.table.folders import DataFile, data_file, partition_fields, partition_values
+from trilake.table.table import FilterLike
 
+NAME = "parquet"
 SUCCESS = "_SUCCESS"
 _STAGING = "_temporary"
 _BATCH = 1 << 16
@@ -360,3 +374,144 @@ def clean(store: Store, job: str) -> None:
     store.delete([meta.key for meta in store.list(f"{_STAGING}/{job}")])
     remove_folder(store, f"{_STAGING}/{job}")
     remove_folder(store, _STAGING, only_empty=True)
+
+
+# --- the source and the target of a conversion ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ParquetPiece:
+    """Some files of a folder of Parquet files."""
+
+    store: Store
+    files: tuple[DataFile, ...]
+    schema: pa.Schema
+    columns: tuple[str, ...]
+    filter: Filter | None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return read_files(self.store, self.files, self.schema, self.columns, self.filter)
+
+
+def source(store: Store, columns: list[str] | None, filter: FilterLike | None) -> Source:
+    """The rows of a folder, split by file sizes.  Raises what :meth:`ParquetFolder.open` raises."""
+    folder = ParquetFolder.open(store)
+    whole = folder.schema
+    names = check_columns(columns, whole, store.uri)
+    bound = parse_filter(filter, whole)
+
+    def piece(some: Sequence[DataFile]) -> ParquetPiece:
+        return ParquetPiece(folder.store, tuple(some), whole, tuple(names), bound)
+
+    several = len(folder.files) > 1  # one may lack a column of another
+    fields = [whole.field(n).with_nullable(whole.field(n).nullable or several) for n in names]
+    return Source(
+        uri=store.uri,
+        format=NAME,
+        version=None,
+        schema=pa.schema(fields, whole.metadata),
+        partition_by=tuple(f.name for f in folder.partitions if f.name in names),
+        rows=folder.rows if filter is None else None,
+        whole=(piece(folder.files),),
+        cut=lambda: tuple((piece(run),) for run in packed([(f, f.size) for f in folder.files])),
+    )
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """Write and read back staged Parquet files."""
+
+    store: Store
+    job: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    options: ParquetOptions
+    names: tuple[str, ...]
+    runtime: Runtime
+
+    def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> list[StagedParquet]:
+        attempt, by = self.runtime.new_attempt(), self.partition_by
+        with ParquetFiles(self.store, self.job, task, attempt, self.schema, by, self.options) as files:
+            for batch in batches:
+                files.write(fitted(batch, self.schema))
+        return files.done
+
+    def read_back(self, written: list[StagedParquet]) -> Iterator[pa.RecordBatch]:
+        data_files = [data_file(ObjectMeta(f.key, f.size, 0)) for f in written]
+        types = {f.name: f for f in partition_fields(data_files)}
+        schema = pa.schema([types.get(f.name, f).with_nullable(True) for f in self.schema])
+        files = [DataFile(s.staged, s.size, f.partition) for s, f in zip(written, data_files, strict=True)]
+        return read_files(self.store, files, schema, self.names, None)
+
+
+class ParquetTarget:
+    """A folder of Parquet files."""
+
+    exact = True
+
+    def __init__(self, store: Store, rows: ParquetRows, old: Sequence[str]) -> None:
+        self.store, self.rows, self.old = store, rows, old
+
+    def commit(self, written: Sequence[list[StagedParquet]]) -> Done:
+        files = [f for some in written for f in some]
+        publish(self.store, self.rows.job, files, self.old)
+        return Done(None, len(files), sum(f.size for f in files))
+
+    def discard(self, written: Sequence[list[StagedParquet]]) -> None:
+        with suppress(TrilakeError, OSError):  # report why the conversion failed
+            clean(self.store, self.rows.job)
+
+
+def target(store: Store, source: Source, request: TargetRequest, exists: bool) -> ParquetTarget:
+    """The target at a location.  Raises what :func:`trilake.tools.convert.run.begin` raises."""
+
+    def write_nothing(one: pa.Schema) -> None:
+        pq.write_table(one.empty_table(), pa.BufferOutputStream())
+
+    if exists and request.mode == "error":
+        raise TableExistsError("the target already contains Parquet files", file=store.uri)
+    schema = check_each_column(source.schema, "Parquet", write_nothing)
+    partition_by = kept_partitions(source, request, exists)
+    old: list[str] = []
+    if exists:
+        folder = ParquetFolder.open(store)
+        if folder.store.uri != store.uri:
+            raise TableExistsError(
+                "the target must be a folder, got a file", help="choose another location", file=store.uri
+            )
+        if request.mode == "append":
+            partition_by, schema = _appended(folder, partition_by, schema)
+        else:
+            old = [f.key for f in folder.files]
+            check_own(store, old, what="the overwrite")
+    if len(partition_by or ()) == len(schema):
+        raise InvalidArgumentError("every column is a partition column", help="leave a column out of partition_by")
+    options = ParquetOptions.of(request.options)
+    runtime, names = request.runtime, tuple(source.schema.names)
+    job = runtime.new_hex_id()
+    rows = ParquetRows(store, job, schema, tuple(partition_by or ()), options, names, runtime)
+    return ParquetTarget(store, rows, old)
+
+
+def _appended(
+    folder: ParquetFolder, partition_by: tuple[str, ...] | None, schema: pa.Schema
+) -> tuple[tuple[str, ...], pa.Schema]:
+    """The partitions and schema for an append to an existing folder.  Raises ``SchemaMismatchError``."""
+    have = folder.schema
+    partitions = tuple(f.name for f in folder.partitions)
+    if partition_by is not None and tuple(partition_by) != partitions:
+        raise SchemaMismatchError(
+            f"partition_by must be {list(partitions)}, as in the folder, got {list(partition_by)}",
+            help="leave partition_by out",
+            file=folder.store.uri,
+        )
+    wrong = sorted(set(schema.names) ^ set(have.names))
+    if wrong:
+        raise SchemaMismatchError(
+            f"either the rows or the files in the folder lack {', '.join(wrong)}",
+            help=f"pass columns=[…] to select the folder's columns: {', '.join(have.names)}",
+            file=folder.store.uri,
+            column=wrong[0],
+        )
+    fields = [schema.field(f.name) if f.name in partitions else f.with_nullable(True) for f in have]
+    return partitions, pa.schema(fields, have.metadata)

@@ -10,29 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from trilake.api.definitions import column_names
 from trilake.common.arguments import checked
 from trilake.common.display import Displayed
 from trilake.common.progress import progress
-from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.common.timestamps import TimestampLike
 from trilake.errors import (
     ChecksumMismatchError,
     InvalidArgumentError,
-    SchemaMismatchError,
     StorageError,
     TableExistsError,
+    TableNotFoundError,
     TrilakeError,
     WriteFailedError,
 )
 from trilake.storage import open_store
-from trilake.storage.base import ObjectMeta, Store
-from trilake.storage.ownership import check_own
+from trilake.storage.base import Store
+from trilake.table import registry
 from trilake.table.checksum import Checksum, checksum
 from trilake.table.conversion import (
     Done,
@@ -41,15 +42,10 @@ from trilake.table.conversion import (
     Source,
     Target,
     TargetRequest,
-    fitted,
-    for_parquet,
-    kept_partitions,
 )
-from trilake.table.folders import DataFile, data_file, partition_fields
 from trilake.table.registry import DEFAULT, format_named
 from trilake.table.table import FilterLike
 from trilake.tools.convert import parquet
-from trilake.tools.convert.sources import PARQUET, format_at, names, open_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,11 +173,7 @@ def convert(
     request = TargetRequest(
         format=format.lower(),
         mode={"errorifexists": "error"}.get(mode.lower(), mode.lower()),
-        partition_by=None
-        if partition_by is None
-        else (partition_by,)
-        if isinstance(partition_by, str)
-        else tuple(partition_by),
+        partition_by=column_names(partition_by),
         options=dict(options or {}),
         data_format=data_format,
         distributed=len(rows.tasks) > 1,
@@ -218,6 +210,55 @@ def _store(spark: SparkSession | None, uri: str | PathLike[str], options: Mappin
     return session_store(spark, uri, options)
 
 
+# --- sources ---------------------------------------------------------------------------------------------------------
+
+
+def open_source(
+    store: Store,
+    *,
+    format: str | None,
+    version: int | None,
+    timestamp: TimestampLike | None,
+    columns: Sequence[str] | None,
+    filter: FilterLike | None,
+    distributed: bool = False,
+) -> Source:
+    """Open a table of the given or detected format, split into pieces for tasks if ``distributed``.
+
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``InvalidArgumentError``, ``FilterError`` and what
+    opening a table raises.
+    """
+    name = format_at(store) if format is None else format.lower()
+    selected = None if columns is None else list(columns)
+    if name == parquet.NAME:
+        if version is not None or timestamp is not None:
+            raise InvalidArgumentError("Parquet files have no versions", help="leave version and timestamp out")
+        source = parquet.source(store, selected, filter)
+    elif name is None:
+        raise TableNotFoundError(
+            "no table, dataset or folder of a known format found", help="check the path", file=store.uri
+        )
+    elif name not in registry.names():
+        raise InvalidArgumentError(f"unknown format {format!r}", help=f"use one of {', '.join(names())}")
+    else:
+        adapter = format_named(name)
+        source = adapter.source(adapter.open(store, version, timestamp), selected, filter)
+    return replace(source, tasks=source.cut() if distributed else (source.whole,))
+
+
+def names() -> list[str]:
+    """The formats of sources and targets."""
+    return sorted([*registry.names(), parquet.NAME])
+
+
+def format_at(store: Store) -> str | None:
+    """The format at a location, ``None`` if there is none."""
+    for row in registry.rows():
+        if row.load().detect(store):
+            return row.name
+    return parquet.NAME if parquet.exists(store) else None
+
+
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
@@ -251,15 +292,13 @@ class Job:
 
         def read() -> Iterator[pa.RecordBatch]:
             nonlocal total
-            for piece in task.pieces:
-                for batch in piece.batches():
-                    total += checksum(batch)
-                    self._advance(batch)
-                    yield batch
+            for batch in (b for piece in task.pieces for b in piece.batches()):
+                total += checksum(batch)
+                yield batch
 
         try:
-            files = self.rows.write(task.number, read())
-            back = checksum(self._with_progress(self.rows.read_back(files)))
+            files = self.rows.write(task.number, self._counted(read()))
+            back = checksum(self._counted(self.rows.read_back(files)))
         except TrilakeError as e:
             # Returned, because Spark would turn it into a string.
             return Outcome(None, error=e)
@@ -267,13 +306,10 @@ class Job:
             return Outcome(None, error=WriteFailedError(f"rows cannot be converted: {e}", help="leave the column out"))
         return Outcome(files, total, back)
 
-    def _advance(self, batch: pa.RecordBatch) -> None:
-        if self.advance is not None:
-            self.advance(batch.num_rows)
-
-    def _with_progress(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            self._advance(batch)
+            if self.advance is not None:
+                self.advance(batch.num_rows)
             yield batch
 
 
@@ -371,102 +407,6 @@ def begin(store: Store, source: Source, request: TargetRequest) -> Target:
             file=store.uri,
         )
     exists = current is not None
-    if request.format == PARQUET:
-        return parquet_target(store, source, request, exists)
+    if request.format == parquet.NAME:
+        return parquet.target(store, source, request, exists)
     return format_named(request.format).target(store, source, request, exists)
-
-
-@dataclass(frozen=True)
-class ParquetRows:
-    """Write and read back staged Parquet files."""
-
-    store: Store
-    job: str
-    schema: pa.Schema
-    partition_by: tuple[str, ...]
-    options: parquet.ParquetOptions
-    names: tuple[str, ...]
-    runtime: Runtime
-
-    def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> list[parquet.StagedParquet]:
-        attempt, by = self.runtime.new_attempt(), self.partition_by
-        with parquet.ParquetFiles(self.store, self.job, task, attempt, self.schema, by, self.options) as files:
-            for batch in batches:
-                files.write(fitted(batch, self.schema))
-        return files.done
-
-    def read_back(self, written: list[parquet.StagedParquet]) -> Iterator[pa.RecordBatch]:
-        data_files = [data_file(ObjectMeta(f.key, f.size, 0)) for f in written]
-        types = {f.name: f for f in partition_fields(data_files)}
-        schema = pa.schema([types.get(f.name, f).with_nullable(True) for f in self.schema])
-        files = [DataFile(s.staged, s.size, f.partition) for s, f in zip(written, data_files, strict=True)]
-        return parquet.read_files(self.store, files, schema, self.names, None)
-
-
-class ParquetTarget:
-    """A folder of Parquet files."""
-
-    exact = True
-
-    def __init__(self, store: Store, rows: ParquetRows, old: Sequence[str]) -> None:
-        self.store, self.rows, self.old = store, rows, old
-
-    def commit(self, written: Sequence[list[parquet.StagedParquet]]) -> Done:
-        files = [f for some in written for f in some]
-        parquet.publish(self.store, self.rows.job, files, self.old)
-        return Done(None, len(files), sum(f.size for f in files))
-
-    def discard(self, written: Sequence[list[parquet.StagedParquet]]) -> None:
-        with suppress(TrilakeError, OSError):  # report why the conversion failed
-            parquet.clean(self.store, self.rows.job)
-
-
-def parquet_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> ParquetTarget:
-    """The target at a location.  Raises what :func:`begin` raises."""
-    if exists and request.mode == "error":
-        raise TableExistsError("the target already contains Parquet files", file=store.uri)
-    schema = for_parquet(source.schema)
-    partition_by = kept_partitions(source, request, exists)
-    old: list[str] = []
-    if exists:
-        folder = parquet.ParquetFolder.open(store)
-        if folder.store.uri != store.uri:
-            raise TableExistsError(
-                "the target must be a folder, got a file", help="choose another location", file=store.uri
-            )
-        if request.mode == "append":
-            partition_by, schema = _appended(folder, partition_by, schema)
-        else:
-            old = [f.key for f in folder.files]
-            check_own(store, old, what="the overwrite")
-    if len(partition_by or ()) == len(schema):
-        raise InvalidArgumentError("every column is a partition column", help="leave a column out of partition_by")
-    options = parquet.ParquetOptions.of(request.options)
-    runtime, names = request.runtime, tuple(source.schema.names)
-    job = runtime.new_hex_id()
-    rows = ParquetRows(store, job, schema, tuple(partition_by or ()), options, names, runtime)
-    return ParquetTarget(store, rows, old)
-
-
-def _appended(
-    folder: parquet.ParquetFolder, partition_by: tuple[str, ...] | None, schema: pa.Schema
-) -> tuple[tuple[str, ...], pa.Schema]:
-    """The partitions and schema for an append to an existing folder.  Raises ``SchemaMismatchError``."""
-    have = folder.schema
-    partitions = tuple(f.name for f in folder.partitions)
-    if partition_by is not None and tuple(partition_by) != partitions:
-        raise SchemaMismatchError(
-            f"partition_by must be {list(partitions)}, as in the folder, got {list(partition_by)}",
-            help="leave partition_by out",
-            file=folder.store.uri,
-        )
-    wrong = sorted(set(schema.names) ^ set(have.names))
-    if wrong:
-        raise SchemaMismatchError(
-            f"either the rows or the files in the folder lack {', '.join(wrong)}",
-            help=f"pass columns=[…] to select the folder's columns: {', '.join(have.names)}",
-            file=folder.store.uri,
-            column=wrong[0],
-        )
-    fields = [schema.field(f.name) if f.name in partitions else f.with_nullable(True) for f in have]
-    return partitions, pa.schema(fields, have.metadata)

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 from trilake.common.text import format_count, format_share, format_size, plain, plural
 from trilake.table.report_facts import Facts
 from trilake.table.report_page import Advice
-from trilake.tools.report.clustering import Clustering
-from trilake.tools.report.sizes import as_sizes
+from trilake.tools.report.measures import Clustering, as_sizes
 
 #: Advise a compaction from this many files saved, and this share of all files.
 _FILES, _SHARE = 2, 0.1
@@ -103,17 +102,11 @@ def _order(facts: Facts, clustering: Sequence[Clustering]) -> Advice | None:
     """The first column whose order would help lookups."""
     if "order" not in facts.commands or facts.clustering or facts.bounds is None:
         return None
-    scattered = [
-        c
-        for c in clustering
-        if c.files >= _MANY
-        and c.share >= _TOUCHED
-        and c.mean >= _MANY
-        and c.distinct >= min(c.files, facts.bounds.sampled)
-    ]
-    if not scattered:
+    sampled = facts.bounds.sampled
+    many = (c for c in clustering if min(c.files, c.mean) >= _MANY)
+    scattered = (c for c in many if c.share >= _TOUCHED and c.distinct >= min(c.files, sampled))
+    if (column := next(scattered, None)) is None:  # the first: writers put keys first
         return None
-    column = scattered[0]  # writers put keys first
     size = format_size(int(as_sizes(facts.files).sum()))
     estimate = (
         f"A lookup of one value of {plain(column.name, 60)} reads {format_count(round(column.mean, 1))} of"

@@ -9,17 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 from xml.etree import ElementTree
 
 from trilake.common.extras import load
 from trilake.common.text import format_count, format_share, format_size, format_time, plain, plural
-from trilake.tools.report.clustering import POINTS, Clustering
-from trilake.tools.report.partitions import HeatMap, distinct_labels
-from trilake.tools.report.sizes import SizeClass
-from trilake.tools.report.timeline import Timeline
+from trilake.tools.report.measures import POINTS, Clustering, HeatMap, SizeClass, Timeline, distinct_labels
 
 #: Widths of a full-width chart and of a half-width one, in pixels.
 WIDE, HALF = 940, 430
@@ -52,13 +48,6 @@ _CONFIG: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A chart as sanitised SVG."""
-
-    svg: str
-
-
 class Charts:
     """Draw charts in a separate thread, because the renderer takes a second to start.
 
@@ -82,35 +71,32 @@ class Charts:
         svg: str = self._convert.vegalite_to_svg(spec, config=_CONFIG, allowed_base_urls=[])
         return svg
 
-    def _start(self, chart: Any, title: str, description: str, key: str) -> Future[Drawing]:
+    def _start(self, chart: Any, title: str, description: str, key: str) -> Future[str]:
         spec = chart.to_dict(validate=False)
-        return self._pool.submit(lambda: Drawing(sanitised(self._draw(spec), title, description, key)))
+        return self._pool.submit(lambda: sanitised(self._draw(spec), title, description, key))
 
     def _chart(self, rows: Sequence[dict[str, Any]], width: int | Any, height: int | Any) -> Any:
         return self._alt.Chart(self._alt.Data(values=list(rows)), width=width, height=height)
 
+    def _color(self, field: str, values: Sequence[Any], colours: Sequence[str]) -> Any:
+        return self._alt.Color(field, scale=self._alt.Scale(domain=list(values), range=list(colours)), legend=None)
+
     # --- one method per chart ----------------------------------------------------------------------------------------
 
-    def versions(self, line: Timeline) -> Future[Drawing]:
+    def versions(self, line: Timeline) -> Future[str]:
         """Commits over time, stacked by operation."""
         alt = self._alt
         rows: list[dict[str, Any]] = [
-            {
-                "start": row["start"],
-                "end": row["end"],
-                "operation": row["operation"],
-                "commits": row["commits"],
-                "tooltip": f"{format_time(row['start'])}: {row['commits']:,} × {row['operation']}",
-            }
+            {**row, "tooltip": f"{format_time(row['start'])}: {row['commits']:,} × {row['operation']}"}
             for row in line.table.to_pylist()
         ]
         below: dict[int, int] = {}
         for row in sorted(rows, key=lambda r: line.operations.index(r["operation"])):
             row["bottom"] = below.get(row["start"], 0)
             row["top"] = below[row["start"]] = row["bottom"] + row["commits"]
-        order = list(line.operations)
         first, last = (ms - ms % line.length_ms for ms in (line.first_ms, line.last_ms))
         room = max(4 * line.length_ms - (last - first) // 8, 0) + line.length_ms
+        seconds = line.length_ms // 1000
         domain = [first - room, last + line.length_ms + room]
         chart = (
             self._chart(rows, WIDE - 70, 190)
@@ -125,7 +111,7 @@ class Charts:
                         labelOverlap="greedy",
                         labelFlush=False,
                         tickCount=7,
-                        format=_time_format(line.length_ms),
+                        format="%H:%M:%S" if seconds < 60 else "%d %b %H:%M" if seconds < 6 * 3600 else "%d %b %Y",
                     ),
                 ),
                 x2="end",
@@ -133,7 +119,7 @@ class Charts:
                     "bottom:Q", title="versions", axis=alt.Axis(values=whole_ticks(max(below.values())), format=",d")
                 ),
                 y2="top",
-                color=alt.Color("operation:N", scale=alt.Scale(domain=order, range=list(SERIES)), legend=None),
+                color=self._color("operation:N", list(line.operations), SERIES),
                 description="tooltip:N",
             )
         )
@@ -141,7 +127,7 @@ class Charts:
         caption = f"{total:,} versions from {format_time(line.first_ms)} to {format_time(line.last_ms)} UTC."
         return self._start(chart, "Versions over time, by operation", caption, "versions")
 
-    def sizes(self, classes: Sequence[SizeClass]) -> Future[Drawing]:
+    def sizes(self, classes: Sequence[SizeClass]) -> Future[str]:
         """Files by size; small files have another colour."""
         alt = self._alt
         most = max(classes, key=lambda c: c.files)
@@ -160,11 +146,7 @@ class Charts:
             .encode(
                 x=alt.X("label:N", sort=None, title=None, axis=alt.Axis(labelAngle=-40, grid=False)),
                 y=alt.Y("files:Q", title="files", axis=alt.Axis(values=whole_ticks(most.files), format="~s")),
-                color=alt.Color(
-                    "small:N",
-                    scale=alt.Scale(domain=["large", "small"], range=[SERIES[0], SERIES[1]]),
-                    legend=None,
-                ),
+                color=self._color("small:N", ["large", "small"], SERIES[:2]),
                 description="tooltip:N",
             )
         )
@@ -173,7 +155,7 @@ class Charts:
 
     def bars(
         self, key: str, title: str, unit: str, rows: Sequence[tuple[str, float, str]], series: int = 0
-    ) -> Future[Drawing]:
+    ) -> Future[str]:
         """Horizontal bars: label, length, amount behind the bar."""
         alt = self._alt
         labels = distinct_labels([label for label, _, _ in rows])
@@ -192,7 +174,7 @@ class Charts:
         caption = f"{len(rows)} bars; the longest is {plain(most[0], 40)} with {most[2]}."
         return self._start(alt.layer(bar, note), title, caption, key)
 
-    def disk(self, parts: Sequence[tuple[str, int]]) -> Future[Drawing]:
+    def disk(self, parts: Sequence[tuple[str, int]]) -> Future[str]:
         """One stacked bar: the bytes in the table's folder, live and removed."""
         alt = self._alt
         rows = [
@@ -205,18 +187,14 @@ class Charts:
             .encode(
                 x=alt.X("size:Q", stack="zero", axis=None),
                 order="order:Q",
-                color=alt.Color(
-                    "part:N",
-                    scale=alt.Scale(domain=[p for p, _ in parts], range=[SERIES[0], SERIES[2], SERIES[1]]),
-                    legend=None,
-                ),
+                color=self._color("part:N", [p for p, _ in parts], (SERIES[0], SERIES[2], SERIES[1])),
                 description="tooltip:N",
             )
         )
         caption = "; ".join(f"{part}: {format_size(size)}" for part, size in parts) + "."
         return self._start(chart, "Bytes in the table’s folder", caption, "disk")
 
-    def partitions(self, map_: HeatMap) -> Future[Drawing]:
+    def partitions(self, map_: HeatMap) -> Future[str]:
         """The heat map of partitions."""
         alt = self._alt
         two = map_.x_name != "file size"
@@ -247,7 +225,7 @@ class Charts:
                     scale=alt.Scale(domain=list(map_.x)),
                     axis=alt.Axis(labelAngle=-50 if len(map_.x) > 8 or not two else 0, orient="top", domain=False),
                 ),
-                color=_heat(alt, "step"),
+                color=self._color("step:O", list(range(len(HEAT))), HEAT),
                 description="tooltip:N",
             )
         )
@@ -256,7 +234,7 @@ class Charts:
         caption = f"{map_.partitions:,} partitions. The largest is {map_.y[i]}, {map_.x[j]} with {what}."
         return self._start(chart, f"Partitions by {map_.y_name} and {map_.x_name}", caption, "partitions")
 
-    def clustering(self, columns: Sequence[Clustering]) -> Future[Drawing]:
+    def clustering(self, columns: Sequence[Clustering]) -> Future[str]:
         """One strip per column: the share of files that a lookup reads, from the smallest value to the largest."""
         alt = self._alt
         names = distinct_labels([plain(c.name, 40) for c in columns])
@@ -284,7 +262,7 @@ class Charts:
                     scale=alt.Scale(domain=[0, 100], nice=False),
                 ),
                 x2="to",
-                color=_heat(alt, "step"),
+                color=self._color("step:O", list(range(len(HEAT))), HEAT),
                 description="tooltip:N",
             )
         )
@@ -297,11 +275,6 @@ class Charts:
         return self._start(chart, "Files that a lookup of one value reads, by column", caption, "clustering")
 
 
-def _heat(alt: Any, field: str) -> Any:
-    scale = alt.Scale(domain=list(range(len(HEAT))), range=list(HEAT))
-    return alt.Color(f"{field}:O", scale=scale, legend=None)
-
-
 def whole_ticks(most: int) -> list[int]:
     """At most six round axis values from 0 to about ``most``.
 
@@ -310,12 +283,6 @@ def whole_ticks(most: int) -> list[int]:
     """
     step = next(n * 10**k for k in range(19) for n in (1, 2, 5) if most <= 4 * n * 10**k)
     return list(range(0, most + 1, step))
-
-
-def _time_format(length_ms: int) -> str:
-    if length_ms < 60_000:
-        return "%H:%M:%S"
-    return "%d %b %H:%M" if length_ms < 6 * 3_600_000 else "%d %b %Y"
 
 
 def runs(column: Clustering) -> list[tuple[int, int, int, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
@@ -21,11 +21,19 @@ from trilake.common.version import __version__
 from trilake.table.report_facts import Facts
 from trilake.table.report_page import Advice
 from trilake.tools.report.advice import advise
-from trilake.tools.report.charts import Charts, Drawing
-from trilake.tools.report.clustering import Clustering, measure
-from trilake.tools.report.partitions import heat_map
-from trilake.tools.report.sizes import as_sizes, deleted_classes, extremes, size_classes, summary, top_columns
-from trilake.tools.report.timeline import timeline
+from trilake.tools.report.charts import Charts
+from trilake.tools.report.measures import (
+    Clustering,
+    as_sizes,
+    deleted_classes,
+    extremes,
+    heat_map,
+    measure,
+    size_classes,
+    summary,
+    timeline,
+    top_columns,
+)
 
 
 @dataclass(frozen=True)
@@ -42,15 +50,19 @@ class Grid:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart, its legend (CSS class and label), and its data as a table."""
+    """A chart, its legend (CSS class and label), and its data as a table; ``drawing`` is drawn in parallel."""
 
     key: str
     title: str
-    svg: str
+    drawing: Future[str]
     data: Grid
     legend: tuple[tuple[str, str], ...] = ()
     note: str | None = None
     wide: bool = True
+
+    @property
+    def svg(self) -> str:
+        return self.drawing.result()
 
 
 @dataclass(frozen=True)
@@ -105,7 +117,8 @@ def _environment() -> Environment:
 
 def page_of(facts: Facts, charts: Charts) -> tuple[str, list[Advice]]:
     """The document, and the advice in it."""
-    clustering = _clustering(facts)
+    bounds = facts.bounds
+    clustering = [] if bounds is None else [measure(c, bounds.files, bounds.sampled) for c in bounds.columns]
     advice = advise(facts, clustering)
     sections = sections_of(facts, clustering, charts)
     style = _resource("report.css")
@@ -130,12 +143,6 @@ def page_of(facts: Facts, charts: Charts) -> tuple[str, list[Advice]]:
         )
     )
     return body, advice
-
-
-def _clustering(facts: Facts) -> list[Clustering]:
-    if facts.bounds is None:
-        return []
-    return [measure(c, facts.bounds.files, facts.bounds.sampled) for c in facts.bounds.columns]
 
 
 def _tiles(facts: Facts) -> list[Tile]:
@@ -166,36 +173,9 @@ def _tiles(facts: Facts) -> list[Tile]:
 
 #: Row limits of the page's tables.
 _COMMITS, _APPLICATIONS, _SCHEMA, _COLUMNS = 60, 100, 100, 200
+_TIME = "%Y-%m-%d %H:%M:%S"
 #: Bar limit of a chart.
 _BARS = 16
-
-
-@dataclass(frozen=True)
-class _Pending:
-    """A figure whose chart is not drawn yet."""
-
-    drawing: Future[Drawing]
-    figure: Callable[[str], Figure]
-
-    def done(self) -> Figure:
-        return self.figure(self.drawing.result().svg)
-
-
-def _pending(
-    drawing: Future[Drawing],
-    key: str,
-    title: str,
-    data: Grid,
-    legend: Sequence[tuple[str, str]] = (),
-    note: str | None = None,
-    *,
-    wide: bool = True,
-) -> _Pending:
-    return _Pending(drawing, lambda svg: Figure(key, title, svg, data, tuple(legend), note, wide))
-
-
-#: A section and its pending figures.
-_Parts = tuple[Section, list[_Pending]]
 
 
 def sections_of(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> list[Section]:
@@ -209,18 +189,15 @@ def sections_of(facts: Facts, clustering: Sequence[Clustering], charts: Charts) 
         _streams(facts),
         _settings(facts),
     )
-    return [
-        Section(s.key, s.heading, s.lead, tuple(p.done() for p in pending), s.grids, s.notes)
-        for s, pending in (parts for parts in sections if parts is not None)
-    ]
+    return [section for section in sections if section is not None]
 
 
-def _versions(facts: Facts, charts: Charts) -> _Parts | None:
+def _versions(facts: Facts, charts: Charts) -> Section | None:
     if facts.commits is None:
         return None
     line, table = timeline(facts.commits), facts.commits.table
     if line is None:
-        return Section("versions", "Versions", "The log holds no commit."), []
+        return Section("versions", "Versions", "The log holds no commit.")
     rows = line.table.to_pylist()
     data = grid(
         "Versions by time and operation",
@@ -228,37 +205,33 @@ def _versions(facts: Facts, charts: Charts) -> _Parts | None:
         [(format_time(r["start"]), r["operation"], format_count(r["commits"])) for r in rows],
         numbers=(2,),
     )
-    legend = [(f"series-{i + 1}", name) for i, name in enumerate(line.operations)]
-    chart = _pending(charts.versions(line), "versions", "Versions over time, by operation", data, legend)
+    legend = tuple((f"series-{i + 1}", name) for i, name in enumerate(line.operations))
+    chart = Figure("versions", "Versions over time, by operation", charts.versions(line), data, legend)
     newest = table.slice(0, _COMMITS).to_pylist()
     listing = grid(
         f"The newest {plural(len(newest), 'version')}",
         ("version", "time (UTC)", "operation", "metrics", "by"),
-        [
-            (r["version"], r["timestamp"].strftime("%Y-%m-%d %H:%M:%S"), r["operation"], r["metrics"], r["by"])
-            for r in newest
-        ],
+        [(r["version"], f"{r['timestamp']:{_TIME}}", r["operation"], r["metrics"], r["by"]) for r in newest],
         numbers=(0,),
     )
     lead = f"{plural(facts.commits.total, 'version')} in the history, the newest from {format_time(line.last_ms)} UTC."
     notes = (f"{plural(facts.commits.unread, 'older version')} were not read.",) if facts.commits.unread else ()
-    return Section("versions", "Versions", lead, grids=(listing,), notes=(*notes, *facts.notes)), [chart]
+    return Section("versions", "Versions", lead, (chart,), (listing,), (*notes, *facts.notes))
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def _files(facts: Facts, charts: Charts) -> _Parts:
+def _files(facts: Facts, charts: Charts) -> Section:
     if not facts.files.num_rows:
-        parts = _disk(facts, charts)
-        return Section("files", "Files", "The table has no data files: it has no rows."), parts
+        return Section("files", "Files", "The table has no data files: it has no rows.", tuple(_disk(facts, charts)))
     sizes = as_sizes(facts.files)
     numbers = summary(sizes)
     lead = f"{plural(len(sizes), 'file')}, {format_size(int(sizes.sum()))}: smallest {numbers['smallest']},"
     lead += f" median {numbers['median']}, largest {numbers['largest']}."
     if facts.compaction is not None and facts.compaction.files:
         lead += f" Compaction would rewrite {facts.compaction.files:,} of them."
-    pending = [_sizes(facts, charts), *_disk(facts, charts), *_vectors(facts, charts)]
+    figures = (_sizes(facts, charts), *_disk(facts, charts), *_vectors(facts, charts))
     largest = grid(
         "The largest files",
         ("file", "size", "rows", *(("deleted rows",) if facts.has_vectors else ())),
@@ -274,10 +247,10 @@ def _files(facts: Facts, charts: Charts) -> _Parts:
         numbers=(1, 2, 3),
         code=(0,),
     )
-    return Section("files", "Files", lead, grids=(largest,)), pending
+    return Section("files", "Files", lead, figures, (largest,))
 
 
-def _sizes(facts: Facts, charts: Charts) -> _Pending:
+def _sizes(facts: Facts, charts: Charts) -> Figure:
     compacts = facts.compaction is not None and facts.compaction.files > 1
     limit = SMALL_BELOW if compacts else None
     classes = size_classes(as_sizes(facts.files), limit)
@@ -289,14 +262,14 @@ def _sizes(facts: Facts, charts: Charts) -> _Pending:
     )
     legend = [("series-2", "small: below 16 MiB")] if any(c.small for c in classes) else []
     legend += [("series-1", "larger")] if legend and not all(c.small for c in classes) else []
-    return _pending(charts.sizes(classes), "sizes", "Files by size", data, legend, wide=False)
+    return Figure("sizes", "Files by size", charts.sizes(classes), data, tuple(legend), wide=False)
 
 
 #: Opening a smaller file costs as much as reading it.
 SMALL_BELOW = 16 * 1024 * 1024
 
 
-def _disk(facts: Facts, charts: Charts) -> list[_Pending]:
+def _disk(facts: Facts, charts: Charts) -> list[Figure]:
     """Live and removed bytes, for formats that keep tombstones."""
     tombstones = facts.tombstones
     if tombstones is None:
@@ -326,10 +299,10 @@ def _disk(facts: Facts, charts: Charts) -> list[_Pending]:
     if tombstones.files:
         notes.append("Files that a later vacuum deleted may still count as removed.")
     drawing = charts.disk([(name, size) for name, size, _ in parts])
-    return [_pending(drawing, "disk", "Live and removed bytes", data, legend, " ".join(notes) or None, wide=False)]
+    return [Figure("disk", "Live and removed bytes", drawing, data, tuple(legend), " ".join(notes) or None, wide=False)]
 
 
-def _vectors(facts: Facts, charts: Charts) -> list[_Pending]:
+def _vectors(facts: Facts, charts: Charts) -> list[Figure]:
     if not facts.has_vectors or not (pc.sum(facts.files["deleted"]).as_py() or 0):
         return []
     classes = deleted_classes(facts.files)
@@ -344,13 +317,13 @@ def _vectors(facts: Facts, charts: Charts) -> list[_Pending]:
     )
     bars = [(label, float(files), plural(files, "file")) for label, files, _ in classes]
     title = "Files by share of deleted rows"
-    return [_pending(charts.bars("vectors", title, "files", bars, 3), "vectors", title, data, wide=False)]
+    return [Figure("vectors", title, charts.bars("vectors", title, "files", bars, 3), data, wide=False)]
 
 
 # --- partitions ------------------------------------------------------------------------------------------------------
 
 
-def _partitions(facts: Facts, charts: Charts) -> _Parts | None:
+def _partitions(facts: Facts, charts: Charts) -> Section | None:
     map_ = heat_map(facts.partitions, facts.files)
     if map_ is None:
         return None
@@ -367,7 +340,7 @@ def _partitions(facts: Facts, charts: Charts) -> _Parts | None:
     two = len(facts.partitions) > 1
     most = map_.most(map_.sizes if two else map_.files)
     top = format_size(most) if two else plural(most, "file")
-    legend = [("heat-1", "least"), ("heat-6", f"most: {top}" + (" or more" if map_.y_left or map_.x_left else ""))]
+    legend = (("heat-1", "least"), ("heat-6", f"most: {top}" + (" or more" if map_.y_left or map_.x_left else "")))
     names = ", ".join(plain(p.name, 40) for p in facts.partitions)
     lead = f"{plural(map_.partitions, 'partition')} by {names}."
     if len(facts.partitions) > 2:
@@ -378,17 +351,15 @@ def _partitions(facts: Facts, charts: Charts) -> _Parts | None:
         for n, name in ((map_.y_left, map_.y_name), (map_.x_left, map_.x_name))
         if n
     ]
-    return (
-        Section("partitions", "Partitions", lead, notes=tuple(notes)),
-        [_pending(charts.partitions(map_), "partitions", title, data, legend)],
-    )
+    figure = Figure("partitions", title, charts.partitions(map_), data, legend)
+    return Section("partitions", "Partitions", lead, (figure,), notes=tuple(notes))
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------
 
 
-def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> _Parts:
-    pending, notes = list[_Pending](), list[str]()
+def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> Section:
+    figures, notes = list[Figure](), list[str]()
     if clustering and facts.bounds is not None:
         unit = facts.bounds.unit
         data = grid(
@@ -401,12 +372,12 @@ def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> 
             numbers=(1, 2, 3, 4),
             code=(0,),
         )
-        legend = [
+        legend = (
             ("heat-1", "up to 1 %"), ("heat-2", "5 %"), ("heat-3", "20 %"), ("heat-4", "50 %"), ("heat-5", "80 %"),
             ("heat-6", "above 80 %"),
-        ]  # fmt: skip
+        )  # fmt: skip
         title = f"Share of the {unit}s that a lookup of one value reads"
-        pending.append(_pending(charts.clustering(clustering), "clustering", title, data, legend))
+        figures.append(Figure("clustering", title, charts.clustering(clustering), data, legend))
         if facts.bounds.sampled < facts.bounds.files:
             whole = plural(facts.bounds.files, unit)
             notes.append(f"Estimated from the bounds of {facts.bounds.sampled:,} of {whole}.")
@@ -432,7 +403,7 @@ def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> 
         drawing = charts.bars("storage", "Storage by column", "share of bytes", bars)
         note = f"Estimated from {storage.sampled:,} of {plural(storage.files, storage.unit)}."
         exact = storage.sampled == storage.files
-        pending.append(_pending(drawing, "storage", "Storage by column", data, (), None if exact else note, wide=False))
+        figures.append(Figure("storage", "Storage by column", drawing, data, (), None if exact else note, wide=False))
     lookups = {c.name: c for c in clustering}
     ends = {c.name: c for c in facts.bounds.columns} if facts.bounds is not None else {}
     by = {p.name for p in facts.partitions}
@@ -450,13 +421,11 @@ def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> 
     listing = grid("Columns", head, rows, numbers=(5, 6) if ends else (3,), code=(0, 1, 3, 4) if ends else (0, 1))
     lead = f"{plural(len(facts.schema), 'column')}."
     if clustering:
-        lead += (
-            " Each strip runs from a column's smallest value to its largest; the colour shows how many files a query"
-        )
-        lead += " for one value there reads."
+        lead += " Each strip runs from a column's smallest value to its largest; the colour shows how many files a"
+        lead += " query for one value there reads."
     if len(facts.schema) > _COLUMNS:
         notes.append(f"{plural(len(facts.schema) - _COLUMNS, 'more column')} not listed.")
-    return Section("columns", "Columns", lead, grids=(listing,), notes=tuple(notes)), pending
+    return Section("columns", "Columns", lead, tuple(figures), (listing,), tuple(notes))
 
 
 def _about(number: float) -> str:
@@ -470,11 +439,11 @@ def _count(number: int | None) -> str:
 # --- the rest --------------------------------------------------------------------------------------------------------
 
 
-def _schema(facts: Facts) -> _Parts | None:
+def _schema(facts: Facts) -> Section | None:
     if facts.schema_changes is None:
         return None
     if not facts.schema_changes:
-        return Section("schema", "Schema over time", "None of the versions read changed the columns."), []
+        return Section("schema", "Schema over time", "None of the versions read changed the columns.")
     newest = facts.schema_changes[::-1]
     listing = grid(
         "Versions that changed columns, newest first",
@@ -485,20 +454,24 @@ def _schema(facts: Facts) -> _Parts | None:
     hidden_rows = len(newest) - _SCHEMA
     notes = (f"{plural(hidden_rows, 'older change')} not listed.",) if hidden_rows > 0 else ()
     lead = f"{plural(len(newest), 'version')} changed the columns."
-    return Section("schema", "Schema over time", lead, grids=(listing,), notes=notes), []
+    return Section("schema", "Schema over time", lead, grids=(listing,), notes=notes)
 
 
-def _streams(facts: Facts) -> _Parts | None:
+def _streams(facts: Facts) -> Section | None:
     transactions = facts.transactions
     if transactions is None:
         return None
     if not transactions.num_rows:
-        return Section("streams", "Streams", "No stream or other application has recorded its progress."), []
+        return Section("streams", "Streams", "No stream or other application has recorded its progress.")
     listing = grid(
         "Progress of each application, newest first",
         ("application", "its version", "updated (UTC)"),
         [
-            (plain(r["application"], 90), _count(r["version"]), format_time(_ms(r["updated"])))
+            (
+                plain(r["application"], 90),
+                _count(r["version"]),
+                "" if r["updated"] is None else f"{r['updated']:{_TIME}}",
+            )
             for r in transactions.slice(0, _APPLICATIONS).to_pylist()
         ],
         numbers=(1,),
@@ -507,22 +480,16 @@ def _streams(facts: Facts) -> _Parts | None:
     hidden_rows = transactions.num_rows - _APPLICATIONS
     notes = (f"{plural(hidden_rows, 'more application')} not listed.",) if hidden_rows > 0 else ()
     lead = f"{plural(transactions.num_rows, 'application')} recorded progress, so that a repeated write has no effect."
-    return Section("streams", "Streams", lead, grids=(listing,), notes=notes), []
+    return Section("streams", "Streams", lead, grids=(listing,), notes=notes)
 
 
-def _ms(time: object) -> int | None:
-    stamp = getattr(time, "timestamp", None)
-    return None if stamp is None else int(stamp() * 1000)
-
-
-def _settings(facts: Facts) -> _Parts | None:
+def _settings(facts: Facts) -> Section | None:
     rows = [(plain(k, 80), plain(v, 120)) for k, v in facts.properties.items()]
-    pairs = [("protocol", facts.protocol), ("table features", ", ".join(plain(f, 60) for f in facts.features))]
-    pairs += [("clustering columns", ", ".join(plain(c, 60) for c in facts.clustering))]
-    pairs += [("indices", ", ".join(plain(i, 60) for i in facts.indices))]
+    lists = {"table features": facts.features, "clustering columns": facts.clustering, "indices": facts.indices}
+    pairs = [("protocol", facts.protocol), *((n, ", ".join(plain(v, 60) for v in vs)) for n, vs in lists.items())]
     first = [(name, value) for name, value in pairs if value]
     if not rows and not first:
         return None
     grids = [grid("Protocol and layout", ("name", "value"), first)] if first else []
     grids += [grid("Table properties", ("property", "value"), rows[:_SCHEMA], code=(0, 1))] if rows else []
-    return Section("settings", "Properties", "Protocol, features and table properties.", grids=tuple(grids)), []
+    return Section("settings", "Properties", "Protocol, features and table properties.", grids=tuple(grids))

@@ -60,7 +60,8 @@ def checked(
                 raise _refused(e, name) from e
         raise _refused(e) from e
     for field, (name, values) in zip(result.schema, columns(), strict=False):
-        if _is_python(values):
+        # Python objects, whose type Arrow infers.
+        if isinstance(values, list | tuple) or str(getattr(values, "dtype", "")) == "object":
             _check(name, values, field.type)
     return result
 
@@ -72,11 +73,6 @@ def _refused(cause: Exception, column: str | None = None) -> SchemaMismatchError
     return SchemaMismatchError(f"Arrow cannot convert the values: {what}", help=_VALUE_HELP, column=column)
 
 
-def _is_python(values: Any) -> bool:
-    """Whether values are Python objects, whose type Arrow infers."""
-    return isinstance(values, list | tuple) or str(getattr(values, "dtype", "")) == "object"
-
-
 def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
     """Raise ``SchemaMismatchError`` where the inferred type changes values."""
     if pa.types.is_struct(kind):
@@ -86,8 +82,9 @@ def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
     elif pa.types.is_list(kind):
         if any(v.mask.any() for v in _named(values, "MaskedArray")):
             raise _changed(column, "arrays with a mask", "pass lists with None where the mask is")
-        if _has_changes(kind.value_type):
-            _check(f"{column}.element", list(chain.from_iterable(v for v in values if v is not None)), kind.value_type)
+        inner = kind.value_type
+        if pa.types.is_nested(inner) or pa.types.is_temporal(inner) or pa.types.is_binary(inner):  # may be changed
+            _check(f"{column}.element", list(chain.from_iterable(v for v in values if v is not None)), inner)
     elif pa.types.is_binary(kind):
         if _of_kind(values, str):
             raise _changed(column, "a mix of strings and bytes", "make all of them strings, or all of them bytes")
@@ -105,11 +102,6 @@ def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
             raise _changed(column, "nanoseconds", "make it a column of type datetime64[ns]")
     elif pa.types.is_duration(kind) and any(getattr(v, "nanoseconds", 0) for v in _of_kind(values, dt.timedelta)):
         raise _changed(column, "nanoseconds", "make it a column of type timedelta64[ns]")
-
-
-def _has_changes(kind: pa.DataType) -> bool:
-    """Whether values of a type may be changed; numbers and strings never are."""
-    return bool(pa.types.is_nested(kind) or pa.types.is_temporal(kind) or pa.types.is_binary(kind))
 
 
 def _named(values: Collection[Any], name: str) -> list[Any]:
@@ -135,7 +127,7 @@ _HELP = (
 
 _REFUSAL = "cannot write"
 _CAST = "cast the column before writing, e.g. to a decimal or a string"
-_OF_POLARS_ALONE = {"Object", "Int128", "UInt128"}
+_OF_POLARS_ALONE = dict.fromkeys(("Object", "Int128", "UInt128"), _CAST)
 _OF_DUCKDB_ALONE = {
     "TIME WITH TIME ZONE": "keep the zone in a column of its own, and cast the other to TIME",
     "BIT": "cast the column to VARCHAR",
@@ -195,10 +187,8 @@ def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterat
 
 def _of_array(data: Any, refusal: str) -> pa.RecordBatch:
     """One batch from an Arrow struct array, also of other libraries."""
-    if isinstance(data, pa.RecordBatch):
-        return data
     try:
-        return pa.record_batch(data)
+        return data if isinstance(data, pa.RecordBatch) else pa.record_batch(data)
     except pa.ArrowInvalid as e:
         raise InvalidArgumentError(f"{refusal} {described(data)}: it is not a batch of columns: {e}", help=_HELP) from e
 
@@ -257,11 +247,11 @@ def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 
 def _of_stream(data: Any, refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Rows from an Arrow stream."""
-    if _is(data, "polars", "DataFrame"):
-        _check_polars(data)
     from_duckdb = _is(data, "duckdb", "DuckDBPyRelation") or _is(data, "_duckdb", "DuckDBPyRelation")
     if from_duckdb:
-        _check_duckdb(data)
+        _check_types("DuckDB", zip(data.columns, data.types, strict=True), _OF_DUCKDB_ALONE)
+    elif _is(data, "polars", "DataFrame"):
+        _check_types("polars", data.schema.items(), _OF_POLARS_ALONE)
     try:
         stream = pa.RecordBatchReader.from_stream(data)
     except pa.ArrowInvalid as e:
@@ -274,14 +264,16 @@ def _of_stream(data: Any, refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBa
     return stream.schema, map(_within_precision, stream) if from_duckdb else iter(stream)
 
 
-def _check_duckdb(relation: Any) -> None:
-    """Raise ``SchemaMismatchError`` for columns that DuckDB exports with changed values: time of day without its zone,
-    bits as its own bytes, and the largest integers as negative ones.
+def _check_types(library: str, columns: Iterable[tuple[str, Any]], changed: Mapping[str, str]) -> None:
+    """Raise ``SchemaMismatchError`` for columns that a library exports with changed values.
+
+    DuckDB exports time of day without its zone, bits as its own bytes, and the largest integers as negative ones;
+    polars objects as memory addresses, and 128-bit integers in a type unknown to Arrow.
     """
-    for name, kind in zip(relation.columns, relation.types, strict=True):
-        for word, remedy in _OF_DUCKDB_ALONE.items():
+    for name, kind in columns:
+        for word, remedy in changed.items():
             if re.search(rf"\b{word}\b", re.sub("'.*?'|\".*?\"", "", str(kind))):
-                raise SchemaMismatchError(f"Arrow has no type for {kind} of DuckDB", help=remedy, column=name)
+                raise SchemaMismatchError(f"Arrow has no type for {kind} of {library}", help=remedy, column=name)
 
 
 def _within_precision(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -293,15 +285,6 @@ def _within_precision(batch: pa.RecordBatch) -> pa.RecordBatch:
             except pa.ArrowInvalid as e:
                 raise SchemaMismatchError(f"a value of column {field.name} is too large: {e}", column=field.name) from e
     return batch
-
-
-def _check_polars(frame: Any) -> None:
-    """Raise ``SchemaMismatchError`` for columns that polars exports with changed values: objects as memory addresses,
-    and 128-bit integers in a type unknown to Arrow.
-    """
-    for name, kind in frame.schema.items():
-        if any(word in _OF_POLARS_ALONE for word in re.findall(r"\w+", re.sub("'.*?'", "", str(kind)))):
-            raise SchemaMismatchError(f"Arrow has no type for {kind} of polars", help=_CAST, column=name)
 
 
 def _alike(first: pa.RecordBatch, rest: Iterator[Any]) -> Iterator[pa.RecordBatch]:
