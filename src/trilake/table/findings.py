@@ -401,9 +401,8 @@ class Repairs:
             for s in self.steps
         ]
         remaining = "".join(f"<p>left: {html.escape(str(f))}</p>" for f in self.left)
-        return (
-            f"<div>{table_of(('', 'step', 'what it does', 'files', 'rows lost'), rows, limit=_CELL)}{remaining}</div>"
-        )
+        head = ("", "step", "what it does", "files", "rows lost")
+        return f"<div>{table_of(head, rows, limit=_CELL)}{remaining}</div>"
 
 
 @dataclass(frozen=True)

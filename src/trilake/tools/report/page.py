@@ -467,11 +467,7 @@ def _streams(facts: Facts) -> Section | None:
         "Progress of each application, newest first",
         ("application", "its version", "updated (UTC)"),
         [
-            (
-                plain(r["application"], 90),
-                _count(r["version"]),
-                "" if r["updated"] is None else f"{r['updated']:{_TIME}}",
-            )
+            (plain(r["application"], 90), _count(r["version"]), r["updated"] and f"{r['updated']:{_TIME}}")
             for r in transactions.slice(0, _APPLICATIONS).to_pylist()
         ],
         numbers=(1,),
