@@ -9,7 +9,7 @@ import pyarrow as pa
 from trilake.cli.tables import opened_with, split_version
 from trilake.expr.terms.engine import QueryError, first_line
 from trilake.sql.duckdb.places import Context
-from trilake.sql.parser.problems import SqlTextError
+from trilake.sql.parser.cursor import SqlTextError
 
 #: Rows per batch.
 _ROWS = 10_000

@@ -25,7 +25,7 @@ from trilake.errors import (
     TrilakeError,
 )
 from trilake.sql.duckdb.places import Place
-from trilake.sql.parser.problems import SqlTextError
+from trilake.sql.parser.cursor import SqlTextError
 from trilake.table.table import Table
 
 

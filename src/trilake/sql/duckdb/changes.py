@@ -37,7 +37,7 @@ def _names(parts: tuple[str, ...], alias: str | None) -> _Names:
     if alias is not None:
         return {(alias.lower(),): ""}
     lower = tuple(p.lower() for p in parts)
-    return {lower: "", (lower[-1],): ""}
+    return {lower: "", lower[-1:]: ""}
 
 
 def _plain(sql: str, names: _Names) -> str:
@@ -51,8 +51,7 @@ def _plain(sql: str, names: _Names) -> str:
 
 def run_delete(context: Context, sql: str) -> pa.Table:
     """Delete rows; return their number."""
-    sql = context.filled(sql)
-    change = parse_delete(Cursor(sql, path_tokens(sql)))
+    change = parse_delete(context.cursor(sql))
     table = place_of(context, change.parts).delta(context, "DELETE")
     where = None if change.condition is None else _plain(change.condition, _names(change.parts, change.alias))
     return one_row(num_affected_rows=table.delete(where).rows)
@@ -60,8 +59,7 @@ def run_delete(context: Context, sql: str) -> pa.Table:
 
 def run_truncate(context: Context, sql: str) -> pa.Table:
     """Delete all rows, or those of some partitions."""
-    sql = context.filled(sql)
-    change = parse_truncate(Cursor(sql, path_tokens(sql)))
+    change = parse_truncate(context.cursor(sql))
     place = place_of(context, change.parts)
     table = place.delta(context, "TRUNCATE TABLE")
     snapshot = table.snapshot
@@ -72,8 +70,7 @@ def run_truncate(context: Context, sql: str) -> pa.Table:
 
 def run_update(context: Context, sql: str) -> pa.Table:
     """Update rows; return their number."""
-    sql = context.filled(sql)
-    change = parse_update(Cursor(sql, path_tokens(sql)))
+    change = parse_update(context.cursor(sql))
     table = place_of(context, change.parts).delta(context, "UPDATE")
     names, schema = _names(change.parts, change.alias), read_schema(table.snapshot.schema)
     columns = [(unqualified(name, names), value) for name, value in change.values]

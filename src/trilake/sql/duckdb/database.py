@@ -141,21 +141,18 @@ _numbers = itertools.count()
 _MOST_FILE_QUERIES = 256
 
 
-def table_of(
-    sources: Sources, query: str, parameters: Mapping[str, Any] | None = None, *, json: bool = False
-) -> pa.Table:
+def table_of(sources: Sources, query: str, parameters: dict[str, Any] | None = None, *, json: bool = False) -> pa.Table:
     """Run a query over ``sources``; with ``json``, columns of DuckDB's type JSON have Arrow's JSON type."""
     if not sources:
         with idle_connection() as db:
-            return _arrow(_relation(db, query, parameters), json=json)
+            return _arrow(db.sql(query, params=parameters), json=json)
 
     def of(files: _Files) -> pa.Table:
         errors: list[TrilakeError] = []
         with _pool.of(_all(files)) as (database, db), _raise_scan_errors(errors):
             only_views = _relate(database, db, sources, files, errors)
-            if only_views and not parameters:
-                return _arrow(database.relation(query), json=json)
-            return _arrow(_relation(db, query, parameters), json=json)
+            cached = only_views and not parameters
+            return _arrow(database.relation(query) if cached else db.sql(query, params=parameters), json=json)
 
     files = _files(sources)
     if files:
@@ -169,12 +166,6 @@ def _arrow(relation: duckdb.DuckDBPyRelation, *, json: bool) -> pa.Table:
     for i in (i for i, kind in enumerate(relation.types) if json and str(kind) == "JSON"):
         table = table.set_column(i, table.schema.names[i], table.column(i).cast(pa.json_()))
     return table
-
-
-def _relation(
-    db: duckdb.DuckDBPyConnection, query: str, parameters: Mapping[str, Any] | None
-) -> duckdb.DuckDBPyRelation:
-    return db.sql(query, params=dict(parameters)) if parameters else db.sql(query)
 
 
 def batches_of(sources: Sources, query: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
 
+from trilake.common.arrow_types import parts, with_parts
 from trilake.common.text import columns_help, double_quoted, plural, quote_name
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
@@ -23,7 +24,6 @@ from trilake.sql.duckdb.query import constant, read_of, rows_to_write
 from trilake.sql.parser.expressions import with_defaults
 from trilake.sql.parser.insert import Insert, expected_columns, own_partitions, parse_inserts
 from trilake.sql.parser.tokens import path_tokens
-from trilake.storage import open_store
 from trilake.table.format import TableWrite
 from trilake.table.registry import format_named
 
@@ -91,7 +91,7 @@ def _into(context: Context, place: Place, insert: Insert) -> int:
         rows = rows.append_column(f, pa.nulls(rows.num_rows, f.type))
     rows = rows.select(schema.names)
     write = TableWrite("overwrite" if insert.overwrite else "append")
-    return format_named(place.format).write(open_store(place.path, dict(context.options)), rows, write).rows_added
+    return format_named(place.format).write(context.store(place.path), rows, write).rows_added
 
 
 def _rows_of(
@@ -128,8 +128,10 @@ def _rows_of(
             help="select a value for each column, or list the columns after the table's name, or write BY NAME",
             file=place.path,
         )
-    elif insert.columns is not None or not _needs_no_cast(rows, expected, schema, evolve=insert.evolve):
-        rows = _by_position(rows.rename_columns(expected), schema)
+    else:
+        row_schema = None if insert.columns is not None else _delta_schema(rows)
+        if row_schema is None or not needs_no_cast(row_schema, expected, schema, evolve=insert.evolve):
+            rows = _by_position(rows.rename_columns(expected), schema)
     rows = rows.drop_columns([c for c in rows.column_names if c in absent])
     for column, value in static.items():
         rows = rows.append_column(column, pa.repeat(constant(value)[0], rows.num_rows))
@@ -142,11 +144,6 @@ def _delta_schema(rows: pa.Table) -> StructType | None:
         return from_arrow(rows.schema)
     except TrilakeError:
         return None
-
-
-def _needs_no_cast(rows: pa.Table, names: Sequence[str], schema: StructType, *, evolve: bool) -> bool:
-    row_schema = _delta_schema(rows)
-    return row_schema is not None and needs_no_cast(row_schema, names, schema, evolve=evolve)
 
 
 def _by_position(rows: pa.Table, schema: StructType) -> pa.Table:
@@ -166,30 +163,22 @@ def _with_names_of(source: pa.DataType, target: pa.DataType, path: str) -> pa.Da
 
     Raises ``SchemaMismatchError`` for a struct of fewer or more fields.
     """
-    is_ = pa.types
-    if is_.is_struct(source) and is_.is_struct(target):
-        if source.num_fields != target.num_fields:
-            raise SchemaMismatchError(
-                f"the struct for column {path} has {plural(source.num_fields, 'field')}"
-                f" ({', '.join(f.name for f in source)}), but the column has"
-                f" {target.num_fields} ({', '.join(f.name for f in target)})",
-                help="select a value for each field, or write BY NAME",
-                column=path,
-            )
-        pairs = zip(source, target, strict=True)
-        return pa.struct(
-            [s.with_name(t.name).with_type(_with_names_of(s.type, t.type, f"{path}.{t.name}")) for s, t in pairs]
+    if source.id != target.id or not (pa.types.is_struct(source) or parts(source)):
+        return source
+    is_struct, theirs, ours = pa.types.is_struct(source), parts(source), parts(target)
+    if len(theirs) != len(ours):
+        raise SchemaMismatchError(
+            f"the struct for column {path} has {plural(len(theirs), 'field')} ({', '.join(f.name for f in theirs)}),"
+            f" but the column has {len(ours)} ({', '.join(f.name for f in ours)})",
+            help="select a value for each field, or write BY NAME",
+            column=path,
         )
-    if is_.is_map(source) and is_.is_map(target):
-        key = source.key_field.with_type(_with_names_of(source.key_type, target.key_type, f"{path}.key"))
-        return pa.map_(
-            key, source.item_field.with_type(_with_names_of(source.item_type, target.item_type, f"{path}.value"))
-        )
-    if is_.is_list(source) and is_.is_list(target):
-        return pa.list_(
-            source.value_field.with_type(_with_names_of(source.value_type, target.value_type, f"{path}.element"))
-        )
-    return source
+    names = [f.name for f in ours] if is_struct else ["key", "value"] if len(ours) > 1 else ["element"]
+    fields = [
+        s.with_name(name if is_struct else s.name).with_type(_with_names_of(s.type, t.type, f"{path}.{name}"))
+        for s, t, name in zip(theirs, ours, names, strict=True)
+    ]
+    return with_parts(source, fields)
 
 
 def _cast(rows: pa.Table, schema: StructType, widen: bool) -> pa.Table:

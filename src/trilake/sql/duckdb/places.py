@@ -16,8 +16,10 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.literals import literal, with_values
 from trilake.sql.parser.paths import version_behind
+from trilake.sql.parser.tokens import path_tokens
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table.registry import find_format, format_of_provider, open_table
@@ -94,6 +96,11 @@ class Context:
         """Replace parameters by literals of Spark SQL."""
         return with_values(sql, self.values, literal) if self.values else sql
 
+    def cursor(self, sql: str) -> Cursor:
+        """A cursor over a statement, with its parameters filled in."""
+        sql = self.filled(sql)
+        return Cursor(sql, path_tokens(sql))
+
 
 @dataclass(frozen=True)
 class Place:
@@ -108,10 +115,6 @@ class Place:
         """The name, for messages."""
         return f"{self.format}.{quote_name(self.path)}" if self.format else quote_name(self.path)
 
-    def uri(self, context: Context) -> str:
-        """The store's URI."""
-        return context.store(self.path).uri
-
     def open(self, context: Context, version: int | None = None, timestamp: str | None = None) -> Table:
         """Open the table at a version.
 
@@ -125,14 +128,12 @@ class Place:
             else:
                 moment = dt.datetime.strptime(f"{self.at}000", "%Y%m%d%H%M%S%f").replace(tzinfo=dt.UTC)
                 timestamp = moment.isoformat()
-        newest = version is None and timestamp is None
-        if self.format == "delta" and newest:
-            return _tables.open(self.path, context.options)
-        if not self.format and newest:
+        if version is None and timestamp is None and self.format in ("", "delta"):
             try:
                 return _tables.open(self.path, context.options)
             except TableNotFoundError:
-                pass
+                if self.format:
+                    raise
         return open_table(context.store(self.path), self.format or None, version, timestamp)
 
     def delta(self, context: Context, what: str) -> ArrowDeltaTable:

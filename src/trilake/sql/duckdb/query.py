@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -67,7 +67,7 @@ def read_of(context: Context, sql: str, target: Table) -> ReadSet:
     for relation in parse_query(sql).relations:
         if relation.changes is None and relation.at is None:
             place = relation_of(context, relation.parts, quoted=relation.quoted)
-            if place is not None and place.at is None and place.uri(context) == target.uri:
+            if place is not None and place.at is None and context.store(place.path).uri == target.uri:
                 return ReadSet(whole_table=True)
     return ReadSet()
 
@@ -159,5 +159,5 @@ def _values(context: Context, expressions: str) -> tuple[Any, ...]:
     return row
 
 
-def _parameters(context: Context, query: Query) -> Mapping[str, Any] | None:
+def _parameters(context: Context, query: Query) -> dict[str, Any] | None:
     return {name: context.values[name] for name in query.parameters & context.values.keys()} or None

@@ -17,9 +17,8 @@ import orjson
 from trilake.common.text import double_quoted
 from trilake.errors import InvalidArgumentError
 from trilake.expr.terms.engine import idle_connection
-from trilake.sql.parser.cursor import Cursor, SyntaxProblem
+from trilake.sql.parser.cursor import Cursor, SqlTextError, SyntaxProblem
 from trilake.sql.parser.places import Edit, Edited, place_of
-from trilake.sql.parser.problems import SqlTextError
 from trilake.sql.parser.tokens import AFTER_RELATION, tokenize
 
 #: The table function for a change data feed.
@@ -90,7 +89,7 @@ def _parse(sql: str) -> Query:
             reader.table(node)
         elif node.get("type") == "TABLE_FUNCTION" and node["function"]["function_name"].lower() == CHANGES:
             reader.changes(node)
-    edited = reader.edited()
+    edited = Edited.of(sql, reader.edits).sql if reader.edits else sql
     named_parameters = (tree if edited is sql else _tree(edited)).get("named_param_map", ())
     parameters = {str(p["key"]) for p in named_parameters}
     return Query(edited, tuple(reader.relations.values()), frozenset(parameters), frozenset(defined))
@@ -156,24 +155,19 @@ class _Reader:
         while cursor.token is not None and (cursor.at == start or cursor.accept_symbol(".")):
             cursor.take()
         end, at = cursor.tokens[cursor.at - 1].end, None
-        clause = node["at_clause"] and self._clause(cursor)
-        if clause:
-            (first, last), at = clause
-            self.edits.append(Edit(first, last, ""))
+        if node["at_clause"]:  # AT (VERSION => expression)
+            while not (cursor.is_word("AT") and cursor.is_symbol("(", ahead=1)):
+                cursor.take()
+            first = cursor.take().start
+            inner = cursor.brackets()
+            inside = Cursor(self.sql[slice(*inner)])
+            unit = inside.take().upper
+            inside.expect_symbol("=>")
+            at = (unit, inside.rest())
+            self.edits.append(Edit(first, inner[1] + 1, ""))
         name = self._private((parts, at), Relation((), parts, at))
         alias = "" if node["alias"] else f" AS {double_quoted(parts[-1])}"
         self.edits.append(Edit(cursor.tokens[start].start, end, f"{double_quoted(name)}{alias}"))
-
-    def _clause(self, cursor: Cursor) -> tuple[tuple[int, int], tuple[str, str]]:
-        """Parse ``AT (VERSION => expression)``; its position, unit and expression."""
-        while not (cursor.is_word("AT") and cursor.is_symbol("(", ahead=1)):
-            cursor.take()
-        first = cursor.take().start
-        start, end = cursor.brackets()
-        inside = Cursor(self.sql[start:end])
-        unit = inside.take().upper
-        inside.expect_symbol("=>")
-        return (first, end + 1), (unit, inside.rest())
 
     def changes(self, node: dict[str, Any]) -> None:
         cursor = self._cursor(node)
@@ -199,9 +193,6 @@ class _Reader:
         start = len(self.bytes[:position].decode())
         tokens = [t for t in tokenize(self.sql) if t.start >= start]
         return Cursor(self.sql, tokens)
-
-    def edited(self) -> str:
-        return Edited.of(self.sql, self.edits).sql if self.edits else self.sql
 
 
 def _as_of_to_at(sql: str) -> str | None:
@@ -248,4 +239,4 @@ def _operand(cursor: Cursor) -> str:
             elif cursor.token is not None and cursor.token.kind == "string":
                 cursor.take()
         if not (cursor.accept_symbol("+") or cursor.is_symbol("-")):
-            return cursor.sql[cursor.tokens[first].start : cursor.tokens[cursor.at - 1].end]
+            return cursor.sql_since(first)

@@ -24,7 +24,7 @@ from trilake.sql.duckdb.insert import run_insert
 from trilake.sql.duckdb.places import Context, place_of
 from trilake.sql.duckdb.query import constant, run_query
 from trilake.sql.duckdb.tables import run_alter, run_create, run_describe
-from trilake.sql.parser.cursor import Cursor, SyntaxProblem
+from trilake.sql.parser.cursor import Cursor, SqlTextError, SyntaxProblem
 from trilake.sql.parser.literals import Args, with_values
 from trilake.sql.parser.maintenance import (
     Convert,
@@ -40,11 +40,8 @@ from trilake.sql.parser.maintenance import (
     parse_analyze,
     parse_maintenance,
 )
-from trilake.sql.parser.problems import SqlTextError
 from trilake.sql.parser.statements import RESTORE, kind, numbers
-from trilake.sql.parser.tokens import path_tokens
-from trilake.storage import open_store
-from trilake.table.registry import find_format, format_of_provider
+from trilake.table.registry import format_named, format_of_provider
 
 # --- OPTIMIZE, VACUUM, RESTORE, CONVERT, GENERATE, REORG, FSCK and DESCRIBE HISTORY | DETAIL without Spark ------------
 
@@ -57,23 +54,24 @@ def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
     if isinstance(statement, History) and place.format != "delta":
         return place.open(context).history(statement.limit)
     table = place.delta(context, type(statement).__name__.upper())
-    if isinstance(statement, History):
-        return table.history(statement.limit)
-    if isinstance(statement, Detail):
-        return table.detail()
-    if isinstance(statement, Optimize):
-        return _metrics(table, table.optimize(statement.where, zorder_by=statement.zorder_by, full=statement.full))
-    if isinstance(statement, Reorg):
-        if statement.compat is not None:
-            return _metrics(table, table.upgrade_iceberg_compat(statement.compat))
-        return _metrics(table, table.purge(statement.where))
-    if isinstance(statement, Vacuum):
-        return _vacuum(table, statement)
-    if isinstance(statement, Restore):
-        return _restore(table, statement)
-    if isinstance(statement, Generate):
-        table.generate(statement.mode)
-        return pa.table({})
+    match statement:
+        case History():
+            return table.history(statement.limit)
+        case Detail():
+            return table.detail()
+        case Optimize():
+            return _metrics(table, table.optimize(statement.where, zorder_by=statement.zorder_by, full=statement.full))
+        case Reorg(compat=None):
+            return _metrics(table, table.purge(statement.where))
+        case Reorg(compat=int(compat)):
+            return _metrics(table, table.upgrade_iceberg_compat(compat))
+        case Vacuum():
+            return _vacuum(table, statement)
+        case Restore():
+            return _restore(table, statement)
+        case Generate():
+            table.generate(statement.mode)
+            return pa.table({})
     assert isinstance(statement, Fsck)
     missing = fsck(table.log, dry_run=statement.dry_run)
     return pa.table({"dataFilePath": pa.array(missing, pa.string()), "dataFileMissing": pa.repeat(True, len(missing))})
@@ -81,8 +79,7 @@ def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
 
 def run_analyze(context: Context, sql: str) -> pa.Table:
     """Collect statistics of files that lack some, or of all files."""
-    sql = context.filled(sql)
-    call = parse_analyze(Cursor(sql, path_tokens(sql)))
+    call = parse_analyze(context.cursor(sql))
     table = place_of(context, call.parts).delta(context, "ANALYZE TABLE")
     check_columns(table.snapshot, call.columns)
     if call.scan:
@@ -124,7 +121,7 @@ def _convert(context: Context, statement: Convert) -> pa.Table:
             f"without Spark, CONVERT TO DELTA needs a path, got {'.'.join(parts)}", help="write parquet.`/path`"
         )
     convert.convert_to_delta(
-        open_store(path, dict(context.options)),
+        context.store(path),
         standard_engine(),
         partition_by=given_columns(statement.partitions or ""),
         collect_stats=statement.statistics,
@@ -210,8 +207,7 @@ def _handler(sql: str) -> _Handler:
 
 
 def _maintain(context: Context, sql: str) -> pa.Table:
-    sql = context.filled(sql)
-    statement = parse_maintenance(Cursor(sql, path_tokens(sql)))
+    statement = parse_maintenance(context.cursor(sql))
     assert statement is not None
     return run_maintenance(context, statement)
 
@@ -221,11 +217,11 @@ _cached_handler = lru_cache(maxsize=128)(_handler)
 
 
 def _drop(context: Context, sql: str) -> pa.Table:
-    cursor = Cursor(sql, path_tokens(sql))
+    cursor = context.cursor(sql)
     cursor.expect("DROP", "TABLE")
     unless = cursor.accept("IF", "EXISTS")
     place = place_of(context, cursor.name(), new=True)
-    if find_format(context.store(place.path), place.format).detect(context.store(place.path)):
+    if format_named(place.format).detect(context.store(place.path)):
         raise InvalidArgumentError(
             f"a table named by path cannot be dropped: {place.path}",
             help="delete it with trilake.drop, or its rows with DELETE FROM",

@@ -34,7 +34,6 @@ from trilake.sql.parser.insert import QUERY_WORDS
 from trilake.sql.parser.paths import parquet_path
 from trilake.sql.parser.statements import CLONE, numbers
 from trilake.sql.parser.tokens import path_tokens
-from trilake.storage import open_store
 from trilake.table.format import TableWrite
 from trilake.table.registry import format_named, format_of_provider
 
@@ -60,8 +59,7 @@ def run_create(context: Context, sql: str) -> pa.Table:
             help=f"leave USING out, or write {call.provider}.`/path`",
         )
     call = with_options(call, place.format)
-    store = open_store(place.path, dict(context.options))
-    there = format_named(place.format).detect(store)
+    there = format_named(place.format).detect(context.store(place.path))
     check_place(call, place.format, place.path, exists=there)
     if there and call.if_not_exists:
         return _NOTHING
@@ -126,7 +124,7 @@ def _create_other(context: Context, call: Create, place: Place) -> pa.Table:
         fields = tuple(replace(f, nullable=True) for f in schema.fields)
         rows = StructType(fields).to_arrow_schema().empty_table()
     write = TableWrite("overwrite" if call.replace else "error", call.partition_by or None, dict(call.properties))
-    format_named(place.format).write(open_store(place.path, dict(context.options)), rows, write)
+    format_named(place.format).write(context.store(place.path), rows, write)
     return _NOTHING
 
 
@@ -176,8 +174,7 @@ def _clone_of_parquet(context: Context, call: Create, path: str, place: Place) -
 
 def run_alter(context: Context, sql: str) -> pa.Table:
     """Change columns, properties, constraints and features of a Delta table."""
-    sql = context.filled(sql)
-    cursor = Cursor(sql, path_tokens(sql))
+    cursor = context.cursor(sql)
     cursor.expect("ALTER", "TABLE")
     table = place_of(context, cursor.name()).delta(context, "ALTER TABLE")
     if cursor.is_word("RENAME", "TO") or cursor.is_word("SET", "LOCATION"):
@@ -190,7 +187,7 @@ def run_alter(context: Context, sql: str) -> pa.Table:
 
 def run_describe(context: Context, sql: str) -> pa.Table:
     """Name, type and comment of each column."""
-    cursor = Cursor(sql, path_tokens(sql))
+    cursor = context.cursor(sql)
     if not cursor.accept("DESCRIBE"):
         cursor.expect("DESC")
     if cursor.is_any(*QUERY_WORDS) and not cursor.is_word("TABLE"):

@@ -116,7 +116,7 @@ def _one_change(path: tuple[str, ...], cursor: Cursor) -> ColumnChange:
     if cursor.accept("DROP", "NOT", "NULL"):
         return ColumnChange(path, nullable=True)
     if cursor.accept("SET", "DEFAULT"):
-        return ColumnChange(path, default=cursor.sql_until(symbols=",").rstrip("; \n\t"))
+        return ColumnChange(path, default=cursor.sql_until(symbols=","))
     if cursor.accept("DROP", "DEFAULT"):
         return ColumnChange(path, default="")
     if cursor.accept("TYPE"):

@@ -47,23 +47,21 @@ def candidates(sql: str, tokens: Sequence[Token] | None = None) -> set[tuple[str
     at, size = 0, len(tokens)
     while at < size:
         token = tokens[at]
-        if token.kind == "symbol":
-            if token.text == "(":
-                levels.append(_Level(levels[-1].listed, _defined(tokens, at, levels[-1])))
-            elif token.text == ")" and len(levels) > 1:
-                closed = levels.pop().defines
-                if closed is not None:
-                    levels[-1].common.add(closed)
-                    levels[-1].next_at = at + 1
-            elif token.text == ";":
-                levels = [_Level()]  # the next statement of a script
-            at += 1
-            continue
+        if token.symbol == "(":
+            levels.append(_Level(levels[-1].listed, _defined(tokens, at, levels[-1])))
+        elif token.symbol == ")" and len(levels) > 1:
+            if (closed := levels.pop().defines) is not None:
+                levels[-1].common.add(closed)
+                levels[-1].next_at = at + 1
+        elif token.symbol == ";":
+            levels = [_Level()]  # the next statement of a script
         if not token.is_name:
             at += 1
             continue
         before = tokens[at - 1] if at else None
-        end = _chain_end(tokens, at)
+        end = at + 1  # of the name that begins here
+        while end + 1 < size and tokens[end].symbol == "." and tokens[end + 1].is_name:
+            end += 2
         if before is not None and _in_place(before, levels[-1].listed) and token.upper not in _NEVER:
             condition = joined and before.upper == "ON"  # the condition of a join or merge is not a relation
             if not condition and not (end == at + 1 and _is_common(tokens, at, levels)):
@@ -95,7 +93,7 @@ def _defined(tokens: Sequence[Token], at: int, level: _Level) -> str | None:
     if at < 3 or tokens[at - 1].upper != "AS" or not tokens[at - 2].is_name:
         return None
     before = tokens[at - 3]
-    listed = before.kind == "symbol" and before.text == "," and level.next_at == at - 3
+    listed = before.symbol == "," and level.next_at == at - 3
     return tokens[at - 2].name if listed or before.upper == "WITH" else None
 
 
@@ -105,23 +103,11 @@ def _is_common(tokens: Sequence[Token], at: int, levels: Sequence[_Level]) -> bo
     if before.upper == "FROM":
         if at > 1 and tokens[at - 2].upper == "DELETE":
             return False
-    elif not (before.upper == "JOIN" or (before.kind == "symbol" and before.text in (",", "("))):
+    elif before.upper != "JOIN" and before.symbol not in (",", "("):
         return False
     name = tokens[at].name  # as it is spelled: a session may tell names apart by case
     return any(name in level.common for level in levels)
 
 
-def _chain_end(tokens: Sequence[Token], at: int) -> int:
-    """The index after the name that begins here."""
-    end = at + 1
-    while (
-        end + 1 < len(tokens) and tokens[end].text == "." and tokens[end].kind == "symbol" and tokens[end + 1].is_name
-    ):
-        end += 2
-    return end
-
-
 def _in_place(before: Token, listed: bool) -> bool:
-    if before.kind == "symbol":
-        return listed and before.text in (",", "(")
-    return before.upper in _BEFORE
+    return listed and before.text in (",", "(") if before.symbol else before.upper in _BEFORE

@@ -117,18 +117,14 @@ def _clone(cursor: Cursor) -> dict[str, object]:
     shallow = cursor.accept("SHALLOW")
     cursor.accept("DEEP")
     cursor.expect("CLONE")
-    token = cursor.token
-    if token is not None and token.kind == "string":
-        cursor.at += 1
-        source: tuple[str, ...] = ("delta", unquoted(token))
-    else:
-        source = cursor.name()
+    is_path = cursor.token is not None and cursor.token.kind == "string"
+    source = ("delta", unquoted(cursor.take())) if is_path else cursor.name()
     travel = None
     cursor.accept("FOR")
     for word in ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME"):
         if cursor.accept(word, "AS", "OF"):
             kind = "VERSION" if "VERSION" in word else "TIMESTAMP"
-            travel = (kind, cursor.sql_until("TBLPROPERTIES", "LOCATION").rstrip("; \n\t"))
+            travel = (kind, cursor.sql_until("TBLPROPERTIES", "LOCATION"))
     return {"clone_of": source, "shallow": shallow, "travel": travel}
 
 
@@ -180,8 +176,9 @@ def parse_column(cursor: Cursor) -> Column:
         elif cursor.accept("COMMENT"):
             fields["comment"] = cursor.string()
         elif cursor.accept("DEFAULT"):
-            start, end = cursor.until(*_AFTER_DEFAULT) if not cursor.is_any("NULL") else _one(cursor)
-            fields["default"] = _without_not_null(cursor, start, end, fields)
+            first = cursor.at
+            cursor.take() if cursor.is_any("NULL") else cursor.until(*_AFTER_DEFAULT)
+            fields["default"] = _without_not_null(cursor.sql_since(first), fields)
         elif cursor.accept("GENERATED"):
             _generated(cursor, fields)
         else:
@@ -189,13 +186,7 @@ def parse_column(cursor: Cursor) -> Column:
     return Column(name, kind, **fields)  # type: ignore[arg-type]
 
 
-def _one(cursor: Cursor) -> tuple[int, int]:
-    token = cursor.take()
-    return token.start, token.end
-
-
-def _without_not_null(cursor: Cursor, start: int, end: int, fields: dict[str, object]) -> str:
-    sql = cursor.sql[start:end]
+def _without_not_null(sql: str, fields: dict[str, object]) -> str:
     tokens = Cursor(sql).tokens
     if len(tokens) > 2 and tokens[-2].upper == "NOT" and tokens[-1].upper == "NULL" and tokens[-3].upper != "IS":
         fields["nullable"] = False
@@ -229,30 +220,22 @@ def _generated(cursor: Cursor, fields: dict[str, object]) -> None:
 
 def parse_type(cursor: Cursor) -> str:
     """Skip a type, such as ``array<int>`` or ``decimal(10, 2)``; its SQL."""
+    first, depth = cursor.at, 0
     token = cursor.take()
-    start, end, depth = token.start, token.end, 0
     if token.upper in ("INTERVAL", "TIMESTAMP", "DOUBLE", "LONG", "TIME"):
         while cursor.is_any(
             "YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "TO", "WITHOUT", "WITH", "LOCAL", "ZONE", "PRECISION"
         ) or (cursor.is_any("TIME") and token.upper != "TIME"):
-            end = cursor.take().end
-    while cursor.token is not None:
-        now = cursor.token
-        if now.kind == "symbol" and now.text in ("(", "<"):
-            depth += 1
-        elif now.kind == "symbol" and now.text in (")", ">"):
-            depth -= 1
-        elif now.kind == "symbol" and now.text == "<>":
-            pass
-        elif depth == 0 and not cursor.is_any("COLLATE"):
-            break
-        elif depth == 0:
             cursor.take()
+    while (now := cursor.token) is not None:
+        depth += (now.symbol in ("(", "<")) - (now.symbol in (")", ">"))
+        if depth == 0 and now.symbol not in (")", ">", "<>"):
+            if not cursor.accept("COLLATE"):
+                break
             cursor.name()
-            end = cursor.tokens[cursor.at - 1].end
-            continue
-        end = cursor.take().end
-    return cursor.sql[start:end]
+        else:
+            cursor.take()
+    return cursor.sql_since(first)
 
 
 # --- what follows the columns ----------------------------------------------------------------------------------------
@@ -297,10 +280,10 @@ def _refuse_clause(cursor: Cursor) -> None:
     """Raise ``InvalidArgumentError`` for a clause that trilake tables do not support."""
     for words, what in _OTHERS.items():
         if cursor.is_word(*words):
+            hint = "; CLUSTER BY keeps similar rows together" if words == ("CLUSTERED", "BY") else ""
             raise InvalidArgumentError(
                 f"{what} is not supported",
-                help="leave the clause out"
-                + ("; CLUSTER BY keeps similar rows together" if words == ("CLUSTERED", "BY") else ""),
+                help=f"leave the clause out{hint}",
                 condition="DELTA_OPERATION_NOT_ALLOWED",
             )
 
@@ -327,15 +310,10 @@ def key_values(cursor: Cursor) -> dict[str, str]:
     out = {}
     for piece in map(Cursor, items(cursor.bracketed())):
         key = property_key(piece)
-        value = ""
-        if piece.accept_symbol("=") or piece.accept_symbol("==") or piece.token is not None:
-            token = piece.token
-            if token is not None and token.kind == "string":
-                value = piece.string()
-            else:
-                value = piece.rest()
-                value = value.lower() if token is not None and token.upper in ("TRUE", "FALSE") else value
-        out[key] = value
+        piece.accept_symbol("=") or piece.accept_symbol("==")
+        token = piece.token
+        value = piece.string() if token is not None and token.kind == "string" else piece.rest()
+        out[key] = value.lower() if token is not None and token.upper in ("TRUE", "FALSE") else value
         piece.end()
     return out
 

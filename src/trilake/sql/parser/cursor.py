@@ -1,11 +1,12 @@
-"""A cursor over tokens: the base of all parsers here."""
+"""A cursor over tokens, the base of all parsers here, and errors with a position."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from trilake.errors import InvalidArgumentError
 from trilake.sql.parser.places import Place, place_of
 from trilake.sql.parser.tokens import Token, tokenize, unquoted
 
@@ -21,6 +22,36 @@ class SyntaxProblem(Exception):
     def __init__(self, place: Place, near: str, hint: str = "") -> None:
         self.place, self.near, self.hint = place, near, hint
         super().__init__(hint or f"Syntax error at or near {near}")
+
+
+class SqlTextError(InvalidArgumentError):
+    """A statement that is valid in neither Spark's grammar nor Delta's."""
+
+    code = "PARSE_SYNTAX_ERROR"
+
+    @classmethod
+    def at(cls, sql: str, problem: SyntaxProblem) -> SqlTextError:
+        """The error for a syntax error of trilake's parsers."""
+        place, message = problem.place, f"Syntax error at or near {problem.near}"
+        return cls(message, help=problem.hint or None, text=sql, line=place.line, position=place.position)
+
+    @classmethod
+    def of(cls, sql: str, error: Any) -> SqlTextError:
+        """The error for an error of sqlglot."""
+        details = (getattr(error, "errors", None) or [{}])[0]
+        line, column = int(details.get("line") or 1), int(details.get("col") or 1)
+        highlight = details.get("highlight")
+        near = f"Syntax error at or near '{highlight}'" if highlight else "Syntax error"
+        position = max(0, column - len(highlight or "x"))
+        return cls(near, text=sql, line=line, position=position)
+
+    def __str__(self) -> str:
+        line, position = self.context.get("line"), self.context.get("position")
+        help = f". Help: {self.help}" if self.help else ""
+        lines = str(self.context.get("text", "")).split("\n")
+        lines.insert(int(line or 1), "-" * int(position or 0) + "^^^")
+        shown = "\n".join(lines)
+        return f"[{self.code}] {self.message} (line {line}, pos {position}){help}\n\n== SQL ==\n{shown}"
 
 
 class Cursor:
@@ -40,11 +71,8 @@ class Cursor:
 
     def is_word(self, *words: str, ahead: int = 0) -> bool:
         """Whether these words follow."""
-        for i, word in enumerate(words):
-            at = self.at + ahead + i
-            if at >= len(self.tokens) or self.tokens[at].upper != word:
-                return False
-        return True
+        at = self.at + ahead
+        return tuple(token.upper for token in self.tokens[at : at + len(words)]) == words
 
     def is_any(self, *words: str) -> bool:
         """Whether one of the words follows."""
@@ -53,12 +81,12 @@ class Cursor:
     def is_symbol(self, symbol: str, ahead: int = 0) -> bool:
         """Whether a symbol follows."""
         at = self.at + ahead
-        return at < len(self.tokens) and self.tokens[at].kind == "symbol" and self.tokens[at].text == symbol
+        return at < len(self.tokens) and self.tokens[at].symbol == symbol
 
     @property
     def done(self) -> bool:
         """Whether nothing follows but semicolons."""
-        return all(t.kind == "symbol" and t.text == ";" for t in self.tokens[self.at :])
+        return all(t.symbol == ";" for t in self.tokens[self.at :])
 
     # --- taking ------------------------------------------------------------------------------------------------------
 
@@ -113,13 +141,11 @@ class Cursor:
 
     def string(self) -> str:
         """A string literal, or several in a row as one.  Raises ``SyntaxProblem``."""
-        token = self.token
-        if token is None or token.kind != "string":
-            self.fail()
+        first = self.at
         out = ""
         while self.token is not None and self.token.kind == "string":
             out += unquoted(self.take())
-        return out
+        return out if self.at > first else self.fail()
 
     def number(self) -> str:
         """A number literal, with its sign and without its type suffix.  Raises ``SyntaxProblem``."""
@@ -143,9 +169,7 @@ class Cursor:
         self.expect_symbol("(")
         start, depth = self.tokens[self.at - 1].end, 1
         while depth:
-            token = self.take()
-            if token.kind == "symbol":
-                depth += {"(": 1, ")": -1}.get(token.text, 0)
+            depth += {"(": 1, ")": -1}.get(self.take().symbol, 0)
         return start, self.tokens[self.at - 1].start
 
     def bracketed(self) -> str:
@@ -154,35 +178,31 @@ class Cursor:
 
     def listed(self) -> list[str]:
         """Skip a list, in brackets or up to the end; its items."""
-        return items(self.bracketed() if self.is_symbol("(") else self.sql_until().rstrip("; \n\t"))
+        return items(self.bracketed() if self.is_symbol("(") else self.sql_until())
+
+    def sql_since(self, first: int) -> str:
+        """The SQL of the tokens from ``first`` up to here."""
+        return "" if first == self.at else self.sql[self.tokens[first].start : self.tokens[self.at - 1].end]
 
     def sql_until(self, *words: str, symbols: str = "") -> str:
-        """Skip up to one of the words or symbols outside of all brackets; the SQL before it."""
-        return self.sql[slice(*self.until(*words, symbols=symbols))]
+        """Skip up to one of the words or symbols outside of all brackets; the SQL before it, without semicolons."""
+        return self.sql[slice(*self.until(*words, symbols=symbols))].rstrip("; \n\t")
 
     def until(self, *words: str, symbols: str = "") -> tuple[int, int]:
         """Skip up to one of the words or symbols outside of all brackets; the positions of the SQL before it."""
         first, depth, cases, types = self.at, 0, 0, 0
         while self.token is not None:
-            token = self.token
-            if token.kind == "symbol" and token.text in "<>":
+            token, symbol = self.token, self.token.symbol
+            if symbol and symbol in "<>":
                 # The brackets of a type, not a comparison.
                 begins = self.at > 0 and self.tokens[self.at - 1].upper in ("ARRAY", "MAP", "STRUCT")
-                if token.text == "<" and (types or begins):
-                    types += 1
-                elif token.text == ">" and types:
-                    types -= 1
+                types += (symbol == "<" and bool(types or begins)) - (symbol == ">" and bool(types))
             elif types:
                 pass
-            elif token.kind == "symbol":
-                if depth == 0 and token.text in symbols and token.text:
+            elif symbol:
+                if depth == 0 and symbol in f"{symbols})]":
                     break
-                if token.text in "([":
-                    depth += 1
-                elif token.text in ")]":
-                    if depth == 0:
-                        break
-                    depth -= 1
+                depth += (symbol in "([") - (symbol in ")]")
             elif token.upper == "CASE" and not self._is_part_of_name():
                 cases += 1
             elif token.upper == "END" and cases:
@@ -201,13 +221,9 @@ class Cursor:
 
     def rest(self) -> str:
         """Skip to the end; the SQL up to there, without semicolons at its end."""
-        if self.token is None:
-            return ""
-        start, tokens = self.token.start, list(self.tokens)
-        while tokens and tokens[-1].kind == "symbol" and tokens[-1].text == ";":
-            tokens.pop()
-        self.at = len(self.tokens)
-        return self.sql[start : tokens[-1].end] if tokens and tokens[-1].end > start else ""
+        first, self.at = self.at, len(self.tokens)
+        last = next((i for i in reversed(range(first, self.at)) if self.tokens[i].symbol != ";"), None)
+        return "" if last is None else self.sql[self.tokens[first].start : self.tokens[last].end]
 
     def end(self) -> None:
         """Check that nothing follows.  Raises ``SyntaxProblem``."""

@@ -47,9 +47,9 @@ def _lambda_variables(tokens: Sequence[Token]) -> dict[int, set[str]]:
         variables = {t.name.lower() for t in tokens[max(first, 0) : arrow] if t.is_name}
         depth = 0
         for at in range(max(first, 0), len(tokens)):
-            sql = tokens[at].text if tokens[at].kind == "symbol" else ""
-            depth += (sql in ("(", "[")) - (sql in (")", "]"))
-            if at > arrow and (depth < 0 or (depth == 0 and sql == ",")):
+            symbol = tokens[at].symbol
+            depth += (symbol in ("(", "[")) - (symbol in (")", "]"))
+            if at > arrow and (depth < 0 or (depth == 0 and symbol == ",")):
                 break
             out.setdefault(at, set()).update(variables)
     return out
@@ -163,7 +163,7 @@ def _parts(cursor: Cursor, start: int, end: int) -> list[list[Token]]:
     inside = [t for t in cursor.tokens if start <= t.start and t.end <= end]
     out: list[list[Token]] = [[]]
     for t, depth in zip(inside, depths(inside), strict=True):
-        if t.kind == "symbol" and t.text == "," and depth == 0:
+        if t.symbol == "," and depth == 0:
             out.append([])
         else:
             out[-1].append(t)

@@ -55,10 +55,8 @@ def _parse_insert(cursor: Cursor) -> Insert:
     cursor.expect("INSERT")
     evolve = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
     overwrite = cursor.accept("OVERWRITE")
-    if overwrite:
-        cursor.accept("INTO")
-    else:
-        cursor.expect("INTO")
+    if not cursor.accept("INTO") and not overwrite:
+        cursor.fail()
     if not _is_named_table(cursor):
         cursor.accept("TABLE")
     parts = cursor.name()

@@ -69,10 +69,11 @@ def literal(value: Any, other: Callable[[Any], str] | None = None) -> str:
     if isinstance(value, bytes | bytearray):
         return f"X'{bytes(value).hex()}'"
     if isinstance(value, decimal.Decimal):
-        return f"CAST('{value}' AS DECIMAL({max(len(value.as_tuple().digits), _scale(value))}, {_scale(value)}))"
+        _, digits, exponent = value.as_tuple()
+        scale = max(0, -exponent) if isinstance(exponent, int) else 0
+        return f"CAST('{value}' AS DECIMAL({max(len(digits), scale)}, {scale}))"
     if isinstance(value, dt.datetime):
-        iso = value.isoformat(sep=" ")
-        return f"TIMESTAMP'{iso}'"
+        return f"TIMESTAMP'{value.isoformat(sep=' ')}'"
     if isinstance(value, dt.date):
         return f"DATE'{value.isoformat()}'"
     if isinstance(value, dt.timedelta):
@@ -85,8 +86,3 @@ def literal(value: Any, other: Callable[[Any], str] | None = None) -> str:
     if other is not None:
         return other(value)
     raise InvalidArgumentError(f"values of type {type(value).__name__} are not supported as parameters")
-
-
-def _scale(value: decimal.Decimal) -> int:
-    exponent = value.as_tuple().exponent
-    return max(0, -exponent) if isinstance(exponent, int) else 0

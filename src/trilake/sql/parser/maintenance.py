@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trilake.sql.parser.cursor import Cursor, items
@@ -112,7 +113,9 @@ def parse_maintenance(cursor: Cursor) -> Maintenance | None:
     Vacuum(parts=('t',), hours=12.5, dry_run=True, lite=None, inventory=None)
     """
     for words, read in _STATEMENTS:
-        if cursor.is_word(*words) and _goes_on(cursor, len(words)):
+        behind = Cursor(cursor.sql, cursor.tokens, cursor.at + len(words)).token
+        # ``DESCRIBE history`` describes a table of that name.
+        if cursor.is_word(*words) and behind is not None and behind.kind in ("word", "quoted", "string"):
             cursor.accept(*words)
             out = read(cursor)
             cursor.end()
@@ -120,18 +123,9 @@ def parse_maintenance(cursor: Cursor) -> Maintenance | None:
     return None
 
 
-def _goes_on(cursor: Cursor, words: int) -> bool:
-    """``DESCRIBE history`` describes a table of that name."""
-    at = cursor.at + words
-    return at < len(cursor.tokens) and (cursor.tokens[at].kind in ("word", "quoted", "string"))
-
-
 def _table(cursor: Cursor) -> Name:
-    token = cursor.token
-    if token is not None and token.kind == "string":
-        cursor.at += 1
-        return (unquoted(token),)
-    return cursor.name()
+    is_path = cursor.token is not None and cursor.token.kind == "string"
+    return (unquoted(cursor.take()),) if is_path else cursor.name()
 
 
 def _optimize(cursor: Cursor) -> Optimize:
@@ -140,11 +134,11 @@ def _optimize(cursor: Cursor) -> Optimize:
     full = cursor.accept("FULL")
     where = None
     if cursor.accept("WHERE"):
-        where = cursor.sql_until("ZORDER").rstrip("; \n\t") or cursor.fail()
+        where = cursor.sql_until("ZORDER") or cursor.fail()
     columns: tuple[str, ...] = ()
     if cursor.accept("ZORDER"):
         cursor.expect("BY")
-        inside = cursor.bracketed() if cursor.is_symbol("(") else cursor.sql_until().rstrip("; \n\t")
+        inside = cursor.bracketed() if cursor.is_symbol("(") else cursor.sql_until()
         columns = tuple(x.strip() for x in items(inside))
         if not columns or not all(columns) or inside.rstrip().endswith(","):
             cursor.fail("ZORDER BY needs at least one column")
@@ -180,7 +174,7 @@ def _vacuum(cursor: Cursor) -> Vacuum:
             else:
                 first = cursor.at
                 cursor.name()
-                inventory = f"SELECT * FROM {cursor.sql[cursor.tokens[first].start : cursor.tokens[cursor.at - 1].end]}"
+                inventory = f"SELECT * FROM {cursor.sql_since(first)}"
         else:
             cursor.fail()
     return Vacuum(parts, hours, dry_run, lite, inventory)
@@ -190,10 +184,6 @@ def _history(cursor: Cursor) -> History:
     return History(_table(cursor), cursor.whole_number() if cursor.accept("LIMIT") else None)
 
 
-def _detail(cursor: Cursor) -> Detail:
-    return Detail(_table(cursor))
-
-
 def _restore(cursor: Cursor) -> Restore:
     cursor.accept("TABLE")
     parts = _table(cursor)
@@ -201,10 +191,7 @@ def _restore(cursor: Cursor) -> Restore:
     if cursor.accept("VERSION", "AS", "OF"):
         return Restore(parts, version=cursor.whole_number())
     cursor.expect("TIMESTAMP", "AS", "OF")
-    sql = cursor.rest()
-    if not sql:
-        cursor.fail()
-    return Restore(parts, timestamp=sql)
+    return Restore(parts, timestamp=cursor.rest() or cursor.fail())
 
 
 def _convert(cursor: Cursor) -> Convert:
@@ -244,10 +231,6 @@ def _reorg(cursor: Cursor) -> Reorg:
     return Reorg(parts, where)
 
 
-def _fsck(cursor: Cursor) -> Fsck:
-    return Fsck(_table(cursor), cursor.accept("DRY", "RUN"))
-
-
 def parse_analyze(cursor: Cursor) -> Analyze:
     """Parse ANALYZE TABLE.  Raises ``SyntaxProblem``."""
     cursor.expect("ANALYZE", "TABLE")
@@ -267,16 +250,14 @@ def parse_analyze(cursor: Cursor) -> Analyze:
     return Analyze(parts, everything, scan, tuple(columns))
 
 
-_STATEMENTS = (
+_STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Cursor], Maintenance]], ...] = (
     (("OPTIMIZE",), _optimize),
     (("VACUUM",), _vacuum),
-    (("DESCRIBE", "HISTORY"), _history),
-    (("DESC", "HISTORY"), _history),
-    (("DESCRIBE", "DETAIL"), _detail),
-    (("DESC", "DETAIL"), _detail),
+    *(((word, "HISTORY"), _history) for word in ("DESCRIBE", "DESC")),
+    *(((word, "DETAIL"), lambda c: Detail(_table(c))) for word in ("DESCRIBE", "DESC")),
     (("RESTORE",), _restore),
     (("CONVERT", "TO", "DELTA"), _convert),
     (("GENERATE",), _generate),
     (("REORG", "TABLE"), _reorg),
-    (("FSCK", "REPAIR", "TABLE"), _fsck),
+    (("FSCK", "REPAIR", "TABLE"), lambda c: Fsck(_table(c), c.accept("DRY", "RUN"))),
 )

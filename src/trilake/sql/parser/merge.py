@@ -61,7 +61,7 @@ def parse_merge(cursor: Cursor) -> Merge:
         travels = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
         if cursor.is_any("FOR") or any(cursor.is_word(w, "AS", "OF") for w in travels):
             cursor.until("AS", "ON")
-        source = cursor.sql[cursor.tokens[first].start : cursor.tokens[cursor.at - 1].end]
+        source = cursor.sql_since(first)
     source_alias = table_alias(cursor, "ON")
     if source_parts is not None and len(source_parts) == 1 and source_parts[0].lower() in ctes.names:
         source, source_alias = f"({ctes.before(f'SELECT * FROM {source}')})", source_alias or source_parts[0]
@@ -77,20 +77,14 @@ def parse_merge(cursor: Cursor) -> Merge:
 
 def _when(cursor: Cursor) -> When:
     cursor.expect("WHEN")
-    kind: Kind = "matched"
-    if cursor.accept("NOT"):
-        cursor.expect("MATCHED")
-        kind = "not_matched"
-        if cursor.accept("BY"):
-            if cursor.accept("SOURCE"):
-                kind = "not_matched_by_source"
-            else:
-                cursor.expect("TARGET")
-    else:
-        cursor.expect("MATCHED")
-    condition = None
-    if cursor.accept("AND"):
-        condition = cursor.sql_until("THEN")
+    kind: Kind = "not_matched" if cursor.accept("NOT") else "matched"
+    cursor.expect("MATCHED")
+    if kind == "not_matched" and cursor.accept("BY"):
+        if cursor.accept("SOURCE"):
+            kind = "not_matched_by_source"
+        else:
+            cursor.expect("TARGET")
+    condition = cursor.sql_until("THEN") if cursor.accept("AND") else None
     cursor.expect("THEN")
     if cursor.accept("DELETE"):
         return When(kind, "delete", condition, None)
@@ -98,7 +92,7 @@ def _when(cursor: Cursor) -> When:
         cursor.expect("SET")
         if cursor.accept_symbol("*"):
             return When(kind, "update", condition, None, _excluded(cursor))
-        return When(kind, "update", condition, assignments(cursor.sql_until("WHEN").rstrip("; \n\t")))
+        return When(kind, "update", condition, assignments(cursor.sql_until("WHEN")))
     cursor.expect("INSERT")
     if cursor.accept_symbol("*"):
         return When(kind, "insert", condition, None, _excluded(cursor))

@@ -53,7 +53,10 @@ def _projection(cursor: Cursor) -> Projection:
         fronts = {cursor.part().lower()}
     cursor.end()
     sql = cursor.sql[start:end]
-    if _is_star(Cursor(sql), fronts):
+    star = Cursor(sql)  # ``*`` or ``t.*``
+    if star.token is not None and star.token.name.lower() in fronts and star.is_symbol(".", ahead=1):
+        star.at += 2
+    if star.accept_symbol("*") and star.done:
         return below
     columns = [_column(Cursor(sql[a:b]), fronts) for a, b in spans(Cursor(sql))]
     if below.columns is not None:
@@ -62,13 +65,6 @@ def _projection(cursor: Cursor) -> Projection:
             cursor.fail()
         columns = [(name, columns_by_name[column.lower()]) for name, column in columns]
     return Projection(below.table, tuple(columns))
-
-
-def _is_star(cursor: Cursor, fronts: Collection[str]) -> bool:
-    """Whether a list is ``*`` or ``t.*``."""
-    if cursor.token is not None and cursor.token.name.lower() in fronts and cursor.is_symbol(".", ahead=1):
-        cursor.at += 2
-    return cursor.accept_symbol("*") and cursor.done
 
 
 def _column(cursor: Cursor, fronts: Collection[str]) -> tuple[str, str]:

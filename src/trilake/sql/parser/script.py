@@ -120,26 +120,25 @@ def parse_script(sql: str) -> Compound:
 
 def sql_in(statement: Statement) -> list[str]:
     """The SQL of all statements, queries and conditions in a tree."""
-    if isinstance(statement, Plain):
-        return [statement.sql]
-    if isinstance(statement, Declare):
-        return [f"DECLARE {statement.rest}"]
-    if isinstance(statement, Handler):
-        return sql_in(statement.body)
-    out: list[str] = []
-    below: tuple[Statement, ...] = ()
-    if isinstance(statement, Compound):
-        below = statement.body
-    elif isinstance(statement, Branches):
-        out += [f"SELECT {condition}" for condition, _ in statement.branches]
-        below = tuple(s for _, body in statement.branches for s in body) + statement.otherwise
-    elif isinstance(statement, Loop):
-        out += [f"SELECT {c}" for c in (statement.before, statement.after) if c is not None]
-        below = statement.body
-    elif isinstance(statement, For):
-        out.append(statement.query)
-        below = statement.body
-    return out + [t for s in below for t in sql_in(s)]
+    match statement:
+        case Plain(sql):
+            return [sql]
+        case Declare(_, rest):
+            return [f"DECLARE {rest}"]
+        case Handler():
+            return sql_in(statement.body)
+        case Compound(_, body):
+            out: list[str] = []
+        case Branches(branches, body):
+            out = [f"SELECT {condition}" for condition, _ in branches]
+            body = tuple(s for _, statements in branches for s in statements) + body
+        case Loop(_, before, body, after):
+            out = [f"SELECT {c}" for c in (before, after) if c is not None]
+        case For(_, _, query, body):
+            out = [query]
+        case _:
+            return []
+    return out + [t for s in body for t in sql_in(s)]
 
 
 def _statements(cursor: Cursor) -> tuple[Statement, ...]:
@@ -157,8 +156,13 @@ def _statement(cursor: Cursor) -> Statement:
     if cursor.token is not None and cursor.token.is_name and cursor.is_symbol(":", ahead=1):
         label = cursor.part()
         cursor.expect_symbol(":")
-    if cursor.is_word("BEGIN"):
-        return _compound(cursor, label)
+    if cursor.accept("BEGIN"):
+        if cursor.accept("NOT"):
+            cursor.expect("ATOMIC")
+        body = _statements(cursor)
+        cursor.expect("END")
+        _closing_label(cursor, label)
+        return Compound(label, body)
     if cursor.accept("WHILE"):
         before = _sql_before(cursor, "DO")
         return Loop(label, before, _ended(cursor, "WHILE", label), None)
@@ -176,10 +180,9 @@ def _statement(cursor: Cursor) -> Statement:
             cursor.expect("AS")
         query = _sql_before(cursor, "DO")
         return For(label, variable, query, _ended(cursor, "FOR", label))
-    if cursor.accept("IF"):
-        return _if(cursor)
-    if cursor.is_word("CASE"):
-        return _case(cursor)
+    for word in ("IF", "CASE"):
+        if cursor.accept(word):
+            return _branches(cursor, word)
     if cursor.is_any("LEAVE", "ITERATE"):
         return Leave(again=cursor.take().upper == "ITERATE", label=cursor.part())
     if cursor.accept("DECLARE"):
@@ -187,38 +190,16 @@ def _statement(cursor: Cursor) -> Statement:
     return Plain(cursor.sql_until(symbols=";"))
 
 
-def _compound(cursor: Cursor, label: str | None) -> Compound:
-    cursor.expect("BEGIN")
-    if cursor.accept("NOT"):
-        cursor.expect("ATOMIC")
-    body = _statements(cursor)
-    cursor.expect("END")
-    _closing_label(cursor, label)
-    return Compound(label, body)
-
-
-def _if(cursor: Cursor) -> Branches:
-    branches = []
-    while True:
-        condition = _sql_before(cursor, "THEN")
-        branches.append((condition, _statements(cursor)))
-        if not cursor.accept("ELSEIF"):
-            break
-    otherwise = _statements(cursor) if cursor.accept("ELSE") else ()
-    cursor.expect("END", "IF")
-    return Branches(tuple(branches), otherwise)
-
-
-def _case(cursor: Cursor) -> Branches:
-    cursor.expect("CASE")
-    compared = None if cursor.is_word("WHEN") else cursor.sql_until("WHEN")
-    branches = []
-    while cursor.accept("WHEN"):
+def _branches(cursor: Cursor, word: str) -> Branches:
+    """Parse the branches of IF or CASE, and its end."""
+    compared = None if word == "IF" or cursor.is_word("WHEN") else cursor.sql_until("WHEN")
+    branches: list[tuple[str, tuple[Statement, ...]]] = []
+    while (word == "IF" and not branches) or cursor.accept("ELSEIF" if word == "IF" else "WHEN"):
         value = _sql_before(cursor, "THEN")
         condition = value if compared is None else f"({compared}) = ({value})"
         branches.append((condition, _statements(cursor)))
     otherwise = _statements(cursor) if cursor.accept("ELSE") else ()
-    cursor.expect("END", "CASE")
+    cursor.expect("END", word)
     return Branches(tuple(branches), otherwise)
 
 

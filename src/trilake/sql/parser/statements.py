@@ -36,20 +36,12 @@ def kind(tokens: Sequence[Token]) -> str:
 
 MERGE = ("num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows")
 CLONE = (
-    "source_table_size",
-    "source_num_of_files",
-    "num_removed_files",
-    "num_copied_files",
-    "removed_files_size",
-    "copied_files_size",
+    *("source_table_size", "source_num_of_files", "num_removed_files", "num_copied_files"),
+    *("removed_files_size", "copied_files_size"),
 )
 RESTORE = (
-    "table_size_after_restore",
-    "num_of_files_after_restore",
-    "num_removed_files",
-    "num_restored_files",
-    "removed_files_size",
-    "restored_files_size",
+    *("table_size_after_restore", "num_of_files_after_restore", "num_removed_files", "num_restored_files"),
+    *("removed_files_size", "restored_files_size"),
 )
 
 

@@ -47,6 +47,11 @@ class Token(NamedTuple):
         return self.kind in ("word", "quoted")
 
     @property
+    def symbol(self) -> str:
+        """The symbol; empty for other tokens."""
+        return self.text if self.kind == "symbol" else ""
+
+    @property
     def name(self) -> str:
         """The name, without its quotes."""
         return self.text[1:-1].replace("``", "`") if self.kind == "quoted" else self.text
@@ -91,15 +96,12 @@ def _takes_colon(before: Token, start: int) -> bool:
 
 def _comment_end(sql: str, start: int) -> int:
     """Where a bracketed comment ends, with the comments in it; the end of the SQL where it is not closed."""
-    depth, at = 0, start
-    while True:
-        mark = _COMMENT_MARK.search(sql, at)
-        if mark is None:
-            return len(sql)
+    depth = 0
+    for mark in _COMMENT_MARK.finditer(sql, start):
         depth += 1 if mark[0] == "/*" else -1
-        at = mark.end()
         if depth == 0:
-            return at
+            return mark.end()
+    return len(sql)
 
 
 #: Words before a table's name.
@@ -134,11 +136,9 @@ def depths(tokens: Sequence[Token]) -> list[int]:
     """
     out, depth = [], 0
     for t in tokens:
-        if t.kind == "symbol" and t.text in ")]":
-            depth = max(0, depth - 1)
+        depth = max(0, depth - (t.symbol in (")", "]")))
         out.append(depth)
-        if t.kind == "symbol" and t.text in "([":
-            depth += 1
+        depth += t.symbol in ("(", "[")
     return out
 
 
@@ -161,12 +161,9 @@ def unquoted(token: Token) -> str:
 
 
 def _unescape(match: re.Match[str]) -> str:
-    code = match[1] or match[2]
-    if code is not None:
+    if code := match[1] or match[2]:
         return chr(int(code, 16))
-    if match[3] is not None:
-        return chr(int(match[3], 8))
-    return _ESCAPES.get(match[4], match[4])
+    return chr(int(match[3], 8)) if match[3] else _ESCAPES.get(match[4], match[4])
 
 
 #: Words that may follow a relation and are not its alias.

@@ -23,9 +23,9 @@ from trilake.spark.session.analysis_errors import (
     job_error,
     raise_for_spark,
 )
+from trilake.sql.parser.cursor import SqlTextError
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.places import Edited
-from trilake.sql.parser.problems import SqlTextError
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.session import SqlSession
 
