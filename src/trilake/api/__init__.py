@@ -12,14 +12,5 @@ from trilake.api.sessions import register, unregister
 from trilake.api.writing import write
 
 __all__ = [
-    "alter",
-    "convert_to_delta",
-    "create",
-    "explain",
-    "open",
-    "read",
-    "register",
-    "sync_iceberg",
-    "unregister",
-    "write",
-]
+    "alter", "convert_to_delta", "create", "explain", "open", "read", "register", "sync_iceberg", "unregister", "write",
+]  # fmt: skip

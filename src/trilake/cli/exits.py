@@ -94,7 +94,6 @@ class Problem:
         return cls("UNEXPECTED", message, code, _DEBUG)
 
     def as_object(self) -> dict[str, Any]:
-        """The problem as a JSON object."""
         return {
             "error": {
                 "code": self.code,

@@ -245,7 +245,6 @@ class JsonOutput(Output):
         self._document(dict(facts))
 
     def objects(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], numbers: Sequence[str] = ()) -> None:
-        """Stream an array, one element per line."""
         from trilake.cli.values import to_json_string
 
         before = "["

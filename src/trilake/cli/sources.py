@@ -177,7 +177,6 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
 
 
 def _check_use(format: InputFormat, reading: Reading, place: str) -> None:
-    """Raise ``InvalidArgumentError`` for options of another format."""
     of_csv = {"--delimiter": reading.delimiter is not None, "--no-header": not reading.header, "--null": reading.null}
     useless = [name for name, value in of_csv.items() if value and format is not InputFormat.csv]
     if reading.required and format not in (InputFormat.csv, InputFormat.json):
@@ -323,7 +322,6 @@ def _without(batch: pa.RecordBatch, absent: Sequence[str], columns: Sequence[str
 def _without_null_types(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    """Make columns with only nulls string columns."""
     if not any(pa.types.is_null(f.type) for f in schema):
         return schema, batches
     string_schema = pa.schema([f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in schema])

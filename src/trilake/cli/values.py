@@ -171,7 +171,6 @@ def _as_json(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """Replace NaN and infinity by strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return _NOT_FINITE.get(value, "NaN")
     if isinstance(value, Mapping):

@@ -171,7 +171,6 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _check_names(function: FunctionType, names: tuple[str, ...], keywords: Iterable[str]) -> None:
-    """Raise ``TypeError`` for an unknown argument, suggesting the right one."""
     for name in keywords:
         if name in names:
             continue

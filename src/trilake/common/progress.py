@@ -59,7 +59,6 @@ class Bar:
         self._bars.update(self._bars.task_ids[0], completed=self.done)
 
     def close(self) -> None:
-        """Remove the bar from the screen."""
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
@@ -76,7 +75,6 @@ class _Lines:
         self._shown_at = -math.inf
 
     def say(self, count: int, total: int | None) -> None:
-        """Show the progress, at most a few times per second."""
         now = time.monotonic()
         if now - self._shown_at >= _EVERY:
             self._shown_at = now

@@ -40,11 +40,9 @@ class Runtime:
     lock: CommitLock = no_lock
 
     def clock_ms(self) -> int:
-        """Milliseconds since the epoch."""
         return self.clock_ns() // 1_000_000
 
     def now(self) -> dt.datetime:
-        """The time in UTC, to the millisecond."""
         return dt.datetime.fromtimestamp(self.clock_ms() / 1000, dt.UTC)
 
     def new_number(self) -> int:

@@ -15,17 +15,9 @@ if TYPE_CHECKING:
     from trilake.expr.terms.predicate import Conjunct
 
 __all__ = [
-    "ColumnStats",
-    "Conjunct",
-    "Expression",
-    "FileStats",
-    "Filter",
-    "SkipResult",
-    "can_match",
-    "evaluate_all",
-    "parse_expression",
-    "parse_filter",
-]
+    "ColumnStats", "Conjunct", "Expression", "FileStats", "Filter", "SkipResult", "can_match", "evaluate_all",
+    "parse_expression", "parse_filter",
+]  # fmt: skip
 
 _HOME = {
     **dict.fromkeys(("Expression", "evaluate_all", "parse_expression"), "expression"),
@@ -36,7 +28,6 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -177,7 +177,6 @@ _NULL_MATCHING = {0: False, 1: True}  # MATCH and SKIP: Python can create no oth
 
 
 def _build(name: str, args: list[pc.Expression], options: dict[str, Any] | None) -> pc.Expression:
-    """Build a call through the public interface."""
     if options is None:
         function: Callable[..., pc.Expression] = getattr(pc, name)
         return function(*args)
@@ -298,7 +297,6 @@ def _paths(node: _Node) -> list[Path]:
 
 
 def _literal(scalar: pa.Scalar) -> Literal | None:
-    """The literal of an Arrow scalar; ``None`` for unsupported types."""
     t = types.normal_type(scalar.type)
     try:
         if pa.types.is_timestamp(t):

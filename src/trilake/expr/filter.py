@@ -43,7 +43,6 @@ class Filter:
 
     @cached_property
     def predicate(self) -> Predicate:
-        """The conjunction of :attr:`conjuncts`, as a tree."""
         return all_of([c.predicate for c in self.conjuncts])
 
     @cached_property
@@ -81,7 +80,6 @@ class Filter:
         return mask.combine_chunks() if isinstance(rows, pa.RecordBatch) else mask
 
     def apply(self, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
-        """The matching rows, in order."""
         return rows.filter(self.mask(rows))
 
     def arrow_superset(

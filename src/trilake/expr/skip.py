@@ -80,7 +80,6 @@ class FileStats:
 
     @classmethod
     def of(cls, num_files: int, columns: Mapping[Path, ColumnStats], num_records: pa.Array | None = None) -> FileStats:
-        """Statistics in memory."""
         return cls(num_files, columns.get, lambda: num_records)
 
 
@@ -315,7 +314,6 @@ class _Analysis:
         return self._spread(values, codes)
 
     def exact_expression(self, filter: Filter) -> _Outcomes | None:
-        """Evaluate a pyarrow expression over only partition columns."""
         names = sorted(filter.columns)
         if filter.expression is None or not names or not all(self.is_partition((name,)) for name in names):
             return None
@@ -339,7 +337,6 @@ class _Analysis:
         return _Outcomes(true, ~true & ~null, null)
 
     def leaf(self, leaf: Compare | Known | In | IsNull | StartsWith) -> _Outcomes:
-        """The three bits of a condition on a data column."""
         column = self.column(leaf.path)
         if isinstance(leaf, IsNull):
             any_ = self.unknown.true
@@ -396,7 +393,6 @@ class _Analysis:
         return bound_as(column.min, t, -1), bound_as(column.max, t, 1)
 
     def is_in(self, column: CheckedColumn, leaf: In) -> tuple[Bits, Bits, Bits]:
-        """The three bits of IN, for non-null values."""
         values = leaf.values
         none, true, false = np.zeros(self.n, bool), np.ones(self.n, bool), np.ones(self.n, bool)
         if not types.is_float(values.type) or not pc.any(pc.is_nan(values)).as_py():

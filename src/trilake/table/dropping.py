@@ -53,13 +53,11 @@ class DropResult(Displayed):
 
     @property
     def paths(self) -> list[str]:
-        """Paths of the files, below the table."""
         paths: list[str] = self.files["path"].to_pylist()
         return paths
 
     @property
     def size(self) -> int:
-        """The total bytes of the files."""
         return int(pc.sum(self.files["size"]).as_py() or 0)
 
     def __repr__(self) -> str:

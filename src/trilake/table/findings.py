@@ -99,7 +99,6 @@ class CheckRun:
     reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain values."""
         return asdict(self)
 
 
@@ -137,12 +136,10 @@ class Findings:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The findings that are errors."""
         return tuple(f for f in self.findings if f.severity == "error")
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """The findings that are warnings."""
         return tuple(f for f in self.findings if f.severity == "warning")
 
     @property
@@ -190,7 +187,6 @@ class Findings:
         return f"{self.format} table {masked(self.uri)}{at}: {state} ({len(self.checks)} checks, depth {self.depth})"
 
     def _not_made(self) -> list[str]:
-        """One line per reason why checks could not run."""
         by_reason: dict[str | None, list[str]] = {}
         for check in self.skipped:
             by_reason.setdefault(check.reason, []).append(check.code)
@@ -321,7 +317,6 @@ class RepairStep:
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The step as plain values."""
         return {**asdict(self), "findings": list(self.findings), "files": list(self.files)}
 
 

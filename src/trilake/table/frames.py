@@ -74,7 +74,6 @@ def _refused(cause: Exception, column: str | None = None) -> SchemaMismatchError
 
 
 def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
-    """Raise ``SchemaMismatchError`` where the inferred type changes values."""
     if pa.types.is_struct(kind):
         rows = [v for v in values if isinstance(v, Mapping)]
         for field in kind:
@@ -246,7 +245,6 @@ def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 
 
 def _of_stream(data: Any, refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Rows from an Arrow stream."""
     from_duckdb = _is(data, "duckdb", "DuckDBPyRelation") or _is(data, "_duckdb", "DuckDBPyRelation")
     if from_duckdb:
         _check_types("DuckDB", zip(data.columns, data.types, strict=True), _OF_DUCKDB_ALONE)

@@ -39,7 +39,6 @@ class FormatRow:
     data_suffix: str = ""
 
     def load(self) -> Format:
-        """The adapter for this process."""
         format: Format = _loaded(self.adapter)
         return format
 

@@ -56,7 +56,6 @@ class Unneeded:
 
     @property
     def size(self) -> int:
-        """Bytes of the files."""
         return int(pc.sum(self.files["size"]).as_py() or 0)
 
 

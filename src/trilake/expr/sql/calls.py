@@ -70,6 +70,5 @@ class Call:
         return literal.value
 
     def unified(self) -> list[Sql]:
-        """All arguments, cast to their common type."""
         target = common_type(self.args, f"the arguments of {self.name}")
         return [a if a.type == target or a.family == "void" else cast(a, target) for a in self.args]

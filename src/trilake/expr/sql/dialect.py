@@ -163,7 +163,6 @@ _ARGUMENTS: dict[type[exp.Expression], frozenset[str]] = {
 
 @cache
 def _is_keyword(name: str) -> bool:
-    """Whether the parser treats a name as a keyword."""
     try:
         tokens = SparkFilter().tokenize(name)
     except SqlglotError:
@@ -221,7 +220,6 @@ def parse(sql: str, names: frozenset[str] = frozenset()) -> exp.Expression:
 
 
 def _check_structs(sql: str) -> None:
-    """Reject deeply nested calls of ``struct`` before parsing."""
     stack: list[bool] = []
     before = None
     for token in SparkFilter().tokenize(sql):
@@ -340,7 +338,6 @@ def to_spark_sql(node: exp.Expression) -> str:
 
 
 def _head(node: exp.Expression) -> exp.Expression:
-    """Shorten a long list or chain."""
     if isinstance(node, exp.In) and len(node.expressions) > _SHOWN_ITEMS:
         return exp.In(this=node.this.copy(), expressions=[e.copy() for e in node.expressions[: _SHOWN * 2]])
     if isinstance(node, _CHAINS):

@@ -254,7 +254,6 @@ class _Builder:
     # --- leaves ------------------------------------------------------------------------------------------------------
 
     def _sides(self, left: exp.Expression, right: exp.Expression) -> tuple[Column, Literal, bool] | None:
-        """The column, the constant, and whether they are swapped."""
         for a, b, swapped in ((left, right, False), (right, left, True)):
             column = self.column(a)
             literal = None if column is None else self.literal(b)

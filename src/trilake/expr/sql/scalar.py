@@ -101,7 +101,6 @@ def translate_scalar(
 
 
 def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> None:
-    """Reject aggregates and non-deterministic functions.  Raises :class:`ExpressionError`."""
     if string := string_as_name(root):
         raise ExpressionError(f"{string} is a string, not a name", help=IN_BACKQUOTES)
     for node in root.find_all(exp.Anonymous):

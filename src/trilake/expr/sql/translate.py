@@ -156,7 +156,6 @@ class Translator:
         return self.render(node), tuple(self._read)
 
     def typed(self, sql: str) -> Sql:
-        """Type DuckDB's SQL with DuckDB."""
         return Sql(sql, self.bound_type(sql))
 
     def bound_type(self, sql: str) -> str:
@@ -291,7 +290,6 @@ class Translator:
     # --- operators ---------------------------------------------------------------------------------------------------
 
     def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
-        """``left operator right`` with Spark's coercion."""
         left, right = self.comparable([left, right], "the two sides of a comparison")
         x, y = sides(operator, left, right)
         return Sql(f"({x} {'<>' if operator == '!=' else operator} {y})", "BOOLEAN")

@@ -193,7 +193,6 @@ class Column:
 
     @property
     def sql(self) -> str:
-        """The column in Spark SQL."""
         return format_path(self.path)
 
 

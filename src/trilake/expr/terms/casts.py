@@ -155,7 +155,6 @@ def _spark(target: str) -> str:
 
 
 def _from_string(sql: str, target: str, failed: str) -> str:
-    """Cast a string; ``failed`` is evaluated for an invalid one."""
     matches = f"CASE WHEN {sql} IS NULL THEN NULL WHEN regexp_full_match({sql},"
     if target in INTEGERS:
         digits = f"regexp_extract({sql}, '[+-]?[0-9]+')"

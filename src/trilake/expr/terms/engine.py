@@ -101,7 +101,6 @@ def never_destroyed(database: object) -> None:
 
 
 def _forget_after_fork() -> None:
-    """Let a forked child open a new database."""
     global _engine, _engine_lock
     if _engine is not None:
         never_destroyed(_engine)
@@ -134,7 +133,6 @@ def idle_connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @contextmanager
 def _session(tables: dict[str, pa.Table | pa.RecordBatch]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with registered ``tables``, for the block."""
     import duckdb
 
     with idle_connection() as cursor:

@@ -33,7 +33,6 @@ class Predicate:
     """A node of the tree.  Nodes are immutable and compared by content."""
 
     def children(self) -> tuple[Predicate, ...]:
-        """The nodes below this one."""
         return ()
 
     def own_paths(self) -> tuple[Path, ...]:
@@ -41,7 +40,6 @@ class Predicate:
         return ()
 
     def walk(self) -> Iterator[Predicate]:
-        """This node and all below it."""
         stack: list[Predicate] = [self]
         while stack:
             node = stack.pop()

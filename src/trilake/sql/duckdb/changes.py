@@ -33,7 +33,6 @@ def one_row(**numbers: int | None) -> pa.Table:
 
 
 def _names(parts: tuple[str, ...], alias: str | None) -> _Names:
-    """Possible qualifiers of the table's columns."""
     if alias is not None:
         return {(alias.lower(),): ""}
     lower = tuple(p.lower() for p in parts)

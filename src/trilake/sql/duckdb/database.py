@@ -216,7 +216,6 @@ def _or_again(
 
 @contextmanager
 def _raise_scan_errors(errors: list[TrilakeError]) -> Iterator[None]:
-    """Raise the scans' own errors, not DuckDB's strings of them."""
     try:
         yield
     except duckdb.Error:
@@ -271,7 +270,6 @@ class _FileQueries:
         self.lock = threading.Lock()
 
     def query(self, db: duckdb.DuckDBPyConnection, files: Sequence[FileState], schema: pa.Schema) -> str | None:
-        """Cached :func:`parquet_relation`."""
         key = (schema.serialize().to_pybytes(), *files)
         with self.lock:
             if key in self.queries:

@@ -66,7 +66,6 @@ def _into_delta(context: Context, place: Place, insert: Insert) -> int:
 
 
 def _into(context: Context, place: Place, insert: Insert) -> int:
-    """Rows for a Lance dataset or Trevni files."""
     if insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists:
         raise InvalidArgumentError(
             f"INSERT into {place.shown} does not support PARTITION, REPLACE WHERE or IF NOT EXISTS",
@@ -147,7 +146,6 @@ def _delta_schema(rows: pa.Table) -> StructType | None:
 
 
 def _by_position(rows: pa.Table, schema: StructType) -> pa.Table:
-    """Rename the fields of structs to those of the table's columns."""
     for i, name in enumerate(rows.column_names):
         field, column = schema.find(name), rows.column(i)
         if field is None:

@@ -43,7 +43,6 @@ class SnapshotCache:
         self.lock = threading.Lock()
 
     def open(self, path: str, options: Mapping[str, str]) -> ArrowDeltaTable:
-        """Open the newest version."""
         store = open_store(path, dict(options))
         key = (store.uri, frozenset(options.items()))
         with self.lock:
@@ -85,11 +84,9 @@ class Context:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def log(self, path: str) -> DeltaLog:
-        """The log of a Delta table, which may not exist."""
         return DeltaLog(self.store(path), standard_engine())
 
     def store(self, path: str) -> Store:
-        """The store of a path."""
         return open_store(path, dict(self.options))
 
     def filled(self, sql: str) -> str:
@@ -112,7 +109,6 @@ class Place:
 
     @property
     def shown(self) -> str:
-        """The name, for messages."""
         return f"{self.format}.{quote_name(self.path)}" if self.format else quote_name(self.path)
 
     def open(self, context: Context, version: int | None = None, timestamp: str | None = None) -> Table:

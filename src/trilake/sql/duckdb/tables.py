@@ -109,7 +109,6 @@ def _create_delta(context: Context, call: Create, place: Place, *, there: bool) 
 
 
 def _create_other(context: Context, call: Create, place: Place) -> pa.Table:
-    """A Lance dataset, or Trevni files."""
     if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
         raise InvalidArgumentError(
             f"{place.format} tables do not support constraints, defaults, generated columns or clustering",

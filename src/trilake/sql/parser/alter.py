@@ -128,7 +128,6 @@ def _one_change(path: tuple[str, ...], cursor: Cursor) -> ColumnChange:
 
 
 def _place(cursor: Cursor) -> Position | None:
-    """Parse ``FIRST`` or ``AFTER column``."""
     if cursor.accept("FIRST"):
         return FIRST
     return Position(cursor.part()) if cursor.accept("AFTER") else None
@@ -224,32 +223,27 @@ class ExactAlter(Alter):
     """
 
     def add(self, *columns: NewColumn) -> int:
-        """Add columns."""
         for column in columns:
             self._find(column.parent)
             self._find_place(column.parent, column.position)
         return super().add(*columns)
 
     def rename_column(self, path: PathLike, new_name: str) -> int:
-        """Rename a column or nested field."""
         self._find(path)
         return super().rename_column(path, new_name)
 
     def drop_columns(self, *paths: PathLike) -> int:
-        """Drop columns or nested fields."""
         for path in paths:
             self._find(path)
         return super().drop_columns(*paths)
 
     def change_columns(self, *changes: ColumnChange) -> int:
-        """Change columns in one commit."""
         for change in changes:
             self._find(change.path)
             self._find_place(parse_path(change.path)[:-1], change.position)
         return super().change_columns(*changes)
 
     def sync_identity(self, column: PathLike) -> int:
-        """Continue an identity column after the highest value in the rows."""
         self._find(column)
         return super().sync_identity(column)
 

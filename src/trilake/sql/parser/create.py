@@ -151,7 +151,6 @@ def _columns(cursor: Cursor) -> tuple[tuple[Column, ...], tuple[tuple[str, str],
 
 
 def _refuse_key(piece: Cursor) -> None:
-    """Raise ``InvalidArgumentError`` for a key constraint."""
     offset = 2 if piece.is_any("CONSTRAINT") else 0
     for words in (("PRIMARY", "KEY"), ("FOREIGN", "KEY"), ("UNIQUE",)):
         if piece.is_word(*words, ahead=offset) and piece.is_symbol("(", ahead=offset + len(words)):
@@ -277,7 +276,6 @@ _OTHERS = {
 
 
 def _refuse_clause(cursor: Cursor) -> None:
-    """Raise ``InvalidArgumentError`` for a clause that trilake tables do not support."""
     for words, what in _OTHERS.items():
         if cursor.is_word(*words):
             hint = "; CLUSTER BY keeps similar rows together" if words == ("CLUSTERED", "BY") else ""

@@ -20,7 +20,6 @@ class Ctes:
     names: frozenset[str] = frozenset()
 
     def before(self, query: str) -> str:
-        """Put the clause before a query."""
         return f"{self.clause} {query}"
 
     def before_others(self, *, recursive: bool) -> str:

@@ -31,13 +31,11 @@ class SqlTextError(InvalidArgumentError):
 
     @classmethod
     def at(cls, sql: str, problem: SyntaxProblem) -> SqlTextError:
-        """The error for a syntax error of trilake's parsers."""
         place, message = problem.place, f"Syntax error at or near {problem.near}"
         return cls(message, help=problem.hint or None, text=sql, line=place.line, position=place.position)
 
     @classmethod
     def of(cls, sql: str, error: Any) -> SqlTextError:
-        """The error for an error of sqlglot."""
         details = (getattr(error, "errors", None) or [{}])[0]
         line, column = int(details.get("line") or 1), int(details.get("col") or 1)
         highlight = details.get("highlight")
@@ -55,7 +53,11 @@ class SqlTextError(InvalidArgumentError):
 
 
 class Cursor:
-    """Reads tokens one by one.  Words are case-insensitive."""
+    """Reads tokens one by one.  Words are case-insensitive.
+
+    ``is_...`` look ahead, ``accept`` skips what follows if it is as named, and says whether it was; the other methods
+    raise ``SyntaxProblem``.
+    """
 
     def __init__(self, sql: str, tokens: Sequence[Token] | None = None, at: int = 0) -> None:
         self.sql = sql
@@ -66,20 +68,16 @@ class Cursor:
 
     @property
     def token(self) -> Token | None:
-        """The next token, ``None`` at the end."""
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
     def is_word(self, *words: str, ahead: int = 0) -> bool:
-        """Whether these words follow."""
         at = self.at + ahead
         return tuple(token.upper for token in self.tokens[at : at + len(words)]) == words
 
     def is_any(self, *words: str) -> bool:
-        """Whether one of the words follows."""
         return self.token is not None and self.token.upper in words and self.token.kind == "word"
 
     def is_symbol(self, symbol: str, ahead: int = 0) -> bool:
-        """Whether a symbol follows."""
         at = self.at + ahead
         return at < len(self.tokens) and self.tokens[at].symbol == symbol
 
@@ -91,32 +89,28 @@ class Cursor:
     # --- taking ------------------------------------------------------------------------------------------------------
 
     def accept(self, *words: str) -> bool:
-        """Skip these words if they follow, and say whether they did."""
         if not self.is_word(*words):
             return False
         self.at += len(words)
         return True
 
     def accept_symbol(self, symbol: str) -> bool:
-        """Skip a symbol if it follows, and say whether it did."""
         if not self.is_symbol(symbol):
             return False
         self.at += 1
         return True
 
     def expect(self, *words: str) -> None:
-        """Skip these words.  Raises ``SyntaxProblem``."""
         for word in words:
             if not self.accept(word):
                 self.fail()
 
     def expect_symbol(self, symbol: str) -> None:
-        """Skip a symbol.  Raises ``SyntaxProblem``."""
         if not self.accept_symbol(symbol):
             self.fail()
 
     def take(self) -> Token:
-        """Skip a token, and return it.  Raises ``SyntaxProblem`` at the end."""
+        """Skip a token, and return it."""
         token = self.token
         if token is None:
             self.fail()
@@ -124,7 +118,7 @@ class Cursor:
         return token
 
     def name(self) -> tuple[str, ...]:
-        """A name of one or more parts: ``a``, ``a.b``, ``delta.`/path```.  Raises ``SyntaxProblem``."""
+        """A name of one or more parts: ``a``, ``a.b``, ``delta.`/path```."""
         parts = [self.part()]
         while self.is_symbol(".") and self.at + 1 < len(self.tokens) and self.tokens[self.at + 1].is_name:
             self.at += 1
@@ -132,7 +126,6 @@ class Cursor:
         return tuple(parts)
 
     def part(self) -> str:
-        """One part of a name."""
         token = self.token
         if token is None or not token.is_name:
             self.fail()
@@ -140,7 +133,7 @@ class Cursor:
         return token.name
 
     def string(self) -> str:
-        """A string literal, or several in a row as one.  Raises ``SyntaxProblem``."""
+        """A string literal, or several in a row as one."""
         first = self.at
         out = ""
         while self.token is not None and self.token.kind == "string":
@@ -148,7 +141,7 @@ class Cursor:
         return out if self.at > first else self.fail()
 
     def number(self) -> str:
-        """A number literal, with its sign and without its type suffix.  Raises ``SyntaxProblem``."""
+        """A number literal, with its sign and without its type suffix."""
         sign = "-" if self.accept_symbol("-") else ""
         token = self.token
         if token is None or token.kind != "number":
@@ -157,7 +150,7 @@ class Cursor:
         return sign + _TYPE_LETTERS.sub("", token.text)
 
     def whole_number(self) -> int:
-        """A whole number that a BIGINT holds.  Raises ``SyntaxProblem``."""
+        """A whole number that a BIGINT holds."""
         digits = self.number()
         if not digits.lstrip("-").isdecimal() or len(digits) > _LONGEST or not -(2**63) <= int(digits) < 2**63:
             self.at -= 1
@@ -165,7 +158,7 @@ class Cursor:
         return int(digits)
 
     def brackets(self) -> tuple[int, int]:
-        """Skip a pair of brackets; the positions of its content.  Raises ``SyntaxProblem``."""
+        """Skip a pair of brackets; the positions of its content."""
         self.expect_symbol("(")
         start, depth = self.tokens[self.at - 1].end, 1
         while depth:
@@ -173,7 +166,7 @@ class Cursor:
         return start, self.tokens[self.at - 1].start
 
     def bracketed(self) -> str:
-        """Skip a pair of brackets; its content.  Raises ``SyntaxProblem``."""
+        """Skip a pair of brackets; its content."""
         return self.sql[slice(*self.brackets())]
 
     def listed(self) -> list[str]:
@@ -216,7 +209,6 @@ class Cursor:
         return self.tokens[first].start, self.tokens[self.at - 1].end
 
     def _is_part_of_name(self) -> bool:
-        """Whether the word is a part of ``a.word``."""
         return self.at > 0 and self.is_symbol(".", ahead=-1)
 
     def rest(self) -> str:
@@ -226,12 +218,10 @@ class Cursor:
         return "" if last is None else self.sql[self.tokens[first].start : self.tokens[last].end]
 
     def end(self) -> None:
-        """Check that nothing follows.  Raises ``SyntaxProblem``."""
         if not self.done:
             self.fail()
 
     def fail(self, hint: str = "") -> NoReturn:
-        """Raise ``SyntaxProblem`` for the next token."""
         token = self.token
         start = len(self.sql.rstrip()) if token is None else token.start
         token_text = "end of input" if token is None else f"'{token.text}'"

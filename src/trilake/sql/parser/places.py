@@ -70,7 +70,6 @@ class Edited:
         return index - shift
 
     def source_place(self, line: int, position: int) -> Place:
-        """The place in the original for a line and position in the result."""
         lines = self.sql.split("\n")
         index = sum(len(x) + 1 for x in lines[: line - 1]) + position
         return place_of(self.original, self.source_index(index))

@@ -68,7 +68,6 @@ def _projection(cursor: Cursor) -> Projection:
 
 
 def _column(cursor: Cursor, fronts: Collection[str]) -> tuple[str, str]:
-    """The name of a column in the view, and the column.  Raises ``SyntaxProblem`` for anything else."""
     parts = cursor.name()
     if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() not in fronts):
         cursor.fail()
@@ -147,7 +146,6 @@ def by_column(
 
 
 def _front_of(beside: Beside, name: str, column: str | None) -> str:
-    """The qualifier of another relation's column.  Raises ``InvalidArgumentError`` for an ambiguous name."""
     if column is not None or beside.front is None:
         raise InvalidArgumentError(
             f"{name} is ambiguous: the view and the source have a column of this name",

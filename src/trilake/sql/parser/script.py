@@ -191,7 +191,6 @@ def _statement(cursor: Cursor) -> Statement:
 
 
 def _branches(cursor: Cursor, word: str) -> Branches:
-    """Parse the branches of IF or CASE, and its end."""
     compared = None if word == "IF" or cursor.is_word("WHEN") else cursor.sql_until("WHEN")
     branches: list[tuple[str, tuple[Statement, ...]]] = []
     while (word == "IF" and not branches) or cursor.accept("ELSEIF" if word == "IF" else "WHEN"):

@@ -43,7 +43,6 @@ class Token(NamedTuple):
 
     @property
     def is_name(self) -> bool:
-        """Whether it can be a part of a name."""
         return self.kind in ("word", "quoted")
 
     @property
@@ -53,7 +52,6 @@ class Token(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name, without its quotes."""
         return self.text[1:-1].replace("``", "`") if self.kind == "quoted" else self.text
 
 

@@ -59,7 +59,6 @@ def checksum(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Chec
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split a batch into pieces that fit the CPU cache."""
     step = max(1, int(batch.num_rows * _PART / max(batch.nbytes, 1)))
     if step >= batch.num_rows:
         yield batch

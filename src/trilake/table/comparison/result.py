@@ -25,7 +25,6 @@ class Side:
     version: int | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The side as plain values."""
         return {"uri": masked(self.uri), "format": self.format, "version": self.version}
 
     def __str__(self) -> str:
@@ -42,7 +41,6 @@ class ColumnChange:
     after: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The change as plain values."""
         return {"column": self.column, "kind": self.kind, "before": self.before, "after": self.after}
 
 
@@ -55,7 +53,6 @@ class PropertyChange:
     after: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The change as plain values."""
         return {"key": self.key, "before": self.before, "after": self.after}
 
 
@@ -72,7 +69,6 @@ class FilesDiff:
     same: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The difference as plain values."""
         return {"added": self.added.to_pylist(), "removed": self.removed.to_pylist(), "same": self.same}
 
 
@@ -105,11 +101,9 @@ class RowsDiff:
 
     @property
     def equal(self) -> bool:
-        """Whether no row differs."""
         return not (self.added or self.removed or self.changed)
 
     def to_dict(self) -> dict[str, Any]:
-        """The difference as plain values."""
         return {
             "key": list(self.key),
             "columns": list(self.columns),

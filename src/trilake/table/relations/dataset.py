@@ -40,7 +40,6 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the rows."""
         return self.table.schema
 
     @property

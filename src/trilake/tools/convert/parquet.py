@@ -120,7 +120,6 @@ class ParquetFolder:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the files, then the partition columns."""
         with _open_file(self.store, self.files[0].key, as_noted=True) as first:
             footer_schema = first.schema_arrow
         names = {f.name for f in self.partitions}
@@ -130,7 +129,6 @@ class ParquetFolder:
 
     @property
     def rows(self) -> int:
-        """The number of rows, from the footers."""
         total = 0
         for file in self.files:
             with _open_file(self.store, file.key) as parquet_file:
@@ -261,7 +259,6 @@ class ParquetFiles:
         self.done: list[StagedParquet] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows of the schema."""
         for folder, rows in self._by_folder(batch):
             self.waiting.setdefault(folder, []).append(rows)
             self.counts[folder] = self.counts.get(folder, 0) + rows.num_rows
@@ -288,7 +285,6 @@ class ParquetFiles:
         yield from folders.items()
 
     def _flush(self, folder: str) -> None:
-        """Write the buffered rows of a folder, to as many files as needed."""
         batches = pa.Table.from_batches(self.waiting.pop(folder)).to_batches()
         rows = pa.Table.from_batches(batches, schema=self.file_schema)
         del self.counts[folder], self.sizes[folder]

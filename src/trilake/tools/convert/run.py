@@ -314,7 +314,6 @@ class Job:
 
 
 def _run(target: Target, source: Source, spark: SparkSession | None) -> list[Outcome]:
-    """Write all rows.  Raises a task's error, after removing all files."""
     outcomes: list[Outcome] = []
     try:
         if spark is None or len(source.tasks) < 2:
@@ -351,7 +350,6 @@ def _discard(target: Target, outcomes: Sequence[Outcome]) -> None:
 
 
 def _commit(target: Target, outcomes: Sequence[Outcome], source: Source, uri: str) -> Done:
-    """Compare checksums, and commit.  Raises ``ChecksumMismatchError``."""
     read = sum((o.read for o in outcomes), Checksum())
     back = sum((o.back for o in outcomes), Checksum())
     if read.rows != back.rows or (target.exact and read != back):

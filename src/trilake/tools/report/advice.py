@@ -99,7 +99,6 @@ def _versions(facts: Facts) -> Advice | None:
 
 
 def _order(facts: Facts, clustering: Sequence[Clustering]) -> Advice | None:
-    """The first column whose order would help lookups."""
     if "order" not in facts.commands or facts.clustering or facts.bounds is None:
         return None
     sampled = facts.bounds.sampled

@@ -84,7 +84,6 @@ class Charts:
     # --- one method per chart ----------------------------------------------------------------------------------------
 
     def versions(self, line: Timeline) -> Future[str]:
-        """Commits over time, stacked by operation."""
         alt = self._alt
         rows: list[dict[str, Any]] = [
             {**row, "tooltip": f"{format_time(row['start'])}: {row['commits']:,} × {row['operation']}"}
@@ -128,7 +127,6 @@ class Charts:
         return self._start(chart, "Versions over time, by operation", caption, "versions")
 
     def sizes(self, classes: Sequence[SizeClass]) -> Future[str]:
-        """Files by size; small files have another colour."""
         alt = self._alt
         most = max(classes, key=lambda c: c.files)
         rows = [
@@ -156,7 +154,6 @@ class Charts:
     def bars(
         self, key: str, title: str, unit: str, rows: Sequence[tuple[str, float, str]], series: int = 0
     ) -> Future[str]:
-        """Horizontal bars: label, length, amount behind the bar."""
         alt = self._alt
         labels = distinct_labels([label for label, _, _ in rows])
         data = [
@@ -195,7 +192,6 @@ class Charts:
         return self._start(chart, "Bytes in the table’s folder", caption, "disk")
 
     def partitions(self, map_: HeatMap) -> Future[str]:
-        """The heat map of partitions."""
         alt = self._alt
         two = map_.x_name != "file size"
         values = map_.sizes if two else map_.files

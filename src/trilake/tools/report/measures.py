@@ -246,7 +246,6 @@ def heat_map(columns: tuple[PartitionColumn, ...], files: pa.Table) -> HeatMap |
 
 
 def _partitions(columns: tuple[PartitionColumn, ...]) -> int:
-    """The number of distinct combinations of values."""
     codes = np.zeros(len(columns[0].values), np.int64)
     for column in columns:
         column_codes = _codes(column.values)[0]
@@ -262,10 +261,6 @@ def _codes(values: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str | N
 def _axis(
     values: pa.ChunkedArray, sizes: npt.NDArray[np.int64], limit: int
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...], int]:
-    """Each file's position on an axis, the axis labels, and how many values are merged into the last one.
-
-    Above ``limit`` values, those with the fewest bytes are merged.
-    """
     codes, labels = _codes(values)
     order = sorted(range(len(labels)), key=lambda i: _sort_key(labels[i]))
     merged = 0

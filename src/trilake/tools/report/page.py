@@ -270,7 +270,6 @@ SMALL_BELOW = 16 * 1024 * 1024
 
 
 def _disk(facts: Facts, charts: Charts) -> list[Figure]:
-    """Live and removed bytes, for formats that keep tombstones."""
     tombstones = facts.tombstones
     if tombstones is None:
         return []
