@@ -29,11 +29,10 @@ from trilake.delta.protocol.schema import PrimitiveType, StructField, parse_sche
 from trilake.delta.stream.offset import StreamOffset
 from trilake.errors import TrilakeError
 from trilake.expr import parse_expression, parse_filter
+from trilake.sql.parser.changes import parse_delete, parse_merge, parse_update
 from trilake.sql.parser.create import parse_create
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
-from trilake.sql.parser.delete_update import parse_delete, parse_update
 from trilake.sql.parser.maintenance import parse_maintenance
-from trilake.sql.parser.merge import parse_merge
 from trilake.storage.memory import MemoryStore
 from trilake.storage.uri import parse_location
 

@@ -6,11 +6,10 @@ import pytest
 
 from trilake.errors import InvalidArgumentError
 from trilake.sql.parser.candidates import candidates
+from trilake.sql.parser.changes import parse_delete, parse_inserts, parse_merge, parse_update
 from trilake.sql.parser.create import parse_create
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
-from trilake.sql.parser.delete_update import parse_delete, parse_update
 from trilake.sql.parser.expressions import requalified
-from trilake.sql.parser.insert import parse_inserts
 from trilake.sql.parser.literals import literal
 from trilake.sql.parser.maintenance import (
     Convert,
@@ -23,7 +22,6 @@ from trilake.sql.parser.maintenance import (
     Vacuum,
     parse_maintenance,
 )
-from trilake.sql.parser.merge import parse_merge
 from trilake.sql.parser.statements import kind
 from trilake.sql.parser.tokens import tokenize
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trilake.cli.exits import Exit
-from trilake.cli.options import Columns, Filter, Format, Json, StorageOptions, Uri
+from trilake.cli.options import Columns, Filter, Format, Json, StorageOptions, Uri, key_values, opened, upkeep_of
 from trilake.cli.output import output, printable_lines
-from trilake.cli.tables import key_values, opened, upkeep_of
 from trilake.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

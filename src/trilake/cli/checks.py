@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trilake.cli.exits import Exit, in_options
-from trilake.cli.options import Format, Json, StorageOptions, Uri, Version
+from trilake.cli.options import Format, Json, StorageOptions, Uri, Version, key_values
 from trilake.cli.output import ask, must_be_able_to_ask, output, printable_lines
-from trilake.cli.tables import key_values
 from trilake.common.text import printable
 
 if TYPE_CHECKING:

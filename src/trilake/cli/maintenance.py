@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trilake.cli.options import Format, Json, Spark, StorageOptions, Uri
+from trilake.cli.options import Format, Json, Spark, StorageOptions, Uri, key_values, opened, upkeep_of
 from trilake.cli.output import ask, must_be_able_to_ask, output
-from trilake.cli.tables import key_values, opened, upkeep_of
 from trilake.common.text import format_size, plural, printable
 from trilake.errors import InvalidArgumentError
 from trilake.table.registry import format_named

@@ -6,9 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trilake.cli.options import Filter, Format, Json, StorageOptions, Timestamp, Uri, Version
+from trilake.cli.options import (
+    Filter,
+    Format,
+    Json,
+    StorageOptions,
+    Timestamp,
+    Uri,
+    Version,
+    key_values,
+    opened,
+    upkeep_of,
+)
 from trilake.cli.output import output
-from trilake.cli.tables import key_values, opened, upkeep_of
 from trilake.common.text import format_size
 
 if TYPE_CHECKING:

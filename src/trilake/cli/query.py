@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from trilake.cli.tables import opened_with, split_version
+from trilake.cli.options import opened_with, split_version
 from trilake.expr.terms.engine import QueryError, first_line
 from trilake.sql.duckdb.places import Context
 from trilake.sql.parser.cursor import SqlTextError

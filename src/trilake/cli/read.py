@@ -6,9 +6,20 @@ from typing import Annotated
 
 import typer
 
-from trilake.cli.options import Columns, Filter, Format, Json, Spark, StorageOptions, Timestamp, Uri, Version
+from trilake.cli.options import (
+    Columns,
+    Filter,
+    Format,
+    Json,
+    Spark,
+    StorageOptions,
+    Timestamp,
+    Uri,
+    Version,
+    key_values,
+    opened,
+)
 from trilake.cli.output import output, printable_lines
-from trilake.cli.tables import key_values, opened
 
 
 def head(

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from trilake.api import read
-from trilake.cli.tables import split_version
+from trilake.cli.options import split_version
 from trilake.errors import InvalidArgumentError, MissingDependencyError, TrilakeError
 from trilake.expr.terms.engine import QueryError
 from trilake.storage.base import Store

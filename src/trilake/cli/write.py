@@ -22,9 +22,10 @@ from trilake.cli.options import (
     Uri,
     Version,
     format_option,
+    key_values,
+    opened_with,
 )
 from trilake.cli.output import output
-from trilake.cli.tables import key_values, opened_with
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.table.registry import DEFAULT, format_named
 

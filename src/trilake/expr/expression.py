@@ -137,7 +137,7 @@ def parse_expression(
     :class:`~trilake.errors.UnsupportedExpressionError` for one that only Spark can evaluate.
     """
     # late: importing sqlglot takes a third of a second
-    from trilake.expr.sql.scalar import translate_scalar
+    from trilake.expr.sql.parse import translate_scalar
 
     when = now if now is not None else dt.datetime.now(dt.UTC)
     translation = translate_scalar(sql, schema, case_sensitive=case_sensitive, now=when, functions=functions)

@@ -292,8 +292,7 @@ class Table(ABC):
         """
         import duckdb  # late: opening a table loads no engine
 
-        from trilake.table.relations.dataset import TableDataset
-        from trilake.table.relations.duckdb_rows import WatchedRows, duckdb_rows
+        from trilake.table.relations.dataset import TableDataset, WatchedRows, duckdb_rows
 
         db = duckdb.default_connection() if connection is None else connection
         if filter is not None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from trilake.sql.parser.changes import parse_delete, parse_merge, parse_update
 from trilake.sql.parser.ctes import behind_ctes, without_ctes
 from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.delete_update import parse_delete, parse_update
-from trilake.sql.parser.merge import parse_merge
 from trilake.sql.parser.statements import kind
 from trilake.sql.parser.tokens import tokenize
 

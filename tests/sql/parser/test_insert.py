@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trilake.sql.parser.insert import parse_inserts
+from trilake.sql.parser.changes import parse_inserts
 
 
 @pytest.mark.parametrize(

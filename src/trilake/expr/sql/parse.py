@@ -1,4 +1,4 @@
-"""Parse Spark SQL into a predicate tree.
+"""Parse Spark SQL: a condition into a predicate tree, and any expression into DuckDB's SQL.
 
 Comparisons of a column with a constant become leaves of the tree; everything else becomes opaque DuckDB expressions
 (:mod:`trilake.expr.sql.translate`).
@@ -11,30 +11,34 @@ import math
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import SqlglotError, TokenError
 
-from trilake.errors import FilterError
+from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
 from trilake.expr.sql.dialect import (
     IN_BACKQUOTES,
     column_names,
     mistaken_string,
     parse,
+    string_as_name,
     string_for_column,
     to_spark_sql,
 )
-from trilake.expr.sql.functions import Function
+from trilake.expr.sql.functions import AGGREGATES, NON_DETERMINISTIC, Function
 from trilake.expr.sql.strings import like_parts
-from trilake.expr.sql.translate import COMPARISONS, Translator, operands, plain
+from trilake.expr.sql.translate import COMPARISONS, Translator, is_name, operands, plain
 from trilake.expr.terms import bind
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms.bind import Column
+from trilake.expr.terms.datatypes import Path
+from trilake.expr.terms.duckdb_sql import Sql
 from trilake.expr.terms.evaluate import Rows, evaluate
 from trilake.expr.terms.literals import NULL, TRUE, Kind, Literal, days_from_civil, parse_date
 from trilake.expr.terms.predicate import (
@@ -418,3 +422,124 @@ def _is_lossless(source: pa.DataType, target: str) -> bool:
 def _simple(column: Column, literal: Literal) -> bool:
     """Whether a leaf can express it; DuckDB handles types without an order."""
     return types.is_ordered(column.type) or pa.types.is_null(column.type) or literal is NULL
+
+
+# --- expressions of any type: invalid ones, and those that only Spark supports ----------------------------------------
+
+#: Replacements in the translator's errors, which speak of filters.
+_WORDS = [
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r" in a filter\b| in filters\b", " here"),
+        (r"\bthe filter\b", "it"),
+        (r"\b(?:a filter|filters) (can|compute)s?", r"the engine here \1"),
+    )
+]
+_ONE_ROW = "an expression sees one row at a time"
+
+
+#: Functions that return instants.
+_INSTANTS = frozenset(
+    ("date_trunc", "to_timestamp", "timestamp", "timestamp_micros", "timestamp_millis", "timestamp_seconds", "now")
+)
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A translated expression: the paths that it reads, its column if it is one, and whether it creates instants."""
+
+    sql: Sql
+    paths: tuple[Path, ...]
+    column: Path | None
+    instants: bool
+
+
+#: Functions that take a unit of time before two values.
+_WITH_UNITS = ("timestampadd", "timestampdiff", "dateadd", "datediff", "date_add", "date_diff")
+
+
+def translate_scalar(
+    source: str,
+    schema: pa.Schema,
+    *,
+    case_sensitive: bool,
+    now: dt.datetime,
+    functions: Mapping[str, Function] | None = None,
+) -> Scalar:
+    """Translate an expression.
+
+    Raises what :func:`trilake.expr.parse_expression` raises.
+    """
+    if not source.strip() or len(source) > MAX_LENGTH or not is_unicode(source):
+        raise ExpressionError(
+            "the expression is empty, longer than 1 MB, or not valid Unicode",
+            help='an expression is Spark SQL such as "year(day)"',
+        )
+
+    def build() -> Scalar:
+        root = parse_tree(source, column_names(schema))
+        _check(root, schema, case_sensitive)
+        translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
+        column = translator.column(root)
+        sql, paths = translator.scalar(root)
+        nodes = cast(Iterator[exp.Expression], root.find_all(exp.Cast, exp.Anonymous))
+        instants = any(
+            node.to.this.value in ("TIMESTAMPTZ", "TIMESTAMPLTZ")
+            if isinstance(node, exp.Cast)
+            else node.name.lower() in _INSTANTS
+            for node in nodes
+        )
+        return Scalar(sql, paths, None if column is None else column.path, instants)
+
+    try:
+        try:
+            return with_room(build)
+        except RecursionError:
+            raise too_deep(source) from None
+    except FilterError as error:
+        reason = error.message
+        for pattern, word in _WORDS:
+            reason = pattern.sub(word, reason)
+        if "one row at a time" in (error.help or ""):  # a subquery or a window function
+            raise ExpressionError(reason, help=_ONE_ROW) from error
+        where: dict[str, Any] = {k: v for k, v in error.context.items() if k in ("column", "line", "position", "near")}
+        raise UnsupportedExpressionError(f"only Spark can evaluate {shorten(source)}: {reason}", **where) from error
+
+
+def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> None:
+    if string := string_as_name(root):
+        raise ExpressionError(f"{string} is a string, not a name", help=IN_BACKQUOTES)
+    for node in root.find_all(exp.Anonymous):
+        name = node.name.lower()
+        if name in AGGREGATES:
+            raise ExpressionError(
+                f"{node.name} is an aggregate function", help=_ONE_ROW, condition="INVALID_WHERE_CONDITION"
+            )
+        if name in NON_DETERMINISTIC:
+            raise ExpressionError(
+                f"{node.name} is not deterministic",
+                help="an expression must return the same value each time",
+                condition="INVALID_NON_DETERMINISTIC_EXPRESSIONS",
+            )
+    for name_node in cast(Iterator[exp.Column | exp.Dot], root.find_all(exp.Column, exp.Dot)):
+        inside = isinstance(name_node.parent, exp.Dot) and name_node.parent.this is name_node
+        in_lambda = name_node.find_ancestor(exp.Lambda) is not None
+        if inside or in_lambda or not is_name(name_node) or _is_unit(name_node):
+            continue
+        try:
+            bind.resolve(tuple(p.name for p in name_node.parts), schema, case_sensitive=case_sensitive)
+        except FilterError as error:
+            raise ExpressionError(
+                error.message, help=error.help, expression=to_spark_sql(plain(root)), condition=error.condition
+            ) from error
+
+
+def _is_unit(node: exp.Expression) -> bool:
+    """Whether a name is the unit of time in a call such as ``timestampdiff(MONTH, a, b)``."""
+    call = node.parent
+    return (
+        isinstance(call, exp.Anonymous)
+        and call.name.lower() in _WITH_UNITS
+        and len(call.expressions) == 3
+        and call.expressions[0] is node
+    )

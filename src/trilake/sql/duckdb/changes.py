@@ -16,11 +16,16 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
 from trilake.sql.duckdb.places import Context, place_of
 from trilake.sql.duckdb.query import read_of, rows_to_write
+from trilake.sql.parser.changes import (
+    When,
+    parse_delete,
+    parse_merge,
+    parse_truncate,
+    parse_update,
+    partition_condition,
+)
 from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.delete_update import parse_delete, parse_truncate, parse_update
 from trilake.sql.parser.expressions import default_or, has_query, requalified, unqualified
-from trilake.sql.parser.insert import partition_condition
-from trilake.sql.parser.merge import When, parse_merge
 from trilake.sql.parser.statements import MERGE, numbers
 from trilake.sql.parser.tokens import path_tokens
 

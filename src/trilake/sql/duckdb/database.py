@@ -20,8 +20,7 @@ import pyarrow as pa
 from trilake.common.text import double_quoted
 from trilake.errors import TrilakeError
 from trilake.expr.terms.engine import idle_connection, never_destroyed, open_database
-from trilake.table.relations.dataset import TableDataset
-from trilake.table.relations.duckdb_rows import WatchedRows
+from trilake.table.relations.dataset import TableDataset, WatchedRows
 from trilake.table.relations.parquet import parquet_relation
 from trilake.table.table import Table
 

@@ -21,8 +21,8 @@ from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatch
 from trilake.expr import evaluate_all, parse_expression
 from trilake.sql.duckdb.places import Context, Place, place_of
 from trilake.sql.duckdb.query import constant, read_of, rows_to_write
+from trilake.sql.parser.changes import Insert, expected_columns, own_partitions, parse_inserts
 from trilake.sql.parser.expressions import with_defaults
-from trilake.sql.parser.insert import Insert, expected_columns, own_partitions, parse_inserts
 from trilake.sql.parser.tokens import path_tokens
 from trilake.table.format import TableWrite
 from trilake.table.registry import format_named

@@ -25,7 +25,7 @@ from trilake.sql.duckdb.database import Source, batches_of, table_of
 from trilake.sql.duckdb.places import Context, relation_of, unknown_name
 from trilake.sql.duckdb.relations import CHANGES, Name, Query, Relation, parse_query
 from trilake.table.frames import arrow_batches
-from trilake.table.relations.duckdb_rows import duckdb_rows
+from trilake.table.relations.dataset import duckdb_rows
 from trilake.table.table import Table
 
 _UNKNOWN = re.compile(r"Catalog Error: Table with name (.*) does not exist")

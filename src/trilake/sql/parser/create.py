@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from trilake.delta.protocol.sql_types import check_collation
 from trilake.errors import InvalidArgumentError
+from trilake.sql.parser.changes import QUERY_WORDS
 from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.expressions import split_names
-from trilake.sql.parser.insert import QUERY_WORDS
 from trilake.sql.parser.paths import named_path
 from trilake.sql.parser.tokens import unquoted
 

@@ -11,12 +11,10 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.analyze import check_columns, compute_statistics
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.maintenance import ManyRunner
+from trilake.sql.parser.changes import parse_delete, parse_inserts, parse_merge, parse_update
 from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.delete_update import parse_delete, parse_update
-from trilake.sql.parser.insert import parse_inserts
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.maintenance import parse_analyze
-from trilake.sql.parser.merge import parse_merge
 from trilake.sql.parser.statements import kind
 from trilake.sql.parser.tokens import tokenize
 from trilake.sql.spark.session import catalogue, jvm

@@ -26,9 +26,9 @@ from trilake.delta.scan.generated import generation_expression
 from trilake.delta.scan.scan import matching_partitions, parse_table_filter, read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
 from trilake.spark.session.schemas import to_spark
+from trilake.sql.parser.changes import partition_clause, partition_condition
 from trilake.sql.parser.create import CLUSTERING_FEATURE, property_key
 from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.insert import partition_clause, partition_condition
 from trilake.sql.spark.session.frames import frame_of, head_of, open_delta
 from trilake.sql.spark.session.relations import query
 from trilake.sql.spark.session.session import SqlSession, rows

@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trilake.spark.live_frames.frames import follow_tables_of, template_of
+from trilake.sql.parser.changes import parse_delete, parse_merge, parse_truncate, parse_update
 from trilake.sql.parser.ctes import behind_ctes
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
-from trilake.sql.parser.delete_update import parse_delete, parse_truncate, parse_update
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.maintenance import parse_maintenance
-from trilake.sql.parser.merge import parse_merge
 from trilake.sql.parser.statements import QUERIES, kind
 from trilake.sql.parser.tokens import Token, tokenize
 from trilake.sql.spark.session.frame_views import note_query

@@ -19,11 +19,9 @@ from trilake.spark.delta.row_changes import delete_rows, update_rows
 from trilake.spark.delta.storing.store_assignment import AssignmentRules, named_columns, stored
 from trilake.spark.session.format import MergeByKeys, spark_format_named
 from trilake.spark.session.schemas import to_spark
+from trilake.sql.parser.changes import DeleteOrUpdate, Merge, Truncate, When, partition_condition
 from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.delete_update import DeleteOrUpdate, Truncate
 from trilake.sql.parser.expressions import default_or, has_query, requalified, split_names
-from trilake.sql.parser.insert import partition_condition
-from trilake.sql.parser.merge import Merge, When
 from trilake.sql.parser.projections import by_column
 from trilake.sql.parser.tokens import depths
 from trilake.sql.spark.session.frames import open_delta

@@ -26,9 +26,9 @@ from trilake.spark.delta.write import write_dataframe
 from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import session_flag
+from trilake.sql.parser.changes import Insert, expected_columns, own_partitions, parse_inserts
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.expressions import with_defaults
-from trilake.sql.parser.insert import Insert, expected_columns, own_partitions, parse_inserts
 from trilake.sql.parser.literals import Args
 from trilake.sql.spark.session import catalogue
 from trilake.sql.spark.session.frames import frame_of, head_of

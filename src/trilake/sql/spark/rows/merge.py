@@ -17,8 +17,8 @@ from trilake.spark.delta.merge.run import merge_dataframe
 from trilake.spark.delta.merge.source import Expr, SparkMerge
 from trilake.spark.delta.storing.store_assignment import named_columns
 from trilake.spark.session.analysis_errors import unsupported_error
+from trilake.sql.parser.changes import Merge, Values, When
 from trilake.sql.parser.expressions import requalified, split_names, unqualified
-from trilake.sql.parser.merge import Merge, Values, When
 from trilake.sql.parser.projections import Beside, by_column
 from trilake.sql.parser.statements import MERGE, numbers
 from trilake.sql.parser.tokens import tokenize

@@ -1,16 +1,22 @@
-"""Parse INSERT: by position, by name, with a column list, into partitions, and with REPLACE WHERE."""
+"""Parse INSERT, DELETE, UPDATE, TRUNCATE and MERGE."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trilake.common.text import quote_name
+from trilake.common.text import plural, quote_name
+from trilake.delta.commands.merge.clauses import Action, Kind
 from trilake.delta.protocol.schema import StructField, StructType
+from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.protocol.sql_types import type_sql
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.sql.parser.ctes import without_ctes
 from trilake.sql.parser.cursor import Cursor, items
+from trilake.sql.parser.expressions import split_names
 from trilake.sql.parser.tokens import Token, depths
+
+# --- INSERT -----------------------------------------------------------------------------------------------------------
 
 #: Words that begin a query.
 QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
@@ -187,3 +193,187 @@ def expected_columns(
             )
         out.append(field.name)
     return out
+
+
+# --- DELETE, UPDATE and TRUNCATE --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DeleteOrUpdate:
+    """A DELETE or UPDATE; ``values`` are pairs of a column's name, in parts, and an expression."""
+
+    parts: tuple[str, ...]
+    alias: str | None
+    values: tuple[tuple[tuple[str, ...], str], ...]
+    condition: str | None
+
+
+def parse_delete(cursor: Cursor) -> DeleteOrUpdate:
+    """``[WITH ...] DELETE FROM name [alias] [WHERE condition]``.  Raises ``SyntaxProblem``."""
+    cursor = _without_ctes(cursor)
+    cursor.expect("DELETE", "FROM")
+    parts, alias = cursor.name(), table_alias(cursor, "WHERE")
+    return DeleteOrUpdate(parts, alias, (), _where(cursor))
+
+
+def parse_update(cursor: Cursor) -> DeleteOrUpdate:
+    """``[WITH ...] UPDATE name [alias] SET column = value, ... [WHERE condition]``.  Raises ``SyntaxProblem``."""
+    cursor = _without_ctes(cursor)
+    cursor.expect("UPDATE")
+    parts, alias = cursor.name(), table_alias(cursor, "SET")
+    cursor.expect("SET")
+    return DeleteOrUpdate(parts, alias, assignments(cursor.sql_until("WHERE")), _where(cursor))
+
+
+def _without_ctes(cursor: Cursor) -> Cursor:
+    return Cursor(without_ctes(cursor.sql)[0]) if cursor.is_any("WITH") else cursor
+
+
+def assignments(sql: str) -> tuple[tuple[tuple[str, ...], str], ...]:
+    """Parse ``a = 1, b.c = d`` into names and values.  Raises ``SyntaxProblem``."""
+    out = []
+    for cursor in map(Cursor, items(sql)):
+        name = cursor.name()
+        if not cursor.accept_symbol("=") and not cursor.accept_symbol("=="):
+            cursor.fail()
+        out.append((name, cursor.rest()))
+    return tuple(out)
+
+
+def table_alias(cursor: Cursor, *words: str) -> str | None:
+    """Parse a table's alias; ``None`` where one of ``words`` follows."""
+    if cursor.accept("AS"):
+        return cursor.part()
+    token = cursor.token
+    if token is None or not token.is_name or (token.kind == "word" and token.upper in words):
+        return None
+    return cursor.part()
+
+
+def _where(cursor: Cursor) -> str | None:
+    if cursor.accept("WHERE"):
+        return cursor.rest()
+    cursor.end()
+    return None
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """A TRUNCATE; ``partition`` are values of partition columns."""
+
+    parts: tuple[str, ...]
+    partition: Mapping[str, str]
+
+
+def parse_truncate(cursor: Cursor) -> Truncate:
+    """``TRUNCATE TABLE name [PARTITION (column = value, ...)]``.  Raises ``SyntaxProblem``."""
+    cursor.expect("TRUNCATE", "TABLE")
+    parts = cursor.name()
+    static, dynamic = partition_clause(cursor)
+    if dynamic:
+        cursor.fail()
+    cursor.end()
+    return Truncate(parts, static)
+
+
+# --- MERGE ------------------------------------------------------------------------------------------------------------
+
+#: Assignments of a clause: the parts of a column's name, and an expression.
+Values = tuple[tuple[tuple[str, ...], str], ...]
+
+
+@dataclass(frozen=True)
+class When:
+    """A WHEN clause; ``values`` are ``None`` for ``*`` and for DELETE."""
+
+    kind: Kind
+    action: Action
+    condition: str | None
+    values: Values | None
+    excluded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A MERGE; ``source`` is a query in brackets, or a name with its version."""
+
+    parts: tuple[str, ...]
+    alias: str | None
+    source: str
+    source_parts: tuple[str, ...] | None
+    source_alias: str | None
+    condition: str
+    clauses: tuple[When, ...]
+    evolve: bool
+
+
+def parse_merge(cursor: Cursor) -> Merge:
+    """Parse a MERGE.  Raises ``SyntaxProblem``."""
+    sql, ctes = without_ctes(cursor.sql)
+    if ctes.clause:
+        cursor = Cursor(sql)
+    cursor.expect("MERGE")
+    evolve = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
+    cursor.expect("INTO")
+    parts, alias = cursor.name(), table_alias(cursor, "USING")
+    cursor.expect("USING")
+    source_parts = None
+    if cursor.is_symbol("("):
+        source = f"({cursor.bracketed()})"
+    else:
+        first = cursor.at
+        source_parts = cursor.name()
+        travels = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
+        if cursor.is_any("FOR") or any(cursor.is_word(w, "AS", "OF") for w in travels):
+            cursor.until("AS", "ON")
+        source = cursor.sql_since(first)
+    source_alias = table_alias(cursor, "ON")
+    if source_parts is not None and len(source_parts) == 1 and source_parts[0].lower() in ctes.names:
+        source, source_alias = f"({ctes.before(f'SELECT * FROM {source}')})", source_alias or source_parts[0]
+        source_parts = None
+    cursor.expect("ON")
+    condition = cursor.sql_until("WHEN")
+    clauses = []
+    while cursor.is_any("WHEN"):
+        clauses.append(_when(cursor))
+    cursor.end()
+    return Merge(parts, alias, source, source_parts, source_alias, condition, tuple(clauses), evolve)
+
+
+def _when(cursor: Cursor) -> When:
+    cursor.expect("WHEN")
+    kind: Kind = "not_matched" if cursor.accept("NOT") else "matched"
+    cursor.expect("MATCHED")
+    if kind == "not_matched" and cursor.accept("BY"):
+        if cursor.accept("SOURCE"):
+            kind = "not_matched_by_source"
+        else:
+            cursor.expect("TARGET")
+    condition = cursor.sql_until("THEN") if cursor.accept("AND") else None
+    cursor.expect("THEN")
+    if cursor.accept("DELETE"):
+        return When(kind, "delete", condition, None)
+    if cursor.accept("UPDATE"):
+        cursor.expect("SET")
+        if cursor.accept_symbol("*"):
+            return When(kind, "update", condition, None, _excluded(cursor))
+        return When(kind, "update", condition, assignments(cursor.sql_until("WHEN")))
+    cursor.expect("INSERT")
+    if cursor.accept_symbol("*"):
+        return When(kind, "insert", condition, None, _excluded(cursor))
+    names = split_names(items(cursor.bracketed()))
+    cursor.expect("VALUES")
+    values = items(cursor.bracketed())
+    if len(names) != len(values):
+        raise InvalidArgumentError(
+            f"INSERT has {plural(len(names), 'column')} but {plural(len(values), 'value')}",
+            help="write a value for each column",
+            condition="MERGE_INSERT_VALUE_COUNT_MISMATCH",
+        )
+    return When(kind, "insert", condition, tuple(zip(names, values, strict=True)))
+
+
+def _excluded(cursor: Cursor) -> tuple[str, ...]:
+    if not cursor.accept("EXCEPT"):
+        return ()
+    return tuple(format_path(n) for n in split_names(items(cursor.bracketed())))
