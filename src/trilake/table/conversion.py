@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from trilake.common.arrow_types import mapped
 from trilake.common.runtime import Runtime
@@ -149,6 +150,11 @@ def _named_maps(kind: pa.DataType) -> pa.DataType:
         return kind
     key = pa.field("key", kind.key_type, False)
     return pa.map_(key, pa.field("value", kind.item_type, kind.item_field.nullable), kind.keys_sorted)
+
+
+def for_parquet(schema: pa.Schema) -> pa.Schema:
+    """Check that Parquet supports a schema, and return it.  Raises ``SchemaMismatchError``."""
+    return check_each_column(schema, "Parquet", lambda one: pq.write_table(one.empty_table(), pa.BufferOutputStream()))
 
 
 def check_each_column(schema: pa.Schema, name: str, begin: Callable[[pa.Schema], None]) -> pa.Schema:

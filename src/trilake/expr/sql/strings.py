@@ -28,7 +28,7 @@ def lower(x: str) -> str:
     return f"(CASE WHEN strlen({x}) = length({x}) THEN lower({x}) ELSE lower({special}) END)"
 
 
-def substring(x: str, position: str, length: str | None) -> str:
+def substring(x: str, position: str, length: str | None = None) -> str:
     """Spark's substring: position 0 is 1, and negative positions count from the end and may be before the start."""
     fixed = [_CONSTANT.fullmatch(n) for n in (position, length or "(0)::INTEGER")]
     if all(fixed) and int(fixed[0][1]) > 0 <= int(fixed[1][1]):  # type: ignore[index]

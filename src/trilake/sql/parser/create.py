@@ -228,7 +228,7 @@ def parse_type(cursor: Cursor) -> str:
             cursor.take()
     while (now := cursor.token) is not None:
         depth += (now.symbol in ("(", "<")) - (now.symbol in (")", ">"))
-        if depth == 0 and now.symbol not in (")", ">", "<>"):
+        if depth == 0 and now.symbol not in ("(", ")", "<", ">", "<>"):
             if not cursor.accept("COLLATE"):
                 break
             cursor.name()

@@ -43,8 +43,8 @@ from trilake.table.conversion import (
     Source,
     TargetRequest,
     check_columns,
-    check_each_column,
     fitted,
+    for_parquet,
     kept_partitions,
     packed,
     plain_schema,
@@ -460,13 +460,9 @@ class ParquetTarget:
 
 def target(store: Store, source: Source, request: TargetRequest, exists: bool) -> ParquetTarget:
     """The target at a location.  Raises what :func:`trilake.tools.convert.run.begin` raises."""
-
-    def write_nothing(one: pa.Schema) -> None:
-        pq.write_table(one.empty_table(), pa.BufferOutputStream())
-
     if exists and request.mode == "error":
         raise TableExistsError("the target already contains Parquet files", file=store.uri)
-    schema = check_each_column(source.schema, "Parquet", write_nothing)
+    schema = for_parquet(source.schema)
     partition_by = kept_partitions(source, request, exists)
     old: list[str] = []
     if exists:
