@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trilake.table.checksum import Checksum, checksum, kernels, row_hashes
+from trilake.table import checksum as kernels
+from trilake.table.checksum import Checksum, checksum, row_hashes
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "i8": (pa.int8(), st.integers(-128, 127)),
