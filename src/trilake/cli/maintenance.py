@@ -72,8 +72,7 @@ def vacuum(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
     retention_hours: Annotated[
-        float | None,
-        typer.Option("--retention-hours", min=0, help="Keep unused files for this long."),
+        float | None, typer.Option("--retention-hours", min=0, help="Keep unused files for this long.")
     ] = None,
     lite: Annotated[bool, typer.Option("--lite", help="Find files in the log, without listing the folder.")] = False,
     no_retention_check: Annotated[
@@ -168,8 +167,7 @@ def restore(
     uri: Uri,
     version: Annotated[int | None, typer.Option("--version", "-v", help="Version to restore.")] = None,
     timestamp: Annotated[
-        str | None,
-        typer.Option(help="Restore the version of this time, such as 2024-12-31T23:59:59Z."),
+        str | None, typer.Option(help="Restore the version of this time, such as 2024-12-31T23:59:59Z.")
     ] = None,
     ignore_missing: Annotated[
         bool, typer.Option("--ignore-missing", help="Continue if files of the version are missing.")

@@ -47,8 +47,7 @@ Timestamp = Annotated[
     str | None, typer.Option("--timestamp", help="Version of this time, such as 2024-12-31T23:59:59Z.")
 ]
 StorageOptions = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="Option of the object store; may be repeated."),
+    list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Option of the object store; may be repeated.")
 ]
 Filter = Annotated[
     str | None, typer.Option("--filter", "--where", "-w", metavar="SQL", help="Only rows that match this condition.")

@@ -79,8 +79,7 @@ def explain(
 def query(
     sql: Annotated[str, typer.Argument(help="One SELECT; tables are named by path: SELECT * FROM '/data/t'.")],
     table: Annotated[
-        list[str] | None,
-        typer.Option("--table", "-t", metavar="NAME=PATH", help="Name for a table; may be repeated."),
+        list[str] | None, typer.Option("--table", "-t", metavar="NAME=PATH", help="Name for a table; may be repeated.")
     ] = None,
     option: StorageOptions = None,
     spark: Spark = False,

@@ -71,8 +71,7 @@ def write(
         typer.Option("--type", metavar="COLUMN=TYPE", help="SQL type of a column of CSV or JSON; may be repeated."),
     ] = None,
     replace_where: Annotated[
-        str | None,
-        typer.Option("--replace-where", metavar="SQL", help="With overwrite: replace only rows that match."),
+        str | None, typer.Option("--replace-where", metavar="SQL", help="With overwrite: replace only rows that match.")
     ] = None,
     schema_mode: Annotated[
         SchemaMode | None, typer.Option("--schema-mode", help="Add new columns, or replace the schema.")

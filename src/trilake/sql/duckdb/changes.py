@@ -47,8 +47,7 @@ def _names(parts: tuple[str, ...], alias: str | None) -> _Names:
 def _plain(sql: str, names: _Names) -> str:
     if has_query(sql):
         raise InvalidArgumentError(
-            "without Spark, DELETE and UPDATE do not support subqueries",
-            help="write a MERGE whose source is the query",
+            "without Spark, DELETE and UPDATE do not support subqueries", help="write a MERGE whose source is the query"
         )
     return requalified(sql, names)
 

@@ -228,11 +228,7 @@ def _all(files: _Files) -> frozenset[FileState]:
 
 
 def _relate(
-    database: Database,
-    db: duckdb.DuckDBPyConnection,
-    sources: Sources,
-    files: _Files,
-    errors: list[TrilakeError],
+    database: Database, db: duckdb.DuckDBPyConnection, sources: Sources, files: _Files, errors: list[TrilakeError]
 ) -> bool:
     """Create a view over files, or register Arrow rows, for each source; return whether all are views."""
     queries = {

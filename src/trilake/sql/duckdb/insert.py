@@ -81,9 +81,7 @@ def _into(context: Context, place: Place, insert: Insert) -> int:
     extra = [n for n in rows.column_names if n not in schema.names]
     if extra:
         raise SchemaMismatchError(
-            f"column {extra[0]!r} not found in the table",
-            help=columns_help(extra[0], schema.names),
-            column=extra[0],
+            f"column {extra[0]!r} not found in the table", help=columns_help(extra[0], schema.names), column=extra[0]
         )
     missing = [f for f in schema if f.name not in rows.column_names]
     for f in missing:

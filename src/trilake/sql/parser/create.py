@@ -280,9 +280,7 @@ def _refuse_clause(cursor: Cursor) -> None:
         if cursor.is_word(*words):
             hint = "; CLUSTER BY keeps similar rows together" if words == ("CLUSTERED", "BY") else ""
             raise InvalidArgumentError(
-                f"{what} is not supported",
-                help=f"leave the clause out{hint}",
-                condition="DELTA_OPERATION_NOT_ALLOWED",
+                f"{what} is not supported", help=f"leave the clause out{hint}", condition="DELTA_OPERATION_NOT_ALLOWED"
             )
 
 

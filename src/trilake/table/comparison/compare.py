@@ -101,12 +101,7 @@ def _files(before: pa.Table, after: pa.Table) -> FilesDiff:
 
 
 def _rows(
-    before: Table,
-    after: Table,
-    key: tuple[str, ...],
-    columns: Sequence[str] | None,
-    filter: Any,
-    limit: int,
+    before: Table, after: Table, key: tuple[str, ...], columns: Sequence[str] | None, filter: Any, limit: int
 ) -> RowsDiff:
     from trilake.table.comparison.rows import compare_rows  # late: hashes load kernels
 

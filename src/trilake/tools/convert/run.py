@@ -35,14 +35,7 @@ from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table import registry
 from trilake.table.checksum import Checksum, checksum
-from trilake.table.conversion import (
-    Done,
-    Piece,
-    Rows,
-    Source,
-    Target,
-    TargetRequest,
-)
+from trilake.table.conversion import Done, Piece, Rows, Source, Target, TargetRequest
 from trilake.table.registry import DEFAULT, format_named
 from trilake.table.table import FilterLike
 from trilake.tools.convert import parquet
