@@ -54,9 +54,7 @@ def open(
     timestamp: TimestampLike | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """Open a table without Spark.
-
-    To a type checker, the result is a Delta table unless you pass the format.
+    """Open a table without Spark.  To a type checker, the result is a Delta table unless you pass the format.
 
     Parameters
     ----------

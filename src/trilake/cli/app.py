@@ -136,9 +136,6 @@ def _forget(stream: Any) -> None:
         os.close(nowhere)
 
 
-# --- the application -------------------------------------------------------------------------------------------------
-
-
 _HELP = (
     "Open lakehouse tables from the shell: Delta tables, Lance datasets and Trevni files, on local disks and in"
     " object stores.\n\nEvery command takes --json. Exit codes: 0 done, 1 findings, 2 wrong arguments, 3 failed, 4 no"

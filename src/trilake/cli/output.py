@@ -63,9 +63,6 @@ def ask(question: str) -> None:
         raise typer.Exit(Exit.FAILED)
 
 
-# --- for people ------------------------------------------------------------------------------------------------------
-
-
 def console(*, error: bool = False) -> Console:
     """A console without markup, emoji codes or highlighting."""
     from rich.console import Console
@@ -233,9 +230,6 @@ def _fact_lines(value: Any) -> list[str]:
     if isinstance(value, Mapping):
         return [f"{printable(str(k))} = {cell(v)}" for k, v in value.items()]
     return [cell(v) for v in value] if isinstance(value, list | tuple) else [cell(value)]
-
-
-# --- for programs ----------------------------------------------------------------------------------------------------
 
 
 class JsonOutput(Output):

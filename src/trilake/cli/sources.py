@@ -129,9 +129,6 @@ def _name(place: str) -> str:
     return "standard input" if place == STDIN else place
 
 
-# --- one file --------------------------------------------------------------------------------------------------------
-
-
 def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     stem = place.lower()
     codec = next((c for end, c in _COMPRESSED.items() if stem.endswith(end)), None)

@@ -195,9 +195,6 @@ def cell(value: Any) -> str:
     return printable(str(value))
 
 
-# --- the actions of a table's log ------------------------------------------------------------------------------------
-
-
 def log_lines(entries: Iterable[dict[str, Any]], most: int) -> Iterator[str]:
     """Format log entries: a line per version, followed by at most ``most`` actions; 0 for all."""
     for entry in entries:

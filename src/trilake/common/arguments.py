@@ -81,9 +81,6 @@ def described(value: object) -> str:
     return f"{value!r:.80}" if plain else f"a {type(value).__name__}"
 
 
-# --- types -----------------------------------------------------------------------------------------------------------
-
-
 def _check_of(hint: Any) -> _Check | None:
     """The check of a type; ``None`` if the called function checks it."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)

@@ -108,8 +108,6 @@ class Displayed:
         return [(name, value) for name, value in values if value is not None]
 
 
-# --- the extension ----------------------------------------------------------------------------------------------------
-
 #: Classes by the module and name under which notebooks look them up, so that none is imported here.
 _CLASSES = (("pyarrow.lib", "Table"), ("pyarrow.lib", "RecordBatch"))
 _HTML = "text/html"

@@ -7,7 +7,6 @@ work as usual:  ``from trilake.sql.duckdb import run``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -15,16 +14,14 @@ from typing import Any
 
 def keep_functions(package: str, **homes: str) -> None:
     """Keep names of a package as functions; ``homes`` names the module of each."""
-    functions: dict[str, Any] = {
-        name: property(_getter(package, name, home), *_changers(name)) for name, home in homes.items()
-    }
+    functions: dict[str, Any] = {name: _property(package, name, home) for name, home in homes.items()}
     module = sys.modules[package]
     # Pickled by name, like any module, for user functions that refer to the package.
     functions["__reduce__"] = lambda module: (import_module, (module.__name__,))
     module.__class__ = type(module.__class__.__name__, (module.__class__,), functions)
 
 
-def _getter(package: str, name: str, home: str) -> Callable[[ModuleType], Any]:
+def _property(package: str, name: str, home: str) -> property:
     def get(module: ModuleType) -> Any:
         replaced = vars(module).get(name)
         if replaced is not None:
@@ -37,10 +34,6 @@ def _getter(package: str, name: str, home: str) -> Callable[[ModuleType], Any]:
                 setattr(function, key, value)
         return function
 
-    return get
-
-
-def _changers(name: str) -> tuple[Callable[[ModuleType, Any], None], Callable[[ModuleType], None]]:
     def set_(module: ModuleType, value: Any) -> None:
         if not isinstance(value, ModuleType):
             vars(module)[name] = value
@@ -48,4 +41,4 @@ def _changers(name: str) -> tuple[Callable[[ModuleType, Any], None], Callable[[M
     def delete(module: ModuleType) -> None:
         vars(module).pop(name, None)
 
-    return set_, delete
+    return property(get, set_, delete)

@@ -202,8 +202,6 @@ def _conjuncts(node: _Node) -> list[_Node]:
     return [node]
 
 
-# --- predicates ------------------------------------------------------------------------------------------------------
-
 _COMPARISONS = {kernel.__name__: op for op, kernel in KERNELS.items()}
 
 

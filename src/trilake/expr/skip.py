@@ -271,8 +271,6 @@ class _Analysis:
         raw = self.raw(path)
         return raw is not None and raw.value is not None
 
-    # --- the three bits ----------------------------------------------------------------------------------------------
-
     def node(self, predicate: Predicate) -> _Outcomes:
         if isinstance(predicate, Constant):
             return _Outcomes(*(np.full(self.n, predicate.value is v) for v in (True, False, None)))
@@ -414,8 +412,6 @@ class _Analysis:
             return true, false
         limit = pa.scalar(after, leaf.prefix.type)
         return true & holds(pc.less, low, limit, self.n), false | holds(pc.greater_equal, high, limit, self.n)
-
-    # --- explanations ------------------------------------------------------------------------------------------------
 
     def causes(self, predicate: Predicate, possible: _Outcomes) -> list[tuple[Bits, str]]:
         """Reasons why a conjunct skips files, with the files of each."""

@@ -107,14 +107,8 @@ def row_hashes(batch: pa.RecordBatch) -> Hashes:
     return mixed(hashes_of_rows)
 
 
-# --- values ----------------------------------------------------------------------------------------------------------
-
-
 def value_hashes(array: pa.Array, path: str = "") -> Hashes:
-    """A hash of each value of an array; the caller owns the result.
-
-    ``path`` is the column, for errors.
-    """
+    """A hash of each value of an array; the caller owns the result.  ``path`` is the column, for errors."""
     hashes = _hashes(array, path)
     if array.null_count and not ty.is_null(array.type):
         hashes[np.asarray(pc.is_null(array))] = null_hash()
@@ -257,9 +251,6 @@ def _of_bytes(array: pa.Array) -> Hashes:
     raw = np.frombuffer(where, np.int64 if wide else np.int32, array.offset + len(array) + 1)[array.offset :]
     data = np.frombuffer(values or b"", np.uint8)
     return salted(bytes_hashes(data, raw.astype(np.int64, copy=False)), "text" if is_string else "binary")
-
-
-# --- nested values ---------------------------------------------------------------------------------------------------
 
 
 def _of_dictionary(array: pa.DictionaryArray, path: str) -> Hashes:

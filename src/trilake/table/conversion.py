@@ -127,9 +127,6 @@ def kept_partitions(source: Source, request: TargetRequest, exists: bool) -> tup
     return source.partition_by if plain and len(types) < len(source.schema) else ()
 
 
-# --- schemas ---------------------------------------------------------------------------------------------------------
-
-
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """The schema without metadata of the source format."""
 
@@ -171,9 +168,6 @@ def refused(name: str, column: str, why: str) -> SchemaMismatchError:
     """The error for a column that a format does not support."""
     help = "leave it out with columns=[…], or cast it first"
     return SchemaMismatchError(f"{name} does not support the column: {why}", help=help, column=column)
-
-
-# --- rows ------------------------------------------------------------------------------------------------------------
 
 
 def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

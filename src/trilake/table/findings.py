@@ -204,9 +204,6 @@ class Findings:
         return f"<div><b>{html.escape(self._head())}</b>{table if self.findings else ''}{not_made}</div>"
 
 
-# --- checks ----------------------------------------------------------------------------------------------------------
-
-
 class NotCheckedError(TrilakeError):
     """A check cannot run, because something that it needs is broken; that is another finding."""
 
@@ -286,9 +283,6 @@ def unreadable(code: str, error: Exception, **where: Any) -> Finding:
     return Finding(code, message, "restore the damaged files from a backup", details={"error": kind}, **where)
 
 
-# --- repairs ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RepairStep:
     """One step of ``repair``, done or planned.
@@ -322,9 +316,7 @@ class RepairStep:
 
 @dataclass(frozen=True)
 class Repairs:
-    """The result of ``repair``.
-
-    ``left`` are the remaining findings; in a dry run, those that no step repairs.
+    """The result of ``repair``.  ``left`` are the remaining findings; in a dry run, those that no step repairs.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-repairs")

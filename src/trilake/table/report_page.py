@@ -36,9 +36,7 @@ _HEIGHT = 720
 
 @dataclass(frozen=True)
 class Report:
-    """A report: the HTML page, and its advice.
-
-    Notebooks show the page in a frame without scripts.
+    """A report: the HTML page, and its advice.  Notebooks show the page in a frame without scripts.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-report-class")

@@ -109,7 +109,7 @@ def test_insert_from_itself_detects_concurrent_changes(
 ) -> None:
     path, name = f"{tmp_path}/t", f"delta.`{tmp_path}/t`"
     trilake.write(pa.table({"i": [1, 2]}), path)
-    place = "trilake.sql.duckdb.insert.rows_to_write"
+    place = "trilake.sql.duckdb.changes.rows_to_write"
 
     def then(meanwhile: str) -> None:
         def late(*args: Any) -> pa.Table:

@@ -238,10 +238,7 @@ def _check_structs(sql: str) -> None:
 
 
 def _check_depth(root: exp.Expression, sql: str) -> None:
-    """Reject expressions that are nested too deeply for the engine.
-
-    A chain of AND, OR or || counts as one level.
-    """
+    """Reject expressions that are nested too deeply for the engine.  A chain of AND, OR or || counts as one level."""
     deepest = most = 0
     stack = [(root, 0, 1)]
     while stack:

@@ -255,8 +255,6 @@ class _Builder:
                 return self._compare(node.this, COMPARISONS[type(node)], node.expression)
         return None
 
-    # --- leaves ------------------------------------------------------------------------------------------------------
-
     def _sides(self, left: exp.Expression, right: exp.Expression) -> tuple[Column, Literal, bool] | None:
         for a, b, swapped in ((left, right, False), (right, left, True)):
             column = self.column(a)
@@ -466,10 +464,7 @@ def translate_scalar(
     now: dt.datetime,
     functions: Mapping[str, Function] | None = None,
 ) -> Scalar:
-    """Translate an expression.
-
-    Raises what :func:`trilake.expr.parse_expression` raises.
-    """
+    """Translate an expression.  Raises what :func:`trilake.expr.parse_expression` raises."""
     if not source.strip() or len(source) > MAX_LENGTH or not is_unicode(source):
         raise ExpressionError(
             "the expression is empty, longer than 1 MB, or not valid Unicode",

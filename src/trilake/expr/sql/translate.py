@@ -91,8 +91,6 @@ class Translator:
         self._read: dict[Path, Sql] = {}
         self._types: dict[str, str] = {}
 
-    # --- columns and constants ---------------------------------------------------------------------------------------
-
     def column(self, node: exp.Expression) -> Column | None:
         """The column of a name node; ``None`` for others.  Raises :class:`FilterError` for unknown names."""
         node = plain(node)
@@ -140,8 +138,6 @@ class Translator:
             raise FilterError(
                 f"{to_spark_sql(node)} cannot be computed: {error.message}", help="correct the constant"
             ) from error
-
-    # --- expressions -------------------------------------------------------------------------------------------------
 
     def condition(self, node: exp.Expression) -> tuple[str, tuple[Path, ...]]:
         """Translate a boolean expression and check its types; return the SQL and the columns that it reads."""
@@ -287,8 +283,6 @@ class Translator:
             sql = self.typed(f"{sql.code}[{single_quoted(key)}]")
         return sql if column.char is None else replace(filled_up(sql, column.char), char=column.char)
 
-    # --- operators ---------------------------------------------------------------------------------------------------
-
     def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
         left, right = self.comparable([left, right], "the two sides of a comparison")
         x, y = sides(operator, left, right)
@@ -378,8 +372,6 @@ class Translator:
             if isinstance(right, exp.Interval):
                 return shift(self.render(left), right, negative=isinstance(node, exp.Sub))
         return arithmetic(self.typed, type(node), self.render(node.this), self.render(node.expression))
-
-    # --- functions ---------------------------------------------------------------------------------------------------
 
     def _make_call(self, name: str, nodes: Sequence[exp.Expression], *, skip: int = 0) -> Call:
         args = tuple(Sql("", "") if i < skip else self.render(node) for i, node in enumerate(nodes))

@@ -91,10 +91,7 @@ def naive_type(t: pa.DataType) -> pa.DataType:
 
 
 def normalise(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """``values`` in their :func:`normal_type`.
-
-    Times finer than a microsecond are rounded down, as in Spark.
-    """
+    """``values`` in their :func:`normal_type`.  Times finer than a microsecond are rounded down, as in Spark."""
     source, target = values.type, normal_type(values.type)
     if source == target:
         return values

@@ -117,10 +117,7 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def idle_connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    """An exclusive connection for the block, which cannot open files.
-
-    Unregister all tables before the block ends.
-    """
+    """An exclusive connection for the block, which cannot open files.  Unregister all tables before the block ends."""
     global _engine  # noqa: PLW0603 - one database a process
     with _engine_lock:
         engine = _engine = _engine or _Engine()

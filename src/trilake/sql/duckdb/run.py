@@ -19,8 +19,7 @@ from trilake.delta.commands.optimize.optimize import OptimizeResult
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
-from trilake.sql.duckdb.changes import one_row, run_delete, run_merge, run_truncate, run_update
-from trilake.sql.duckdb.insert import run_insert
+from trilake.sql.duckdb.changes import one_row, run_delete, run_insert, run_merge, run_truncate, run_update
 from trilake.sql.duckdb.places import Context, place_of
 from trilake.sql.duckdb.query import constant, run_query
 from trilake.sql.duckdb.tables import run_alter, run_create, run_describe
@@ -42,8 +41,6 @@ from trilake.sql.parser.maintenance import (
 )
 from trilake.sql.parser.statements import RESTORE, kind, numbers
 from trilake.table.registry import format_named, format_of_provider
-
-# --- OPTIMIZE, VACUUM, RESTORE, CONVERT, GENERATE, REORG, FSCK and DESCRIBE HISTORY | DETAIL without Spark ------------
 
 
 def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:

@@ -48,9 +48,6 @@ def _refuse(alter: Alter, cursor: Cursor) -> NoReturn:
     )
 
 
-# --- columns ---------------------------------------------------------------------------------------------------------
-
-
 def _add_columns(alter: Alter, cursor: Cursor) -> _Change:
     cursor.accept("COLUMNS") or cursor.accept("COLUMN")
     return partial(alter.add, *map(_new_column, cursor.listed()))
@@ -147,9 +144,6 @@ def _as_in_hive(path: tuple[str, ...], cursor: Cursor) -> ColumnChange:
 
 def _replace_columns(alter: Alter, cursor: Cursor) -> _Change:
     return partial(alter.replace_columns, [field_of(parse_column(Cursor(i))) for i in items(cursor.bracketed())])
-
-
-# --- properties ------------------------------------------------------------------------------------------------------
 
 
 def _set_properties(alter: Alter, cursor: Cursor) -> _Change:

@@ -128,9 +128,6 @@ def _clone(cursor: Cursor) -> dict[str, object]:
     return {"clone_of": source, "shallow": shallow, "travel": travel}
 
 
-# --- columns ---------------------------------------------------------------------------------------------------------
-
-
 def _columns(cursor: Cursor) -> tuple[tuple[Column, ...], tuple[tuple[str, str], ...]]:
     columns, checks = [], []
     for piece in map(Cursor, items(cursor.bracketed())):
@@ -235,9 +232,6 @@ def parse_type(cursor: Cursor) -> str:
         else:
             cursor.take()
     return cursor.sql_since(first)
-
-
-# --- what follows the columns ----------------------------------------------------------------------------------------
 
 
 def _clauses(cursor: Cursor, fields: dict[str, object]) -> None:

@@ -64,8 +64,6 @@ class Cursor:
         self.tokens = tokenize(sql) if tokens is None else tokens
         self.at = at
 
-    # --- looking -----------------------------------------------------------------------------------------------------
-
     @property
     def token(self) -> Token | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
@@ -85,8 +83,6 @@ class Cursor:
     def done(self) -> bool:
         """Whether nothing follows but semicolons."""
         return all(t.symbol == ";" for t in self.tokens[self.at :])
-
-    # --- taking ------------------------------------------------------------------------------------------------------
 
     def accept(self, *words: str) -> bool:
         if not self.is_word(*words):

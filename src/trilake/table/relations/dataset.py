@@ -31,10 +31,7 @@ class Rows(Protocol):
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """The rows of an open table; engines select columns and rows.
-
-    ``where`` is a filter for all reads.
-    """
+    """The rows of an open table; engines select columns and rows.  ``where`` is a filter for all reads."""
 
     def __init__(self, table: Rows, where: ds.Expression | None = None) -> None:
         # The parent cannot be created from Python; its public methods that need it are replaced below.

@@ -203,9 +203,6 @@ def _store(spark: SparkSession | None, uri: str | PathLike[str], options: Mappin
     return session_store(spark, uri, options)
 
 
-# --- sources ---------------------------------------------------------------------------------------------------------
-
-
 def open_source(
     store: Store,
     *,
@@ -250,9 +247,6 @@ def format_at(store: Store) -> str | None:
         if row.load().detect(store):
             return row.name
     return parquet.NAME if parquet.exists(store) else None
-
-
-# --- tasks -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -370,9 +364,6 @@ def _differing(target: Target, outcomes: Sequence[Outcome], source: Source) -> l
             for name in batch.schema.names:
                 column_sums[name] = column_sums.get(name, Checksum()) + checksum(batch.select([name]))
     return [name for name in source.schema.names if sums[0].get(name) != sums[1].get(name)]
-
-
-# --- targets ---------------------------------------------------------------------------------------------------------
 
 
 def begin(store: Store, source: Source, request: TargetRequest) -> Target:

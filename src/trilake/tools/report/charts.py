@@ -81,8 +81,6 @@ class Charts:
     def _color(self, field: str, values: Sequence[Any], colours: Sequence[str]) -> Any:
         return self._alt.Color(field, scale=self._alt.Scale(domain=list(values), range=list(colours)), legend=None)
 
-    # --- one method per chart ----------------------------------------------------------------------------------------
-
     def versions(self, line: Timeline) -> Future[str]:
         alt = self._alt
         rows: list[dict[str, Any]] = [

@@ -169,8 +169,6 @@ def _tiles(facts: Facts) -> list[Tile]:
     return tiles
 
 
-# --- sections --------------------------------------------------------------------------------------------------------
-
 #: Row limits of the page's tables.
 _COMMITS, _APPLICATIONS, _SCHEMA, _COLUMNS = 60, 100, 100, 200
 _TIME = "%Y-%m-%d %H:%M:%S"
@@ -217,9 +215,6 @@ def _versions(facts: Facts, charts: Charts) -> Section | None:
     lead = f"{plural(facts.commits.total, 'version')} in the history, the newest from {format_time(line.last_ms)} UTC."
     notes = (f"{plural(facts.commits.unread, 'older version')} were not read.",) if facts.commits.unread else ()
     return Section("versions", "Versions", lead, (chart,), (listing,), (*notes, *facts.notes))
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
 
 
 def _files(facts: Facts, charts: Charts) -> Section:
@@ -319,9 +314,6 @@ def _vectors(facts: Facts, charts: Charts) -> list[Figure]:
     return [Figure("vectors", title, charts.bars("vectors", title, "files", bars, 3), data, wide=False)]
 
 
-# --- partitions ------------------------------------------------------------------------------------------------------
-
-
 def _partitions(facts: Facts, charts: Charts) -> Section | None:
     map_ = heat_map(facts.partitions, facts.files)
     if map_ is None:
@@ -352,9 +344,6 @@ def _partitions(facts: Facts, charts: Charts) -> Section | None:
     ]
     figure = Figure("partitions", title, charts.partitions(map_), data, legend)
     return Section("partitions", "Partitions", lead, (figure,), notes=tuple(notes))
-
-
-# --- columns ---------------------------------------------------------------------------------------------------------
 
 
 def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> Section:
@@ -433,9 +422,6 @@ def _about(number: float) -> str:
 
 def _count(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
-
-
-# --- the rest --------------------------------------------------------------------------------------------------------
 
 
 def _schema(facts: Facts) -> Section | None:
