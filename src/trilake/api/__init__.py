@@ -1,13 +1,11 @@
 """The public API: the same functions for every format.
 
-``opening``, ``writing`` and ``definitions`` need no Spark; ``reading`` and ``sessions`` do.  A format is
-a row of :mod:`~trilake.table.registry`.  Spark is imported only by the calls that need it, so that a table opens
-without it.
+A format is a row of :mod:`~trilake.table.registry`.  Spark is imported only by the calls that need it: ``read``,
+``explain``, ``register`` and ``unregister``.
 """
 
 from trilake.api.definitions import alter, convert_to_delta, create, sync_iceberg
-from trilake.api.opening import open
-from trilake.api.reading import explain, read
+from trilake.api.opening import explain, open, read
 from trilake.api.sessions import register, unregister
 from trilake.api.writing import write
 

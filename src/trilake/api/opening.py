@@ -1,8 +1,8 @@
-"""``open``: a table of any format, without Spark."""
+"""``open``: a table of any format, without Spark; ``read`` and ``explain``: with Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
@@ -11,14 +11,16 @@ from trilake.common.timestamps import TimestampLike
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TableNotFoundError
 from trilake.storage import open_store
+from trilake.table.explanation import Explanation
 from trilake.table.location import explained
 from trilake.table.registry import open_table
-from trilake.table.table import Table, as_version
+from trilake.table.table import FilterLike, Table, as_version
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from trilake.lance.table import LanceTable
     from trilake.trevni.tables.table import TrevniTable
-
 
 _Uri: TypeAlias = str | PathLike[str]
 _At: TypeAlias = TimestampLike | None
@@ -96,3 +98,93 @@ def open_at(
         return open_table(store, format, version, timestamp)
     except TableNotFoundError as e:
         raise explained(e, store) from None
+
+
+@checked
+def read(
+    spark: SparkSession,
+    uri: str | PathLike[str],
+    *,
+    format: str | None = None,
+    version: int | None = None,
+    timestamp: TimestampLike | None = None,
+    columns: Sequence[str] | None = None,
+    filter: FilterLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Read a table as a Spark DataFrame, with Spark's native scan if possible, otherwise through Arrow.
+
+    :func:`explain` says which way is taken.
+
+    Parameters
+    ----------
+    spark: the session.
+    uri: a path, or a URI such as ``file:`` or ``s3://``.
+    format: ``"delta"``, ``"lance"`` or ``"trevni"``; detected by default.
+    version: the version to read; the newest by default.
+    timestamp: read the version that was newest at that time, see :func:`open`.
+    columns: the columns to read; all by default.
+    filter: Spark SQL or a pyarrow expression: only matching rows are read, and files are skipped on the driver.
+    storage_options: credentials, region and endpoint of an object store; those of the session by default.
+
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``UnsupportedProtocolError``, ``CorruptLogError``,
+    ``FilterError`` for a filter that does not fit the table, and ``InvalidArgumentError`` for an unknown column.
+
+    >>> import trilake
+    >>> _ = trilake.write(spark.range(5), "lake/read", mode="overwrite")
+    >>> _ = trilake.write(spark.range(5, 7), "lake/read", mode="append")
+    >>> sorted(row.id for row in trilake.read(spark, "lake/read", filter="id >= 4").collect())
+    [4, 5, 6]
+    >>> trilake.read(spark, "lake/read", version=0).count()
+    5
+    """
+    from trilake.spark.session.format import spark_format_named
+    from trilake.spark.session.settings import session_options
+
+    storage_options = session_options(spark, uri, storage_options)
+    table = open_at(uri, format, version, timestamp, storage_options)
+    read, newest = spark_format_named(table.format).read, version is None and timestamp is None
+    return read(spark, table, columns=columns, filter=filter, options=storage_options, newest=newest)
+
+
+@checked
+def explain(
+    spark: SparkSession,
+    uri: str | PathLike[str],
+    filter: FilterLike | None = None,
+    *,
+    format: str | None = None,
+    version: int | None = None,
+    timestamp: TimestampLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Explanation:
+    """Explain what :func:`read` would do: which files it reads and skips, and why, and whether Spark scans them itself.
+
+    Without Spark, use :meth:`trilake.table.table.Table.explain`.
+
+    Parameters
+    ----------
+    spark: the session.
+    uri: a path, or a URI such as ``file:`` or ``s3://``.
+    filter: Spark SQL or a pyarrow expression; without one, all files are read.
+    format, version, timestamp, storage_options: see :func:`read`.
+
+    Raises the errors of :func:`read`.
+
+    >>> import trilake
+    >>> _ = trilake.write([{"n": 1}], "lake/explain", mode="overwrite")
+    >>> _ = trilake.write([{"n": 9}], "lake/explain", mode="append")
+    >>> plan = trilake.explain(spark, "lake/explain", "n > 5")
+    >>> len(plan.kept), len(plan.skipped)
+    (1, 1)
+    >>> print(plan.notes[0])
+    read by Spark's native scan
+    """
+    from trilake.spark.delta.read import explain_read
+    from trilake.spark.session.settings import session_options
+
+    storage_options = session_options(spark, uri, storage_options)
+    table = open_at(uri, format, version, timestamp, storage_options)
+    if not isinstance(table, ArrowDeltaTable):  # the other formats are read one way only
+        return table.explain(filter)
+    return explain_read(spark, table, filter)

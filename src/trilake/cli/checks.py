@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,20 +15,15 @@ if TYPE_CHECKING:
     from trilake.table.findings import Findings, Repairs
 
 
-class Depth(StrEnum):
-    """Depth of a check."""
-
-    log = "log"
-    files = "files"
-    rows = "rows"
-
-
-DepthOption = Annotated[Depth, typer.Option("--depth", help="Check only the log, also the files, or also all rows.")]
+Depth = Annotated[
+    Literal["log", "files", "rows"],
+    typer.Option("--depth", help="Check only the log, also the files, or also all rows."),
+]
 
 
 def verify(
     uri: Uri,
-    depth: DepthOption = Depth.rows,
+    depth: Depth = "rows",
     sample: Annotated[
         int | None, typer.Option("--sample", min=1, metavar="FILES", help="Read the rows of only this many files.")
     ] = None,
@@ -44,7 +38,7 @@ def verify(
     verification = run(
         uri,
         version=version,
-        depth=str(depth),
+        depth=depth,
         sample=sample,
         format=format,
         storage_options=key_values(option, "--option"),
@@ -59,7 +53,7 @@ def repair(
         list[str] | None, typer.Option("--only", metavar="STEP", help="Run only this step; may be repeated.")
     ] = None,
     accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Also run steps that lose rows.")] = False,
-    depth: DepthOption = Depth.files,
+    depth: Depth = "files",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Run without asking.")] = False,
     format: Format = None,
     option: StorageOptions = None,
@@ -74,7 +68,7 @@ def repair(
     how: dict[str, Any] = {
         "only": only or None,
         "accept_loss": accept_loss,
-        "depth": str(depth),
+        "depth": depth,
         "format": format,
         "storage_options": key_values(option, "--option"),
     }

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,13 +17,8 @@ if TYPE_CHECKING:
     from trilake.table.upkeep import Upkeep
 
 
-class InputFormat(StrEnum):
-    """Formats of rows to write."""
-
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
-    arrow = "arrow"
+#: Formats of rows to write.
+InputFormat = Literal["csv", "json", "parquet", "arrow"]
 
 
 def format_option(help: str, name: str = "--format", *others: str) -> Any:

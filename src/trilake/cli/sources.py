@@ -31,21 +31,21 @@ from trilake.storage import open_store
 from trilake.storage.uri import Location, parse_location
 
 STDIN = "-"
-_SUFFIXES = {
-    ".csv": InputFormat.csv,
-    ".tsv": InputFormat.csv,
-    ".json": InputFormat.json,
-    ".jsonl": InputFormat.json,
-    ".ndjson": InputFormat.json,
-    ".parquet": InputFormat.parquet,
-    ".arrow": InputFormat.arrow,
-    ".arrows": InputFormat.arrow,
-    ".feather": InputFormat.arrow,
-    ".ipc": InputFormat.arrow,
+_SUFFIXES: dict[str, InputFormat] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
 }
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
 #: Formats by magic bytes, and formats that are read from the end.
-_MAGIC = {b"PAR1": InputFormat.parquet, b"ARRO": InputFormat.arrow, b"\xff\xff\xff\xff": InputFormat.arrow}
+_MAGIC: dict[bytes, InputFormat] = {b"PAR1": "parquet", b"ARRO": "arrow", b"\xff\xff\xff\xff": "arrow"}
 _RANDOM = (b"PAR1", b"ARRO")
 _SPOOL = 64 << 20
 #: Bytes for type inference, and the pattern of numbers that may not fit a long.
@@ -144,7 +144,7 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
             reading.format
             or _MAGIC.get(start)
             or _SUFFIXES.get(suffix)
-            or (InputFormat.json if start.lstrip()[:1] in (b"{", b"[") else None)
+            or ("json" if start.lstrip()[:1] in (b"{", b"[") else None)
         )
         if format is None:
             raise InvalidArgumentError(
@@ -159,12 +159,12 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
                 spooled.write(data)
             spooled.seek(0)
             source = pa.PythonFile(spooled, mode="r")
-        if format is InputFormat.csv:
+        if format == "csv":
             source, head = _peeked(source, rewinds, _HEAD)
             return _csv(source, head, reading, "\t" if suffix == ".tsv" else ",")
-        if format is InputFormat.json:
+        if format == "json":
             return _json(source, start, rewinds, reading)
-        return _parquet(source) if format is InputFormat.parquet else _arrow(source, start)
+        return _parquet(source) if format == "parquet" else _arrow(source, start)
     except (pa.ArrowException, UnicodeDecodeError, ValueError, EOFError) as e:
         if isinstance(e, InvalidArgumentError):
             raise
@@ -175,8 +175,8 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
 
 def _check_use(format: InputFormat, reading: Reading, place: str) -> None:
     of_csv = {"--delimiter": reading.delimiter is not None, "--no-header": not reading.header, "--null": reading.null}
-    useless = [name for name, value in of_csv.items() if value and format is not InputFormat.csv]
-    if reading.required and format not in (InputFormat.csv, InputFormat.json):
+    useless = [name for name, value in of_csv.items() if value and format != "csv"]
+    if reading.required and format not in ("csv", "json"):
         useless.append("--type")
     if useless:
         raise InvalidArgumentError(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -33,24 +32,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Mode(StrEnum):
-    """What to do with an existing table."""
-
-    error = "error"
-    append = "append"
-    overwrite = "overwrite"
-    ignore = "ignore"
-
-
-class SchemaMode(StrEnum):
-    """How a write may change the columns."""
-
-    merge = "merge"
-    overwrite = "overwrite"
-
-
+_Mode = Literal["error", "append", "overwrite", "ignore"]
 WriteMode = Annotated[
-    Mode, typer.Option("--mode", "-m", help="If the table exists: fail, append, overwrite, or do nothing.")
+    _Mode, typer.Option("--mode", "-m", help="If the table exists: fail, append, overwrite, or do nothing.")
 ]
 
 
@@ -62,7 +46,7 @@ def write(
     from_format: Annotated[
         InputFormat | None, typer.Option("--from", help="Format of the rows; detected by default.")
     ] = None,
-    mode: WriteMode = Mode.error,
+    mode: WriteMode = "error",
     format: Annotated[str | None, format_option(f"Format of a new table; {DEFAULT} by default.")] = None,
     partition_by: PartitionBy = None,
     property: Properties = None,
@@ -74,7 +58,8 @@ def write(
         str | None, typer.Option("--replace-where", metavar="SQL", help="With overwrite: replace only rows that match.")
     ] = None,
     schema_mode: Annotated[
-        SchemaMode | None, typer.Option("--schema-mode", help="Add new columns, or replace the schema.")
+        Literal["merge", "overwrite"] | None,
+        typer.Option("--schema-mode", help="Add new columns, or replace the schema."),
     ] = None,
     delimiter: Annotated[str | None, typer.Option("--delimiter", help="CSV delimiter; a comma by default.")] = None,
     header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV starts with column names.")] = True,
@@ -103,19 +88,19 @@ def write(
     with suppress(TableNotFoundError):
         existing = opened_with(uri, options, format=format)
     format = format or (DEFAULT if existing is None else existing.format)
-    types = {} if existing is None or schema_mode is SchemaMode.overwrite else {f.name: f.type for f in existing.schema}
+    types = {} if existing is None or schema_mode == "overwrite" else {f.name: f.type for f in existing.schema}
     column_types = {name: _arrow_type(string) for name, string in key_values(type, "--type").items()}
     column_names = () if format_named(format).fills_columns else tuple(types)
     reading = Reading(from_format, types | column_types, tuple(column_types), delimiter, header, null, column_names)
     result = api.write(
         open_rows(places, reading, options),
         uri,
-        mode=str(mode),
+        mode=mode,
         format=format,
         partition_by=partition_by or None,
         properties=key_values(property, "--property") or None,
         replace_where=replace_where,
-        schema_mode=None if schema_mode is None else schema_mode.value,
+        schema_mode=schema_mode,
         user_metadata=user_metadata,
         storage_options=options,
     )
@@ -148,11 +133,11 @@ def convert(
         str | None, format_option("Format of the source; detected by default.", "--from", "parquet")
     ] = None,
     mode: Annotated[
-        Mode,
+        _Mode,
         typer.Option(
             "--mode", "-m", metavar="error|append|overwrite", help="If the target exists: fail, append, or overwrite."
         ),
-    ] = Mode.error,
+    ] = "error",
     column: Columns = None,
     filter: Filter = None,
     partition_by: PartitionBy = None,
@@ -180,7 +165,7 @@ def convert(
         iceberg_version = sync_iceberg(source, storage_options=key_values(option, "--option"))
         output(json).facts({"source": source, "format": _ICEBERG, "source_version": iceberg_version})
         return
-    if mode is Mode.ignore:
+    if mode == "ignore":
         raise InvalidArgumentError("convert does not support --mode ignore", help="pass error, append or overwrite")
     if no_partitions and partition_by:
         raise InvalidArgumentError(
@@ -201,7 +186,7 @@ def convert(
         timestamp=timestamp,
         columns=column or None,
         filter=filter,
-        mode=str(mode),
+        mode=mode,
         partition_by=[] if no_partitions else (partition_by or None),
         options=key_values(property, "--property"),
         storage_options=key_values(option, "--option"),

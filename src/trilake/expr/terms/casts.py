@@ -28,23 +28,13 @@ if TYPE_CHECKING:
 
 #: Spark's type names, as sqlglot renders them for DuckDB or as functions of that name, by DuckDB's names.
 TYPES = {
-    "BOOLEAN": "BOOLEAN",
-    "TINYINT": "TINYINT",
-    "SMALLINT": "SMALLINT",
+    **{t: t for t in ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP")},
     "INT": "INTEGER",
-    "INTEGER": "INTEGER",
-    "BIGINT": "BIGINT",
-    "FLOAT": "FLOAT",
     "REAL": "FLOAT",
-    "DOUBLE": "DOUBLE",
     "DECIMAL": "DECIMAL(10,0)",
-    "STRING": "VARCHAR",
-    "TEXT": "VARCHAR",
-    "BINARY": "BLOB",
-    "BLOB": "BLOB",
-    "DATE": "DATE",
-    "TIMESTAMP": "TIMESTAMP",
-    "TIMESTAMPTZ": "TIMESTAMP",
+    **dict.fromkeys(("STRING", "TEXT"), "VARCHAR"),
+    **dict.fromkeys(("BINARY", "BLOB", "VARBINARY"), "BLOB"),
+    **dict.fromkeys(("TIMESTAMPTZ", "TIMESTAMPNTZ", "TIMESTAMPLTZ"), "TIMESTAMP"),
 }
 
 
@@ -59,7 +49,6 @@ def target_type(node: exp.DataType) -> str:
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
             raise FilterError(f"decimal({precision},{scale}) is not a type of Spark")
         return f"DECIMAL({precision},{scale})"
-    name = {"TIMESTAMPNTZ": "TIMESTAMP", "TIMESTAMPLTZ": "TIMESTAMP", "VARBINARY": "BLOB"}.get(name, name)
     if name not in TYPES or node.expressions:
         raise FilterError(f"a filter cannot cast to {node.sql('databricks')}")
     return TYPES[name]

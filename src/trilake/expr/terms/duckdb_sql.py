@@ -69,21 +69,14 @@ class Sql:
         return _SPARK_NAMES.get(self.type, self.type.lower())
 
 
+_NAMED = ("BOOLEAN", "DECIMAL", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "INTERVAL", "MAP", "STRUCT")
 _FAMILIES = {
+    **{name: name.lower() for name in _NAMED},
+    **dict.fromkeys([*INTEGERS, "HUGEINT"], "integer"),
     '"NULL"': "void",
     "NULL": "void",
-    "BOOLEAN": "boolean",
-    **dict.fromkeys([*INTEGERS, "HUGEINT"], "integer"),
-    "DECIMAL": "decimal",
-    "FLOAT": "float",
-    "DOUBLE": "double",
     "VARCHAR": "string",
     "BLOB": "binary",
-    "DATE": "date",
-    "TIMESTAMP": "timestamp",
-    "INTERVAL": "interval",
-    "MAP": "map",
-    "STRUCT": "struct",
 }
 _SPARK_NAMES = {"INTEGER": "int", "VARCHAR": "string", "BLOB": "binary", '"NULL"': "void"}
 

@@ -73,19 +73,6 @@ class _Engine:
         self.connection = open_database(min(MAX_THREADS, os.cpu_count() or 1))
         self.lock = threading.Lock()
         self.idle: list[duckdb.DuckDBPyConnection] = []
-        self.all: list[duckdb.DuckDBPyConnection] = []
-
-    def acquire(self) -> duckdb.DuckDBPyConnection:
-        with self.lock:
-            if self.idle:
-                return self.idle.pop()
-            cursor = self.connection.cursor()
-            self.all.append(cursor)
-            return cursor
-
-    def release(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        with self.lock:
-            self.idle.append(cursor)
 
 
 _engine: _Engine | None = None
@@ -121,11 +108,13 @@ def idle_connection() -> Iterator[duckdb.DuckDBPyConnection]:
     global _engine  # noqa: PLW0603 - one database a process
     with _engine_lock:
         engine = _engine = _engine or _Engine()
-    cursor = engine.acquire()
+    with engine.lock:
+        cursor = engine.idle.pop() if engine.idle else engine.connection.cursor()
     try:
         yield cursor
     finally:
-        engine.release(cursor)
+        with engine.lock:
+            engine.idle.append(cursor)
 
 
 @contextmanager

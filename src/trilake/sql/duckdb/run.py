@@ -170,7 +170,8 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
 
     try:
         numbered = with_values(text, args, parameter)
-        return _run(Context(dict(storage_options or {}), frames, values), numbered)
+        handler = (_cached_handler if len(numbered) <= _LONGEST else _handler)(numbered)
+        return handler(Context(dict(storage_options or {}), frames, values), numbered)
     except SyntaxProblem as e:
         raise SqlTextError.at(text, e) from None
 
@@ -190,10 +191,6 @@ def query(sql: str, frames: Mapping[str, Any]) -> pa.Table:
         return run_query(Context(frames=frames), sql, json=True)
     except SyntaxProblem as e:
         raise SqlTextError.at(sql, e) from None
-
-
-def _run(context: Context, sql: str) -> pa.Table:
-    return (_cached_handler if len(sql) <= _LONGEST else _handler)(sql)(context, sql)
 
 
 def _handler(sql: str) -> _Handler:

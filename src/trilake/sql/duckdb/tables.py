@@ -20,17 +20,18 @@ from trilake.sql.duckdb.places import Context, Place, place_of
 from trilake.sql.duckdb.query import constant, rows_to_write, run_query
 from trilake.sql.parser.alter import change_table
 from trilake.sql.parser.changes import QUERY_WORDS
-from trilake.sql.parser.create import Create, parse_create
-from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.descriptions import (
+from trilake.sql.parser.create import (
+    Create,
     check_place,
     create_mode,
     description_like,
     description_of,
+    parse_create,
     schema_of,
     with_options,
     write_of_query,
 )
+from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.paths import parquet_path
 from trilake.sql.parser.statements import CLONE, numbers
 from trilake.sql.parser.tokens import path_tokens

@@ -13,9 +13,15 @@ from trilake.delta.metadata.schema_changes import NewColumn
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position, parse_path, spelled, type_at
 from trilake.errors import InvalidArgumentError
-from trilake.sql.parser.create import check_clustering_feature, key_values, parse_column, parse_type, property_key
+from trilake.sql.parser.create import (
+    check_clustering_feature,
+    field_of,
+    key_values,
+    parse_column,
+    parse_type,
+    property_key,
+)
 from trilake.sql.parser.cursor import Cursor, items
-from trilake.sql.parser.descriptions import field_of
 from trilake.sql.parser.expressions import split_names
 
 _END = ("FIRST", "AFTER")
@@ -142,10 +148,6 @@ def _as_in_hive(path: tuple[str, ...], cursor: Cursor) -> ColumnChange:
     return ColumnChange(path, kind, nullable, None, comment, _place(cursor))
 
 
-def _replace_columns(alter: Alter, cursor: Cursor) -> _Change:
-    return partial(alter.replace_columns, [field_of(parse_column(Cursor(i))) for i in items(cursor.bracketed())])
-
-
 def _set_properties(alter: Alter, cursor: Cursor) -> _Change:
     properties = dict(key_values(cursor))
     check_clustering_feature(properties, "DELTA_ALTER_TABLE_SET_CLUSTERING_TABLE_FEATURE_NOT_ALLOWED")
@@ -170,11 +172,6 @@ def _add_constraint(alter: Alter, cursor: Cursor) -> _Change:
     return partial(alter.add_constraint, name, expression)
 
 
-def _drop_constraint(alter: Alter, cursor: Cursor) -> _Change:
-    if_exists = cursor.accept("IF", "EXISTS")
-    return partial(alter.drop_constraint, cursor.part(), if_exists=if_exists)
-
-
 def _cluster_by(alter: Alter, cursor: Cursor) -> _Change:
     if cursor.accept("NONE"):
         return alter.cluster_by
@@ -190,13 +187,19 @@ def _drop_feature(alter: Alter, cursor: Cursor) -> _Change:
 
 _FORMS: tuple[tuple[tuple[str, ...], Callable[[Alter, Cursor], _Change]], ...] = (
     (("ADD", "CONSTRAINT"), _add_constraint),
-    (("DROP", "CONSTRAINT"), _drop_constraint),
+    (
+        ("DROP", "CONSTRAINT"),
+        lambda a, c: partial(a.drop_constraint, if_exists=c.accept("IF", "EXISTS"), name=c.part()),
+    ),
     (("DROP", "FEATURE"), _drop_feature),
     (("CLUSTER", "BY"), _cluster_by),
     (("SET", "TBLPROPERTIES"), _set_properties),
     (("UNSET", "TBLPROPERTIES"), _unset_properties),
     (("RENAME", "COLUMN"), _rename_column),
-    (("REPLACE", "COLUMNS"), _replace_columns),
+    (
+        ("REPLACE", "COLUMNS"),
+        lambda a, c: partial(a.replace_columns, [field_of(parse_column(Cursor(i))) for i in items(c.bracketed())]),
+    ),
     (("ADD", "COLUMN"), _add_columns),
     (("ADD", "COLUMNS"), _add_columns),
     (("DROP", "PARTITION"), _refuse),

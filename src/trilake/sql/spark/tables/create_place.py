@@ -14,8 +14,7 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExist
 from trilake.spark.delta.names.catalogue import check_left_over, default_location, holds_nothing, take_back
 from trilake.spark.delta.names.entries import About, decoded
 from trilake.spark.session.engine import spark_engine
-from trilake.sql.parser.create import Create
-from trilake.sql.parser.descriptions import check_place
+from trilake.sql.parser.create import Create, check_place
 from trilake.sql.spark.session import catalogue, jvm
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, exists, find_entry, full_parts, path_target

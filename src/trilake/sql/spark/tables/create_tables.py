@@ -34,16 +34,17 @@ from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.format import SaveRequest
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.session.settings import UTC_ZONES, session_zone
-from trilake.sql.parser.create import Create, parse_create
-from trilake.sql.parser.cursor import Cursor, SyntaxProblem
-from trilake.sql.parser.descriptions import (
+from trilake.sql.parser.create import (
+    Create,
     create_mode,
     description_like,
     description_of,
+    parse_create,
     schema_of,
     with_options,
     write_of_query,
 )
+from trilake.sql.parser.cursor import Cursor, SyntaxProblem
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.paths import parquet_path
 from trilake.sql.parser.statements import CLONE, numbers
