@@ -100,8 +100,10 @@ class Displayed:
     """A dataclass that notebooks show as a table of its fields."""
 
     def _repr_html_(self) -> str:
-        title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).removesuffix(" Result")
-        return card(title, self._facts())
+        return card(self._title(), self._facts())
+
+    def _title(self) -> str:
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).removesuffix(" Result")
 
     def _facts(self) -> list[tuple[str, object]]:
         values = [(words(f.name), getattr(self, f.name)) for f in dataclasses.fields(self) if f.repr]  # type: ignore[arg-type]
