@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from trilake.spark.patches.streams import stream_lag, write_stream
     from trilake.sql.duckdb.run import sql as sql
     from trilake.sql.spark.install import install, session, uninstall
-    from trilake.table.comparison.compare import TableDiff
+    from trilake.table.comparison.result import TableDiff
     from trilake.table.dropping import DropResult
     from trilake.table.explanation import Explanation
     from trilake.table.findings import Finding, Findings, Repairs

@@ -12,7 +12,7 @@ from trilake.cli.output import output, printable_lines
 from trilake.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from trilake.table.comparison.compare import TableDiff
+    from trilake.table.comparison.result import TableDiff
 
 
 def changes(

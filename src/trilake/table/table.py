@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-    from trilake.table.comparison.compare import TableDiff
+    from trilake.table.comparison.result import TableDiff
     from trilake.table.relations.dataset import TableDataset
     from trilake.table.report_page import Report
 

@@ -8,7 +8,7 @@ from os import PathLike
 from trilake.common.arguments import checked
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
-from trilake.table.comparison.compare import TableDiff
+from trilake.table.comparison.result import TableDiff
 from trilake.table.registry import open_table
 from trilake.table.table import FilterLike, Table, as_version
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sqlglot import exp
 
 from trilake.errors import FilterError
 from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql, common_type
-from trilake.expr.terms.literals import Kind
+from trilake.expr.terms.literals import Kind, Literal
 
-if TYPE_CHECKING:
-    from trilake.expr.sql.translate import Translator
+
+class Translating(Protocol):
+    """The part of the translator that functions use."""
+
+    instants: bool
+
+    def constant(self, node: exp.Expression) -> Literal | None:
+        """The value of a constant node."""
+
+    def typed(self, sql: str) -> Sql:
+        """Type DuckDB's SQL."""
+
+    def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
+        """A comparison with Spark's semantics."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +38,7 @@ class Call:
     name: str
     nodes: tuple[exp.Expression, ...]
     args: tuple[Sql, ...]
-    translator: Translator
+    translator: Translating
 
     def family(self, index: int, *families: str) -> str:
         """The SQL of an argument of one of the type ``families``.  Raises :class:`FilterError` for others."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
 from trilake.table.checksum import row_hashes
-from trilake.table.comparison.compare import RowsDiff
+from trilake.table.comparison.result import RowsDiff
 
 if TYPE_CHECKING:
     import duckdb
