@@ -18,7 +18,7 @@ import pyarrow as pa
 from trilake.delta.log import checkpoint, log, snapshot
 from trilake.delta.protocol import actions
 from trilake.delta.protocol.actions import ActionBatch
-from trilake.lance.versions import manifest, transaction
+from trilake.lance.versions import manifest
 from trilake.lance.versions.manifest import Manifest
 
 #: Results by function and arguments, with the objects that must stay alive to keep the key unique.
@@ -38,7 +38,7 @@ def remembered() -> Iterator[None]:
         mock.patch.object(log, "parse_commits", _parsed_once("commits", actions.parse_commits)),
         mock.patch.object(log, "parse_rare", _parsed_once("rare", actions.parse_rare)),
         mock.patch.object(snapshot, "_apply_files", _applied_once(snapshot._apply_files)),
-        mock.patch.object(transaction, "parse_manifest", _manifest_once(manifest.parse_manifest)),
+        mock.patch.object(manifest, "parse_manifest", _manifest_once(manifest.parse_manifest)),
     ]
     with ExitStack() as stack:
         for patch in patches:
