@@ -95,7 +95,7 @@ def main() -> None:
     result = trilake.write(february.coalesce(1), path, mode="overwrite", replace_where="month = 2")
     console.print(
         f"version {result.version}: {result.files_removed} file of February replaced by {result.files_added}; "
-        "a row outside the slice would have been refused"
+        "a row outside the slice would have been rejected"
     )
 
     heading("5. Every version can still be read")

@@ -23,16 +23,16 @@ def table() -> ArrowDeltaTable:
 @pytest.mark.parametrize("filter", ["n >", "(((", "n ==> 3", "n between 1", "n > 1 AND", "NOT", "abs(", "n in (", "-"])
 def test_filter_error_hides_parser_classes(table: ArrowDeltaTable, filter: str) -> None:
     for read in (table.to_pandas, table.to_arrow):
-        with pytest.raises(FilterError) as refused:
+        with pytest.raises(FilterError) as rejected:
             read(filter=filter)
-        assert "sqlglot" not in str(refused.value)
-        assert "<class" not in str(refused.value)
+        assert "sqlglot" not in str(rejected.value)
+        assert "<class" not in str(rejected.value)
 
 
 def test_rejected_expression_names_its_column(table: ArrowDeltaTable) -> None:
-    with pytest.raises(TrilakeError, match=r"ARRAY\(\).*column: l") as refused:
+    with pytest.raises(TrilakeError, match=r"ARRAY\(\).*column: l") as rejected:
         table.update({"l": "ARRAY()"})
-    assert refused.value.context["column"] == "l"
+    assert rejected.value.context["column"] == "l"
 
 
 def test_small_sizes_are_not_shown_as_zero(table: ArrowDeltaTable) -> None:

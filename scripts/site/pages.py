@@ -110,7 +110,7 @@ def properties() -> str:
         'trilake.create("lake/orders", {"id": "bigint"}, properties={"delta.enableChangeDataFeed": "true"})\n'
         'trilake.alter("lake/orders").set_properties({"delta.logRetentionDuration": "interval 60 days"})\n'
         "```\n\n"
-        "Unknown names that begin with `delta.` are refused. You can choose all other names freely.\n\n"
+        "Unknown names that begin with `delta.` are rejected. You can choose all other names freely.\n\n"
         + table(("Property", "Default", "Values", "Meaning"), settable)
         + "\n## Set by the table itself\n\n"
         + table(("Property", "Set by", "Meaning"), others)

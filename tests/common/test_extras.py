@@ -120,14 +120,14 @@ sys.meta_path.insert(0, Hidden())
 import trilake
 from trilake.errors import MissingDependencyError
 
-refused = []
+rejected = []
 
 def attempt(what, *arguments):
     try:
         return what(*arguments)
     except MissingDependencyError as e:
         assert "pip install" in e.help, e
-        refused.append(arguments[-1])
+        rejected.append(arguments[-1])
 
 for name in dir(trilake):
     attempt(getattr, trilake, name)
@@ -139,12 +139,12 @@ modules = list(pkgutil.walk_packages(trilake.__path__, "trilake.", onerror=lambd
 assert len(modules) > 250
 for module in modules:
     attempt(import_module, module.name)
-print("\\n".join(sorted(refused)))
+print("\\n".join(sorted(rejected)))
 """
 
 
 @pytest.mark.parametrize(
-    ("hidden", "refused", "works"),
+    ("hidden", "rejected", "works"),
     [
         (
             "pyspark,py4j",
@@ -159,13 +159,13 @@ print("\\n".join(sorted(refused)))
     ],
     ids=["pyspark", "extras of the formats"],
 )
-def test_names_load_or_name_what_to_install(hidden: str, refused: set[str], works: set[str]) -> None:
+def test_names_load_or_name_what_to_install(hidden: str, rejected: set[str], works: set[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _EVERY_NAME, hidden], capture_output=True, text=True, check=False, timeout=200
     )
     assert done.returncode == 0, done.stderr[-2000:]
     names = set(done.stdout.split())
-    assert refused <= names
+    assert rejected <= names
     assert not works & names
 
 

@@ -20,7 +20,7 @@ def _append(rows: pa.Table, **how: Any) -> Callable[[str], Any]:
     return lambda uri: trilake.write(rows, uri, mode="append", **how)
 
 
-_REFUSED: dict[str, tuple[str, Callable[[str], Any]]] = {
+_REJECTED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "new column": ("DELTA_METADATA_MISMATCH", _append(pa.table({"id": [1], "p": ["a"], "x": [1]}))),
     "another type": ("DELTA_FAILED_TO_MERGE_FIELDS", _append(pa.table({"id": ["x"], "p": ["a"]}))),
     "merged types": (
@@ -58,11 +58,11 @@ _REFUSED: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", _REFUSED)
+@pytest.mark.parametrize("mistake", _REJECTED)
 def test_error_has_the_delta_spark_condition(mistake: str, tmp_path: Path) -> None:
     uri = f"{tmp_path}/t"
     trilake.write(_ROWS, uri)
-    condition, call = _REFUSED[mistake]
+    condition, call = _REJECTED[mistake]
     with pytest.raises(TrilakeError) as error:
         call(uri)
     assert error.value.condition == condition

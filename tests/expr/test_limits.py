@@ -79,9 +79,9 @@ def test_type_of_a_sum_is_computed_once(operator: str) -> None:
     ids=["constants", "columns", "parentheses", "NOT", "NOT()", "minus", "calls", "CASE"],
 )
 def test_too_deep_filter_is_rejected_with_the_limit(text: str) -> None:
-    with pytest.raises(FilterError, match=r"nested too deeply: .*\d+ levels") as refused:
+    with pytest.raises(FilterError, match=r"nested too deeply: .*\d+ levels") as rejected:
         parse_filter(text, ROWS.schema)
-    assert len(str(refused.value)) < 1_000
+    assert len(str(rejected.value)) < 1_000
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,9 @@ def test_timestamp_is_kept_rejected_or_rounded_down(type_: pa.DataType, wrap: ob
         assert "[ns" not in str(kept.schema)
         assert kept.column("t").cast(rows.schema.field("t").type).equals(part.column("t"))
     lossy = pa.record_batch({"t": pa.array([wrap(v) for v in (5_001, -1)], type_)})
-    with pytest.raises(SchemaMismatchError, match="finer than Spark's microseconds") as refused:
+    with pytest.raises(SchemaMismatchError, match="finer than Spark's microseconds") as rejected:
         in_microseconds(lossy)
-    assert refused.value.context["column"] == "t"
+    assert rejected.value.context["column"] == "t"
     expected = pa.record_batch({"t": pa.array([wrap(v) for v in (5_000, -1_000)], type_)})
     assert in_microseconds(lossy, round_down=True).column("t").cast(type_).equals(expected.column("t"))
 

@@ -69,7 +69,7 @@ def test_newest_result_wins_and_one_failure_fails_the_row(matrix: Any, tmp_path:
         ("a", "read", "failed"),
         ("b[x]", "write", "failed"),
         ("b[y]", "write", "works"),
-        ("c", "limit", "refused"),
+        ("c", "limit", "rejected"),
     ]
     results("classic", *first, ("a", "read", "works"), ("b[y]", "write", "works"))
     results("connect", ("a", "read", "works"), ("a", "read", "failed"))
@@ -123,7 +123,7 @@ def test_corpus_cases_are_counted_and_merged_into_the_column(matrix: Any, tmp_pa
         matrix.write_table()
         return page.read_text().split("\n\n")[1]
 
-    assert again("works", "refused", "works").splitlines() == [*table[:3], "| scripts | 2 of 3 | 87 of 87 |"]
+    assert again("works", "rejected", "works").splitlines() == [*table[:3], "| scripts | 2 of 3 | 87 of 87 |"]
     # A single case or an unfinished run says nothing about all cases.
     assert again("works").splitlines() == [*table[:3], "| scripts | 2 of 3 | 87 of 87 |"]
-    assert again("works", "refused", "failed").splitlines() == [*table[:3], "| scripts | **fails** | 87 of 87 |"]
+    assert again("works", "rejected", "failed").splitlines() == [*table[:3], "| scripts | **fails** | 87 of 87 |"]

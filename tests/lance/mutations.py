@@ -119,14 +119,14 @@ def attack(
 
     Raises any other error that reading raises.
     """
-    rng, refused = random.Random(FIRST), 0
+    rng, rejected = random.Random(FIRST), 0
     for number in range(count):
         broken = damage(rng, rng.choice(samples))
         try:
             read(broken)
         except TrilakeError:
-            refused += 1
+            rejected += 1
         except Exception as e:
             e.add_note(f"damage {number} of the first seed {FIRST}")
             raise
-    return refused
+    return rejected

@@ -109,8 +109,8 @@ def test_damaged_deletion_files(shared: Path) -> None:
         deletions.offsets_of(found)
 
     before = peak()
-    refused = attack(samples, lambda rng, s: (s[0], mutated(rng, s[1])), read, COUNT)
-    assert refused > COUNT / 10
+    rejected = attack(samples, lambda rng, s: (s[0], mutated(rng, s[1])), read, COUNT)
+    assert rejected > COUNT / 10
     assert peak() - before < 256 * MIB
 
 

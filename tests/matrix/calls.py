@@ -73,12 +73,12 @@ def since(major: int, minor: int, *, connect: tuple[int, int] | None = None) -> 
             return test
 
         @functools.wraps(test)
-        def refused(*args: Any, **kwargs: Any) -> None:
+        def rejected(*args: Any, **kwargs: Any) -> None:
             with pytest.raises(UnsupportedSparkError):
                 test(*args, **kwargs)
 
-        refused._matrix_refused = True  # type: ignore[attr-defined]
-        return refused  # type: ignore[return-value]
+        rejected._matrix_rejected = True  # type: ignore[attr-defined]
+        return rejected  # type: ignore[return-value]
 
     return mark
 

@@ -7,7 +7,7 @@ matrix`` sets it.  Without it the calls are left out: the other tests make each 
 
 A call that a release cannot do is marked with :func:`tests.matrix.calls.since`: there it must raise
 ``UnsupportedSparkError``, and the table says so.  A case of a corpus that a release cannot do records a property
-``refused`` with the reason; of those the table has the number that work.
+``rejected`` with the reason; of those the table has the number that work.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         return
     function: Callable[..., None] | None = getattr(item, "function", None)
     title = (getattr(function, "__doc__", None) or item.name).strip().splitlines()[0]
-    refused = getattr(function, "_matrix_refused", False) or any(n == "refused" for n, _ in item.user_properties)
-    result = "failed" if not report.passed else "refused" if refused else "works"
+    rejected = getattr(function, "_matrix_rejected", False) or any(n == "rejected" for n, _ in item.user_properties)
+    result = "failed" if not report.passed else "rejected" if rejected else "works"
     line = {"test": item.nodeid, "title": title, "mode": MODE, "result": result}
     if total := getattr(function, "_matrix_counted", 0):
         line["cases"] = total

@@ -54,13 +54,13 @@ def test_corpus(sql: Lake, name: str, record_property: Callable[[str, object], N
     finally:
         run.clean()
     if _NO_NAMES is not None and verdict == "error" and _NO_NAMES in why:
-        record_property("refused", "a client of PySpark 3.5 registers no formats")
+        record_property("rejected", "a client of PySpark 3.5 registers no formats")
         return
     if name in _LACKING:
-        refusal, reason = _LACKING[name]
-        assert verdict == "error", f"{name} is not refused, though {reason}"
-        assert refusal in why, f"step {step + 1}: {why}"
-        record_property("refused", reason)
+        rejection, reason = _LACKING[name]
+        assert verdict == "error", f"{name} is not rejected, though {reason}"
+        assert rejection in why, f"step {step + 1}: {why}"
+        record_property("rejected", reason)
         return
     assert verdict == "pass", f"step {step + 1}: {why}"
     assert run.conditions[1] - run.conditions[0] == (name in _NAMELESS), f"{run.conditions} conditions are the same"

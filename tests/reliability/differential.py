@@ -238,7 +238,7 @@ def difference(case: Case, peers: dict[str, Peer] | None = None, counts: dict[st
         try:
             written(case, uri)
         except UnsupportedExpressionError:
-            counts["refused"] = counts.get("refused", 0) + 1
+            counts["rejected"] = counts.get("rejected", 0) + 1
             return None
         truth = expected(case)
         table = trilake.open(uri)
@@ -258,7 +258,7 @@ def difference(case: Case, peers: dict[str, Peer] | None = None, counts: dict[st
                 result = set(table.to_arrow(columns=["id"], filter=condition.sql())["id"].to_pylist())
                 number = table.count(condition.sql())
             except UnsupportedExpressionError:
-                counts["refused"] = counts.get("refused", 0) + 1
+                counts["rejected"] = counts.get("rejected", 0) + 1
                 continue
             counts["filters"] = counts.get("filters", 0) + 1
             if result != ids or number != len(ids):

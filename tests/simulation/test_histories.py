@@ -95,7 +95,7 @@ def test_undeclared_reads_make_a_cycle(declared: bool, tmp_path: Path) -> None:
     """The harness can fail: two transactions that each append to what the other read have no serial order."""
     uri = str(tmp_path / "t")
     trilake.write(SCHEMA.empty_table(), uri, partition_by="k")
-    store, refused = open_store(uri), 0
+    store, rejected = open_store(uri), 0
     done: list[dict[str, Any]] = []
     begun = [TableTransaction(store, isolation="Serializable") for _ in range(2)]
     versions = [t.snapshot.version for t in begun]
@@ -108,10 +108,10 @@ def test_undeclared_reads_make_a_cycle(declared: bool, tmp_path: Path) -> None:
         try:
             made = transaction.commit("WRITE")
         except ConflictError:
-            refused += 1
+            rejected += 1
         else:
             done.append({"id": number, "key": reads, "seen": seen, "to": writes, "version": made})
-    assert refused == declared
+    assert rejected == declared
     assert (_cycle(uri, done) is None) == declared
 
 

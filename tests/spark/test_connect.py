@@ -124,7 +124,7 @@ for format in ("delta", "lance"):
 assert [f.name for f in spark.catalog.listColumns("saved_delta")] == ["n-1", "p"]
 
 # The name of an external table is made anew where its columns change, and stays where that fails.
-def refused(*args, **more):
+def rejected(*args, **more):
     raise OSError("the catalogue is gone")
 
 def widened(column):
@@ -133,7 +133,7 @@ def widened(column):
 
 spark.sql("SELECT 1 AS n").write.format("delta").option("path", f"{path}-outside").saveAsTable("outside")
 widened("a")
-own, catalogue.make_entry = catalogue.make_entry, refused
+own, catalogue.make_entry = catalogue.make_entry, rejected
 try:
     widened("b")
 except OSError as e:

@@ -448,13 +448,13 @@ def test_mismatched_value_is_rejected_without_matching_rows(
         {"s": "named_struct('a', 1, 'c', 'x')", "l": "5", "i": "array(1)"},
     )
     for column, value in misfits.items():
-        for refused in (
+        for rejected in (
             lambda column=column, value=value: table.update(condition, {column: value}),
             lambda column=column, value=value: table.update(condition, {column: F.expr(value)}),
             lambda column=column, value=value: trilake.open(path).update({column: value}, condition),
         ):
             with pytest.raises(TrilakeError) as found:
-                refused()
+                rejected()
             assert column in str(found.value)
     table.update(condition, {"i": "7L", "s": "named_struct('b', 'y', 'a', 1)"})
     with pytest.raises(ExpressionError, match="nope"):

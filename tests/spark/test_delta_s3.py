@@ -38,9 +38,9 @@ def test_names_of_tables_on_s3(spark: SparkSession, s3_options: Mapping[str, str
     for name, save in (("lost", "saveAsTable"), ("lost_too", "create")):
         try:
             if save == "saveAsTable":
-                df.write.format("delta").option("path", "s3://nowhere-at-all/t").options(**_REFUSED).saveAsTable(name)
+                df.write.format("delta").option("path", "s3://nowhere-at-all/t").options(**_REJECTED).saveAsTable(name)
             else:
-                df.writeTo(name).using("delta").option("path", "s3://nowhere-at-all/t").options(**_REFUSED).create()
+                df.writeTo(name).using("delta").option("path", "s3://nowhere-at-all/t").options(**_REJECTED).create()
         except trilake.TrilakeError:
             assert not spark.catalog.tableExists(name)
         else:
@@ -49,7 +49,7 @@ def test_names_of_tables_on_s3(spark: SparkSession, s3_options: Mapping[str, str
         spark.sql(f"DROP TABLE {name}")
 
 
-_REFUSED = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "allow_http": "true", "max_retries": "0", "retry_timeout": "1s"}
+_REJECTED = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "allow_http": "true", "max_retries": "0", "retry_timeout": "1s"}
 
 
 def _hadoop(s3_options: Mapping[str, str]) -> dict[str, str]:

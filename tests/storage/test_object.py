@@ -112,16 +112,16 @@ def test_6_conditional_put_with_unknown_outcome_is_not_retried(reply: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    "refusal",
+    "rejection",
     [answer(503, "SlowDown"), answer(429), answer(409, "ConditionalRequestConflict"), answer(503, "ServerBusy")],
 )
-def test_6_definite_refusal_is_retried(refusal: bytes) -> None:
-    server = Server(refusal, refusal, answer(200))
+def test_6_definite_rejection_is_retried(rejection: bytes) -> None:
+    server = Server(rejection, rejection, answer(200))
     server.store().put_if_absent("k", b"x")
     assert len(server.requests) == 3
     assert 0.05 <= server.waits[0] <= 0.1 <= server.waits[1] <= 0.2
 
-    server = Server(refusal)
+    server = Server(rejection)
     with pytest.raises(StorageError) as caught:
         server.store().put_if_absent("k", b"x")
     assert not isinstance(caught.value, (UnknownOutcomeError, ObjectExistsError))
@@ -133,7 +133,7 @@ def test_6_connection_refused_is_not_an_unknown_outcome() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         server.endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
     for write in (server.store().put, server.store().put_if_absent):
-        with pytest.raises(StorageError, match="refused") as caught:
+        with pytest.raises(StorageError, match="rejected") as caught:
             write("k", b"x")
         assert not isinstance(caught.value, UnknownOutcomeError)
 

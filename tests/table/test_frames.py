@@ -89,7 +89,7 @@ def test_nested_string_views_are_written_to_lance(tmp_path: Path) -> None:
 )
 def test_unsupported_input_is_rejected(data: Any) -> None:
     with pytest.raises((InvalidArgumentError, SchemaMismatchError)) as found:
-        trilake.write(data, "memory://frames-refused")
+        trilake.write(data, "memory://frames-rejected")
     assert found.value.help
 
 

@@ -98,7 +98,7 @@ def _all(
     reading: Reading,
     options: Mapping[str, str],
 ) -> Iterator[pa.RecordBatch]:
-    yield from _refusals(first, places[0])
+    yield from _rejections(first, places[0])
     for place in places[1:]:
         file_schema, batches = _open(place, reading, options)
         if sorted(file_schema.names) != sorted(schema.names):
@@ -107,10 +107,10 @@ def _all(
                 help="write files with different columns in separate commands",
                 file=place,
             )
-        yield from _refusals((batch.select(schema.names).cast(schema) for batch in batches), place)
+        yield from _rejections((batch.select(schema.names).cast(schema) for batch in batches), place)
 
 
-def _refusals(batches: Iterable[pa.RecordBatch], place: str) -> Iterator[pa.RecordBatch]:
+def _rejections(batches: Iterable[pa.RecordBatch], place: str) -> Iterator[pa.RecordBatch]:
     try:
         yield from batches
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:

@@ -63,6 +63,6 @@ def need(package: str, what: str) -> None:
     try:
         if find_spec(package) is not None:
             return
-    except (ImportError, ValueError):  # an import hook refused it, or sys.modules holds something else
+    except (ImportError, ValueError):  # an import hook rejected it, or sys.modules holds something else
         pass
     raise missing(package, what)

@@ -38,7 +38,7 @@ class Jobs(Protocol):
 class Engine:
     """The formats of data files, post-commit hooks, clock, ids and waiting, and the evaluator of SQL over Arrow tables.
 
-    ``hooks`` run in order after a commit.  An engine without hooks (``None``) only reads and plans, and refuses
+    ``hooks`` run in order after a commit.  An engine without hooks (``None``) only reads and plans, and rejects
     commits. ``jobs`` chooses where to process a table with a given number of files; ``None`` means this process.
 
     >>> Engine().format("orc") is None

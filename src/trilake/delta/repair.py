@@ -21,7 +21,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment, checkpoint_key, commit_key
 from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.delta.protocol.table_features import APPEND_ONLY
-from trilake.delta.rules.append_only import removal_refused
+from trilake.delta.rules.append_only import removal_rejected
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify import data_files, log_files, rows
@@ -253,7 +253,7 @@ def _drop(
     def apply() -> int:
         now = log.snapshot()
         if now.properties.is_on(APPEND_ONLY):
-            raise removal_refused(store.uri)
+            raise removal_rejected(store.uri)
         garbage = _chosen(now, look())
         clock = engine.runtime.clock_ms()
         plan = CommitPlan(

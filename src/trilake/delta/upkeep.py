@@ -18,7 +18,7 @@ from trilake.delta.scan.scan import stated_rows, vector_count
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptLogError
 from trilake.table.table import Table
-from trilake.table.upkeep import OptimizeOptions, Unneeded, Upkeep, VacuumOptions, common_facts, not_for, refuse
+from trilake.table.upkeep import OptimizeOptions, Unneeded, Upkeep, VacuumOptions, common_facts, not_for, reject
 
 
 class DeltaUpkeep(Upkeep):
@@ -79,7 +79,7 @@ class DeltaUpkeep(Upkeep):
             raise not_for(table, "--target-rows", "pass --target-size, in bytes")
         if options.purge:
             others = {"--zorder-by with --purge": options.zorder_by, "--full with --purge": options.full}
-            refuse(table, {**others, "--spark": options.on_spark})
+            reject(table, {**others, "--spark": options.on_spark})
             return _optimized(table, table.purge(options.where, target_size=options.target_size))
         request = OptimizeRequest(
             where=options.where, zorder_by=options.zorder_by, target_size=options.target_size, full=options.full

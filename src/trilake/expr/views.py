@@ -152,7 +152,7 @@ def list_of_view(array: pa.Array) -> pa.Array:
 
 # --- Convert nanosecond times, as in pandas, to the microseconds of Spark's types -------------------------------------
 # Nanoseconds are rounded down to microseconds, as in PySpark; deltalake rounds towards 1970.  ``round_down=False``
-# refuses them.
+# rejects them.
 
 
 @remembered

@@ -46,8 +46,8 @@ class LanceFormat(Format):
         from trilake.lance.table import write_options, write_table
         from trilake.table.frames import arrow_batches
 
-        self.refuse_log_only(write)
-        self.refuse_partitions(write)
+        self.reject_log_only(write)
+        self.reject_partitions(write)
         options = write_options(write.properties)
         schema, batches = arrow_batches(data)
         snapshot, files, rows = write_table(
@@ -101,7 +101,7 @@ class LanceFormat(Format):
     def data_files(self) -> FileFormat:
         return FileFormat("lance", _read_lance, _LanceFile)
 
-    def refuse_partitions(self, write: TableWrite) -> None:
+    def reject_partitions(self, write: TableWrite) -> None:
         """Raise ``InvalidArgumentError`` for partition columns."""
         if write.partition_by:
             raise InvalidArgumentError("Lance does not support partitions", help="leave partition_by out")

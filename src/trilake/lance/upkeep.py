@@ -18,7 +18,7 @@ from trilake.lance.versions.manifest import Fragment
 from trilake.lance.versions.transaction import read_manifest
 from trilake.lance.versions.versions import list_versions, read_tags
 from trilake.table.table import Table
-from trilake.table.upkeep import OptimizeOptions, Unneeded, Upkeep, VacuumOptions, common_facts, not_for, refuse
+from trilake.table.upkeep import OptimizeOptions, Unneeded, Upkeep, VacuumOptions, common_facts, not_for, reject
 
 _HOURS_KEPT = 14 * 24
 
@@ -54,7 +54,7 @@ class LanceUpkeep(Upkeep):
 
     def optimize(self, table: Table, options: OptimizeOptions) -> dict[str, Any]:
         of_delta = {"--where": options.where, "--zorder-by": options.zorder_by, "--target-size": options.target_size}
-        refuse(table, {**of_delta, "--full": options.full, "--purge": options.purge, "--spark": options.on_spark})
+        reject(table, {**of_delta, "--full": options.full, "--purge": options.purge, "--spark": options.on_spark})
         rows = options.target_rows
         how = CompactionOptions() if rows is None else CompactionOptions(target_rows_per_fragment=rows)
         done, metrics = compact(_snapshot(table), how)
@@ -95,7 +95,7 @@ def _fragment(fragment: Fragment) -> dict[str, Any]:
 
 def _cleaned(table: Table, options: VacuumOptions, *, dry_run: bool) -> Unneeded:
     unchecked = not options.enforce_retention
-    refuse(table, {"--lite": options.lite, "--no-retention-check": unchecked, "--spark": options.on_spark})
+    reject(table, {"--lite": options.lite, "--no-retention-check": unchecked, "--spark": options.on_spark})
     snapshot, hours = _snapshot(table), options.retention_hours
     age = int((_HOURS_KEPT if hours is None else hours) * 3_600_000)
     plan = cleanup(snapshot.store, age, snapshot.runtime, error_if_tagged=False, dry_run=dry_run)

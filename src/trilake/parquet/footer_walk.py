@@ -318,9 +318,9 @@ class _FooterCursor:
         self, which: Places, kind: int, requested: Mapping[int, Any], out: tuple[Places, list[_Fields]]
     ) -> None:
         kinds, counts = self._list(which) if kind == _LIST else (np.zeros_like(which), np.zeros_like(which))
-        refused = (kinds != _STRUCT) | (counts > _MOST)
-        self.sound[which[refused]] = False
-        which, counts = which[~refused], counts[~refused]
+        rejected = (kinds != _STRUCT) | (counts > _MOST)
+        self.sound[which[rejected]] = False
+        which, counts = which[~rejected], counts[~rejected]
         out[0][which] = counts
         for number in range(int(counts.max(initial=0))):
             some = which[counts > number]

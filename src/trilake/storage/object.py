@@ -73,7 +73,7 @@ PARALLEL = 32
 GAP = 1 << 20
 #: Gaps must not multiply the requested bytes by more than this factor.
 _WASTE = 8
-#: Attempts of a conditional put that the store clearly refuses.
+#: Attempts of a conditional put that the store clearly rejects.
 ATTEMPTS = 6
 
 _EMPTY = pa.py_buffer(b"")
@@ -84,7 +84,7 @@ _FAR = 1 << 62  # more than any object; larger numbers overflow the client's int
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _NEVER_SENT = re.compile(r"kind: Connect\b|BadScheme|URL scheme is not allowed")
-_REFUSED = re.compile(r"<Code>(?:SlowDown|ServerBusy|ConditionalRequestConflict|RequestTimeTooSkewed)</Code>")
+_REJECTED = re.compile(r"<Code>(?:SlowDown|ServerBusy|ConditionalRequestConflict|RequestTimeTooSkewed)</Code>")
 _CAUSE = re.compile(r'(?<=message: ")[^"]+(?=")|(?<=error: ")[^"]+(?=")|TimedOut|IncompleteMessage')
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
 
@@ -294,7 +294,7 @@ class ObjectStore(Store):
 
     def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
         check_range(key, start, length)
-        # Stores refuse empty ranges and ranges after the end.
+        # Stores reject empty ranges and ranges after the end.
         if length == 0 or start >= _FAR:
             self.head(key)
             return _EMPTY
@@ -498,7 +498,7 @@ def _requests(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 def _may_pass(error: Exception) -> bool:
     """Whether the store clearly rejected or never received a request, for a transient reason."""
     message = str(error)
-    return "status code: 429" in message or any(reason.search(message) for reason in (_REFUSED, _NEVER_SENT))
+    return "status code: 429" in message or any(reason.search(message) for reason in (_REJECTED, _NEVER_SENT))
 
 
 def _cause(error: Exception) -> Exception | None:

@@ -160,11 +160,11 @@ def check_each_column(schema: pa.Schema, name: str, begin: Callable[[pa.Schema],
         try:
             begin(pa.schema([one]))
         except (TrilakeError, pa.ArrowException, ValueError, TypeError, OSError) as e:
-            raise refused(name, one.name, e.message if isinstance(e, TrilakeError) else str(e)) from e
+            raise rejected(name, one.name, e.message if isinstance(e, TrilakeError) else str(e)) from e
     return schema
 
 
-def refused(name: str, column: str, why: str) -> SchemaMismatchError:
+def rejected(name: str, column: str, why: str) -> SchemaMismatchError:
     """The error for a column that a format does not support."""
     help = "leave it out with columns=[…], or cast it first"
     return SchemaMismatchError(f"{name} does not support the column: {why}", help=help, column=column)

@@ -117,7 +117,7 @@ class Format(ABC):
         """The format of data files inside tables of other formats, or ``None``."""
         return None
 
-    def refuse_log_only(self, write: TableWrite) -> None:
+    def reject_log_only(self, write: TableWrite) -> None:
         """Raise ``InvalidArgumentError`` for arguments that need a log."""
         if write.log_only:
             raise InvalidArgumentError(

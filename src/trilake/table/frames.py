@@ -18,7 +18,7 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 _VALUE_HELP = "give all values of a column one type, and all columns the same length"
 #: What pyarrow raises for values that it cannot convert, in different versions.
-_REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+_REJECTIONS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def columns_table(columns: Mapping[Any, Any]) -> pa.Table:
@@ -48,17 +48,17 @@ def checked(
     """
     try:
         result = make()
-    except _REFUSALS as e:
+    except _REJECTIONS as e:
         for name, values in columns():
             try:
                 pa.array(values, from_pandas=from_pandas or None)
-            except _REFUSALS:
+            except _REJECTIONS:
                 if not isinstance(values, Iterable):
                     raise SchemaMismatchError(
                         f"a column must be a list of values, got {values!r:.80}", help="write [value]", column=name
                     ) from e
-                raise _refused(e, name) from e
-        raise _refused(e) from e
+                raise _rejected(e, name) from e
+        raise _rejected(e) from e
     for field, (name, values) in zip(result.schema, columns(), strict=False):
         # Python objects, whose type Arrow infers.
         if isinstance(values, list | tuple) or str(getattr(values, "dtype", "")) == "object":
@@ -66,7 +66,7 @@ def checked(
     return result
 
 
-def _refused(cause: Exception, column: str | None = None) -> SchemaMismatchError:
+def _rejected(cause: Exception, column: str | None = None) -> SchemaMismatchError:
     what = cause.args[0] if len(cause.args) == 2 else cause  # for a frame the second argument is the column's name
     if lengths := re.fullmatch(r"Column \d+ named (.*) expected length (\d+) but got length (\d+)", str(what)):
         what = f"column {lengths[1]} has {plural(int(lengths[3]), 'value')}, but others have {int(lengths[2]):,}"
@@ -124,7 +124,7 @@ _HELP = (
 )
 
 
-_REFUSAL = "cannot write"
+_REJECTION = "cannot write"
 _CAST = "cast the column before writing, e.g. to a decimal or a string"
 _OF_POLARS_ALONE = dict.fromkeys(("Object", "Int128", "UInt128"), _CAST)
 _OF_DUCKDB_ALONE = {
@@ -148,8 +148,8 @@ def _is(data: object, module: str, name: str) -> bool:
     )
 
 
-def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Schema and batches of any row container.  ``refusal`` is the start of the error for anything else.
+def arrow_batches(data: Any, rejection: str = _REJECTION) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and batches of any row container.  ``rejection`` is the start of the error for anything else.
 
     Raises ``InvalidArgumentError`` for an unsupported container, ``SchemaMismatchError`` for columns of mixed types.
 
@@ -172,29 +172,31 @@ def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterat
     if _is(data, "pandas", "DataFrame"):
         return _of_pandas(data)
     if hasattr(data, "__arrow_c_stream__"):
-        return _of_stream(data, refusal)
+        return _of_stream(data, rejection)
     if hasattr(data, "__arrow_c_array__"):
-        return arrow_batches(_of_array(data, refusal))
+        return arrow_batches(_of_array(data, rejection))
     if isinstance(data, Mapping):
         return arrow_batches(columns_table(data))
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
-        return _of_items(data, refusal)
-    swapped = isinstance(data, str | PathLike) and refusal == _REFUSAL
+        return _of_items(data, rejection)
+    swapped = isinstance(data, str | PathLike) and rejection == _REJECTION
     first = "pass the rows first, then the location: trilake.write(rows, path); " if swapped else ""
-    raise InvalidArgumentError(f"{refusal} {described(data)}", help=first + _HELP)
+    raise InvalidArgumentError(f"{rejection} {described(data)}", help=first + _HELP)
 
 
-def _of_array(data: Any, refusal: str) -> pa.RecordBatch:
+def _of_array(data: Any, rejection: str) -> pa.RecordBatch:
     """One batch from an Arrow struct array, also of other libraries."""
     try:
         return data if isinstance(data, pa.RecordBatch) else pa.record_batch(data)
     except pa.ArrowInvalid as e:
-        raise InvalidArgumentError(f"{refusal} {described(data)}: it is not a batch of columns: {e}", help=_HELP) from e
+        raise InvalidArgumentError(
+            f"{rejection} {described(data)}: it is not a batch of columns: {e}", help=_HELP
+        ) from e
 
 
-def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def _of_items(data: Iterable[Any], rejection: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """A list of batches, or of rows as dicts."""
-    iterator = (_of_array(item, refusal) if hasattr(item, "__arrow_c_array__") else item for item in data)
+    iterator = (_of_array(item, rejection) if hasattr(item, "__arrow_c_array__") else item for item in data)
     first = next(iterator, None)
     if isinstance(first, pa.RecordBatch):
         return first.schema, _alike(first, iterator)
@@ -210,11 +212,11 @@ def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa
         return arrow_batches(columns_table({n: [row.get(n) for row in rows] for n in names}))
     if first is None and isinstance(data, list | tuple):
         raise InvalidArgumentError(
-            f"{refusal} an empty list, which has no columns",
+            f"{rejection} an empty list, which has no columns",
             help="pass an empty Arrow table or DataFrame, which has columns",
         )
     items = "" if first is None else f" of {type(first).__name__}s"
-    raise InvalidArgumentError(f"{refusal} a {type(data).__name__}{items}", help=_HELP)
+    raise InvalidArgumentError(f"{rejection} a {type(data).__name__}{items}", help=_HELP)
 
 
 def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -244,7 +246,7 @@ def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     return arrow_batches(table.drop_columns(unnamed))
 
 
-def _of_stream(data: Any, refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def _of_stream(data: Any, rejection: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     from_duckdb = _is(data, "duckdb", "DuckDBPyRelation") or _is(data, "_duckdb", "DuckDBPyRelation")
     if from_duckdb:
         _check_types("DuckDB", zip(data.columns, data.types, strict=True), _OF_DUCKDB_ALONE)
@@ -255,10 +257,10 @@ def _of_stream(data: Any, refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBa
     except pa.ArrowInvalid as e:
         if "non-struct" not in str(e):
             raise SchemaMismatchError(
-                f"{refusal} {described(data)}: Arrow does not accept its columns: {e}", help=_CAST
+                f"{rejection} {described(data)}: Arrow does not accept its columns: {e}", help=_CAST
             ) from e
         # A single column, such as a polars Series.
-        raise InvalidArgumentError(f"{refusal} {described(data)}: it has no named columns", help=_HELP) from e
+        raise InvalidArgumentError(f"{rejection} {described(data)}: it has no named columns", help=_HELP) from e
     return stream.schema, map(_within_precision, stream) if from_duckdb else iter(stream)
 
 

@@ -127,7 +127,7 @@ def not_for(table: Table, what: str, help: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"{table.format.title()} tables have no {what}", help=help, file=table.uri)
 
 
-def refuse(table: Table, options: dict[str, Any]) -> None:
+def reject(table: Table, options: dict[str, Any]) -> None:
     """Reject options that have no effect for the format; keys are their command line names."""
     for name, value in options.items():
         if value:

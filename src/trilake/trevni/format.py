@@ -59,7 +59,7 @@ class TrevniFormat(Format):
     def write(self, store: Store, data: Any, write: TableWrite) -> WriteResult:
         from trilake.table.frames import arrow_batches
 
-        self.refuse_log_only(write)
+        self.reject_log_only(write)
         options = table_write.write_options(write.properties)
         schema, batches = arrow_batches(data)
         if not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):

@@ -40,7 +40,7 @@ def test_files_use_the_given_compression(tmp_path: Path, given: str, expected: s
 
 def test_invalid_options_are_rejected_before_writing(tmp_path: Path) -> None:
     data = pa.table({"n": [1]})
-    refused: list[tuple[str, dict[str, object]]] = [
+    rejected: list[tuple[str, dict[str, object]]] = [
         ("above 0, got 0", {"max_records_per_file": 0}),
         ("compression must be one of .*, got 'lzma'", {"compression": "lzma"}),
         ("the table's files are lance", {"compression": "zstd", "data_format": "lance"}),
@@ -48,7 +48,7 @@ def test_invalid_options_are_rejected_before_writing(tmp_path: Path) -> None:
         ("max_records_per_file needs a table with a log", {"max_records_per_file": 5, "format": "trevni"}),
         ("partition_overwrite needs a table with a log", {"partition_overwrite": "dynamc", "format": "lance"}),
     ]
-    for message, how in refused:
+    for message, how in rejected:
         with pytest.raises(InvalidArgumentError, match=message):
             trilake.write(data, tmp_path / "t", **how)  # type: ignore[arg-type]
         assert not (tmp_path / "t").exists()

@@ -71,9 +71,9 @@ def test_new_column_of_untyped_values_is_rejected(kind: str, request: pytest.Fix
     uri = f"memory://{request.node.name}"
     type_, value = UNTYPED[kind]
     data = pa.table({"i": [1], "x": pa.array([value], type_)})
-    with pytest.raises(SchemaMismatchError, match="column x has type ") as refused:
+    with pytest.raises(SchemaMismatchError, match="column x has type ") as rejected:
         trilake.write(data, uri)
-    assert refused.value.context["column"] == "x"
+    assert rejected.value.context["column"] == "x"
     nested = pa.table({"i": [1], "s": pa.array([{"a": 1, "x": value}], pa.struct([("a", pa.int64()), ("x", type_)]))})
     with pytest.raises(SchemaMismatchError, match=r"column s\.x has type "):
         trilake.write(nested, uri)

@@ -167,11 +167,11 @@ def test_existing_checkpoint_is_kept_and_gets_its_hint() -> None:
 def never_whole(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """After its call, loading a whole file list fails."""
 
-    def refuse(*_: object) -> None:
+    def reject(*_: object) -> None:
         raise AssertionError("the list of files was read whole")
 
     def begin() -> None:
-        monkeypatch.setattr(DeltaLog, "_whole", refuse)
+        monkeypatch.setattr(DeltaLog, "_whole", reject)
 
     return begin
 

@@ -88,11 +88,11 @@ def test_row_groups_with_only_files_are_not_read() -> None:
 def test_append_parses_no_file_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     store = _store("append", 12)
 
-    def refuse(*_: object) -> None:
+    def reject(*_: object) -> None:
         raise AssertionError("an append looked at files")
 
-    monkeypatch.setattr("trilake.delta.log.log.parse_commits", refuse)
-    monkeypatch.setattr("trilake.delta.log.log.read_checkpoint", refuse)
+    monkeypatch.setattr("trilake.delta.log.log.parse_commits", reject)
+    monkeypatch.setattr("trilake.delta.log.log.read_checkpoint", reject)
     assert trilake.write(ROWS, store.uri, mode="append").version == 12
 
 

@@ -381,9 +381,9 @@ def test_identity_columns_keep_their_type() -> None:
         with pytest.raises(InvalidArgumentError) as e:
             change_type(Protocol(1, 7), m, "a", PrimitiveType(kind), version=1)
         assert e.value.condition == (condition or "DELTA_IDENTITY_COLUMNS_ALTER_COLUMN_NOT_SUPPORTED"), kind
-    with pytest.raises(InvalidArgumentError, match="REPLACE COLUMNS") as refused:
+    with pytest.raises(InvalidArgumentError, match="REPLACE COLUMNS") as rejected:
         replace_columns(Protocol(1, 6), m, [StructField("a", LONG)], new_id=str, version=1)
-    assert refused.value.condition == "DELTA_IDENTITY_COLUMNS_REPLACE_COLUMN_NOT_SUPPORTED"
+    assert rejected.value.condition == "DELTA_IDENTITY_COLUMNS_REPLACE_COLUMN_NOT_SUPPORTED"
 
 
 def test_computed_columns_reject_a_default() -> None:

@@ -36,9 +36,9 @@ def test_change_feed_column_names_are_rejected(tmp_path: Path, change: str) -> N
     uri = str(tmp_path / "t")
     trilake.write(_ROWS, uri, properties=_ON)
     files = sorted(p.name for p in (tmp_path / "t").rglob("*.parquet"))
-    with pytest.raises(InvalidArgumentError, match="change data feed") as refused:
+    with pytest.raises(InvalidArgumentError, match="change data feed") as rejected:
         _CHANGES[change](uri)
-    assert refused.value.condition == "RESERVED_CDC_COLUMNS_ON_WRITE"
+    assert rejected.value.condition == "RESERVED_CDC_COLUMNS_ON_WRITE"
     table = trilake.open(uri)
     assert table.version == 0
     assert table.schema.names == ["id", "n"]
@@ -51,6 +51,6 @@ def test_nested_fields_may_use_change_feed_names(tmp_path: Path) -> None:
     trilake.alter(uri).add_columns({"s._change_type": "string"})
     trilake.alter(uri).set_properties({"delta.enableChangeDataFeed": "false"})
     trilake.alter(uri).add_columns({"_change_type": "string"})
-    with pytest.raises(InvalidArgumentError) as refused:
+    with pytest.raises(InvalidArgumentError) as rejected:
         trilake.alter(uri).set_properties({"delta.enableChangeDataFeed": "true"})
-    assert refused.value.condition == "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS"
+    assert rejected.value.condition == "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS"

@@ -11,7 +11,7 @@ import trilake
 from tests.delta.tables import LONG_A, log_of, metadata, protocol
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.rules.row_rules import RowRules, refuse_foreign_calls
+from trilake.delta.rules.row_rules import RowRules, reject_foreign_calls
 from trilake.errors import ExpressionError, TrilakeError, UnsupportedExpressionError
 from trilake.expr.terms.engine import query
 
@@ -53,7 +53,7 @@ def test_spark_expressions_calling_java_are_rejected(text: str, kind: str) -> No
 @pytest.mark.parametrize("text", CALLS)
 def test_every_spelling_of_a_java_call_is_detected(text: str) -> None:
     with pytest.raises(ExpressionError, match=r"constraint c calls .* which runs Java code"):
-        refuse_foreign_calls(text, "constraint c")
+        reject_foreign_calls(text, "constraint c")
 
 
 @pytest.mark.parametrize("text", READERS)
@@ -68,4 +68,4 @@ def test_hostile_constraint_is_an_error(text: str) -> None:
     "text", ["reflected > 1", "a > 0 and reflect > 1", "upper(java_method) = 'X'", "identifier = 3"]
 )
 def test_similar_names_are_allowed(text: str) -> None:
-    refuse_foreign_calls(text, "constraint c")
+    reject_foreign_calls(text, "constraint c")

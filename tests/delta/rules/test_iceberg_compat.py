@@ -116,11 +116,11 @@ def test_metadata_within_the_rules_is_allowed(after: Metadata) -> None:
     check_compatible(None, after, protocol_for(after))
 
 
-@pytest.mark.parametrize(("version", "refused"), [(V1, True), (V2, False), (V3, False)])
-def test_only_v1_rejects_the_deletion_vectors_feature(version: dict[str, str], refused: bool) -> None:
+@pytest.mark.parametrize(("version", "rejected"), [(V1, True), (V2, False), (V3, False)])
+def test_only_v1_rejects_the_deletion_vectors_feature(version: dict[str, str], rejected: bool) -> None:
     after = with_needs(None, metadata_of(version, PLAIN))
     protocol = Protocol(3, 7, ("deletionVectors",), ("deletionVectors",))
-    if refused:
+    if rejected:
         with pytest.raises(InvalidArgumentError, match="drop that feature"):
             check_compatible(None, after, protocol)
     else:

@@ -90,9 +90,9 @@ def test_unsupported_encoding_is_not_corruption(monkeypatch: pytest.MonkeyPatch,
     work = table.to_arrow if module is data_files else partial(table.update, {"a": "3"}, where="a = 1")
     with pytest.raises(
         UnsupportedFileError, match="the Parquet reader does not support the file: some encoding"
-    ) as refused:
+    ) as rejected:
         work()
-    assert not isinstance(refused.value, CorruptFileError)
+    assert not isinstance(rejected.value, CorruptFileError)
 
 
 def test_verify_does_not_drop_unsupported_files(monkeypatch: pytest.MonkeyPatch) -> None:

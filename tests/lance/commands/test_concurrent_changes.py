@@ -156,16 +156,16 @@ def test_tag_after_the_last_cleanup_check_is_rejected(how: str) -> None:
     ours = old_and_new(f"late-{how}")
     if how == "update":
         ours.tags.create("late", 2)
-    refused = []
+    rejected = []
 
     def tag() -> None:
         with pytest.raises(ConflictError, match="a clean-up is deleting version 1"):
             getattr(ours.tags, how)("late", 1)
-        refused.append(how)
+        rejected.append(how)
 
     with between(how, tag):
         assert lance.dataset(ours.uri).cleanup_old_versions(dt.timedelta(0)).old_versions == 1
-    assert refused == [how]
+    assert rejected == [how]
     assert ours.tags.list().keys() == ({"late"} if how == "update" else set())
     assert column(lance.dataset(ours.uri, "late" if how == "update" else None), "a") == [7]
     with pytest.raises(VersionNotFoundError):

@@ -87,7 +87,7 @@ def test_vector_segments_are_searched_together() -> None:
 
 
 def test_incompatible_segments_are_rejected() -> None:
-    ds = dataset("refused")
+    ds = dataset("rejected")
     first, second = (ds.create_index_uncommitted("s", "BTREE", fragment_ids=ids) for ids in ([0, 1], [1, 2]))
     other = ds.create_index_uncommitted("id", "BTREE", fragment_ids=[2])
     for segments, message in (([first, second], "same fragment"), ([first, other], "different columns"), ([], "empty")):

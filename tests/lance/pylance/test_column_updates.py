@@ -99,7 +99,7 @@ def test_update_nulls_dictionaries_and_structs() -> None:
 
 
 def test_invalid_update_is_rejected_and_leaves_no_file() -> None:
-    ds = made("refused", data_storage_version="legacy")
+    ds = made("rejected", data_storage_version="legacy")
     fragment = ds.get_fragments()[0]
     before = sorted(f.key for f in ds.snapshot.store.list("data"))
     for new, error in (

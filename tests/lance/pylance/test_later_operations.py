@@ -72,7 +72,7 @@ def test_schema_fields_and_ids() -> None:
 )
 def test_projection_of_other_columns_is_rejected(schema: pa.Schema, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
-        projected(made("refused"), schema)
+        projected(made("rejected"), schema)
 
 
 def test_companions_follow_their_columns() -> None:

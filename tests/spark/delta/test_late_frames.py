@@ -292,7 +292,7 @@ def test_file_ignored_by_spark_raises_a_typed_error(
     spark: SparkSession, path: str, large: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = spark.read.format("delta").load(path)
-    monkeypatch.setattr("trilake.spark.scan.refusal.unreadable", lambda paths, version: paths[0].as_py())
+    monkeypatch.setattr("trilake.spark.scan.obstacles.unreadable", lambda paths, version: paths[0].as_py())
     with pytest.raises(NativeScanError, match="Spark does not read files with such a name"):
         frame.where("id = 7").collect()
 

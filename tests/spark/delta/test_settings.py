@@ -175,7 +175,7 @@ def test_session_allows_rows_outside_of_replace_where(session: SparkSession, tmp
         trilake.uninstall(session)
 
 
-_REFUSED = (
+_REJECTED = (
     ("schema.typeCheck.enabled", "false"),
     ("generatedColumn.allowNullable", "false"),
     ("typeWidening.allowAutomaticWidening", "always"),
@@ -185,7 +185,7 @@ _REFUSED = (
 def test_unsupported_settings_are_rejected_before_writing(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     df = _frame(session, ("a", 1))
-    for name, value in _REFUSED:
+    for name, value in _REJECTED:
         with _set(session, **{name: value}), pytest.raises(AnalysisException, match=name) as found:
             df.write.format("delta").save(path)
         assert isinstance(found.value, InvalidArgumentError)
@@ -233,7 +233,7 @@ def test_every_setting_has_one_meaning() -> None:
         PREFIX + "vacuum.lite.enabled": "honoured",
         PREFIX + "vacuum.parallelDelete.enabled": "harmless",
         PREFIX + "write.txnAppId": "honoured",
-        PREFIX + "write.utcTimestampPartitionValues": "refused",
+        PREFIX + "write.utcTimestampPartitionValues": "rejected",
     }.items():
         found = setting_of(name)
         assert found is not None

@@ -162,8 +162,8 @@ def test_delta_table(spark: SparkSession, path: str, tmp_path: Path) -> None:
 
 
 def test_object_stores_are_read_through_arrow(spark: SparkSession) -> None:
-    trilake.write(pa.table({"n": [1]}), "memory://native-refused", mode="overwrite")
-    explanation = trilake.explain(spark, "memory://native-refused", "n = 2")
+    trilake.write(pa.table({"n": [1]}), "memory://native-rejected", mode="overwrite")
+    explanation = trilake.explain(spark, "memory://native-rejected", "n = 2")
     assert explanation.kept == []
     assert "Arrow in Spark's tasks" in str(explanation)
     assert "memory" in str(explanation)
@@ -226,7 +226,7 @@ def test_variants_round_trip_in_spark(
 ) -> None:
     if way == "arrow":
         for module in (delta_read, row_addresses):
-            monkeypatch.setattr(module, "refuse_native", lambda *_: "it is tested")
+            monkeypatch.setattr(module, "reject_native", lambda *_: "it is tested")
     rows = spark.sql(
         """SELECT id, if(id = 0, NULL, parse_json(concat('{"a":', id, '}'))) AS v,
                   array(parse_json('[7]'), CAST(NULL AS variant)) AS l,

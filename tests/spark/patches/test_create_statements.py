@@ -52,9 +52,9 @@ def test_create_without_a_table_leaves_no_name(session: SparkSession, tmp_path: 
         f"CREATE TABLE named USING lance LOCATION '{tmp_path}/none'",
         "CREATE TABLE IF NOT EXISTS named (id INT) USING trevni PARTITIONED BY (id)",
     ):
-        with pytest.raises(AnalysisException, match=r"trilake\.install\(spark\)") as refused:
+        with pytest.raises(AnalysisException, match=r"trilake\.install\(spark\)") as rejected:
             session.sql(text)
-        assert isinstance(refused.value, InvalidArgumentError)
+        assert isinstance(rejected.value, InvalidArgumentError)
     with pytest.raises(AnalysisException, match=r"trilake\.install\(spark\)"):
         session.catalog.createTable("named", source="delta", schema=session.range(1).schema)
     assert not session.catalog.tableExists("named")

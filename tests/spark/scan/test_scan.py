@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 import trilake
 from tests.spark.native_files import listed, numbered, plan, rows, settings, write
 from trilake.spark.scan import manifest as native_manifest
-from trilake.spark.scan.scan import NativeFiles, NativeScanError, native_frame, native_refusal
+from trilake.spark.scan.scan import NativeFiles, NativeScanError, native_frame, native_obstacle
 
 at = dt.datetime.fromisoformat
 
@@ -290,13 +290,13 @@ def test_unusual_names_with_vectors_and_addresses(spark: SparkSession, tmp_path:
 
 def test_unsupported_scans_are_rejected(spark: SparkSession, tmp_path: Path) -> None:
     uri = tmp_path.as_uri()
-    assert native_refusal(uri, "parquet", vectors=True) is None
-    assert native_refusal(uri, "parquet", spark=spark) is None
-    assert "no file system for s3" in (native_refusal("s3://b/t", "parquet") or "")
-    assert "no scan for trevni" in (native_refusal(uri, "trevni") or "")
-    assert "does not provide for orc" in (native_refusal(uri, "orc", vectors=True) or "")
-    assert "cannot read s3a: " in (native_refusal("s3://b/t", "parquet", spark=spark) or "")
-    assert "cannot read memory: " in (native_refusal("memory://b/t", "parquet", spark=spark) or "")
+    assert native_obstacle(uri, "parquet", vectors=True) is None
+    assert native_obstacle(uri, "parquet", spark=spark) is None
+    assert "no file system for s3" in (native_obstacle("s3://b/t", "parquet") or "")
+    assert "no scan for trevni" in (native_obstacle(uri, "trevni") or "")
+    assert "does not provide for orc" in (native_obstacle(uri, "orc", vectors=True) or "")
+    assert "cannot read s3a: " in (native_obstacle("s3://b/t", "parquet", spark=spark) or "")
+    assert "cannot read memory: " in (native_obstacle("memory://b/t", "parquet", spark=spark) or "")
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_unsupported_scans_are_rejected(spark: SparkSession, tmp_path: Path) -> 
 def test_settings_that_would_lose_rows_are_rejected(spark: SparkSession, tmp_path: Path, key: str, value: str) -> None:
     files = listed(tmp_path, [write(tmp_path / "x.parquet")])
     with settings(spark, {key: value}):
-        assert key in (native_refusal(tmp_path.as_uri(), "parquet", spark=spark) or "")
+        assert key in (native_obstacle(tmp_path.as_uri(), "parquet", spark=spark) or "")
         with pytest.raises(NativeScanError, match=key):
             native_frame(spark, files)
     assert native_frame(spark, files).count() == 3

@@ -24,7 +24,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.errors import ConstraintViolatedError
 from trilake.spark.delta import write as delta_write
-from trilake.spark.scan.write import native_write_refusal
+from trilake.spark.scan.write import native_write_obstacle
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import overridden
 from trilake.storage import open_store
@@ -44,10 +44,10 @@ def job(df: DataFrame) -> DataFrame:
     return df.coalesce(1)
 
 
-def refusal(df: DataFrame, path: Path, **request: Any) -> str | None:
+def obstacle(df: DataFrame, path: Path, **request: Any) -> str | None:
     log = DeltaLog(open_store(str(path)), standard_engine())
     plan = plan_write(log, WriteRequest("append", from_spark(df.schema), **request), spark=True)
-    return native_write_refusal(df, log.store, plan.files)
+    return native_write_obstacle(df, log.store, plan.files)
 
 
 def both_ways(df: DataFrame, folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> tuple[Path, Path]:
@@ -56,7 +56,7 @@ def both_ways(df: DataFrame, folder: Path, monkeypatch: pytest.MonkeyPatch, **fi
         patch.setattr(type(df), "mapInArrow", lambda *_: pytest.fail("rows go through Python"))
         trilake.write(df, folder / "spark", **fields)
     with monkeypatch.context() as patch:
-        patch.setattr(delta_write, "native_write_refusal", lambda *_: "because")
+        patch.setattr(delta_write, "native_write_obstacle", lambda *_: "because")
         trilake.write(df, folder / "arrow", **fields)
     return folder / "spark", folder / "arrow"
 
@@ -205,7 +205,7 @@ def test_all_nan_and_empty_files(spark: SparkSession, tmp_path: Path) -> None:
 def test_null_in_a_not_null_column(spark: SparkSession, tmp_path: Path, text: str) -> None:
     trilake.create(tmp_path / "t", pa.schema([pa.field("i", pa.int64(), False), pa.field("t", pa.string(), False)]))
     good = spark.range(3).selectExpr("nullif(id, -1) AS i", f"'{text}' AS t")
-    assert refusal(good, tmp_path / "t") is None
+    assert obstacle(good, tmp_path / "t") is None
     trilake.write(good, tmp_path / "t", mode="append")
     with pytest.raises(ConstraintViolatedError, match=r"NOT NULL constraint violated for column: t, .* i = 2"):
         trilake.write(good.selectExpr("i", "CASE WHEN i <> 2 THEN t END AS t"), tmp_path / "t", mode="append")
@@ -225,30 +225,30 @@ def test_failed_job_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
 def test_writes_that_spark_cannot_do(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.range(3).selectExpr("id", "CAST(id AS STRING) AS s", "CAST(id AS INT) AS n")
     trilake.write(df, tmp_path / "t")
-    assert refusal(df, tmp_path / "t") is None
-    assert refusal(df.select("s", "id"), tmp_path / "t") is None
-    assert "column n is bigint, expected int" in str(refusal(df.withColumn("n", df.id), tmp_path / "t"))
+    assert obstacle(df, tmp_path / "t") is None
+    assert obstacle(df.select("s", "id"), tmp_path / "t") is None
+    assert "column n is bigint, expected int" in str(obstacle(df.withColumn("n", df.id), tmp_path / "t"))
     reasons: Mapping[str, Mapping[str, Any]] = {
         "partitioned": {"partition_by": ("n",)},
         "sets delta.targetFileSize": {"properties": {"delta.targetFileSize": "1m"}},
         "trevni": {"data_format": "trevni"},
     }
     for i, (reason, fields) in enumerate(reasons.items()):
-        assert reason in str(refusal(df, tmp_path / f"new{i}", **fields))
+        assert reason in str(obstacle(df, tmp_path / f"new{i}", **fields))
         trilake.write(df, tmp_path / f"new{i}", **fields)
         assert trilake.open(tmp_path / f"new{i}").count() == 3
     trilake.create(tmp_path / "nested", pa.schema([("s", pa.struct([pa.field("x", pa.int64(), False)]))]))
     trilake.create(tmp_path / "made", {"id": "long", "twice": "long"}, generated={"twice": "id * 2"})
-    assert "must be computed or checked" in str(refusal(spark.range(3), tmp_path / "made"))
+    assert "must be computed or checked" in str(obstacle(spark.range(3), tmp_path / "made"))
     inside = spark.range(1).selectExpr("named_struct('x', id) AS s")
-    assert "nested values of column s" in str(refusal(inside, tmp_path / "nested"))
+    assert "nested values of column s" in str(obstacle(inside, tmp_path / "nested"))
     with settings(spark, {"spark.master": "spark://host:7077"}):
-        assert "do not share this disk" in str(refusal(df, tmp_path / "t"))
+        assert "do not share this disk" in str(obstacle(df, tmp_path / "t"))
     memory = plan_write(
         DeltaLog(open_store("memory://x"), standard_engine()), WriteRequest("append", from_spark(df.schema))
     )
     assert isinstance(memory.files, FilePlan)
-    assert "local disks" in str(native_write_refusal(df, open_store("memory://x"), memory.files))
+    assert "local disks" in str(native_write_obstacle(df, open_store("memory://x"), memory.files))
 
 
 def test_settings_are_kept_until_the_last_user_finishes(spark: SparkSession) -> None:

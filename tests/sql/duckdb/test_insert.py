@@ -57,9 +57,9 @@ def test_value_is_cast_to_the_column_type(tmp_path: Path, column: str, value: st
 def test_value_that_does_not_fit_is_rejected(tmp_path: Path, column: str, value: str, condition: str) -> None:
     name = f"delta.`{tmp_path}/t`"
     trilake.sql(f"CREATE TABLE {name} ({_COLUMNS})")
-    with pytest.raises(SchemaMismatchError, match=f"does not fit column {column}") as refused:
+    with pytest.raises(SchemaMismatchError, match=f"does not fit column {column}") as rejected:
         trilake.sql(f"INSERT INTO {name} ({column}) VALUES ({value})")
-    assert refused.value.condition == condition
+    assert rejected.value.condition == condition
     assert trilake.open(tmp_path / "t").count() == 0
 
 

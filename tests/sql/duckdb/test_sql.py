@@ -191,9 +191,9 @@ def test_new_table_with_checks_as_properties(tmp_path: Path) -> None:
     for table, wrong in ((name, 0), (like, 0), (like, 9)):
         with pytest.raises(ConstraintViolatedError, match=f"n = {wrong}"):
             run(f"INSERT INTO {table} VALUES ({wrong})")
-    with pytest.raises(InvalidArgumentError) as refused:
+    with pytest.raises(InvalidArgumentError) as rejected:
         run(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.constraints.other' = 'n > 1')")
-    assert refused.value.condition == "DELTA_ADD_CONSTRAINTS"
+    assert rejected.value.condition == "DELTA_ADD_CONSTRAINTS"
 
 
 def test_merge_with_every_clause(t: str) -> None:

@@ -201,9 +201,9 @@ def test_write_modes(tmp_path: Path, end: str) -> None:
     target = tmp_path / "to"
     options = {"nulls": "mask"} if end == "lance" else None
     trilake.convert(source, target, format=end, options=options)
-    with pytest.raises(TableExistsError) as refused:
+    with pytest.raises(TableExistsError) as rejected:
         trilake.convert(source, target, format=end, options=options)
-    assert "ignore" not in str(refused.value)  # not a mode of convert
+    assert "ignore" not in str(rejected.value)  # not a mode of convert
     done = trilake.convert(source, target, format=end, mode="append", filter="n < 3")
     assert done.rows == 2
     assert read(str(target)).num_rows == 6

@@ -41,7 +41,7 @@ def test_varints_round_trip(values: list[int], full: int) -> None:
 @settings(deadline=None)
 @given(st.binary(max_size=30), st.integers(0, 12), st.sampled_from([5, 10]))
 def test_arbitrary_bytes_as_varints(data: bytes, count: int, most: int) -> None:
-    """A cursor reads the same integers, or refuses the bytes as well."""
+    """A cursor reads the same integers, or rejects the bytes as well."""
     found = np.zeros(count, np.int64)
     status, position = k.decode_varints(k.readable(data), 0, len(data), most, found, 0, count)
     cursor = Cursor(data, file="x")

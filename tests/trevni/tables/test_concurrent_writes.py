@@ -82,10 +82,10 @@ def test_concurrent_exclusive_writes_are_serialized(modes: str, ids: tuple[str, 
         assert len(seen) == 1
         assert outcomes[seen[0] - 1] == "written"
         assert outcomes != ("written", "written") or "overwrite" in (mode, other)
-    refused = {"error": "TableExistsError", "ignore": "nothing", "overwrite": "written"}
+    rejected = {"error": "TableExistsError", "ignore": "nothing", "overwrite": "written"}
     assert told <= {
-        ("written", refused[other]),
-        (refused[mode], "written"),
+        ("written", rejected[other]),
+        (rejected[mode], "written"),
         # It made no progress during the wait.
         ("WriteFailedError", "written"),
     }

@@ -40,7 +40,7 @@ class OldStatistics:
         """
         try:
             stats = json.loads(
-                self.stats or "", parse_float=orjson.Fragment, parse_int=orjson.Fragment, parse_constant=_refuse
+                self.stats or "", parse_float=orjson.Fragment, parse_int=orjson.Fragment, parse_constant=_reject
             )
         except ValueError as e:
             raise NotSpliceable("the file has no statistics") from e
@@ -55,7 +55,7 @@ class OldStatistics:
         return count if isinstance(count, int) else None
 
 
-def _refuse(constant: str) -> Any:
+def _reject(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 

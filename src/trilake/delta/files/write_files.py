@@ -402,7 +402,7 @@ def without_void_columns(rows: pa.Table, fields: Sequence[StructField], stored: 
 
 
 def _check(array: pa.Array, type_: DataType, path: str) -> None:
-    """Refuse a value that cannot be stored: one that is not null although all its parts are void."""
+    """Reject a value that cannot be stored: one that is not null although all its parts are void."""
     if is_void(type_) or pa.types.is_null(array.type):
         return
     if stored_type(type_) is None:

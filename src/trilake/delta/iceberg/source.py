@@ -79,9 +79,9 @@ class IcebergSource:
         except (ValueError, ValidationError) as e:
             raise CorruptFileError(f"this is not Iceberg metadata: {e}", file=self._uri(self.key)) from e
         if self.metadata.format_version > 2:
-            raise self._refused(f"format version {self.metadata.format_version} of Iceberg")
+            raise self._rejected(f"format version {self.metadata.format_version} of Iceberg")
         if _BY_NAME in self.metadata.properties:
-            raise self._refused("an Iceberg table with a name mapping, whose files have no field ids,")
+            raise self._rejected("an Iceberg table with a name mapping, whose files have no field ids,")
 
     def schema(self) -> StructType:
         """The schema: columns have Iceberg's ids, and their current names as physical names."""
@@ -93,7 +93,7 @@ class IcebergSource:
         live_specs = [spec for i, spec in self.metadata.specs().items() if i in live] or [self.metadata.spec()]
         specs = [[f.source_id for f in s.fields if isinstance(f.transform, IdentityTransform)] for s in live_specs]
         if len({frozenset(ids) for ids in specs}) > 1:
-            raise self._refused("a table whose files have several partition specs")
+            raise self._rejected("a table whose files have several partition specs")
         return [self.metadata.schema().find_column_name(i) or "" for i in specs[-1]]
 
     def files(self) -> list[LiveFile]:
@@ -127,9 +127,9 @@ class IcebergSource:
                 file, sequence_number = entry["data_file"], entry.get("sequence_number")
                 content = file.get("content") or 0
                 if content == _EQUALITY:
-                    raise self._refused("a table with equality deletes")
+                    raise self._rejected("a table with equality deletes")
                 if file["file_format"].upper() != "PARQUET":
-                    raise self._refused(f"a file of format {file['file_format']}, {file['file_path']},")
+                    raise self._rejected(f"a file of format {file['file_format']}, {file['file_path']},")
                 (deletes if content == _POSITIONS else data).append(_Entry(file, sequence_number or sequence, spec))
         return data, deletes
 
@@ -139,7 +139,7 @@ class IcebergSource:
         if snapshot is None:
             return []
         if not snapshot.manifest_list:
-            raise self._refused("a snapshot without a manifest list")
+            raise self._rejected("a snapshot without a manifest list")
         return self._avro(snapshot.manifest_list)
 
     def _vectors(self, data: Sequence[_Entry], deletes: Sequence[_Entry]) -> dict[str, BitMap64]:
@@ -176,11 +176,11 @@ class IcebergSource:
             plain, inside = _plain(root).rstrip("/") + "/", _plain(path)
             if inside.startswith(plain):
                 return inside.removeprefix(plain)
-        raise self._refused(f"a table with a file outside its folder, {path},")
+        raise self._rejected(f"a table with a file outside its folder, {path},")
 
     def _partition_string(self, column: types.NestedField, value: Any) -> str | None:
         if value == "":
-            raise self._refused(f"an empty string in the partition column {column.name!r}, which Delta reads as null,")
+            raise self._rejected(f"an empty string in the partition column {column.name!r}, which Delta reads as null,")
         if value is None or isinstance(value, str):
             return value
         if isinstance(value, bool):
@@ -189,10 +189,10 @@ class IcebergSource:
             zone = "Z" if isinstance(column.field_type, types.TimestamptzType) else ""
             return value.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + zone
         if isinstance(value, bytes):
-            raise self._refused(f"the binary partition column {column.name!r}")
+            raise self._rejected(f"the binary partition column {column.name!r}")
         return format(value, "f") if isinstance(value, Decimal) else str(value)
 
-    def _refused(self, what: str) -> InvalidArgumentError:
+    def _rejected(self, what: str) -> InvalidArgumentError:
         help = "write its rows to a Delta table instead, for example with pyiceberg and trilake.write"
         return InvalidArgumentError(f"{what} cannot be converted to Delta in place", help=help, file=self.store.uri)
 
@@ -220,7 +220,7 @@ class IcebergSource:
             message = f"the file has {footer.num_rows} rows, but the Iceberg manifest says {file.rows}"
             raise CorruptFileError(message, file=self._uri(file.key))
         if any(b"PARQUET:field_id" not in (f.metadata or {}) for f in fields):
-            raise self._refused(f"a file whose columns have no field ids, {file.key},")
+            raise self._rejected(f"a file whose columns have no field ids, {file.key},")
 
 
 class _Entry(NamedTuple):

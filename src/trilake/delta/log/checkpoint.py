@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from trilake.delta.log.checkpoint_selection import Selected, Selection, batches, select
 from trilake.delta.log.checkpoint_stats import stats_json
 from trilake.delta.log.segment import SIDECARS, LogSegment
-from trilake.delta.log.snapshot import State, apply, empty_state, refuse_keys_twice
+from trilake.delta.log.snapshot import State, apply, empty_state, reject_keys_twice
 from trilake.delta.protocol.actions import (
     EMPTY_BATCH,
     FILE_ACTIONS,
@@ -52,7 +52,7 @@ def read_checkpoint(store: Store, segment: LogSegment, query: Query) -> State:
         return empty_state()
     rare: list[tuple[str, Any]] = []
     adds = pa.concat_tables([_NO_ACTIONS["add"], *checkpoint_pieces(store, segment, query, rare=rare)])
-    refuse_keys_twice(adds, segment.checkpoint_files[0].key, segment.checkpoint_version, query)
+    reject_keys_twice(adds, segment.checkpoint_files[0].key, segment.checkpoint_version, query)
     return replace(apply(empty_state(), _batch(segment.checkpoint_version, rare)), adds=adds)
 
 

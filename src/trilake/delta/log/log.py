@@ -64,7 +64,7 @@ from trilake.delta.log.snapshot import (
     check_readable_head,
     hashes,
     one_spelling,
-    refuse_paths_twice,
+    reject_paths_twice,
     unreconciled,
 )
 from trilake.delta.protocol.actions import ActionBatch, Metadata, parse_commits, parse_rare
@@ -215,7 +215,7 @@ class DeltaLog:
 
     def _whole(self, segment: LogSegment, checkpoint: State, actions: ActionBatch) -> Snapshot:
         state = apply(checkpoint, actions)
-        refuse_paths_twice(state.adds, self.store.uri, segment.version)
+        reject_paths_twice(state.adds, self.store.uri, segment.version)
         return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
     def head(self, version: int | None = None, *, past_damage: bool = True) -> Head:
@@ -263,7 +263,7 @@ class DeltaLog:
             return self.snapshot()  # cleaned up concurrently: the checkpoint holds the rest
         commits = tuple((v, v, listing.commits[v]) for v in sorted(newer))
         state = apply(old.state, self._parse(commits))
-        refuse_paths_twice(state.adds, self.store.uri, max(newer))
+        reject_paths_twice(state.adds, self.store.uri, max(newer))
         segment = replace(old.segment, version=max(newer), commits=(*old.segment.commits, *commits))
         return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 

@@ -137,7 +137,7 @@ def _listed(
 
 
 def _check_known(head: Head) -> None:
-    """Refuse a table with an unsupported feature, which may forbid cleanup."""
+    """Reject a table with an unsupported feature, which may forbid cleanup."""
     names = [n for n in writer_features(head.protocol) if n not in REGISTRY]
     if names or head.protocol.min_writer_version > MAX_WRITER:
         raise UnsupportedProtocolError(

@@ -229,7 +229,7 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
     # Do not iterate over all versions: a file name can claim any number.
     present = sorted(v for v in listing.commits if start <= v <= target)
     if len(present) != target - start + 1:
-        _refuse_gap(listing, start, present, target, uri)
+        _reject_gap(listing, start, present, target, uri)
     checksum = None if checkpoint_version is None else listing.checksums.get(checkpoint_version)
     return LogSegment(target, checkpoint_version, files, _cover(listing, start, target), checksum=checksum)
 
@@ -254,7 +254,7 @@ def other_segments(listed: Callable[[], LogListing], segment: LogSegment, *, uri
             remaining = remaining.without(other.checkpoint_files)
 
 
-def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int, uri: str) -> NoReturn:
+def _reject_gap(listing: LogListing, start: int, present: list[int], target: int, uri: str) -> NoReturn:
     first_missing = next((start + i for i, v in enumerate(present) if v != start + i), start + len(present))
     if first_missing == 0 and (not present or present[-1] - present[0] == len(present) - 1):
         # The log begins after version 0 and has no checkpoint at or before the target: it was cleaned up.

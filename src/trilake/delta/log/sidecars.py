@@ -54,7 +54,7 @@ from trilake.delta.log.snapshot import (
     decoded_paths,
     hashes,
     one_spelling,
-    refuse_twice,
+    reject_twice,
     twice_error,
 )
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError, TrilakeError
@@ -521,7 +521,7 @@ def write_by_tasks(
     rare = checkpoint_actions(store, segment) if reuse is None else reuse.rare
     older = shares(segment, rare, most * FILE_BYTES) if reuse is None else reuse.rewritten
     new_paths = one_spelling(version.newer.adds, version.uri)
-    refuse_twice(new_paths, version.uri, version.version)
+    reject_twice(new_paths, version.uri, version.version)
     if not is_ours(rare):
         path = jobs.repeated(_StayingPaths(store, version.engine.query, version.newer_files, version.uri), older)
         if path is not None:

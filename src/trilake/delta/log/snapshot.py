@@ -170,7 +170,7 @@ def unreconciled(batch: ActionBatch, versions: Sequence[int]) -> set[int]:
     return out
 
 
-def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
+def reject_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
     """Raise ``CorruptLogError`` if replay left a file twice: with other vectors, or another spelling of its path."""
     vectors = adds["deletionVector"]
     paths = None
@@ -179,18 +179,18 @@ def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
         with_vector = paths.filter(vectors.is_valid())
         # Only files with a vector can be duplicates, and they are few.
         suspects = paths.filter(pc.is_in(paths, with_vector.unique()))
-        refuse_twice(suspects, uri, version)
+        reject_twice(suspects, uri, version)
     if any_absolute(adds["path"]):
-        refuse_twice(paths if paths is not None else one_spelling(adds, uri), uri, version)
+        reject_twice(paths if paths is not None else one_spelling(adds, uri), uri, version)
 
 
-def refuse_keys_twice(adds: pa.Table, file: str, version: int, query: Query) -> None:
+def reject_keys_twice(adds: pa.Table, file: str, version: int, query: Query) -> None:
     """Raise ``CorruptLogError`` if a checkpoint has two ``add`` actions for one file."""
     keys = file_keys(adds)
     if len(keys) > _MANY and not any_twice(hashes(keys, query)):
         return
     if len(pc.unique(keys)) < len(keys):
-        refuse_twice(decoded_paths(adds["path"]), file, version)
+        reject_twice(decoded_paths(adds["path"]), file, version)
 
 
 def hashes(strings: pa.ChunkedArray, query: Query) -> npt.NDArray[np.uint64]:
@@ -216,7 +216,7 @@ def one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
     return paths
 
 
-def refuse_twice(paths: pa.ChunkedArray, uri: str, version: int) -> None:
+def reject_twice(paths: pa.ChunkedArray, uri: str, version: int) -> None:
     """Raise ``CorruptLogError`` if a path of a live file occurs twice."""
     counts = pc.value_counts(paths)
     twice = np.flatnonzero(as_numpy(counts.field("counts")) > 1)
@@ -411,7 +411,7 @@ def check_complete(head: Head) -> None:
 
 
 def check_readable_head(head: Head) -> None:
-    """Refuse an incomplete table (``MissingMetadataError``), or an unsupported one (``UnsupportedProtocolError``)."""
+    """Reject an incomplete table (``MissingMetadataError``), or an unsupported one (``UnsupportedProtocolError``)."""
     check_complete(head)
     check_readable(head.protocol, uri=head.uri, version=head.version)
     check_mode(head.metadata, uri=head.uri, version=head.version)

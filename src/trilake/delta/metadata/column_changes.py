@@ -105,7 +105,7 @@ def _check_widens(metadata: Metadata, names: Path, before: DataType, after: Data
 
 
 def _upcasts(before: DataType, after: DataType) -> bool:
-    """Whether Spark's analysis allows the change, so that Delta itself must refuse it."""
+    """Whether Spark's analysis allows the change, so that Delta itself must reject it."""
     old, new = str(before), str(after)
     if not isinstance(before, PrimitiveType) or not isinstance(after, PrimitiveType):
         return type(before) is type(after)
@@ -238,10 +238,10 @@ def sync_identity(protocol: Protocol, metadata: Metadata, column: PathLike, reac
 # Columns in both keep their values, with the position and comment of the list.  Columns only in the list are added, and
 # columns only in the table are dropped.  The same holds for fields of structs at any depth.
 
-_REFUSED = "DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP"
+_REJECTED = "DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP"
 _OF_TYPES: dict[str | None, str] = {
-    "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP": _REFUSED,
-    "NOT_SUPPORTED_CHANGE_COLUMN": _REFUSED,
+    "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP": _REJECTED,
+    "NOT_SUPPORTED_CHANGE_COLUMN": _REJECTED,
 }
 
 
@@ -307,7 +307,7 @@ def _compare(old: DataType, new: DataType, path: Path, differences: _Differences
                         " nulls",
                         help="leave out NOT NULL, then set it with ALTER COLUMN ... SET NOT NULL",
                         column=format_path(inner),
-                        condition=_REFUSED,
+                        condition=_REJECTED,
                     )
                 _compare(there.type, f.type, inner, differences)
     elif (inside := paired(old, new)) is not None:

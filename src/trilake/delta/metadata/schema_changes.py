@@ -397,7 +397,7 @@ def set_default(
         )
     default = parse_default(f, expression, now)
     if default is not None:
-        default.evaluate(pa.table({"row": [0]}))  # refuse a value that never fits now, not in the next write
+        default.evaluate(pa.table({"row": [0]}))  # reject a value that never fits now, not in the next write
     elif judge is not None:
         judge(f, expression)
     schema = replace_field(metadata.schema, names, lambda f: _noted(f, CURRENT_DEFAULT, expression))

@@ -173,7 +173,7 @@ def _setting(value: Any) -> str:
 
 
 def _schema_string(value: Any) -> str:
-    """Refuse an empty ``schemaString``, which would hide all columns."""
+    """Reject an empty ``schemaString``, which would hide all columns."""
     if not value or not isinstance(value, str):
         raise TypeError(f"schemaString must be a string, got {value!r:.80}")
     return value

@@ -55,7 +55,7 @@ def parse_mode(value: str) -> str:
 
 
 def check_mode(metadata: Metadata, *, uri: str, version: int) -> None:
-    """Refuse an unknown mode.  Raises ``UnsupportedProtocolError``."""
+    """Reject an unknown mode.  Raises ``UnsupportedProtocolError``."""
     mode = metadata.column_mapping_mode
     if mode not in MODES:
         message = f"column mapping mode {mode!r} is not supported"
@@ -238,7 +238,7 @@ def check_can_rename(metadata: Metadata, what: Literal["rename", "drop"]) -> Non
 
 
 def check_names(schema: StructType, mode: str) -> None:
-    """Refuse column names that Parquet files must not have.  Raises ``InvalidArgumentError``.
+    """Reject column names that Parquet files must not have.  Raises ``InvalidArgumentError``.
 
     >>> check_names(StructType(()), "none")
     """
@@ -262,7 +262,7 @@ def physical_schema(schema: StructType, mode: str) -> pa.Schema:
     """The Arrow schema of a data file: physical names at every depth, and ``PARQUET:field_id`` for columns with ids.
 
     With mode ``"none"`` names are the display names.  NOT NULL fields inside nullable structs are nullable in the
-    file: Arrow's writer would refuse a null struct.
+    file: Arrow's writer would reject a null struct.
     """
     fields = zip(schema.to_arrow_schema(), schema.fields, strict=True)
     return pa.schema([_physical_field(a, f, mode) for a, f in fields])

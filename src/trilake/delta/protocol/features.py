@@ -30,7 +30,7 @@ def _check_version(kind: str, needed: int, highest: int, *, uri: str, version: i
 
 
 def check_readable(protocol: Protocol, *, uri: str, version: int) -> None:
-    """Refuse, by name, reader features that trilake does not support.  Raises ``UnsupportedProtocolError``."""
+    """Reject, by name, reader features that trilake does not support.  Raises ``UnsupportedProtocolError``."""
     _check_version("reader", protocol.min_reader_version, MAX_READER, uri=uri, version=version)
     if protocol.min_reader_version < 3:
         return
@@ -51,7 +51,7 @@ def _unsupported(
 
 
 def check_mapping_listed(protocol: Protocol, metadata: Metadata, *, uri: str, version: int) -> None:
-    """Refuse a table with column mapping in its properties but not in its protocol.
+    """Reject a table with column mapping in its properties but not in its protocol.
 
     Its files may use either name: some writers follow the protocol, others the property.  Reader version 2 implies
     column mapping; for protocols without lists, the property decides.  Raises ``UnsupportedProtocolError``.
@@ -79,7 +79,7 @@ def writer_features(protocol: Protocol) -> list[str]:
 
 
 def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version: int) -> None:
-    """Refuse, by name, writer features that trilake does not support.  Raises ``UnsupportedProtocolError``."""
+    """Reject, by name, writer features that trilake does not support.  Raises ``UnsupportedProtocolError``."""
     check_readable(protocol, uri=uri, version=version)
     _check_version("writer", protocol.min_writer_version, MAX_WRITER, uri=uri, version=version)
     lacking = [n for n in writer_features(protocol) if n not in REGISTRY or not REGISTRY[n].writes]

@@ -6,7 +6,7 @@ from trilake.delta.protocol.table_features import APPEND_ONLY
 from trilake.errors import InvalidArgumentError
 
 
-def removal_refused(
+def removal_rejected(
     uri: str, *, so: str = "rows cannot be removed", help: str = "set delta.appendOnly to false first"
 ) -> InvalidArgumentError:
     """The error for removing rows from an append-only table; ``so`` is the consequence."""

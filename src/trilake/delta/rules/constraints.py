@@ -164,10 +164,10 @@ def verify_checks(checks: Sequence[Check], batch: pa.RecordBatch) -> None:
     """
     values = iter(evaluate_all([c.condition for c in checks if c.filter is None and c.condition is not None], batch))
     for check in checks:
-        refuse_false(next(values) if check.filter is None else check.filter.evaluate(batch), batch, check)
+        reject_false(next(values) if check.filter is None else check.filter.evaluate(batch), batch, check)
 
 
-def refuse_false(holds: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch, check: Check) -> None:
+def reject_false(holds: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch, check: Check) -> None:
     """Raise ``ConstraintViolatedError`` for the first row of ``batch`` for which ``holds`` is not true."""
     if pa.types.is_null(holds.type):
         holds = holds.cast(pa.bool_())
@@ -249,7 +249,7 @@ def _first(mask: pa.Array) -> int:
 
 
 # --- CHECK constraints as written by deltalake, which puts names in double quotes -------------------------------------
-# The protocol does not name a SQL dialect.  In Spark's, `"Price" >= 0` compares a string, so the rule would refuse
+# The protocol does not name a SQL dialect.  In Spark's, `"Price" >= 0` compares a string, so the rule would reject
 # all rows or none.  deltalake (as of 1.6.6) normalises each condition before storing it: it quotes exactly the names
 # that contain characters other than lower-case letters, digits and `_`, and never uses backquotes.
 

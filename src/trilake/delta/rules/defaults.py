@@ -54,7 +54,7 @@ def columns_of_rows(rows: StructType, features: Collection[str] | None) -> Struc
 
 
 def check_defaults_allowed(statement: str, schema: StructType, features: Collection[str]) -> None:
-    """Refuse defaults in a table whose features do not allow them.  Raises ``InvalidArgumentError``."""
+    """Reject defaults in a table whose features do not allow them.  Raises ``InvalidArgumentError``."""
     with_default = [f.name for f in schema.fields if CURRENT_DEFAULT in f.metadata]
     if with_default and _FEATURE not in features:
         raise InvalidArgumentError(

@@ -17,7 +17,7 @@ COLLATIONS = "__COLLATIONS"
 
 
 def check_columns(before: Metadata | None, after: Metadata) -> None:
-    """Refuse reserved or duplicate column names, types without values, and collations.
+    """Reject reserved or duplicate column names, types without values, and collations.
 
     Parquet files and the change data feed reserve names.  ``before`` is the table's metadata before its columns change;
     ``None`` for a new table.  Raises ``InvalidArgumentError`` and ``SchemaMismatchError``.

@@ -28,7 +28,7 @@ from trilake.delta.rules.constraints import (
     Check,
     checks_in_zone,
     may_depend_on_zone,
-    refuse_false,
+    reject_false,
     table_checks,
     verify_checks,
     verify_not_null,
@@ -58,7 +58,7 @@ class SparkExpression:
     what: str
 
     def __post_init__(self) -> None:
-        refuse_foreign_calls(self.sql, self.what)
+        reject_foreign_calls(self.sql, self.what)
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ class RowPipeline:
         verify_not_null(rows, rules.schema)
         verify_checks(self._checks, rows)
         for name, check in self._spark_checks:
-            refuse_false(batch.column(name), rows, check)
+            reject_false(batch.column(name), rows, check)
         return pa.RecordBatch.from_arrays(rows.columns, schema=self._wanted)
 
     def _rows(self, columns: Mapping[str, pa.Array], count: int) -> pa.RecordBatch:
@@ -448,10 +448,10 @@ def sql_type(type_: DataType) -> str:
 _CALL = re.compile(r"(?<!\w)(reflect|try_reflect|java_method|identifier)[`\"\s]*(?:\(|/\*|--)", re.IGNORECASE)
 
 
-def refuse_foreign_calls(sql: str, what: str) -> None:
+def reject_foreign_calls(sql: str, what: str) -> None:
     """Raise ``ExpressionError`` for an expression that calls Java methods; ``what`` names its owner.
 
-    >>> refuse_foreign_calls("abs(a) > 0 and reflected", "constraint c")
+    >>> reject_foreign_calls("abs(a) > 0 and reflected", "constraint c")
     """
     match = _CALL.search(sql)
     if match is not None:

@@ -41,7 +41,7 @@ def merge(
 
     New columns and nested fields come last and are nullable.  With ``widen``, a type becomes that of the rows if that
     is wider (see :func:`~trilake.delta.protocol.type_widening.widens_by_itself`); otherwise it stays, and the write
-    refuses values that do not fit.  With ``converted``, values are cast before they are written, so flat types may
+    rejects values that do not fit.  With ``converted``, values are cast before they are written, so flat types may
     differ. A column of type void takes the type of the rows.  Raises ``SchemaMismatchError``, which shows both schemas.
 
     >>> from trilake.delta.protocol.schema import StructField as F

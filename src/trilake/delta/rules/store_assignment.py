@@ -52,7 +52,7 @@ _NUMBERS = {"byte", "short", "integer", "long", "float", "double"}
 
 
 def check_assignable(source: StructType, target: StructType, *, uri: str, filled: Collection[str] = ()) -> None:
-    """Refuse rows of schema ``source`` for a table of schema ``target``, naming every column that does not fit.
+    """Reject rows of schema ``source`` for a table of schema ``target``, naming every column that does not fit.
 
     ``filled`` are columns of the table that are generated if the rows lack them.  Raises ``SchemaMismatchError``, which
     shows both schemas.
@@ -264,7 +264,7 @@ def _wkb(array: pa.Array, target: DataType, path: str) -> pa.Array:
 
 
 def check_fields(source: pa.DataType, target: DataType, path: str, *, fill: bool = False) -> None:
-    """Refuse values whose structs, at any depth, do not have the column's fields.
+    """Reject values whose structs, at any depth, do not have the column's fields.
 
     With ``fill``, missing ones become null.  Raises ``SchemaMismatchError``.
     """

@@ -140,7 +140,7 @@ def columns_and_starts(file: pq.ParquetFile, plan: ReadPlan) -> tuple[list[str],
     names = schema.names
     fields = [f for f in plan.fields if f.name not in plan.partition_columns]
     columns = [names[i] for i in needed_file_columns(fields, schema, plan.resolver)]
-    refuse_two_of_one_name(columns, schema)
+    reject_two_of_one_name(columns, schema)
     counts = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
     starts = np.cumsum([0, *counts], dtype=np.int64)
     if starts[-1] != metadata.num_rows:
@@ -160,7 +160,7 @@ def fitting_rows(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequ
     return max(_LEAST_ROWS, _BATCH_BYTES * rows // max(1, size))
 
 
-def refuse_two_of_one_name(requested: Sequence[str], schema: pa.Schema) -> None:
+def reject_two_of_one_name(requested: Sequence[str], schema: pa.Schema) -> None:
     """Raise ``CorruptFileError`` if a file has a requested column twice."""
     if len(set(schema.names)) == len(schema.names):
         return

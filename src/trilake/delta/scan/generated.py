@@ -59,10 +59,10 @@ _OF_STATEMENT = re.compile(
 )
 
 
-def refuse_of_statement(column: str, sql: str) -> None:
+def reject_of_statement(column: str, sql: str) -> None:
     """Raise ``ExpressionError`` for a generation expression that depends on the time or the session.
 
-    >>> refuse_of_statement("g", "concat(`now()`, 'current_date')")
+    >>> reject_of_statement("g", "concat(`now()`, 'current_date')")
     """
     match = _OF_STATEMENT.search(_QUOTED.sub("''", sql))
     if match is not None:

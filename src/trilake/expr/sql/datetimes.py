@@ -90,9 +90,9 @@ def format_pattern(time: str, pattern: str) -> Sql:
     parts = (_LETTERS[part] if is_letter else part.replace("%", "%%") for part, is_letter in _parts(pattern, _LETTERS))
     formatted = f"strftime({time}, {single_quoted(''.join(parts))})"
     # Outside these years Spark writes eras and signs.
-    refuse = fail("the year of a formatted date is not between 1 and 9999:", f"CAST({time} AS VARCHAR)")
+    reject = fail("the year of a formatted date is not between 1 and 9999:", f"CAST({time} AS VARCHAR)")
     outside = f"{time} < TIMESTAMP '0001-01-01' OR {time} >= TIMESTAMP '10000-01-01'"
-    return Sql(f"(CASE WHEN {outside} THEN {refuse} ELSE {formatted} END)", "VARCHAR")
+    return Sql(f"(CASE WHEN {outside} THEN {reject} ELSE {formatted} END)", "VARCHAR")
 
 
 def parse_by_pattern(call: Call, target: str) -> Sql:
@@ -111,12 +111,12 @@ def parse_by_pattern(call: Call, target: str) -> Sql:
             return missing.get(letters, "0")
         return f"CAST(regexp_extract({source}, {single_quoted(regex)}, {groups.index(letters) + 1}) AS BIGINT)"
 
-    refuse = fail(f"a string does not match the date pattern {pattern}:", source)
+    reject = fail(f"a string does not match the date pattern {pattern}:", source)
     date = f"make_date({part('yyyy')}, {part('MM')}, {part('dd')})"
     hour, minute, second = part("HH"), part("mm"), part("ss")
     seconds = f"(({hour} * 60 + {minute}) * 60 + {second})"
     bad = f"{part('yyyy')} < 1 OR {hour} > 23 OR {minute} > 59 OR {second} > 59"
     time = f"(CAST({date} AS TIMESTAMP) + to_seconds({seconds}))"
-    value = f"(CASE WHEN {bad} THEN {refuse} ELSE {date if target == 'DATE' else time} END)"
+    value = f"(CASE WHEN {bad} THEN {reject} ELSE {date if target == 'DATE' else time} END)"
     matches = f"regexp_full_match({source}, {single_quoted(regex)})"
-    return Sql(f"(CASE WHEN {source} IS NULL THEN NULL WHEN {matches} THEN {value} ELSE {refuse} END)", target)
+    return Sql(f"(CASE WHEN {source} IS NULL THEN NULL WHEN {matches} THEN {value} ELSE {reject} END)", target)

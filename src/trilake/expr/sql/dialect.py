@@ -139,7 +139,7 @@ class SparkFilter(Databricks):
         COMMANDS: ClassVar[set[Any]] = set()
 
 
-#: The node arguments that the translation reads, except operands.  Nodes with other arguments are refused.
+#: The node arguments that the translation reads, except operands.  Nodes with other arguments are rejected.
 _OPERANDS = frozenset(("this", "expression", "expressions"))
 _ARGUMENTS: dict[type[exp.Expression], frozenset[str]] = {
     exp.Column: frozenset(("this", "table", "db", "catalog")),
@@ -215,7 +215,7 @@ def parse(sql: str, names: frozenset[str] = frozenset()) -> exp.Expression:
     for node in cast(Iterator[exp.Expression], root.walk()):
         present = {key for key, value in node.args.items() if value not in (None, False, [], "")}
         if present - _ARGUMENTS.get(type(node), _OPERANDS):
-            raise refusal(root)
+            raise rejection(root)
     return root
 
 
@@ -265,7 +265,7 @@ def _check_depth(root: exp.Expression, sql: str) -> None:
         )
 
 
-def refusal(node: exp.Expression) -> FilterError:
+def rejection(node: exp.Expression) -> FilterError:
     """The error for an expression that cannot be used in a filter."""
     sql = to_spark_sql(node)
     if isinstance(node, exp.Query) or next(node.find_all(exp.Subquery, exp.Select, exp.Exists), None) is not None:

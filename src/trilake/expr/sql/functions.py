@@ -104,8 +104,8 @@ def _nvl2(call: Call) -> Sql:
 def _limited(call: Call) -> str:
     """The second argument, a length, with an error if it is too large."""
     n = call.integer(1)
-    refuse = fail(f"{call.name} is limited to {_MAX_LENGTH}")
-    return f"(CASE WHEN {n} > {_MAX_LENGTH} THEN {refuse} ELSE {at_least(n, 0)} END)"
+    reject = fail(f"{call.name} is limited to {_MAX_LENGTH}")
+    return f"(CASE WHEN {n} > {_MAX_LENGTH} THEN {reject} ELSE {at_least(n, 0)} END)"
 
 
 def _pad(name: str) -> Handler:

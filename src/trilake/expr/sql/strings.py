@@ -87,7 +87,7 @@ def concat(parts: list[Sql]) -> Sql:
 
 
 # --- Convert Java's regular expressions, which Spark uses, to RE2's, which DuckDB uses --------------------------------
-# Most of the syntax is the same.  Differences are rewritten, and unsupported syntax is refused.
+# Most of the syntax is the same.  Differences are rewritten, and unsupported syntax is rejected.
 
 #: Java's line terminators; RE2 has only ``\n``.
 _LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
@@ -124,22 +124,22 @@ def to_re2(pattern: str) -> str:
         if char == "(" and pattern.startswith("(?", i):
             group = next((g for g in _GROUPS if pattern.startswith(g, i)), None)
             if group is None:
-                raise _refused(pattern, i, "this kind of group")
+                raise _rejected(pattern, i, "this kind of group")
             if "s" in group:
                 if i:
-                    raise _refused(pattern, i, "a dot-all flag after the start")
+                    raise _rejected(pattern, i, "a dot-all flag after the start")
                 dot_all = True
             out.append(group)
             i += len(group)
             continue
         if char in "*+?}" and pattern.startswith("+", i + 1):
-            raise _refused(pattern, i, "a possessive quantifier")
+            raise _rejected(pattern, i, "a possessive quantifier")
         out.append(_DOLLAR if char == "$" else char if char != "." or dot_all else _DOT)
         i += 1
     return "".join(out)
 
 
-def _refused(pattern: str, position: int, what: str) -> FilterError:
+def _rejected(pattern: str, position: int, what: str) -> FilterError:
     return FilterError(
         f"the regular expression {pattern!r} uses {what}, which filters cannot evaluate",
         help="use LIKE, startswith, endswith or contains, or a simpler pattern",
@@ -150,7 +150,7 @@ def _refused(pattern: str, position: int, what: str) -> FilterError:
 def _escape(pattern: str, i: int, *, in_class: bool) -> tuple[str, int]:
     """The escape sequence at ``i``, rewritten, and the position after it."""
     if i + 1 >= len(pattern):
-        raise _refused(pattern, i, "a backslash at the end")
+        raise _rejected(pattern, i, "a backslash at the end")
     char = pattern[i + 1]
     if char == "s":
         return (_SPACE if in_class else f"[{_SPACE}]"), i + 2
@@ -166,7 +166,7 @@ def _escape(pattern: str, i: int, *, in_class: bool) -> tuple[str, int]:
         return f"\\x{{{digits}}}", i + 6
     if (char in _SAME_ESCAPES and not (in_class and char in "bBAz")) or not char.isalnum():
         return ("\\x{1B}" if char == "e" else f"\\{char}" if char.isascii() else char), i + 2
-    raise _refused(pattern, i, f"the escape \\{char}")
+    raise _rejected(pattern, i, f"the escape \\{char}")
 
 
 def _char_class(pattern: str, i: int) -> tuple[str, int]:
@@ -182,7 +182,7 @@ def _char_class(pattern: str, i: int) -> tuple[str, int]:
         if char == "]" and not first:
             return "".join(out) + "]", i + 1
         if char == "[" or pattern.startswith("&&", i) or (char == "]" and first):
-            raise _refused(pattern, i, "an operation on character classes")
+            raise _rejected(pattern, i, "an operation on character classes")
         first = False
         if char == "\\":
             sql, i = _escape(pattern, i, in_class=True)
@@ -190,4 +190,4 @@ def _char_class(pattern: str, i: int) -> tuple[str, int]:
             continue
         out.append(char)
         i += 1
-    raise _refused(pattern, start, "an unclosed character class")
+    raise _rejected(pattern, start, "an unclosed character class")

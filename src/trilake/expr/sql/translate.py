@@ -24,7 +24,7 @@ from trilake.expr.sql.arithmetic import OPERATORS, arithmetic, example, shift
 from trilake.expr.sql.calls import Call
 from trilake.expr.sql.constants import literal_of, simple_constant
 from trilake.expr.sql.datetimes import extract
-from trilake.expr.sql.dialect import refusal, to_spark_sql
+from trilake.expr.sql.dialect import rejection, to_spark_sql
 from trilake.expr.sql.functions import AGGREGATES, FUNCTIONS, NON_DETERMINISTIC, Function
 from trilake.expr.sql.strings import concat, like, lower
 from trilake.expr.terms import bind, casts, engine
@@ -264,7 +264,7 @@ class Translator:
                     return self._field(node.this, node.expression.name)
             case exp.Anonymous():
                 return self._call(node.name, node.expressions)
-        raise refusal(node)
+        raise rejection(node)
 
     def _field(self, struct: exp.Expression, name: str) -> Sql:
         return self.typed(f"struct_extract({self.render(struct).code}, {single_quoted(name)})")
@@ -313,7 +313,7 @@ class Translator:
         if isinstance(node.expression, exp.Boolean):
             value = self.boolean(node.this).code
             return Sql(f"coalesce({value if node.expression.this else f'(NOT {value})'}, FALSE)", "BOOLEAN")
-        raise refusal(node)
+        raise rejection(node)
 
     def _in(self, node: exp.In) -> Sql:
         parts = [self.render(part) for part in [node.this, *node.expressions]]

@@ -55,7 +55,7 @@ def normal_type(t: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(t):
         return TIMESTAMP if t.tz else TIMESTAMP_NTZ
     if pa.types.is_decimal(t):
-        # DuckDB and Spark support 38 digits; wider columns keep their type and are refused on use.
+        # DuckDB and Spark support 38 digits; wider columns keep their type and are rejected on use.
         return pa.decimal128(t.precision, t.scale) if t.precision <= 38 else t
     if pa.types.is_string_view(t) or pa.types.is_large_string(t):
         return pa.large_string()

@@ -35,7 +35,7 @@ from trilake.delta.scan.scan import FileTask, ReadPlan
 from trilake.delta.stream.offset import StreamOffset
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import TrilakeError, WriteFailedError
-from trilake.spark.delta.read import files_refusal
+from trilake.spark.delta.read import files_obstacle
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.stream.source import DeltaStreamReader, StreamPartition
 from trilake.spark.scan.manifest import Recent
@@ -172,9 +172,9 @@ def _native(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any]:
         raise _NotNativelyReadable("the batch is small")
     metadata = reader.stream.reading.metadata
     vectors = any(t.vector is not None for t in tasks)
-    refusal = files_refusal(metadata, store.uri, df.sparkSession, vectors=vectors)
-    if refusal is not None:
-        raise _NotNativelyReadable(refusal)
+    obstacle = files_obstacle(metadata, store.uri, df.sparkSession, vectors=vectors)
+    if obstacle is not None:
+        raise _NotNativelyReadable(obstacle)
     counter, rows = _counter(execution, source.leaf), _count(store, tasks)
     try:
         files = task_files(store, metadata.schema, batch.plan, tasks)

@@ -5,7 +5,7 @@
 * Spark's own scan of the files of the version (:mod:`.reading.listed_frames`).
 * A data source that reads through Arrow: for files that Spark cannot scan.
 
-:func:`files_refusal` decides from the table's metadata and the session.  Some reasons, such as a file name that Spark
+:func:`files_obstacle` decides from the table's metadata and the session.  Some reasons, such as a file name that Spark
 skips, appear only when files are listed; the scans then raise ``NativeScanError``.
 """
 
@@ -32,7 +32,7 @@ from trilake.spark.delta.reading.listed_frames import late_frame, listed_frame, 
 from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.live_frames.versions import is_read_in_each_plan
 from trilake.spark.scan.columns import char_columns, is_certain, with_padding
-from trilake.spark.scan.scan import NativeScanError, native_refusal
+from trilake.spark.scan.scan import NativeScanError, native_obstacle
 from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.schemas import to_spark
@@ -91,8 +91,8 @@ def _rows(
 def _natively(spark: SparkSession, table: ArrowDeltaTable, filter: Filter | None, newest: bool) -> DataFrame | str:
     """The rows from one of Spark's own scans, or the reason why there is none."""
     is_pending = isinstance(table.opened, PendingSnapshot)
-    if is_pending and (refusal := files_refusal(table.metadata, table.uri, spark, vectors=False)) is not None:
-        return refusal
+    if is_pending and (obstacle := files_obstacle(table.metadata, table.uri, spark, vectors=False)) is not None:
+        return obstacle
     try:
         if is_pending and filter is None:  # with a filter, only the files that it needs are listed
             frame = late_frame(spark, table, newest=newest)
@@ -101,38 +101,38 @@ def _natively(spark: SparkSession, table: ArrowDeltaTable, filter: Filter | None
         version = look_up(spark, table.log, table.opened, filter, lambda _: table.snapshot)
         scan = plan_scan(version, None, filter)
         vectors = vector_count(scan.snapshot.adds) > 0
-        refusal = files_refusal(table.metadata, table.uri, spark, vectors=vectors)
-        return listed_frame(spark, table.log.store, scan, newest=newest) if refusal is None else refusal
+        obstacle = files_obstacle(table.metadata, table.uri, spark, vectors=vectors)
+        return listed_frame(spark, table.log.store, scan, newest=newest) if obstacle is None else obstacle
     except NativeScanError as e:
         return str(e)
 
 
 def explain_read(spark: SparkSession, table: ArrowDeltaTable, filter: FilterLike | None = None) -> Explanation:
     """Which files :func:`read_dataframe` reads, and how."""
-    notes = [f"read by {_way(refuse_native(table, spark))}"]
+    notes = [f"read by {_way(reject_native(table, spark))}"]
     if table.snapshot.properties.is_on("delta.enableChangeDataFeed"):
-        refusal = files_refusal(table.metadata, table.uri, spark, vectors=False)
-        notes.append(f"changes are read by {_way(refusal)}")
+        obstacle = files_obstacle(table.metadata, table.uri, spark, vectors=False)
+        notes.append(f"changes are read by {_way(obstacle)}")
     return replace(table.explain(filter), notes=tuple(notes))
 
 
-def _way(refusal: str | None) -> str:
-    return "Spark's native scan" if refusal is None else f"Arrow in Spark's tasks, not Spark's native scan: {refusal}"
+def _way(obstacle: str | None) -> str:
+    return "Spark's native scan" if obstacle is None else f"Arrow in Spark's tasks, not Spark's native scan: {obstacle}"
 
 
-def refuse_native(table: ArrowDeltaTable, spark: SparkSession) -> str | None:
+def reject_native(table: ArrowDeltaTable, spark: SparkSession) -> str | None:
     """Why Spark cannot read the files natively; ``None`` if it can."""
-    return files_refusal(table.metadata, table.uri, spark, vectors=vector_count(table.snapshot.adds) > 0)
+    return files_obstacle(table.metadata, table.uri, spark, vectors=vector_count(table.snapshot.adds) > 0)
 
 
-def files_refusal(metadata: Metadata, uri: str, spark: SparkSession, *, vectors: bool) -> str | None:
+def files_obstacle(metadata: Metadata, uri: str, spark: SparkSession, *, vectors: bool) -> str | None:
     """Why Spark cannot natively read the files of a table with this metadata, with or without deletion vectors."""
     changes = [c for f in nested_fields(metadata.schema) for c in f.metadata.get("delta.typeChanges") or ()]
     if any(c.get("fromType") in _INTEGERS and str(c.get("toType")).startswith("decimal") for c in changes):
         return "a column was widened from integer to decimal, which Spark's Parquet reader does not support"
     if RELEASE < (4, 0) and any(c.get("toType") not in _INT32 for c in changes):
         return f"a column was widened, which the Parquet reader of Spark {spark.version} does not support"
-    return native_refusal(uri, metadata.provider.lower(), vectors=vectors, spark=spark)
+    return native_obstacle(uri, metadata.provider.lower(), vectors=vectors, spark=spark)
 
 
 def _through_arrow(

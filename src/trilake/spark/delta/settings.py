@@ -60,12 +60,12 @@ LAST_VERSION = PREFIX + "lastCommitVersionInSession"
 #: Prefix of properties of new tables; the rest is the name of the property without ``delta.``.
 DEFAULTS = PREFIX + "properties.defaults."
 
-Effect = Literal["honoured", "harmless", "refused"]
+Effect = Literal["honoured", "harmless", "rejected"]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a setting is handled, or all below a name that ends with a dot; ``unless`` is the value of a refused setting
+    """How a setting is handled, or all below a name that ends with a dot; ``unless`` is the value of a rejected setting
     that is allowed, in lower case."""
 
     name: str
@@ -152,25 +152,25 @@ SETTINGS: tuple[Setting, ...] = (
     *_harmless("checksums of versions follow the property trilake.checksums", "writeChecksumFile.enabled"),
     Setting(
         PREFIX + "write.utcTimestampPartitionValues",
-        "refused",
+        "rejected",
         "false: partition values of timestamps in the session's zone",
         unless="true",
     ),
-    Setting(PREFIX + "schema.typeCheck.enabled", "refused", "false: types that Delta does not have", unless="true"),
+    Setting(PREFIX + "schema.typeCheck.enabled", "rejected", "false: types that Delta does not have", unless="true"),
     Setting(
         PREFIX + "convert.partitionValues.ignoreCastFailure",
-        "refused",
+        "rejected",
         "invalid partition values become null",
         unless="false",
     ),
     Setting(
         PREFIX + "typeWidening.allowAutomaticWidening",
-        "refused",
+        "rejected",
         "widen types automatically across families, or never",
         unless="same_type_family",
     ),
     Setting(
-        PREFIX + "generatedColumn.allowNullable", "refused", "false: checks of generated columns differ", unless="true"
+        PREFIX + "generatedColumn.allowNullable", "rejected", "false: checks of generated columns differ", unless="true"
     ),
 )
 
@@ -217,7 +217,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
             if name not in _warned:
                 _warned.add(name)
                 _log.warning("unknown setting %s has no effect", name)
-        elif setting.effect == "refused" and value.lower() != setting.unless:
+        elif setting.effect == "rejected" and value.lower() != setting.unless:
             raise InvalidArgumentError(
                 f"the session's {name} is {value!r} ({setting.meaning}), which trilake does not support",
                 help="unset it" if setting.unless is None else f"unset it, or set it to {setting.unless}",

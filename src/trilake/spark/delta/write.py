@@ -52,7 +52,7 @@ from trilake.spark.delta.storing.computed import with_stages
 from trilake.spark.scan.columns import as_column, plain_text
 from trilake.spark.scan.planning.table_reads import own_reads
 from trilake.spark.scan.resolution import resolving
-from trilake.spark.scan.write import native_write_refusal, rows_on_driver, write_natively
+from trilake.spark.scan.write import native_write_obstacle, rows_on_driver, write_natively
 from trilake.spark.session.compat import arrow_frame, is_connect, without_echo
 from trilake.spark.session.internals import active_session, java_frame, java_session, jvm, query_execution
 from trilake.spark.session.optimize_settings import rebalanced, right_sizes, wants_rebalance
@@ -159,17 +159,17 @@ def _matches(
 
 
 def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan) -> list[WrittenFiles]:
-    refusal = native_write_refusal(rows, log.store, files)
-    if refusal is None:
+    obstacle = native_write_obstacle(rows, log.store, files)
+    if obstacle is None:
         return [write_natively(rows, log.store, files)]
     check_shared(uri)
-    _log.info("%s is written through Arrow: %s", uri, refusal)
+    _log.info("%s is written through Arrow: %s", uri, obstacle)
     written = run_over_rows(rows, _WriteTask(uri, dict(store), files), log, files.job_id, "write")
-    refused = [w for w in written if isinstance(w, TrilakeError)]
-    if refused:
+    rejected = [w for w in written if isinstance(w, TrilakeError)]
+    if rejected:
         parts = [w for w in written if isinstance(w, WrittenFiles)]
         discard(log.store, [unquote(str(a["path"])) for part in parts for a in part.actions])
-        raise refused[0]
+        raise rejected[0]
     return written
 
 

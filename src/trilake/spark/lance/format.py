@@ -40,8 +40,8 @@ class SparkLanceFormat(SparkFormat):
         from trilake.lance.table import write_options
         from trilake.spark.lance.frames import write_dataframe
 
-        LOCAL.refuse_log_only(write)
-        LOCAL.refuse_partitions(write)
+        LOCAL.reject_log_only(write)
+        LOCAL.reject_partitions(write)
         properties = dict(write.properties)
         vectors = Vectors.of(properties.pop("vectors", None), properties.pop("vectorType", None))
         snapshot, fragments = write_dataframe(

@@ -87,7 +87,7 @@ def _action(spark: SparkSession, call: _Create, who: str, result: Callable[[], A
     if find_entry(spark, list(call.parts)) is not None:
         return None  # Spark raises its own error
     if not _is_table(spark, call):
-        return with_spark_errors(partial(_refuse, call, f"{who} would create only a catalog entry"))
+        return with_spark_errors(partial(_reject, call, f"{who} would create only a catalog entry"))
     if not call.alone:
         return None  # Spark makes an entry with the given columns; reads show the table's
 
@@ -144,7 +144,7 @@ def _name(spark: SparkSession, call: _Create) -> None:
     make_entry(spark, list(call.parts), about, path=call.location, provider=call.format)
 
 
-def _refuse(call: _Create, why: str) -> None:
+def _reject(call: _Create, why: str) -> None:
     name, format = ".".join(call.parts), call.format
     raise InvalidArgumentError(
         f"{why}, but no {format} table: {name}",

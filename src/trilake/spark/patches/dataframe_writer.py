@@ -106,22 +106,22 @@ def _insert_into(original: Any, writer: Any, tableName: str, overwrite: bool | N
         return None
     request = _request(record, format, None, None, {})
     if request.partition_by is not None:
-        return with_spark_errors(partial(_refuse_partitions, tableName))
+        return with_spark_errors(partial(_reject_partitions, tableName))
     if unsupported := request.buckets or (request.cluster_by and "clusterBy"):
-        return with_spark_errors(partial(_refuse_layout, tableName, unsupported))
+        return with_spark_errors(partial(_reject_layout, tableName, unsupported))
     replaces = request.mode == "overwrite" if overwrite is None else overwrite
     mode = "overwrite" if replaces else "append"
     return with_spark_errors(partial(insert_into, request, session_of(record), tableName, mode))
 
 
-def _refuse_partitions(name: str) -> None:
+def _reject_partitions(name: str) -> None:
     raise InvalidArgumentError(
         "insertInto() can't be used together with partitionBy()",
         help=f"leave partitionBy out: {name} already has its partition columns",
     )
 
 
-def _refuse_layout(name: str, call: str) -> None:
+def _reject_layout(name: str, call: str) -> None:
     raise InvalidArgumentError(
         f"insertInto() can't be used together with {call}()", help=f"leave {call} out: {name} already has its layout"
     )

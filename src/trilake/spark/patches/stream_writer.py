@@ -192,7 +192,7 @@ def _start_query(request: _Request, place: Any, *, batches: bool) -> Any:
     place = place or record_option(request.options, "path")
     check_one_place(place, request.options)
     place = _absolute(place)
-    # Spark refuses a path that is both an option and an argument of start().
+    # Spark rejects a path that is both an option and an argument of start().
     request = replace(request, options={k: v for k, v in request.options.items() if k.lower() != "path"})
     request = replace(request, options=_sink_options(request))
     if isinstance(place, str | PathLike):
@@ -353,7 +353,7 @@ def _load(
         )
     others = {name: value for name, value in options.items() if name.lower() != "path"}
 
-    def load(_: None, **more: str) -> Any:  # Spark refuses a path that is both an option and an argument
+    def load(_: None, **more: str) -> Any:  # Spark rejects a path that is both an option and an argument
         reader.option("path", _absolute(merged[option]))
         return original(format=format, schema=schema, **others, **more)
 

@@ -95,7 +95,7 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
     return decide
 
 
-def _refuse_matches(request: _Request) -> None:
+def _reject_matches(request: _Request) -> None:
     """Raise ``InvalidArgumentError`` for an option that replaces some rows of a table, which this call replaces."""
     for option in ("replaceOn", "replaceUsing"):
         if record_option(request.record.options, option) is not None:
@@ -108,7 +108,7 @@ def _refuse_matches(request: _Request) -> None:
 
 
 def _create(request: _Request, verb: str = "CREATE") -> None:
-    _refuse_matches(request)
+    _reject_matches(request)
     if request.existing is not None:
         raise TableExistsError(
             f"table {request.table} already exists",
@@ -132,7 +132,7 @@ def _stated_place(record: Record) -> str | None:
 
 
 def _replace(request: _Request, verb: str = "REPLACE") -> None:
-    _refuse_matches(request)
+    _reject_matches(request)
     _check_replaces_schema(request)
     more = {"partitionOverwriteMode": "static"} if is_default(request.format) else {}
     place = _existing_location(request)
@@ -183,7 +183,7 @@ def _overwrite(request: _Request, condition: Any) -> None:
     read = read_condition(request.df.sparkSession, condition, schema)
     where = None if read.filter is None else read.filter.sql
     if where is None and not is_utc(request.df.sparkSession):
-        where = read.sql  # the write converts it to UTC, or refuses it
+        where = read.sql  # the write converts it to UTC, or rejects it
     if where is None:
         raise InvalidArgumentError(
             f"overwrite() does not support the condition {condition}", help="use comparisons of columns with values"

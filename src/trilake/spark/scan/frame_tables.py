@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 
-from trilake.spark.scan.refusal import hadoop_uri
+from trilake.spark.scan.obstacles import hadoop_uri
 
 _roots: set[str] = set()
 _lock = threading.Lock()

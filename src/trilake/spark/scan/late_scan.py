@@ -25,10 +25,10 @@ from pyspark.sql import types as T
 from trilake.errors import TrilakeError
 from trilake.spark.scan.frame_tables import RowCount, note_root
 from trilake.spark.scan.manifest import FileKey, Integers, NativeScanError, Recent, base_frame, manifest, sound_sizes
+from trilake.spark.scan.obstacles import check_files, hadoop_uri
 from trilake.spark.scan.partitions import Tuples, attached, distinct, hive_columns
 from trilake.spark.scan.planning.file_index import PlannedFiles
 from trilake.spark.scan.planning.table_reads import TableReads
-from trilake.spark.scan.refusal import check_files, hadoop_uri
 from trilake.spark.scan.scan import FloatRules, NativeFiles, NativeScan, read_fields, read_options, with_place
 from trilake.spark.scan.vectors import Vector, alive, pack
 from trilake.spark.session.bypass import bypass

@@ -173,8 +173,8 @@ def unreadable(paths: pa.ChunkedArray, spark_version: str) -> str | None:
     major, minor = (int(n) for n in spark_version.split(".")[:2])
     hidden = [] if (major, minor) >= (4, 3) else [r"/\.[^/]*$", r"/_[^/=]*$"]
     pattern = f"(?s){'|'.join([_NEVER_READ, _NEVER_OPENED, *hidden])}"
-    refused = paths.filter(pc.match_substring_regex(paths, pattern))
-    return refused[0].as_py() if len(refused) else None
+    rejected = paths.filter(pc.match_substring_regex(paths, pattern))
+    return rejected[0].as_py() if len(rejected) else None
 
 
 def sound_sizes(paths: pa.ChunkedArray, sizes: pa.ChunkedArray) -> pa.ChunkedArray:

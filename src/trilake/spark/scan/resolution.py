@@ -101,7 +101,7 @@ def column_errors(
 
 
 #: Spark's errors for such functions in a WHERE condition, which does not allow them either.
-_REFUSALS = ("INVALID_WHERE_CONDITION", "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE", "UNSUPPORTED_GENERATOR")
+_OBSTACLES = ("INVALID_WHERE_CONDITION", "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE", "UNSUPPORTED_GENERATOR")
 
 
 def check_row_values(frame: DataFrame, values: Sequence[Column]) -> None:
@@ -114,7 +114,7 @@ def check_row_values(frame: DataFrame, values: Sequence[Column]) -> None:
         if is_connect(frame.sparkSession):
             _ = checked.schema  # accessing it analyses the plan
     except AnalysisException as e:
-        if not (error_condition(e) or "").startswith(_REFUSALS):
+        if not (error_condition(e) or "").startswith(_OBSTACLES):
             raise
         error = ExpressionError(
             "a new value must be computed from a single row, without aggregate, window or generator functions. Invalid"

@@ -41,11 +41,11 @@ from trilake.spark.scan.manifest import (
     scan_options,
     sound_sizes,
 )
+from trilake.spark.scan.obstacles import check_files, check_types, hadoop_uri, native_obstacle
 from trilake.spark.scan.partitions import attached, distinct, hive_columns
 from trilake.spark.scan.planning.file_index import Prune, planned_frame
 from trilake.spark.scan.planning.plan_conditions import has_floats, is_float, trusts_no_bounds, unpushed
 from trilake.spark.scan.planning.table_reads import MARK, TableReads
-from trilake.spark.scan.refusal import check_files, check_types, hadoop_uri, native_refusal
 from trilake.spark.scan.vectors import ROW_INDEX, Vector, alive, pack
 from trilake.spark.session.compat import file_metadata, is_connect
 from trilake.spark.session.internals import (
@@ -58,7 +58,7 @@ from trilake.spark.session.internals import (
 )
 from trilake.spark.session.type_tree import all_nullable
 
-__all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "native_refusal", "native_scan"]
+__all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "native_obstacle", "native_scan"]
 
 #: Approximate bytes per line of a manifest.
 _LINE = 200

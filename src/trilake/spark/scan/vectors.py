@@ -25,7 +25,7 @@ from trilake.spark.session.internals import number_at, say_once
 #: Deleted rows of one file: a bitmap, or ascending row indexes.
 Vector = BitMap64 | npt.NDArray[np.integer[Any]]
 
-#: Parquet's generated column of row numbers, as a column of the read schema.  Spark refuses it together with
+#: Parquet's generated column of row numbers, as a column of the read schema.  Spark rejects it together with
 #: ``_metadata.row_index``, which is the same.
 ROW_INDEX = "_tmp_metadata_row_index"
 #: Columns for the words and the page table of all files.
@@ -187,7 +187,7 @@ def _is_set(word: str, number: str) -> str:
 
 def _rows(vector: Vector) -> npt.NDArray[np.int64]:
     rows = vector.to_array() if isinstance(vector, BitMap64) else vector
-    # Row numbers from 2**63 on become negative and are refused as too large.
+    # Row numbers from 2**63 on become negative and are rejected as too large.
     return np.asarray(rows, dtype=np.uint64).view(np.int64)
 
 

@@ -34,7 +34,7 @@ from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.protocol.voids import is_void, without_voids
 from trilake.delta.rules.constraints import forbids_null, verify_not_null
 from trilake.delta.rules.store_assignment import assign_batch
-from trilake.spark.scan.refusal import native_refusal
+from trilake.spark.scan.obstacles import native_obstacle
 from trilake.spark.session.compat import is_connect, to_arrow, without_echo
 from trilake.spark.session.internals import query_execution
 from trilake.spark.session.schemas import to_physical_spark, to_spark
@@ -65,7 +65,7 @@ _COMPRESSIONS = {"none", "snappy", "gzip", "zstd"}
 _DATA_FILE = re.compile(r"part-.*\.parquet")
 
 
-def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | None:
+def native_write_obstacle(df: DataFrame, store: Store, plan: FilePlan) -> str | None:
     """Why Spark cannot write these rows, with the columns of the plan, itself; ``None`` if it can."""
     if plan.provider != "parquet":
         return f"the files are {plan.provider}"
@@ -81,7 +81,7 @@ def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | N
         return "the table sets delta.targetFileSize"
     if any(nested_ids(f) for f in nested_fields(plan.schema)):
         return "array elements or map entries have field IDs"
-    reason = _types_refusal(df.schema, plan.schema)
+    reason = _types_obstacle(df.schema, plan.schema)
     if reason is not None:
         return reason
     if store.local_path("x") is None:
@@ -89,10 +89,10 @@ def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | N
     if not str(df.sparkSession.conf.get("spark.master", None) or "").startswith("local"):
         # The committer runs on the driver and would not see the tasks' files.
         return "tasks may run on machines that do not share this disk"
-    return native_refusal(store.uri, "parquet", spark=df.sparkSession)
+    return native_obstacle(store.uri, "parquet", spark=df.sparkSession)
 
 
-def _types_refusal(row_schema: T.StructType, schema: StructType) -> str | None:
+def _types_obstacle(row_schema: T.StructType, schema: StructType) -> str | None:
     """Why rows of these types must be converted or checked one by one; ``None`` if they need not."""
     types = {f.name.lower(): f.dataType for f in row_schema.fields}
     for field in schema.fields:
@@ -110,8 +110,11 @@ def _types_refusal(row_schema: T.StructType, schema: StructType) -> str | None:
 
 
 def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime | None = None) -> WrittenFiles:
-    """Write rows that :func:`native_write_refusal` accepts, in one Spark job.  Raises ``ConstraintViolatedError`` for a
-    null in a non-nullable column, ``StorageError``, and Spark's errors; no files remain after an error."""
+    """Write rows in one Spark job, where :func:`native_write_obstacle` is ``None``.
+
+    Raises ``ConstraintViolatedError`` for a null in a non-nullable column, ``StorageError``, and Spark's errors; no
+    files remain after an error.
+    """
     folder = staging(store)
     assert folder is not None, "the check for staged files ran"
     with folder, without_echo(), overridden(df.sparkSession, _SETTINGS):

@@ -143,7 +143,7 @@ def _to_arrow(df: DataFrame) -> pa.Table:
         try:
             return df.toArrow()
         except pa.ArrowInvalid:
-            # Spark (4.3) casts the result to its own types, which Arrow refuses for a null variant inside a value.
+            # Spark (4.3) casts the result to its own types, which Arrow rejects for a null variant inside a value.
             collected: Any = df
             if is_connect(df.sparkSession):
                 return collected._to_table()[0]

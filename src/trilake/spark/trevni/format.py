@@ -42,7 +42,7 @@ class SparkTrevniFormat(SparkFormat):
         return read_dataframe(spark, table, **how)
 
     def write(self, df: DataFrame, uri: str, options: Mapping[str, str], write: table_format.TableWrite) -> WriteResult:
-        LOCAL.refuse_log_only(write)
+        LOCAL.reject_log_only(write)
         result = write_dataframe(
             df, uri, options, mode=write.mode, partition_by=write.partition_by, options=write_options(write.properties)
         )

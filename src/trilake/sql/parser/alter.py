@@ -41,10 +41,10 @@ def change_table(alter: Alter, cursor: Cursor) -> None:
             cursor.end()  # before anything is changed
             change()
             return
-    _refuse(alter, cursor)
+    _reject(alter, cursor)
 
 
-def _refuse(alter: Alter, cursor: Cursor) -> NoReturn:
+def _reject(alter: Alter, cursor: Cursor) -> NoReturn:
     begin = cursor.tokens[: cursor.at + 5]
     raise InvalidArgumentError(
         f"this form of ALTER TABLE is not supported for Delta tables: {cursor.sql.strip()}",
@@ -202,8 +202,8 @@ _FORMS: tuple[tuple[tuple[str, ...], Callable[[Alter, Cursor], _Change]], ...] =
     ),
     (("ADD", "COLUMN"), _add_columns),
     (("ADD", "COLUMNS"), _add_columns),
-    (("DROP", "PARTITION"), _refuse),
-    (("DROP", "IF", "EXISTS", "PARTITION"), _refuse),
+    (("DROP", "PARTITION"), _reject),
+    (("DROP", "IF", "EXISTS", "PARTITION"), _reject),
     (("DROP",), _drop_columns),
     (("ALTER",), _alter_column),
     (("CHANGE",), _alter_column),

@@ -149,7 +149,7 @@ def _clone(cursor: Cursor) -> dict[str, object]:
 def _columns(cursor: Cursor) -> tuple[tuple[Column, ...], tuple[tuple[str, str], ...]]:
     columns, checks = [], []
     for piece in map(Cursor, items(cursor.bracketed())):
-        _refuse_key(piece)
+        _reject_key(piece)
         if piece.is_word("CONSTRAINT") and piece.is_word("CHECK", ahead=2):  # not a column named ``constraint``
             piece.expect("CONSTRAINT")
             name = piece.part()
@@ -165,7 +165,7 @@ def _columns(cursor: Cursor) -> tuple[tuple[Column, ...], tuple[tuple[str, str],
     return tuple(columns), tuple(checks)
 
 
-def _refuse_key(piece: Cursor) -> None:
+def _reject_key(piece: Cursor) -> None:
     offset = 2 if piece.is_any("CONSTRAINT") else 0
     for words in (("PRIMARY", "KEY"), ("FOREIGN", "KEY"), ("UNIQUE",)):
         if piece.is_word(*words, ahead=offset) and piece.is_symbol("(", ahead=offset + len(words)):
@@ -273,7 +273,7 @@ def _clauses(cursor: Cursor, fields: dict[str, object]) -> None:
         elif cursor.accept("DEFAULT", "COLLATION"):
             check_collation(cursor.part())
         else:
-            _refuse_clause(cursor)
+            _reject_clause(cursor)
             return
 
 
@@ -287,7 +287,7 @@ _OTHERS = {
 }
 
 
-def _refuse_clause(cursor: Cursor) -> None:
+def _reject_clause(cursor: Cursor) -> None:
     for words, what in _OTHERS.items():
         if cursor.is_word(*words):
             hint = "; CLUSTER BY keeps similar rows together" if words == ("CLUSTERED", "BY") else ""

@@ -217,15 +217,15 @@ def _fitted(column: Any, field: pa.Field) -> Any:
     try:
         fitted = column.cast(field.type)
     except pa.ArrowInvalid as e:
-        raise _refused(field, str(e)) from e
+        raise _rejected(field, str(e)) from e
     if pa.types.is_duration(field.type):
         bounds = pc.min_max(fitted.cast(pa.int64()))
         if any(b is not None and abs(b) > _LONGEST for b in (bounds["min"].as_py(), bounds["max"].as_py())):
-            raise _refused(field, "it is longer than 292 years")
+            raise _rejected(field, "it is longer than 292 years")
     return fitted
 
 
-def _refused(field: pa.Field, reason: str) -> SchemaMismatchError:
+def _rejected(field: pa.Field, reason: str) -> SchemaMismatchError:
     return SchemaMismatchError(
         f"DuckDB does not support a value of column {field.name}: {reason}",
         help="leave the column out, or read it as Arrow",

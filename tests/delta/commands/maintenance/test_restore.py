@@ -425,16 +425,16 @@ def test_golden_tables_restore_every_version(shared: Path, tmp_path: Path, name:
         pytest.fail(f"the corpus has no table {name}")
     shutil.copytree(source, tmp_path / "t")
     log = DeltaLog(open_store(str(tmp_path / "t")), standard_engine())
-    newest, refused = log.head().version, 0
+    newest, rejected = log.head().version, 0
     for version in range(newest):
         try:
             expected = read(log, version)
         except (MissingFileError, VersionNotFoundError):
-            refused += 1
+            rejected += 1
             with pytest.raises((MissingFileError, VersionNotFoundError)):
                 restore(log, version=version)
             continue
         if version != log.head().version:
             restore(log, version=version)
         assert read(log) == expected
-    assert log.head().version > newest or refused
+    assert log.head().version > newest or rejected

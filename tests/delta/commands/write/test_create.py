@@ -247,7 +247,7 @@ def test_table_can_be_created_without_columns() -> None:
     create_table(log, empty)
     table, rows = trilake.open(log.store.uri), pa.table({"a": [1, 2]})
     assert (table.count(), table.to_arrow().num_columns) == (0, 0)
-    for refused in (
+    for rejected in (
         lambda: trilake.write(rows, log.store.uri, mode="append"),  # a new column
         lambda: trilake.write(rows.select([]), log.store.uri, mode="append"),  # two rows without columns
         lambda: table.merge(rows.select([]), "1 = 0").when_not_matched_insert_all().execute(),
@@ -255,6 +255,6 @@ def test_table_can_be_created_without_columns() -> None:
         lambda: create_table(new_log(), empty, mode="create_or_replace"),
     ):
         with pytest.raises(SchemaMismatchError, match=r"column"):
-            refused()
+            rejected()
     trilake.write(rows, log.store.uri, mode="append", schema_mode="merge")
     assert trilake.open(log.store.uri).to_arrow() == rows

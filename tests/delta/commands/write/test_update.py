@@ -390,12 +390,12 @@ def test_nested_values_with_other_fields_are_rejected(
     kind = {"s": struct, "l": pa.list_(struct), "m": pa.map_(pa.string(), struct)}[column]
     wrapped = WRAPPED[column](value)
     if "A" in value:  # a table cannot have two columns with one name
-        t, refused = _nested(tmp_path), [wrapped]
+        t, rejected = _nested(tmp_path), [wrapped]
     elif len(value) == 1:  # a literal treats the missing field as null, a column does not
-        t, refused = _nested(tmp_path, other=(kind, wrapped)), ["other"]
+        t, rejected = _nested(tmp_path, other=(kind, wrapped)), ["other"]
     else:
-        t, refused = _nested(tmp_path, other=(kind, wrapped)), [wrapped, pa.scalar(wrapped, kind), "other"]
-    for new in refused:
+        t, rejected = _nested(tmp_path, other=(kind, wrapped)), [wrapped, pa.scalar(wrapped, kind), "other"]
+    for new in rejected:
         with pytest.raises(SchemaMismatchError, match=rf"the struct for column {column}.* {problem}"):
             t.update({column: new})
     assert _open(tmp_path).version == 0

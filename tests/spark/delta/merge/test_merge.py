@@ -412,16 +412,16 @@ def test_invalid_clauses_fail_in_analysis(session: SparkSession, tmp_path: Path)
         m.whenMatchedUpdateAll().execute()
 
 
-def _refusal(action: Callable[[], object]) -> str:
+def _obstacle(action: Callable[[], object]) -> str:
     """The message of a trilake error that is also an AnalysisException."""
-    with pytest.raises(AnalysisException) as refused:
+    with pytest.raises(AnalysisException) as rejected:
         action()
-    assert isinstance(refused.value, ExpressionError)
+    assert isinstance(rejected.value, ExpressionError)
     # Handlers in SQL scripts use the condition names of Spark and delta-spark.
     known = r"DELTA_MERGE_UNRESOLVED_EXPRESSION|UNRESOLVED_COLUMN|AMBIGUOUS_REFERENCE|DATATYPE_MISMATCH"
-    assert re.match(known, refused.value.getCondition())
-    assert refused.value.getSqlState().startswith("42")
-    return str(refused.value)
+    assert re.match(known, rejected.value.getCondition())
+    assert rejected.value.getSqlState().startswith("42")
+    return str(rejected.value)
 
 
 def test_names_resolve_in_the_tables_visible_to_a_clause(session: SparkSession, tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_names_resolve_in_the_tables_visible_to_a_clause(session: SparkSession, 
         (m.whenMatchedUpdate("s.other + 1", {"value": "1"}), "is not a boolean"),
     ]
     for builder, text in wrong:
-        message = _refusal(builder.execute)
+        message = _obstacle(builder.execute)
         assert text in message
         assert "\n" not in message
     assert _opened(path).version == 0
@@ -466,13 +466,13 @@ def test_names_are_resolved_even_without_rows(session: SparkSession, tmp_path: P
     trilake.write(pa.table({"key": pa.array([], pa.string()), "value": pa.array([], pa.int64())}), tmp_path)
     table = DeltaTable.forPath(session, str(tmp_path)).alias("t")
     merge = table.merge(_source(session).alias("s"), "t.key = s.k")
-    assert "cannot resolve nosuch" in _refusal(merge.whenMatchedUpdate(set={"value": "nosuch"}).execute)
+    assert "cannot resolve nosuch" in _obstacle(merge.whenMatchedUpdate(set={"value": "nosuch"}).execute)
     for change in (lambda: table.delete("nosuch = 1"), lambda: table.update("t.nosuch = 1", {"value": "1"})):
         with pytest.raises(
             FilterError, match=r"column 'nosuch' not found in the table .*Help: the columns are key, value$"
         ):
             change()
-    assert "column 'nosuch' not found" in _refusal(lambda: table.update(set={"value": "nosuch + 1"}))
+    assert "column 'nosuch' not found" in _obstacle(lambda: table.update(set={"value": "nosuch + 1"}))
     assert _opened(tmp_path).version == 0
 
 

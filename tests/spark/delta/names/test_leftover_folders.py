@@ -203,11 +203,11 @@ for name, create in ALL.items():
     except BaseException as e:
         raise AssertionError(name) from e
     assert trilake.open(place).to_arrow().num_rows == len(OLD)
-print("all refused")
+print("all rejected")
 """
 
 
 @pytest.mark.soak
 def test_leftover_table_is_not_adopted_over_connect(tmp_path: Path) -> None:
     done = run_apart(CONNECT, str(tmp_path))
-    assert "all refused" in done.stdout, done.stderr[-3000:]
+    assert "all rejected" in done.stdout, done.stderr[-3000:]

@@ -47,7 +47,7 @@ CREATE TABLE cond_named (id INT) USING delta LOCATION '{dir}/named';
 INSERT OVERWRITE DIRECTORY '{dir}/files' USING parquet SELECT 1 AS id;
 """
 
-#: Conditions, and a statement each that is refused with it; ``{t}`` and so on are the tables above.
+#: Conditions, and a statement each that is rejected with it; ``{t}`` and so on are the tables above.
 _STATEMENTS = Path(__file__).with_name("conditions.txt")
 
 
@@ -295,7 +295,7 @@ def _condition(call: Callable[[], Any]) -> str:
         return condition if e.getSqlState() else f"{condition} without a SQLSTATE"  # type: ignore[attr-defined]
     except Exception as e:  # noqa: BLE001 - it is what is looked for
         return f"{type(e).__name__}: {e}"
-    return "nothing is refused"
+    return "nothing is rejected"
 
 
 def test_error_conditions_match_delta_spark(spark: SparkSession, tmp_path: Path) -> None:

@@ -315,7 +315,7 @@ def test_invalid_values_have_delta_spark_conditions(sql: SparkSession, tmp_path:
     sql.sql("CREATE OR REPLACE TEMP VIEW sql_large AS SELECT id + 3000000000 AS i, 123456.7 AS d FROM range(2)")
     merge = f"MERGE INTO {name} t USING (SELECT 1 AS i) s ON t.i = s.i"
     insert, each_time = "INSERT (i) VALUES (s.i)", "DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED"
-    refused = {
+    rejected = {
         f"INSERT INTO {name} SELECT i, 1 FROM sql_large": "CAST_OVERFLOW_IN_TABLE_INSERT",
         f"INSERT INTO {name} SELECT 1, d FROM sql_large": "CAST_OVERFLOW_IN_TABLE_INSERT",
         f"INSERT INTO {name} SELECT 'no number', 1": "CAST_INVALID_INPUT",
@@ -324,12 +324,12 @@ def test_invalid_values_have_delta_spark_conditions(sql: SparkSession, tmp_path:
         f"{merge} WHEN NOT MATCHED AND rand() > 2 THEN {insert}": each_time,
     }
     found = {}
-    for text in refused:
+    for text in rejected:
         with pytest.raises(TrilakeError) as error:
             sql.sql(text)
         found[text] = error.value.getCondition()  # type: ignore[attr-defined]
     sql.catalog.dropTempView("sql_large")
-    assert found == refused
+    assert found == rejected
     assert sql.table(name).count() == 0
 
 
@@ -372,12 +372,12 @@ def test_overflow_is_rejected_without_ansi(sql: SparkSession, tmp_path: Path) ->
     sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` (i INT, d DECIMAL(5, 1)) USING delta")
     sql.conf.set("spark.sql.ansi.enabled", "false")
     try:
-        refused = {
+        rejected = {
             "3000000000, 1": ("CAST_OVERFLOW_IN_TABLE_INSERT", "column i does not fit int: 3000000000"),
             "1, 123456.7": ("CAST_OVERFLOW_IN_TABLE_INSERT", "column d does not fit decimal(5,1): 123456.7"),
             "'no number', 1": ("CAST_INVALID_INPUT", "column i does not fit int: no number"),
         }
-        for values, (condition, said) in refused.items():
+        for values, (condition, said) in rejected.items():
             with pytest.raises(WriteFailedError, match=re.escape(said)) as error:
                 sql.sql(f"INSERT INTO delta.`{tmp_path}/t` VALUES ({values})")
             assert error.value.getErrorClass() == condition  # type: ignore[attr-defined]

@@ -168,12 +168,12 @@ def test_failed_registration_keeps_a_table_used_by_others(
 ) -> None:
     """Another statement has registered the table, and others may have opened it: its log must stay."""
     place, original = f" LOCATION '{tmp_path / 't'}'", place_names.add_delta
-    refused: list[bool] = []
+    rejected: list[bool] = []
 
     def late(*args: Any, **more: Any) -> None:
-        if refused:
+        if rejected:
             return original(*args, **more)
-        refused.append(True)
+        rejected.append(True)
         elsewhere(session, OTHER.replace("raced", "raced_too") + place)
         raise RuntimeError("the catalogue is gone")
 
@@ -286,10 +286,10 @@ def test_rows_written_during_drop_are_kept(session: SparkSession, monkeypatch: p
 
 
 def test_write_error_is_raised_if_drop_fails(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*args: Any) -> None:
+    def rejected(*args: Any) -> None:
         raise OSError("the catalogue is gone")
 
-    monkeypatch.setattr(names, "drop_entry", refused)
+    monkeypatch.setattr(names, "drop_entry", rejected)
     columns = from_spark(T.StructType().add("id", T.IntegerType()))
     with pytest.raises(RuntimeError, match="failed"), names.new_name(session, "raced", columns):
         raise RuntimeError("the write failed")
@@ -313,15 +313,15 @@ def test_failed_set_location_keeps_the_name(
 ) -> None:
     elsewhere(session, f"{OTHER} LOCATION '{tmp_path / 'a'}'", INSERT)
     trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b")
-    refuses = "add_delta" if by_sql else "move_entry"
-    original, refused = getattr(place_names, refuses), [OSError("the catalogue is gone")]
+    rejects = "add_delta" if by_sql else "move_entry"
+    original, rejected = getattr(place_names, rejects), [OSError("the catalogue is gone")]
 
     def late(*args: Any, **more: Any) -> None:
-        if refused:
-            raise refused.pop()
+        if rejected:
+            raise rejected.pop()
         original(*args, **more)
 
-    monkeypatch.setattr(place_names, refuses, late)
+    monkeypatch.setattr(place_names, rejects, late)
     if by_sql:
         sql_only_catalog(monkeypatch)
     with pytest.raises(OSError, match="gone"):

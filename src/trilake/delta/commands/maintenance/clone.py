@@ -52,7 +52,7 @@ from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.properties import ParsedProperties, parse_properties
 from trilake.delta.protocol.schema import StructField
 from trilake.delta.protocol.table_features import APPEND_ONLY
-from trilake.delta.rules.append_only import removal_refused
+from trilake.delta.rules.append_only import removal_rejected
 from trilake.delta.scan.read import locate
 from trilake.errors import (
     ConflictError,
@@ -194,7 +194,7 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
         )
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if base.adds.num_rows and base.properties.is_on(APPEND_ONLY):
-        raise removal_refused(base.uri, so="it cannot be replaced")
+        raise removal_rejected(base.uri, so="it cannot be replaced")
     return base
 
 

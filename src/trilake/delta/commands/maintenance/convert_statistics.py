@@ -88,15 +88,15 @@ class BulkStatistics:
     def json_strings(self, walked: FooterTable, numbers: Sequence[int]) -> Iterator[str | None]:
         """The statistics JSON of sound footers; ``None`` for those that Arrow must read."""
         which = np.asarray(numbers)
-        refused: set[int] = set()
-        columns = [_stated(walked, which, column, refused) for column in self.columns]
+        rejected: set[int] = set()
+        columns = [_stated(walked, which, column, rejected) for column in self.columns]
         paths = [column.path for column in self.columns]
         build = _tree if any(len(path) > 1 for path in paths) else _object
         rows = walked.rows[which].tolist()
         none: list[Any] = [()] * len(rows)
         parts = (zip(*(column[part] for column in columns), strict=True) if columns else none for part in range(3))
         for n, lows, highs, nulls in zip(range(len(rows)), *parts):
-            if n in refused:
+            if n in rejected:
                 yield None
                 continue
             strings = {
@@ -124,8 +124,8 @@ def _tree(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> dict[str, 
     return tree
 
 
-def _stated(walked: FooterTable, which: Places, column: _Column, refused: set[int]) -> _Said:
-    """Statistics of a column in some footers; adds the indexes of footers that only Arrow can read to ``refused``."""
+def _stated(walked: FooterTable, which: Places, column: _Column, rejected: set[int]) -> _Said:
+    """Statistics of a column in some footers; adds the indexes of footers that only Arrow can read to ``rejected``."""
     none: list[Any] = [None] * len(which)
     counts = walked.group_counts[which]
     has_bounds = nulls_known = complete = np.ones(len(which), np.bool_)
@@ -154,7 +154,7 @@ def _stated(walked: FooterTable, which: Places, column: _Column, refused: set[in
         try:
             lows[n], highs[n] = _bounds(walked.data, [[part[n] for part in group] for group in parts], column)
         except NotInBulk:
-            refused.add(n)
+            rejected.add(n)
         except (ValueError, OverflowError, TypeError):
             continue  # as in file_statistics
     return lows, highs if column.with_upper else none, null_counts

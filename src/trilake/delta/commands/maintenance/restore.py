@@ -37,7 +37,7 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, max_column_id
 from trilake.delta.protocol.features import check_writable, features_of, with_features
 from trilake.delta.protocol.table_features import APPEND_ONLY
-from trilake.delta.rules.append_only import removal_refused
+from trilake.delta.rules.append_only import removal_rejected
 from trilake.errors import InvalidArgumentError, MissingFileError, stating
 from trilake.table.table import as_version
 
@@ -118,7 +118,7 @@ def restore(
         old = cached if cached is not None and cached.version == target else log.snapshot(target)
     adds, removes = without(old.adds, base.adds), without(base.adds, old.adds)
     if removes.num_rows and base.properties.is_on(APPEND_ONLY):
-        raise removal_refused(base.uri)
+        raise removal_rejected(base.uri)
     absent = [] if ignore_missing else missing_files(log.store, adds, run)
     if absent:
         more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""

@@ -182,14 +182,14 @@ def vacuum(
     dry_run: list what would be deleted, and change nothing.
     lite: instead of listing files, take those that commits removed since the last vacuum from the log.  Files that no
         commit ever named stay.
-    enforce_retention: refuse a retention below the table's, which may delete files of active writers.
+    enforce_retention: reject a retention below the table's, which may delete files of active writers.
     keep_versions: older versions to keep readable as well.
     inventory: a table of files, instead of a listing; see
         :func:`trilake.delta.commands.maintenance.vacuum_listing.from_inventory`.
     record: commit the entries ``VACUUM START`` and ``VACUUM END`` to the history.
     cached: a version that was read already; then only later commits are read.
 
-    Raises ``InvalidArgumentError`` for a refused retention, ``UnsupportedProtocolError`` for a table that trilake
+    Raises ``InvalidArgumentError`` for a rejected retention, ``UnsupportedProtocolError`` for a table that trilake
     cannot write, ``ClockError`` if this machine's clock is ahead of the store's, and ``VersionNotFoundError`` if a lite
     vacuum needs commits that are no longer in the log.
     """

@@ -193,7 +193,7 @@ def remove_empty(store: Store, folders: Folders) -> tuple[str, ...]:
         return ()
     for folder in folders.old:
         try:
-            os.rmdir(os.path.join(root, folder))  # refuses a folder that is not empty
+            os.rmdir(os.path.join(root, folder))  # rejects a folder that is not empty
         except OSError:
             continue
         removed_folders.append(folder)

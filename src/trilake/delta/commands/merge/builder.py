@@ -35,7 +35,7 @@ def strings_are_sql(values: Iterable[object]) -> Iterator[None]:
 
 
 def check_merge_condition(on: object, columns: Sequence[str], source: str, target: str) -> None:
-    """Refuse column names instead of a condition.  Raises ``InvalidArgumentError``."""
+    """Reject column names instead of a condition.  Raises ``InvalidArgumentError``."""
     names = [on] if isinstance(on, str) else list(on) if isinstance(on, Iterable) else []
     plain = all(isinstance(n, str) and re.fullmatch(r"\w+|`[^`]+`", n.strip()) for n in names)
     lower = {c.lower() for c in columns}

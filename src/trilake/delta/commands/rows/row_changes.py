@@ -36,7 +36,7 @@ from trilake.delta.protocol.iceberg import ROW_ID_FIELD, ROW_VERSION_FIELD, comp
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
 from trilake.delta.protocol.table_features import APPEND_ONLY
-from trilake.delta.rules.append_only import removal_refused
+from trilake.delta.rules.append_only import removal_rejected
 from trilake.delta.rules.row_rules import RowPipeline
 from trilake.delta.scan.changes import CHANGE_TYPE
 from trilake.delta.scan.conform import as_nullable
@@ -108,7 +108,7 @@ def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True
     metadata, uri = snapshot.metadata, snapshot.uri
     check_writable(snapshot.protocol, metadata, uri=uri, version=snapshot.version)
     if removes and snapshot.properties.is_on(APPEND_ONLY):
-        raise removal_refused(uri, so=f"{operation} is not possible")
+        raise removal_rejected(uri, so=f"{operation} is not possible")
     provider = metadata.provider.lower()
     if provider not in snapshot.engine.written:
         raise not_written(snapshot.engine, provider, uri)

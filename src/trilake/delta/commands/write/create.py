@@ -33,7 +33,7 @@ from trilake.delta.protocol.properties import CONSTRAINTS, parse_properties
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import PathLike, format_path, nested_fields, spelled, strip
 from trilake.delta.protocol.table_features import APPEND_ONLY
-from trilake.delta.rules.append_only import removal_refused
+from trilake.delta.rules.append_only import removal_rejected
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_expression, parse_default
 from trilake.delta.rules.identity import ALLOW_EXPLICIT_INSERT, identity_columns, identity_metadata
 from trilake.delta.rules.identity import START as IDENTITY_START
@@ -42,7 +42,7 @@ from trilake.delta.scan.generated import (
     GENERATION_EXPRESSION,
     generated_columns,
     generation_expression,
-    refuse_of_statement,
+    reject_of_statement,
 )
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, stating
 
@@ -359,7 +359,7 @@ def _in_place_of(
 ) -> tuple[Protocol, Metadata]:
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if base.properties.is_on(APPEND_ONLY) and base.adds.num_rows:
-        raise removal_refused(base.uri, so="it cannot be replaced")
+        raise removal_rejected(base.uri, so="it cannot be replaced")
     metadata = replace(metadata, id=base.metadata.id)
     if metadata.column_mapping_mode != "none":
         top = {MAX_COLUMN_ID: str(max_column_id(base.metadata))}
@@ -373,7 +373,7 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
     schema = metadata.schema
     for f in schema.fields:
         if (sql := generation_expression(f)) is not None:
-            refuse_of_statement(f.name, sql)
+            reject_of_statement(f.name, sql)
     generated_columns(schema, now)
     for f in schema.fields:
         if IDENTITY_START in f.metadata and str(f.type) != "long":

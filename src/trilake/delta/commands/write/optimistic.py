@@ -26,7 +26,7 @@ from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.property_values import IsolationLevel, parse_level
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.protocol.table_features import APPEND_ONLY
-from trilake.delta.rules.append_only import removal_refused
+from trilake.delta.rules.append_only import removal_rejected
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.rules.store_assignment import with_marked
 from trilake.delta.scan.scan import parse_table_filter, skip_files
@@ -185,7 +185,7 @@ class OptimisticTransaction:
         check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
         removes = any(_changes_data(a) for a in self._actions if "remove" in a)
         if removes and base.properties.is_on(APPEND_ONLY):
-            raise removal_refused(base.uri, so=f"{operation} is not possible")
+            raise removal_rejected(base.uri, so=f"{operation} is not possible")
         metadata = moved_on(self._metadata or base.metadata, self._parts)
         plan = CommitPlan(
             operation=operation,

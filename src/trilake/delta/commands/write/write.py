@@ -49,7 +49,7 @@ from trilake.delta.protocol.properties import TableProperties, parse_properties
 from trilake.delta.protocol.property_values import parse_level
 from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.protocol.table_features import APPEND_ONLY
-from trilake.delta.rules.append_only import removal_refused
+from trilake.delta.rules.append_only import removal_rejected
 from trilake.delta.rules.defaults import columns_of_rows
 from trilake.delta.rules.identity import HIGH_WATER_MARK, shift_identity, shifts, updated_schema
 from trilake.delta.rules.row_rules import RowRules
@@ -245,7 +245,7 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
             file=uri,
         )
     if request.replaces and base.properties.is_on(APPEND_ONLY):
-        raise removal_refused(uri, help='use mode="append"')
+        raise removal_rejected(uri, help='use mode="append"')
     if request.schema_mode != "overwrite":
         with _offering_another_schema(request):
             check_partitioning(request.partition_by, metadata, uri)

@@ -41,12 +41,12 @@ from trilake.errors import TrilakeError
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.source import FEW_BYTES, SOURCE_NAME, TARGET_NAME, alias_of, condition_sql, plan_bytes
 from trilake.spark.delta.merge.tasks import SOURCE, Addresses, MergeOutcome
-from trilake.spark.delta.read import files_refusal
+from trilake.spark.delta.read import files_obstacle
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.row_addresses import FILE, ROW, addressed_rows
 from trilake.spark.scan.columns import as_column, empty_frame
 from trilake.spark.scan.scan import NativeScanError, native_frame
-from trilake.spark.scan.write import native_write_refusal, write_natively
+from trilake.spark.scan.write import native_write_obstacle, write_natively
 from trilake.spark.session.runner import chunks, failed_job
 
 if TYPE_CHECKING:
@@ -104,11 +104,11 @@ class Upsert:
             return "the source is small"
         files = replace(changed_rows_plan(job.snapshot, job.metadata, job.job_id), rules=job.inserts[0].rules)
         rows = job.rows_to_insert(job.source, [])
-        refusal = native_write_refusal(rows, job.log.store, files) or files_refusal(
+        obstacle = native_write_obstacle(rows, job.log.store, files) or files_obstacle(
             job.metadata, job.snapshot.uri, job.spark, vectors=False
         )
-        if refusal is not None:
-            return refusal
+        if obstacle is not None:
+            return obstacle
         kinds = {f.name: f.dataType for f in job.sides(None).types_after.fields}
         same = {n: c for n, c in columns.items() if job.request.source.schema[c].dataType == kinds[n]}
         condition = condition_sql(job.spark, job.snapshot.schema, job.source, job.request.condition, job.request.alias)

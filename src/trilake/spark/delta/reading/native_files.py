@@ -22,8 +22,8 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import FileTask, ReadPlan, Scan, read_schema
 from trilake.delta.scan.statistics import record_counts
 from trilake.expr import Filter
+from trilake.spark.scan.obstacles import hadoop_uri
 from trilake.spark.scan.planning.plan_conditions import plan_filter
-from trilake.spark.scan.refusal import hadoop_uri
 from trilake.spark.scan.scan import NativeFiles, scan_name
 from trilake.spark.session.schemas import to_physical_spark, to_spark
 from trilake.spark.session.settings import session_zone

@@ -35,7 +35,7 @@ from trilake.delta.scan.changes import (
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, masked, stating
-from trilake.spark.delta.read import files_refusal, read_dataframe
+from trilake.spark.delta.read import files_obstacle, read_dataframe
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.settings import FEED_BEYOND
 from trilake.spark.delta.source import CHANGE_COLUMNS, READ_OPTIONS, TrilakeDeltaDataSource
@@ -193,15 +193,15 @@ def change_feed(
     """The changes of versions ``start`` to ``end`` (by default the newest), both included, and the last version.
     ``options`` are options of the store."""
     scan = plan_changes(log, start, end)
-    refusal = files_refusal(
+    obstacle = files_obstacle(
         scan.metadata, log.store.uri, spark, vectors=any(t.file.vector or t.file.selected for t in scan.tasks)
     )
-    if refusal is None:
+    if obstacle is None:
         try:
             return _natively(spark, log.store, read_schema(scan.metadata.schema), scan), scan.end
         except NativeScanError as e:
-            refusal = str(e)
-    _log.info("the changes of %s are read through Arrow: %s", log.store.uri, refusal)
+            obstacle = str(e)
+    _log.info("the changes of %s are read through Arrow: %s", log.store.uri, obstacle)
     feed = {"readChangeFeed": "true", "startingVersion": str(start), "endingVersion": str(scan.end)}
     return source_frame(spark, TrilakeDeltaDataSource, log.store.uri, {**feed, **options}), scan.end
 

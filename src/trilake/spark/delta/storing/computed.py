@@ -53,7 +53,7 @@ def _judge(spark: SparkSession, inputs: DataFrame, field: StructField, sql: str)
         condition = F.expr(sql).cast(kind).isNull()
         frame = inputs.where(condition)
         _ = frame.schema  # a Connect server resolves names here
-        _ = inputs.join(spark.range(0).toDF("__trilake_other"), condition).schema  # refuses rand()
+        _ = inputs.join(spark.range(0).toDF("__trilake_other"), condition).schema  # rejects rand()
     except AnalysisException as e:
         name = error_condition(e) or ""
         condition_name = next((delta for spark, delta in _CONDITIONS.items() if name.startswith(spark)), name or None)
@@ -110,17 +110,17 @@ def judge_default(spark: SparkSession, field: StructField, sql: str) -> None:
         _ = where.schema  # a Connect server resolves names here
         data_type = where.select(F.expr(sql)).schema.fields[0].dataType
     except AnalysisException as e:
-        raise _refused(field, sql, str(e).splitlines()[0], "UNRESOLVED_EXPRESSION") from e
+        raise _rejected(field, sql, str(e).splitlines()[0], "UNRESOLVED_EXPRESSION") from e
     flat = isinstance(data_type, T.AtomicType) and isinstance(kind, T.AtomicType)
     numbers = isinstance(data_type, T.NumericType) and isinstance(kind, T.NumericType)
     if flat and not numbers and not holds_all(kind, data_type):
         reason = f"it is of type {data_type.simpleString()}, but the column is of type {kind.simpleString()}"
-        raise _refused(field, sql, reason, "DATA_TYPE")
+        raise _rejected(field, sql, reason, "DATA_TYPE")
     if calls_of_users(spark, where):
-        raise _refused(field, sql, "it calls a function that is registered only in this session", "NOT_CONSTANT")
+        raise _rejected(field, sql, "it calls a function that is registered only in this session", "NOT_CONSTANT")
 
 
-def _refused(field: StructField, sql: str, reason: str, condition: str) -> ExpressionError:
+def _rejected(field: StructField, sql: str, reason: str, condition: str) -> ExpressionError:
     return ExpressionError(
         f"the default of column {field.name} ({sql[:200]}) cannot be computed: {reason}",
         help="use only constants and functions that every session has",

@@ -155,7 +155,7 @@ def as_they_are(rows: T.StructType, names: Sequence[str], schema: StructType, *,
     """Apply :func:`~trilake.delta.rules.store_assignment.needs_no_cast` to rows of a DataFrame."""
     try:
         row_schema = from_spark(T.StructType(rows.fields[: len(names)]))
-    except TrilakeError:  # the cast or the write refuses an unsupported type
+    except TrilakeError:  # the cast or the write rejects an unsupported type
         return False
     return needs_no_cast(row_schema, names, schema, evolve=evolve)
 
@@ -254,8 +254,8 @@ class _Assignment:
         fitting = try_cast(value, target)
         number = isinstance(source, T.NumericType) and isinstance(target, T.NumericType)
         condition = "CAST_OVERFLOW_IN_TABLE_INSERT" if number else "CAST_INVALID_INPUT"
-        refusal = f"[{condition}] a value of column {name} does not fit {target.simpleString()}: "
-        message = F.concat(F.lit(refusal), value.cast("string"))
+        obstacle = f"[{condition}] a value of column {name} does not fit {target.simpleString()}: "
+        message = F.concat(F.lit(obstacle), value.cast("string"))
         return F.when(value.isNull() | fitting.isNotNull(), fitting).otherwise(F.raise_error(message).cast(target))
 
     def _check(self, source: T.DataType, target: T.DataType, name: str) -> None:

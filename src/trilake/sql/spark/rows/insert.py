@@ -118,7 +118,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
 def _check_whole(frame: DataFrame, schema: StructType) -> None:
     try:
         row_schema = from_spark(frame.schema)
-    except TrilakeError:  # a type that Delta lacks, which the cast or the write refuses
+    except TrilakeError:  # a type that Delta lacks, which the cast or the write rejects
         return
     check_structs_whole(row_schema, schema)
 

@@ -90,12 +90,12 @@ def deleted_by_spark(session: SqlSession, sql: str, args: Args) -> DataFrame:
     except Py4JJavaError as e:
         if _NO_TABLE not in str(e.java_exception):
             raise
-        refused = InvalidArgumentError(
+        rejected = InvalidArgumentError(
             "DELETE through the view of a DataFrame is only supported for a projection of one trilake table",
             help="delete the rows from the table",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
-        raise_for_spark(refused, analysis_error(refused))
+        raise_for_spark(rejected, analysis_error(rejected))
 
 
 def _message_attribute(error: PySparkException) -> str | None:

@@ -31,7 +31,7 @@ _MOST_FOOTERS = 4096
 _tried: WeakKeyDictionary[SparkSession, dict[str, str | None]] = WeakKeyDictionary()
 
 
-def native_refusal(uri: str, provider: str, *, vectors: bool = False, spark: SparkSession | None = None) -> str | None:
+def native_obstacle(uri: str, provider: str, *, vectors: bool = False, spark: SparkSession | None = None) -> str | None:
     """Why Spark cannot scan the files of the table at ``uri`` itself; ``None`` if it can.  Without ``spark``, only
     local files count as reachable."""
     scheme = uri.partition(":")[0]
@@ -43,12 +43,12 @@ def native_refusal(uri: str, provider: str, *, vectors: bool = False, spark: Spa
         return f"deletion vectors need row numbers, which Spark does not provide for {provider} files"
     if spark is None:
         return None
-    return _settings_refusal(spark, provider) or _reach_refusal(spark, uri)
+    return _settings_obstacle(spark, provider) or _reach_obstacle(spark, uri)
 
 
 def check_files(spark: SparkSession, provider: str, paths: pa.ChunkedArray, *, vectors: bool) -> None:
     """Raise :class:`NativeScanError` if Spark would not read exactly the rows of these files."""
-    reason = native_refusal("file:/", provider, vectors=vectors) or _settings_refusal(spark, provider)
+    reason = native_obstacle("file:/", provider, vectors=vectors) or _settings_obstacle(spark, provider)
     if reason is not None:
         raise NativeScanError(reason)
     unread = unreadable(paths, spark.version)
@@ -79,7 +79,7 @@ def _may_be_lost(type_: T.DataType) -> bool:
     return lost or any(map(_may_be_lost, inside))
 
 
-def _settings_refusal(spark: SparkSession, provider: str) -> str | None:
+def _settings_obstacle(spark: SparkSession, provider: str) -> str | None:
     if (spark.conf.get(_IGNORE_MANIFESTS, "false") or "").lower() == "true":
         return f"the session has {_IGNORE_MANIFESTS} enabled, so Spark does not accept a list of files"
     if provider not in (spark.conf.get(_SCANS, provider) or "").lower().split(","):
@@ -87,7 +87,7 @@ def _settings_refusal(spark: SparkSession, provider: str) -> str | None:
     return None
 
 
-def _reach_refusal(spark: SparkSession, uri: str) -> str | None:
+def _reach_obstacle(spark: SparkSession, uri: str) -> str | None:
     tried = _tried.setdefault(spark, {})
     root = "/".join(uri.split("/")[:3])
     if root not in tried:
