@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from pathlib import Path
 
+import lance as pylance
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -65,6 +67,14 @@ def test_write_modes(tmp_path: Path) -> None:
         trilake.open(path, version=9)
     with pytest.raises(InvalidArgumentError, match="pass one of them"):
         trilake.open(path, version=1, timestamp="2001-01-01")
+
+
+def test_history_shows_operations_stored_in_manifests(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    for mode in ("overwrite", "append"):
+        pylance.write_dataset(ROWS, path, mode=mode)
+    shutil.rmtree(path / "_transactions")
+    assert trilake.open(path).history()["operation"].to_pylist() == ["Append", "Overwrite"]
 
 
 def test_history_shows_times_that_open_their_versions() -> None:

@@ -62,7 +62,8 @@ def test_file_columns_are_found_in_one_pass(upper: bool) -> None:
     result = conform_batch(rows, list(table.fields), Resolver(), {})
     assert result.to_pylist() == [{f.name: i for i, f in enumerate(table.fields)}]
     assert not footers._has_more(pa.struct(list(rows.schema)), table, Resolver())
-    assert footers._holds(pa.struct(list(rows.schema)), table, Resolver())
+    pairs = footers._pairs(pa.struct(list(rows.schema)), table, Resolver())
+    assert all(footers._is_of(in_file, read_as) for in_file, read_as in pairs)
     assert Name.steps < 20 * _COLUMNS
 
 

@@ -152,13 +152,11 @@ class LanceTable(Table):
 
 
 def _operation(store: Store, manifest: Manifest) -> str | None:
-    if not manifest.transaction_file:
-        return None
     try:
-        data = store.read(f"{transaction.TRANSACTIONS}/{manifest.transaction_file}").to_pybytes()
+        stored = transaction.of_manifest(store, manifest)
     except FileNotFoundError:
         return None
-    return type(transaction.parse(data, file=manifest.transaction_file).operation).__name__
+    return None if stored is None else type(stored.operation).__name__
 
 
 def _rows(manifest: Manifest) -> int | None:
