@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.feature import Feature, FeatureRemoval
 from trilake.delta.protocol.features import (
     REGISTRY,
     add_feature,
@@ -27,7 +28,6 @@ from trilake.delta.protocol.features import (
     without_feature,
 )
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
-from trilake.delta.protocol.table_features import Feature, FeatureRemoval
 from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 
 WRITABLE = sorted(f.name for f in REGISTRY.values() if f.writes)

@@ -22,7 +22,7 @@ from trilake.delta.files.file_statistics import (
     type_at,
 )
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.table_features import VARIANT_SHREDDING
+from trilake.delta.protocol.table_features.variant_shredding import ENABLED as VARIANT_SHREDDING
 from trilake.errors import SchemaMismatchError
 from trilake.parquet.files import PAGE_CHECKSUMS
 from trilake.parquet.shredding import Shape, shredded

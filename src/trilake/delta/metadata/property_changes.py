@@ -21,7 +21,7 @@ from trilake.delta.protocol.properties import parse_keys, parse_properties
 from trilake.delta.protocol.property_values import column_list, is_on
 from trilake.delta.protocol.schema import ArrayType, MapType
 from trilake.delta.protocol.schema_edit import Path, PathLike, format_path, spelled, type_at
-from trilake.delta.protocol.table_features import DELETION_VECTORS
+from trilake.delta.protocol.table_features.deletion_vectors import KEY as DELETION_VECTORS
 from trilake.delta.rules.constraints import PREFIX, parse_check
 from trilake.delta.rules.iceberg_compat import with_needs
 from trilake.delta.rules.new_columns import check_change_columns

@@ -1,6 +1,7 @@
-"""The features of a protocol, and the checks by name; see :mod:`trilake.delta.protocol.table_features`.
+"""The registry of table features, and the checks by name.
 
-Protocol: *Table Features*, *Requirements for Readers*, *Requirements for Writers*.
+Protocol: *Table Features*, *Requirements for Readers*, *Requirements for Writers*.  For each entry see
+:class:`~trilake.delta.protocol.feature.Feature`.
 
 :func:`required` lists the features that metadata needs.  A new table gets the lowest protocol with them
 (:func:`protocol_for`); an existing table is :func:`upgraded`.  Legacy versions stay if they suffice, since more readers
@@ -9,15 +10,81 @@ support them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.table_features import REGISTRY as REGISTRY
-from trilake.delta.protocol.table_features import Feature
+from trilake.delta.protocol.feature import Feature
+from trilake.delta.protocol.table_features import (
+    append_only,
+    change_data_feed,
+    check_constraints,
+    checkpoint_protection,
+    clustering,
+    column_defaults,
+    column_mapping,
+    deletion_vectors,
+    domain_metadata,
+    generated_columns,
+    geospatial,
+    iceberg_compat,
+    identity_columns,
+    in_commit_timestamp,
+    invariants,
+    materialized_partitions,
+    row_tracking,
+    timestamp_ntz,
+    type_widening,
+    unsupported,
+    v2_checkpoint,
+    vacuum_protocol_check,
+    variant_shredding,
+    variant_type,
+)
 from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 
 MAX_READER = 3
 MAX_WRITER = 7
+
+
+#: Every feature.  A new one needs a file in ``table_features`` and an entry here.
+REGISTRY: Mapping[str, Feature] = {
+    f.name: f
+    for f in (
+        append_only.FEATURE,
+        invariants.FEATURE,
+        check_constraints.FEATURE,
+        change_data_feed.FEATURE,
+        generated_columns.FEATURE,
+        column_mapping.FEATURE,
+        identity_columns.FEATURE,
+        deletion_vectors.FEATURE,
+        timestamp_ntz.FEATURE,
+        v2_checkpoint.FEATURE,
+        domain_metadata.FEATURE,
+        vacuum_protocol_check.FEATURE,
+        row_tracking.FEATURE,
+        type_widening.FEATURE,
+        type_widening.PREVIEW,
+        in_commit_timestamp.FEATURE,
+        clustering.FEATURE,
+        column_defaults.FEATURE,
+        variant_type.FEATURE,
+        variant_type.PREVIEW,
+        variant_shredding.FEATURE,
+        variant_shredding.PREVIEW,
+        geospatial.FEATURE,
+        geospatial.PREVIEW,
+        iceberg_compat.V1,
+        iceberg_compat.V2,
+        iceberg_compat.V3,
+        materialized_partitions.FEATURE,
+        checkpoint_protection.FEATURE,
+        unsupported.CATALOG_MANAGED,
+        unsupported.CATALOG_OWNED,
+        unsupported.REDIRECT,
+        unsupported.REDIRECT_WRITES,
+    )
+}
 
 
 def _check_version(kind: str, needed: int, highest: int, *, uri: str, version: int) -> None:

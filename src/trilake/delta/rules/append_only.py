@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.table_features import APPEND_ONLY
+from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
 from trilake.errors import InvalidArgumentError
 
 

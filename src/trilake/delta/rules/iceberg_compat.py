@@ -24,7 +24,8 @@ from trilake.delta.protocol.iceberg import ENABLED, TAG, UNIFORM, compat_version
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, fields_in, types_in
 from trilake.delta.protocol.schema_edit import nested_fields
-from trilake.delta.protocol.table_features import DELETION_VECTORS, ROW_TRACKING
+from trilake.delta.protocol.table_features.deletion_vectors import KEY as DELETION_VECTORS
+from trilake.delta.protocol.table_features.row_tracking import KEY as ROW_TRACKING
 from trilake.delta.protocol.type_widening import type_changes
 from trilake.delta.protocol.voids import is_void
 from trilake.delta.rules.defaults import default_expression

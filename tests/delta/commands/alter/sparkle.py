@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace, metadata_in_past, property_is_on
 from trilake.delta.protocol.property_values import Property, boolean
-from trilake.delta.protocol.table_features import (
-    Feature,
-    FeatureRemoval,
-    Inspection,
-    Trace,
-    metadata_in_past,
-    property_is_on,
-)
 
 KEY = "delta.enableSparkle"
 

@@ -20,7 +20,8 @@ from trilake.delta.metadata.property_changes import set_properties
 from trilake.delta.protocol.column_mapping import MODE
 from trilake.delta.protocol.iceberg import ENABLED
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.table_features import DELETION_VECTORS, ROW_TRACKING
+from trilake.delta.protocol.table_features.deletion_vectors import KEY as DELETION_VECTORS
+from trilake.delta.protocol.table_features.row_tracking import KEY as ROW_TRACKING
 from trilake.delta.rules.iceberg_compat import check_compatible, unfit_files
 from trilake.errors import InvalidArgumentError
 

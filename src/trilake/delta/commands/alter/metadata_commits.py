@@ -14,7 +14,7 @@ from the readable history, since readers without it would replay those commits w
     disable it (properties) --> traces in the newest version? rewrite those files, or raise and say what to do
       --> traces in older versions? raise until they are cleaned up --> protocol without the feature
 
-Each feature's :class:`~trilake.delta.protocol.table_features.FeatureRemoval` says how to disable it, what its
+Each feature's :class:`~trilake.delta.protocol.feature.FeatureRemoval` says how to disable it, what its
 traces are, and which files to rewrite.
 """
 
@@ -45,6 +45,7 @@ from trilake.delta.log.snapshot import Head, Snapshot, State
 from trilake.delta.metadata.property_changes import set_properties
 from trilake.delta.metadata.schema_changes import Condition, MetadataChange, logged_json
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
+from trilake.delta.protocol.feature import Feature, FeatureRemoval, Numbers, Past, Trace
 from trilake.delta.protocol.features import (
     check_writable,
     dependents,
@@ -57,7 +58,7 @@ from trilake.delta.protocol.iceberg import compat_versions
 from trilake.delta.protocol.properties import FEATURE
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.table_features import CHECKPOINT_PROTECTION, Feature, FeatureRemoval, Numbers, Past, Trace
+from trilake.delta.protocol.table_features.checkpoint_protection import KEY as CHECKPOINT_PROTECTION
 from trilake.delta.rules.constraints import checks_in_zone, parse_check, verify_checks
 from trilake.delta.rules.defaults import JudgeDefault, check_defaults_allowed
 from trilake.delta.rules.iceberg_compat import check_compatible, check_old_files

@@ -51,7 +51,7 @@ from trilake.delta.protocol.features import check_writable, features_of, upgrade
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.properties import ParsedProperties, parse_properties
 from trilake.delta.protocol.schema import StructField
-from trilake.delta.protocol.table_features import APPEND_ONLY
+from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
 from trilake.delta.rules.append_only import removal_rejected
 from trilake.delta.scan.read import locate
 from trilake.errors import (

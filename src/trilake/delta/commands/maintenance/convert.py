@@ -44,7 +44,7 @@ from trilake.delta.protocol.deletion_vectors import store_vectors
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.properties import FEATURE
 from trilake.delta.protocol.schema import StructField, parse_schema
-from trilake.delta.protocol.table_features import VARIANT_SHREDDING
+from trilake.delta.protocol.table_features.variant_shredding import ENABLED as VARIANT_SHREDDING
 from trilake.errors import (
     CorruptFileError,
     ForeignFilesError,

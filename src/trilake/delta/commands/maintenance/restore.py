@@ -36,7 +36,7 @@ from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, max_column_id
 from trilake.delta.protocol.features import check_writable, features_of, with_features
-from trilake.delta.protocol.table_features import APPEND_ONLY
+from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
 from trilake.delta.rules.append_only import removal_rejected
 from trilake.errors import InvalidArgumentError, MissingFileError, stating
 from trilake.table.table import as_version

@@ -32,7 +32,7 @@ from trilake.delta.protocol.features import check_writable, features_of, upgrade
 from trilake.delta.protocol.properties import CONSTRAINTS, parse_properties
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import PathLike, format_path, nested_fields, spelled, strip
-from trilake.delta.protocol.table_features import APPEND_ONLY
+from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
 from trilake.delta.rules.append_only import removal_rejected
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_expression, parse_default
 from trilake.delta.rules.identity import ALLOW_EXPLICIT_INSERT, identity_columns, identity_metadata

@@ -1,0 +1,1 @@
+"""Table features, one file each."""
