@@ -48,9 +48,9 @@ def _run(corpus: ModuleType, case: dict[str, Any], table: Path) -> str:
     calls = arrow()
     kind, path = case["kind"], str(table)
     try:
-        if kind in ("read", "reject"):
+        if kind in ("read", "refuse"):
             got = calls["read"](path, case.get("version"))
-        elif kind in ("cdf", "reject_cdf"):
+        elif kind in ("cdf", "refuse_cdf"):
             got = calls["read_cdf"](path, case["start"], case["end"])
         elif kind == "files":
             names = sorted(os.path.basename(f) for f in calls["files"](path))
@@ -61,11 +61,11 @@ def _run(corpus: ModuleType, case: dict[str, Any], table: Path) -> str:
         else:
             got = calls["read_asof"](path, case["timestamp"])
     except Exception as e:  # noqa: BLE001 - any error is checked: it must name its cause
-        if not kind.startswith("reject"):
+        if not kind.startswith("refuse"):
             return f"{type(e).__name__}: {e}"
-        verdict, detail = corpus.rejected(e, case)
-        return "" if verdict == "rejected" else f"{verdict}: {detail}"
-    if kind.startswith("reject"):
+        verdict, detail = corpus.refused(e, case)
+        return "" if verdict == "refused" else f"{verdict}: {detail}"
+    if kind.startswith("refuse"):
         return f"read {got.num_rows} rows of a table that must be rejected"
     expected = corpus.load_expected(case["expected"])
     if _LARGE in case["id"]:

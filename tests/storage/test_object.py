@@ -133,7 +133,7 @@ def test_6_connection_refused_is_not_an_unknown_outcome() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         server.endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
     for write in (server.store().put, server.store().put_if_absent):
-        with pytest.raises(StorageError, match="rejected") as caught:
+        with pytest.raises(StorageError, match="refused") as caught:
             write("k", b"x")
         assert not isinstance(caught.value, UnknownOutcomeError)
 
