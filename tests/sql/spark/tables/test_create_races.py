@@ -313,15 +313,15 @@ def test_failed_set_location_keeps_the_name(
 ) -> None:
     elsewhere(session, f"{OTHER} LOCATION '{tmp_path / 'a'}'", INSERT)
     trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b")
-    rejects = "add_delta" if by_sql else "move_entry"
-    original, rejected = getattr(place_names, rejects), [OSError("the catalogue is gone")]
+    module, rejects = (place_names, "add_delta") if by_sql else (alter, "move_entry")
+    original, rejected = getattr(module, rejects), [OSError("the catalogue is gone")]
 
     def late(*args: Any, **more: Any) -> None:
         if rejected:
             raise rejected.pop()
         original(*args, **more)
 
-    monkeypatch.setattr(place_names, rejects, late)
+    monkeypatch.setattr(module, rejects, late)
     if by_sql:
         sql_only_catalog(monkeypatch)
     with pytest.raises(OSError, match="gone"):

@@ -25,7 +25,7 @@ from trilake.spark.delta.names import entries
 from trilake.spark.patches import dataframe_writer
 from trilake.sql.spark.rows import dml
 from trilake.sql.spark.session import catalogue as place_names
-from trilake.sql.spark.tables import create_tables
+from trilake.sql.spark.tables import alter, create_tables
 
 Before = Callable[..., None]
 
@@ -155,7 +155,7 @@ def test_lance_write_to_a_dropped_dataset_has_no_name(session: SparkSession, bef
 def test_set_location_of_a_dropped_name_is_rejected(session: SparkSession, before: Before, tmp_path: Path) -> None:
     make(session)
     trilake.write(pa.table({"id": pa.array([9], pa.int32())}), tmp_path / "b")
-    before(place_names, "move_entry", "DROP TABLE raced")
+    before(alter, "move_entry", "DROP TABLE raced")
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
         session.sql(f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'")
     assert not session.catalog.tableExists("raced")
