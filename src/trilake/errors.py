@@ -24,7 +24,7 @@ _SECRET = re.compile(
 
 
 def masked(string: str) -> str:
-    """A string without the secrets of URIs in it: users with passwords, signatures, keys and tokens.
+    """Mask the secrets in the URIs of a string: users with passwords, signatures, keys and tokens.
 
     >>> masked("s3://key:secret@bucket/t"), masked("https://a.blob/t?sv=1&sig=abc%3D&se=2")
     ('s3://***@bucket/t', 'https://a.blob/t?sv=1&sig=***&se=2')
@@ -65,7 +65,7 @@ class TrilakeError(Exception):
 
     @property
     def condition(self) -> str | None:
-        """The name that Spark or delta-spark has for what is wrong, which programs written for them ask for."""
+        """The error condition of Spark or delta-spark, for programs that check it."""
         stated: str | None = self.context.get("condition", self.default_condition)
         return stated
 
@@ -89,9 +89,9 @@ def _rebuild(cls: type[TrilakeError], message: str, help: str | None, context: d
 
 @contextmanager
 def stating(conditions: Mapping[str | None, str]) -> Iterator[None]:
-    """Lets errors of the block state another condition: each of a call's own mistakes, by the one that they have.
+    """Replace the conditions of errors raised in the block; ``conditions`` maps old ones to new ones.
 
-    ``None`` stands for errors that state none.
+    The key ``None`` is for errors without a condition.
 
     >>> with stating({None: "DELTA_ILLEGAL_OPTION"}):
     ...     raise InvalidArgumentError("option a is 'b'")
@@ -165,7 +165,7 @@ class MissingDependencyError(TrilakeError, ImportError):
 
 
 class UnsupportedSparkError(TrilakeError):
-    """The release of Spark, or the session, does not support the operation; another one does."""
+    """The release of Spark, or the session, does not support the operation."""
 
     code = "UNSUPPORTED_SPARK"
 

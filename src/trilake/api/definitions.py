@@ -185,7 +185,7 @@ def sync_iceberg(
     ----------
     uri: a table whose property ``delta.universalFormat.enabledFormats`` is ``iceberg``.
     storage_options: credentials, region and endpoint of an object store.
-    rebuild: write the manifests again from the log, if :func:`verify` finds that they are damaged or differ.
+    rebuild: write the manifests again from the log, if :func:`trilake.verify` finds that they are damaged or differ.
 
     Returns the Delta version of the newest Iceberg snapshot.  Raises ``TableNotFoundError`` if there is no Delta
     table, ``InvalidArgumentError`` if its properties do not enable Iceberg, or for files and types that Iceberg v2

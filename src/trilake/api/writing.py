@@ -76,7 +76,7 @@ def write(
     allow_foreign_files: create a Delta table or Lance dataset in a folder with other files, which its readers do not
         see. Not for Trevni.
     max_records_per_file: maximum rows per data file.
-    compression: of the Parquet files: ``"snappy"`` (the default), ``"zstd"``, ``"gzip"``, ``"lz4"``, ``"brotli"`` or
+    compression: codec of Parquet files: ``"snappy"`` (the default), ``"zstd"``, ``"gzip"``, ``"lz4"``, ``"brotli"`` or
         ``"none"``.
     round_times: round nanoseconds down to microseconds, the precision of Delta tables; ``False`` rejects times that
         would be rounded.  Lance and Trevni keep nanoseconds.

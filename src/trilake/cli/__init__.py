@@ -1,7 +1,7 @@
 """The command ``trilake``: inspect, query, change and maintain tables from a shell.
 
-Spark is used only with ``--spark``.  Commands pass values to ``output``, which prints them for people or as JSON.
-``text`` escapes strings from tables.
+Spark is used only with ``--spark``.  Commands pass values to ``output``, which prints them for people or as JSON;
+``values`` escapes strings from tables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands that maintain a table or restore an older version."""
+"""Commands that maintain or drop a table, or restore an older version."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if os.environ.get("TRILAKE_NUMBA", "1") != "0":
 def compiled(function: F, **options: Any) -> F | None:
     """Compile a function without Python objects to run without the GIL; ``None`` without numba.
 
-    ``options`` are further ones of ``numba.njit``.
+    ``options`` are further options of ``numba.njit``.
     """
     if not COMPILED:
         return None

@@ -1,5 +1,7 @@
 """``Expression``: a SQL expression of any type, bound to the columns of one schema.
 
+:class:`Derived` says how its values depend on a single column, for pruning.
+
 >>> import pyarrow as pa
 >>> rows = pa.table({"day": pa.array([0, 31, None], pa.date32()), "n": [1, 2, 3]})
 >>> parse_expression("month(day) + N", rows.schema).evaluate(rows).to_pylist()

@@ -1,8 +1,8 @@
-"""Convert Arrow views and run-end encoded columns to plain strings, binaries and lists.
+"""Convert Arrow views and run-end encoded columns to plain arrays, and nanoseconds to microseconds.
 
 Parquet files of writers such as polars declare strings as views.  Arrow reads them as views, but many kernels do not
 support views (such as ``array_take`` in pyarrow 26), and its cast from list views returns invalid arrays for null
-lists.  So views and run-end encoded columns are converted on input.
+lists.  So views and run-end encoded columns are converted on input.  Spark's times have microseconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clean-up: delete old versions, and the files that only they reference.
+"""Clean-up: delete old versions, and the files that only they reference; or drop a whole dataset.
 
 Manifests are deleted last, so that a failed clean-up can be repeated.  An unreferenced file may belong to a write in
 progress, so it is kept until it is a week old, regardless of the requested age.  Only files with the names and folders

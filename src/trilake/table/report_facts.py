@@ -179,7 +179,7 @@ def ranked(
 
     Parameters
     ----------
-    low, high: of each file, null where unknown.
+    low, high: bounds of each file, null where unknown.
     nulls_only: whether each file is known to hold only nulls.
     reference: the column's name in commands, if it differs.
     """

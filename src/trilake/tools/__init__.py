@@ -1,1 +1,1 @@
-"""Commands on whole tables: convert, verify, repair, diff, report."""
+"""Commands on whole tables: convert, verify, repair, diff, drop, report."""

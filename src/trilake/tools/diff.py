@@ -35,8 +35,8 @@ def diff(
     before, after: locations, or open tables; without ``after``, another version of ``before``.
     before_version, after_version: the versions of locations; the newest by default.
     key, columns, filter, rows, limit: see :meth:`trilake.table.table.Table.diff`.
-    format: of locations; detected by default.
-    storage_options: of locations.
+    format: format of the locations; detected by default.
+    storage_options: options of their stores.
 
     Raises ``InvalidArgumentError`` for versions of an open table, and the errors of :func:`trilake.open` and
     :meth:`trilake.table.table.Table.diff`.

@@ -6,6 +6,8 @@ and only :mod:`trilake.expr.sql.functions` interprets them.
 Columns may be named like SQL keywords without backticks, as in Spark: ``comment = 'x' AND values > 1``.  Spark reserves
 hardly any word, and decides by position; sqlglot reserves many.  So names are put into backticks before parsing: words
 that name a column, in the position of an operand.
+
+Also here: limits on nesting, and how messages show a part of a filter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spark's string functions that differ from DuckDB's."""
+"""Spark's string functions, LIKE patterns and regular expressions that differ from DuckDB's."""
 
 from __future__ import annotations
 

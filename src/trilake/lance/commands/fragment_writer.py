@@ -1,5 +1,7 @@
 """Write rows to data files, one fragment per file.
 
+In: batches of the columns that users see, and their :class:`Target`.  Out: fragments that are not committed yet.
+
 In the legacy format all row groups have the same size, and a file ends after the group that reaches a limit, so it may
 exceed the limit by less than a group.  Files of 2.x never exceed the maximum number of rows.
 """

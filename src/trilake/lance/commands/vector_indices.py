@@ -173,7 +173,7 @@ def plan_index(
 
 
 def only_column(column: str | Sequence[str]) -> str:
-    """Return the column of an index.  Raises ``UnsupportedIndexError`` for several ones."""
+    """Return the column of an index.  Raises ``UnsupportedIndexError`` for several."""
     names = [column] if isinstance(column, str) else list(column)
     if len(names) != 1:
         raise UnsupportedIndexError(f"an index on {len(names)} columns is not supported", help="index one column")

@@ -413,7 +413,7 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         target_path: path or URI of the new dataset.
         reference: version, tag, branch or ``(branch, version)``; by default this version.
         storage_options: options for the store of the new dataset, which override those of this dataset.
-        later: options of newer pylance releases, see :meth:`~trilake.lance.pylance.lance_dataset.LanceDataset.insert`.
+        later: options of newer pylance releases; raises for unsupported ones.
 
         Raises ``TableExistsError``.
 

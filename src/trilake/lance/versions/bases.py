@@ -63,7 +63,7 @@ def targets(
 ) -> tuple[int | None, ...]:
     """Return the ids of the base paths that get new data files in turn; ``None`` is the dataset itself.
 
-    ``references`` are names, paths or URIs; ``all_bases`` stands for all, if true with the dataset first.  Raises
+    ``references`` are names, paths or URIs; ``all_bases`` selects all, if true with the dataset first.  Raises
     ``OptionError`` for an unknown reference, for both arguments, or if there are no base paths.
     """
     if all_bases is None:

@@ -53,14 +53,17 @@ def read_branches(root: Store) -> Mapping[str, Branch]:
 
 
 def branch_points(root: Store, branch: str | None = None) -> Mapping[int, str]:
-    """The versions of a line at which branches begin, with a name.  Raises ``CorruptLogError`` if one is unknown."""
+    """The versions of a line at which branches begin, with a branch each.
+
+    Raises ``CorruptLogError`` for an unknown one.
+    """
     branches = read_branches(root)
     points = {name: _point(root, name, branch, branches) for name in branches if name != branch}
     return {version: name for name, version in points.items() if version is not None}
 
 
 def _point(root: Store, name: str, line: str | None, branches: Mapping[str, Branch]) -> int | None:
-    """The version of a line that a branch comes from, also by way of others; ``None`` if it is of another line."""
+    """The version of a line from which a branch, or a branch before it, began; ``None`` if it is of another line."""
     if line is None and branches[name].identifier:
         return branches[name].identifier[0][0]
     at, seen = name, set[str]()

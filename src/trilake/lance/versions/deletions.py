@@ -42,7 +42,7 @@ def encode(rows: BitMap) -> tuple[int, bytes]:
 
 
 def write(store: Store, fragment_id: int, rows: BitMap, *, read_version: int, id: int) -> DeletionFile:
-    """Write the deletion file of a fragment, all deleted rows on top of ``read_version``; ``id`` is random."""
+    """Write all deleted rows of a fragment to a new file, named by ``read_version`` and the random ``id``."""
     kind, data = encode(rows)
     file = DeletionFile(kind, read_version, id, len(rows))
     store.put(file.key(fragment_id), data)

@@ -37,9 +37,9 @@ class DataFile:
     path: below the folder ``data``; it can also be called.
     fields: ids of its fields.
     column_indices: the column of each field; empty in the legacy format.
-    file_major_version, file_minor_version: of its format; 0 and 0 if the manifest omits them.
+    file_major_version, file_minor_version: its format; 0 and 0 if the manifest omits them.
     file_size_bytes: its size; ``None`` if unknown.
-    base_id: of its base path; ``None`` for the dataset itself.
+    base_id: id of its base path; ``None`` for the dataset itself.
     """
 
     path: PathText
@@ -98,7 +98,7 @@ class DeletionFile:
     id: a number that distinguishes it from others of this version.
     file_type: ``"array"`` or ``"bitmap"``.
     num_deleted_rows: number of rows in it; 0 if unknown.
-    base_id: of its base path; ``None`` for the dataset itself.
+    base_id: id of its base path; ``None`` for the dataset itself.
 
     >>> DeletionFile(1, 7, "array", 3).path(0)
     '_deletions/0-1-7.arrow'
@@ -195,7 +195,7 @@ class FragmentMetadata:
 
     Parameters
     ----------
-    id: of the fragment; or, as in pylance 0.8.19, the JSON of :meth:`to_json`.
+    id: id of the fragment; or, as in pylance 0.8.19, the JSON of :meth:`to_json`.
     files: data files, each with other columns of the same rows.
     physical_rows: number of rows in the files, including deleted ones; 0 if unknown.
     deletion_file: the deleted rows.

@@ -76,9 +76,10 @@ class DeletionFile:
 class DataFile:
     """The entry of a data file, at ``path`` below the folder ``data``.
 
-    ``fields`` are ids, or :data:`TOMBSTONE` for a field that another file of the fragment now has; ``column_indices``
-    are their columns, -1 for none, empty in the legacy format.  ``size_bytes`` is 0 if unknown, ``base_id`` the id of
-    the base path, ``None`` for the dataset itself, ``extra`` are unknown fields of newer writers, serialized.
+    ``fields`` are ids, or :data:`~trilake.lance.file.schema.TOMBSTONE` for a field that another file of the fragment
+    now has; ``column_indices`` are their columns, -1 for none, empty in the legacy format.  ``size_bytes`` is 0 if
+    unknown, ``base_id`` the id of the base path, ``None`` for the dataset itself, ``extra`` are unknown fields of newer
+    writers, serialized.
     """
 
     path: str

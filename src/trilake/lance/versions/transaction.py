@@ -310,9 +310,9 @@ def commit(
     """Commit a transaction on top of the newest version; return the new version.
 
     With ``create``, the dataset must not exist yet; ``scheme`` names its manifests.  ``check`` is called with the
-    newest manifest before each attempt.  ``known`` is the key of the manifest of the read version, which mostly is
-    still the newest, ``base`` that manifest, to notice that another dataset has replaced it.  ``finish`` makes the
-    files of the operation durable; an error from it ends the commit before its manifest.
+    newest manifest before each attempt.  ``known`` is the key of the manifest of the read version, which is
+    usually still the newest; ``base`` is that manifest, to detect that another dataset has replaced it.  ``finish``
+    makes the files of the operation durable; an error from it ends the commit before its manifest.
 
     Raises ``ConflictError`` if another commit conflicts with this one, ``TableExistsError`` with ``create``,
     ``DatasetNotFoundError`` if the dataset is gone or was replaced by another one, and ``UnknownOutcomeError`` if the
@@ -435,7 +435,7 @@ def _check_same_dataset(store: Store, listing: Listing, base: Manifest, newest: 
     """Raise ``DatasetNotFoundError`` if another dataset has replaced the one that was read.
 
     Every dataset numbers its versions and fragments from the start: the commit would remove rows of the new dataset,
-    and name files that are gone with the old one.  It is no conflict, because a retry does not help.
+    and name files that are gone with the old one.  This is not a conflict, because a retry does not help.
     """
     there = newest if base.version == newest.version else None
     if there is None and base.version in listing.versions:

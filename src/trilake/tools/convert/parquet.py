@@ -1,7 +1,8 @@
 """Folders of Parquet files, with or without ``key=value`` subfolders, as Spark and others write them.
 
 Such a folder has no log.  Files are written below ``_temporary``, which readers ignore, and moved when all are
-complete.  ``_SUCCESS`` is written last: without it, a write is running or has failed.
+complete.  ``_SUCCESS`` is written last: without it, a write is running or has failed.  :func:`source` and
+:func:`target` return the two sides of a conversion.
 """
 
 from __future__ import annotations

@@ -120,19 +120,19 @@ def convert(
     Parameters
     ----------
     source, target: locations.
-    format: of the target: ``"delta"``, ``"lance"``, ``"trevni"`` or ``"parquet"``.
+    format: format of the target: ``"delta"``, ``"lance"``, ``"trevni"`` or ``"parquet"``.
     spark: a session whose tasks do the work; without it, this process does, with bounded memory.
     source_format: detected by default.
-    version, timestamp: of the source; the newest by default.
+    version, timestamp: version of the source; the newest by default.
     columns, filter: the columns to copy, and a condition (SQL or a pyarrow expression) for the rows.
     mode: for an existing target, ``"error"`` raises, ``"append"`` adds rows, ``"overwrite"`` replaces it.
     partition_by: partition columns of a new target; by default those of the source if the target supports them, none
         for ``[]``.
-    options: of the target: properties of a Delta table, or options of :func:`trilake.lance.table.write_options` (such
+    options: properties of a Delta table, or options of :func:`trilake.lance.table.write_options` (such
         as ``{"nulls": "mask"}``), :func:`trilake.trevni.tables.table_write.write_options` or
         :class:`trilake.tools.convert.parquet.ParquetOptions`.
     data_format: format of a new Delta table's data files.
-    storage_options: of the source's store, and of the target's without ``target_storage_options``.
+    storage_options: options of the source's store, and of the target's without ``target_storage_options``.
 
     Raises ``TableNotFoundError``, ``TableExistsError``, ``InvalidArgumentError``, ``SchemaMismatchError`` for a column
     or value that the target does not support, ``ChecksumMismatchError`` if rows differ when they are read back, and

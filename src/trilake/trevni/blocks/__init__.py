@@ -1,1 +1,1 @@
-"""Blocks and headers: codecs, layout, kernels, and row requests."""
+"""The bytes of a file: its source, header, descriptors and blocks, and their codecs, order and kernels."""

@@ -59,7 +59,7 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class Plan:
-    """The keys of files that a job adds and removes; ``alone`` marks an exclusive job, see ``row_groups``."""
+    """The keys of files that a job adds and removes; ``alone``: see ``row_groups.begin_alone``."""
 
     adds: tuple[str, ...]
     removes: tuple[str, ...] = ()

@@ -216,7 +216,7 @@ def publish(
 
     Readers see the previous files until the last new one is in place and on disk, then all new files at once.  With
     ``first`` the folder must be empty.  Concurrent calls with ``replace`` or ``first`` run one after the other, see
-    :mod:`trilake.trevni.tables.row_groups`.  ``job`` is the id of the write, from which its tasks find its outcome.
+    :func:`begin_alone`.  ``job`` is the id of the write, from which its tasks find its outcome.
 
     Raises ``WriteFailedError`` if a file cannot be moved or the write was aborted, and ``TableExistsError`` with
     ``first``; then nothing has changed.  Raises ``UnknownOutcomeError`` if the store does not confirm the commit; then
@@ -361,8 +361,9 @@ _PAUSES_S = 0.02, 1.0
 def begin_alone(store: Store, job: str, plan: Plan, removes: Callable[[], tuple[str, ...]], runtime: Runtime) -> Plan:
     """Write the plan of an exclusive job; no other exclusive job can commit until it ends.
 
-    ``removes`` returns the files to remove; if it raises, nothing has moved.  Raises ``WriteFailedError`` if another
-    job aborted this one, ``StorageError``, and the errors of ``removes``.
+    Each puts its plan before it looks for others; of two that see each other, the one with the greater id withdraws its
+    plan and waits.  ``removes`` returns the files to remove; if it raises, nothing has moved.  Raises
+    ``WriteFailedError`` if another job aborted this one, ``StorageError``, and the errors of ``removes``.
     """
     plan = replace(plan, alone=True)
     while True:

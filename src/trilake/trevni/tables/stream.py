@@ -1,4 +1,8 @@
-"""A folder of files as a stream: read each file once, in the order of modification; write each batch exactly once."""
+"""A folder of files as a stream: read each file once, in the order of modification; write each batch exactly once.
+
+Before its commit, a batch is claimed: ``_streams/<query>/<batch>.<attempt>``, written by ``put_if_absent``, has the id
+of the only job that may commit it.  If that job can no longer commit, the next attempt claims the batch.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,10 @@ class TrevniStreamError(TrilakeError):
 
 @dataclass(frozen=True)
 class TrevniOffset:
-    """An offset of the stream; see the module docstring.
+    """An offset of the stream: which files were read.
+
+    ``recent`` are the keys of those modified after ``horizon_ms``; of all others, only the number, ``older``, and a
+    hash are kept.  ``added`` are the files of the batch that ends here.
 
     >>> o = TrevniOffset(0, 0, 0, ("a",), ("a",))
     >>> TrevniOffset.from_json(o.to_json()) == o
