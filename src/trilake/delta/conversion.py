@@ -56,7 +56,7 @@ _T = pa.types
 
 @dataclass(frozen=True)
 class DeltaPiece:
-    """Files of a Delta table."""
+    """Files of the source, and how to read them."""
 
     store: Store
     tasks: tuple[FileTask, ...]
@@ -98,7 +98,7 @@ def delta_source(table: ArrowDeltaTable, columns: list[str] | None, filter: Filt
 
 @dataclass(frozen=True)
 class DeltaRows:
-    """Files of a Delta table."""
+    """Writes the rows of a task to files of the target, and reads them back for a check."""
 
     store: Store
     plan: FilePlan

@@ -39,14 +39,14 @@ _FIXED = re.compile(r"(?:UTC|GMT|UT)?(?:([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}
 
 
 class Switches(NamedTuple):
-    """Add ``add`` from each of ``at`` on, in days or seconds; before the first, add its value."""
+    """The difference between the calendars: ``add[i]`` from ``at[i]`` on, in days or seconds; ``add[0]`` before."""
 
     at: Numbers
     add: Numbers
 
     @property
     def last(self) -> int:
-        """From here on nothing changes."""
+        """The last change of the difference."""
         return int(self.at[-1])
 
     def rebased(self, values: npt.NDArray[np.signedinteger], per_unit: int = 1) -> npt.NDArray[np.signedinteger]:

@@ -81,7 +81,7 @@ class Entry(NamedTuple):
 
 
 class File:
-    """An Avro file whose records are parsed on demand.  Both may raise ``DamagedFileError``."""
+    """An Avro file whose records are parsed on demand.  Opening and parsing it may raise ``DamagedFileError``."""
 
     def __init__(self, content: bytes) -> None:
         stream = BytesIO(content)

@@ -62,7 +62,7 @@ class Layout:
     leaves: tuple[_Leaf, ...]
     partition: tuple[StructField, ...]
     partition_types: tuple[types.PrimitiveType, ...]
-    #: The same as JSON objects.
+    #: Schema and partition spec as JSON objects.
     schema_json: dict[str, Any]
     spec_json: dict[str, Any]
 

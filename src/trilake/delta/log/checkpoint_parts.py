@@ -95,7 +95,7 @@ class FileColumns:
 
     @staticmethod
     def of(snapshot: Head) -> FileColumns:
-        """As the table properties ``delta.checkpoint.writeStatsAsJson`` and ``.writeStatsAsStruct`` say."""
+        """The columns for the table properties ``delta.checkpoint.writeStatsAsJson`` and ``.writeStatsAsStruct``."""
         as_json = not snapshot.properties.is_off("delta.checkpoint.writeStatsAsJson")
         as_struct = snapshot.properties.is_on("delta.checkpoint.writeStatsAsStruct")
         metadata = snapshot.metadata

@@ -21,7 +21,7 @@ from trilake.storage.base import ObjectMeta
 class CommitTimes(Sequence[int]):
     """The time of each commit in ms since the epoch, never decreasing; in-commit timestamps are read lazily.
 
-    ``metadata`` is the newest.  ``info`` reads the ``commitInfo`` of a version, ``every`` all times of a log in which a
+    ``metadata`` is the newest.  ``info`` reads the ``commitInfo`` of a version, ``every`` reads all times if a
     commit lacks its own.
     """
 

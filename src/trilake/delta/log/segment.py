@@ -317,7 +317,7 @@ def settled(listed: Callable[[], T], versions: Callable[[T], Collection[int]], f
 def settled_segment(
     listing: LogListing, again: Callable[[], LogListing], *, uri: str, version: int | None = None
 ) -> LogSegment:
-    """Call :func:`choose_segment`, with new listings if versions are missing: others write and clean up meanwhile."""
+    """Call :func:`choose_segment`, with new listings if versions are missing, since others may write and clean up."""
     for _ in range(_LISTINGS):
         try:
             return choose_segment(listing, uri=uri, version=version)

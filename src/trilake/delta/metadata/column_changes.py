@@ -1,4 +1,4 @@
-"""Combined column changes, and SYNC IDENTITY.
+"""Type changes, several column changes at once, REPLACE COLUMNS, and SYNC IDENTITY.
 
 ``ALTER TABLE ... CHANGE COLUMN a a BIGINT COMMENT 'x' AFTER b`` applies several steps of
 :mod:`trilake.delta.metadata.schema_changes` in turn.  All functions are pure.

@@ -2,6 +2,8 @@
 
 Most extension types can be read as their storage types: JSON as strings, tensors as lists of numbers.  But a pandas
 period, a count of months since 1970, would become a plain number.
+
+Also here: names of spatial types, and which metadata of a field belongs to the user.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class DeletionVectorDescriptor:
         return DeletionVectorError(message, help=help, file=file, vector=self.unique_id[:80])
 
     def load(self, store: Store, rows: int | None = None) -> BitMap64:
-        """Load the row indexes it deletes from a data file of ``rows`` rows, if known.
+        """Load the indexes of deleted rows; ``rows`` is the number of rows of the data file, if known.
 
         Raises ``DeletionVectorError`` for a damaged or different vector, ``MissingFileError`` for a missing file.
         """

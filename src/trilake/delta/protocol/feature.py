@@ -82,7 +82,7 @@ class FeatureRemoval:
     """How to drop a feature.
 
     ``properties`` enable it; by default those of the feature.  ``metadata`` removes what else the feature left there,
-    after ``in_use`` has found that harmless.  ``in_past`` checks whether older versions use the feature; ``None`` if
+    once ``in_use`` shows that this is harmless.  ``in_past`` checks whether older versions use the feature; ``None`` if
     they do not matter.  ``domains`` are removed with it, and files are added again without ``fields``.  ``rewritten``
     selects the files to rewrite if the feature is in use; with ``renames``, they are written for the metadata without
     the feature, which their commit sets.

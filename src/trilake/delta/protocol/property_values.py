@@ -1,4 +1,4 @@
-"""Parse and validate values of table properties."""
+"""Parse and validate values of table properties, and isolation levels."""
 
 from __future__ import annotations
 

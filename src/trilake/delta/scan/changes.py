@@ -275,7 +275,7 @@ def changes_table(log: DeltaLog, start: Moment, end: Moment | None, *, columns: 
 
 
 def feed_metadata(newest: Metadata, last: Metadata, written: Iterable[Metadata]) -> Metadata:
-    """The metadata with which to read a change feed, of those of the table, the range's end and its versions."""
+    """The newest metadata if it can hold the rows of all ``written`` versions, otherwise that of the range's end."""
     states = (*written, last)
     if any(m.column_mapping_mode != "none" for m in (newest, *states)):
         return last

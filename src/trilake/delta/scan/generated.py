@@ -1,7 +1,8 @@
 """Generated columns: computed if a write leaves them out, verified if it does not.
 
 Protocol: *Generated Columns*.  The field metadata ``delta.generationExpression`` is an expression over other columns,
-and every row must satisfy ``(value <=> expression) IS TRUE``.
+and every row must satisfy ``(value <=> expression) IS TRUE``.  A filter on the source column of a generated partition
+column implies one on partition values: :func:`derived_partition_filter`.
 """
 
 from __future__ import annotations

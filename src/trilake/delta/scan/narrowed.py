@@ -311,7 +311,7 @@ def checkpoint_filter(head: Head, filter: Filter) -> CheckpointFilter:
 
 
 def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
-    """The number of rows of the version from its statistics; ``None`` if a count lacks, or all files must be read."""
+    """The number of rows of the version from its statistics; ``None`` if one is missing, or all files must be read."""
 
     def rows(piece: Snapshot) -> int | None:
         return stated_rows(record_counts(piece.adds, log.engine.query), piece.adds["deletionVector"])

@@ -2,7 +2,7 @@
 
 Each setting is supported, safe to ignore (because it does not change what is stored), or rejected: if a session has a
 setting that trilake cannot follow, a write fails before anything is stored.  An option of the write overrides the
-session.
+session.  Two settings name a transaction, which each change commits once: :func:`session_transaction`.
 """
 
 from __future__ import annotations

@@ -322,7 +322,7 @@ class DeltaTable:
         Parameters
         ----------
         sparkSession: the session.
-        identifier: ``parquet.`/path```, or the name of an external Parquet table in the catalogue.
+        identifier: ``parquet.`/path```, or the name of an external Parquet table in the catalog.
         partitionSchema: the partition columns, ``"day date, n int"`` or a ``StructType``; inferred from folder names
             by default.
         collectStats: whether to store the files' statistics in the log; only footers are read.
@@ -454,7 +454,7 @@ class DeltaTable:
 
         Parameters
         ----------
-        target: a path, ``delta.`/path```, or a name in the catalogue.
+        target: a path, ``delta.`/path```, or a name in the catalog.
         isShallow: reference this table's files instead of copying them.
         replace: replace an existing table.
         properties: table properties that override this table's.

@@ -1,4 +1,8 @@
-"""Write a DataFrame to a Delta table: with Spark's Parquet writer if possible, otherwise as Arrow in Spark's tasks."""
+"""Write a DataFrame to a Delta table: with Spark's Parquet writer if possible, otherwise as Arrow in Spark's tasks.
+
+An overwrite may replace the rows that match the new ones (:func:`find_matches`) or a predicate, which is translated
+from the session's time zone to UTC (:func:`predicate_in_utc`).
+"""
 
 from __future__ import annotations
 

@@ -360,7 +360,7 @@ def _behind(frame: Any, live: _Live, newest: Mapping[int, Read]) -> list[int]:
 
 @contextmanager
 def _raising(frame: DataFrame) -> Iterator[None]:
-    """Raise an error if a private API of Spark that the probe of the session found now fails."""
+    """Raise an error if a private API of Spark fails although the probe of the session succeeded."""
     try:
         yield
     except (Py4JError, AttributeError) as e:

@@ -2,7 +2,7 @@
 
 1. A patched method first asks *deciders* whether the call is for trilake.  A decider has no side effects: it returns an
    action, or ``None``.  If all return ``None``, Spark's original method runs with the same arguments.
-2.  If a decider fails with anything but a trilake error, Spark's original method runs, and the logger ``trilake.spark``
+2. If a decider fails with anything but a trilake error, Spark's original method runs, and the logger ``trilake.spark``
    emits one warning per method.  Once an action has started, the original method never runs, because the action may
    have written something.
 3. While deciders and actions run, this thread calls Spark's original methods.

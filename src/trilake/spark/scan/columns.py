@@ -1,6 +1,8 @@
 """Conditions and values that users pass to Spark: a SQL string or a ``Column``.
 
 Spark evaluates them.  If possible, conditions are also translated to SQL, so that they skip files.
+
+Also here: padding of ``char(n)`` columns.
 """
 
 from __future__ import annotations

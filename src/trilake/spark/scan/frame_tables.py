@@ -83,7 +83,7 @@ class WholeTable:
 
 @dataclass(frozen=True)
 class RowCount:
-    """How to count rows: as ``stated``, or those of ``stored`` (``None`` if that is no faster) but for ``deleted``."""
+    """How to count rows: as ``stated``, or those of ``stored`` (``None`` if that is no faster) minus ``deleted``."""
 
     stored: DataFrame | None
     deleted: int = 0

@@ -1,7 +1,8 @@
 """File-sink manifests: pass a list of files to Spark without any listing.
 
 Spark's streaming file sink writes a folder ``_spark_metadata`` that names its files, and a batch read of the parent
-folder uses that list unchanged.  This module writes such a folder for files that are elsewhere.
+folder uses that list unchanged.  This module writes such a folder for files that are elsewhere, and caches the
+latest DataFrames over manifests.
 
 The manifest may state any modification time for a file, and every row sees it as
 ``_metadata.file_modification_time``, which is constant for all rows of a file.  :class:`FileKey` packs what a row must
@@ -46,9 +47,9 @@ _ZEROS, _ODD = 3, 125
 _MOST_TIME_BITS = 20
 #: Up to this many local files, the true sizes are used; each takes about 10 µs.
 CHECKED_SIZES = 4096
-#: Files with such names are always skipped by Spark,
+#: Names of files that Spark always skips.
 _NEVER_READ = r"/(?:_metadata|_common_metadata)[^/=]*$"
-#: and for such names Hadoop's local file system fails to name the checksum file.
+#: Names for which Hadoop's local file system cannot name the checksum file.
 _NEVER_OPENED = r"^(?:file:|/).*:[^/]*$"
 _HEAD_AND_PATH = r"(?s)^(?P<head>[A-Za-z][A-Za-z0-9+.\-]*:(?://[^/]*)?|)(?P<path>.*)$"
 #: Options that decide which files are read; they are ignored in a table's options.

@@ -6,6 +6,8 @@ disk with this process.
 
 The result equals that of :mod:`trilake.delta.files.write_files`: the same rows, names, field IDs and statistics, except
 for strings of more than 64 kB, for which Spark writes no statistics.
+
+:func:`rows_on_driver` returns rows that need no job at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Checks of a session before its tasks run trilake code: once per session; the message says how to fix a problem."""
+"""Checks of a session before its tasks run trilake code: once per session; the message says how to fix a problem.
+
+Also drops settings that name classes of delta-spark's jar.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""All private names of PySpark and the JVM that the Spark layer uses, and what happens without them.
+"""The private names of PySpark and the JVM that the Spark layer uses, and what happens without them.
 
-Tested with PySpark 4.3.0.  Except ``compat.py`` (differences between releases) and ``live_frames/templates.py``
-(plans), no other module of ``spark/`` uses a private name.  If a release renames one, reads get slower or a feature is
-missing, but rows are never wrong.  A missing name raises :class:`InternalsError`, a subclass of py4j's error, so
-``except Py4JError`` covers both.
+Tested with PySpark 4.3.0.  Differences between releases are in ``compat.py``, plans in ``live_frames/templates.py``.
+If a release renames a private name, reads get slower or a feature is missing, but rows are never wrong.  A missing name
+raises :class:`InternalsError`, a subclass of py4j's error, so ``except Py4JError`` covers both.
 
 What each name is for, and what happens without it:
 

@@ -58,7 +58,7 @@ class Java:
     Parameters
     ----------
     home: its folder, which contains ``bin/java``.
-    version: as the runtime states it, e.g.  ``"17.0.15"`` or ``"21-ea"``.
+    version: as the runtime states it, such as ``"17.0.15"`` or ``"21-ea"``.
     origin: the location that named it.
     has_vector_module: whether it has the module that Spark's launcher requires, so that it needs no shim.
 

@@ -25,7 +25,7 @@ def local_session(
     ----------
     app_name: the name of the application.
     cores: the number of task threads.
-    memory: the heap of the JVM, which is both driver and executor, e.g.  ``"2g"``.
+    memory: the heap of the JVM, which is both driver and executor, such as ``"2g"``.
     conf: more settings, which override those above; their names have dots, so pass them as
         ``**{"spark.sql.ansi.enabled": False}``.
 

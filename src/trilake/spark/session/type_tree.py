@@ -62,7 +62,7 @@ def all_nullable(t: T.DataType) -> T.DataType:
 
 
 def with_arrow_types(df: DataFrame) -> DataFrame:
-    """The DataFrame with such columns cast: elements become nullable, keys and values become strings."""
+    """The DataFrame with columns that Arrow lacks cast: elements become nullable, void keys and values strings."""
     kinds = [(f, arrow_type(f.dataType)) for f in df.schema.fields]
     if all(kind == f.dataType for f, kind in kinds):
         return df

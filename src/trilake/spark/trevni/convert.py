@@ -50,10 +50,11 @@ def to_trevni(
     source: a file, a folder or a glob.
     format: ``avro``, ``json``, ``csv``, or another format that Spark reads.
     mode: ``error``, ``append`` or ``overwrite``, for a target that has files already.
-    options: options of Spark's reader for the format, such as ``header`` for CSV; none for Avro. properties: how to
-    write files, see :func:`trilake.trevni.tables.table_write.write_options`; for Avro only ``codec``. partition_by:
-    columns that become folders; not for Avro, whose files keep their folders. storage_options: options of the stores of
-    Avro files and of the target.
+    options: options of Spark's reader for the format, such as ``header`` for CSV; none for Avro.
+    properties: how to write files, see :func:`trilake.trevni.tables.table_write.write_options`; for Avro only
+        ``codec``.
+    partition_by: columns that become folders; not for Avro, whose files keep their folders.
+    storage_options: options of the stores of Avro files and of the target.
 
     An Avro file becomes one Trevni file with its schema in ``avro.schema``, by the Avro mapping.  Readers of the target
     see all of it or nothing, see :func:`trilake.trevni.publish`.

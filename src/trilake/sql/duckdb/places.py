@@ -152,7 +152,7 @@ def place_of(context: Context, parts: tuple[str, ...], *, new: bool = False) -> 
     """Find the table of a name such as ``delta.`/path```, or of a bare path, and its format.
 
     A bare path without a table is a Delta table if it may be ``new``.  Raises ``TableNotFoundError``, also for a name
-    in a catalogue.
+    in a catalog.
     """
     place = relation_of(context, parts)
     if place is None and new and len(parts) == 1 and "/" in parts[0]:

@@ -344,7 +344,7 @@ class _Reader:
 
 
 def _as_of_to_at(sql: str) -> str | None:
-    """Replace ``VERSION AS OF 3`` by DuckDB's ``AT (VERSION => 3)``; ``None`` where there is none.
+    """Replace ``VERSION AS OF 3`` by DuckDB's ``AT (VERSION => 3)``; ``None`` if there is none.
 
     >>> _as_of_to_at("FROM t VERSION AS OF 3 AS x JOIN u")
     'FROM t AS x AT (VERSION => 3) JOIN u'

@@ -241,7 +241,7 @@ def assignments(sql: str) -> tuple[tuple[tuple[str, ...], str], ...]:
 
 
 def table_alias(cursor: Cursor, *words: str) -> str | None:
-    """Parse a table's alias; ``None`` where one of ``words`` follows."""
+    """Parse a table's alias; ``None`` if one of ``words`` follows."""
     if cursor.accept("AS"):
         return cursor.part()
     token = cursor.token

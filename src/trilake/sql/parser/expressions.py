@@ -99,7 +99,7 @@ _SET_OPERATORS = ("UNION", "EXCEPT", "INTERSECT", "MINUS")
 
 
 def default_or(schema: StructType, column: tuple[str, ...], value: str) -> str:
-    """A value, or the column's default where the value is the word DEFAULT."""
+    """A value, or the column's default if the value is the word DEFAULT."""
     tokens = tokenize(value)
     if len(tokens) != 1 or tokens[0].upper != "DEFAULT":
         return value

@@ -10,7 +10,7 @@ _AT = re.compile(r"^(.*)@(v\d+|\d{17})$", re.DOTALL | re.IGNORECASE)
 
 
 def named_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
-    """Format and path of a table named by path; ``None`` for a name in the catalogue.
+    """Format and path of a table named by path; ``None`` for a name in the catalog.
 
     >>> named_path(("DELTA", "/lake/t")), named_path(("delta", "t"))
     (('delta', '/lake/t'), None)
@@ -35,7 +35,7 @@ def bare_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def place(path: str) -> str:
-    """Add ``./`` to a path without a slash, which would be a name in the catalogue.
+    """Add ``./`` to a path without a slash, which would be a name in the catalog.
 
     >>> place("t"), place("lake/t"), place("s3://lake/t")
     ('./t', 'lake/t', 's3://lake/t')

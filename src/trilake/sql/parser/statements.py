@@ -46,5 +46,5 @@ RESTORE = (
 
 
 def numbers(result: object, names: Sequence[str]) -> dict[str, int | None]:
-    """These metrics of a command's result."""
+    """The metrics of a command's result that ``names`` lists."""
     return {name: getattr(result, name) for name in names}

@@ -93,7 +93,7 @@ def _takes_colon(before: Token, start: int) -> bool:
 
 
 def _comment_end(sql: str, start: int) -> int:
-    """Where a bracketed comment ends, with the comments in it; the end of the SQL where it is not closed."""
+    """Where a bracketed comment ends, with the comments in it; the end of the SQL if it is not closed."""
     depth = 0
     for mark in _COMMENT_MARK.finditer(sql, start):
         depth += 1 if mark[0] == "/*" else -1

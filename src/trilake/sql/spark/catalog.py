@@ -67,7 +67,7 @@ def table(session: SqlSession, target: Target, spark_method: Callable[[], Table]
     if target.format == "delta":
         description = head_of(session, target).metadata.description
     else:
-        frame_of(session, target)  # raises where there is no table
+        frame_of(session, target)  # raises if there is no table
         description = None
     if target.entry is None:
         return Table(target.path, "spark_catalog", [target.format], description, "EXTERNAL", False)

@@ -40,7 +40,7 @@ def action(
     session: SqlSession, original: Callable[..., DataFrame], sql: str, args: Any, frames: Mapping[str, Any]
 ) -> Callable[[], DataFrame] | None:
     """How to run a statement that may be trilake's; ``None`` to leave it to Spark.  Only looks names up in the
-    catalogue."""
+    catalog."""
     tokens = tokenize(sql)
     word = kind(tokens)
     if frames or word in _ALWAYS or word in _DELTA_WORDS or _has_identifier_clause(tokens):

@@ -2,9 +2,9 @@
 
 The steps of a change::
 
-    newest version --> pure change (alter, alter_properties) --> existing rows satisfy it? --> commit
-          ^                                                                                      |
-          +------------------ another writer changed schema or properties -----------------------+
+    newest version --> pure change (delta.metadata) --> existing rows satisfy it? --> commit
+          ^                                                                               |
+          +------------------ another writer changed schema or properties ----------------+
 
 If another writer changes the metadata first, the change is recomputed on the newest metadata.
 
@@ -84,7 +84,7 @@ _ATTEMPTS = 20
 
 
 class MetadataCommits(PublicNames):
-    """Commits changes of one table's metadata, with the parameters of :class:`Alter`."""
+    """Commits changes of one table's metadata, with the parameters of :class:`~.alter_table.Alter`."""
 
     def __init__(
         self,
@@ -121,12 +121,12 @@ class MetadataCommits(PublicNames):
         return self._again(lambda: self._once(work_out))
 
     def _again(self, attempt: Callable[[], int]) -> int:
-        """Retry if others first changed what the change is based on."""
+        """Retry if another writer first changes what the change is based on."""
         for attempts_left in reversed(range(_ATTEMPTS)):
             try:
                 return attempt()
             except ConflictError as e:
-                # After that many attempts, another one is pointless.
+                # After ``_ATTEMPTS`` attempts, another one is pointless.
                 if not attempts_left or isinstance(e, ConcurrentWriteError):
                     raise
                 self.runtime.sleep(0.002 * (_ATTEMPTS - attempts_left))

@@ -7,6 +7,8 @@ The steps of a conversion::
       --> partition columns from folder names --> read footers, in parallel
       --> one schema over all --> one commit that names every file
 
+An Iceberg table is converted from its metadata: :func:`conversion_plan`.
+
 Stop all writers first: files written during the conversion may or may not become part of the table.
 """
 

@@ -83,7 +83,7 @@ def merge(
     started: int | None = None,
     most_pairs: int | None = None,
 ) -> MergeResult:
-    """Merge ``source`` into the newest version of a table; see :meth:`ArrowDeltaTable.merge`.
+    """Merge ``source`` into the newest version of a table; see :meth:`trilake.delta.table.ArrowDeltaTable.merge`.
 
     ``cached`` is a version that was read already; ``started`` is the start time of the merge in ms, if before this
     call. If more than ``most_pairs`` rows match at a time, raises ``TooManyPairsError``, and nothing has changed.

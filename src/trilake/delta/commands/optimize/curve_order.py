@@ -1,7 +1,8 @@
 """Sort any number of rows along a space-filling curve through some columns, in bounded memory.
 
-Rows that fit in memory are sorted there.  Otherwise a sample divides the curve into stretches with about equally many
-rows; rows go into a temporary file per stretch, and the files are sorted one by one::
+Each column is divided into ranges with about equally many rows; the ranges of a row's values are its coordinates on a
+Z-order or Hilbert curve.  Rows that fit in memory are sorted there.  Otherwise a sample divides the curve into
+stretches with about equally many rows; rows go into a temporary file per stretch, and the files are sorted one by one::
 
     rows --> all in memory? --> ranges --> index --> sort --> out
                | no

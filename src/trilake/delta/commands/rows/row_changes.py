@@ -1,6 +1,7 @@
-"""Removing rows from a table, for DELETE, UPDATE, MERGE and overwrite by predicate.
+"""The common steps of DELETE, UPDATE, MERGE and overwrite by predicate.
 
-A command decides which live rows it removes; :mod:`~trilake.delta.commands.rows.removal` creates the actions.
+A command finds its rows (:func:`find_rows`, or a join), writes new ones with :class:`RowChangeWriter`, removes old ones
+(:mod:`~trilake.delta.commands.rows.removal`) and ends in :func:`commit_changes`.
 
 Protocol: *Add CDC File*, *Row Tracking*.
 """

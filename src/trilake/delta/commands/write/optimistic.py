@@ -1,4 +1,4 @@
-"""``Transaction``: reads and changes of one table as one commit, for engines built on trilake.
+"""``OptimisticTransaction``: reads and changes of one table as one commit, for engines built on trilake.
 
 Concurrent commits are checked against its reads; see :mod:`trilake.delta.commit.conflicts`.
 """

@@ -1,4 +1,4 @@
-"""The caller's request for a write: mode, what it replaces, and file options."""
+"""The caller's request for a write: mode, what it replaces, and file options; and the files of a failed job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReplaceMatches:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """What the history says of it."""
+        """Its parameters in the history."""
         if self.columns:
             return {"replaceUsingCols": f"({', '.join(self.columns)})"}
         return {"replaceOnCond": self.condition}
@@ -144,7 +144,7 @@ class WriteRequest:
 
     @property
     def replaces_some(self) -> bool:
-        """Whether an overwrite replaces the rows of a condition, not all or those of partitions."""
+        """Whether an overwrite replaces the rows that match a condition, rather than all rows or partitions."""
         return self.replace_where is not None or self.replace_matches is not None
 
     @property

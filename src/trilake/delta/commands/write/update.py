@@ -335,9 +335,7 @@ def update_rows(
 
 
 def _groups(files: Sequence[ChangedFile], whole: frozenset[int], *, alone: bool) -> list[_Group]:
-    """Assign files to tasks: large files that are rewritten get a task each, the others share tasks for few new
-    files.
-    """
+    """Assign files to tasks: large files that are rewritten get a task each; the others share, to create few files."""
     by_size = sorted(files, key=lambda f: f.file.size)
     single = [f for f in by_size if alone and f.file.size > MERGED_FILE]
     shared = by_size[: len(by_size) - len(single)]

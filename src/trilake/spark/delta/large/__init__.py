@@ -1,1 +1,1 @@
-"""Spark jobs for Delta tables with very many files: the driver holds only counts and recent changes."""
+"""VACUUM of Delta tables with very many files, as Spark jobs."""

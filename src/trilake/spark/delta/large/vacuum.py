@@ -1,6 +1,6 @@
 """VACUUM of a table with very many files as Spark jobs.
 
-The steps, with the rules and pure functions of :mod:`trilake.delta.commands.maintenance.vacuum`::
+The steps; the rules are those of :mod:`trilake.delta.commands.maintenance.vacuum`::
 
     check the retention --> compare clocks --> list folders, one task each: old files, kept on the executors' disks
       --> open the newest version, after the listing, without its files

@@ -208,7 +208,7 @@ def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, for
 
 def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
     """Drop the name of a failed write, if it still refers to ``store``; logs errors, so that the write's error is
-    shown."""
+    raised."""
     try:
         entry = find_entry(spark, parts)
         if entry is not None and entry.location is not None and open_store(entry.location).uri == store.uri:

@@ -1,1 +1,1 @@
-"""Reading Delta tables: time travel, paths, change feeds."""
+"""Reading Delta tables: Spark's own scan, time travel, paths, change feeds."""

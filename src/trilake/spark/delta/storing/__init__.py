@@ -1,1 +1,1 @@
-"""Store assignment: how a session casts values to columns."""
+"""Store assignment, and columns that only Spark can compute."""

@@ -69,7 +69,7 @@ class FilterRows:
 
 @dataclass
 class Piece(InputPartition):
-    """The part of a table that one task reads; ``None`` means nothing."""
+    """The part of a table that one task reads; ``None`` if there is nothing to read."""
 
     what: Any
 

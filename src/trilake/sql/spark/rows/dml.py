@@ -54,7 +54,7 @@ class Named:
         return out
 
     def plain(self, sql: str) -> tuple[str, bool]:
-        """Remove the qualifiers of columns, if possible, and return whether it was: not in a query, nor if a column has
+        """Remove the qualifiers of columns; return whether that was possible: not in a query, and not if a column has
         the table's name."""
         heads = {n[-1] for n in self.names}
         if has_query(sql) or any(self.schema.find(h) is not None for h in heads):
@@ -65,7 +65,7 @@ class Named:
         return self.alias or self.target.parts[-1]
 
     def inside(self, sql: str) -> str:
-        """Replace longer names before columns by the qualifier."""
+        """Replace qualifiers of several parts by the alias or the table's last name."""
         quoted = quote_name(self.qualifier())
         return requalified(sql, {n: quoted for n in self.names if len(n) > 1})
 

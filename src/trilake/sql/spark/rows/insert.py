@@ -194,7 +194,7 @@ def _rows_of(
 
 
 def _arity(insert: Insert, actual: int, expected: int) -> str:
-    """The error condition: Spark's where the statement lists columns, else delta-spark's."""
+    """The error condition: Spark's if the statement lists columns, otherwise delta-spark's."""
     if insert.columns:
         return f"INSERT_COLUMN_ARITY_MISMATCH.{'TOO_MANY' if actual > expected else 'NOT_ENOUGH'}_DATA_COLUMNS"
     return "DELTA_METADATA_MISMATCH" if actual > expected else "DELTA_INSERT_COLUMN_ARITY_MISMATCH"

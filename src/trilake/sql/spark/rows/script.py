@@ -226,7 +226,7 @@ class _Script:
         return Edited.of(sql, edits).sql if edits else sql
 
     def _holds(self, condition: str) -> bool | None:
-        """Whether a condition is true; ``None`` where it failed and a CONTINUE handler ran."""
+        """Whether a condition is true; ``None`` if it failed and a CONTINUE handler ran."""
         answers: list[bool] = []
 
         def ask() -> None:
@@ -258,7 +258,7 @@ class _Script:
         raise AssertionError(f"Spark's parser knows the label {label}")
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Call ``act``; where it fails, run the nearest matching handler."""
+        """Call ``act``; if it fails, run the nearest matching handler."""
         try:
             act()
         except (PySparkException, TrilakeError) as e:
@@ -297,7 +297,7 @@ def _call_first(error: BaseException, *methods: str) -> object:
 
 
 def _fit(handler: Handler, name: str, state: str, conditions: dict[str, str | None]) -> int:
-    """How exactly a handler matches an error; 0 where it does not."""
+    """How exactly a handler matches an error; 0 if it does not."""
     if name and name in handler.names:
         return 3
     states = {*handler.states, *(conditions[n] for n in handler.names if n in conditions)}

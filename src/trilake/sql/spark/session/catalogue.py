@@ -23,7 +23,7 @@ def add(
     session: SqlSession, parts: tuple[str, ...], path: str | None, about: About, *, format: str = "delta", managed: bool
 ) -> None:
     """Add an entry for a table; without a path the catalog chooses a location.  Raises Spark's
-    ``TABLE_OR_VIEW_ALREADY_EXISTS`` where the name is taken."""
+    ``TABLE_OR_VIEW_ALREADY_EXISTS`` if the name is taken."""
     name = [_CATALOG, *full_parts(session, parts)]
     make_entry(session.spark, name, about, path=path, provider=format, managed=managed)
 
@@ -54,7 +54,7 @@ def refresh(session: SqlSession, target: Target) -> None:
 
 
 def rename(session: SqlSession, target: Target, parts: tuple[str, ...]) -> None:
-    """Rename a table's entry, by default in its database, in a classic session.  Raises ``TableExistsError`` where the
+    """Rename a table's entry, by default in its database, in a classic session.  Raises ``TableExistsError`` if the
     name is taken."""
     entry = target.entry
     assert entry is not None

@@ -33,7 +33,7 @@ _UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND",
 
 
 def relations(sql: str) -> Iterator[Relation]:
-    """The tables, views and table functions that a query names; none where sqlglot cannot parse it.
+    """The tables, views and table functions that a query names; none if sqlglot cannot parse it.
 
     >>> [r.parts for r in relations("WITH q AS (SELECT * FROM a) SELECT * FROM q JOIN db.b")]
     [('db', 'b'), ('a',)]
@@ -130,7 +130,7 @@ def _cursor_at(sql: str, index: int) -> Cursor:
 
 
 def _travel_end(sql: str, end: int) -> int | None:
-    """The position after a version, ``None`` where there is none.
+    """The position after a version; ``None`` if there is none.
 
     >>> sql = "t TIMESTAMP AS OF current_timestamp() - INTERVAL 2 SECONDS x WHERE x.n > 0"
     >>> sql[_travel_end(sql, 1) :]
@@ -213,7 +213,7 @@ def _has_alias(sql: str, end: int) -> bool:
 
 
 def find_entry(session: SqlSession, database: str, table: str) -> Entry | None:
-    """The catalog's entry for a table or permanent view; ``None`` where there is none."""
+    """The catalog's entry for a table or permanent view; ``None`` if there is none."""
     if not session.spark.catalog.tableExists(quote_parts((database, table))):
         return None
     for row, stated in entry_rows(session.spark, (database, table)):

@@ -48,7 +48,7 @@ def note_query(session: SqlSession, frame: DataFrame, sql: str) -> DataFrame:
 
 
 def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
-    """The query behind a DataFrame; ``None`` where there is none, or it reads a view, which may be replaced."""
+    """The query behind a DataFrame; ``None`` if there is none, or it reads a view, which may be replaced."""
     table = noted(frame, WholeTable)
     if table is not None:
         return query_here(session, f"SELECT * FROM {quote_parts((table.format, place(table.path)))}")
@@ -99,7 +99,7 @@ def expression_functions() -> Iterator[tuple[ModuleType, str]]:
 
 
 def with_queries(session: SqlSession, original: Any, expressions: Sequence[Any]) -> Action | None:
-    """Run a method of a DataFrame whose arguments contain queries over trilake tables; ``None`` where none does."""
+    """Run a method of a DataFrame whose arguments contain queries over trilake tables; ``None`` if none does."""
     flat = expressions[0] if len(expressions) == 1 and isinstance(expressions[0], list) else expressions
     if not any(_is_ours(session, t) for t in flat):
         return None
@@ -156,7 +156,7 @@ def _localized(session: SqlSession, sql: str) -> Local | None:
 
 @contextmanager
 def _places(parts: Sequence[Local]) -> Iterator[None]:
-    """Show the original SQL in Spark's errors, where there is only one expression."""
+    """Show the original SQL in Spark's errors, if there is only one expression."""
     try:
         yield
     except PySparkException as e:

@@ -1,6 +1,6 @@
 """The JVM of a classic session: its parser's plans, and its catalog's entries.
 
-No other module of this package uses Spark's private API.
+Only this module of the package handles plans and catalog objects of the JVM.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Catalogues:
 
 
 def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | None:
-    """The catalog's entry for a table or permanent view; ``None`` where there is none."""
+    """The catalog's entry for a table or permanent view; ``None`` if there is none."""
     db, external = database.lower(), catalogues.external
     if not external.tableExists(db, table.lower()):
         return None
@@ -194,7 +194,7 @@ def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | Non
 
 
 def temp_view(catalogues: Catalogues, parts: tuple[str, ...]) -> Any:
-    """Spark's object for a temporary view, a global one if its name has two parts; ``None`` where there is none."""
+    """Spark's object for a temporary view, a global one if its name has two parts; ``None`` if there is none."""
     catalog = catalogues.session
     view = (catalog.getRawTempView if len(parts) == 1 else catalog.getRawGlobalTempView)(parts[-1])
     return view.get() if view.isDefined() else None

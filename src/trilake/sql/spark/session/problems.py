@@ -83,7 +83,7 @@ errors_of_spark = partial(
 
 
 def deleted_by_spark(session: SqlSession, sql: str, args: Args) -> DataFrame:
-    """Run a DELETE from another table in Spark.  Raises ``InvalidArgumentError`` for the view of a DataFrame, where
+    """Run a DELETE from another table in Spark.  Raises ``InvalidArgumentError`` for the view of a DataFrame, for which
     Spark has an internal error."""
     try:
         return session.run(sql, args)

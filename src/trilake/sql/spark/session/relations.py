@@ -197,7 +197,7 @@ def _private(session: SqlSession, out: Local, frame: DataFrame, display_name: st
 
 
 def with_metadata(frame: DataFrame) -> DataFrame:
-    """Add Spark's hidden column ``_metadata`` as a column, where the scan has it."""
+    """Add Spark's hidden column ``_metadata`` as a column, if the scan has it."""
     try:
         return frame.select("*", _METADATA)
     except Exception:  # noqa: BLE001 - the scan has no such column
@@ -356,7 +356,7 @@ def run_local(
 
 
 def view_frame(session: SqlSession, view: View) -> DataFrame:
-    """The rows of a view, with the columns that it was created with.  Raises ``SchemaMismatchError`` where its tables
+    """The rows of a view, with the columns that it was created with.  Raises ``SchemaMismatchError`` if its tables
     no longer have one of them."""
     temporary = view.temporary
     if temporary is not None and temporary.frame is not None and (view.query is None or is_in_cache(temporary.frame)):

@@ -303,7 +303,7 @@ def keep_views_new(frame: DataFrame, frames: Mapping[str, DataFrame]) -> None:
 
 
 def when_gone(frame: DataFrame, then: Callable[[], object]) -> None:
-    """Call ``then`` when a query, and all DataFrames derived from it, are garbage."""
+    """Call ``then`` when a query, and all DataFrames derived from it, are garbage-collected."""
     weakref.finalize(_plan(frame), then).atexit = False
 
 

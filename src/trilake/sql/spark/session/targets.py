@@ -95,7 +95,7 @@ def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> T
 
 
 def is_spark_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
-    """Whether a name is a view in the catalogue, or one of Spark's temporary views."""
+    """Whether a name is a view in the catalog, or one of Spark's temporary views."""
     if _is_temp_view(session, parts):
         return True
     entry = find_entry(session, parts)
@@ -170,7 +170,7 @@ def _views_of(session: SqlSession, parts: tuple[str, ...]) -> dict[str, TempView
 
 
 def _mark(session: SqlSession, parts: tuple[str, ...]) -> Any:
-    """Identifies Spark's temporary view of a name; ``None`` where there is none."""
+    """Identifies Spark's temporary view of a name; ``None`` if there is none."""
     if session.classic:
         return jvm.temp_view(session.catalogues, parts)
     with suppress(AnalysisException), bypass():
@@ -198,7 +198,7 @@ def exists(target: Target) -> bool:
 
 
 def find_entry(session: SqlSession, parts: tuple[str, ...]) -> jvm.Entry | None:
-    """The entry of a name; ``None`` where there is none, and for another catalogue."""
+    """The entry of a name; ``None`` if there is none, and for another catalog."""
     whole = len(parts) == 3 and parts[0].lower() == _CATALOG
     if whole:
         parts = parts[1:]
@@ -207,7 +207,7 @@ def find_entry(session: SqlSession, parts: tuple[str, ...]) -> jvm.Entry | None:
     database, table = (session.current_database, parts[0]) if len(parts) == 1 else parts
     if session.classic:
         entry = jvm.find_entry(session.catalogues, database, table)
-        # Most names have no entry; only for those that have one, ask for the current catalogue.
+        # Most names have no entry; only for those that have one, ask for the current catalog.
         return entry if entry is None or whole or session.current_catalog == _CATALOG else None
     from trilake.sql.spark.session.connect import find_entry as by_sql  # late: only for Connect sessions
 
@@ -233,7 +233,7 @@ def whole_table_of(session: SqlSession, parts: tuple[str, ...]) -> Target | None
 
 
 def not_found(parts: Sequence[str]) -> TableNotFoundError:
-    """The error for a name that is not in the catalogue."""
+    """The error for a name that is not in the catalog."""
     return TableNotFoundError(
         f"the table {'.'.join(parts)} cannot be found", help="check the name", condition="TABLE_OR_VIEW_NOT_FOUND"
     )
@@ -241,7 +241,7 @@ def not_found(parts: Sequence[str]) -> TableNotFoundError:
 
 def changeable_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Target | None, Mapping[str, str] | None]:
     """The trilake table that a statement may change, by its name or through a view that is a projection of it, and the
-    table's columns by their lower-case names in the view; ``None`` where they are the same.  Raises
+    table's columns by their lower-case names in the view; ``None`` if they are the same.  Raises
     ``InvalidArgumentError`` for any other view."""
     target = resolve(session, parts)
     if isinstance(target, View):
@@ -283,7 +283,7 @@ def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str
 
 
 def _column_list(view: View) -> Sequence[str] | None:
-    """The names in a view's column list, ``None`` where it has none."""
+    """The names in a view's column list; ``None`` if it has none."""
     if view.temporary is not None:
         return view.temporary.columns
     if view.entry is None:

@@ -87,7 +87,7 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
 
 
 def _managed_place(session: SqlSession, call: Create, format: str) -> Place:
-    """The location of a new managed table.  Raises ``TableExistsError`` where files are left in it."""
+    """The location of a new managed table.  Raises ``TableExistsError`` if files are left in it."""
     location = default_location(session.spark, quote_parts(("spark_catalog", *full_parts(session, call.parts))))
     place = Place(location, call.parts, False, True, format)
     store = session.store(place.path)
@@ -153,7 +153,7 @@ def named(session: SqlSession, place: Place, about: About, *, call: Create) -> I
 
 @contextmanager
 def name_first(session: SqlSession, place: Place, about: About) -> Iterator[None]:
-    """Add a managed table's entry before the block that writes its files; remove it where that fails."""
+    """Add a managed table's entry before the block that writes its files; remove it if that fails."""
     assert place.parts is not None
     catalogue.add(session, place.parts, None, about, format=place.format, managed=True)
     try:

@@ -88,7 +88,7 @@ _NO_PARTITION_COLUMN = "UNSUPPORTED_FEATURE.PARTITION_WITH_NESTED_COLUMN_IS_UNSU
 
 def create_plain(session: SqlSession, call: Create, format: str, columns: StructType | None = None) -> DataFrame:
     """Create an empty table, or an entry for an existing one; ``columns`` replace those of ``call``.  Raises
-    ``TableExistsError``, and ``SchemaMismatchError`` where the existing table differs from the statement."""
+    ``TableExistsError``, and ``SchemaMismatchError`` if the existing table differs from the statement."""
     place = place_of_new(session, call, format)
     if place.exists and call.if_not_exists:
         return nothing(session)
@@ -271,7 +271,7 @@ def _about(call: Create, schema: T.StructType) -> About:
 
 
 def _name_existing(session: SqlSession, call: Create, place: Place, schema: T.StructType) -> DataFrame:
-    """Add an entry for an existing table.  Raises ``SchemaMismatchError`` where it differs from the statement."""
+    """Add an entry for an existing table.  Raises ``SchemaMismatchError`` if it differs from the statement."""
     assert place.parts is not None
     target = Target(place.parts, place.format, place.path, options=session.options(place.path))
     have = frame_of(session, target).schema
