@@ -183,7 +183,7 @@ def test_upgrade_never_loses_a_feature(protocol: Protocol, names: list[str]) -> 
     # Reader features are listed for readers as well.
     assert all(after.min_reader_version >= (REGISTRY[n].reader or 1) for n in features_of(after))
     check_readable(after, uri="t", version=0)
-    check_writable(after, table(), uri="t", version=0)
+    check_writable(after, uri="t", version=0)
     assert features_of(normalized(after)) == features_of(after)
 
 
@@ -239,7 +239,7 @@ def test_invalid_protocol_versions_are_rejected(versions: tuple[int, int]) -> No
 )
 def test_unsupported_feature_error_says_what_is_needed(name: str, reads: bool, help: str) -> None:
     protocol = Protocol(3, 7, () if reads else (name,), (name,))
-    checks = [lambda: check_writable(protocol, table(), uri="t", version=1)]
+    checks = [lambda: check_writable(protocol, uri="t", version=1)]
     if reads:
         check_readable(protocol, uri="t", version=1)
     else:

@@ -221,7 +221,7 @@ def _content(
     if plan.metadata is not None:
         check_change_columns(previous.state.metadata, metadata)
     if plan.protocol is not None or plan.metadata is not None:
-        check_writable(protocol, metadata, uri=log.store.uri, version=version)
+        check_writable(protocol, uri=log.store.uri, version=version)
         if compat_versions(metadata.configuration) or is_uniform(metadata.configuration):
             check_compatible(previous.state.metadata, metadata, protocol)
     if compat_versions(metadata.configuration):

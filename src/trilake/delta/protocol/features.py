@@ -145,7 +145,7 @@ def writer_features(protocol: Protocol) -> list[str]:
     return [f.name for f in REGISTRY.values() if f.writer <= protocol.min_writer_version]
 
 
-def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version: int) -> None:
+def check_writable(protocol: Protocol, *, uri: str, version: int) -> None:
     """Reject, by name, writer features that trilake does not support.  Raises ``UnsupportedProtocolError``."""
     check_readable(protocol, uri=uri, version=version)
     _check_version("writer", protocol.min_writer_version, MAX_WRITER, uri=uri, version=version)

@@ -193,7 +193,7 @@ def hint(table: DeltaContext) -> Generator[Finding, None, int]:
         version = hint_content.version
         files = dict(table.everything.checkpoints).get(version)
         if files is None:
-            wrong.append(f"there is no checkpoint of version {version}")
+            wrong.append(f"the checkpoint of version {version} does not exist")
         else:
             segment = LogSegment(version, version, files, ())
             try:

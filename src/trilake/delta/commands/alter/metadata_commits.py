@@ -104,12 +104,12 @@ class MetadataCommits(PublicNames):
 
     def _head(self) -> Head:
         head = self.log.head()
-        check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
+        check_writable(head.protocol, uri=head.uri, version=head.version)
         return head
 
     def _snapshot(self) -> Snapshot:
         snapshot = self.log.snapshot()
-        check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)
+        check_writable(snapshot.protocol, uri=snapshot.uri, version=snapshot.version)
         return snapshot
 
     def _apply(

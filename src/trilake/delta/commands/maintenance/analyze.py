@@ -49,7 +49,7 @@ def compute_statistics(
     Raises a ``ConflictError`` if another writer has removed or changed one of the files.
     """
     now = log.snapshot()
-    check_writable(now.protocol, now.metadata, uri=now.uri, version=now.version)
+    check_writable(now.protocol, uri=now.uri, version=now.version)
     if paths is not None:
         files = now.adds.filter(pc.is_in(decoded_paths(now.adds["path"]), pa.array(list(paths), pa.string())))
     else:

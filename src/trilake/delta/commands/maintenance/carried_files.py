@@ -96,7 +96,7 @@ def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> lis
     these files.  Raises a ``ConflictError`` if another writer has removed one of the files.
     """
     snapshot = log.snapshot()
-    check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)
+    check_writable(snapshot.protocol, uri=snapshot.uri, version=snapshot.version)
     paths = decoded_paths(snapshot.adds["path"])
     absent = pa.array(missing_files(log.store, snapshot.adds, run), pa.string())
     is_gone = pc.is_in(paths, absent)

@@ -129,7 +129,7 @@ def clone(
     metadata = _cloned_metadata(source.metadata, None if base is None else base.metadata, effects, runtime)
     protocol = _protocol(source.protocol, base, metadata, effects)
     version = 0 if base is None else base.version + 1
-    check_writable(protocol, metadata, uri=into.store.uri, version=version)
+    check_writable(protocol, uri=into.store.uri, version=version)
     if shallow:
         deep = DeepPlan((), tuple(_shallow_adds(source)), frozenset())
     else:
@@ -192,7 +192,7 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
             version=base.version,
             condition="DELTA_UNSUPPORTED_NON_EMPTY_CLONE",
         )
-    check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
+    check_writable(base.protocol, uri=base.uri, version=base.version)
     if base.adds.num_rows and base.properties.is_on(APPEND_ONLY):
         raise removal_rejected(base.uri, so="it cannot be replaced")
     return base

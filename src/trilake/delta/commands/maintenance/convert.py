@@ -232,7 +232,7 @@ def convert_to_delta(
             condition="DELTA_CONVERSION_UNSUPPORTED_COLUMN_MAPPING",
         )
     check_names(metadata.schema, "none")
-    check_writable(protocol, metadata, uri=log.store.uri, version=0)
+    check_writable(protocol, uri=log.store.uri, version=0)
     root = None if into is None else store.uri
     columns = [files[n].to_pylist() for n in files.column_names]
     adds = [
@@ -372,7 +372,7 @@ def conversion_plan(
         provider="parquet",
         runtime=runtime,
     )
-    check_writable(protocol, metadata, uri=source.store.uri, version=0)
+    check_writable(protocol, uri=source.store.uri, version=0)
     root = None if into is None else source.store.uri
     adds = {
         f.key: _add(

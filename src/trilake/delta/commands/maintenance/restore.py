@@ -106,7 +106,7 @@ def restore(
             target = log.version_at(timestamp_ms)
             parameters = {"version": None, "timestamp": timestamp_string(timestamp_ms)}
     base = log.snapshot() if cached is None else log.update(cached)
-    check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
+    check_writable(base.protocol, uri=base.uri, version=base.version)
     if target == base.version:
         raise InvalidArgumentError(
             f"version {target} is the newest one: there is nothing to restore",

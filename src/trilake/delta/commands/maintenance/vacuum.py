@@ -268,7 +268,7 @@ def scope_of(
     dry_run: bool,
 ) -> VacuumScope:
     """The scope of a vacuum of the newest version, with the parameters and errors of :func:`vacuum`."""
-    check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
+    check_writable(head.protocol, uri=head.uri, version=head.version)
     default = head.properties.duration_ms(RETENTION)
     specified = retention_hours_ms(retention_hours)
     if enforce_retention and specified is not None and specified < default:
@@ -471,7 +471,7 @@ def table_files(log: DeltaLog) -> TableFiles:
     listing = listed_with_log(store.list())
     segment = log.segment()
     snapshot = log.snapshot(segment.version)
-    check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)
+    check_writable(snapshot.protocol, uri=snapshot.uri, version=snapshot.version)
     metadata = ICEBERG_METADATA if is_uniform(snapshot.metadata.configuration) else _NONE
     names = partition_names(snapshot.schema, snapshot.metadata.partition_columns)
     territory = Territory(store, frozenset(nested_tables(listing["path"])))

@@ -107,7 +107,7 @@ def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True
     an unsupported file format.  Set ``removes=False`` for a command that only adds rows.
     """
     metadata, uri = snapshot.metadata, snapshot.uri
-    check_writable(snapshot.protocol, metadata, uri=uri, version=snapshot.version)
+    check_writable(snapshot.protocol, uri=uri, version=snapshot.version)
     if removes and snapshot.properties.is_on(APPEND_ONLY):
         raise removal_rejected(uri, so=f"{operation} is not possible")
     provider = metadata.provider.lower()

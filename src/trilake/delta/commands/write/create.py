@@ -286,7 +286,7 @@ def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode:
         table, base, log.engine, runtime, may_be_empty=mode in ("create", "create_if_not_exists")
     )
     domains = clustering_of(table, metadata, base)
-    check_writable(protocol, metadata, uri=log.store.uri, version=0 if base is None else base.version + 1)
+    check_writable(protocol, uri=log.store.uri, version=0 if base is None else base.version + 1)
     now = runtime.clock_ms()
     removes = [] if base is None else [remove_action(a, now) for a in base.adds.to_pylist()]
     operations = {"replace": "REPLACE TABLE", "create_or_replace": "CREATE OR REPLACE TABLE"}
@@ -357,7 +357,7 @@ def described(
 def _in_place_of(
     base: Snapshot, protocol: Protocol, metadata: Metadata, schema: StructType, runtime: Runtime
 ) -> tuple[Protocol, Metadata]:
-    check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
+    check_writable(base.protocol, uri=base.uri, version=base.version)
     if base.properties.is_on(APPEND_ONLY) and base.adds.num_rows:
         raise removal_rejected(base.uri, so="it cannot be replaced")
     metadata = replace(metadata, id=base.metadata.id)

@@ -182,7 +182,7 @@ class OptimisticTransaction:
         if self._done:
             raise InvalidArgumentError("the transaction has already been committed", help="start a new transaction")
         base = self.snapshot
-        check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
+        check_writable(base.protocol, uri=base.uri, version=base.version)
         removes = any(_changes_data(a) for a in self._actions if "remove" in a)
         if removes and base.properties.is_on(APPEND_ONLY):
             raise removal_rejected(base.uri, so=f"{operation} is not possible")

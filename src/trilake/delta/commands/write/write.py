@@ -143,7 +143,7 @@ def plan_write(
         if request.mode == "ignore" or is_repeated:
             files = FilePlan.of(base.metadata, base.protocol, log.engine, runtime.new_id())
             return WritePlan(request, files, base.metadata, base.protocol, base, nothing=True)
-        check_writable(base.protocol, base.metadata, uri=uri, version=base.version)
+        check_writable(base.protocol, uri=uri, version=base.version)
         request = settled_overwrite(base, request, uri)
         if arrow and request.schema_mode != "overwrite":
             request = replace(request, schema=with_marked(request.schema, base.schema))
