@@ -261,7 +261,7 @@ def test_vacuum_asks_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     place = overwritten(tmp_path / "t")
     monkeypatch.setattr("trilake.cli.maintenance.must_be_able_to_ask", lambda json: None)
     done = run("vacuum", place, *NOW, "--delete", input=answer)
-    assert "Delete 1 file," in done.err
+    assert "Delete 1 file (" in done.err
     assert done.code == (0 if left == 1 else 3)
     assert len(list(place.glob("*.parquet"))) == left
 

@@ -200,7 +200,7 @@ def test_type_checks_support_every_annotation(wrong: Callable[[], Any]) -> None:
     ],
 )
 def test_misnamed_argument_suggests_the_name(table: str, call: Callable[[Any], Any], meant: str) -> None:
-    with pytest.raises(TypeError, match=f"it is called '{meant}' here"):
+    with pytest.raises(TypeError, match=f"use '{meant}'"):
         call(ANY.open(table))
 
 

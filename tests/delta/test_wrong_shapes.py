@@ -53,7 +53,7 @@ def test_open_rejects_a_non_integer_version_in_every_format(format: str) -> None
     version = trilake.open(uri).version
     assert trilake.open(uri, version=np.int64(version)).count() == 1  # type: ignore[arg-type]
     for wrong in ("1", 0.5, True):
-        with pytest.raises(InvalidArgumentError, match="version must be a whole number"):
+        with pytest.raises(InvalidArgumentError, match="version must be an integer"):
             trilake.open(uri, version=wrong)  # type: ignore[arg-type]
 
 

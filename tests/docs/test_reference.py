@@ -41,5 +41,5 @@ def test_every_option_is_explained(site: ModuleType) -> None:
 
 def test_generated_pages_have_a_row_for_each_name(site: ModuleType) -> None:
     assert "| `CONFLICT` |" in site.errors()
-    assert "| `delta.checkpointInterval` | `10` | a whole number of 1 or more |" in site.properties()
+    assert "| `delta.checkpointInterval` | `10` | an integer >= 1 |" in site.properties()
     assert "| `replaceWhere` |" in site.options()

@@ -177,7 +177,7 @@ def test_double_quoted_names_are_not_strings(text: str) -> None:
     for parse, error in ((parse_expression, ExpressionError), (parse_filter, FilterError)):
         with pytest.raises(error, match="is a string, not a name") as e:
             parse(text, schema)
-        assert "backquotes" in str(e.value)
+        assert "backticks" in str(e.value)
     assert parse_expression("s['x'] + `s`.x", schema).type == pa.int64()
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Depth = Annotated[
     Literal["log", "files", "rows"],
-    typer.Option("--depth", help="Check only the log, also the files, or also all rows."),
+    typer.Option("--depth", help="What to check: the log, the log and the files, or every row too."),
 ]
 
 
@@ -25,7 +25,7 @@ def verify(
     uri: Uri,
     depth: Depth = "rows",
     sample: Annotated[
-        int | None, typer.Option("--sample", min=1, metavar="FILES", help="Read the rows of only this many files.")
+        int | None, typer.Option("--sample", min=1, metavar="FILES", help="Read the rows of at most this many files.")
     ] = None,
     format: Format = None,
     version: Version = None,

@@ -31,7 +31,7 @@ def optimize(
     target_rows: Annotated[
         int | None, typer.Option("--target-rows", min=1, help="Lance only: target rows of fragments.")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Cluster all files again.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Recluster all files.")] = False,
     purge: Annotated[bool, typer.Option("--purge", help="Rewrite files with deleted rows or dropped columns.")] = False,
     format: Format = None,
     option: StorageOptions = None,
@@ -103,7 +103,7 @@ def vacuum(
     count = unneeded.files.num_rows
     if delete and not yes:
         if count:
-            ask(f"Delete {plural(count, 'file')}, {format_size(unneeded.size)}, of {printable(table.uri)}?")
+            ask(f"Delete {plural(count, 'file')} ({format_size(unneeded.size)}) of {printable(table.uri)}?")
         unneeded = upkeep.vacuum(table, options)
     facts = {"uri": table.uri, "deleted": delete, "version": unneeded.version}
     files = unneeded.files
@@ -127,7 +127,7 @@ def _show_files(
         rows = ({**row, "size": format_size(row["size"])} for row in objects(files))
         out.objects(rows, ["path", "size"], numbers=["size"])
     state = "deleted" if facts["deleted"] else "would be deleted"
-    out.note(f"{plural(files.num_rows, 'file')}, {format_size(size)}, {state}")
+    out.note(f"{plural(files.num_rows, 'file')} ({format_size(size)}) {state}")
     if foreign:
         out.note(f"kept {plural(len(foreign), 'file')} that do not belong to the table, such as {foreign[0]}")
 
@@ -167,7 +167,7 @@ def restore(
     uri: Uri,
     version: Annotated[int | None, typer.Option("--version", "-v", help="Version to restore.")] = None,
     timestamp: Annotated[
-        str | None, typer.Option(help="Restore the version of this time, such as 2024-12-31T23:59:59Z.")
+        str | None, typer.Option(help="Restore the version at this time, such as 2024-12-31T23:59:59Z.")
     ] = None,
     ignore_missing: Annotated[
         bool, typer.Option("--ignore-missing", help="Continue if files of the version are missing.")

@@ -168,7 +168,7 @@ def report(
     file: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write.")] = "report.html",
     verify: Annotated[
         bool | None,
-        typer.Option("--verify/--no-verify", help="Verify the metadata; by default unless there are very many files."),
+        typer.Option("--verify/--no-verify", help="Verify the metadata; on by default, except for very many files."),
     ] = None,
     format: Format = None,
     version: Version = None,

@@ -38,7 +38,7 @@ Uri = Annotated[str, typer.Argument(help="Path or URI of the table: a folder, s3
 Format = Annotated[str | None, format_option("Format; detected by default.")]
 Version = Annotated[int | None, typer.Option("--version", "-v", help="Version; the newest by default.")]
 Timestamp = Annotated[
-    str | None, typer.Option("--timestamp", help="Version of this time, such as 2024-12-31T23:59:59Z.")
+    str | None, typer.Option("--timestamp", help="Version at this time, such as 2024-12-31T23:59:59Z.")
 ]
 StorageOptions = Annotated[
     list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Option of the object store; may be repeated.")

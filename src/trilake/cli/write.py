@@ -63,7 +63,7 @@ def write(
     ] = None,
     delimiter: Annotated[str | None, typer.Option("--delimiter", help="CSV delimiter; a comma by default.")] = None,
     header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV starts with column names.")] = True,
-    null: Annotated[str, typer.Option("--null", help="Unquoted string for null in CSV.")] = "",
+    null: Annotated[str, typer.Option("--null", help="Unquoted string that CSV uses for null.")] = "",
     user_metadata: Annotated[str | None, typer.Option("--user-metadata", help="Comment for the history.")] = None,
     option: StorageOptions = None,
     json: Json = False,
@@ -128,7 +128,9 @@ def convert(
             f"Format of the target; {_ICEBERG} adds the metadata of an Iceberg table.", "--to", "parquet", _ICEBERG
         ),
     ],
-    target: Annotated[str | None, typer.Argument(help=f"Table or folder to write; none with --to {_ICEBERG}.")] = None,
+    target: Annotated[
+        str | None, typer.Argument(help=f"Table or folder to write; omit it with --to {_ICEBERG}.")
+    ] = None,
     source_format: Annotated[
         str | None, format_option("Format of the source; detected by default.", "--from", "parquet")
     ] = None,

@@ -46,9 +46,9 @@ def count(
 ) -> int:
     """Check for an integer of at least ``least``.  Raises ``InvalidArgumentError``; ``other_type`` for another type."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise other_type(f"{name} must be a whole number of {least} or more, got {described(value)}")
+        raise other_type(f"{name} must be an integer >= {least}, got {described(value)}")
     if value < least:
-        raise InvalidArgumentError(f"{name} must be a whole number of {least} or more, got {value!r}")
+        raise InvalidArgumentError(f"{name} must be an integer >= {least}, got {value!r}")
     return int(value)
 
 
@@ -173,7 +173,7 @@ def _check_names(function: FunctionType, names: tuple[str, ...], keywords: Itera
             continue
         same = [n for n in names if n in _CONDITIONS] if name in _CONDITIONS else get_close_matches(name, names, n=1)
         others = f"arguments are {', '.join(n for n in names if n != 'self')}"
-        what = f"it is called {same[0]!r} here" if same else others
+        what = f"use {same[0]!r}" if same else others
         raise TypeError(f"{function.__name__}() has no argument {name!r}: {what}")
 
 

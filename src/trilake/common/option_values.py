@@ -36,7 +36,7 @@ def positive(name: str, value: str | None) -> int | None:
     if value is None:
         return None
     if not _WHOLE.fullmatch(value) or int(value) < 1:
-        raise InvalidArgumentError(f"option {name} must be a whole number of 1 or more, got {value!r:.80}")
+        raise InvalidArgumentError(f"option {name} must be an integer >= 1, got {value!r:.80}")
     return int(value)
 
 
@@ -61,7 +61,7 @@ def stated_version(value: object) -> int:
         return number
     raise InvalidArgumentError(
         f"{value!s:.80} is not a valid version",
-        help="pass a whole number",
+        help="pass an integer",
         condition="DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE",
     )
 
@@ -77,7 +77,5 @@ def starting_version(value: str | None) -> int | Literal["latest"] | None:
     if value.strip().lower() == "latest":
         return "latest"
     if not _WHOLE.fullmatch(value):
-        raise InvalidArgumentError(
-            f"option startingVersion must be a version of 0 or more, or latest, got {value!r:.80}"
-        )
+        raise InvalidArgumentError(f"option startingVersion must be a version >= 0 or latest, got {value!r:.80}")
     return int(value)

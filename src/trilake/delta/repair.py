@@ -83,9 +83,9 @@ def drop_torn(store: Store, engine: Engine, findings: Sequence[Finding]) -> list
             _remove(store, [key], names=rf"{LOG}/\d{{20}}\.(?:json|crc)")
 
     which = f"version {torn[0]}" if len(torn) == 1 else f"versions {torn[0]} to {torn[-1]}"
-    parts = "; ".join(f"of version {v}, {_readable(data)}" for v, data in zip(torn, planned, strict=True))
+    parts = "; ".join(f"version {v}: {_readable(data)}" for v, data in zip(torn, planned, strict=True))
     message = (
-        f"drop {which}, so that version {torn[0] - 1} becomes the newest: {parts}. The torn bytes are kept in {_TORN}"
+        f"drop {which}, so that version {torn[0] - 1} becomes the newest ({parts}). The torn bytes are saved in {_TORN}"
     )
     codes = _codes(findings)
     return [PlannedStep(RepairStep(DROP_TORN, message, codes, files, None, needs="accept_loss"), apply)]
@@ -102,7 +102,7 @@ def _readable(data: bytes) -> str:
         if isinstance(action, dict):
             actions.append(action)
     if not actions:
-        return f"nothing of {plural(len(data), 'byte')} can be read"
+        return f"{plural(len(data), 'byte')}, none readable"
     info: dict[str, Any] = next((a["commitInfo"] for a in actions if isinstance(a.get("commitInfo"), dict)), {})
     kinds = Counter(kind for a in actions for kind in a if kind != "commitInfo")
     parts = [f"{info['operation']}" if info.get("operation") else "an unknown operation"]
@@ -110,8 +110,8 @@ def _readable(data: bytes) -> str:
         parts.append(f"at {format_time(info['timestamp'])}")
     if info.get("engineInfo"):
         parts.append(f"by {info['engineInfo']}")
-    what = ", ".join(plural(n, f"{kind} action") for kind, n in kinds.items()) or "no action"
-    return plain(f"{' '.join(parts)}: {what} can be read in {len(actions)} of {plural(len(lines), 'line')}", 300)
+    what = ", ".join(plural(n, f"{kind} action") for kind, n in kinds.items()) or "no actions"
+    return plain(f"{' '.join(parts)}, {len(actions)} of {plural(len(lines), 'line')} readable, with {what}", 300)
 
 
 def _files(findings: Iterable[Finding]) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding
         def apply(version: int = version, old: tuple[str, ...] = files) -> None:
             _rewrite(_fresh(store, engine), version, old)
 
-        message = f"rewrite the checkpoint of version {version} from its commits, and the hint at the newest checkpoint"
+        message = f"rewrite the checkpoint of version {version} from its commits, and _last_checkpoint"
         out.append(PlannedStep(RepairStep(REWRITE_CHECKPOINT, message, codes, files), apply))
     hints = [f for f in findings if f.file == LAST_CHECKPOINT]
     if hints and context.has_commits(0, context.version):
@@ -161,7 +161,7 @@ def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding
             again = _fresh(store, engine)
             _rewrite(again, again.version, ())
 
-        message = f"write a checkpoint of version {context.version} from its commits, and the hint at this checkpoint"
+        message = f"write a checkpoint of version {context.version} from its commits, and _last_checkpoint"
         codes = _codes(hints)
         out.append(PlannedStep(RepairStep(REWRITE_CHECKPOINT, message, codes, (LAST_CHECKPOINT,)), newest))
     return out
@@ -245,7 +245,7 @@ def _drop(
     snapshot = log.snapshot()
     lost = _rows(_chosen(snapshot, paths), engine.query)
     number = "an unknown number of rows" if lost is None else plural(lost, "row")
-    whole = " (all that the table has)" if paths and len(paths) == snapshot.adds.num_rows else ""
+    whole = " (all files of the table)" if paths and len(paths) == snapshot.adds.num_rows else ""
     verb = "is" if lost == 1 else "are"
     what = plural(len(paths), "missing file" if code == DROP_MISSING else "damaged file")
     message = f"remove {what} from the table{whole}: {number} {verb} lost permanently"

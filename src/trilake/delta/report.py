@@ -388,8 +388,8 @@ def _columns(type_: DataType, above: str = "") -> dict[str, str]:
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
     out = [f"added {plain(c)}: {plain(t)}" for c, t in after.items() if c not in before]
     out += [f"dropped {plain(c)}" for c in before if c not in after]
-    out += [f"{plain(c)}: {plain(before[c])} became {plain(t)}" for c, t in after.items() if before.get(c, t) != t]
+    out += [f"{plain(c)}: {plain(before[c])} -> {plain(t)}" for c, t in after.items() if before.get(c, t) != t]
     if not out:
-        out = ["the order of the columns"]
+        out = ["reordered columns"]
     more = len(out) - _CHANGES
     return (*out[:_CHANGES], *((f"and {plural(more, 'more change')}",) if more > 0 else ()))

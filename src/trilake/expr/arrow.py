@@ -62,7 +62,7 @@ def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
             f"column {missing[1]!r} not found in the table"
             if missing
             else f"Arrow cannot evaluate the filter: {message}",
-            help=f"the columns are {', '.join(table.schema.names)}; in pyarrow expressions their case matters",
+            help=f"the columns are {', '.join(table.schema.names)}; names in pyarrow expressions are case-sensitive",
             filter=str(expression),
         ) from error
     if not pa.types.is_boolean(result.type) and not pa.types.is_null(result.type):
@@ -79,7 +79,7 @@ def decode(expression: pc.Expression, schema: pa.Schema) -> tuple[Conjunct, ...]
     """
     sql = str(expression)
     if "FieldPath(" in sql:
-        raise FilterError("the filter refers to columns by number", help="name them: pc.field('name')", filter=sql)
+        raise FilterError("the filter refers to columns by position", help="name them: pc.field('name')", filter=sql)
     evaluate(expression, _no_rows(schema))
     root = _read(expression)
     if root is None:

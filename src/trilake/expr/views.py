@@ -221,8 +221,9 @@ def exact_microseconds(array: pa.Array, path: str) -> pa.Array:
     if pc.any(lost).as_py():
         first = nanos[pc.index(lost, pa.scalar(True)).as_py()].as_py()
         raise SchemaMismatchError(
-            f"a time of column {path} is finer than Spark's microseconds: {first} nanoseconds since 1970-01-01",
-            help="leave out round_times=False to round down, or write a Lance or Trevni table, which keep nanoseconds",
+            f"column {path} has a time that Spark's microseconds cannot"
+            f" represent: {first} nanoseconds since 1970-01-01",
+            help="leave out round_times=False to round down, or write a Lance or Trevni table, which store nanoseconds",
             column=path,
         )
     return microseconds

@@ -325,7 +325,7 @@ def _withdraw(store: Store, notice: str | None, candidates: _Candidates, gone: I
             removal.key for removal in notices(store, REMOVALS) if _over(store, removal, candidates, remaining)
         ]
     except TrilakeError as e:
-        _log.warning("cannot delete notices of crashed clean-ups in %r: %s", store, e)
+        _log.warning("cannot delete the markers of crashed clean-ups in %r: %s", store, e)
     discard(store, set(outdated))
 
 

@@ -139,7 +139,7 @@ class LanceTable(Table):
             for entry in reader.fragment.files:
                 paths.append(entry.key)
                 needed.append(bool(ranges))
-                reasons.append("it may hold matching rows" if ranges else "no row group can match")
+                reasons.append("it may contain matching rows" if ranges else "no row group can match")
         files = pa.table(
             {
                 "path": pa.array(paths, pa.string()),

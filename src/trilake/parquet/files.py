@@ -246,7 +246,7 @@ def _checked(footer: _Bytes) -> Footer:
     except (IndexError, ValueError, OverflowError) as e:  # a name that is not UTF-8 is a ValueError
         raise pa.ArrowInvalid(f"the footer is damaged ({e})") from e
     if len(groups) != footer.metadata.num_row_groups:
-        raise pa.ArrowInvalid("the footer states two different numbers of row groups")
+        raise pa.ArrowInvalid("the footer has two different row group counts")
     return tuple(_checked_group(g, leaves, footer.size, number) for number, g in enumerate(groups))
 
 
@@ -332,7 +332,7 @@ def _check_sizes(sizes: Any, leaf: Leaf) -> None:
         if histogram and not (isinstance(histogram, list) and len(histogram) == level + 1):
             raise pa.ArrowInvalid(f"column {leaf.path} has a level histogram of the wrong size")
     if 1 in sizes and leaf.physical_type != "BYTE_ARRAY":
-        raise pa.ArrowInvalid(f"column {leaf.path} states a size of strings, but is not BYTE_ARRAY")
+        raise pa.ArrowInvalid(f"column {leaf.path} has a string size, but is not BYTE_ARRAY")
 
 
 class ThriftReader:

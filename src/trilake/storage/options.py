@@ -333,7 +333,7 @@ def _duration(option: str, value: str) -> timedelta:
 
 def _integer(option: str, value: str) -> int:
     if not re.fullmatch(r"\d{1,9}", value):
-        raise InvalidArgumentError(f"expected a whole number, got {value!r}", option=option)
+        raise InvalidArgumentError(f"expected an integer, got {value!r}", option=option)
     return int(value)
 
 

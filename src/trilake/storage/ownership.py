@@ -94,7 +94,7 @@ def own_keys(store: Store, keys: Iterable[str], names: str | re.Pattern[str], *,
     if len(deletable) < len(all_keys):
         rest = sorted(set(all_keys) - set(deletable))
         _log.warning(
-            "%s of %r keeps %d files with other names, behind symbolic links or in other tables: %s",
+            "%s of %r skipped %d files that have other names, are behind symbolic links or belong to other tables: %s",
             what,
             store,
             len(rest),

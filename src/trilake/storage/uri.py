@@ -121,7 +121,7 @@ def check_same_kind(table_uri: str, other_uri: str, options: Mapping[str, str]) 
     """Raise ``OtherStoreError`` if a table refers to another kind of store, unless options allow it."""
     here, there = _kind(table_uri), _kind(other_uri)
     if here != there and not allowed(options, ALLOW_OTHER_STORES):
-        message = f"the table is in a store of kind {here!r}, but its log refers to a store of kind {there!r}"
+        message = f"the table is in a {here!r} store, but its log refers to a {there!r} store"
         help = f'to allow it, open the table with the storage option {ALLOW_OTHER_STORES}="true"'
         raise OtherStoreError(message, help=help, file=table_uri, named=other_uri)
 
@@ -155,7 +155,7 @@ def _parse_uri(string: str, match: re.Match[str], *, decoded: bool) -> Location:
         return _file_location("/" + path)
     if not authority:
         what = "name" if scheme == "memory" else "container" if scheme in ("az", "abfss") else "bucket"
-        raise InvalidArgumentError(f"the URI does not name a {what}", help=f"write {scheme}://{what}/path", uri=string)
+        raise InvalidArgumentError(f"the URI has no {what}", help=f"write {scheme}://{what}/path", uri=string)
     return Location(scheme, authority, path.strip("/"))
 
 

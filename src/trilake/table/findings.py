@@ -183,21 +183,21 @@ class Findings:
         state = "no errors"
         if not self.ok or self.findings:
             state = f"{plural(len(self.errors), 'error')}, {plural(len(self.warnings), 'warning')}"
-            state += f", {plural(len(self.skipped), 'check')} not made"
+            state += f", {plural(len(self.skipped), 'check')} skipped"
         return f"{self.format} table {masked(self.uri)}{at}: {state} ({len(self.checks)} checks, depth {self.depth})"
 
     def _not_made(self) -> list[str]:
         by_reason: dict[str | None, list[str]] = {}
         for check in self.skipped:
             by_reason.setdefault(check.reason, []).append(check.code)
-        return [f"{plural(len(c), 'check')} not made: {reason} ({', '.join(c)})" for reason, c in by_reason.items()]
+        return [f"{plural(len(c), 'check')} skipped: {reason} ({', '.join(c)})" for reason, c in by_reason.items()]
 
     def __str__(self) -> str:
-        unlisted = [f"{c.code}: {c.found:,} in all" for c in self.checks if c.found > MAX_LISTED]
+        unlisted = [f"{c.code}: {c.found:,} in total" for c in self.checks if c.found > MAX_LISTED]
         return "\n".join([self._head(), *map(str, self.findings), *unlisted, *self._not_made()])
 
     def _repr_html_(self) -> str:
-        names = ("severity", "code", "what is broken", "where", "what to do")
+        names = ("severity", "code", "problem", "where", "what to do")
         rows = [(f.severity, f.code, f.message, f.file or f.column, f.help) for f in self.findings[:MAX_LISTED]]
         table = table_of(names, rows, limit=_CELL)
         not_made = "".join(f"<p>{html.escape(line)}</p>" for line in self._not_made())
@@ -370,14 +370,16 @@ class Repairs:
     def __str__(self) -> str:
         steps, left = plural(len(self.steps), "step"), plural(len(self.left), "finding")
         done = sum(s.done for s in self.steps)
-        what = f"{steps} planned, {left} without a step" if self.dry_run else f"{done} of {steps} done, {left} left"
+        what = (
+            f"{steps} planned, {left} without a step" if self.dry_run else f"{done} of {steps} done, {left} remaining"
+        )
         lines = [f"{self.format} table {masked(self.uri)}: {what}"]
         for step in self.steps:
             rows = "unknown" if step.rows_lost is None else plural(step.rows_lost, "row")
             lost = "" if step.rows_lost == 0 else f", {rows} lost"
             lines.append(f"{self._state(step)} {step.code}: {step.message} ({plural(len(step.files), 'file')}{lost})")
             lines += [f"  error: {step.error}"] * (step.error is not None)
-        lines += [f"left: {f}" for f in self.left]
+        lines += [f"remaining: {f}" for f in self.left]
         if self.dry_run and self.steps:
             lines.append("nothing was changed: pass dry_run=False to run the steps")
         return "\n".join(lines)
@@ -387,7 +389,7 @@ class Repairs:
             (self._state(s), s.code, s.message, len(s.files), "unknown" if s.rows_lost is None else s.rows_lost)
             for s in self.steps
         ]
-        remaining = "".join(f"<p>left: {html.escape(str(f))}</p>" for f in self.left)
+        remaining = "".join(f"<p>remaining: {html.escape(str(f))}</p>" for f in self.left)
         head = ("", "step", "what it does", "files", "rows lost")
         return f"<div>{table_of(head, rows, limit=_CELL)}{remaining}</div>"
 

@@ -80,7 +80,7 @@ def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
             _check(f"{column}.{field.name}", [row.get(field.name) for row in rows], field.type)
     elif pa.types.is_list(kind):
         if any(v.mask.any() for v in _named(values, "MaskedArray")):
-            raise _changed(column, "arrays with a mask", "pass lists with None where the mask is")
+            raise _changed(column, "arrays with a mask", "pass lists with None for masked values")
         inner = kind.value_type
         if pa.types.is_nested(inner) or pa.types.is_temporal(inner) or pa.types.is_binary(inner):  # may be changed
             _check(f"{column}.element", list(chain.from_iterable(v for v in values if v is not None)), inner)
@@ -89,7 +89,7 @@ def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
             raise _changed(column, "a mix of strings and bytes", "make all of them strings, or all of them bytes")
     elif pa.types.is_time(kind):
         if any(v.tzinfo is not None for v in _of_kind(values, dt.time)):
-            raise _changed(column, "times of day with a zone", "keep the zone in a column of its own")
+            raise _changed(column, "times of day with a zone", "keep the zone in a separate column")
     elif pa.types.is_date(kind):
         if any(v.time() != dt.time.min for v in _of_kind(values, dt.datetime)):
             raise _changed(column, "a mix of dates and datetimes", "make all of them dates, or all of them datetimes")
@@ -128,7 +128,7 @@ _REJECTION = "cannot write"
 _CAST = "cast the column before writing, e.g. to a decimal or a string"
 _OF_POLARS_ALONE = dict.fromkeys(("Object", "Int128", "UInt128"), _CAST)
 _OF_DUCKDB_ALONE = {
-    "TIME WITH TIME ZONE": "keep the zone in a column of its own, and cast the other to TIME",
+    "TIME WITH TIME ZONE": "keep the zone in a separate column, and cast the other to TIME",
     "BIT": "cast the column to VARCHAR",
     "UHUGEINT": "cast the column to DECIMAL(38,0), UBIGINT or VARCHAR",
     "BIGNUM": "cast the column to DECIMAL(38,0) or VARCHAR",
@@ -297,6 +297,6 @@ def _alike(first: pa.RecordBatch, rest: Iterator[Any]) -> Iterator[pa.RecordBatc
                 f"the batches to write differ in schema: {schema_text} after {first.schema.to_string()}".replace(
                     "\n", ", "
                 ),
-                help="make all batches alike before writing",
+                help="give all batches the same schema before writing",
             )
         yield batch

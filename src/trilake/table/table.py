@@ -68,7 +68,7 @@ def as_version(version: object) -> int | None:
     if isinstance(version, int | np.integer) and not isinstance(version, bool | np.bool_):
         return int(version)
     raise InvalidArgumentError(
-        f"version must be a whole number, got {version!r:.80}", help='pass a time as timestamp, such as "2024-01-02"'
+        f"version must be an integer, got {version!r:.80}", help='pass a time as timestamp, such as "2024-01-02"'
     )
 
 

@@ -187,8 +187,8 @@ def _folders(table: TrevniContext) -> _Findings:
         if columns != usual:
             yield Finding(
                 "trevni.partition-folders-differ",
-                f"expected partition folders of {', '.join(usual) or 'no column'}, got {', '.join(columns) or 'none'}",
-                "move the file into folders of the same partition columns: readers see nulls in those it lacks",
+                f"expected partition folders for {', '.join(usual) or 'no column'}, got {', '.join(columns) or 'none'}",
+                "move the file into folders with the same partition columns: readers see nulls in missing ones",
                 file=file.key,
             )
     return len(names)
@@ -228,15 +228,21 @@ def _first_values(table: TrevniContext) -> _Findings:
 
 
 CHECKS: tuple[Check[TrevniContext], ...] = (
-    Check("trevni.partition-folders-differ", "files are in folders of the same partition columns", "log", _folders),
-    _errors("trevni.header-unreadable", "every file has a header that can be read", "files", _opened, but=ParentError),
-    _errors("trevni.parent-wrong", "parents are earlier array columns", "files", _opened, ParentError),
-    _errors("trevni.descriptor-wrong", "block descriptors fit the file and its rows", "files", _tables),
-    _errors("trevni.schema-wrong", "a file's schema fits its columns", "files", _schemas),
-    Check("trevni.schema-differs", "the files of a table have the same columns", "files", _same_columns),
+    Check("trevni.partition-folders-differ", "all files have the same partition columns", "log", _folders),
+    _errors("trevni.header-unreadable", "every file has a readable header", "files", _opened, but=ParentError),
+    _errors("trevni.parent-wrong", "every parent is an earlier array column", "files", _opened, ParentError),
+    _errors("trevni.descriptor-wrong", "block descriptors match the file and its rows", "files", _tables),
+    _errors("trevni.schema-wrong", "the schema of a file matches its columns", "files", _schemas),
+    Check("trevni.schema-differs", "all files have the same columns", "files", _same_columns),
     _errors("trevni.block-checksum", "every block matches its checksum", "rows", _blocks, BlockChecksumError),
-    _errors("trevni.block-unreadable", "every block holds exactly its values", "rows", _blocks, but=BlockChecksumError),
-    Check("trevni.first-value-wrong", "descriptors have the first values of blocks", "rows", _first_values),
+    _errors(
+        "trevni.block-unreadable",
+        "every block has the expected number of values",
+        "rows",
+        _blocks,
+        but=BlockChecksumError,
+    ),
+    Check("trevni.first-value-wrong", "block descriptors have the correct first values", "rows", _first_values),
 )
 
 

@@ -145,7 +145,7 @@ def test_invalid_range_is_rejected(start: int, end: int) -> None:
 @pytest.mark.parametrize(("start", "end"), [(0, 3), (2, 5)])
 def test_range_with_missing_commits_is_rejected(start: int, end: int) -> None:
     log = log_of([add("a")], [add("b")], [add("c")])
-    with pytest.raises(VersionNotFoundError, match="does not hold all commits"):
+    with pytest.raises(VersionNotFoundError, match="does not have all commits"):
         compact_log(log, start, end)
 
 

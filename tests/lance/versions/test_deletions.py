@@ -92,7 +92,7 @@ def test_manifest_counts_are_checked() -> None:
     found = fragment(BitMap([1, 10]), store)
     assert found.deletion_file is not None
     wrong = DeletionFile(0, 2, 9, 3)
-    with pytest.raises(DeletionVectorError, match="has 2 rows, but the manifest states 3"):
+    with pytest.raises(DeletionVectorError, match="has 2 rows, but the manifest says 3"):
         deletions.read(Bases(store), Fragment(3, (), wrong, 100))
     with pytest.raises(DeletionVectorError, match="row 10, but its fragment has only 10 rows"):
         deletions.read(Bases(store), Fragment(3, (), found.deletion_file, 10))

@@ -171,7 +171,7 @@ def test_large_zorder_uses_a_shuffle(spark: SparkSession, tmp_path: Path, monkey
     ("name", "says"),
     [
         ("optimize__maxDeletedRowsRatio", "a number between 0 and 1"),
-        ("optimize__maxFileSize", "a whole number"),
+        ("optimize__maxFileSize", "an integer"),
         ("optimize__zorder__checkStatsCollection__enabled", "true or false"),
     ],
 )

@@ -97,7 +97,7 @@ def test_change_feed(session: SparkSession, table: str) -> None:
         ({"versionasoff": "1"}, "UNKNOWN_OPTION"),
         ({"versionAsOf": "1", "timestampAsOf": "2020-01-01"}, "cannot be used together"),
         ({"versionAsOf": "99"}, "VERSION_NOT_FOUND"),
-        ({"versionAsOf": "one"}, "whole number"),
+        ({"versionAsOf": "one"}, "an integer"),
         ({"readChangeFeed": "true"}, "needs a start"),
         ({"readChangeFeed": "maybe"}, "true or false"),
     ],

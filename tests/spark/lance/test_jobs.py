@@ -87,7 +87,7 @@ def test_invalid_merges_are_rejected(session: SparkSession, uri: str) -> None:
     version = lance.dataset(uri).version
     with pytest.raises(InvalidArgumentError, match="several"):
         merge_insert(session, uri, twice, "id")
-    with pytest.raises(InvalidArgumentError, match="1 row matches, and when_matched_fail is set"):
+    with pytest.raises(InvalidArgumentError, match="1 row matches, but when_matched_fail is set"):
         merge_insert(session, uri, source(session, 99, 101), "id", MergeInsert(("id",), fail_matched=True, insert=True))
     with pytest.raises(SchemaMismatchError):
         merge_insert(session, uri, session.range(3), "id")

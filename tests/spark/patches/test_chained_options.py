@@ -84,7 +84,7 @@ def test_name_and_path_of_another_table_are_rejected(session: SparkSession, tmp_
 
 def test_numeric_options_accept_only_digits(session: SparkSession, tmp_path: Path) -> None:
     path = _made(tmp_path, "delta")
-    with pytest.raises(InvalidArgumentError, match="must be a whole number, got"):
+    with pytest.raises(InvalidArgumentError, match="must be an integer, got"):
         session.read.format("delta").option("versionAsOf", "0_0").load(path)
-    with pytest.raises(InvalidArgumentError, match="must be a whole number, got"):
+    with pytest.raises(InvalidArgumentError, match="must be an integer, got"):
         two_rows(session).write.format("delta").mode("append").option("maxRecordsPerFile", "1_0").save(path)

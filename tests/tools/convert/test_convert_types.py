@@ -80,7 +80,7 @@ def test_type_in_each_format(tmp_path: Path, case: int) -> None:
 
 def test_nanoseconds_that_delta_would_lose(tmp_path: Path) -> None:
     source = make(pa.table({"t": pa.array([1], pa.timestamp("ns"))}), "trevni", str(tmp_path / "from"))
-    with pytest.raises(SchemaMismatchError, match=r"finer than Spark's microseconds.*column: t"):
+    with pytest.raises(SchemaMismatchError, match=r"Spark's microseconds cannot represent.*column: t"):
         trilake.convert(source, tmp_path / "to", format="delta")
 
 

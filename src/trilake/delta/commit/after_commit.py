@@ -130,4 +130,4 @@ def _clean(log: DeltaLog, head: Head, runtime: Runtime) -> None:
     if expired(log, head, runtime):
         cleaned = cleanup_log(log, runtime)
         if cleaned.keys:
-            _log.info("%d files of the log of %s were cleaned up", len(cleaned.keys), log.store.uri)
+            _log.info("cleaned up %d log files of %s", len(cleaned.keys), log.store.uri)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.text import plural
 from trilake.delta.commit.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
 from trilake.delta.log.snapshot import Head, file_keys
 from trilake.delta.protocol.actions import ActionBatch, Metadata
@@ -170,7 +171,7 @@ def _added(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
         return
     overlap = _in_read_set(read, winner.actions.add)
     if overlap.num_rows:
-        what = f"another commit added {overlap.num_rows} files where this one read"
+        what = f"another commit added {plural(overlap.num_rows, 'file')} that this one would have read"
         yield _conflict(ConcurrentAppendError, winner, what, files=_some(overlap))
 
 
@@ -180,14 +181,14 @@ def _deleted_read(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
     if not deleted.num_rows and read.files:
         deleted = _among(removes, read.files)
     if deleted.num_rows:
-        what = f"another commit removed {deleted.num_rows} files that this one read"
+        what = f"another commit removed {plural(deleted.num_rows, 'file')} that this one read"
         yield _conflict(ConcurrentDeleteReadError, winner, what, files=_some(deleted))
 
 
 def _deleted_deleted(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
     both = _among(winner.actions.remove, read.removed)
     if both.num_rows:
-        what = f"another commit removed {both.num_rows} files that this one also removes"
+        what = f"another commit removed {plural(both.num_rows, 'file')} that this one also removes"
         yield _conflict(ConcurrentDeleteDeleteError, winner, what, files=_some(both))
 
 

@@ -298,7 +298,7 @@ def _read_rare(source: pa.NativeFile, file: pq.ParquetFile, footer: Footer) -> l
             for name in requested:
                 rows = batch.column(batch.schema.get_field_index(name)).drop_null().to_pylist()
                 values = ({k: v for k, v in row.items() if v is not None} for row in rows)
-                # Some writers write a struct of nulls for "no action".
+                # Some writers write a struct of nulls for "no actions".
                 rare += [(name, row) for row in values if not _says_nothing(row)]
     return rare
 

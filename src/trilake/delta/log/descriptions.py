@@ -48,7 +48,7 @@ def history(log: DeltaLog, snapshot: Head, limit: int | None = None) -> pa.Table
     if limit is not None:
         count: object = limit
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise InvalidArgumentError(f"limit must be a whole number of 0 or more, got {limit!r:.80}")
+            raise InvalidArgumentError(f"limit must be an integer >= 0, got {limit!r:.80}")
         start = max(0, snapshot.version + 1 - limit - BEFORE)
     commits = log.commits(start=start, end=snapshot.version)
     first = 0 if limit is None else max(0, len(commits) - limit)

@@ -132,7 +132,7 @@ def _listed(
         try:
             return objects, _base(log, head, sort_listing(objects), cutoff, runtime, dry_run=dry_run)
         except ObjectNotFoundError as e:
-            _log.info("a file of the log of %s disappeared: %s", head.uri, e)
+            _log.info("a log file of %s disappeared: %s", head.uri, e)
     return objects, None
 
 
@@ -207,7 +207,7 @@ def _base(
         segment = choose_segment(listing, uri=head.uri, version=newest_old)
         choose_segment(listing, uri=head.uri, version=head.version)
     except (LogGapError, VersionNotFoundError, ValueError) as e:
-        _log.warning("the log of %s is not cleaned up: %s", head.uri, e)
+        _log.warning("log cleanup of %s was skipped: %s", head.uri, e)
         return None
     base = segment.checkpoint_version
     if _pays(head, listing, base, newest_old) and newest_old >= floor:
@@ -218,7 +218,9 @@ def _base(
             # The checkpoint may be another writer's, or reuse older sidecars.
             return newest_old if _sound(log, log.segment(newest_old)) else None
         except TrilakeError as e:
-            _log.warning("version %d of %s gets no checkpoint before log cleanup: %s", newest_old, head.uri, e)
+            _log.warning(
+                "no checkpoint of version %d of %s was written before log cleanup: %s", newest_old, head.uri, e
+            )
     return base if base is not None and base >= floor and _sound(log, segment) else None
 
 
@@ -239,7 +241,7 @@ def _sound(log: DeltaLog, segment: LogSegment) -> bool:
             for _ in checkpoint_pieces(log.store, segment, log.engine.query, kind):
                 pass
     except TrilakeError as e:
-        _log.warning("the log of %s is not cleaned up: %s", log.store.uri, e)
+        _log.warning("log cleanup of %s was skipped: %s", log.store.uri, e)
         return False
     return state.protocol is not None and state.metadata is not None
 
@@ -280,7 +282,7 @@ def _named(log: DeltaLog, objects: Sequence[ObjectMeta]) -> set[str] | None:
         try:
             names.update(sidecar_keys(log.store, LogSegment(version, version, (o,), ())))
         except TrilakeError as e:
-            _log.warning("the sidecars of %s are not cleaned up: %s", log.store.uri, e)
+            _log.warning("cleanup of the sidecars of %s was skipped: %s", log.store.uri, e)
             return None
     return names
 

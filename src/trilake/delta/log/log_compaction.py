@@ -37,7 +37,7 @@ def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
         )
     commits = log.commits(start, end)
     if len(commits) != end - start + 1:
-        message = f"the log does not hold all commits from version {start} to {end}"
+        message = f"the log does not have all commits from version {start} to {end}"
         help = "compact versions that are committed and not yet cleaned up"
         raise VersionNotFoundError(message, help=help, file=log.store.uri)
     content = compacted(log.parse(commits), log.engine.query)

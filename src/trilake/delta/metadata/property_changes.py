@@ -49,7 +49,7 @@ def set_properties(
     values = dict(effects.values)
     if CLUSTERING_COLUMNS in values:
         raise InvalidArgumentError(
-            f"the table property {CLUSTERING_COLUMNS} shows the clustering columns, and cannot be set",
+            f"the table property {CLUSTERING_COLUMNS} is read-only: it lists the clustering columns",
             help="write ALTER TABLE ... CLUSTER BY (...)",
             property=CLUSTERING_COLUMNS,
             condition="DELTA_CANNOT_MODIFY_TABLE_PROPERTY",

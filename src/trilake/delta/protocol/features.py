@@ -281,11 +281,11 @@ def upgrade_protocol(protocol: Protocol, reader: int, writer: int) -> Protocol:
     reader, writer = max(reader, protocol.min_reader_version), max(writer, protocol.min_writer_version)
     if reader == 3 and writer < 7:
         message = "reader version 3 needs writer version 7"
-        help = "pass writer version 7, too"
+        help = "pass writer version 7 as well"
         raise InvalidArgumentError(message, help=help, condition="DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE")
     if reader == 2 and writer < 5:
         raise InvalidArgumentError(
-            "reader version 2 needs writer version 5 or higher", help="pass writer version 5, too"
+            "reader version 2 needs writer version 5 or higher", help="pass writer version 5 as well"
         )
     if writer == 7:
         listed = [None if n is None else tuple(sorted(n)) for n in (protocol.reader_features, protocol.writer_features)]

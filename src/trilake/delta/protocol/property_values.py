@@ -52,7 +52,7 @@ def integer(least: int) -> Callable[[str], str]:
 
     def check(value: str) -> str:
         if not re.fullmatch(r"[+-]?\d{1,18}", value) or int(value) < least:
-            raise WrongValueError(f"a whole number of {least} or more")
+            raise WrongValueError(f"an integer >= {least}")
         return str(int(value))
 
     return check
@@ -73,7 +73,7 @@ def choice(*values: str) -> Callable[[str], str]:
 def whole_number(value: str) -> int:
     """Parse a whole number.  Raises ``InvalidArgumentError``."""
     if not re.fullmatch(r"\s*[+-]?\d{1,18}\s*", value):
-        raise InvalidArgumentError(f"expected a whole number, got {value!r}", help="write a number such as 10")
+        raise InvalidArgumentError(f"expected an integer, got {value!r}", help="write a number such as 10")
     return int(value)
 
 

@@ -82,7 +82,7 @@ def _batches(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatch
     format = plan.engine.format(plan.provider)
     if format is not None:
         if plan.mode == "id" and not format.has_field_ids:
-            message = f"column mapping by id is not supported for {format.name} files, which have no field ids"
+            message = f"column mapping mode id is not supported for {format.name} files, which have no field ids"
             raise UnsupportedProtocolError(message, file=plan.uri, version=plan.version)
         fields = [f for f in plan.fields if f.name not in plan.partition_columns]
         return format.read(store, key, lambda schema: needed_file_columns(fields, schema, plan.resolver), threads)

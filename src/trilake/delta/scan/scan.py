@@ -284,7 +284,7 @@ def explain_files(snapshot: Snapshot, filter: Filter | None) -> pa.Table:
         files = snapshot.adds.filter(keep)
         bounded = can_match(filter, _statistics(snapshot, files, filter, without_nan=True)).keep
         why_kept = pc.if_else(
-            pa.array(bounded), "may hold matching rows", "may have a NaN, which bounds do not include"
+            pa.array(bounded), "may contain matching rows", "may have a NaN, which bounds do not include"
         )
         reasons = pc.replace_with_mask(skipped.result.reason_strings(), keep, why_kept)
     return pa.table({"path": paths, "kept": keep, "reason": reasons})

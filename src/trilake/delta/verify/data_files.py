@@ -143,7 +143,7 @@ def counted(table: DeltaContext) -> Generator[Finding, None, int]:
     for number in wrong.tolist():
         yield table.finding(
             "delta.statistics-num-records",
-            f"the statistics state {counts[number].as_py():,} rows, but the file has {true[number].as_py():,}",
+            f"the statistics say {counts[number].as_py():,} rows, but the file has {true[number].as_py():,}",
             "recompute the statistics (trilake.repair): counts and data skipping use them",
             file=table.adds["file"][number].as_py(),
             repair=RECOMPUTE,

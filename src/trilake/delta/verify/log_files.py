@@ -204,8 +204,8 @@ def hint(table: DeltaContext) -> Generator[Finding, None, int]:
     if wrong:
         yield Finding(
             "delta.last-checkpoint-wrong",
-            f"the hint at the newest checkpoint is wrong: {'; '.join(wrong)[:400]}",
-            "rewrite the checkpoint and its hint (trilake.repair)",
+            f"_last_checkpoint is wrong: {'; '.join(wrong)[:400]}",
+            "rewrite the checkpoint and _last_checkpoint (trilake.repair)",
             file=LAST_CHECKPOINT,
             version=version,
             repair=REWRITE_CHECKPOINT,

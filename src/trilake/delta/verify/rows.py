@@ -252,7 +252,7 @@ def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
     cardinality = pc.struct_field(adds["deletionVector"], "cardinality")
     more = pc.fill_null(pc.greater(cardinality, counts), False)
     for path in adds["file"].filter(more).to_pylist():
-        yield _finding(table, "statistics-malformed", "more rows are deleted than the statistics state", path, None)
+        yield _finding(table, "statistics-malformed", "more rows are deleted than the statistics count", path, None)
     return int(pc.sum(json_strings).as_py() or 0)
 
 
@@ -271,7 +271,7 @@ def bounds(table: DeltaContext) -> Generator[Finding, None, int]:
             for number in np.flatnonzero(outside).tolist():
                 side = "least" if less else "greatest"
                 true, bound_value = value[number].as_py(), bound[number].as_py()
-                message = f"the {side} value is {true!r:.100}, but the statistics state {bound_value!r:.100}"
+                message = f"the {side} value is {true!r:.100}, but the statistics say {bound_value!r:.100}"
                 yield _finding(table, "statistics-bounds", message, adds["file"][number].as_py(), ".".join(path))
     return len(facts.files)
 
@@ -288,7 +288,7 @@ def _beyond(value: pa.Array, bound: pa.Array | pa.ChunkedArray, less: bool) -> M
 
 
 def nulls(table: DeltaContext) -> Generator[Finding, None, int]:
-    """The statistics state how many values are null."""
+    """The null counts in statistics are correct."""
     facts = table.once(_gather)
     adds = table.adds.take(pa.array(facts.files, pa.int64()))
     # If a file has deleted rows, the count may include them.
@@ -301,7 +301,7 @@ def nulls(table: DeltaContext) -> Generator[Finding, None, int]:
         wrong = pc.and_(pc.fill_null(pc.not_equal(null_counts, actual), False), exact)
         for number in np.flatnonzero(np.asarray(wrong)).tolist():
             true, stated = actual[number].as_py(), null_counts[number].as_py()
-            message = f"{true:,} values are null, but the statistics state {stated:,}"
+            message = f"{true:,} values are null, but the statistics say {stated:,}"
             yield _finding(table, "statistics-nulls", message, adds["file"][number].as_py(), ".".join(path))
     return len(facts.files)
 

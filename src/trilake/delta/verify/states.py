@@ -36,13 +36,13 @@ def differences(stated: State, true: State, query: Query, *, whole: bool) -> lis
     out = _files(stated.adds, true.adds, true.metadata, query)
     if whole:
         lost = _others(stated.removes, true.removes)
-        out += [f"tombstones that no commit has ({len(lost)}), such as {_some(lost)}"] if len(lost) else []
+        out += [f"tombstones that are in no commit ({len(lost)}), such as {_some(lost)}"] if len(lost) else []
     else:
         out += _keys(stated.removes, true.removes, "tombstones")
     if (stated.protocol and stated.protocol.unordered) != (true.protocol and true.protocol.unordered):
-        out.append("another protocol")
+        out.append("different protocol")
     if (stated.metadata and stated.metadata.to_json()) != (true.metadata and true.metadata.to_json()):
-        out.append("other metadata")
+        out.append("different metadata")
     out += _named(stated.txns, true.txns, "version", "transactions", whole)
     out += _named(stated.domains, true.domains, "configuration", "metadata domains", False)
     return out

@@ -350,7 +350,7 @@ def _of_ids(table: DeltaContext, code: str, message: str, help: str | None, file
 
 # --- Iceberg metadata, if the table's properties enable it -----------------------------------------------------------
 
-_SYNC = "update it with trilake.sync_iceberg; the log messages of trilake say why a commit failed to update it"
+_SYNC = "update it with trilake.sync_iceberg; trilake's log messages say why a commit did not update it"
 _REBUILD = "rewrite it from the log (trilake.sync_iceberg with rebuild=True)"
 
 
@@ -368,7 +368,7 @@ def iceberg_current(table: DeltaContext) -> Generator[Finding, None, int]:
     elif not newest.is_of(metadata.id, metadata_location(table.store)):
         message = f"the newest Iceberg metadata belongs to another table, or to {newest.content.get('location')}"
     elif newest.version < table.version:
-        converted = f"of version {newest.version}" if newest.version >= 0 else "of no version of the table"
+        converted = f"of version {newest.version}" if newest.version >= 0 else "from no version of the table"
         message = f"the newest Iceberg metadata is {converted}, but the table has version {table.version}"
     if message:
         file = metadata_key(newest.number) if newest.number else None

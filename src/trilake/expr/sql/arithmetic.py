@@ -113,7 +113,7 @@ def shift(value: Sql, interval: exp.Interval, *, negative: bool) -> Sql:
     if unit not in _INTERVALS or amount is None or value.family not in ("date", "timestamp"):
         raise FilterError(
             f"{interval.sql(dialect='databricks')} cannot be used with a value of type {value.spark_type} in a filter",
-            help="add a whole number of one unit to a date or timestamp",
+            help="add an integer number of a single unit to a date or timestamp",
         )
     amount = -amount if negative else amount
     keeps_date = value.family == "date" and unit in ("year", "month", "week", "day")

@@ -80,7 +80,7 @@ def _literal(node: exp.Literal) -> Literal:
     if node.is_string:
         return Literal(string, Kind.STRING)
     if len(string) > 100:
-        raise FilterError(f"a number of {len(string)} digits is too long for Spark")
+        raise FilterError(f"the number has {len(string)} digits, which is too many for Spark")
     if not _NUMBER.fullmatch(string):
         raise FilterError(f"{string!r} is not a number", help="an exponent needs digits, as in 1e5")
     if "e" in string.lower():

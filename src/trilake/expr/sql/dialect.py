@@ -285,7 +285,7 @@ def rejection(node: exp.Expression) -> FilterError:
 
 
 #: Help for names in double quotes.
-IN_BACKQUOTES = "names are quoted with backquotes, as `a b`; double quotes delimit strings"
+IN_BACKQUOTES = "quote names with backticks, as in `a b`; double quotes delimit strings"
 
 
 def string_as_name(root: exp.Expression) -> str | None:

@@ -508,11 +508,13 @@ def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> Non
         name = node.name.lower()
         if name in AGGREGATES:
             raise ExpressionError(
-                f"{node.name} is an aggregate function", help=_ONE_ROW, condition="INVALID_WHERE_CONDITION"
+                f"the aggregate function {node.name} cannot be used here",
+                help=_ONE_ROW,
+                condition="INVALID_WHERE_CONDITION",
             )
         if name in NON_DETERMINISTIC:
             raise ExpressionError(
-                f"{node.name} is not deterministic",
+                f"the function {node.name} is not deterministic",
                 help="an expression must return the same value each time",
                 condition="INVALID_NON_DETERMINISTIC_EXPRESSIONS",
             )

@@ -380,15 +380,19 @@ class Translator:
     def _call(self, name: str, nodes: Sequence[exp.Expression]) -> Sql:
         key = name.lower()
         if key in AGGREGATES:
-            raise FilterError(f"{name} is an aggregate function", help="a filter sees one row at a time")
+            raise FilterError(
+                f"the aggregate function {name} cannot be used in a filter", help="a filter sees one row at a time"
+            )
         if key in NON_DETERMINISTIC:
-            raise FilterError(f"{name} is not deterministic", help="a filter must select the same rows each time")
+            raise FilterError(
+                f"the function {name} is not deterministic", help="a filter must select the same rows each time"
+            )
         if key not in self.functions:
             close = difflib.get_close_matches(key, self.functions, n=1)
             hint = f"did you mean {close[0]}? See" if close else "see"
             raise FilterError(
                 f"the function {name} cannot be used in a filter",
-                help=f"{hint} the documentation for supported functions; filters of Spark DataFrames support more",
+                help=f"{hint} the documentation for supported functions; Spark DataFrame filters support more",
             )
         least, most, handler = self.functions[key]
         if not least <= len(nodes) <= most:

@@ -69,10 +69,10 @@ def _target(call: Call) -> str:
     try:
         node = exp.DataType.build(str(sql), dialect="databricks")
     except (sqlglot.errors.SqlglotError, ValueError) as e:
-        raise FilterError(f"{sql!r} is not a type of Spark") from e
+        raise FilterError(f"{sql!r} is not a Spark type") from e
     target = target_type(node)
     if target not in _TARGETS:
-        raise FilterError(f"a filter cannot read parts of variants as {sql}", help="compute it in Spark")
+        raise FilterError(f"a filter cannot extract {sql} from a variant", help="compute it in Spark")
     return target
 
 
@@ -83,9 +83,7 @@ def _extracted(call: Call) -> str:
         raise FilterError(f"argument 1 of {call.name} must be variant, got {variant.spark_type}")
     value = f"variant_bytes_to_variant(({variant.code}).metadata || ({variant.code}).value)"
     if not path.startswith("$") or "".join(m[0] for m in _STEP.finditer(path, 1)) != path[1:]:
-        raise FilterError(
-            f"{path!r} is not a path into a variant", help="valid paths are '$.a', '$.a[0]', \"$['a b']\""
-        )
+        raise FilterError(f"{path!r} is not a valid variant path", help="valid paths are '$.a', '$.a[0]', \"$['a b']\"")
     for step in _STEP.finditer(path, 1):
         name = next((n for n in (step[1], step[3], step[4]) if n is not None), None)
         place = single_quoted(name) if name is not None else f"{int(step[2]) + 1}::UINTEGER"  # DuckDB counts from 1

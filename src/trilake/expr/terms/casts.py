@@ -43,11 +43,11 @@ def target_type(node: exp.DataType) -> str:
     name = node.this.value
     if name == "DECIMAL":
         if not all(p.name.isascii() and p.name.isdigit() and len(p.name) < 5 for p in node.expressions):
-            raise FilterError(f"{node.sql('databricks')} is not a type of Spark", help="write it as DECIMAL(10, 2)")
+            raise FilterError(f"{node.sql('databricks')} is not a Spark type", help="write it as DECIMAL(10, 2)")
         numbers = [int(p.name) for p in node.expressions]
         precision, scale = [*numbers, *(10, 0)[len(numbers) :]]
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
-            raise FilterError(f"decimal({precision},{scale}) is not a type of Spark")
+            raise FilterError(f"decimal({precision},{scale}) is not a Spark type")
         return f"DECIMAL({precision},{scale})"
     if name not in TYPES or node.expressions:
         raise FilterError(f"a filter cannot cast to {node.sql('databricks')}")

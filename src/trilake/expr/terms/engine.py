@@ -126,7 +126,7 @@ def _session(tables: dict[str, pa.Table | pa.RecordBatch]) -> Iterator[duckdb.Du
         try:
             for name, data in tables.items():
                 if not isinstance(data, pa.Table | pa.RecordBatch):
-                    raise InvalidArgumentError(f"table {name!r} of a query is a {type(data).__name__}, not Arrow data")
+                    raise InvalidArgumentError(f"table {name!r} must be Arrow data, got {type(data).__name__}")
                 cursor.register(name, data)
                 registered.append(name)
             yield cursor
@@ -146,7 +146,7 @@ def query(sql: str, **tables: pa.Table) -> pa.Table:
         statements = cursor.extract_statements(sql)
         kinds = [statement.type.name for statement in statements]
         if kinds != ["SELECT"]:
-            raise InvalidArgumentError(f"a query is one SELECT, not {' and '.join(kinds) or 'nothing'}")
+            raise InvalidArgumentError(f"expected one SELECT, got {' and '.join(kinds) or 'nothing'}")
         result: pa.Table = cursor.sql(statements[0]).to_arrow_table()
         return result
 

@@ -165,7 +165,7 @@ def cast_for(values: pa.ChunkedArray | pa.Array, target: pa.DataType) -> pa.Chun
         return values.cast(target, safe=not pa.types.is_floating(target))
     except pa.ArrowException as error:
         raise FilterError(
-            f"values of type {values.type} are not of the type of the filter's schema: {error}"
+            f"values of type {values.type} do not have the type in the filter's schema: {error}"
         ) from error
 
 
@@ -221,7 +221,7 @@ def _duckdb(sql: str, columns: tuple[Path, ...], rows: Rows) -> pa.ChunkedArray:
     except engine.QueryError as error:
         raise FilterError(
             f"the filter fails on a row: {error.message}",
-            help="guard the expression with CASE, or use a try_ function",
+            help="handle the value with CASE, or use a try_ function",
             column=", ".join(".".join(path) for path in columns) or None,
         ) from error
     return result.cast(pa.bool_())

@@ -84,7 +84,7 @@ class Literal:
         if hasattr(value, "item"):  # numpy scalars
             return cls.of(value.item())
         raise FilterError(
-            f"{value!r} cannot be a literal of a filter",
+            f"{value!r} cannot be used as a literal in a filter",
             help="use None, bool, int, float, Decimal, str, bytes, date or datetime",
         )
 

@@ -224,9 +224,9 @@ TRAINED = {
 _NOT_BUILT = {
     **dict.fromkeys(
         ["INVERTED", "FTS", "NGRAM"],
-        "filter by contains(column, 'words') or regexp_match; an index that pylance built is kept, not searched",
+        "filter by contains(column, 'words') or regexp_match; indices built by pylance are preserved, but not searched",
     ),
-    "BLOOMFILTER": "build a BTREE or a ZONEMAP, which also find rows by value",
+    "BLOOMFILTER": "build a BTREE or ZONEMAP index, which also finds rows by value",
 }
 
 

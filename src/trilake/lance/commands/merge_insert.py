@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.text import plural
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.expr.terms.engine import query
@@ -279,7 +280,9 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table, *, in_place: b
         matches.fragments.update(np.unique(split(target_ids[targets])[0]).tolist())
         deleted: list[Rows] = []
         if len(targets) and what.fail_matched:
-            raise InvalidArgumentError(f"{len(targets)} rows match, and when_matched_fail is set")
+            raise InvalidArgumentError(
+                f"{plural(len(targets), 'row matches', 'rows match')}, but when_matched_fail is set"
+            )
         if what.delete_matched:
             deleted.append(np.unique(targets))
         elif what.update and len(targets):

@@ -217,7 +217,7 @@ def logical_type(arrow: pa.DataType) -> str:
         raise UnsupportedTypeError("fixed-size list dimension must be a positive integer, got 0")
     raise UnsupportedTypeError(
         f"Lance has no type for Arrow's {arrow}",
-        help="cast the column to a type that Lance has; it has no unions, intervals, views, run-end encoded arrays, "
+        help="cast the column to a supported type; Lance has no unions, intervals, views, run-end encoded arrays, "
         "maps with keys_sorted=True, decimals of 32 or 64 bits, nor fixed-size lists of strings or lists",
     )
 

@@ -477,7 +477,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         """Return the batches, each with its fragment."""
         if self._orderings or self._nearest is not None:
             raise InvalidArgumentError(
-                "batches of a search or a sort belong to no single fragment", help="use to_batches"
+                "batches of a search or a sort do not belong to a single fragment", help="use to_batches"
             )
         plan = replace(self._plan, limit=None, offset=0)
         skip, remaining = self._plan.offset, self._plan.limit

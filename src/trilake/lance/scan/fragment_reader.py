@@ -186,7 +186,7 @@ class FragmentReader:
             rows = self.fragment.physical_rows
             if rows > MAX_UNBACKED:
                 raise CorruptFileError(
-                    f"a fragment without data files states {rows} rows", fragment=self.fragment.id, file=self.store.uri
+                    f"a fragment without data files claims {rows} rows", fragment=self.fragment.id, file=self.store.uri
                 )
             return np.array([0, rows], np.int64)
         return np.asarray(self.file(self.fragment.files[0]).batch_offsets, np.int64)

@@ -33,7 +33,9 @@ def batch_to_numpy(batch: pa.RecordBatch, *, uint64_as_int64: bool = True) -> di
 def _column(name: str, column: pa.Array, uint64_as_int64: bool) -> npt.NDArray[Any]:
     if column.null_count:
         raise InvalidArgumentError(
-            "the column has nulls, and tensors have none", help="filter them out: column IS NOT NULL", column=name
+            "the column has nulls, which tensors cannot represent",
+            help="filter them out: column IS NOT NULL",
+            column=name,
         )
     if isinstance(column, pa.FixedShapeTensorArray):
         return np.asarray(column.to_numpy_ndarray())

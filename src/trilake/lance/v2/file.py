@@ -79,7 +79,7 @@ class V2File(DataFileReader):
         if rows is None and nodes:
             rows = self.container.column(nodes[0].leaves[0].column or 0)[1]
         if (rows or 0) > MAX_ROWS:
-            raise self.container.fail(f"the file states {rows} rows")
+            raise self.container.fail(f"the file claims {rows} rows")
         return rows or 0
 
     def column_bytes(self, number: int) -> int:

@@ -82,7 +82,7 @@ def _layout(values: Any, layers: Any, items: int = 0) -> Any:
         if kind == "constant":
             message.constant_layout.inline_value = values.constant.scalar
     else:
-        raise UnsupportedPage(f"values of the kind {kind or 'none'!r} are not supported")
+        raise UnsupportedPage(f"values of kind {kind or 'none'!r} are not supported")
     return message
 
 
@@ -199,7 +199,7 @@ def _nulls(validity: Any, positions: Int64s, slots: int) -> Int64s:
     if validity.meaning == _NULLS:
         return positions
     if validity.meaning != _VALID:
-        raise UnsupportedPage(f"a set of positions of the meaning {validity.meaning} is not supported")
+        raise UnsupportedPage(f"positions with the meaning {validity.meaning} is not supported")
     null = np.ones(slots, np.bool_)
     null[positions] = False
     return np.flatnonzero(null)
@@ -207,7 +207,7 @@ def _nulls(validity: Any, positions: Int64s, slots: int) -> Int64s:
 
 def _check_positions(positions: Int64s, slots: int) -> None:
     if len(positions) and (positions[0] < 0 or positions[-1] >= slots or (np.diff(positions) <= 0).any()):
-        raise DamagedPage(f"the positions of a sparse page do not ascend, or are not below {slots}")
+        raise DamagedPage(f"the positions of a sparse page are not in ascending order, or exceed {slots}")
 
 
 def _levels(layers: Any, numbers: list[Int64s], rows: int, *, leave_out_nulls: bool) -> _Levels:
@@ -233,7 +233,7 @@ def _levels(layers: Any, numbers: list[Int64s], rows: int, *, leave_out_nulls: b
             definition[null] = np.maximum(definition[null], base + 1)
             if layer.HasField("fixed_size_list"):
                 if (rep >= CONTINUED).any():
-                    raise UnsupportedPage("fixed-size lists of structs in each other in lists are not supported")
+                    raise UnsupportedPage("nested fixed-size lists of structs are not supported inside lists")
                 size = int(layer.fixed_size_list.dimension)
                 _check_size(len(rep) + len(slots) * size)
                 repeats = np.ones(len(rep), np.int64)
@@ -272,7 +272,7 @@ def _levels(layers: Any, numbers: list[Int64s], rows: int, *, leave_out_nulls: b
         definition = np.repeat(definition, repeats)
         slots = ranges(begin[full], begin[full] + counts)
     if len(slots) != int(np.count_nonzero(definition <= result.max_visible)):
-        raise DamagedPage(f"a sparse page has {len(slots)} values, which its levels do not show")
+        raise DamagedPage(f"a sparse page has {len(slots)} values that its levels do not account for")
     starts = np.append(np.flatnonzero(rep == result.lists) if result.lists else slots, len(rep))
     valued = definition == 0 if leave_out_nulls else definition <= result.max_visible
     values = np.zeros(len(rep) + 1, np.int64)

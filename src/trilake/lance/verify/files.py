@@ -32,7 +32,7 @@ def sized(table: LanceContext) -> Generator[Finding, None, int]:
     """Every data file has the size stated in the manifest, if any."""
     for one in table.files:
         if one.size is not None and one.entry.size_bytes and one.size != one.entry.size_bytes:
-            message = f"the file has {one.size:,} bytes, but the manifest states {one.entry.size_bytes:,}"
+            message = f"the file has {one.size:,} bytes, but the manifest says {one.entry.size_bytes:,}"
             yield _finding(table, "file-size", message, one)
     return len(table.files)
 
@@ -63,7 +63,7 @@ def rows(table: LanceContext) -> Generator[Finding, None, int]:
         if not isinstance(one.file, V1File) or not isinstance(other.file, V1File):
             continue  # files of 2.x have no batches
         if not np.array_equal(other.file.batch_offsets, one.file.batch_offsets):
-            yield _finding(table, "fragment-rows", f"the data file has other batches than {other.entry.key}", one)
+            yield _finding(table, "fragment-rows", f"the data file and {other.entry.key} have different batches", one)
     return len(table.files)
 
 
@@ -79,7 +79,7 @@ def deletions_counted(table: LanceContext) -> Generator[Finding, None, int]:
     """Every deletion file has the row count stated in the manifest, if any."""
     for one in table.deletions:
         if one.error is None and one.stated and one.count != one.stated:
-            message = f"the deletion file has {one.count:,} rows, but the manifest states {one.stated:,}"
+            message = f"the deletion file has {one.count:,} rows, but the manifest says {one.stated:,}"
             yield _deletion(table, "count", message, one.key)
     return len(table.deletions)
 

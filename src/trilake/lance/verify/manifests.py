@@ -105,7 +105,7 @@ def fragments(table: LanceContext) -> Generator[Finding, None, int]:
             yield _wrong(
                 table,
                 "fragments",
-                f"the manifest lists the data file {count} times, so its rows would be read {count} times",
+                f"the manifest lists the data file {count} times, so its rows would be duplicated",
                 f"data/{path}",
             )
     for fragment in manifest.fragments:

@@ -101,7 +101,7 @@ def _wrong_statistic(values: pa.Array, stats: ColumnStats, batch: int) -> str | 
     if stats.null_count is not None:
         stated = stats.null_count[batch].as_py()
         if stated is not None and stated != values.null_count:
-            return f"{values.null_count:,} values are null, but the statistics state {stated:,}"
+            return f"{values.null_count:,} values are null, but the statistics say {stated:,}"
     if stats.min is None or stats.max is None:
         return None
     if pa.types.is_floating(values.type):
@@ -111,7 +111,7 @@ def _wrong_statistic(values: pa.Array, stats: ColumnStats, batch: int) -> str | 
     true = pc.min_max(values)
     for side, bound, beyond in (("min", stats.min[batch], pc.less), ("max", stats.max[batch], pc.greater)):
         if bound.is_valid and beyond(true[side], bound).as_py():
-            return f"the {side} value is {true[side].as_py()!r:.100}, but the statistics state {bound.as_py()!r:.100}"
+            return f"the {side} value is {true[side].as_py()!r:.100}, but the statistics say {bound.as_py()!r:.100}"
     return None
 
 

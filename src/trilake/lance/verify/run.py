@@ -36,19 +36,19 @@ CHECKS: tuple[Check[LanceContext], ...] = (
     Check("lance.fragments-wrong", "no data file is listed twice", "log", manifests.fragments),
     Check("lance.index-entry-wrong", "indices cover existing fields and fragments", "log", indices.entries),
     Check("lance.file-missing", "every data file exists", "files", files.present),
-    Check("lance.file-size", "every data file has the size that the manifest states", "files", files.sized),
+    Check("lance.file-size", "file sizes match the manifest", "files", files.sized),
     Check("lance.file-unreadable", "every data file can be opened", "files", files.readable),
-    Check("lance.fragment-rows", "data files have as many rows as their fragment", "files", files.rows),
+    Check("lance.fragment-rows", "row counts of data files match their fragment", "files", files.rows),
     Check("lance.deletion-file-unreadable", "every deletion file can be read", "files", files.deletions_readable),
     Check(
         "lance.deletion-file-count",
-        "deletion files have as many rows as the manifest states",
+        "row counts of deletion files match the manifest",
         "files",
         files.deletions_counted,
     ),
     Check(
         "lance.deletion-file-position",
-        "deletion files have only rows of their fragment",
+        "deletion files only list rows of their fragment",
         "files",
         files.deletions_inside,
     ),
@@ -56,7 +56,7 @@ CHECKS: tuple[Check[LanceContext], ...] = (
     Check("lance.page-unreadable", "every page can be decoded", "rows", pages.readable),
     Check("lance.statistics-differ", "the statistics of every batch are correct", "rows", pages.statistics),
     Check("lance.index-unreadable", "every index can be read completely", "rows", indices.readable),
-    Check("lance.index-differs", "indices agree with the rows", "rows", indices.agree_with_rows),
+    Check("lance.index-differs", "indices match the rows", "rows", indices.agree_with_rows),
 )
 
 

@@ -75,7 +75,7 @@ def _decode_arrow(data: pa.Buffer, rows: int, file: str) -> BitMap:
         sizes = ipc_sizes(data)
         if sizes.rows > rows or sizes.bytes > _WIDTH * rows + _SLACK:
             raise DeletionVectorError(
-                f"the deletion file states {sizes.rows} rows in {sizes.bytes} bytes, but its fragment has {rows} rows",
+                f"the deletion file claims {sizes.rows} rows in {sizes.bytes} bytes, but its fragment has {rows} rows",
                 file=file,
             )
         table = pa.ipc.open_file(data).read_all()
@@ -121,7 +121,7 @@ def read(bases: Bases, fragment: Fragment, rows: int | None = None) -> BitMap:
     deleted = decode(entry.file_type, data, rows=limit, file=f"{store.uri}/{key}")
     if entry.num_deleted_rows and len(deleted) != entry.num_deleted_rows:
         raise DeletionVectorError(
-            f"the deletion file has {len(deleted)} rows, but the manifest states {entry.num_deleted_rows}",
+            f"the deletion file has {len(deleted)} rows, but the manifest says {entry.num_deleted_rows}",
             file=f"{store.uri}/{key}",
         )
     return deleted

@@ -41,7 +41,9 @@ def apply(
     if isinstance(operation, op.Overwrite):
         base = _overwritten(newest, operation)
     elif newest is None:
-        raise InvalidArgumentError("a dataset must begin with an Overwrite", help="commit an Overwrite first")
+        raise InvalidArgumentError(
+            "the first commit of a dataset must be an Overwrite", help="commit an Overwrite first"
+        )
     elif isinstance(operation, op.Restore):
         assert old is not None
         # Ids are never reused, not even after a restore: index files may have them.

@@ -330,7 +330,7 @@ def _name(operation: Operation) -> str:
         UpdateBases: "change of base paths",
     }
     if isinstance(operation, Unknown):
-        return f"an operation of kind {operation.field}, which trilake does not know"
+        return f"an unknown operation of kind {operation.field}"
     name = names.get(type(operation), type(operation).__name__.lower())
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 

@@ -147,7 +147,7 @@ class LanceStream:
         newest = listing.latest if self.until is None else min(self.until, listing.latest)
         if place.version > newest + 1:
             raise LanceStreamError(
-                f"the checkpoint has read version {place.version - 1}, but the newest version is {newest}",
+                f"the checkpoint is at version {place.version - 1}, but the newest version is {newest}",
                 help="the dataset was recreated, or restored from a backup: use a new checkpoint",
                 file=self.store.uri,
             )
@@ -257,7 +257,7 @@ class LanceStream:
             return new
         raise LanceStreamError(
             "rows were deleted or replaced in the source, which a stream of new rows cannot express",
-            help="skipChangeCommits=true passes over such versions, ignoreDeletes=true over those that only delete,"
+            help="skipChangeCommits=true skips such versions, ignoreDeletes=true those that only delete,"
             " ignoreChanges=true delivers their new fragments; restart with one of these options",
             file=self.store.uri,
             version=manifest.version,

@@ -370,7 +370,7 @@ def commit(
             if attempt > 2:
                 runtime.sleep(min(0.01 * attempt, 0.5))
     raise CommitConflictError(
-        f"{MAX_ATTEMPTS} attempts lost against other writers",
+        f"{MAX_ATTEMPTS} commit attempts failed because other writers committed first",
         help="try again when fewer writers commit to this dataset",
         file=store.uri,
     )
@@ -500,7 +500,7 @@ def _locked_put(store: Store, key: str, data: bytes, transaction_file: str, vers
     except Exception as e:  # a user's lock may raise anything: if the commit landed, no file may be removed
         if won:
             raise UnknownOutcomeError(
-                f"version {version} is committed, but its lock failed: {e}",
+                f"version {version} is committed, but its lock raised an error: {e}",
                 help="the commit is complete; check the lock",
                 file=f"{store.uri}/{key}",
                 version=version,

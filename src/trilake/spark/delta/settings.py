@@ -143,7 +143,7 @@ SETTINGS: tuple[Setting, ...] = (
     *_harmless("trilake's reads are never stale", "stalenessLimit"),
     *_harmless("checks of delta-spark's state", "state."),
     *_harmless("the state is always validated", "stateReconstructionValidation.enabled"),
-    *_harmless("which statistics are collected, and whether files are skipped by them", "stats."),
+    *_harmless("collection of statistics and data skipping", "stats."),
     *_harmless("cases in which a stream would not stop; trilake stops", "streaming."),
     *_harmless("checks of delta-spark's SQL", "tempViews."),
     *_harmless("how delta-spark resolves timestamps", "timeTravel."),

@@ -111,7 +111,7 @@ def _check(snapshot: Snapshot, source: DataFrame, clauses: MergeInsert, keys: Se
     if sorted(source.columns) != sorted(names):
         raise SchemaMismatchError(
             f"the source has the columns {', '.join(source.columns)}, but the dataset has {', '.join(names)}",
-            help="give the source all columns of the dataset",
+            help="add the missing columns to the source",
         )
     if sum((clauses.update, clauses.delete_matched, clauses.fail_matched)) > 1:
         raise InvalidArgumentError("only one of the when_matched clauses (update, delete, fail) can be used")
@@ -169,7 +169,7 @@ def _mark_rows(
     if clauses.fail_matched:
         count = pairs.where("matched").count()
         if count:
-            raise InvalidArgumentError(f"{plural(count, 'row matches', 'rows match')}, and when_matched_fail is set")
+            raise InvalidArgumentError(f"{plural(count, 'row matches', 'rows match')}, but when_matched_fail is set")
     place, must_differ = Place.of(snapshot), clauses.update
 
     def work(batches: Iterator[pa.RecordBatch], _: int) -> list[ChangedFragment] | str | None:

@@ -67,7 +67,7 @@ def declared(schema: T.StructType, names: Iterable[str]) -> T.StructType:
                 field.dataType.elementType, T.DoubleType | T.FloatType
             )
             if not numbers:
-                raise InvalidArgumentError(f"{field.name!r} is not a column of vectors", column=field.name)
+                raise InvalidArgumentError(f"{field.name!r} is not a vector column", column=field.name)
             field = T.StructField(field.name, VectorUDT(), field.nullable)
         fields.append(field)
     return T.StructType(fields)

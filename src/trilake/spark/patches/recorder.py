@@ -147,7 +147,7 @@ def _replace(cls: type | ModuleType, name: str) -> _Replaced | None:
         return existing
     original = getattr(cls, name, None)
     if not callable(original):
-        _log.debug("this release of Spark has no %s.%s", cls.__name__, name)
+        _log.debug("this Spark release has no %s.%s", cls.__name__, name)
         return None
     replaced = _Replaced(cls, name, original, name in vars(cls))
 
@@ -210,4 +210,4 @@ def _surprise(replaced: _Replaced, error: Exception) -> None:
         if name in _said:
             return
         _said.add(name)
-    _log.warning("%s differs in this release of Spark, so trilake does not replace it: %r", name, error)
+    _log.warning("%s differs in this Spark release, so trilake does not replace it: %r", name, error)

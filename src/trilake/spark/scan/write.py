@@ -74,7 +74,7 @@ def native_write_obstacle(df: DataFrame, store: Store, plan: FilePlan) -> str | 
     if plan.action != "add" or plan.extra or plan.required is not None:
         return "the files need extra columns or only some of the rows"
     if plan.compression not in _COMPRESSIONS:
-        return f"not all releases of Spark support the compression {plan.compression}"
+        return f"not all Spark releases support the compression {plan.compression}"
     if plan.partition_columns:
         return "the table is partitioned"
     if plan.rules is None or not plan.rules.plain:

@@ -160,7 +160,7 @@ def drop_missing_catalog(spark: SparkSession) -> None:
     if not _loads(spark, name):
         raise UnsupportedSparkError(
             f"the setting {_CATALOG} names the class {name}, which is not on Spark's class path",
-            help=f"remove the setting {_CATALOG} and start the session again: trilake needs no catalog of its own",
+            help=f"remove the setting {_CATALOG} and start the session again: trilake does not need it",
         )
     _log.warning("removed the setting %s from this session: its class %s is not on Spark's class path", _CATALOG, name)
 

@@ -64,7 +64,7 @@ def say_once(what: str, error: object) -> None:
         if what in _logged:
             return
         _logged.add(what)
-    _log.warning("this Spark release differs from the tested ones, so %s: %r", what, error)
+    _log.warning("this Spark release differs from the tested releases, so %s: %r", what, error)
 
 
 class JavaObject:

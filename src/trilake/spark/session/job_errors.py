@@ -137,11 +137,11 @@ def job_error_of(
     """The error for a job that failed before its commit, with the current state (``what``), what to repeat (``again``)
     and how to remove remaining files (``cleanup``).  If a task rejected rows, its error is returned instead.  An
     interrupted job's error has a note by which Spark ends the query as stopped, not as failed."""
-    _log.info("a job of Spark failed", exc_info=cause)
+    _log.info("a Spark job failed", exc_info=cause)
     error_of_trilake = error_of_task(cause)
     if error_of_trilake is not None:
         return error_of_trilake
-    help = f"correct what the query computes, then {again}" if _certain(cause) else again
+    help = f"fix the query or its data, then {again}" if _certain(cause) else again
     error = WriteFailedError(
         f"{what}. Cause: {short_cause(cause)}", help="; ".join(t for t in (help, cleanup) if t), file=file
     )

@@ -49,7 +49,7 @@ def integer(spark: SparkSession, name: str, default: int) -> int:
     try:
         return default if value is None else int(value)
     except ValueError as e:
-        raise InvalidArgumentError(f"{_PREFIX}{name} must be a whole number, got {value!r}") from e
+        raise InvalidArgumentError(f"{_PREFIX}{name} must be an integer, got {value!r}") from e
 
 
 def share(spark: SparkSession, name: str, default: float) -> float:

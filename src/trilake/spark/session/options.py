@@ -74,7 +74,7 @@ class Options:
             return None
         number = whole_number(value)
         if number is None:
-            raise InvalidArgumentError(f"option {name} must be a whole number, got {value!r:.80}")
+            raise InvalidArgumentError(f"option {name} must be an integer, got {value!r:.80}")
         return number
 
     def positive(self, name: str, unit: str) -> int | None:

@@ -127,7 +127,7 @@ def write_dataframe(
             give_up(target, plan)
         return job_error_of(
             cause,
-            "the write failed before any file was in its place; the folder is unchanged",
+            "the write failed before any file was published; the folder is unchanged",
             again="repeat the write",
             file=target.uri,
         )

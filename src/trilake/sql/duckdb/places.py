@@ -118,7 +118,7 @@ class Place:
         """
         if self.at is not None:
             if version is not None or timestamp is not None:
-                raise InvalidArgumentError(f"{self.shown} has two versions", help="leave one of them out")
+                raise InvalidArgumentError(f"{self.shown} names two versions", help="leave one of them out")
             if self.at[:1] in "vV":
                 version = int(self.at[1:])
             else:

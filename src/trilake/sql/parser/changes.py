@@ -181,7 +181,7 @@ def expected_columns(
             )
         if field.name in static:
             raise InvalidArgumentError(
-                f"partition column {name} has a value and is named in the column list, too",
+                f"partition column {name} has a value in PARTITION and is also in the column list",
                 help="leave it out of the column list",
                 column=name,
                 file=path,

@@ -150,7 +150,7 @@ class Cursor:
         digits = self.number()
         if not digits.lstrip("-").isdecimal() or len(digits) > _LONGEST or not -(2**63) <= int(digits) < 2**63:
             self.at -= 1
-            self.fail("expected a whole number, such as 3")
+            self.fail("expected an integer, such as 3")
         return int(digits)
 
     def brackets(self) -> tuple[int, int]:

@@ -216,7 +216,7 @@ class ParquetOptions:
                     help="options are compression, maxRowsPerGroup and maxRowsPerFile",
                 )
             if field != "compression" and (not str(value).isdecimal() or int(value) < 1):
-                raise InvalidArgumentError(f"option {name} must be a whole number of 1 or more, got {value!r}")
+                raise InvalidArgumentError(f"option {name} must be an integer >= 1, got {value!r}")
             values[field] = value if field == "compression" else int(value)
         codec = values.get("compression", "snappy").lower()
         if codec not in ("none", "uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli"):
@@ -501,7 +501,7 @@ def _appended(
     wrong = sorted(set(schema.names) ^ set(have.names))
     if wrong:
         raise SchemaMismatchError(
-            f"either the rows or the files in the folder lack {', '.join(wrong)}",
+            f"the rows and the folder's files have different columns: {', '.join(wrong)}",
             help=f"pass columns=[…] to select the folder's columns: {', '.join(have.names)}",
             file=folder.store.uri,
             column=wrong[0],

@@ -79,9 +79,9 @@ def _vacuum(facts: Facts) -> Advice | None:
     if tombstones is None or not tombstones.expired_files or "vacuum" not in facts.commands:
         return None
     estimate = (
-        f"{plural(tombstones.expired_files, 'file')} ({format_size(tombstones.expired_size)}) left the table more than"
-        f" {tombstones.retention} ago. A vacuum deletes those still in the folder; versions that need them can then no"
-        " longer be read. vacuum(dry_run=True), or the command without --delete, lists them first."
+        f"The table removed {plural(tombstones.expired_files, 'file')} ({format_size(tombstones.expired_size)}) more"
+        f" than {tombstones.retention} ago. Vacuum deletes those still in the folder; versions that need them can then"
+        " no longer be read. vacuum(dry_run=True), or the command without --delete, lists them first."
     )
     title, command = "Delete files older than the retention", _python(facts, "vacuum")
     return Advice(title, estimate, command, _shell("vacuum", facts, "--delete"))
@@ -91,7 +91,7 @@ def _versions(facts: Facts) -> Advice | None:
     if "clean" not in facts.commands or facts.commits is None or facts.commits.total < _VERSIONS:
         return None
     estimate = (
-        f"The table keeps {facts.commits.total:,} versions, with all files that only old ones need. The clean-up"
+        f"The table has {facts.commits.total:,} versions, and files that only old versions need. The clean-up"
         " deletes versions older than two weeks."
     )
     command = _python(facts, "clean")
@@ -110,7 +110,8 @@ def _order(facts: Facts, clustering: Sequence[Clustering]) -> Advice | None:
     estimate = (
         f"A lookup of one value of {plain(column.name, 60)} reads {format_count(round(column.mean, 1))} of"
         f" {plural(column.files, 'file')} today ({format_share(column.share)}); with rows ordered by it, one or two per"
-        f" partition. Ordering reads and writes {size} once, and pays where queries look for few values of this column."
+        f" partition. Ordering reads and writes {size} once, and pays off if queries look for few values of this"
+        " column."
     )
     command = _python(facts, "order", column.reference)
     shell = _shell("optimize", facts, "--zorder-by", column.reference)

@@ -195,7 +195,7 @@ def _versions(facts: Facts, charts: Charts) -> Section | None:
         return None
     line, table = timeline(facts.commits), facts.commits.table
     if line is None:
-        return Section("versions", "Versions", "The log holds no commit.")
+        return Section("versions", "Versions", "The log has no commits.")
     rows = line.table.to_pylist()
     data = grid(
         "Versions by time and operation",
@@ -289,7 +289,7 @@ def _disk(facts: Facts, charts: Charts) -> list[Figure]:
     ]
     notes = []
     if tombstones.unsized:
-        notes.append(f"The log does not say the size of {plural(tombstones.unsized, 'removed file')}.")
+        notes.append(f"The log does not record the size of {plural(tombstones.unsized, 'removed file')}.")
     if tombstones.files:
         notes.append("Files that a later vacuum deleted may still count as removed.")
     drawing = charts.disk([(name, size) for name, size, _ in parts])
@@ -338,7 +338,7 @@ def _partitions(facts: Facts, charts: Charts) -> Section | None:
         lead += " The map shows the first two columns."
     title = f"Bytes by {map_.y_name} and {map_.x_name}" if two else f"Files by {map_.y_name} and their size"
     notes = [
-        f"{plural(n, 'value')} of {name} with the fewest bytes are shown as one."
+        f"{plural(n, 'value')} of {name} with the fewest bytes are combined into one."
         for n, name in ((map_.y_left, map_.y_name), (map_.x_left, map_.x_name))
         if n
     ]

@@ -64,7 +64,7 @@ class Cursor:
             if byte < 0x80:
                 break
             if shift >= bits:
-                raise self.fail(f"{what} is an integer that does not end within {(bits + 6) // 7} bytes", start)
+                raise self.fail(f"{what} is a varint of more than {(bits + 6) // 7} bytes", start)
         if value >> bits:
             raise self.fail(f"{what} is an integer of more than {bits} bits", start)
         return (value >> 1) ^ -(value & 1)

@@ -85,7 +85,7 @@ class FileSource(Source):
             file.seek(0, io.SEEK_END)
             self.size = int(file.tell())
         except (OSError, ValueError, AttributeError) as e:
-            raise StorageError(f"the file object cannot be read at random: {e}", file=self.name) from e
+            raise StorageError(f"the file object does not support random access: {e}", file=self.name) from e
 
     def read(self, start: int, length: int) -> pa.Buffer:
         try:

@@ -199,11 +199,11 @@ class TrevniFile(ColumnFile):
             block = bisect_left(firsts, target)
         except (pa.ArrowException, ValueError, TypeError, AttributeError) as e:
             raise InvalidArgumentError(
-                f"{value!r} is not a value of column {descriptor.label!r} of type {descriptor.type.value}",
+                f"{value!r} is not a valid value for column {descriptor.label!r} of type {descriptor.type.value}",
                 file=self.uri,
             ) from e
         if any(a > b for a, b in pairwise(firsts)):
-            raise InvalidArgumentError(f"column {descriptor.label!r} is not sorted, which seek needs", file=self.uri)
+            raise InvalidArgumentError(f"column {descriptor.label!r} is not sorted, which seek requires", file=self.uri)
         if block == 0:
             return 0
         start, stop = int(table.row_starts[block - 1]), int(table.row_starts[block])

@@ -90,7 +90,7 @@ def _row_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None) -> p
             return pa.record_batch({name: pa.array([row.get(name) for row in rows]) for name in names})
         return pa.record_batch([pa.array([row.get(f.name) for row in rows], f.type) for f in schema], schema=schema)
     except (pa.ArrowException, ValueError, TypeError) as e:
-        raise SchemaMismatchError(f"the rows cannot become Arrow columns: {e}") from e
+        raise SchemaMismatchError(f"the rows cannot be converted to Arrow: {e}") from e
 
 
 #: Default maximum of finished blocks in memory, in bytes.

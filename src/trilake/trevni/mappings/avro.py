@@ -269,7 +269,7 @@ class AvroRecords(Sheet):
             if value is None:
                 raise SchemaMismatchError(
                     "a value is null, but the requested schema does not allow null",
-                    help="read the column with a union that has null",
+                    help="read the column with a union that includes null",
                     column=where,
                 )
             return value

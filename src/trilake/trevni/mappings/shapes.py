@@ -143,7 +143,7 @@ class Sheet:
                     yield self.shape.read()
                 except StopIteration:  # would end the generator without an error
                     raise CorruptFileError(
-                        "the columns have fewer values than their lengths state", file=file.uri
+                        "the columns have fewer values than their lengths require", file=file.uri
                     ) from None
 
 

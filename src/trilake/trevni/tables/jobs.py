@@ -125,8 +125,8 @@ def record_outcome(store: Store, job: str, outcome: Outcome) -> Outcome:
         except StorageError:
             break
     raise UnknownOutcomeError(
-        f"it is unknown whether the write is committed: {lost.message}",
-        help="open the folder again: it shows all of the write's rows or none",
+        f"the write may or may not be committed: {lost.message}",
+        help="open the folder again: it has either all or none of the write's rows",
         file=store.uri,
     ) from lost
 
@@ -145,7 +145,7 @@ def _outcome(store: Store, job: str) -> Outcome:
     if end in (b"committed", b"aborted"):
         return cast(Outcome, end.decode())
     raise CorruptFileError(
-        f"the end of a job is neither 'committed' nor 'aborted', but {end!r:.50}", file=f"{store.uri}/{end_key(job)}"
+        f"expected 'committed' or 'aborted' as the end of a job, got {end!r:.50}", file=f"{store.uri}/{end_key(job)}"
     )
 
 

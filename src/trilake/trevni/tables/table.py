@@ -218,7 +218,7 @@ class TrevniTable(Table):
         """Explain which files and blocks may match a filter."""
         bound = self._bound(filter)
         skipping = skip_files(bound, self._files, self._partitions)
-        reasons = pc.fill_null(skipping.reason_strings(), "it may hold matching rows")
+        reasons = pc.fill_null(skipping.reason_strings(), "it may contain matching rows")
         keys = [file.key for file in self._files]
         table = pa.table({"path": keys, "kept": pa.array(skipping.keep), "reason": reasons})
         notes = [f"{len(self.splits(filter))} splits"]

@@ -220,7 +220,7 @@ def test_invalid_clauses_are_rejected() -> None:
     assert t.refresh().version == 0
     calls: list[tuple[Any, str]] = [
         (lambda: t.merge(source, 1), "on must be a string"),  # type: ignore[arg-type]
-        (lambda: m.when_matched_update({"value": 1}), "a string of SQL"),  # type: ignore[dict-item]
+        (lambda: m.when_matched_update({"value": 1}), "a SQL string"),  # type: ignore[dict-item]
         (lambda: m.when_matched_update("value"), "mapping"),  # type: ignore[arg-type]
         (lambda: m.when_matched_delete(1), "predicate"),  # type: ignore[arg-type]
         (lambda: m.when_matched_update_all(except_cols="key"), "except_cols"),

@@ -481,7 +481,7 @@ def test_pandas_and_arrow_sources(session: SparkSession, tmp_path: Path) -> None
     table = DeltaTable.forPath(session, str(tmp_path)).alias("target")
     rows = pa.table({"id": pa.array([1, 2], pa.uint32()), "t": pa.array([1_999, -1], pa.timestamp("ns"))})
     for source in (rows, rows.to_pandas(), polars.from_arrow(rows)):
-        with pytest.raises(SchemaMismatchError, match=r"of column t is finer.*round_times=False"):
+        with pytest.raises(SchemaMismatchError, match=r"column t has a time that.*round_times=False"):
             table.merge(source, "target.id = source.id", round_times=False)
     merge = table.merge(rows.to_pandas(), "target.id = source.id")
     assert merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute().first()["num_affected_rows"] == 2

@@ -100,7 +100,7 @@ def test_foreign_files_at_a_managed_location_are_not_adopted(session: SparkSessi
     place.mkdir(exist_ok=True)
     (place / "other.txt").write_text("mine")
     try:
-        with pytest.raises(AnalysisException, match="already holds files") as found:
+        with pytest.raises(AnalysisException, match="already contains files") as found:
             _make(session, "saveAsTable", "cat_t")
         assert isinstance(found.value, TableExistsError)
         assert (place / "other.txt").read_text() == "mine"

@@ -381,7 +381,7 @@ def test_overflow_is_rejected_without_ansi(sql: SparkSession, tmp_path: Path) ->
             with pytest.raises(WriteFailedError, match=re.escape(said)) as error:
                 sql.sql(f"INSERT INTO delta.`{tmp_path}/t` VALUES ({values})")
             assert error.value.getErrorClass() == condition  # type: ignore[attr-defined]
-            assert error.value.help == "correct what the query computes, then repeat the write"
+            assert error.value.help == "fix the query or its data, then repeat the write"
         sql.sql(f"INSERT INTO delta.`{tmp_path}/t` VALUES (3L, '2.25')")
         assert [(i, str(d)) for i, d in rows(sql, f"SELECT * FROM delta.`{tmp_path}/t`")] == [(3, "2.3")]
     finally:

@@ -196,7 +196,7 @@ def test_files_at_a_managed_location_are_not_replaced(session: SparkSession, for
             f"CREATE OR REPLACE TABLE raced USING {format} AS SELECT 1 AS id",
             f"CREATE TABLE raced (id INT) USING {format}",
         ):
-            with pytest.raises(TableExistsError, match="already holds files"):
+            with pytest.raises(TableExistsError, match="already contains files"):
                 session.sql(text)
         assert trilake.open(place).to_arrow()["id"].to_pylist() == [7]
     finally:

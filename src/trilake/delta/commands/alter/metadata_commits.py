@@ -274,7 +274,7 @@ class MetadataCommits(PublicNames):
         outcome = rewrite_files(self.log, snapshot, row, runtime=self.runtime, run=self.run, properties=properties)
         if outcome is None:
             raise InvalidArgumentError(
-                f"column mapping cannot be turned off: {trace.what}",
+                f"column mapping cannot be disabled: {trace.what}",
                 help=trace.help,
                 condition="DELTA_INVALID_COLUMN_NAMES_WHEN_REMOVING_COLUMN_MAPPING",
             )

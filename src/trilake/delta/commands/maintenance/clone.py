@@ -294,7 +294,7 @@ def snapshot_of_parquet(
 def no_versions(name: Sequence[str]) -> InvalidArgumentError:
     """The error for a clone of Parquet files with ``VERSION AS OF``."""
     return InvalidArgumentError(
-        f"{'.'.join(name)} holds Parquet files, which have no versions",
+        f"{'.'.join(name)} contains Parquet files, which have no versions",
         help="leave the version out",
         condition="DELTA_CLONE_UNSUPPORTED_SOURCE",
     )

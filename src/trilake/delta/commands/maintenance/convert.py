@@ -193,7 +193,7 @@ def convert_to_delta(
     if source is not None:
         if partition_by:
             raise InvalidArgumentError(
-                "partition columns cannot be given for an Iceberg table, which defines them itself",
+                "partition columns cannot be set for an Iceberg table, whose metadata defines them",
                 help="leave partition_by out",
             )
         plan, rows = conversion_plan(source, into, properties or {}, runtime, collect_stats=collect_stats)
@@ -226,7 +226,7 @@ def convert_to_delta(
     )
     if metadata.column_mapping_mode != "none":
         raise InvalidArgumentError(
-            f"the columns in the files have no field ids, which column mapping by {metadata.column_mapping_mode}"
+            f"the columns in the files have no field ids, which column mapping mode {metadata.column_mapping_mode}"
             " requires",
             help="convert without delta.columnMapping.mode and set it on the table afterwards",
             condition="DELTA_CONVERSION_UNSUPPORTED_COLUMN_MAPPING",

@@ -109,7 +109,7 @@ def restore(
     check_writable(base.protocol, uri=base.uri, version=base.version)
     if target == base.version:
         raise InvalidArgumentError(
-            f"version {target} is the newest one: there is nothing to restore",
+            f"version {target} is already the newest version",
             help=f"pass a version less than {base.version}",
             file=base.uri,
             condition="DELTA_CANNOT_RESTORE_TIMESTAMP_GREATER" if version is None else None,

@@ -47,7 +47,7 @@ def check_merge_condition(on: object, columns: Sequence[str], source: str, targe
             column=str(names[0]),
         )
     if not isinstance(on, str):
-        raise InvalidArgumentError(f"the merge condition must be a string of SQL, got {type(on).__name__}")
+        raise InvalidArgumentError(f"the merge condition must be a SQL string, got {type(on).__name__}")
 
 
 @checked_methods
@@ -180,7 +180,7 @@ class MergeBuilder(PublicNames):
         excluded: Sequence[str] | None = None,
     ) -> MergeBuilder:
         if condition is not None and not isinstance(condition, str):
-            raise InvalidArgumentError(f"predicate must be a string of SQL, got {type(condition).__name__}")
+            raise InvalidArgumentError(f"predicate must be a SQL string, got {type(condition).__name__}")
         if isinstance(excluded, str):
             raise InvalidArgumentError(
                 "except_cols must be a list of strings, got a string", help="pass a list of column names"
@@ -200,7 +200,7 @@ def _values(updates: Mapping[str, str]) -> dict[str, str]:
     wrong = [k for k, v in pairs if not isinstance(k, str) or not isinstance(v, str)]
     if wrong:
         raise InvalidArgumentError(
-            f"the value of {wrong[0]!r} must be a string of SQL, got {type(dict(pairs)[wrong[0]]).__name__}",
+            f"the value of {wrong[0]!r} must be a SQL string, got {type(dict(pairs)[wrong[0]]).__name__}",
             help='write literals as SQL: "\'text\'", "1"',
         )
     return dict(updates)

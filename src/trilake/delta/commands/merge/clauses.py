@@ -303,7 +303,7 @@ def _explicit(
         if clause.action == "insert" and len(path) > 1:
             raise InvalidArgumentError(
                 f"nested field {format_path(path)} is not supported in the INSERT clause of a MERGE",
-                help="give the whole column, as named_struct('field', value, ...)",
+                help="assign the whole column, as named_struct('field', value, ...)",
                 column=format_path(path),
                 condition="DELTA_UNSUPPORTED_NESTED_FIELD_IN_OPERATION",
             )
@@ -311,7 +311,7 @@ def _explicit(
             if path[: len(other)] == other or other[: len(path)] == path:
                 raise InvalidArgumentError(
                     f"there is a conflict between the assignments of {format_path(other)} and {format_path(path)}",
-                    help="assign a column, or a part of it, once in a clause",
+                    help="assign each column, or each part of it, once per clause",
                     column=format_path(path),
                     condition="DELTA_CONFLICT_SET_COLUMN"
                     if clause.action == "update"

@@ -235,7 +235,7 @@ def _without_table(node: exp.Expression) -> exp.Expression:
 
 def _check_text(sql: str, what: str) -> None:
     if not isinstance(sql, str):
-        raise InvalidArgumentError(f"{what} must be a string of SQL, got {type(sql).__name__}")
+        raise InvalidArgumentError(f"{what} must be a SQL string, got {type(sql).__name__}")
 
 
 def _parsed(sql: str) -> exp.Expression:

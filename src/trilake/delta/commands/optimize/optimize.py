@@ -89,7 +89,7 @@ class OptimizeRequest:
         for name in ("target_size", "min_file_size", "min_cube_size", "target_cube_size", "memory"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int | np.integer) or value < 1):
-                raise InvalidArgumentError(f"{name} must be a whole number of bytes above 0, got {value!r:.80}")
+                raise InvalidArgumentError(f"{name} must be a positive number of bytes, got {value!r:.80}")
         if not 0 <= self.deleted_share <= 1:
             raise InvalidArgumentError(f"deleted_share must be between 0 and 1, got {self.deleted_share}")
 
@@ -362,7 +362,7 @@ def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics
         if not fields:
             raise InvalidArgumentError(
                 f"Z-Ordering column {column} does not exist in data schema",
-                help=f"the table has {', '.join(f.name for f in snapshot.schema.fields)}",
+                help=f"the columns are {', '.join(f.name for f in snapshot.schema.fields)}",
                 column=column,
                 condition="DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST",
             )

@@ -181,7 +181,7 @@ def _noted_rules(columns: object) -> Iterator[tuple[str, dict[str, Any]]]:
                 start, step = (int(rules.get(k, "1")) for k in (IDENTITY_START, IDENTITY_STEP))
             except ValueError as e:
                 raise InvalidArgumentError(
-                    f"start and step of identity column {f.name!r} must be whole numbers, got {rules}", column=f.name
+                    f"start and step of identity column {f.name!r} must be integers, got {rules}", column=f.name
                 ) from e
             explicit = rules.get(ALLOW_EXPLICIT_INSERT, "false").lower() == "true"
             yield f.name, identity_metadata(start, step, explicit=explicit)

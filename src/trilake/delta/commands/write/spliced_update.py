@@ -155,7 +155,7 @@ class Splicing:
                 old = Parts(source_file)
                 schema, footer = self._checked(source_file, old)
                 if stated.records() != sum(old.rows):
-                    raise NotSpliceable("the statistics are those of another number of rows")
+                    raise NotSpliceable("the statistics have a different row count")
                 file = out.rows.splice(self._partition(source), old, stated)
                 groups = self._groups(source, old.rows, matched)
                 # An evaluation has a fixed cost of thousands of rows.
@@ -188,12 +188,12 @@ class Splicing:
             raise NotSpliceable("the file may have shredded variants, which the table may not allow")
         names = self.files.file_schema.names
         if set(old.columns) != {n.encode() for n in names} or len(old.columns) != len(names):
-            raise NotSpliceable("the file has other columns than the table")
+            raise NotSpliceable("the file and the table have different columns")
         if sum(old.rows) != file.metadata.num_rows or 0 in (old.rows or [0]):
-            raise NotSpliceable("the row groups do not have the rows of the file")
+            raise NotSpliceable("the row groups do not have as many rows as the file")
         assigned_names = [f.physical_name for f in self.assigned]
         if rebasing is not None and not rebasing.changes.keys().isdisjoint(assigned_names):
-            raise NotSpliceable("days and times of the file are those of the old calendar")
+            raise NotSpliceable("the file has dates or times in the old calendar")
         # Some columns may exceed the memory limit.
         read = {f.physical_name for f in self.read.fields}
         if any(sum(c.uncompressed_size for c in g if c.path.split(".")[0] in read) > _LARGEST_GROUP for g in footer):
@@ -205,7 +205,7 @@ class Splicing:
                 raise NotSpliceable("a column that must not be null is nested")
             required = file.metadata.schema.column(leaf).max_definition_level == 0
             if not required and any(group[leaf].null_count != 0 for group in footer):
-                raise NotSpliceable("a column that must not be null may be")
+                raise NotSpliceable("a non-nullable column may contain nulls")
         fields = []
         for name in assigned_names:
             leaf = leaves[name]
@@ -266,13 +266,13 @@ class Splicing:
                 values = [] if new is None else new.column(f.name).slice(at, group.count)
                 column = _replaced(group, f.name, values)
                 if column.null_count and not in_file.nullable:
-                    raise NotSpliceable("the file has no place for a null")
+                    raise NotSpliceable("a column of the file is not nullable")
                 columns.append(column)
             at += group.count
             fields = [f.with_type(c.type) for f, c in zip(schema, columns, strict=True)]
             table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
             if table.num_rows != group.rows:
-                raise NotSpliceable("a row group does not have its stated number of rows")
+                raise NotSpliceable("a row group does not have the expected number of rows")
             file.write_group(table, schema, decimals_as_integers=decimals_as_integers)
 
     def _new_values(

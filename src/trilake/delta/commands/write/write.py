@@ -253,7 +253,7 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
     recorded = isinstance(base, Snapshot) and request.replace_where is not None and records_changes(base)
     if recorded and not request.data_change:
         raise InvalidArgumentError(
-            "rows that replace_where removes are recorded as changes, but dataChange=false says that there are none",
+            "dataChange=false cannot be used: replace_where may remove rows, which the change data feed records",
             help="leave out dataChange, or overwrite whole partitions",
             file=uri,
         )

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.text import plural
 from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Numbers, Past, Trace, property_is_on
 from trilake.delta.protocol.property_values import Property, boolean
 
@@ -18,7 +19,7 @@ def _count(files: pa.Table) -> int:
 
 def _in_use(table: Inspection) -> Trace | None:
     number = _count(table.adds)
-    return Trace(f"{number} files have deletion vectors", rewrite=True) if number else None
+    return Trace(f"{plural(number, 'file has', 'files have')} deletion vectors", rewrite=True) if number else None
 
 
 def _in_past(past: Past) -> bool:

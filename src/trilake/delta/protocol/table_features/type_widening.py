@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from trilake.common.text import plural
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.feature import (
     Feature,
@@ -32,7 +33,11 @@ def _in_use(table: Inspection) -> Trace | None:
     if table.metadata.provider.lower() != "parquet":
         return Trace("older files may have narrower types", "copy the rows into a new table")
     number = len(_narrow_files(table))
-    return Trace(f"{number} files hold narrower types than their columns have now", rewrite=True) if number else None
+    return (
+        Trace(f"{plural(number, 'file has', 'files have')} narrower types than the columns", rewrite=True)
+        if number
+        else None
+    )
 
 
 def _without_changes(metadata: Metadata) -> Metadata:

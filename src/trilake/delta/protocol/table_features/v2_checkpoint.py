@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from trilake.common.text import plural
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace, metadata_in_past, never
 from trilake.delta.protocol.property_values import Property, choice
@@ -20,7 +21,7 @@ def _in_use(table: Inspection) -> Trace | None:
     """Readers without the feature cannot find v2 checkpoints by name."""
     names = [key for key in table.checkpoint_keys() if _NAME.search(key)]
     help = "drop the feature again with truncate_history once log cleanup has removed them"
-    return Trace(f"{len(names)} checkpoints of version 2 are in the log", help) if names else None
+    return Trace(f"the log has {plural(len(names), 'v2 checkpoint')}", help) if names else None
 
 
 FEATURE = Feature(

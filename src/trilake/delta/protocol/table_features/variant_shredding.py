@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trilake.common.text import plural
 from trilake.delta.protocol.feature import (
     Feature,
     FeatureRemoval,
@@ -27,7 +28,10 @@ def _shredded_files(table: Inspection) -> Numbers:
 def _in_use(table: Inspection) -> Trace | None:
     number = len(_shredded_files(table)) if table.adds.num_rows else 0
     return (
-        Trace(f"{number} files hold shredded variants, or other types than the columns", rewrite=True)
+        Trace(
+            f"{plural(number, 'file has', 'files have')} shredded variants, or types that differ from the columns",
+            rewrite=True,
+        )
         if number
         else None
     )

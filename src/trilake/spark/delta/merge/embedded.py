@@ -101,7 +101,7 @@ class EmbeddedMerge:
             return "the source is small"
         sql = _sql(job)
         if sql is None:
-            return "an expression is not made of Spark's built-in functions"
+            return "an expression uses functions that are not built into Spark"
         on, clauses = sql
         names = alias_of(request.source) or SOURCE_NAME, request.alias or TARGET_NAME
         embedded = MergeRequest(on, tuple(clauses), *names, job.evolve, txn=request.txn, for_history=job.for_history)

@@ -198,7 +198,7 @@ def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, for
     to_name = f"CREATE TABLE {name} USING {format} LOCATION {string_literal(place)}"
     replace = ", or write CREATE OR REPLACE TABLE" if is_delta else ""
     raise TableExistsError(
-        f"cannot create the managed table {name}: its folder {place} already holds"
+        f"cannot create the managed table {name}: its folder {place} already contains"
         f" {'a Delta table' if is_delta else 'files'}, left by an earlier session or table",
         help=f"to start empty, remove the folder{replace}; to keep its rows, register the table with"
         f" {to_name}. An in-memory catalog forgets its tables when Spark stops, but their folders stay",

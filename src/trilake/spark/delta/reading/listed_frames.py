@@ -182,7 +182,7 @@ def late_frame(spark: SparkSession, table: ArrowDeltaTable, *, newest: bool) -> 
         try:
             scan = late_scan(spark, files.late_table(spark, newest=newest))
         except Py4JError as e:
-            say_once("files of large tables are listed before a query is planned", e)
+            say_once("files of large tables are listed before planning", e)
             return None
         cache_value(spark, key, scan, scan.size)
     frame = scan.frame(spark, native_output(read_schema(pending.schema)))

@@ -143,7 +143,7 @@ def check_limits(limits: Iterable[str]) -> None:
         raise UnsupportedSparkError(
             f"PySpark {pyspark.__version__} does not support limits on the batches of a Python source:"
             f" {', '.join(names)}",
-            help="leave the option out (a batch then takes all new rows), or use PySpark 4.2 or newer",
+            help="leave the option out (a batch then has all new rows), or use PySpark 4.2 or newer",
         )
 
 

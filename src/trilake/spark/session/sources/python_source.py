@@ -43,7 +43,7 @@ def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -
     names = []
     for source in sources:
         if source.name() == "delta" and knows_class(spark, _DELTA_SPARK):
-            _log.warning("delta-spark's jar owns the format name 'delta' in this session; use 'trilake-delta'")
+            _log.warning("delta-spark has registered the format name 'delta' in this session; use 'trilake-delta'")
             continue
         if HAS_DATA_SOURCES:
             with active_session(spark):  # Spark (4.3) checks the name in the active session

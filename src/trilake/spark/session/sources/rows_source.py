@@ -37,7 +37,7 @@ def as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
         raise SchemaMismatchError(
-            f"the rows do not fit the schema of the read: {e}",
+            f"the rows do not match the schema of the read: {e}",
             help="leave .schema(...) out, or pass the table's own types",
         ) from e
 
@@ -50,7 +50,7 @@ def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
     except SchemaMismatchError as e:
         raise SchemaMismatchError(
             f"Spark cannot read these columns: {e.message}",
-            help="pass .schema(...) without the column, or with a type that Spark has, such as bigint",
+            help="pass .schema(...) without the column, or with a Spark type, such as bigint",
             file=uri,
             column=e.context.get("column"),
         ) from e

@@ -42,7 +42,7 @@ def relations(sql: str) -> Iterator[Relation]:
     try:
         tree = parse_one(readable.sql, dialect="databricks")
     except SqlglotError as e:
-        _log.info("sqlglot cannot parse a query, which runs in Spark unchanged: %s", e)
+        _log.info("cannot parse a query, so Spark runs it unchanged: %s", e)
         return
     for table in tree.find_all(exp.Table):
         parts = [p for p in table.parts if isinstance(p, exp.Identifier)]

@@ -256,7 +256,7 @@ def changeable_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Targe
 def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str, str] | None]:
     if view.query is None:
         raise InvalidArgumentError(
-            f"{'.'.join(view.parts)} is the view of a DataFrame that is not a projection of one trilake table",
+            f"{'.'.join(view.parts)} is a view of a DataFrame that is not a projection of a single trilake table",
             help="change the table itself",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )

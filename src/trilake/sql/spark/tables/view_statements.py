@@ -122,7 +122,7 @@ def _check_acyclic(session: SqlSession, parts: tuple[str, ...], sql: str, *, tem
                 other_identity = _identity(session, view.parts, temporary=view.temporary is not None)
                 if other_identity == identity:
                     raise InvalidArgumentError(
-                        f"the query of the view {'.'.join(parts)} reads that view itself",
+                        f"the view {'.'.join(parts)} cannot select from itself",
                         help="give the new view another name",
                         condition="RECURSIVE_VIEW",
                     )
