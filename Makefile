@@ -66,7 +66,7 @@ check: ## Run everything that CI runs
 soak: $(LOCKED) ## Run the randomized tests for long (hours, with more examples)
 	@TRILAKE_SOAK=1 $(PY) -m pytest $(ARGS)
 
-reliability: $(LOCKED) ## Run simulation, planted faults, models, crashes and kills for long, write docs/reliability.md
+reliability: $(LOCKED) ## Run simulation, planted faults, models, crashes and kills for long, write docs/internals/reliability.md
 	@$(PY) scripts/reliability $(ARGS)
 
 interop: $(LOCKED) ## Run the tests with other implementations, pylance 0.8.19 and DuckDB 1.5.5 in environments of their own
