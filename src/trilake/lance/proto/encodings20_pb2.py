@@ -1,5 +1,5 @@
 # Made by scripts/protos; do not edit.
-# ruff: noqa: E501, E712, I001
+# ruff: noqa: E501, I001
 # fmt: off
 # mypy: disable-error-code="type-arg"
 # -*- coding: utf-8 -*-
@@ -7,7 +7,6 @@
 # source: trilake/lance/proto/encodings20.proto
 # Protobuf Python Version: 4.25.1
 """Generated protocol buffer code."""
-from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
@@ -23,46 +22,4 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%trilake/lance/pro
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilake.lance.proto.encodings20_pb2', _globals)
-if _descriptor._USE_C_DESCRIPTORS == False:
-  DESCRIPTOR._options = None
-  _globals['_BUFFER']._serialized_start=69
-  _globals['_BUFFER']._serialized_end=212
-  _globals['_BUFFER_BUFFERTYPE']._serialized_start=168
-  _globals['_BUFFER_BUFFERTYPE']._serialized_end=212
-  _globals['_COMPRESSION']._serialized_start=214
-  _globals['_COMPRESSION']._serialized_end=273
-  _globals['_FLAT']._serialized_start=276
-  _globals['_FLAT']._serialized_end=418
-  _globals['_NULLABLE']._serialized_start=421
-  _globals['_NULLABLE']._serialized_end=854
-  _globals['_NULLABLE_NONULL']._serialized_start=631
-  _globals['_NULLABLE_NONULL']._serialized_end=697
-  _globals['_NULLABLE_SOMENULL']._serialized_start=700
-  _globals['_NULLABLE_SOMENULL']._serialized_end=828
-  _globals['_NULLABLE_ALLNULL']._serialized_start=830
-  _globals['_NULLABLE_ALLNULL']._serialized_end=839
-  _globals['_FIXEDSIZELIST']._serialized_start=856
-  _globals['_FIXEDSIZELIST']._serialized_end=969
-  _globals['_LIST']._serialized_start=971
-  _globals['_LIST']._serialized_end=1087
-  _globals['_SIMPLESTRUCT']._serialized_start=1089
-  _globals['_SIMPLESTRUCT']._serialized_end=1103
-  _globals['_BINARY']._serialized_start=1106
-  _globals['_BINARY']._serialized_end=1255
-  _globals['_DICTIONARY']._serialized_start=1258
-  _globals['_DICTIONARY']._serialized_end=1416
-  _globals['_FSST']._serialized_start=1418
-  _globals['_FSST']._serialized_end=1504
-  _globals['_PACKEDSTRUCT']._serialized_start=1506
-  _globals['_PACKEDSTRUCT']._serialized_end=1628
-  _globals['_BITPACKED']._serialized_start=1631
-  _globals['_BITPACKED']._serialized_end=1781
-  _globals['_FIXEDSIZEBINARY']._serialized_start=1783
-  _globals['_FIXEDSIZEBINARY']._serialized_end=1877
-  _globals['_BITPACKEDFORNONNEG']._serialized_start=1880
-  _globals['_BITPACKEDFORNONNEG']._serialized_end=2023
-  _globals['_CONSTANT']._serialized_start=2025
-  _globals['_CONSTANT']._serialized_end=2050
-  _globals['_ARRAYENCODING']._serialized_start=2053
-  _globals['_ARRAYENCODING']._serialized_end=2867
 # @@protoc_insertion_point(module_scope)

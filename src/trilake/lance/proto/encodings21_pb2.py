@@ -1,5 +1,5 @@
 # Made by scripts/protos; do not edit.
-# ruff: noqa: E501, E712, I001
+# ruff: noqa: E501, I001
 # fmt: off
 # mypy: disable-error-code="type-arg"
 # -*- coding: utf-8 -*-
@@ -7,7 +7,6 @@
 # source: trilake/lance/proto/encodings21.proto
 # Protobuf Python Version: 4.25.1
 """Generated protocol buffer code."""
-from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
@@ -23,56 +22,4 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%trilake/lance/pro
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilake.lance.proto.encodings21_pb2', _globals)
-if _descriptor._USE_C_DESCRIPTORS == False:
-  DESCRIPTOR._options = None
-  _globals['_LAYER']._serialized_start=4481
-  _globals['_LAYER']._serialized_end=4634
-  _globals['_COMPRESSIONSCHEME']._serialized_start=4636
-  _globals['_COMPRESSIONSCHEME']._serialized_end=4698
-  _globals['_MINIBLOCKLAYOUT']._serialized_start=69
-  _globals['_MINIBLOCKLAYOUT']._serialized_end=552
-  _globals['_CONSTANTLAYOUT']._serialized_start=555
-  _globals['_CONSTANTLAYOUT']._serialized_end=859
-  _globals['_FULLZIPLAYOUT']._serialized_start=862
-  _globals['_FULLZIPLAYOUT']._serialized_end=1148
-  _globals['_BLOBLAYOUT']._serialized_start=1150
-  _globals['_BLOBLAYOUT']._serialized_end=1273
-  _globals['_PAGELAYOUT']._serialized_start=1276
-  _globals['_PAGELAYOUT']._serialized_end=1572
-  _globals['_BUFFERCOMPRESSION']._serialized_start=1574
-  _globals['_BUFFERCOMPRESSION']._serialized_end=1685
-  _globals['_FLAT']._serialized_start=1687
-  _globals['_FLAT']._serialized_end=1777
-  _globals['_VARIABLE']._serialized_start=1780
-  _globals['_VARIABLE']._serialized_end=1917
-  _globals['_CONSTANT']._serialized_start=1919
-  _globals['_CONSTANT']._serialized_end=1959
-  _globals['_OUTOFLINEBITPACKING']._serialized_start=1961
-  _globals['_OUTOFLINEBITPACKING']._serialized_end=2083
-  _globals['_INLINEBITPACKING']._serialized_start=2085
-  _globals['_INLINEBITPACKING']._serialized_end=2202
-  _globals['_FSST']._serialized_start=2204
-  _globals['_FSST']._serialized_end=2296
-  _globals['_DICTIONARY']._serialized_start=2299
-  _globals['_DICTIONARY']._serialized_end=2469
-  _globals['_RLE']._serialized_start=2472
-  _globals['_RLE']._serialized_end=2610
-  _globals['_BYTESTREAMSPLIT']._serialized_start=2612
-  _globals['_BYTESTREAMSPLIT']._serialized_end=2693
-  _globals['_GENERAL']._serialized_start=2696
-  _globals['_GENERAL']._serialized_end=2836
-  _globals['_FIXEDSIZELIST']._serialized_start=2838
-  _globals['_FIXEDSIZELIST']._serialized_end=2964
-  _globals['_PACKEDSTRUCT']._serialized_start=2966
-  _globals['_PACKEDSTRUCT']._serialized_end=3068
-  _globals['_VARIABLEPACKEDSTRUCT']._serialized_start=3071
-  _globals['_VARIABLEPACKEDSTRUCT']._serialized_end=3316
-  _globals['_VARIABLEPACKEDSTRUCT_FIELDENCODING']._serialized_start=3175
-  _globals['_VARIABLEPACKEDSTRUCT_FIELDENCODING']._serialized_end=3316
-  _globals['_RANGE']._serialized_start=3318
-  _globals['_RANGE']._serialized_end=3391
-  _globals['_DELTA']._serialized_start=3393
-  _globals['_DELTA']._serialized_end=3515
-  _globals['_COMPRESSIVEENCODING']._serialized_start=3518
-  _globals['_COMPRESSIVEENCODING']._serialized_end=4478
 # @@protoc_insertion_point(module_scope)

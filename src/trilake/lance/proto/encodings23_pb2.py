@@ -1,5 +1,5 @@
 # Made by scripts/protos; do not edit.
-# ruff: noqa: E402, E501, E712, F401, I001
+# ruff: noqa: E402, E501, F401, I001
 # fmt: off
 # mypy: disable-error-code="type-arg"
 # -*- coding: utf-8 -*-
@@ -7,7 +7,6 @@
 # source: trilake/lance/proto/encodings23.proto
 # Protobuf Python Version: 4.25.1
 """Generated protocol buffer code."""
-from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
@@ -24,40 +23,4 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%trilake/lance/pro
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilake.lance.proto.encodings23_pb2', _globals)
-if _descriptor._USE_C_DESCRIPTORS == False:
-  DESCRIPTOR._options = None
-  _globals['_PLANARLAYOUT']._serialized_start=108
-  _globals['_PLANARLAYOUT']._serialized_end=240
-  _globals['_STRUCTURALPLANE']._serialized_start=243
-  _globals['_STRUCTURALPLANE']._serialized_end=383
-  _globals['_DENSEPLANE']._serialized_start=385
-  _globals['_DENSEPLANE']._serialized_end=447
-  _globals['_SPARSEPLANE']._serialized_start=449
-  _globals['_SPARSEPLANE']._serialized_end=518
-  _globals['_SPARSELAYER']._serialized_start=521
-  _globals['_SPARSELAYER']._serialized_end=733
-  _globals['_VALIDITYSET']._serialized_start=736
-  _globals['_VALIDITYSET']._serialized_end=962
-  _globals['_VALIDITYSET_MEANING']._serialized_start=906
-  _globals['_VALIDITYSET_MEANING']._serialized_end=962
-  _globals['_SPARSELIST']._serialized_start=965
-  _globals['_SPARSELIST']._serialized_end=1224
-  _globals['_SPARSEFIXEDSIZELIST']._serialized_start=1226
-  _globals['_SPARSEFIXEDSIZELIST']._serialized_end=1324
-  _globals['_CHUNKEDLEVELS']._serialized_start=1327
-  _globals['_CHUNKEDLEVELS']._serialized_end=1510
-  _globals['_CHUNKED']._serialized_start=1513
-  _globals['_CHUNKED']._serialized_end=1781
-  _globals['_ZIPPEDLEVELS']._serialized_start=1783
-  _globals['_ZIPPEDLEVELS']._serialized_end=1847
-  _globals['_ZIPPED']._serialized_start=1850
-  _globals['_ZIPPED']._serialized_end=2088
-  _globals['_CONSTANTVALUES']._serialized_start=2090
-  _globals['_CONSTANTVALUES']._serialized_end=2122
-  _globals['_NOVALUES']._serialized_start=2124
-  _globals['_NOVALUES']._serialized_end=2134
-  _globals['_INDEXEDVALUES']._serialized_start=2137
-  _globals['_INDEXEDVALUES']._serialized_end=2267
-  _globals['_VALUEPLANE']._serialized_start=2270
-  _globals['_VALUEPLANE']._serialized_end=2576
 # @@protoc_insertion_point(module_scope)

@@ -1,5 +1,5 @@
 # Made by scripts/protos; do not edit.
-# ruff: noqa: E402, E501, E712, F401, I001
+# ruff: noqa: E402, E501, F401, I001
 # fmt: off
 # mypy: disable-error-code="type-arg"
 # -*- coding: utf-8 -*-
@@ -7,7 +7,6 @@
 # source: trilake/lance/proto/file2.proto
 # Protobuf Python Version: 4.25.1
 """Generated protocol buffer code."""
-from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
@@ -24,32 +23,4 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftrilake/lance/
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilake.lance.proto.file2_pb2', _globals)
-if _descriptor._USE_C_DESCRIPTORS == False:
-  DESCRIPTOR._options = None
-  _globals['_SCHEMA_METADATAENTRY']._options = None
-  _globals['_SCHEMA_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_FILEDESCRIPTOR']._serialized_start=90
-  _globals['_FILEDESCRIPTOR']._serialized_end=167
-  _globals['_SCHEMA']._serialized_start=170
-  _globals['_SCHEMA']._serialized_end=333
-  _globals['_SCHEMA_METADATAENTRY']._serialized_start=286
-  _globals['_SCHEMA_METADATAENTRY']._serialized_end=333
-  _globals['_COLUMNMETADATA']._serialized_start=336
-  _globals['_COLUMNMETADATA']._serialized_end=642
-  _globals['_COLUMNMETADATA_PAGE']._serialized_start=507
-  _globals['_COLUMNMETADATA_PAGE']._serialized_end=642
-  _globals['_ENCODING']._serialized_start=645
-  _globals['_ENCODING']._serialized_end=937
-  _globals['_ENCODING_INDIRECT']._serialized_start=828
-  _globals['_ENCODING_INDIRECT']._serialized_end=886
-  _globals['_ENCODING_DIRECT']._serialized_start=888
-  _globals['_ENCODING_DIRECT']._serialized_end=914
-  _globals['_ENCODING_MISSING']._serialized_start=916
-  _globals['_ENCODING_MISSING']._serialized_end=925
-  _globals['_COLUMNENCODING']._serialized_start=940
-  _globals['_COLUMNENCODING']._serialized_end=1187
-  _globals['_COLUMNENCODING_VALUES']._serialized_start=1100
-  _globals['_COLUMNENCODING_VALUES']._serialized_end=1108
-  _globals['_COLUMNENCODING_BLOB']._serialized_start=1110
-  _globals['_COLUMNENCODING_BLOB']._serialized_end=1168
 # @@protoc_insertion_point(module_scope)

@@ -1,5 +1,5 @@
 # Made by scripts/protos; do not edit.
-# ruff: noqa: E402, E501, E712, F401, I001
+# ruff: noqa: E402, E501, F401, I001
 # fmt: off
 # mypy: disable-error-code="type-arg"
 # -*- coding: utf-8 -*-
@@ -7,7 +7,6 @@
 # source: trilake/lance/proto/format.proto
 # Protobuf Python Version: 4.25.1
 """Generated protocol buffer code."""
-from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
@@ -24,62 +23,4 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n trilake/lance/pro
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilake.lance.proto.format_pb2', _globals)
-if _descriptor._USE_C_DESCRIPTORS == False:
-  DESCRIPTOR._options = None
-  _globals['_MANIFEST_METADATAENTRY']._options = None
-  _globals['_MANIFEST_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_MANIFEST_CONFIGENTRY']._options = None
-  _globals['_MANIFEST_CONFIGENTRY']._serialized_options = b'8\001'
-  _globals['_MANIFEST_TABLEMETADATAENTRY']._options = None
-  _globals['_MANIFEST_TABLEMETADATAENTRY']._serialized_options = b'8\001'
-  _globals['_FIELD_METADATAENTRY']._options = None
-  _globals['_FIELD_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_ENCODING']._serialized_start=3876
-  _globals['_ENCODING']._serialized_end=3948
-  _globals['_UUID']._serialized_start=91
-  _globals['_UUID']._serialized_end=111
-  _globals['_MANIFEST']._serialized_start=114
-  _globals['_MANIFEST']._serialized_end=1384
-  _globals['_MANIFEST_WRITERVERSION']._serialized_start=1007
-  _globals['_MANIFEST_WRITERVERSION']._serialized_end=1056
-  _globals['_MANIFEST_DATASTORAGEFORMAT']._serialized_start=1058
-  _globals['_MANIFEST_DATASTORAGEFORMAT']._serialized_end=1115
-  _globals['_MANIFEST_METADATAENTRY']._serialized_start=1117
-  _globals['_MANIFEST_METADATAENTRY']._serialized_end=1164
-  _globals['_MANIFEST_CONFIGENTRY']._serialized_start=1166
-  _globals['_MANIFEST_CONFIGENTRY']._serialized_end=1211
-  _globals['_MANIFEST_TABLEMETADATAENTRY']._serialized_start=1213
-  _globals['_MANIFEST_TABLEMETADATAENTRY']._serialized_end=1265
-  _globals['_BASEPATH']._serialized_start=1386
-  _globals['_BASEPATH']._serialized_end=1475
-  _globals['_INDEXMETADATA']._serialized_start=1478
-  _globals['_INDEXMETADATA']._serialized_end=1867
-  _globals['_INDEXFILE']._serialized_start=1869
-  _globals['_INDEXFILE']._serialized_end=1914
-  _globals['_INDEXDETAILS']._serialized_start=1916
-  _globals['_INDEXDETAILS']._serialized_end=1963
-  _globals['_INDEXSECTION']._serialized_start=1965
-  _globals['_INDEXSECTION']._serialized_end=2033
-  _globals['_DATAFRAGMENT']._serialized_start=2036
-  _globals['_DATAFRAGMENT']._serialized_end=2581
-  _globals['_EXTERNALFILE']._serialized_start=2583
-  _globals['_EXTERNALFILE']._serialized_end=2641
-  _globals['_DATAFILE']._serialized_start=2644
-  _globals['_DATAFILE']._serialized_end=2823
-  _globals['_DELETIONFILE']._serialized_start=2826
-  _globals['_DELETIONFILE']._serialized_end=3055
-  _globals['_DELETIONFILE_DELETIONFILETYPE']._serialized_start=2996
-  _globals['_DELETIONFILE_DELETIONFILETYPE']._serialized_end=3043
-  _globals['_METADATA']._serialized_start=3058
-  _globals['_METADATA']._serialized_end=3330
-  _globals['_METADATA_STATISTICSMETADATA']._serialized_start=3220
-  _globals['_METADATA_STATISTICSMETADATA']._serialized_end=3330
-  _globals['_DICTIONARY']._serialized_start=3332
-  _globals['_DICTIONARY']._serialized_end=3376
-  _globals['_FIELD']._serialized_start=3379
-  _globals['_FIELD']._serialized_end=3874
-  _globals['_FIELD_METADATAENTRY']._serialized_start=1117
-  _globals['_FIELD_METADATAENTRY']._serialized_end=1164
-  _globals['_FIELD_TYPE']._serialized_start=3832
-  _globals['_FIELD_TYPE']._serialized_end=3874
 # @@protoc_insertion_point(module_scope)

@@ -1,5 +1,5 @@
 # Made by scripts/protos; do not edit.
-# ruff: noqa: E501, E712, I001
+# ruff: noqa: E501, I001
 # fmt: off
 # mypy: disable-error-code="type-arg"
 # -*- coding: utf-8 -*-
@@ -7,7 +7,6 @@
 # source: trilake/lance/proto/index.proto
 # Protobuf Python Version: 4.25.1
 """Generated protocol buffer code."""
-from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
@@ -23,32 +22,4 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftrilake/lance/
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilake.lance.proto.index_pb2', _globals)
-if _descriptor._USE_C_DESCRIPTORS == False:
-  DESCRIPTOR._options = None
-  _globals['_INDEXTYPE']._serialized_start=1288
-  _globals['_INDEXTYPE']._serialized_end=1311
-  _globals['_VECTORMETRICTYPE']._serialized_start=1313
-  _globals['_VECTORMETRICTYPE']._serialized_end=1360
-  _globals['_INDEX']._serialized_start=57
-  _globals['_INDEX']._serialized_end=301
-  _globals['_CHECKSUMS']._serialized_start=303
-  _globals['_CHECKSUMS']._serialized_end=349
-  _globals['_TENSOR']._serialized_start=352
-  _globals['_TENSOR']._serialized_end=511
-  _globals['_TENSOR_DATATYPE']._serialized_start=448
-  _globals['_TENSOR_DATATYPE']._serialized_end=511
-  _globals['_IVF']._serialized_start=513
-  _globals['_IVF']._serialized_end=626
-  _globals['_PQ']._serialized_start=629
-  _globals['_PQ']._serialized_end=767
-  _globals['_TRANSFORM']._serialized_start=770
-  _globals['_TRANSFORM']._serialized_end=900
-  _globals['_TRANSFORM_TRANSFORMTYPE']._serialized_start=876
-  _globals['_TRANSFORM_TRANSFORMTYPE']._serialized_end=900
-  _globals['_FLAT']._serialized_start=902
-  _globals['_FLAT']._serialized_end=908
-  _globals['_VECTORINDEXSTAGE']._serialized_start=911
-  _globals['_VECTORINDEXSTAGE']._serialized_end=1114
-  _globals['_VECTORINDEX']._serialized_start=1117
-  _globals['_VECTORINDEX']._serialized_end=1286
 # @@protoc_insertion_point(module_scope)

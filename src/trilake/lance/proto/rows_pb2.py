@@ -1,5 +1,5 @@
 # Made by scripts/protos; do not edit.
-# ruff: noqa: E501, E712, I001
+# ruff: noqa: E501, I001
 # fmt: off
 # mypy: disable-error-code="type-arg"
 # -*- coding: utf-8 -*-
@@ -7,7 +7,6 @@
 # source: trilake/lance/proto/rows.proto
 # Protobuf Python Version: 4.25.1
 """Generated protocol buffer code."""
-from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
@@ -23,26 +22,4 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etrilake/lance/
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilake.lance.proto.rows_pb2', _globals)
-if _descriptor._USE_C_DESCRIPTORS == False:
-  DESCRIPTOR._options = None
-  _globals['_ROWIDSEQUENCE']._serialized_start=54
-  _globals['_ROWIDSEQUENCE']._serialized_end=119
-  _globals['_U64SEGMENT']._serialized_start=122
-  _globals['_U64SEGMENT']._serialized_end=665
-  _globals['_U64SEGMENT_RANGE']._serialized_start=458
-  _globals['_U64SEGMENT_RANGE']._serialized_end=493
-  _globals['_U64SEGMENT_RANGEWITHHOLES']._serialized_start=495
-  _globals['_U64SEGMENT_RANGEWITHHOLES']._serialized_end=591
-  _globals['_U64SEGMENT_RANGEWITHBITMAP']._serialized_start=593
-  _globals['_U64SEGMENT_RANGEWITHBITMAP']._serialized_end=654
-  _globals['_ENCODEDU64ARRAY']._serialized_start=668
-  _globals['_ENCODEDU64ARRAY']._serialized_end=941
-  _globals['_ENCODEDU64ARRAY_OFFSETS']._serialized_start=866
-  _globals['_ENCODEDU64ARRAY_OFFSETS']._serialized_end=906
-  _globals['_ENCODEDU64ARRAY_VALUES']._serialized_start=908
-  _globals['_ENCODEDU64ARRAY_VALUES']._serialized_end=932
-  _globals['_ROWVERSIONS']._serialized_start=944
-  _globals['_ROWVERSIONS']._serialized_end=1078
-  _globals['_ROWVERSIONS_RUN']._serialized_start=1010
-  _globals['_ROWVERSIONS_RUN']._serialized_end=1078
 # @@protoc_insertion_point(module_scope)

@@ -1,5 +1,5 @@
 # Made by scripts/protos; do not edit.
-# ruff: noqa: E402, E501, E712, F401, I001
+# ruff: noqa: E402, E501, F401, I001
 # fmt: off
 # mypy: disable-error-code="type-arg"
 # -*- coding: utf-8 -*-
@@ -7,7 +7,6 @@
 # source: trilake/lance/proto/transaction.proto
 # Protobuf Python Version: 4.25.1
 """Generated protocol buffer code."""
-from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
@@ -24,66 +23,4 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%trilake/lance/pro
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trilake.lance.proto.transaction_pb2', _globals)
-if _descriptor._USE_C_DESCRIPTORS == False:
-  DESCRIPTOR._options = None
-  _globals['_TRANSACTION_OVERWRITE_SCHEMAMETADATAENTRY']._options = None
-  _globals['_TRANSACTION_OVERWRITE_SCHEMAMETADATAENTRY']._serialized_options = b'8\001'
-  _globals['_TRANSACTION_OVERWRITE_CONFIGUPSERTVALUESENTRY']._options = None
-  _globals['_TRANSACTION_OVERWRITE_CONFIGUPSERTVALUESENTRY']._serialized_options = b'8\001'
-  _globals['_TRANSACTION_MERGE_SCHEMAMETADATAENTRY']._options = None
-  _globals['_TRANSACTION_MERGE_SCHEMAMETADATAENTRY']._serialized_options = b'8\001'
-  _globals['_TRANSACTION_UPDATECONFIG_FIELDMETADATAENTRY']._options = None
-  _globals['_TRANSACTION_UPDATECONFIG_FIELDMETADATAENTRY']._serialized_options = b'8\001'
-  _globals['_TRANSACTION_TRANSACTIONPROPERTIESENTRY']._options = None
-  _globals['_TRANSACTION_TRANSACTIONPROPERTIESENTRY']._serialized_options = b'8\001'
-  _globals['_TRANSACTION']._serialized_start=103
-  _globals['_TRANSACTION']._serialized_end=4386
-  _globals['_TRANSACTION_APPEND']._serialized_start=1259
-  _globals['_TRANSACTION_APPEND']._serialized_end=1322
-  _globals['_TRANSACTION_DELETE']._serialized_start=1324
-  _globals['_TRANSACTION_DELETE']._serialized_end=1444
-  _globals['_TRANSACTION_OVERWRITE']._serialized_start=1447
-  _globals['_TRANSACTION_OVERWRITE']._serialized_end=1926
-  _globals['_TRANSACTION_OVERWRITE_SCHEMAMETADATAENTRY']._serialized_start=1814
-  _globals['_TRANSACTION_OVERWRITE_SCHEMAMETADATAENTRY']._serialized_end=1867
-  _globals['_TRANSACTION_OVERWRITE_CONFIGUPSERTVALUESENTRY']._serialized_start=1869
-  _globals['_TRANSACTION_OVERWRITE_CONFIGUPSERTVALUESENTRY']._serialized_end=1926
-  _globals['_TRANSACTION_CREATEINDEX']._serialized_start=1929
-  _globals['_TRANSACTION_CREATEINDEX']._serialized_end=2062
-  _globals['_TRANSACTION_REWRITE']._serialized_start=2065
-  _globals['_TRANSACTION_REWRITE']._serialized_end=2691
-  _globals['_TRANSACTION_REWRITE_REWRITEGROUP']._serialized_start=2362
-  _globals['_TRANSACTION_REWRITE_REWRITEGROUP']._serialized_end=2494
-  _globals['_TRANSACTION_REWRITE_REWRITTENINDEX']._serialized_start=2497
-  _globals['_TRANSACTION_REWRITE_REWRITTENINDEX']._serialized_end=2691
-  _globals['_TRANSACTION_MERGE']._serialized_start=2694
-  _globals['_TRANSACTION_MERGE']._serialized_end=2947
-  _globals['_TRANSACTION_MERGE_SCHEMAMETADATAENTRY']._serialized_start=1814
-  _globals['_TRANSACTION_MERGE_SCHEMAMETADATAENTRY']._serialized_end=1867
-  _globals['_TRANSACTION_RESTORE']._serialized_start=2949
-  _globals['_TRANSACTION_RESTORE']._serialized_end=2975
-  _globals['_TRANSACTION_RESERVEFRAGMENTS']._serialized_start=2977
-  _globals['_TRANSACTION_RESERVEFRAGMENTS']._serialized_end=3018
-  _globals['_TRANSACTION_UPDATE']._serialized_start=3021
-  _globals['_TRANSACTION_UPDATE']._serialized_end=3270
-  _globals['_TRANSACTION_PROJECT']._serialized_start=3272
-  _globals['_TRANSACTION_PROJECT']._serialized_end=3326
-  _globals['_TRANSACTION_UPDATEMAP']._serialized_start=3329
-  _globals['_TRANSACTION_UPDATEMAP']._serialized_end=3482
-  _globals['_TRANSACTION_UPDATEMAP_ENTRY']._serialized_start=3432
-  _globals['_TRANSACTION_UPDATEMAP_ENTRY']._serialized_end=3482
-  _globals['_TRANSACTION_UPDATECONFIG']._serialized_start=3485
-  _globals['_TRANSACTION_UPDATECONFIG']._serialized_end=3914
-  _globals['_TRANSACTION_UPDATECONFIG_FIELDMETADATAENTRY']._serialized_start=3812
-  _globals['_TRANSACTION_UPDATECONFIG_FIELDMETADATAENTRY']._serialized_end=3914
-  _globals['_TRANSACTION_DATAREPLACEMENT']._serialized_start=3917
-  _globals['_TRANSACTION_DATAREPLACEMENT']._serialized_end=4098
-  _globals['_TRANSACTION_DATAREPLACEMENT_GROUP']._serialized_start=4020
-  _globals['_TRANSACTION_DATAREPLACEMENT_GROUP']._serialized_end=4098
-  _globals['_TRANSACTION_CLONE']._serialized_start=4101
-  _globals['_TRANSACTION_CLONE']._serialized_end=4245
-  _globals['_TRANSACTION_UPDATEBASES']._serialized_start=4247
-  _globals['_TRANSACTION_UPDATEBASES']._serialized_end=4311
-  _globals['_TRANSACTION_TRANSACTIONPROPERTIESENTRY']._serialized_start=4313
-  _globals['_TRANSACTION_TRANSACTIONPROPERTIESENTRY']._serialized_end=4373
 # @@protoc_insertion_point(module_scope)
