@@ -91,7 +91,7 @@ class DataFile(fragment_metadata.DataFile):
         if base_id is not None:
             raise InvalidArgumentError(f"base_id must be None, got {base_id}", help="pass a file of the dataset itself")
         entry, _ = described(dataset.snapshot, path)
-        return cls(**vars(fragment_metadata.DataFile.of(entry)))
+        return cls.of(entry)
 
 
 _SHOWN = 10
@@ -303,7 +303,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     def deletion_file(self) -> str | None:
         """Return the path of the deletion file relative to the dataset, or ``None``."""
-        entry = self.metadata.entry.deletion_file
+        entry = self._fragment.fragment.deletion_file
         return None if entry is None else entry.key(self.fragment_id)
 
     # --- reading -----------------------------------------------------------------------------------------------------

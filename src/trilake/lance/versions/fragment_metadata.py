@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from dataclasses import fields as dataclass_fields
+from typing import Any, Self
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.versions import manifest
@@ -50,6 +51,9 @@ class DataFile:
     file_size_bytes: int | None = None
     base_id: int | None = field(default=None, repr=False)
 
+    #: Unknown fields of the manifest entry, serialized.
+    _extra = b""
+
     def __post_init__(self) -> None:
         if not isinstance(self.path, str):
             raise TypeError(f"the path of a data file must be a string, got {self.path!r}")
@@ -62,9 +66,9 @@ class DataFile:
         return self.fields
 
     @classmethod
-    def of(cls, entry: manifest.DataFile) -> DataFile:
+    def of(cls, entry: manifest.DataFile) -> Self:
         """Create from a manifest entry."""
-        return cls(
+        file = cls(
             PathText(entry.path),
             list(entry.fields),
             list(entry.column_indices),
@@ -73,6 +77,8 @@ class DataFile:
             entry.size_bytes or None,
             entry.base_id,
         )
+        file._extra = entry.extra
+        return file
 
     @property
     def entry(self) -> manifest.DataFile:
@@ -83,6 +89,7 @@ class DataFile:
             int(self.file_major_version or 0),
             int(self.file_minor_version or 0),
             int(self.file_size_bytes or 0),
+            self._extra,
             column_indices=tuple(self.column_indices),
             base_id=self.base_id,
         )
@@ -177,29 +184,17 @@ def _of_json(kind: Any, meta: Any) -> Any:
     return kind(ExternalFile(str(place["path"]), int(place["offset"]), int(place["size"])))
 
 
-def _row_numbers(name: str, kind: type[_PlacedMeta], doc: str) -> Any:
-    """Build a property of :class:`FragmentMetadata` for a message of its entry."""
-
-    def get(self: FragmentMetadata) -> _PlacedMeta | None:
-        placed = getattr(self._metadata, name)
-        return None if placed is None else kind(placed)
-
-    def put(self: FragmentMetadata, meta: _PlacedMeta | None) -> None:
-        self._set(**{name: None if meta is None else meta.placed})
-
-    return property(get, put, doc=doc)
-
-
+@dataclass(eq=False)
 class FragmentMetadata:
     """The manifest entry of a fragment.
 
     Parameters
     ----------
-    id: id of the fragment; or, as in pylance 0.8.19, the JSON of :meth:`to_json`.
+    id: id of the fragment, 0 before it is committed; or, as in pylance 0.8.19, the JSON of :meth:`to_json`.
     files: data files, each with other columns of the same rows.
     physical_rows: number of rows in the files, including deleted ones; 0 if unknown.
     deletion_file: the deleted rows.
-    row_id_meta: stable ids of the rows.
+    row_id_meta: stable ids of the rows; ``None`` where row ids are row addresses.
     created_at_version_meta, last_updated_at_version_meta: versions of the rows; commits of new rows set them.
     overlays: must be empty: data overlays of newer writers are not supported.
 
@@ -211,105 +206,88 @@ class FragmentMetadata:
     (0, ['x.lance'], 3, None)
     """
 
+    id: int
+    files: list[DataFile] = field(default_factory=list)
+    physical_rows: int = 0
+    deletion_file: DeletionFile | None = None
+    row_id_meta: RowIdMeta | None = None
+    created_at_version_meta: RowDatasetVersionMeta | None = None
+    last_updated_at_version_meta: RowDatasetVersionMeta | None = None
+    overlays: list[Any] = field(default_factory=list)
+
     #: Whether it comes from a manifest.
     _is_listed = False
+    #: Unknown fields of the manifest entry, serialized.
+    _extra = b""
 
-    def __init__(
-        self,
-        id: int | str,
-        files: Sequence[DataFile] = (),
-        physical_rows: int | None = 0,
-        deletion_file: DeletionFile | None = None,
-        row_id_meta: RowIdMeta | None = None,
-        created_at_version_meta: RowDatasetVersionMeta | None = None,
-        last_updated_at_version_meta: RowDatasetVersionMeta | None = None,
-        overlays: Sequence[Any] = (),
-    ) -> None:
-        if overlays:
+    def __post_init__(self) -> None:
+        if self.overlays:
             raise InvalidArgumentError("data overlays cannot be committed", help="write the columns again")
-        if isinstance(id, str):
-            self._metadata = _parsed(id)
-            return
-        self._metadata = Fragment(
-            int(id),
-            tuple(f.entry for f in files),
-            None if deletion_file is None else deletion_file.entry,
-            int(physical_rows or 0),
-        )
-        self.row_id_meta = row_id_meta
-        self.created_at_version_meta = created_at_version_meta
-        self.last_updated_at_version_meta = last_updated_at_version_meta
+        if isinstance(self.id, str):
+            vars(self).update(vars(_parsed(self.id)))
+        self.id, self.physical_rows = int(self.id), int(self.physical_rows or 0)
+        self.files, self.overlays = list(self.files), []
 
     @classmethod
     def of(cls, fragment: Fragment) -> FragmentMetadata:
         """Create from a manifest entry."""
-        metadata = cls.__new__(cls)
-        metadata._metadata, metadata._is_listed = fragment, True
+        deletion = fragment.deletion_file
+        created, updated = fragment.created, fragment.last_updated
+        metadata = cls(
+            fragment.id,
+            [DataFile.of(f) for f in fragment.files],
+            fragment.physical_rows,
+            None if deletion is None else DeletionFile.of(deletion),
+            None if fragment.row_ids is None else RowIdMeta(fragment.row_ids),
+            None if created is None else RowDatasetVersionMeta(created),
+            None if updated is None else RowDatasetVersionMeta(updated),
+        )
+        metadata._is_listed, metadata._extra = True, fragment.extra
         return metadata
 
     @property
     def entry(self) -> Fragment:
         """The manifest entry."""
-        return self._metadata
-
-    def _set(self, **parts: Any) -> None:
-        self._metadata = replace(self._metadata, **parts)
+        deletion = self.deletion_file
+        metas = self.row_id_meta, self.last_updated_at_version_meta, self.created_at_version_meta
+        return Fragment(
+            int(self.id),
+            tuple(f.entry for f in self.files),
+            None if deletion is None else deletion.entry,
+            int(self.physical_rows),
+            self._extra,
+            *(None if meta is None else meta.placed for meta in metas),
+        )
 
     def __repr__(self) -> str:
-        if self._is_listed and all(f.storage_version.is_first for f in self._metadata.files):
-            return _first_format(self._metadata)
-        parts = ", ".join(f"{name}={getattr(self, name)!r}" for name in _PARTS)
-        return f"FragmentMetadata({parts})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FragmentMetadata.from_json, (json.dumps(self.to_json()),)
+        if self._is_listed and all(f.storage_version.is_first for f in self.entry.files):
+            return _first_format(self.entry)
+        return f"FragmentMetadata({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in dataclass_fields(self))})"
 
     def __eq__(self, other: object) -> bool:
         """Whether both describe the same fragment; without row counts, only ids and paths are compared."""
         if not isinstance(other, FragmentMetadata):
             return False
-        a, b = self._metadata, other._metadata
-        if a.physical_rows and b.physical_rows:
-            return a == b
-        return (a.id, [f.path for f in a.files]) == (b.id, [f.path for f in b.files])
+        if self.physical_rows and other.physical_rows:
+            return self.entry == other.entry
+        return (self.id, [f.path for f in self.files]) == (other.id, [f.path for f in other.files])
 
     __hash__ = None  # type: ignore[assignment]
 
     def to_json(self) -> dict[str, Any]:
         """The entry as JSON types."""
-        deletion = self.deletion_file
-        metas = {name: getattr(self, name) for name in _PARTS if name.endswith("_meta")}
         return {
             "id": self.id,
-            "files": [{**asdict(f), "path": str(f.path)} for f in self.files],
+            "files": [asdict(f) for f in self.files],
             "overlays": [],
-            "physical_rows": self._metadata.physical_rows or None,
-            "deletion_file": None if deletion is None else deletion.asdict(),
-            **{name: None if meta is None else meta.asdict() for name, meta in metas.items()},
+            "physical_rows": self.physical_rows or None,
+            **{name: None if (part := getattr(self, name)) is None else part.asdict() for name in _PARTS},
         }
 
     @staticmethod
     def from_json(json_data: str) -> FragmentMetadata:
         """Parse the JSON of :meth:`to_json`.  Raises ``InvalidArgumentError``."""
-        return FragmentMetadata(json_data)
-
-    @property
-    def id(self) -> int:
-        """The fragment's id; 0 before it is committed."""
-        return self._metadata.id
-
-    @id.setter
-    def id(self, id: int) -> None:
-        self._set(id=int(id))
-
-    @property
-    def files(self) -> list[DataFile]:
-        """The data files."""
-        return [DataFile.of(f) for f in self._metadata.files]
-
-    @files.setter
-    def files(self, files: Sequence[DataFile]) -> None:
-        self._set(files=tuple(f.entry for f in files))
+        return _parsed(json_data)
 
     def data_files(self) -> list[DataFile]:
         """Deprecated alias of :attr:`files`."""
@@ -317,55 +295,17 @@ class FragmentMetadata:
         return self.files
 
     @property
-    def physical_rows(self) -> int:
-        """Number of rows in the data files, including deleted ones; 0 if unknown."""
-        return self._metadata.physical_rows
-
-    @physical_rows.setter
-    def physical_rows(self, rows: int) -> None:
-        self._set(physical_rows=int(rows))
-
-    @property
     def num_deletions(self) -> int:
         """Number of deleted rows; 0 if unknown."""
-        entry = self._metadata.deletion_file
-        return 0 if entry is None else entry.num_deleted_rows
+        return 0 if self.deletion_file is None else self.deletion_file.num_deleted_rows
 
     @property
     def num_rows(self) -> int:
         """Number of live rows."""
         return self.physical_rows - self.num_deletions
 
-    @property
-    def deletion_file(self) -> DeletionFile | None:
-        """The deletion file; ``None`` if there is none."""
-        entry = self._metadata.deletion_file
-        return None if entry is None else DeletionFile.of(entry)
 
-    @deletion_file.setter
-    def deletion_file(self, deletion_file: DeletionFile | None) -> None:
-        self._set(deletion_file=None if deletion_file is None else deletion_file.entry)
-
-    row_id_meta: RowIdMeta | None = _row_numbers(
-        "row_ids", RowIdMeta, "The stable row ids of the rows; ``None`` where row ids are row addresses."
-    )
-    created_at_version_meta: RowDatasetVersionMeta | None = _row_numbers(
-        "created", RowDatasetVersionMeta, "The versions in which the rows were inserted; ``None`` if not recorded."
-    )
-    last_updated_at_version_meta: RowDatasetVersionMeta | None = _row_numbers(
-        "last_updated", RowDatasetVersionMeta, "The versions of the rows' values; ``None`` if not recorded."
-    )
-
-    @property
-    def overlays(self) -> list[Any]:
-        """Always empty: data overlays of newer writers are not supported."""
-        return []
-
-
-_PARTS = (
-    *("id", "files", "physical_rows", "deletion_file", "row_id_meta"),
-    *("created_at_version_meta", "last_updated_at_version_meta", "overlays"),
-)
+_PARTS = ("deletion_file", "row_id_meta", "created_at_version_meta", "last_updated_at_version_meta")
 
 
 def _first_format(fragment: Fragment) -> str:
@@ -381,19 +321,19 @@ def _first_format(fragment: Fragment) -> str:
     return f"Fragment {{ id: {fragment.id}, files: [{files}], deletion_file: {deletion}, physical_rows: {rows} }}"
 
 
-def _parsed(metadata: str) -> Fragment:
+def _parsed(metadata: str) -> FragmentMetadata:
     try:
         parsed: Mapping[str, Any] = json.loads(metadata)
         deletion = parsed.get("deletion_file")
         return FragmentMetadata(
             int(parsed["id"]),
             [DataFile(**f) for f in parsed["files"]],
-            parsed.get("physical_rows"),
+            parsed.get("physical_rows") or 0,
             None if deletion is None else DeletionFile(**deletion),
             _of_json(RowIdMeta, parsed.get("row_id_meta")),
             _of_json(RowDatasetVersionMeta, parsed.get("created_at_version_meta")),
             _of_json(RowDatasetVersionMeta, parsed.get("last_updated_at_version_meta")),
-            parsed.get("overlays") or (),
-        ).entry
+            parsed.get("overlays") or [],
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise InvalidArgumentError(f"this is not the metadata of a fragment: {e!r}") from e
