@@ -376,9 +376,9 @@ def _moved_indices(snapshot: Snapshot, groups: Sequence[op.RewriteGroup]) -> tup
         return ()
     before, after = [], []
     for group in groups:
-        before += [addresses(f.id, snapshot.reader(f).live_offsets) for f in group.old]
-        after += [addresses(f.id, np.arange(f.physical_rows, dtype=np.int64)) for f in group.new]
-    rewritten = {f.id for group in groups for f in group.old}
+        before += [addresses(f.id, snapshot.reader(f).live_offsets) for f in group.old_fragments]
+        after += [addresses(f.id, np.arange(f.physical_rows, dtype=np.int64)) for f in group.new_fragments]
+    rewritten = {f.id for group in groups for f in group.old_fragments}
     return indices.remap(snapshot, np.concatenate(before), np.concatenate(after), rewritten)
 
 

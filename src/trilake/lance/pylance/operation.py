@@ -442,10 +442,12 @@ def from_stored(operation: op.Operation) -> LanceOperation.BaseOperation | None:
         case op.Rewrite(groups, indices):
             moved = []
             for i in indices:
-                details = i.details or IndexDetails("", b"")
-                index = str(i.old), str(i.new), details.type_url, details.value, i.version
+                details = i.new_index_details or IndexDetails("", b"")
+                index = str(i.old_id), str(i.new_id), details.type_url, details.value, i.new_index_version
                 moved.append(LanceOperation.RewrittenIndex(*index))
-            return LanceOperation.Rewrite([LanceOperation.RewriteGroup(of(g.old), of(g.new)) for g in groups], moved)
+            return LanceOperation.Rewrite(
+                [LanceOperation.RewriteGroup(of(g.old_fragments), of(g.new_fragments)) for g in groups], moved
+            )
     return None
 
 

@@ -93,7 +93,7 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
             max_fragment_id=last,
             # The format's first writers omit it.
             data_format=None if version.is_first else ("lance", str(version)),
-            config=dict(operation.config),
+            config=dict(operation.config_upsert_values),
             base_paths=operation.initial_bases,
             reader_feature_flags=flags,
             writer_feature_flags=flags,
@@ -110,7 +110,7 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
         fragments=fragments,
         indices=(),
         max_fragment_id=max(last, newest.max_fragment_id),
-        config={**newest.config, **operation.config},
+        config={**newest.config, **operation.config_upsert_values},
         base_paths=base_paths,
         data_format=newest.data_format if version == newest.storage_version else ("lance", str(version)),
     )
@@ -309,13 +309,13 @@ def _rewritten(newest: Manifest, rewrite: op.Rewrite) -> Manifest:
     fragments, last = list(newest.fragments), _last_id(newest)
     groups: list[tuple[set[int], tuple[Fragment, ...]]] = []
     for group in rewrite.groups:
-        ids = {f.id for f in group.old}
+        ids = {f.id for f in group.old_fragments}
         if not ids or not ids <= {f.id for f in fragments}:
             raise CommitConflictError("a fragment that was compacted no longer exists", version=newest.version)
-        new, last = _numbered(group.new, last)
+        new, last = _numbered(group.new_fragments, last)
         fragments = [*(f for f in fragments if f.id not in ids), *new]
         groups.append((ids, new))
-    new_ids = {i.old: i for i in rewrite.rewritten_indices}
+    new_ids = {i.old_id: i for i in rewrite.rewritten_indices}
     stable = newest.has_stable_row_ids
     indices = [_moved(i, new_ids.get(i.uuid), groups, stable=stable) for i in newest.indices]
     return replace(
@@ -356,9 +356,11 @@ def _moved(
 
 def _renamed(index: IndexMetadata, rewritten: op.RewrittenIndex) -> IndexMetadata:
     """Build the entry of an index with new files, without the sizes and other properties of the old ones."""
-    version = None if index.index_version is None else rewritten.version
-    details = None if index.details is None else rewritten.details or index.details
-    return replace(index, uuid=rewritten.new, details=details, index_version=version, extra=b"", files=(), base_id=None)
+    version = None if index.index_version is None else rewritten.new_index_version
+    details = None if index.details is None else rewritten.new_index_details or index.details
+    return replace(
+        index, uuid=rewritten.new_id, details=details, index_version=version, extra=b"", files=(), base_id=None
+    )
 
 
 def with_files_of(fragments: Iterable[Fragment], schema: LanceSchema) -> tuple[Fragment, ...]:

@@ -337,19 +337,6 @@ def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
             f"{message.deletion_file.num_deleted_rows} of them deleted, but a data file has fewer than 2^31",
             file=file or None,
         )
-    files = tuple(
-        DataFile(
-            f.path,
-            tuple(f.fields),
-            f.file_major_version,
-            f.file_minor_version,
-            f.file_size_bytes,
-            unknown_fields(f),
-            tuple(f.column_indices),
-            f.base_id if f.HasField("base_id") else None,
-        )
-        for f in message.files
-    )
     deletion = None
     if message.HasField("deletion_file"):
         d = message.deletion_file
@@ -359,13 +346,27 @@ def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
         deletion = DeletionFile(d.file_type, d.read_version, d.id, d.num_deleted_rows, base)
     return Fragment(
         message.id,
-        files,
+        tuple(map(parse_file, message.files)),
         deletion,
         message.physical_rows,
         unknown_fields(message),
         _placed(message, "row_ids"),
         _placed(message, "last_updated_at_versions"),
         _placed(message, "created_at_versions"),
+    )
+
+
+def parse_file(message: pb.DataFile) -> DataFile:
+    """Parse the message of a data file."""
+    return DataFile(
+        message.path,
+        tuple(message.fields),
+        message.file_major_version,
+        message.file_minor_version,
+        message.file_size_bytes,
+        unknown_fields(message),
+        tuple(message.column_indices),
+        message.base_id if message.HasField("base_id") else None,
     )
 
 
@@ -387,17 +388,7 @@ def _place(message: pb.DataFragment, name: str, placed: Placed) -> None:
 def fragment_message(fragment: Fragment) -> pb.DataFragment:
     """Build the message of a fragment."""
     message = pb.DataFragment(id=fragment.id, physical_rows=fragment.physical_rows)
-    for f in fragment.files:
-        one = message.files.add(
-            path=f.path,
-            fields=f.fields,
-            file_major_version=f.major_version,
-            file_minor_version=f.minor_version,
-            file_size_bytes=f.size_bytes,
-            column_indices=f.column_indices,
-            base_id=f.base_id,
-        )
-        one.MergeFromString(f.extra)
+    message.files.extend(map(file_message, fragment.files))
     d = fragment.deletion_file
     if d is not None:
         message.deletion_file.CopyFrom(
@@ -413,6 +404,21 @@ def fragment_message(fragment: Fragment) -> pb.DataFragment:
     _place(message, "last_updated_at_versions", fragment.last_updated)
     _place(message, "created_at_versions", fragment.created)
     message.MergeFromString(fragment.extra)
+    return message
+
+
+def file_message(file: DataFile) -> pb.DataFile:
+    """Build the message of a data file."""
+    message = pb.DataFile(
+        path=file.path,
+        fields=file.fields,
+        file_major_version=file.major_version,
+        file_minor_version=file.minor_version,
+        file_size_bytes=file.size_bytes,
+        column_indices=file.column_indices,
+        base_id=file.base_id,
+    )
+    message.MergeFromString(file.extra)
     return message
 
 

@@ -1,7 +1,8 @@
 """Operations: the changes that transactions make, and which of them conflict.
 
 Pure data and functions.  An operation is applied on top of the newest manifest, which may be newer than the version
-that it was created for: :func:`conflict` says whether that is allowed.
+that it was created for: :func:`conflict` says whether that is allowed.  The fields of an operation that its message in
+``transaction.proto`` has too are stored, see :mod:`trilake.lance.versions.transaction`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Overwrite:
 
     fragments: tuple[Fragment, ...]
     schema: LanceSchema
-    config: Mapping[str, str] = field(default_factory=dict)
+    config_upsert_values: Mapping[str, str] = field(default_factory=dict)
     initial_bases: tuple[BasePath, ...] = ()
     storage_version: StorageVersion | None = field(default=None, compare=False)
     stable_row_ids: bool = field(default=False, compare=False)
@@ -61,21 +62,18 @@ class CreateIndex:
 class RewriteGroup:
     """Fragments, and those that replace them, with the same live rows."""
 
-    old: tuple[Fragment, ...]
-    new: tuple[Fragment, ...]
+    old_fragments: tuple[Fragment, ...]
+    new_fragments: tuple[Fragment, ...]
 
 
 @dataclass(frozen=True)
 class RewrittenIndex:
-    """An index whose files were rewritten because its rows have moved.
+    """An index whose files were rewritten because its rows have moved; the format's first writers omit the details."""
 
-    ``details`` and ``version`` describe the new files; the format's first writers omit them.
-    """
-
-    old: UUID
-    new: UUID
-    details: IndexDetails | None = None
-    version: int = 0
+    old_id: UUID
+    new_id: UUID
+    new_index_details: IndexDetails | None = None
+    new_index_version: int = 0
 
 
 @dataclass(frozen=True)
@@ -212,7 +210,7 @@ def modified_ids(operation: Operation) -> frozenset[int]:
         case Delete(updated, removed, _) | Update(removed, updated, _):
             return frozenset(removed) | {f.id for f in updated}
         case Rewrite(groups):
-            return frozenset(f.id for group in groups for f in group.old)
+            return frozenset(f.id for group in groups for f in group.old_fragments)
         case DataReplacement(replacements):
             return frozenset(id for id, _ in replacements)
     return frozenset()

@@ -17,9 +17,9 @@ names its transaction file, whose name is random, so the dataset itself shows wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, MutableSequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -39,7 +39,7 @@ from trilake.errors import (
 from trilake.lance.file import framing
 from trilake.lance.file.errors import CommitConflictError, DatasetExistsError, DatasetNotFoundError, OptionError
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.proto import UnknownFieldSet
+from trilake.lance.proto import Message, UnknownFieldSet
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.proto import transaction_pb2 as tx
 from trilake.lance.versions import manifest as m
@@ -82,101 +82,63 @@ class Transaction:
 
 # --- messages --------------------------------------------------------------------------------------------------------
 
+#: The operations by the field of their message, which is named like the operation, and has fields with its names.
+_OPERATIONS: dict[str, Any] = {
+    f.name: getattr(op, f.name.title().replace("_", "")) for f in tx.Transaction.DESCRIPTOR.oneofs[0].fields
+}
+
 
 def serialise(transaction: Transaction) -> bytes:
     """Serialize the content of a transaction file."""
-
-    def fragments(entries: Iterable[Fragment]) -> list[pb.DataFragment]:
-        return [m.fragment_message(f) for f in entries]
-
-    kinds, part = tx.Transaction, dict[str, Any]()
-    match transaction.operation:
-        case op.Append(new):
-            part["append"] = kinds.Append(fragments=fragments(new))
-        case op.Delete(updated, removed, predicate):
-            part["delete"] = kinds.Delete(
-                updated_fragments=fragments(updated), deleted_fragment_ids=removed, predicate=predicate
-            )
-        case op.Overwrite(new, schema, config, bases):
-            part["overwrite"] = kinds.Overwrite(
-                fragments=fragments(new),
-                schema=schema.to_proto(),
-                schema_metadata=schema.metadata_to_proto(),
-                config_upsert_values=config,
-                initial_bases=map(m.base_path_message, bases),
-            )
-        case op.CreateIndex(added, dropped):
-            part["create_index"] = kinds.CreateIndex(
-                new_indices=map(m.index_message, added), removed_indices=map(m.index_message, dropped)
-            )
-        case op.Rewrite(groups, indices):
-            part["rewrite"] = kinds.Rewrite(
-                groups=[
-                    kinds.Rewrite.RewriteGroup(old_fragments=fragments(g.old), new_fragments=fragments(g.new))
-                    for g in groups
-                ],
-                rewritten_indices=[
-                    kinds.Rewrite.RewrittenIndex(
-                        old_id=pb.UUID(uuid=i.old.bytes),
-                        new_id=pb.UUID(uuid=i.new.bytes),
-                        new_index_details=None if i.details is None else m.details_message(i.details),
-                        new_index_version=i.version,
-                    )
-                    for i in indices
-                ],
-            )
-        case op.Merge(all_, schema):
-            part["merge"] = kinds.Merge(
-                fragments=fragments(all_), schema=schema.to_proto(), schema_metadata=schema.metadata_to_proto()
-            )
-        case op.Restore(version):
-            part["restore"] = kinds.Restore(version=version)
-        case op.ReserveFragments(count):
-            part["reserve_fragments"] = kinds.ReserveFragments(num_fragments=count)
-        case op.Update(removed, updated, new, modified):
-            part["update"] = kinds.Update(
-                removed_fragment_ids=removed,
-                updated_fragments=fragments(updated),
-                new_fragments=fragments(new),
-                fields_modified=modified,
-            )
-        case op.Project(schema):
-            part["project"] = kinds.Project(schema=schema.to_proto())
-        case op.UpdateConfig(config, table, metadata, by_field):
-            part["update_config"] = kinds.UpdateConfig(
-                config=_map_message(config),
-                table_metadata=_map_message(table),
-                schema_metadata=_map_message(metadata),
-                field_metadata={id: _map_message(update) or kinds.UpdateMap() for id, update in by_field.items()},
-            )
-        case op.DataReplacement(replacements):
-            part["data_replacement"] = replacement = kinds.DataReplacement()
-            for id, file in replacements:
-                group = replacement.replacements.add(fragment_id=id)
-                group.new_file.CopyFrom(m.fragment_message(Fragment(0, (file,))).files[0])
-        case op.Clone(path, version, name, branch, is_shallow):
-            part["clone"] = kinds.Clone(
-                is_shallow=is_shallow, ref_name=name, ref_version=version, ref_path=path, branch_name=branch
-            )
-        case op.UpdateBases(bases):
-            part["update_bases"] = kinds.UpdateBases(new_bases=map(m.base_path_message, bases))
-        case op.Unknown(number):
-            raise InvalidArgumentError(f"unknown operation {number} cannot be written")
+    operation = transaction.operation
+    if isinstance(operation, op.Unknown):
+        raise InvalidArgumentError(f"unknown operation {operation.field} cannot be written")
+    name = next(name for name, kind in _OPERATIONS.items() if kind is type(operation))
+    part: dict[str, Any] = {name: _message_of(getattr(tx.Transaction, type(operation).__name__), operation)}
     read, uuid, properties = transaction.read_version, transaction.uuid, transaction.properties
     message = tx.Transaction(read_version=read, uuid=uuid, transaction_properties=properties, **part)
     return message.SerializeToString(deterministic=True)
 
 
-def _map_message(update: op.MapUpdate | None) -> tx.Transaction.UpdateMap | None:
-    if update is None:
-        return None
-    entries = [tx.Transaction.UpdateMap.Entry(key=key, value=value) for key, value in update.entries.items()]
-    return tx.Transaction.UpdateMap(entries=entries, replace=update.replace)
+def _message_of(kind: Any, thing: Any) -> Message:
+    """Build the message of an operation, or of a part of one."""
+    names = kind.DESCRIPTOR.fields_by_name
+    parts = {f.name: _to_message(getattr(thing, f.name)) for f in fields(thing) if f.name in names}
+    if "schema" in names and "schema_metadata" in names:
+        parts["schema_metadata"] = thing.schema.metadata_to_proto()
+    message: Message = kind(**parts)
+    return message
 
 
-def _map_update(message: tx.Transaction.UpdateMap) -> op.MapUpdate:
-    entries = {e.key: e.value if e.HasField("value") else None for e in message.entries}
-    return op.MapUpdate(entries, message.replace)
+def _to_message(value: Any) -> Any:
+    kinds = tx.Transaction
+    match value:
+        case Fragment():
+            return m.fragment_message(value)
+        case m.IndexMetadata():
+            return m.index_message(value)
+        case m.IndexDetails():
+            return m.details_message(value)
+        case m.BasePath():
+            return m.base_path_message(value)
+        case UUID():
+            return pb.UUID(uuid=value.bytes)
+        case LanceSchema():
+            return value.to_proto()
+        case op.MapUpdate():
+            entries = [kinds.UpdateMap.Entry(key=key, value=new) for key, new in value.entries.items()]
+            return kinds.UpdateMap(entries=entries, replace=value.replace)
+        case op.RewriteGroup():
+            return _message_of(kinds.Rewrite.RewriteGroup, value)
+        case op.RewrittenIndex():
+            return _message_of(kinds.Rewrite.RewrittenIndex, value)
+        case (int() as id, m.DataFile() as file):
+            return kinds.DataReplacement.Group(fragment_id=id, new_file=m.file_message(file))
+        case tuple():
+            return list(map(_to_message, value))
+        case Mapping():
+            return {key: _to_message(one) for key, one in value.items()}
+    return value
 
 
 def parse(data: bytes, *, file: str = "") -> Transaction:
@@ -187,78 +149,61 @@ def parse(data: bytes, *, file: str = "") -> Transaction:
 
 
 def _operation(message: tx.Transaction, file: str) -> op.Operation:
-    def fragments(entries: Iterable[pb.DataFragment]) -> tuple[Fragment, ...]:
-        return tuple(m.parse_fragment(f, file=file) for f in entries)
-
-    match message.WhichOneof("operation"):
-        case "append":
-            return op.Append(fragments(message.append.fragments))
-        case "delete":
-            d = message.delete
-            return op.Delete(fragments(d.updated_fragments), tuple(d.deleted_fragment_ids), d.predicate)
-        case "overwrite":
-            o = message.overwrite
-            return op.Overwrite(
-                fragments(o.fragments),
-                LanceSchema.from_proto(o.schema, dict(o.schema_metadata), file=file),
-                dict(o.config_upsert_values),
-                tuple(map(m.parse_base_path, o.initial_bases)),
-            )
-        case "create_index":
-            c = message.create_index
-            return op.CreateIndex(
-                tuple(m.parse_index(i, file=file) for i in c.new_indices),
-                tuple(m.parse_index(i, file=file) for i in c.removed_indices),
-            )
-        case "rewrite":
-            r = message.rewrite
-            groups = [op.RewriteGroup(fragments(g.old_fragments), fragments(g.new_fragments)) for g in r.groups]
-            if r.old_fragments or r.new_fragments:
-                groups.append(op.RewriteGroup(fragments(r.old_fragments), fragments(r.new_fragments)))
-            return op.Rewrite(tuple(groups), tuple(_rewritten(i, file) for i in r.rewritten_indices))
-        case "merge":
-            merge = message.merge
-            merged = LanceSchema.from_proto(merge.schema, dict(merge.schema_metadata), file=file)
-            return op.Merge(fragments(merge.fragments), merged)
-        case "restore":
-            return op.Restore(message.restore.version)
-        case "reserve_fragments":
-            return op.ReserveFragments(message.reserve_fragments.num_fragments)
-        case "update":
-            u = message.update
-            updated, new = fragments(u.updated_fragments), fragments(u.new_fragments)
-            return op.Update(tuple(u.removed_fragment_ids), updated, new, tuple(u.fields_modified))
-        case "project":
-            return op.Project(LanceSchema.from_proto(message.project.schema, file=file))
-        case "update_config":
-            changed = message.update_config
-            config, table, schema = (
-                _map_update(getattr(changed, name)) if changed.HasField(name) else None
-                for name in ("config", "table_metadata", "schema_metadata")
-            )
-            by_field = {id: _map_update(update) for id, update in changed.field_metadata.items()}
-            return op.UpdateConfig(config, table, schema, by_field)
-        case "data_replacement":
-            new_files = message.data_replacement.replacements
-            files = [(one.fragment_id, pb.DataFragment(files=[one.new_file])) for one in new_files]
-            return op.DataReplacement(tuple((id, m.parse_fragment(f, file=file).files[0]) for id, f in files))
-        case "clone":
-            clone = message.clone
-            name = clone.ref_name if clone.HasField("ref_name") else None
-            branch = clone.branch_name if clone.HasField("branch_name") else None
-            return op.Clone(clone.ref_path, clone.ref_version, name, branch, clone.is_shallow)
-        case "update_bases":
-            return op.UpdateBases(tuple(map(m.parse_base_path, message.update_bases.new_bases)))
-    unknown: Any = UnknownFieldSet(message)
-    return op.Unknown(max((int(f.field_number) for f in unknown), default=0))
+    name = message.WhichOneof("operation")
+    if name is None:
+        unknown: Any = UnknownFieldSet(message)
+        return op.Unknown(max((int(f.field_number) for f in unknown), default=0))
+    operation: op.Operation = _of_message(_OPERATIONS[name], getattr(message, name), file)
+    rewrite = message.rewrite
+    if isinstance(operation, op.Rewrite) and (rewrite.old_fragments or rewrite.new_fragments):
+        one = _of_message(op.RewriteGroup, rewrite, file)  # as old writers store a single group
+        return replace(operation, groups=(*operation.groups, one))
+    return operation
 
 
-def _rewritten(message: tx.Transaction.Rewrite.RewrittenIndex, file: str) -> op.RewrittenIndex:
-    ids = message.old_id.uuid, message.new_id.uuid
-    if any(len(u) != 16 for u in ids):
-        raise CorruptLogError("a rewritten index has no id of 16 bytes", file=file)
-    details = m.parse_details(message.new_index_details) if message.HasField("new_index_details") else None
-    return op.RewrittenIndex(UUID(bytes=ids[0]), UUID(bytes=ids[1]), details, message.new_index_version)
+def _of_message(kind: Any, message: Any, file: str) -> Any:
+    """Build an operation, or a part of one, from its message."""
+    names = message.DESCRIPTOR.fields_by_name
+    parts = {}
+    for one in fields(kind):
+        if one.name == "schema":
+            metadata = dict(getattr(message, "schema_metadata", {}))
+            parts["schema"] = LanceSchema.from_proto(message.schema, metadata, file=file)
+        elif one.name in names:
+            is_absent = one.default is None and not message.HasField(one.name)
+            parts[one.name] = None if is_absent else _from_message(getattr(message, one.name), file)
+    return kind(**parts)
+
+
+def _from_message(value: Any, file: str) -> Any:
+    kinds = tx.Transaction
+    match value:
+        case pb.DataFragment():
+            return m.parse_fragment(value, file=file)
+        case pb.IndexMetadata():
+            return m.parse_index(value, file=file)
+        case pb.IndexDetails():
+            return m.parse_details(value)
+        case pb.BasePath():
+            return m.parse_base_path(value)
+        case pb.UUID():
+            if len(value.uuid) != 16:
+                raise CorruptLogError("a rewritten index has no id of 16 bytes", file=file)
+            return UUID(bytes=value.uuid)
+        case kinds.UpdateMap():
+            entries = {e.key: e.value if e.HasField("value") else None for e in value.entries}
+            return op.MapUpdate(entries, value.replace)
+        case kinds.Rewrite.RewriteGroup():
+            return _of_message(op.RewriteGroup, value, file)
+        case kinds.Rewrite.RewrittenIndex():
+            return _of_message(op.RewrittenIndex, value, file)
+        case kinds.DataReplacement.Group():
+            return value.fragment_id, m.parse_file(value.new_file)
+        case MutableSequence():
+            return tuple(_from_message(one, file) for one in value)
+        case Mapping():
+            return {key: _from_message(one, file) for key, one in value.items()}
+    return value
 
 
 def load(store: Store, version: int | None = None, listing: Listing | None = None) -> Manifest:
