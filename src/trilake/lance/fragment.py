@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset
 
 from trilake.common.arguments import count, flag
@@ -37,7 +36,7 @@ from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgr
 from trilake.lance.pylance.beyond import not_in_format
 from trilake.lance.pylance.data_files import described
 from trilake.lance.pylance.operation import LanceOperation, Transaction, base_paths
-from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder, scan_options
+from trilake.lance.pylance.scanner import LanceScanner, Scannable, ScannerBuilder
 from trilake.lance.scan.fragment_reader import FragmentReader, Rows, one_batch
 from trilake.lance.scan.projection import ColumnsLike, Selection
 from trilake.lance.scan.scan import ScanPlan, finish
@@ -48,9 +47,6 @@ from trilake.lance.versions.fragment_metadata import DeletionFile, FragmentMetad
 from trilake.lance.versions.manifest import Fragment
 from trilake.lance.versions.versions import list_versions
 from trilake.table.table import FilterLike
-
-if TYPE_CHECKING:
-    import pandas
 
 __all__ = [
     "DEFAULT_MAX_BYTES_PER_FILE",
@@ -200,13 +196,7 @@ class FragmentSession:
         return selection.show(pa.Table.from_batches([rows]))
 
 
-def check_head(options: Mapping[str, Any]) -> None:
-    """Raise ``WrongTypeError`` for a limit in addition to the number of rows."""
-    if options.get("limit") is not None:
-        raise WrongTypeError("num_rows and limit cannot be used together", help="leave limit out")
-
-
-class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
+class LanceFragment(Scannable, pa.dataset.Fragment):  # type: ignore[misc]
     """One fragment of a dataset at its version.  Raises ``InvalidArgumentError`` for an unknown id.
 
     >>> from trilake.lance import write_dataset
@@ -292,11 +282,6 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         """Schema of the dataset."""
         return self._ds.snapshot.schema
 
-    @property
-    def partition_expression(self) -> pc.Expression:
-        """Always true: Lance has no partitions."""
-        return pc.scalar(True)
-
     def data_files(self) -> list[fragment_metadata.DataFile]:
         """Return the data files."""
         return self.metadata.files
@@ -326,40 +311,6 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         """
         options = {**more, "columns": columns, "filter": filter, "limit": limit, "offset": offset, "fragments": [self]}
         return ScannerBuilder(self._ds).apply_defaults(options).to_scanner()
-
-    def to_table(
-        self,
-        columns: ColumnsLike | None = None,
-        filter: FilterLike | None = None,
-        limit: int | None = None,
-        offset: int | None = None,
-        **more: Any,
-    ) -> pa.Table:
-        """Read the rows into a table.  Parameters and errors are those of :meth:`scanner`, also for ``more``."""
-        return self.scanner(columns, filter, limit, offset, **more).to_table()
-
-    def to_batches(
-        self,
-        columns: ColumnsLike | None = None,
-        filter: FilterLike | None = None,
-        limit: int | None = None,
-        offset: int | None = None,
-        **more: Any,
-    ) -> Iterator[pa.RecordBatch]:
-        """Read the rows as batches.  Parameters and errors are those of :meth:`scanner`, also for ``more``."""
-        return self.scanner(columns, filter, limit, offset, **more).to_batches()
-
-    def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
-        """Read the rows into a pandas DataFrame.
-
-        ``columns`` and ``more`` are parameters of :meth:`scanner` and of ``pyarrow.Table.to_pandas``.
-        """
-        return self.scanner(columns, **scan_options(more)).to_pandas(**more)
-
-    def head(self, num_rows: int, **more: Any) -> pa.Table:
-        """Return the first ``num_rows`` rows; ``more`` are parameters of :meth:`scanner`."""
-        check_head(more)
-        return self.to_table(**{**more, "limit": num_rows})
 
     def take(self, indices: npt.ArrayLike, columns: ColumnsLike | None = None) -> pa.Table:
         """Return the rows at the positions ``indices``, in that order, with ``columns``."""

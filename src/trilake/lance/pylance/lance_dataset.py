@@ -10,7 +10,7 @@ import os
 import random
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 
 from trilake.common.arguments import count, flag
+from trilake.common.runtime import Runtime
 from trilake.errors import InvalidArgumentError
 from trilake.lance.cleanup import CleanupExplanation, CleanupPlan, CleanupStats, after_commit, cleanup, config_of, drop
 from trilake.lance.commands import columns as column_changes
@@ -43,7 +44,7 @@ from trilake.lance.file.errors import (
     WrongTypeError,
 )
 from trilake.lance.file.storage_version import DEFAULT, FIRST, StorageVersion
-from trilake.lance.fragment import LanceFragment, check_head
+from trilake.lance.fragment import LanceFragment
 from trilake.lance.indices import IndexConfig
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance.beyond import not_in_format
@@ -59,7 +60,7 @@ from trilake.lance.pylance.operation import (
     read_transaction,
     unpacked,
 )
-from trilake.lance.pylance.scanner import OF_ROWS, LanceScanner, ScannerBuilder, check_names, scan_options
+from trilake.lance.pylance.scanner import OF_ROWS, LanceScanner, Scannable, ScannerBuilder, check_names
 from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import IndexDescription, LanceStats
 from trilake.lance.pylance.tags import Branches, Line, Reference, Tags
@@ -78,13 +79,14 @@ from trilake.lance.versions.manifest import Fragment, Manifest, parse_manifest
 from trilake.lance.versions.operations import Append, Overwrite, Restore, UpdateBases
 from trilake.lance.versions.versions import Scheme, check_place, list_versions
 from trilake.storage import open_store
+from trilake.storage.base import Store
 from trilake.table.table import FilterLike
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 
-class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
+class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
     """A dataset at one version.
 
     Parameters
@@ -511,57 +513,10 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         >>> points.scanner(["id"], nearest={"column": "v", "q": [0, 0], "k": 2}).to_table()["id"].to_pylist()
         [1, 2]
         """
-        return self._scanner(locals())
-
-    def _scanner(self, named: dict[str, Any]) -> LanceScanner:
-        """Return a scanner, given the local variables of a method whose parameters are options of a scan."""
-        more = named.pop("more")
-        options = {name: value for name, value in named.items() if value is not None and name != "self"}
+        options = {
+            name: value for name, value in locals().items() if value is not None and name not in ("self", "more")
+        }
         return ScannerBuilder(self).apply_defaults({**self._scan_options, **options, **more}).to_scanner()
-
-    def to_table(
-        self,
-        columns: ColumnsLike | None = None,
-        filter: FilterLike | None = None,
-        limit: int | None = None,
-        offset: int | None = None,
-        nearest: Mapping[str, Any] | None = None,
-        batch_size: int | None = None,
-        batch_readahead: int | None = None,
-        fragment_readahead: int | None = None,
-        scan_in_order: bool | None = None,
-        **more: Any,
-    ) -> pa.Table:
-        """Read the rows into a table.  Parameters and errors are those of :meth:`scanner`, also for ``more``.
-
-        >>> made = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-to-table")
-        >>> made.to_table(["s"], filter="id >= 2").to_pydict()
-        {'s': ['y', 'z']}
-        """
-        return self._scanner(locals()).to_table()
-
-    def to_batches(
-        self,
-        columns: ColumnsLike | None = None,
-        filter: FilterLike | None = None,
-        limit: int | None = None,
-        offset: int | None = None,
-        nearest: Mapping[str, Any] | None = None,
-        batch_size: int | None = None,
-        batch_readahead: int | None = None,
-        fragment_readahead: int | None = None,
-        scan_in_order: bool | None = None,
-        **more: Any,
-    ) -> Iterator[pa.RecordBatch]:
-        """Read the rows as batches.  Parameters and errors are those of :meth:`scanner`, also for ``more``."""
-        return self._scanner(locals()).to_batches()
-
-    def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
-        """Read the rows into a pandas DataFrame.
-
-        ``columns`` and ``more`` are parameters of :meth:`scanner` and of ``pyarrow.Table.to_pandas``.
-        """
-        return self.scanner(columns, **scan_options(more)).to_pandas(**more)
 
     def slice(self, start: int, end: int, columns: ColumnsLike | None = None) -> pa.Table:
         """Return the rows at positions ``start`` (inclusive) to ``end`` (exclusive), with ``columns``.
@@ -584,11 +539,6 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         if not more:
             return self.snapshot.count(filter)
         return self.scanner(filter=filter, **more).count_rows()
-
-    def head(self, num_rows: int, **more: Any) -> pa.Table:
-        """Return the first ``num_rows`` rows; ``more`` are parameters of :meth:`scanner`."""
-        check_head(more)
-        return self.to_table(**{**more, "limit": num_rows})
 
     def sql(self, sql: str) -> SqlQueryBuilder:
         """Query this version with DuckDB; the query ``sql`` calls it ``dataset``.
@@ -783,11 +733,9 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
         >>> made.count_rows()
         4
         """
-        schema, batches = input_rows.stream(data, options.pop("schema", None))
-        input_rows.check_metadata(schema)
+        schema = options.pop("schema", None)
         write_options = WriteOptions(**{"nulls": self.nulls, "partial": True, **_layout(options, of="insert")})
-        self.moved(write(self.snapshot.store, schema, batches, mode, self.snapshot.runtime, write_options))
-        after_commit(self.snapshot)
+        self.moved(_written(self.snapshot.store, data, schema, mode, self.snapshot.runtime, write_options))
 
     @classmethod
     def from_pydantic_model(
@@ -825,10 +773,8 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
                 "data must have at least one row, got an empty list", help="pass model instances"
             )
         words = re.sub(r"(?<!^)(?=[A-Z])", "_", model_class.__name__).lower()
-        store, where = place_of(words if uri is None else uri, options.pop("storage_options", None))
-        write_options = WriteOptions(**_layout(options, of="from_pydantic_model"))
-        done = write(store, rows.schema, rows.to_batches(), mode, runtime_with(None), write_options)
-        return cls.of(done, where)
+        made = write_dataset(rows, words if uri is None else uri, mode=mode, **options)
+        return cls.of(made.snapshot, made.uri, made.nulls)
 
     def delete(
         self, predicate: FilterLike, *, conflict_retries: int | None = None, retry_timeout: dt.timedelta | None = None
@@ -1536,11 +1482,6 @@ class LanceDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
     # --- other methods of pyarrow.dataset.Dataset, mostly in memory --------------------------------------------------
 
-    @property
-    def partition_expression(self) -> pc.Expression:
-        """Always true: Lance has no partitions."""
-        return pc.scalar(True)
-
     def replace_schema(self, schema: pa.Schema) -> pa.dataset.Dataset:
         """Cast the rows to ``schema``, in memory."""
         return pa.dataset.dataset(self.to_table(columns=schema.names).cast(schema))
@@ -1727,7 +1668,6 @@ def write_dataset(
     check_format(later, of="write_dataset")
     runtime = runtime_with(commit_lock)
     store, where = place_of(uri, storage_options)
-    rows_schema, batches = input_rows.stream(data_obj, schema)
     options = WriteOptions(
         max_rows_per_file,
         max_rows_per_group,
@@ -1739,8 +1679,22 @@ def write_dataset(
         partial=True,
         **format,
     )
-    input_rows.check_metadata(rows_schema)
     reporter = None if progress is None else Reporter(progress)
-    snapshot = write(store, rows_schema, batches, cast(Mode, mode.lower()), runtime, options, progress=reporter)
-    after_commit(snapshot)
+    snapshot = _written(store, data_obj, schema, cast(Mode, mode.lower()), runtime, options, reporter)
     return LanceDataset.of(Snapshot(store, snapshot.manifest, runtime_with(None)), where, nulls)
+
+
+def _written(
+    store: Store,
+    data: Any,
+    schema: pa.Schema | None,
+    mode: Mode,
+    runtime: Runtime,
+    options: WriteOptions,
+    progress: Reporter | None = None,
+) -> Snapshot:
+    rows_schema, batches = input_rows.stream(data, schema)
+    input_rows.check_metadata(rows_schema)
+    snapshot = write(store, rows_schema, batches, mode, runtime, options, progress=progress)
+    after_commit(snapshot)
+    return snapshot

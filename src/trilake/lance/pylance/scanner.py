@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset
 
 from trilake.common.arguments import count, flag
@@ -95,11 +96,6 @@ def checked_search(nearest: Any) -> dict[str, Any]:
     if nearest.get("approx_mode", "normal") not in ("fast", "normal", "accurate"):
         raise InvalidArgumentError(f"approx_mode must be fast, normal or accurate, got {nearest['approx_mode']!r}")
     return {name: value for name, value in nearest.items() if name in _SEARCH}
-
-
-def scan_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove and return the scan options; the others are for ``to_pandas``."""
-    return {name: options.pop(name) for name in (*SCAN_OPTIONS, *LANCE_HINTS) if name in options}
 
 
 @dataclass
@@ -578,3 +574,60 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
     def from_batches(source: Any, **options: Any) -> pa.dataset.Scanner:
         """Return a pyarrow scanner of batches."""
         return pa.dataset.Scanner.from_batches(source, **options)
+
+
+class Scannable:
+    """The methods that a dataset and a fragment share: reads of all rows with the options of a scan."""
+
+    def scanner(self, *args: Any, **more: Any) -> LanceScanner:
+        """Return a scanner."""
+        raise NotImplementedError
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        """Always true: Lance has no partitions."""
+        return pc.scalar(True)
+
+    def to_table(
+        self,
+        columns: ColumnsLike | None = None,
+        filter: FilterLike | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        *args: Any,
+        **more: Any,
+    ) -> pa.Table:
+        """Read the rows into a table.
+
+        Parameters and errors are those of :meth:`scanner`, also for ``args`` and ``more``.
+        """
+        return self.scanner(columns, filter, limit, offset, *args, **more).to_table()
+
+    def to_batches(
+        self,
+        columns: ColumnsLike | None = None,
+        filter: FilterLike | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        *args: Any,
+        **more: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        """Read the rows as batches.
+
+        Parameters and errors are those of :meth:`scanner`, also for ``args`` and ``more``.
+        """
+        return self.scanner(columns, filter, limit, offset, *args, **more).to_batches()
+
+    def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
+        """Read the rows into a pandas DataFrame.
+
+        ``columns`` and ``more`` are parameters of :meth:`scanner` and of ``pyarrow.Table.to_pandas``.
+        """
+        options = {name: more.pop(name) for name in (*SCAN_OPTIONS, *LANCE_HINTS) if name in more}
+        return self.scanner(columns, **options).to_pandas(**more)
+
+    def head(self, num_rows: int, **more: Any) -> pa.Table:
+        """Return the first ``num_rows`` rows; ``more`` are parameters of :meth:`scanner`."""
+        if more.get("limit") is not None:
+            raise WrongTypeError("num_rows and limit cannot be used together", help="leave limit out")
+        return self.to_table(**{**more, "limit": num_rows})

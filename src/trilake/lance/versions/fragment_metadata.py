@@ -223,8 +223,9 @@ class FragmentMetadata:
     def __post_init__(self) -> None:
         if self.overlays:
             raise InvalidArgumentError("data overlays cannot be committed", help="write the columns again")
-        if isinstance(self.id, str):
-            vars(self).update(vars(_parsed(self.id)))
+        given: Any = self.id
+        if isinstance(given, str):
+            vars(self).update(vars(_parsed(given)))
         self.id, self.physical_rows = int(self.id), int(self.physical_rows or 0)
         self.files, self.overlays = list(self.files), []
 

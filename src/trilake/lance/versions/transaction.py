@@ -164,7 +164,7 @@ def _operation(message: tx.Transaction, file: str) -> op.Operation:
 def _of_message(kind: Any, message: Any, file: str) -> Any:
     """Build an operation, or a part of one, from its message."""
     names = message.DESCRIPTOR.fields_by_name
-    parts = {}
+    parts: dict[str, Any] = {}
     for one in fields(kind):
         if one.name == "schema":
             metadata = dict(getattr(message, "schema_metadata", {}))
