@@ -23,6 +23,7 @@ from trilake.lance.pylance.data_files import LanceFileReader, LanceFileWriter
 from trilake.lance.pylance.stats import IndexSegmentDescription
 from trilake.lance.scan.fragment_reader import ROW_ID, one_array
 from trilake.lance.scan.search import metric_name, vector_type, vectors_of
+from trilake.lance.scan.snapshot import Snapshot
 
 __all__ = ["IndexConfig", "IndexFileVersion", "IndexSegmentDescription", "IndicesBuilder", "IvfModel", "PqModel"]
 
@@ -158,7 +159,7 @@ class IndicesBuilder:
         """
         del accelerator
         metric = metric_name(distance_type) or "l2"
-        rows = self._count(fragment_ids)
+        rows = self._rows(fragment_ids).count()
         partitions = round(math.sqrt(rows)) if num_partitions is None else count("num_partitions", num_partitions)
         if partitions < 1 or partitions > rows:
             raise InvalidArgumentError(
@@ -225,19 +226,17 @@ class IndicesBuilder:
         ivf_pq.check("l2", self.dimension, count("num_subvectors", pieces, least=1))
         return pieces
 
-    def _count(self, fragment_ids: Sequence[int] | None) -> int:
-        readers = self.dataset.snapshot.readers
-        return sum(r.num_rows for r in readers if fragment_ids is None or r.fragment.id in fragment_ids)
+    def _rows(self, fragment_ids: Sequence[int] | None) -> Snapshot:
+        """Return the version restricted to some fragments, if any are named."""
+        snapshot = self.dataset.snapshot
+        if fragment_ids is None:
+            return snapshot
+        return indices.of_fragments(snapshot, {f.id for f in snapshot.manifest.fragments}.intersection(fragment_ids))
 
     def _sample(self, rows: int, fragment_ids: Sequence[int] | None) -> ivf_pq.Floats:
         """Sample vectors at evenly spread positions, except nulls and non-finite values."""
-        snapshot, total = self.dataset.snapshot, self._count(None)
-        places = np.arange(total)
-        if fragment_ids is not None:
-            readers = snapshot.readers
-            ends = np.cumsum([r.num_rows for r in readers])
-            positions = [np.arange(e - r.num_rows, e) for r, e in zip(readers, ends) if r.fragment.id in fragment_ids]
-            places = np.concatenate([np.empty(0, np.int64), *positions])
+        snapshot = self._rows(fragment_ids)
+        places = np.arange(snapshot.count())
         if rows < len(places):
             places = np.sort(np.random.default_rng(0).choice(places, rows, replace=False))
         taken = snapshot.take(places, snapshot.view.columns([self.column]))

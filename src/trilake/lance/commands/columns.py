@@ -132,7 +132,7 @@ def add_columns(
     snapshot: Snapshot,
     schema: pa.Schema,
     read: Sequence[str] | None,
-    values: Callable[[], Values],
+    values: Values,
     *,
     nulls: NullPolicy = "error",
     repeatable: bool = True,
@@ -141,9 +141,9 @@ def add_columns(
 ) -> Snapshot:
     """Add computed columns.
 
-    ``values`` is called once per attempt to commit, if ``repeatable``, and returns the function that gets the columns
-    ``read`` (``None`` for all) and the row id columns ``places`` of all rows in order.  ``check`` is called after the
-    last row, and raises if values remain.
+    ``values`` gets the columns ``read`` (``None`` for all) and the row id columns ``places`` of all rows in order; if
+    ``repeatable``, again for each attempt to commit.  ``check`` is called after the last row, and raises if values
+    remain.
     """
 
     def make(current: Snapshot, written: list[Fragment]) -> op.Operation:
@@ -151,10 +151,9 @@ def add_columns(
         target = Target.new(schema, version, nulls=nulls, first_id=next_field_id(current.manifest))
         _merged(current, target.view.whole)
         columns = current.view.columns(read)
-        compute = values()
         fragments = []
         for reader in current.readers:
-            fragment = widen(reader, current, target, columns, compute, places=places)
+            fragment = widen(reader, current, target, columns, values, places=places)
             written.append(replace(fragment, files=fragment.files[-1:]))
             fragments.append(fragment)
         check()
@@ -169,7 +168,7 @@ def add_expressions(snapshot: Snapshot, expressions: Mapping[str, str], *, nulls
     no_values = all(f.nullable and not pa.types.is_null(f.type) for f in schema) and not read
     if no_values and not snapshot.manifest.storage_version.is_first:
         return add_null_columns(snapshot, schema)
-    return add_columns(snapshot, schema, read, lambda: values, nulls=nulls)
+    return add_columns(snapshot, schema, read, values, nulls=nulls)
 
 
 def of_expressions(input_schema: pa.Schema, expressions: Mapping[str, str]) -> tuple[Values, pa.Schema, list[str]]:
@@ -252,8 +251,8 @@ def merge(
     """
     values, schema = join_values(snapshot, data, left_on, right_on)
     if is_id(snapshot, left_on):  # ids are only valid in this version
-        return add_columns(snapshot, schema, (), lambda: values, nulls=nulls, repeatable=False, places=(left_on,))
-    return add_columns(snapshot, schema, [left_on], lambda: values, nulls=nulls)
+        return add_columns(snapshot, schema, (), values, nulls=nulls, repeatable=False, places=(left_on,))
+    return add_columns(snapshot, schema, [left_on], values, nulls=nulls)
 
 
 def is_id(snapshot: Snapshot, name: str) -> bool:
@@ -340,10 +339,11 @@ def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:
         # A null companion is dropped with its column.
         masks = {m.field_id: m.mask_id for m in view.masked}
         dropped |= {masks[id] for id in dropped if id in masks}
-        fields_left = tuple(f for f in (_without(f, dropped) for f in current.manifest.schema.fields) if f is not None)
-        if not {f.id for f in fields_left} - set(masks.values()):
+        whole = current.manifest.schema
+        rest = whole.project_ids(f.id for f in whole.walk() if not f.children and f.id not in dropped)
+        if not {f.id for f in rest.fields} - set(masks.values()):
             raise InvalidArgumentError("cannot drop all columns of a dataset")
-        return _projected(current, LanceSchema(fields_left, current.manifest.schema.metadata))
+        return _projected(current, LanceSchema(rest.fields, whole.metadata))
 
     if not columns:
         raise InvalidArgumentError("there are no columns to drop")
@@ -355,22 +355,8 @@ def _projected(snapshot: Snapshot, schema: LanceSchema) -> op.Operation:
     if not snapshot.manifest.storage_version.is_first:
         return op.Project(schema)
     # Readers of the legacy format do not support projections.
-    return op.Merge(with_files_of(snapshot.manifest.fragments, schema), _with_values(snapshot, schema))
-
-
-def _with_values(snapshot: Snapshot, schema: LanceSchema) -> LanceSchema:
-    ids = set(schema.field_ids)
-    values = snapshot.manifest.schema.dictionaries
-    return schema.with_dictionaries({id: a for id, a in values.items() if id in ids})
-
-
-def _without(field: Field, ids: set[int]) -> Field | None:
-    if field.id in ids:
-        return None
-    if not field.children:
-        return field
-    children = tuple(c for c in (_without(c, ids) for c in field.children) if c is not None)
-    return replace(field, children=children) if children else None
+    schema = schema.with_dictionaries(snapshot.manifest.schema.dictionaries)
+    return op.Merge(with_files_of(snapshot.manifest.fragments, schema), schema)
 
 
 def alter_columns(
@@ -420,7 +406,8 @@ def alter_columns(
             raise InvalidArgumentError("two columns would have the same name")
         if not casts:
             return _projected(current, schema)
-        return op.Merge(with_files_of(fragments, schema), _with_values(current, schema))
+        schema = schema.with_dictionaries(current.manifest.schema.dictionaries)
+        return op.Merge(with_files_of(fragments, schema), schema)
 
     return replanned_with_files(snapshot, make)
 
@@ -532,10 +519,10 @@ def add(
             new_schema = result.schema
         values = transforms if batch_size is None else in_batches(transforms, batch_size)
         values = with_columns(values, new_schema)
-        return add_columns(snapshot, new_schema, read, lambda: values, nulls=nulls)
+        return add_columns(snapshot, new_schema, read, values, nulls=nulls)
     check_use(options, ("reader_schema",), "rows")
     feed, first = Feed(*input_rows.stream(transforms, schema)), snapshot.schema.names[:1]
-    return add_columns(snapshot, feed.schema, first, lambda: feed, nulls=nulls, repeatable=False, check=feed.check_end)
+    return add_columns(snapshot, feed.schema, first, feed, nulls=nulls, repeatable=False, check=feed.check_end)
 
 
 def check_use(options: Mapping[str, object], applicable: Collection[str], what: str) -> None:

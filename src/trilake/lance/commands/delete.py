@@ -5,11 +5,10 @@ After a conflict, the condition is evaluated again on the newest version.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyroaring import BitMap
 
-from trilake.common.display import Displayed
 from trilake.common.runtime import Runtime
 from trilake.errors import FilterError
 from trilake.expr import Filter
@@ -65,21 +64,13 @@ def condition_of(snapshot: Snapshot, predicate: FilterLike) -> Filter | None:
         raise DeletePredicateError(e.message, help=e.help, **e.context) from e
 
 
-@dataclass(frozen=True)
-class DeleteResult(Displayed):
-    """The version after a delete, and the number of deleted rows."""
-
-    snapshot: Snapshot
-    num_deleted_rows: int
-
-
 def delete(snapshot: Snapshot, predicate: FilterLike) -> Snapshot:
     """Delete the rows that match ``predicate``, and return the new version; see :func:`delete_rows`."""
-    return delete_rows(snapshot, predicate).snapshot
+    return delete_rows(snapshot, predicate)[0]
 
 
-def delete_rows(snapshot: Snapshot, predicate: FilterLike, retries: Retries = USUAL) -> DeleteResult:
-    """Delete the rows that match ``predicate``.
+def delete_rows(snapshot: Snapshot, predicate: FilterLike, retries: Retries = USUAL) -> tuple[Snapshot, int]:
+    """Delete the rows that match ``predicate``, and return the new version and their number.
 
     Commits a version even if no row matches, as pylance does.  ``retries`` limits replanning after conflicts; a
     predicate on row ids is not replanned if rows have moved.  Raises ``FilterError``, ``ConflictError``,
@@ -94,5 +85,5 @@ def delete_rows(snapshot: Snapshot, predicate: FilterLike, retries: Retries = US
         updated, removed = mark_all(current, offsets)
         return op.Delete(updated, removed, str(predicate))
 
-    changed = replanned(snapshot, plan, retries, by_ids=snapshot.names_ids(condition_of(snapshot, predicate)))
-    return DeleteResult(changed, count)
+    by_ids = snapshot.names_ids(condition_of(snapshot, predicate))
+    return replanned(snapshot, plan, retries, by_ids=by_ids), count

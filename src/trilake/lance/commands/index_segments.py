@@ -26,7 +26,6 @@ from trilake.lance.commands.indices import (
 from trilake.lance.commands.replan import replanned
 from trilake.lance.commands.vector_indices import VECTOR_KINDS, VectorIndexPlan
 from trilake.lance.file.errors import UnsupportedIndexError
-from trilake.lance.index.ivf_pq import Model
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.index.zonemap import ZoneMapIndex
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS
@@ -143,11 +142,10 @@ def scalar_like(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexM
 
 def _plan_of(column: str, name: str, index: VectorIndex) -> VectorIndexPlan:
     model = index.model
-    pieces = len(model.words) if isinstance(model, Model) else 1
-    partitions = len(model.centroids)
-    bits = model.bits if isinstance(model, Model) else 8
-    plan = VectorIndexPlan(column, name, model.metric, model.dimension, partitions, pieces, replace=True)
-    return replace(plan, kind=model.kind, numbers=model.numbers, bits=bits)
+    plan = VectorIndexPlan(
+        column, name, model.metric, model.dimension, len(model.centroids), model.pieces, replace=True
+    )
+    return replace(plan, kind=model.kind, numbers=model.numbers, bits=model.bits)
 
 
 _AGAIN = "rebuild the segments with create_index_uncommitted"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 from trilake.lance.commands.replan import replanned
@@ -11,6 +10,8 @@ from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.schema import Field
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
+from trilake.lance.versions.effects import ANY_BYTES, configured
+from trilake.lance.versions.manifest import Manifest
 
 #: Maps of strings in a manifest: the configuration, and the metadata of the table and of the schema.
 Maps = Literal["config", "table_metadata", "schema_metadata"]
@@ -24,14 +25,17 @@ def update_map(snapshot: Snapshot, name: Maps, changes: Any, *, replace_all: boo
     _check(changes)
 
     def plan(current: Snapshot) -> op.Operation:
-        schema = current.manifest.schema
-        if name != "schema_metadata" or not current.manifest.storage_version.is_first:
-            update: dict[str, Any] = {name: op.MapUpdate(dict(changes), replace_all)}
-            return op.UpdateConfig(**update)
-        entries = _changed({} if replace_all else schema.metadata, changes)
-        return op.Merge(current.manifest.fragments, replace(schema, metadata=entries))
+        update: dict[str, Any] = {name: op.MapUpdate(dict(changes), replace_all)}
+        return _operation(current.manifest, op.UpdateConfig(**update))
 
     return replanned(snapshot, plan)
+
+
+def _operation(manifest: Manifest, update: op.UpdateConfig) -> op.Operation:
+    """Return the update; for a schema of the legacy format, whose readers do not know updates, the changed schema."""
+    if not update.changes_schema or not manifest.storage_version.is_first:
+        return update
+    return op.Merge(manifest.fragments, configured(manifest, update).schema)
 
 
 def update_field_metadata(snapshot: Snapshot, changes: Any, *, replace_all: bool = False) -> Snapshot:
@@ -49,23 +53,13 @@ def update_field_metadata(snapshot: Snapshot, changes: Any, *, replace_all: bool
         _check(entries)
 
     def plan(current: Snapshot) -> op.Operation:
-        schema = current.manifest.schema
         by_id = {current.view.schema.field(name).id: entries for name, entries in changes.items()}
-        if not current.manifest.storage_version.is_first:
-            updates = {}
-            for field in schema.walk():
-                if field.id in by_id:
-                    kept = {k.decode(): v.decode(errors="replace") for k, v in _kept(field).items()}
-                    updates[field.id] = op.MapUpdate({**(kept if replace_all else {}), **by_id[field.id]}, replace_all)
-            return op.UpdateConfig(field_metadata=updates)
-
-        def with_metadata(field: Field) -> Field:
-            children, metadata = tuple(map(with_metadata, field.children)), field.metadata
+        errors, updates = ANY_BYTES if current.manifest.storage_version.is_first else "replace", {}
+        for field in current.manifest.schema.walk():
             if field.id in by_id:
-                metadata = _changed(_kept(field) if replace_all else metadata, by_id[field.id])
-            return replace(field, children=children, metadata=metadata)
-
-        return op.Merge(current.manifest.fragments, replace(schema, fields=tuple(map(with_metadata, schema.fields))))
+                kept = {k.decode(): v.decode(errors=errors) for k, v in _kept(field).items()}
+                updates[field.id] = op.MapUpdate({**(kept if replace_all else {}), **by_id[field.id]}, replace_all)
+        return _operation(current.manifest, op.UpdateConfig(field_metadata=updates))
 
     return replanned(snapshot, plan)
 
@@ -81,12 +75,3 @@ def _check(changes: Any) -> None:
     for key, value in changes.items():
         if not isinstance(key, str) or not isinstance(value, str | None):
             raise WrongTypeError(f"metadata keys and values must be strings, got {key!r}: {value!r}")
-
-
-def _changed(entries: Mapping[bytes, bytes], changes: Mapping[str, str | None]) -> dict[bytes, bytes]:
-    changed = dict(entries)
-    for key, value in changes.items():
-        changed.pop(key.encode(), None)
-        if value is not None:
-            changed[key.encode()] = value.encode()
-    return changed

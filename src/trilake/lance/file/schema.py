@@ -394,7 +394,9 @@ class LanceSchema:
         return replace(self, fields=tuple(f for f in fields if f is not None))
 
     def with_dictionaries(self, dictionaries: Mapping[int, pa.Array]) -> LanceSchema:
-        return replace(self, dictionaries=dict(dictionaries))
+        """Return the schema with those of the dictionaries that belong to its fields."""
+        ids = set(self.field_ids) if dictionaries else ()
+        return replace(self, dictionaries={id: values for id, values in dictionaries.items() if id in ids})
 
     # --- comparing ---
 

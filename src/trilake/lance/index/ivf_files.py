@@ -171,8 +171,7 @@ class Details:
 
     @classmethod
     def of(cls, model: Model | VectorModel) -> Details:
-        pieces, bits = (len(model.words), model.bits) if isinstance(model, Model) else (1, 8)
-        return cls(model.metric, model.kind, pieces, bits)
+        return cls(model.metric, model.kind, model.pieces, model.bits)
 
     def serialized(self) -> bytes:
         metric = METRICS[self.metric]

@@ -56,6 +56,16 @@ class Partitioned:
     modern: bool
 
     @property
+    def pieces(self) -> int:
+        """Number of sub-vectors."""
+        return 1
+
+    @property
+    def bits(self) -> int:
+        """Bits of a code."""
+        return 8
+
+    @property
     def dimension(self) -> int:
         return int(self.centroids.shape[1])
 
@@ -92,6 +102,10 @@ class Model(Partitioned):
     words: Floats
     modern: bool = False
     numbers: str = "f4"
+
+    @property
+    def pieces(self) -> int:
+        return len(self.words)
 
     @property
     def bits(self) -> int:

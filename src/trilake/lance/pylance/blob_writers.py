@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import IO, Any
 
-import numpy as np
 import pyarrow as pa
 
 from trilake.common.arguments import count
@@ -164,25 +163,14 @@ class PackedBlobWriter(_SideFile):
         if not isinstance(data, pa.Array | pa.ChunkedArray):
             raise InvalidArgumentError(f"expected an Arrow array of Binary or LargeBinary, got {type(data).__name__}")
         chunks = data.chunks if isinstance(data, pa.ChunkedArray) else [data]
-        parts = []
         for number, chunk in enumerate(chunks):
             label = "array" if isinstance(data, pa.Array) else f"chunk {number}"
-            parts.append(_offsets(storage_array(chunk), f"Packed blob payload {label}"))
-        for chunk, offsets in zip(chunks, parts, strict=True):
-            self._write_chunk(storage_array(chunk), offsets)
-
-    def _write_chunk(self, chunk: pa.Array, offsets: np.ndarray[Any, Any]) -> None:
-        source = memoryview(chunk.buffers()[2] or b"")
-        valid = chunk.is_valid().to_numpy(zero_copy_only=False)
-        edges = np.flatnonzero(np.diff(np.concatenate(([0], valid.astype(np.int8), [0]))))
-        sizes = np.where(valid, np.diff(offsets), 0)
-        places = self._size + np.cumsum(sizes) - sizes
-        for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):  # runs without nulls
-            self._append(source[int(offsets[start]) : int(offsets[stop])])
-        self._descriptors += [
-            BlobDescriptor("Packed", self.blob_id, place, size) if there else NULL
-            for place, size, there in zip(places.tolist(), sizes.tolist(), valid.tolist(), strict=True)
-        ]
+            _check_binary(storage_array(chunk), f"Packed blob payload {label}")
+        for value in (value for chunk in chunks for value in storage_array(chunk)):
+            if value.is_valid:
+                self.write_blob(value.as_buffer())
+            else:
+                self._descriptors.append(NULL)
 
     def finish(self) -> list[BlobDescriptor]:
         """Finish the file and return the descriptors in order."""
@@ -210,15 +198,10 @@ class DedicatedBlobWriter(_SideFile):
         return BlobDescriptor("Dedicated", self.blob_id, 0, self._size)
 
 
-def _offsets(chunk: pa.Array, label: str) -> np.ndarray[Any, Any]:
-    kinds = {pa.binary(): "<i4", pa.large_binary(): "<i8"}
-    if chunk.type not in kinds:
+def _check_binary(chunk: pa.Array, label: str) -> None:
+    if chunk.type not in (pa.binary(), pa.large_binary()):
         raise InvalidArgumentError(f"{label} must be of Binary or LargeBinary, got {chunk.type}")
-    kind = np.dtype(kinds[chunk.type])
-    buffer = chunk.buffers()[1]
-    if buffer is None or not len(chunk):
-        return np.zeros(len(chunk) + 1, np.int64)
-    offsets = np.frombuffer(buffer, kind, len(chunk) + 1, chunk.offset * kind.itemsize).astype(np.int64)
-    if (np.diff(offsets) < 0).any():
-        raise InvalidArgumentError(f"{label} has invalid Arrow data: a non-monotonic offset")
-    return offsets
+    try:
+        chunk.validate(full=True)
+    except pa.ArrowInvalid as e:
+        raise InvalidArgumentError(f"{label} has invalid Arrow data: {e}") from e

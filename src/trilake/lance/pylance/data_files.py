@@ -143,9 +143,7 @@ class LanceFileReader:
         **later: Any,
     ) -> None:
         check_format(later, of="LanceFileReader")
-        self._open(*_place(path, storage_options), columns)
-
-    def _open(self, store: Store, key: str, columns: Sequence[str] | None) -> None:
+        store, key = _place(path, storage_options)
         self._place = store, key, Bases(store)
         self._file = open_by_footer(store, key)
         self._view = View(self._file.schema, blob_bytes=True)
@@ -332,22 +330,9 @@ class LanceFileWriter:
     ) -> None:
         del keep_original_array
         check_format(later, of="LanceFileWriter")
+        #: Row groups of the legacy format, and how to write nulls.
         self._groups = WriteOptions(max_rows_per_group=max_rows_per_group, nulls=nulls)
-        self._prepare(*_place(path, storage_options), schema, version, data_cache_bytes, max_page_bytes)
-
-    #: Row groups of the legacy format, and how to write nulls.
-    _groups = WriteOptions()
-
-    def _prepare(
-        self,
-        store: Store,
-        key: str,
-        schema: pa.Schema | None,
-        version: str | None,
-        data_cache_bytes: int | None,
-        max_page_bytes: int | None,
-    ) -> None:
-        self._store, self._key = store, key
+        self._store, self._key = _place(path, storage_options)
         self._version = STABLE if version is None else StorageVersion.parse(version)
         #: Page sizes, as arguments of the file writer.
         self._pages = {"max_page_bytes": (max_page_bytes if version == "2.0" else None) or _PAGE_BYTES}
@@ -473,9 +458,7 @@ class LanceFileSession:
 
     def open_reader(self, path: str, columns: Sequence[str] | None = None) -> LanceFileReader:
         """Open a data file; see :class:`LanceFileReader`."""
-        reader = LanceFileReader.__new__(LanceFileReader)
-        reader._open(self._store, path, columns)
-        return reader
+        return LanceFileReader(_PathInStore(self._store, path), columns=columns)
 
     def open_writer(
         self,
@@ -488,10 +471,9 @@ class LanceFileSession:
         max_page_bytes: int | None = None,
     ) -> LanceFileWriter:
         """Create a data file; parameters are those of :class:`LanceFileWriter`."""
-        del keep_original_array
-        writer = LanceFileWriter.__new__(LanceFileWriter)
-        writer._prepare(self._store, path, schema, version, data_cache_bytes, max_page_bytes)
-        return writer
+        options: dict[str, Any] = {"data_cache_bytes": data_cache_bytes, "max_page_bytes": max_page_bytes}
+        place = _PathInStore(self._store, path)
+        return LanceFileWriter(place, schema, version=version, keep_original_array=keep_original_array, **options)
 
     def open_packed_blob_writer(self, path: str, blob_id: int) -> PackedBlobWriter:
         """Create a file for several blobs of the data file at ``path``."""
@@ -544,8 +526,20 @@ def _folder(path: str | None) -> str:
     return f"{path.strip('/')}/" if path and path.strip("/") else ""
 
 
+class _PathInStore(os.PathLike[str]):
+    """A path relative to the store of a session."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self.store, self.path = store, path
+
+    def __fspath__(self) -> str:
+        return self.path
+
+
 def _place(path: str | os.PathLike[str], options: Mapping[str, str] | None) -> tuple[Store, str]:
     """Return the store of a file's folder, and the file's name."""
+    if isinstance(path, _PathInStore):
+        return path.store, path.path
     location = os.fspath(path)
     folder, slash, name = location.rpartition("/")
     if not name:

@@ -796,9 +796,9 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         retries = Retries.of(conflict_retries, retry_timeout)
         if predicate is None:
             raise WrongTypeError("delete needs a predicate, got None", help='pass "true" to delete all rows')
-        done = delete.delete_rows(self.snapshot, predicate, retries)
-        self.moved(done.snapshot)
-        return {"num_deleted_rows": done.num_deleted_rows}
+        snapshot, number = delete.delete_rows(self.snapshot, predicate, retries)
+        self.moved(snapshot)
+        return {"num_deleted_rows": number}
 
     def truncate_table(self) -> None:
         """Delete all rows."""

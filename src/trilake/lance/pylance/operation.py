@@ -569,9 +569,7 @@ def with_ids(schema: pa.Schema, base: Manifest, ids: set[int]) -> StoredSchema:
         field = by_name.get(one.name) or previous[one.name]
         mask = masks.get(one.name)
         fields += [field] if mask is None or mask.name in schema.names else [field, mask]
-    merged = StoredSchema(tuple(fields), dict(schema.metadata or {}))
-    ids = set(merged.field_ids)
-    return merged.with_dictionaries({id: a for id, a in base.schema.dictionaries.items() if id in ids})
+    return StoredSchema(tuple(fields), dict(schema.metadata or {})).with_dictionaries(base.schema.dictionaries)
 
 
 def _projected(target: StoredSchema, previous: StoredSchema) -> StoredSchema:
@@ -593,9 +591,7 @@ def _projected(target: StoredSchema, previous: StoredSchema) -> StoredSchema:
         fields += [] if mask is None else [mask]
     if not fields or len({f.name for f in fields}) < len(fields):
         raise InvalidArgumentError("a dataset needs columns with distinct names", help="use each name once")
-    ids = {f.id for one in fields for f in one.walk()}
-    values = {id: each for id, each in previous.dictionaries.items() if id in ids}
-    return StoredSchema(tuple(fields), dict(target.metadata), values)
+    return StoredSchema(tuple(fields), dict(target.metadata)).with_dictionaries(previous.dictionaries)
 
 
 _IDS = "LanceDataset.lance_schema has the columns with their ids"

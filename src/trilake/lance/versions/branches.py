@@ -21,7 +21,14 @@ from trilake.lance.file.errors import DatasetExistsError, DatasetVersionNotFound
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import BasePath, Fragment, Manifest, serialise_manifest, with_flags
-from trilake.lance.versions.versions import list_versions, manifest_key, parse_reference, read_references, string_map
+from trilake.lance.versions.versions import (
+    list_versions,
+    manifest_key,
+    parse_reference,
+    read_references,
+    set_metadata,
+    string_map,
+)
 from trilake.storage import open_sibling
 from trilake.storage.base import Store
 
@@ -250,5 +257,4 @@ def delete_branch(root: Store, name: str) -> None:
 def set_branch_metadata(root: Store, name: str, metadata: Mapping[str, str]) -> None:
     """Replace the metadata of a branch."""
     branch_of(root, name)
-    content = orjson.loads(root.read(_key(name)).to_pybytes()) | {"metadata": dict(metadata)}
-    root.put(_key(name), orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    set_metadata(root, _key(name), metadata)

@@ -209,16 +209,15 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
         case op.Rewrite():
             return _rewritten(newest, operation)
         case op.Project(schema):
-            remaining = set(schema.field_ids)
-            dictionaries = {id: values for id, values in newest.schema.dictionaries.items() if id in remaining}
+            remaining, metadata = set(schema.field_ids), newest.schema.metadata
             return replace(
                 newest,
-                schema=replace(schema, metadata=newest.schema.metadata).with_dictionaries(dictionaries),
+                schema=replace(schema, metadata=metadata).with_dictionaries(newest.schema.dictionaries),
                 fragments=with_files_of(newest.fragments, schema),
                 indices=tuple(i for i in newest.indices if set(i.fields) <= remaining),
             )
         case op.UpdateConfig() as update:
-            return _configured(newest, update)
+            return configured(newest, update)
         case op.DataReplacement(replacements):
             return _with_files(newest, replacements)
         case op.UpdateBases(bases):
@@ -372,7 +371,8 @@ def with_files_of(fragments: Iterable[Fragment], schema: LanceSchema) -> tuple[F
     )
 
 
-def _configured(newest: Manifest, update: op.UpdateConfig) -> Manifest:
+def configured(newest: Manifest, update: op.UpdateConfig) -> Manifest:
+    """Apply changes of the configuration and of metadata.  Raises ``ConflictError`` if a field no longer exists."""
     changed = newest
     if update.config is not None:
         changed = replace(changed, config=update.config.apply(newest.config))
@@ -395,16 +395,16 @@ def _configured(newest: Manifest, update: op.UpdateConfig) -> Manifest:
     return replace(changed, schema=schema)
 
 
-#: Metadata need not be UTF-8.
-_ANY = "surrogateescape"
+#: How to decode and encode metadata, which need not be UTF-8.
+ANY_BYTES = "surrogateescape"
 
 
 def _decoded(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {k.decode(errors=_ANY): v.decode(errors=_ANY) for k, v in metadata.items()}
+    return {k.decode(errors=ANY_BYTES): v.decode(errors=ANY_BYTES) for k, v in metadata.items()}
 
 
 def _encoded(metadata: Mapping[str, str]) -> dict[bytes, bytes]:
-    return {k.encode(errors=_ANY): v.encode(errors=_ANY) for k, v in metadata.items()}
+    return {k.encode(errors=ANY_BYTES): v.encode(errors=ANY_BYTES) for k, v in metadata.items()}
 
 
 def _with_files(newest: Manifest, replacements: Iterable[tuple[int, DataFile]]) -> Manifest:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -96,19 +96,19 @@ def list_versions(store: Store) -> Listing:
 _DATA = re.compile(r"data/[^/]+\.lance|data/[^/]+/[01]{32}\.blob")
 
 
-def check_place(store: Store, *, now_ms: int | None = None, named: Container[str] = ()) -> None:
+def check_place(store: Store, *, now_ms: int | None = None) -> None:
     """Check that a new dataset may be created at the root of the store.
 
     ``now_ms`` is the current time: data files that are too old cannot belong to a running write; ``None`` ignores their
-    age.  ``named`` are the keys that the dataset itself names.  Raises ``TableExistsError`` for a Delta table, and
-    ``ForeignFilesError`` for files that do not belong to a dataset.
+    age.  Raises ``TableExistsError`` for a Delta table, and ``ForeignFilesError`` for files that do not belong to a
+    dataset.
     """
     if next(iter(store.list("_delta_log")), None) is not None:
         raise TableExistsError(
             "there is already a Delta table at this location", help="write to another location", file=store.uri
         )
     check_not_below(store)
-    check_no_foreign_files(store, names=_DATA, referenced=named, now_ms=now_ms)
+    check_no_foreign_files(store, names=_DATA, now_ms=now_ms)
 
 
 def exists(store: Store) -> bool:
@@ -198,6 +198,12 @@ def parse_reference(store: Store, key: str, data: bytes, what: str) -> dict[str,
     return content
 
 
+def set_metadata(store: Store, key: str, metadata: Mapping[str, str]) -> None:
+    """Replace the metadata in the file of a tag or branch."""
+    content = orjson.loads(store.read(key).to_pybytes()) | {"metadata": dict(metadata)}
+    store.put(key, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+
+
 def read_references(store: Store, folder: str, parse: Callable[[Store, str, bytes], _R]) -> list[_R]:
     """Parse the files of tags or branches; list them again if one is deleted during the read."""
     for attempt in range(_ATTEMPTS):
@@ -236,7 +242,8 @@ def write_tag(
     timestamp = f"{now}.{now_ns % 10**9:09d}Z"
     content: dict[str, Any] = {"branch": None, "version": version, "createdAt": timestamp, "metadata": {}}
     if update:
-        content |= _content(store, name)
+        read_tag(store, name)  # raises if there is none
+        content |= orjson.loads(store.read(key).to_pybytes())
     content |= {"branch": branch, "version": version, "updatedAt": timestamp, "manifestSize": size}
     data = orjson.dumps(content, option=orjson.OPT_INDENT_2)
     if update:
@@ -251,16 +258,10 @@ def write_tag(
     return _parse_tag(store, key, data)
 
 
-def _content(store: Store, name: str) -> dict[str, Any]:
-    read_tag(store, name)  # raises if there is none
-    key = _tag_key(name)
-    return parse_reference(store, key, store.read(key).to_pybytes(), "tag")
-
-
 def set_tag_metadata(store: Store, name: str, metadata: Mapping[str, str]) -> None:
     """Replace the metadata of a tag."""
-    content = _content(store, name) | {"metadata": dict(metadata)}
-    store.put(_tag_key(name), orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    read_tag(store, name)  # raises if there is none
+    set_metadata(store, _tag_key(name), metadata)
 
 
 def delete_tag(store: Store, name: str) -> None:
