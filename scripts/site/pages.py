@@ -165,8 +165,9 @@ def options() -> str:
 
     parts = [
         (
-            "# Options\n\nThe case of names does not matter. An unknown option is an error. "
-            "Pass options of a store together with those of the format.\n"
+            "# Options\n\nThe case of names does not matter. An unknown option is an error; options of Spark's own "
+            "formats, such as `header`, are ignored with a warning. Pass options of a store together with those of the "
+            "format.\n"
         )
     ]
     for title, names in option_lists().items():
@@ -191,7 +192,8 @@ def options() -> str:
                 ("Hadoop's names", ", ".join(f"`{n}`" for n in sorted(stores.HADOOP))),
             ),
         )
-        + "\n## Settings of the session\n\nWhat each setting of delta-spark does in trilake. A name that ends "
+        + "\n## Settings of the session\n\nWhat each setting of delta-spark does in trilake: *honoured* settings work "
+        "as in delta-spark, *harmless* ones are ignored, and *rejected* ones make writes fail. A name that ends "
         "with a dot stands for all settings with that prefix.\n\n"
         + table(("Setting", "Effect", "Meaning"), ((f"`{s.name}`", s.effect, s.meaning) for s in SETTINGS))
     )
