@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.schema import Field
-from trilake.lance.pylance.operation import newest_transactions
+from trilake.lance.pylance.commits import newest_transactions
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
 from trilake.lance.versions.manifest import Fragment
 

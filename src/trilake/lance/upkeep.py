@@ -11,10 +11,10 @@ import pyarrow as pa
 from trilake.lance.cleanup import cleanup
 from trilake.lance.commands.compaction import CompactionOptions, compact
 from trilake.lance.commands.indices import list_indices
-from trilake.lance.pylance.lance_dataset import LanceDataset
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import LanceTable
 from trilake.lance.versions.manifest import Fragment
+from trilake.lance.versions.operations import Restore
 from trilake.lance.versions.transaction import read_manifest
 from trilake.lance.versions.versions import list_versions, read_tags
 from trilake.table.table import Table
@@ -73,9 +73,8 @@ class LanceUpkeep(Upkeep):
             raise not_for(table, "--ignore-missing", "leave it out")
         snapshot = _snapshot(table)
         old = LanceTable(snapshot.store, version=version, timestamp=timestamp, runtime=snapshot.runtime)
-        dataset = LanceDataset.of(old.snapshot, old.uri)
-        dataset.restore()
-        return {"uri": old.uri, "version": dataset.version, "restored_version": old.version}
+        restored = old.snapshot.commit(Restore(old.version))
+        return {"uri": old.uri, "version": restored.version, "restored_version": old.version}
 
 
 def _snapshot(table: Table) -> Snapshot:

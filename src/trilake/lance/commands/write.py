@@ -26,14 +26,14 @@ from trilake.lance.commands.fragment_writer import (
     write_failed,
     write_fragments,
 )
-from trilake.lance.file.errors import CommitConflictError, DatasetExistsError, OptionError
+from trilake.lance.file.errors import CommitConflictError, OptionError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import DEFAULT, StorageVersion
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
-from trilake.lance.versions.versions import Scheme, check_place, list_versions
+from trilake.lance.versions.versions import Scheme, check_place, exists_already, list_versions
 from trilake.storage.base import Store, WriteGroup
 
 Mode = Literal["create", "append", "overwrite"]
@@ -101,12 +101,7 @@ def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions
         raise InvalidArgumentError(f"mode must be create, append or overwrite, got {mode!r}")
     listing = list_versions(store)
     if listing.versions and mode == "create":
-        raise DatasetExistsError(
-            "a Lance dataset already exists here",
-            help='pass mode="append" or mode="overwrite" to write into it',
-            file=store.uri,
-            version=listing.latest,
-        )
+        raise exists_already(store, listing)
     base, key = None, None
     if not listing.versions:
         check_place(store, now_ms=runtime.clock_ms())

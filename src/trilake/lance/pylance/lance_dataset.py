@@ -11,9 +11,8 @@ import random
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 from uuid import UUID
 
 import numpy as np
@@ -36,30 +35,15 @@ from trilake.lance.commands.replan import Retries
 from trilake.lance.commands.schema_metadata import update_field_metadata, update_map
 from trilake.lance.commands.write import Mode, write
 from trilake.lance.commit import runtime_with
-from trilake.lance.file.errors import (
-    CommitConflictError,
-    DatasetVersionNotFoundError,
-    OptionError,
-    ReadVersionMissingError,
-    WrongTypeError,
-)
-from trilake.lance.file.storage_version import DEFAULT, FIRST, StorageVersion
+from trilake.lance.file.errors import DatasetVersionNotFoundError, OptionError, WrongTypeError
+from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.fragment import LanceFragment
 from trilake.lance.indices import IndexConfig
 from trilake.lance.optimize import DatasetOptimizer
+from trilake.lance.pylance import commits
 from trilake.lance.pylance.beyond import not_in_format
 from trilake.lance.pylance.merge_builder import MergeInsertBuilder
-from trilake.lance.pylance.operation import (
-    DatasetBasePath,
-    Index,
-    LanceOperation,
-    Transaction,
-    base_paths,
-    merged,
-    newest_transactions,
-    read_transaction,
-    unpacked,
-)
+from trilake.lance.pylance.operation import DatasetBasePath, Index, LanceOperation, Transaction, base_paths
 from trilake.lance.pylance.scanner import OF_ROWS, LanceScanner, Scannable, ScannerBuilder, check_names
 from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import IndexDescription, LanceStats
@@ -75,15 +59,12 @@ from trilake.lance.udf import BatchUDF
 from trilake.lance.util import local_time, sanitize_ts
 from trilake.lance.versions import transaction
 from trilake.lance.versions.branches import TREE, clone, create_branch
-from trilake.lance.versions.manifest import Fragment, Manifest, parse_manifest
-from trilake.lance.versions.operations import Append, Overwrite, Restore, UpdateBases
-from trilake.lance.versions.versions import Scheme, check_place, list_versions
+from trilake.lance.versions.manifest import Manifest, parse_manifest
+from trilake.lance.versions.operations import Restore, UpdateBases
+from trilake.lance.versions.versions import check_place, list_versions
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table.table import FilterLike
-
-if TYPE_CHECKING:
-    pass
 
 
 class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
@@ -436,12 +417,12 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Raises ``VersionNotFoundError``.
         """
-        return read_transaction(self.snapshot, count("version", version, least=1, other_type=WrongTypeError))
+        return commits.read_transaction(self.snapshot, count("version", version, least=1, other_type=WrongTypeError))
 
     def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
         """Return up to ``recent_transactions`` transactions up to this version, newest first."""
         limit = count("recent_transactions", recent_transactions, other_type=WrongTypeError)
-        return newest_transactions(self.snapshot, limit)
+        return commits.newest_transactions(self.snapshot, limit)
 
     # --- scans -------------------------------------------------------------------------------------------------------
 
@@ -1391,53 +1372,9 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         >>> done.version, done.count_rows()
         (2, 3)
         """
-        format, properties = format_of(later), properties_of(later)
-        detached = flag("detached", later.pop("detached", None) or False)
-        strict = later.get("max_retries") == 0 and read_version is not None
-        check_format(later, of="commit")
-        uuid = operation.uuid if isinstance(operation, Transaction) else None
-        if isinstance(operation, Transaction):
-            properties |= dict(operation.transaction_properties or {})
-            operation, read_version = unpacked(operation, read_version)
-        if not isinstance(operation, LanceOperation.BaseOperation):
-            raise TypeError(f"operation must be a LanceOperation, got {type(operation)}")
-        runtime = runtime_with(commit_lock)
         store, where = place_of(base_uri, storage_options)
-        listing = list_versions(store)
-        free = isinstance(operation, LanceOperation.Overwrite | LanceOperation.Restore)
-        if read_version is None:
-            if not free:
-                raise ReadVersionMissingError("read_version must be specified for this operation")
-            read_version = listing.latest
-        base = transaction.load(store, read_version, listing) if listing.versions and read_version else None
-        resolved = operation.resolve(base)
-        if isinstance(resolved, Overwrite):
-            version = format["storage_version"] or version_of(resolved.fragments, base)
-            resolved = replace(resolved, storage_version=version, stable_row_ids=format["stable_row_ids"])
-        if isinstance(resolved, Append) and base is not None:
-            version_of((*base.fragments, *resolved.fragments), base)
-        begun = transaction.begin(read_version, resolved, runtime, properties)
-        begun = begun if uuid is None else replace(begun, uuid=uuid)
-        named = format["v2_manifest_names"]
-        first = isinstance(resolved, Overwrite) and resolved.storage_version == FIRST
-
-        def check(newest: Manifest) -> None:
-            if strict and isinstance(resolved, Overwrite) and newest.version != read_version:
-                raise CommitConflictError(
-                    f"Commit conflict for version {newest.version}: it was committed since version {read_version}",
-                    help="read the newest version, or pass max_retries above 0 to overwrite it",
-                    file=store.uri,
-                )
-
-        scheme: Scheme = "v1" if named is False or first else "v2"
-        if detached:
-            manifest = transaction.commit_detached(store, begun, runtime)
-        else:
-            manifest = transaction.commit(store, begun, runtime, scheme=scheme, check=check)
-        done = LanceDataset.of(Snapshot(store, manifest, runtime_with(None)), where)
-        if not detached:
-            after_commit(done.snapshot)
-        return done
+        snapshot = commits.commit(store, operation, read_version, runtime_with(commit_lock), later)
+        return LanceDataset.of(Snapshot(store, snapshot.manifest, runtime_with(None)), where)
 
     @staticmethod
     def commit_batch(
@@ -1465,7 +1402,7 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         >>> LanceDataset.commit_batch("memory://doc-lance-batch", appends)["dataset"].count_rows()
         3
         """
-        one = merged(transactions)
+        one = commits.merged(transactions)
         done = LanceDataset.commit(dest, one, None, commit_lock, storage_options=storage_options, **later)
         return {"dataset": done, "merged": one}
 
@@ -1538,21 +1475,6 @@ def _layout(options: dict[str, Any], *, of: str) -> dict[str, Any]:
     layout |= {**format_of(options), "properties": properties_of(options)}
     check_format(options, of=of)
     return layout
-
-
-class MixedVersionsError(InvalidArgumentError, OSError):
-    """The data files to commit have different versions."""
-
-
-def version_of(fragments: Sequence[Fragment], base: Manifest | None) -> StorageVersion:
-    """Return the common file version of fragments; without fragments, that of the dataset or the default."""
-    versions = {file.storage_version for fragment in fragments for file in fragment.files}
-    if len(versions) > 1:
-        raise MixedVersionsError(
-            f"All data files must have the same version, got {' and '.join(map(str, sorted(versions)))}",
-            help="write the fragments with one data_storage_version",
-        )
-    return max(versions) if versions else DEFAULT if base is None else base.storage_version
 
 
 def _version_row(manifest: Manifest) -> dict[str, Any]:

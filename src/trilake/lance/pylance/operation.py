@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Self
@@ -18,22 +18,18 @@ from uuid import UUID
 import pyarrow as pa
 from pyroaring import FrozenBitMap
 
-from trilake.errors import InvalidArgumentError, ObjectNotFoundError
+from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.columns import next_field_id
-from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.null_masks import companions, masked_schema, renamed
 from trilake.lance.file.schema import Field
 from trilake.lance.file.schema import LanceSchema as StoredSchema
 from trilake.lance.file.view import View
 from trilake.lance.pylance.beyond import not_in_format
-from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.schema import LanceSchema
 from trilake.lance.versions import operations as op
-from trilake.lance.versions import transaction
 from trilake.lance.versions.effects import with_files_of
 from trilake.lance.versions.fragment_metadata import DataFile, FragmentMetadata
 from trilake.lance.versions.manifest import BasePath, Fragment, IndexDetails, IndexMetadata, Manifest, duplicate_base
-from trilake.lance.versions.versions import list_versions
 
 
 def _entries(fragments: Iterable[FragmentMetadata]) -> tuple[Fragment, ...]:
@@ -470,56 +466,6 @@ class Transaction:
     operation: LanceOperation.BaseOperation
     uuid: str | None = None
     transaction_properties: Mapping[str, str] | None = field(default_factory=dict)
-
-
-def unpacked(one: Transaction, read_version: int | None) -> tuple[LanceOperation.BaseOperation, int]:
-    """Return the operation and read version of a transaction.  Raises ``InvalidArgumentError``."""
-    if read_version is not None and read_version != one.read_version:
-        raise InvalidArgumentError(
-            f"read_version is {read_version}, but the transaction is based on version {one.read_version}",
-            help="leave read_version out",
-        )
-    return one.operation, one.read_version
-
-
-def read_transaction(snapshot: Snapshot, version: int) -> Transaction | None:
-    """Return the transaction that created a version.
-
-    Returns ``None`` if its file was cleaned up or its operation is unknown.  Raises ``VersionNotFoundError`` and
-    ``CorruptLogError``.
-    """
-    store = snapshot.store
-    try:
-        stored = transaction.of_manifest(store, transaction.load(store, version))
-    except ObjectNotFoundError:
-        return None
-    operation = None if stored is None else from_stored(stored.operation)
-    if stored is None or operation is None:
-        return None
-    return Transaction(stored.read_version, operation, stored.uuid, dict(stored.properties))
-
-
-def newest_transactions(snapshot: Snapshot, count: Any) -> list[Transaction | None]:
-    """Return the newest transactions up to the snapshot's version, newest first."""
-    versions = [v for v in reversed(list_versions(snapshot.store).versions) if v <= snapshot.version]
-    return [read_transaction(snapshot, v) for v in versions[:count]]
-
-
-def merged(transactions: Sequence[Transaction]) -> Transaction:
-    """Merge appends into one transaction.  Raises ``InvalidArgumentError`` for other operations."""
-    fragments: list[FragmentMetadata] = []
-    for one in transactions:
-        if not isinstance(one, Transaction):
-            raise WrongTypeError(f"transactions must be a list of Transaction, got {type(one)}")
-        if not isinstance(one.operation, LanceOperation.Append):
-            raise InvalidArgumentError(
-                f"commit_batch supports only appends, got {type(one.operation).__name__}",
-                help="commit other operations one by one",
-            )
-        fragments += one.operation.fragments
-    if not fragments:
-        raise InvalidArgumentError("there is nothing to commit", help="pass transactions that append fragments")
-    return Transaction(min(one.read_version for one in transactions), LanceOperation.Append(fragments))
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------

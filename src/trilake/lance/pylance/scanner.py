@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -576,12 +577,12 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         return pa.dataset.Scanner.from_batches(source, **options)
 
 
-class Scannable:
+class Scannable(ABC):
     """The methods that a dataset and a fragment share: reads of all rows with the options of a scan."""
 
+    @abstractmethod
     def scanner(self, *args: Any, **more: Any) -> LanceScanner:
         """Return a scanner."""
-        raise NotImplementedError
 
     @property
     def partition_expression(self) -> pc.Expression:

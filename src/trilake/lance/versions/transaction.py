@@ -37,7 +37,7 @@ from trilake.errors import (
     UnknownOutcomeError,
 )
 from trilake.lance.file import framing
-from trilake.lance.file.errors import CommitConflictError, DatasetExistsError, DatasetNotFoundError, OptionError
+from trilake.lance.file.errors import CommitConflictError, DatasetNotFoundError, OptionError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.proto import Message, UnknownFieldSet
 from trilake.lance.proto import format_pb2 as pb
@@ -54,6 +54,7 @@ from trilake.lance.versions.versions import (
     Scheme,
     check_place,
     choose_version,
+    exists_already,
     list_versions,
     manifest_key,
 )
@@ -279,12 +280,7 @@ def commit(
             newest = None
             if listing.versions:
                 if create:
-                    raise DatasetExistsError(
-                        "a Lance dataset already exists here",
-                        help='pass mode="append" or mode="overwrite" to write into it',
-                        file=store.uri,
-                        version=listing.latest,
-                    )
+                    raise exists_already(store, listing)
                 is_guessed = guessed and (listing.latest, listing.key(listing.latest)) == (guessed.version, known)
                 newest = guessed if is_guessed else load(store, listing.latest, listing)
                 newest.check_writable(store.uri)

@@ -23,7 +23,7 @@ from trilake.errors import (
     ObjectNotFoundError,
     TableExistsError,
 )
-from trilake.lance.file.errors import DatasetNotFoundError, DatasetVersionNotFoundError
+from trilake.lance.file.errors import DatasetExistsError, DatasetNotFoundError, DatasetVersionNotFoundError
 from trilake.storage.base import Store
 from trilake.storage.foreign import check_no_foreign_files
 from trilake.table.location import check_not_below
@@ -109,6 +109,12 @@ def check_place(store: Store, *, now_ms: int | None = None) -> None:
         )
     check_not_below(store)
     check_no_foreign_files(store, names=_DATA, now_ms=now_ms)
+
+
+def exists_already(store: Store, listing: Listing) -> DatasetExistsError:
+    """Return the error for a dataset that may not be created."""
+    help = 'pass mode="append" or mode="overwrite" to write into it'
+    return DatasetExistsError("a Lance dataset already exists here", help=help, file=store.uri, version=listing.latest)
 
 
 def exists(store: Store) -> bool:
