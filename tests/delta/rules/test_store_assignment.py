@@ -131,3 +131,11 @@ def test_check_assignable_schemas() -> None:
     with pytest.raises(SchemaMismatchError, match=r"c\.element\.z is not in the table") as raised:
         check_assignable(wrong, target, uri="memory", filled={"g"})
     assert "column a is string, but the table has long" in raised.value.message
+
+
+def test_values_of_void_columns_need_schema_evolution() -> None:
+    with pytest.raises(SchemaMismatchError, match="c is long, but the table has void") as e:
+        check_assignable(one(LONG), one(PrimitiveType("void")), uri="t")
+    assert e.value.condition == "DELTA_METADATA_MISMATCH"
+    assert e.value.help is not None
+    assert e.value.help.startswith("give the void columns a type with option(")

@@ -33,12 +33,13 @@ from trilake.expr.nested import field_problem
 from trilake.expr.terms.datatypes import normalise
 from trilake.expr.views import list_of_view, plain_array
 
-#: The end of the message about an extra column.
-_NEW = " is not in the table"
-_NEW_HELP = (
-    'drop the new columns, or add them to the table with option("mergeSchema", "true")'
-    ' (schema_mode="merge" in trilake.write)'
-)
+#: The ends of the messages about columns that schema evolution can add, or give a type.
+_NEW, _VOID = " is not in the table", ", but the table has void"
+_MERGE_SCHEMA = 'with option("mergeSchema", "true") (schema_mode="merge" in trilake.write)'
+_EVOLUTION = {
+    _NEW: f"drop the new columns, or add them to the table {_MERGE_SCHEMA}",
+    _VOID: f"give the void columns a type {_MERGE_SCHEMA}",
+}
 #: The end of the message about a missing required column.
 _MISSING = " must not be null and is missing"
 #: delta-spark's names for these conditions, which programs check.
@@ -60,12 +61,11 @@ def check_assignable(source: StructType, target: StructType, *, uri: str, filled
     problems = _problems(source, target, "", filled)
     if problems:
         details = "; ".join(problems[:10]) + (f"; and {len(problems) - 10} more" if len(problems) > 10 else "")
-        new = [p for p in problems if p.endswith(_NEW)]
-        steps = [_NEW_HELP] if new else []
-        if len(new) == len(problems):
+        steps = [step for end, step in _EVOLUTION.items() if any(p.endswith(end) for p in problems)]
+        if all(p.endswith((_NEW, _VOID)) for p in problems):
             condition = "DELTA_METADATA_MISMATCH"
         else:
-            steps.append("cast or fill the other columns" if new else "cast or fill these columns")
+            steps.append("cast or fill the other columns" if steps else "cast or fill these columns")
             missing = any(p.endswith(_MISSING) for p in problems)
             condition = "DELTA_MISSING_NOT_NULL_COLUMN_VALUE" if missing else "DELTA_FAILED_TO_MERGE_FIELDS"
         raise SchemaMismatchError(
@@ -83,26 +83,30 @@ def with_marked(rows: StructType, table: StructType) -> StructType:
     return marked
 
 
-def needs_no_cast(rows: StructType, names: Sequence[str], table: StructType, *, evolve: bool = False) -> bool:
+def needs_no_cast(
+    rows: StructType, names: Sequence[str], table: StructType, *, evolve: bool = False, ordered: bool = False
+) -> bool:
     """Whether rows matched by position have the same names and types as the columns ``names`` of a table.
 
-    Struct fields may be in another order; if the schema evolves, there may be more of them.  delta-spark writes such
-    rows unchanged, matching structs by name, and casts all others by position.
+    Struct fields may be in another order, with ``ordered`` only in arrays and maps; if the schema evolves, there may be
+    more of them.  delta-spark writes such rows unchanged, matching structs by name, and casts all others by position.
     """
     fields = rows.fields[: len(names)]
     return [f.name for f in fields] == list(names) and all(
-        _is_of(f.type, table.field(f.name).type, evolve) for f in fields
+        _is_of(f.type, table.field(f.name).type, evolve, ordered) for f in fields
     )
 
 
-def _is_of(source: DataType, target: DataType, more: bool) -> bool:
+def _is_of(source: DataType, target: DataType, more: bool, ordered: bool) -> bool:
     if isinstance(source, StructType) and isinstance(target, StructType):
         fields = {f.name: f.type for f in source.fields}
         if not more and len(fields) != len(target.fields):
             return False
-        return all(f.name in fields and _is_of(fields[f.name], f.type, more) for f in target.fields)
+        if ordered and source.names[: len(target.names)] != target.names:
+            return False
+        return all(f.name in fields and _is_of(fields[f.name], f.type, more, ordered) for f in target.fields)
     inside = paired(source, target)
-    return source == target if inside is None else all(_is_of(a, b, more) for _, a, b in inside)
+    return source == target if inside is None else all(_is_of(a, b, more, False) for _, a, b in inside)
 
 
 def check_structs_whole(rows: StructType, table: StructType) -> None:

@@ -187,6 +187,65 @@ def test_insert_by_name_requires_all_struct_fields(sql: SparkSession, tmp_path: 
     assert sql.sql(f"SELECT count(*) FROM {table} WHERE s.x IS NULL OR s.n.y IS NULL").first() == (4,)
 
 
+def test_insert_keeps_null_structs_of_another_type(sql: SparkSession, tmp_path: Path) -> None:
+    """As in delta-spark, where ``insert.preserveNullSourceStructs`` is true by default."""
+    table = f"delta.`{tmp_path}`"
+    sql.sql(f"CREATE TABLE {table} (a INT, s STRUCT<x: INT, n: STRUCT<y: INT>>) USING delta")
+    sql.sql(f"INSERT INTO {table} SELECT 1, CAST(NULL AS STRUCT<q: BIGINT, r: STRUCT<y: INT>>)")
+    sql.sql(f"INSERT INTO {table} (s, a) SELECT CAST(NULL AS STRUCT<x: BIGINT, n: STRUCT<y: INT>>), 2")
+    sql.sql(f"INSERT INTO {table} SELECT 3, struct(4 AS q, CAST(NULL AS STRUCT<y: BIGINT>) AS r)")
+    sql.sql(f"INSERT INTO {table} BY NAME SELECT struct(CAST(NULL AS STRUCT<y: BIGINT>) AS n, 6 AS x) AS s, 5 AS a")
+    for n, structs in enumerate(("NULL", "struct(7, NULL)"), start=6):
+        frame = sql.sql(f"SELECT {n}, CAST({structs} AS STRUCT<q: BIGINT, r: STRUCT<y: INT>>)")
+        frame.write.format("delta").insertInto(table)
+    assert rows(sql, table) == [
+        (1, None),
+        (2, None),
+        (3, (4, None)),
+        (5, (6, None)),
+        (6, None),
+        (7, (7, None)),
+    ]
+
+
+def test_column_list_matches_structs_by_position_but_not_those_in_arrays(sql: SparkSession, tmp_path: Path) -> None:
+    """As in delta-spark, unless a type differs: then it matches all of them by position."""
+    table = f"delta.`{tmp_path}`"
+    sql.sql(f"CREATE TABLE {table} (a INT, s STRUCT<x: INT, y: INT>, l ARRAY<STRUCT<x: INT, y: INT>>) USING delta")
+    struct = "named_struct('y', 1, 'x', 2)"
+    sql.sql(f"INSERT INTO {table} (a, s) SELECT 1 AS a, {struct} AS s")
+    sql.sql(f"INSERT INTO {table} (a, l) SELECT 2 AS a, array({struct}) AS l")
+    sql.sql(f"INSERT INTO {table} (a, l) SELECT 3L AS a, array({struct}) AS l")
+    sql.sql(f"INSERT INTO {table} SELECT 4 AS a, {struct} AS s, array({struct}) AS l")
+    assert rows(sql, table) == [
+        (1, (1, 2), None),
+        (2, None, [(2, 1)]),
+        (3, None, [(1, 2)]),
+        (4, (2, 1), [(2, 1)]),
+    ]
+
+
+@pytest.mark.parametrize("by", ["", "(a, s) ", "BY NAME "])
+def test_insert_with_unknown_struct_fields_is_rejected(sql: SparkSession, tmp_path: Path, by: str) -> None:
+    table = f"delta.`{tmp_path}`"
+    sql.sql(f"CREATE TABLE {table} (a INT, s STRUCT<x: INT>) USING delta")
+    with pytest.raises(SchemaMismatchError) as e:
+        sql.sql(f"INSERT INTO {table} {by}SELECT 1 AS a, named_struct('x', 2, 'y', 3) AS s")
+    assert e.value.condition == "DELTA_METADATA_MISMATCH"
+
+
+@pytest.mark.parametrize("by", ["", "(a, v, s) ", "BY NAME "])
+def test_schema_evolution_gives_void_columns_a_type(sql: SparkSession, tmp_path: Path, by: str) -> None:
+    table = f"delta.`{tmp_path}`"
+    sql.sql(f"CREATE TABLE {table} (a INT, v VOID, s STRUCT<x: INT, y: VOID>) USING delta")
+    sql.sql(f"INSERT INTO {table} VALUES (1, NULL, struct(1, NULL))")
+    values = "2 AS a, array(3) AS v, named_struct('x', 4, 'y', 'five') AS s"
+    with pytest.raises(SchemaMismatchError):
+        sql.sql(f"INSERT INTO {table} {by}SELECT {values}")
+    sql.sql(f"INSERT WITH SCHEMA EVOLUTION INTO {table} {by}SELECT {values}")
+    assert rows(sql, table) == [(1, None, (1, None)), (2, [3], (4, "five"))]
+
+
 def test_create_as_select_copies_defaults_only_with_feature(sql: SparkSession, tmp_path: Path) -> None:
     """The source has defaults, identity and generated columns: a query result has plain values."""
     source = f"delta.`{tmp_path}/source`"

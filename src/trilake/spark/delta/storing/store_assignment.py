@@ -20,7 +20,7 @@ from trilake.common.text import plural, quote_name
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.type_widening import widens_by_itself
 from trilake.delta.rules.store_assignment import needs_no_cast
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, WriteFailedError, stating
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, WriteFailedError
 from trilake.expr.nested import fields_problem
 from trilake.spark.delta.settings import CAST_AS_SESSION, is_ansi
 from trilake.spark.session.compat import legacy_cast, try_cast
@@ -107,8 +107,8 @@ def holds_all(target: T.DataType, source: T.DataType) -> bool:
 
 #: Spark's errors for a cast to a smaller numeric type.
 _OVERFLOW = re.compile(r"\[(CAST_OVERFLOW|CAST_OVERFLOW_IN_TABLE_INSERT|NUMERIC_VALUE_OUT_OF_RANGE)\b")
-#: Spark's error condition for a struct with another number of fields.
-_OTHER_STRUCT = "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION"
+#: The error conditions for a struct with fewer fields than its column, and for values that need schema evolution.
+_FEWER, _NEEDS_EVOLUTION = "DELTA_INSERT_COLUMN_ARITY_MISMATCH", "DELTA_METADATA_MISMATCH"
 #: The error conditions for a value that does not fit its column: Spark's for INSERT, delta-spark's for changes.
 OF_INSERT, OF_CHANGES = "CAST_OVERFLOW_IN_TABLE_INSERT", "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE"
 
@@ -145,44 +145,24 @@ def stored_columns(
             kind = evolved(f.dataType, kind, by_name=by_name, widen=widen)
         if kind is not None and f.dataType != kind:
             value = F.col(quote_name(f.name))
-            changed[f.name] = _inserted(value, f.dataType, kind, f.name, rules=rules, by_name=by_name).alias(f.name)
+            value = stored(value, f.dataType, kind, f.name, rules=rules, by_name=by_name, fill=True)
+            # Nullability inside the value is that of the column.
+            nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType)
+            changed[f.name] = (value.cast(kind) if nested else value).alias(f.name)
     if not changed:
         return frame
     return frame.select(*(changed.get(name, quote_name(name)) for name in frame.columns))
 
 
-def as_they_are(rows: T.StructType, names: Sequence[str], schema: StructType, *, evolve: bool = False) -> bool:
+def as_they_are(
+    rows: T.StructType, names: Sequence[str], schema: StructType, *, evolve: bool = False, ordered: bool = False
+) -> bool:
     """Apply :func:`~trilake.delta.rules.store_assignment.needs_no_cast` to rows of a DataFrame."""
     try:
         row_schema = from_spark(T.StructType(rows.fields[: len(names)]))
     except TrilakeError:  # the cast or the write rejects an unsupported type
         return False
-    return needs_no_cast(row_schema, names, schema, evolve=evolve)
-
-
-def _inserted(
-    value: Column, source: T.DataType, target: T.DataType, name: str, *, rules: AssignmentRules, by_name: bool
-) -> Column:
-    """A value as INSERT stores it: matched by position, a null struct of another type becomes a struct of nulls."""
-    if by_name or not isinstance(source, T.StructType) or not isinstance(target, T.StructType):
-        column = stored(value, source, target, name, rules=rules, by_name=by_name, fill=True)
-        # Nullability inside the value is that of the column.
-        return column if isinstance(target, T.AtomicType) else column.cast(target)
-    if len(source) == len(target):
-        fields = [
-            (
-                _inserted(
-                    value.getField(s.name), s.dataType, t.dataType, f"{name}.{t.name}", rules=rules, by_name=False
-                )
-                if s.dataType != t.dataType
-                else value.getField(s.name)
-            ).alias(t.name)
-            for s, t in zip(source.fields, target.fields, strict=True)
-        ]
-        return F.struct(*fields).cast(target)
-    arity = "DELTA_INSERT_COLUMN_ARITY_MISMATCH" if len(source) < len(target) else _OTHER_STRUCT
-    with stating({_OTHER_STRUCT: arity}):
-        return stored(value, source, target, name, rules=rules, by_name=False, fill=True).cast(target)
+    return needs_no_cast(row_schema, names, schema, evolve=evolve, ordered=ordered)
 
 
 @contextmanager
@@ -198,7 +178,11 @@ def overflows_named(*, narrowed: bool, condition: str = OF_INSERT) -> Iterator[N
 
 
 def evolved(source: T.DataType, target: T.DataType, *, by_name: bool, widen: bool = False) -> T.DataType:
-    """The type ``target`` with the additional fields of structs in ``source`` and, with ``widen``, wider types."""
+    """The type ``target`` with the additional fields of structs in ``source``, the types of its values for void, and,
+    with ``widen``, wider types.
+    """
+    if isinstance(target, T.NullType):
+        return source
     if isinstance(source, T.StructType) and isinstance(target, T.StructType):
         if by_name:
             existing = {f.name.lower() for f in target.fields}
@@ -240,6 +224,13 @@ class _Assignment:
     def value(self, value: Column, source: T.DataType, target: T.DataType, name: str) -> Column:
         if _same(source, target):
             return value
+        if isinstance(target, T.NullType):
+            raise SchemaMismatchError(
+                f"column {name} has the type void, which {source.simpleString()} values do not fit",
+                help="write with schema evolution, which gives the column a type",
+                column=name,
+                condition=_NEEDS_EVOLUTION,
+            )
         if isinstance(source, T.NullType):
             return value.cast(target)
         if isinstance(source, T.StructType) and isinstance(target, T.StructType):
@@ -294,7 +285,7 @@ class _Assignment:
                 help=f"the column's fields are {', '.join(target.names)}: give a value for each (NULL if it"
                 " has none), or use schema evolution",
                 column=name,
-                condition="DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
+                condition=_NEEDS_EVOLUTION if self.fill else "DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
             )
         by_key = {self.rules.key(f.name): f for f in source.fields}
         return [(by_key.get(self.rules.key(f.name)), f) for f in target.fields]
@@ -336,7 +327,7 @@ def _by_position(
             f" column has {len(target)} ({', '.join(target.names)})",
             help="give a value for each field, or write BY NAME",
             column=name,
-            condition=_OTHER_STRUCT,
+            condition=_FEWER if len(source) < len(target) else _NEEDS_EVOLUTION,
         )
     return list(zip(source.fields, target.fields, strict=True))
 

@@ -173,7 +173,8 @@ def _rows_of(
     if by_name:
         frame = _by_name(frame, schema, static, evolve)
     else:
-        by_name = insert.columns is None and as_they_are(frame.schema, expected, schema, evolve=evolve)
+        listed = insert.columns is not None
+        by_name = as_they_are(frame.schema, expected, schema, evolve=evolve, ordered=listed)
         beyond = frame.columns[len(expected) :]
         if evolve and insert.columns is None and not any(schema.find(name) for name in beyond):
             expected += beyond  # new columns of the table
