@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
+import tempfile
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import trilake
-from bench.harness import Benchmark, Contender, data
-from bench.tables.delta import scratch
+from bench.harness import Benchmark, Contender, data, data_root
 from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
@@ -32,17 +33,29 @@ def _build(name: str, files: int, folder: Path) -> None:
     commit(log, log.head(), CommitPlan("WRITE", {}, adds))
 
 
+#: The copies in use, by contender.
+_TABLES: dict[str, Path] = {}
+_NUMBERS = itertools.count()
+
+
+@cache
+def _copies() -> tempfile.TemporaryDirectory[str]:
+    """The folder of all copies, deleted at the end: for a minute, ext4 steps over the inodes of deleted files whenever
+    it creates one, which costs the contender that writes more files."""
+    return tempfile.TemporaryDirectory(prefix=".uniform-", dir=data_root())
+
+
 def _renew(name: str, files: int) -> None:
     """A copy of the table with Iceberg metadata for the new path."""
-    place = scratch(f"uniform-{name}")
-    shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(data(f"uniform-{name}-{files}", partial(_build, name, files)), place)
-    trilake.write(_ROWS, place, mode="append")
+    source = data(f"uniform-{name}-{files}", partial(_build, name, files))
+    _TABLES[name] = Path(_copies().name) / str(next(_NUMBERS))
+    shutil.copytree(source, _TABLES[name])
+    trilake.write(_ROWS, _TABLES[name], mode="append")
 
 
 def _append(name: str) -> None:
     for _ in range(_APPENDS):
-        trilake.write(_ROWS, scratch(f"uniform-{name}"), mode="append")
+        trilake.write(_ROWS, _TABLES[name], mode="append")
 
 
 def benchmarks() -> Iterator[Benchmark]:
