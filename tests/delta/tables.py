@@ -144,5 +144,10 @@ class ClockedStore(FaultStore):
 
 
 def clocked(log: DeltaLog, clock: Callable[[], int]) -> DeltaLog:
-    """Return the log on a store with the clock ``clock``."""
-    return DeltaLog(ClockedStore(log.store, clock), log.engine)
+    """Return the log with the clock ``clock``, which its store has, too."""
+    return with_runtime(DeltaLog(ClockedStore(log.store, clock), log.engine), runtime_in_ms(clock))
+
+
+def with_runtime(log: DeltaLog, runtime: Runtime) -> DeltaLog:
+    """Return the log with another clock, ids and waiting."""
+    return DeltaLog(log.store, replace(log.engine, runtime=runtime))

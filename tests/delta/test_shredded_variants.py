@@ -16,7 +16,6 @@ from pyspark.sql.variant_utils import VariantUtils
 
 import trilake
 from tests.delta.tables import clocked
-from tests.runtimes import runtime_in_ms
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.checkpoint_writer import write_checkpoint
@@ -159,7 +158,7 @@ def test_dropping_the_feature_rewrites_its_files(uri: str) -> None:
     assert shredded_files(uri) == 0
     assert ENABLED not in log.head().metadata.configuration
     later = SYSTEM_RUNTIME.clock_ms() + 3 * DAY_MS
-    alter = Alter(clocked(log, lambda: later), runtime=runtime_in_ms(lambda: later))
+    alter = Alter(clocked(log, lambda: later))
     alter.drop_feature("variantShredding", truncate_history=True)
     assert not has_feature(log.head().protocol, "variantShredding")
     assert rows(uri) == VALUES

@@ -251,7 +251,7 @@ def delta_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
 
     log = DeltaLog(store, standard_engine())
     plan = plan_write(log, WriteRequest("append", from_arrow(rows.schema)))
-    parts = [write_files(store, plan.files, rows.to_batches(), tasks=1, runtime=SYSTEM_RUNTIME)]
+    parts = [write_files(store, plan.files, rows.to_batches(), tasks=1)]
     commit_batch(log, plan, BatchId(query, number), parts)
 
 

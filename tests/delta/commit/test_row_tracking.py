@@ -37,7 +37,7 @@ TIMED = {"delta.enableInCommitTimestamps": "true"}
 def _append(store: Store, count: int, runtime: Runtime | None = None, **request: Any) -> None:
     rows = pa.table({"a": list(range(count))})
     write_request = WriteRequest(**{"mode": "append", "schema": from_arrow(rows.schema), **request})
-    write_arrow(DeltaLog(store, standard_engine()), rows.schema, rows.to_batches(), write_request, runtime)
+    write_arrow(DeltaLog(store, standard_engine(runtime=runtime)), rows.schema, rows.to_batches(), write_request)
 
 
 def _ranges(store: Store) -> list[tuple[int, int, int]]:

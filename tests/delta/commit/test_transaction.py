@@ -49,9 +49,8 @@ ONE = pa.table({"a": [1]})
 
 def _write(store: Store, data: pa.Table = ONE, *, runtime: Runtime | None = None, **request: Any) -> WriteResult:
     write_request = WriteRequest(**{"mode": "append", "schema": from_arrow(data.schema), **request})
-    return write_arrow(
-        DeltaLog(store, standard_engine()), data.schema, data.to_batches(), write_request, runtime or SYSTEM_RUNTIME
-    )
+    log = DeltaLog(store, standard_engine(runtime=runtime))
+    return write_arrow(log, data.schema, data.to_batches(), write_request)
 
 
 def _rows(store: Store) -> int:

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pyarrow as pa
 
-from tests.delta.tables import fixed_runtime
+from tests.delta.tables import fixed_runtime, with_runtime
 from trilake.delta.commands.write.create import TableDescription, create_table
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
@@ -27,7 +27,7 @@ def test_detail_has_all_columns() -> None:
         cluster_by=(("s", "x"), ("a.b",)),
         name="db.t",
     )
-    create_table(log, described, runtime=fixed_runtime())
+    create_table(with_runtime(log, fixed_runtime()), described)
     write_arrow(log, rows.schema, iter(rows.to_batches()), WriteRequest("append", from_arrow(rows.schema)))
     snapshot = log.snapshot()
     result = detail(log, snapshot)

@@ -10,13 +10,15 @@ from uuid import uuid4
 import pytest
 
 from tests.delta.commands.alter.alter_case import Case
-from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
+from tests.delta.tables import with_runtime
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.log.log import DeltaLog
 from trilake.errors import ConstraintViolatedError, InvalidArgumentError
 
 
-def intruding(t: Case, *rows: dict[str, Any], change: Any = None) -> Runtime:
-    """A runtime in which another writer commits once, right before this commit."""
+def with_intruder(t: Case, *rows: dict[str, Any], change: Any = None) -> DeltaLog:
+    """The table's log, in which another writer commits once, right before this commit."""
     left = [1]
 
     def new_id() -> str:
@@ -28,32 +30,32 @@ def intruding(t: Case, *rows: dict[str, Any], change: Any = None) -> Runtime:
                 t.append(*rows)
         return str(uuid4())
 
-    return replace(SYSTEM_RUNTIME, new_id=new_id)
+    return with_runtime(t.log, replace(SYSTEM_RUNTIME, new_id=new_id))
 
 
 def test_concurrent_append_is_not_a_conflict() -> None:
     t = Case()
-    assert Alter(t.log, runtime=intruding(t, {"id": 3, "p": "u"})).add_columns({"n": "int"}) == 2
+    assert Alter(with_intruder(t, {"id": 3, "p": "u"})).add_columns({"n": "int"}) == 2
     assert t.rows("id", "n")[2] == {"id": 3, "n": None}
 
 
 def test_concurrently_added_rows_are_checked() -> None:
     t = Case()
     with pytest.raises(ConstraintViolatedError, match="id = -3"):
-        Alter(t.log, runtime=intruding(t, {"id": -3, "p": "u"})).add_constraint("c", "id > 0")
+        Alter(with_intruder(t, {"id": -3, "p": "u"})).add_constraint("c", "id > 0")
     assert t.head.version == 1
     t = Case()
-    assert Alter(t.log, runtime=intruding(t, {"id": 3, "p": "u"})).add_constraint("c", "id > 0") == 2
+    assert Alter(with_intruder(t, {"id": 3, "p": "u"})).add_constraint("c", "id > 0") == 2
 
 
 def test_concurrent_schema_change_is_merged() -> None:
     t = Case()
-    other = Alter(t.log, runtime=intruding(t, change=lambda a: a.add_columns({"theirs": "int"})))
+    other = Alter(with_intruder(t, change=lambda a: a.add_columns({"theirs": "int"})))
     assert other.add_columns({"ours": "int"}) == 2
     assert t.head.schema.names[-2:] == ["theirs", "ours"]
     t = Case()
     with pytest.raises(InvalidArgumentError, match="already"):
-        Alter(t.log, runtime=intruding(t, change=lambda a: a.add_columns({"n": "int"}))).add_columns({"N": "int"})
+        Alter(with_intruder(t, change=lambda a: a.add_columns({"n": "int"}))).add_columns({"N": "int"})
 
 
 def test_many_concurrent_schema_changes() -> None:

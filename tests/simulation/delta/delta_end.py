@@ -52,7 +52,7 @@ def run_stream(source: DeltaLog, sink: DeltaLog, kept: dict[str, Any], files: in
         rows = [b for t in batch.tasks if isinstance(t, FileTask) for b in read_task(source.store, t, batch.plan)]
         table = pa.Table.from_batches(rows).select(SCHEMA.names) if rows else SCHEMA.empty_table()
         plan = plan_write(sink, WriteRequest("append", from_arrow(SCHEMA)))
-        parts = [write_files(sink.store, plan.files, table.to_batches(), tasks=1, runtime=sink.engine.runtime)]
+        parts = [write_files(sink.store, plan.files, table.to_batches(), tasks=1)]
         commit_batch(sink, plan, BatchId("query", number), parts)
         kept["commits"] = number + 1
 

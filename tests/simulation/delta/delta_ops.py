@@ -249,7 +249,7 @@ class Job:
             log = DeltaLog(self.store(), self.engine, user_metadata=f"op:{op.number}")
             plan = plan_write(log, WriteRequest("append", from_arrow(SCHEMA)))
             rows = arrow(new_rows(op)).to_batches()
-            parts = [write_files(log.store, plan.files, rows, tasks=1, runtime=self.engine.runtime)]
+            parts = [write_files(log.store, plan.files, rows, tasks=1)]
             commit_batch(log, plan, BatchId("query", number), parts)
 
     def _restore(self) -> int | None:

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.runtime import Runtime
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.file_writer import OtherFile, ParquetFile, ParquetLayout
 from trilake.delta.files.spliced_file import OldStatistics, SplicedFile
@@ -63,7 +62,6 @@ def write_files(
     *,
     task: int = 0,
     tasks: int | None = None,
-    runtime: Runtime | None = None,
 ) -> WrittenFiles:
     """Write rows to files, by partition and target size.
 
@@ -72,7 +70,7 @@ def write_files(
     table's schema, and what the table's rules raise.
     """
     pipeline = None if plan.rules is None else plan.rules.start(task, tasks=tasks)
-    with TaskWriter(store, plan, task, runtime or plan.engine.runtime) as writer:
+    with TaskWriter(store, plan, task) as writer:
         rows = pipeline.run(batches) if pipeline is not None else (assign_batch(b, plan.schema) for b in batches)
         for batch in rows:
             if plan.required is not None:
@@ -98,8 +96,8 @@ class TaskWriter:
     A context manager that discards everything on an error.
     """
 
-    def __init__(self, store: Store, plan: FilePlan, task: int, runtime: Runtime) -> None:
-        self.store, self.plan, self.task, self.runtime = store, plan, task, runtime
+    def __init__(self, store: Store, plan: FilePlan, task: int) -> None:
+        self.store, self.plan, self.task, self.runtime = store, plan, task, plan.engine.runtime
         self.partition_fields = [plan.schema.field(c) for c in plan.partition_columns]
         #: Columns with void parts, which files do not store.
         self.with_voids = [f for f in plan.schema.fields if has_void(f.type)]
@@ -114,7 +112,7 @@ class TaskWriter:
         self.records: dict[tuple[str | None, ...], int] = {}
         self.unsplit: list[pa.RecordBatch] = []
         self.unsplit_size = 0
-        self.attempt = runtime.new_attempt()
+        self.attempt = self.runtime.new_attempt()
         # Other formats open their files themselves.
         self.group = store.write_group() if plan.provider == "parquet" else WriteGroup(store)
         self.closing = Closing(self.group.writes_at_once)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WritePlan, finish_write, on_new_table, resume_write
@@ -82,7 +81,6 @@ def commit_batch(
     plan: WritePlan,
     batch: BatchId,
     written: Iterable[WrittenFiles],
-    runtime: Runtime | None = None,
     *,
     run: Runner = run_here,
 ) -> WriteResult:
@@ -100,7 +98,7 @@ def commit_batch(
     if base is not None and adds_nothing and (plan.metadata, plan.protocol) == (base.metadata, base.protocol):
         return WriteResult(base.version)
     try:
-        return finish_write(log, plan, parts, runtime, run=run, again=True)
+        return finish_write(log, plan, parts, run=run, again=True)
     except ForeignFilesError:
         raise
     except (ConcurrentTransactionError, TableExistsError) as e:
@@ -108,7 +106,7 @@ def commit_batch(
             return WriteResult(log.head().version)
         if isinstance(e, ConcurrentTransactionError):
             raise
-    return finish_write(log, on_new_table(log, plan), parts, runtime, run=run)
+    return finish_write(log, on_new_table(log, plan), parts, run=run)
 
 
 def _of_batch(log: DeltaLog, plan: WritePlan, request: WriteRequest) -> WritePlan:

@@ -348,7 +348,7 @@ class _Write:
             _stored(file), plan.curve, count=rows, sample=lambda: _sampled(file, rows), memory=plan.memory
         )
         files = replace(plan.files, unbounded=self.work.unbounded)
-        with TaskWriter(self.job.store, files, stretch, files.engine.runtime) as writer:
+        with TaskWriter(self.job.store, files, stretch) as writer:
             for table in ordered:
                 writer.write_partition(self.work.partition, table)
             return writer.close()

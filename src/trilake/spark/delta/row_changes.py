@@ -83,12 +83,12 @@ def _delete(
 ) -> ChangeResult:
     snapshot = table.snapshot
     if condition is None:
-        command = Deletion(table.log, snapshot, "true", None, table.log.engine.runtime, txn=txn)
+        command = Deletion(table.log, snapshot, "true", None, txn=txn)
         return command.finish(every_row(snapshot), SparkRunner(spark))
     read = read_condition(
         spark, condition, snapshot.schema, alias=alias, extend=frames.added, now=not snapshot.adds.num_rows
     )
-    command = Deletion(table.log, snapshot, read.sql, read.filter, table.log.engine.runtime, txn=txn)
+    command = Deletion(table.log, snapshot, read.sql, read.filter, txn=txn)
     maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()
     if read.filter is not None:
         maybe, whole = candidates(snapshot, read.filter)
@@ -141,7 +141,7 @@ def _update(
             spark, condition, snapshot.schema, alias=alias, extend=frames.added, now=not snapshot.adds.num_rows
         )
     sql, chosen = (None, None) if read is None else (read.sql, read.filter)
-    command = Update(table.log, snapshot, sql, chosen, table.log.engine.runtime, txn=txn)
+    command = Update(table.log, snapshot, sql, chosen, txn=txn)
     named = named_columns(spark, snapshot.schema)
     values: Mapping[str, Column] = set
     if alias is not None:
@@ -161,7 +161,7 @@ def _update(
             _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # Connect analyses the plan here
         return command.finish(files, [])
     addressed = addressed_rows(spark, table, files, row_ids=True)
-    rules = update_rules(snapshot, changed_schema, runtime=command.runtime, spark=True, zoned=not is_utc(spark))
+    rules = update_rules(snapshot, changed_schema, spark=True, zoned=not is_utc(spark))
     job = _UpdateTask(
         table.log.store,
         rewrite_plan(snapshot, command.job_id),

@@ -13,8 +13,7 @@ import pytest
 
 import trilake
 from tests.delta.commands.alter import sparkle
-from tests.delta.tables import clocked, rows
-from tests.runtimes import runtime_in_ms
+from tests.delta.tables import clocked, rows, with_runtime
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.alter.metadata_commits import history_trace, oldest_version, removable
@@ -49,8 +48,7 @@ class Case:
         trilake.write(data, self.uri, properties={f"delta.{k.replace('__', '.')}": v for k, v in properties.items()})
         self.alter = Alter(self.log)
         now = SYSTEM_RUNTIME.clock_ms()
-        later = clocked(self.log, lambda: now + 3 * DAY_MS)
-        self.later = Alter(later, runtime=runtime_in_ms(lambda: now + 3 * DAY_MS))
+        self.later = Alter(clocked(self.log, lambda: now + 3 * DAY_MS))
 
     @property
     def protocol(self) -> Protocol:
@@ -339,7 +337,7 @@ def test_concurrent_rename_is_respected() -> None:
 
     # The names matched at the start, so nothing had to be rewritten; after the rename it has to be.
     with pytest.raises(FeatureInUseError, match="versions from 0 on"):
-        Alter(t.log, runtime=replace(SYSTEM_RUNTIME, new_id=new_id)).drop_feature("columnMapping")
+        Alter(with_runtime(t.log, replace(SYSTEM_RUNTIME, new_id=new_id))).drop_feature("columnMapping")
     assert t.last()["operation"] == "REMOVE COLUMN MAPPING"
     assert sorted(trilake.open(t.uri).to_arrow().column("q").to_pylist()) == ["u", "v"]
 
@@ -354,7 +352,9 @@ def test_concurrent_append_gets_row_ids() -> None:
             trilake.write(pa.table({"id": [3]}), t.uri, mode="append")
         return str(uuid4())
 
-    Alter(t.log, runtime=replace(SYSTEM_RUNTIME, new_id=new_id)).set_properties({"delta.enableRowTracking": "true"})
+    Alter(with_runtime(t.log, replace(SYSTEM_RUNTIME, new_id=new_id))).set_properties(
+        {"delta.enableRowTracking": "true"}
+    )
     ids = t.log.snapshot().adds["baseRowId"].to_pylist()
     assert None not in ids
     assert len(set(ids)) == len(ids) == 2

@@ -370,7 +370,7 @@ def test_file_under_two_spellings_is_one_file() -> None:
     )
     base, old = log.snapshot(2), log.snapshot(0)
     assert (base.adds.num_rows, old.adds.num_rows) == (2, 2)
-    done = restore(log, version=0, ignore_missing=True, runtime=SYSTEM_RUNTIME)
+    done = restore(log, version=0, ignore_missing=True)
     assert (done.num_restored_files, done.num_removed_files) == (0, 0)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import trilake
 from tests.delta.commands.maintenance.vacuum_world import HOUR, SCHEMA, WEEK, World
-from tests.delta.tables import add, clocked, lines, log_of, metadata, protocol, remove, rows
+from tests.delta.tables import add, clocked, lines, log_of, metadata, protocol, remove, rows, with_runtime
 from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.maintenance.vacuum_files import hidden
@@ -39,7 +39,8 @@ def test_files_removed_by_a_lagging_clock_are_kept(stated: str, lite: bool) -> N
     world.now += 3 * WEEK * HOUR
     behind = runtime_in_ms(lambda: world.now - 2 * WEEK * HOUR, new_id=world.runtime.new_id)
     request = WriteRequest("overwrite", from_arrow(SCHEMA))
-    write_arrow(world.log, SCHEMA, pa.table({"p": [2], "n": [2]}, schema=SCHEMA).to_batches(), request, behind)
+    log = with_runtime(world.log, behind)
+    write_arrow(log, SCHEMA, pa.table({"p": [2], "n": [2]}, schema=SCHEMA).to_batches(), request)
     world.now += HOUR
     assert world.vacuum(lite=lite).paths == []
     assert rows(world.read(0)) == world.versions[0]
@@ -174,8 +175,7 @@ def test_retention_counts_from_the_commit_time() -> None:
     store.put("f0", b"x")
     store.put(commit_key(1), lines([add("f1"), remove("f0", deletionTimestamp=5 * HOUR)]))
     # The commit that removed f0 landed late: readers of version 0 may still be running.
-    runtime = runtime_in_ms(lambda: (1000 + WEEK) * HOUR)
-    assert vacuum(clocked(log, runtime.clock_ms), runtime=runtime).paths == []
+    assert vacuum(clocked(log, lambda: (1000 + WEEK) * HOUR)).paths == []
 
 
 @pytest.mark.parametrize("hours", [-1, float("nan"), float("inf"), "a week", True])
@@ -203,7 +203,7 @@ def test_unwritable_table_is_not_vacuumed() -> None:
     log = log_of([unknown, metadata()])
     log.store.put("x", b"x")
     with pytest.raises(UnsupportedProtocolError, match="new"):
-        vacuum(log, runtime=runtime_in_ms(lambda: 10**15))
+        vacuum(with_runtime(log, runtime_in_ms(lambda: 10**15)))
     assert bytes(log.store.read("x")) == b"x"
 
 
@@ -258,8 +258,7 @@ def test_empty_folders_are_removed_despite_odd_names(tmp_path: Path) -> None:
     _age(outside / "precious", 400)
     (root / "linked").symlink_to(outside)
     (root / "a link").symlink_to(outside / "precious")
-    runtime = runtime_in_ms(lambda: 1_000_000 * HOUR)
-    done = vacuum(clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), runtime=runtime)
+    done = vacuum(clocked(DeltaLog(store, standard_engine()), lambda: 1_000_000 * HOUR))
     assert {"old/deep/er/x", "odd %2F +ü\n'\"/x", "half/x"} <= set(done.paths)
     assert set(done.folders) == {"old/deep/er", "old/deep", "old", "odd %2F +ü\n'\"", "empty/er", "empty"}
     left = {str(p.relative_to(root)) for p in root.iterdir()}
@@ -293,11 +292,9 @@ def test_old_staging_of_a_dead_job_is_removed(tmp_path: Path) -> None:
         (deep / "part-0.parquet").write_bytes(b"half")
     (staged,) = tmp_path.glob(".trilake-*")
     now = next(iter(store.unfinished())).modified_ms
-    runtime = runtime_in_ms(lambda: now + (WEEK - 1) * HOUR)
-    assert vacuum(clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), runtime=runtime).paths == []
+    assert vacuum(clocked(DeltaLog(store, standard_engine()), lambda: now + (WEEK - 1) * HOUR)).paths == []
     assert staged.exists()
-    runtime = runtime_in_ms(lambda: now + (WEEK + 1) * HOUR)
-    assert vacuum(clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), runtime=runtime).paths == [
+    assert vacuum(clocked(DeltaLog(store, standard_engine()), lambda: now + (WEEK + 1) * HOUR)).paths == [
         f"{staged.name}/files/_temporary/0/part-0.parquet"
     ]
     assert not staged.exists()
@@ -312,14 +309,12 @@ def test_old_temporary_file_of_a_dead_writer_is_removed(tmp_path: Path) -> None:
     (left,) = store.unfinished()
     (log_file,) = [*store.list("_delta_log")]
     now = left.modified_ms
-    runtime = runtime_in_ms(lambda: now + (WEEK - 1) * HOUR)
     assert (
-        vacuum(clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), dry_run=True, runtime=runtime).paths == []
+        vacuum(clocked(DeltaLog(store, standard_engine()), lambda: now + (WEEK - 1) * HOUR), dry_run=True).paths == []
     )
-    runtime = runtime_in_ms(lambda: now + (WEEK + 1) * HOUR)
     assert log_file.size
-    assert vacuum(
-        clocked(DeltaLog(store, standard_engine()), runtime.clock_ms), record=False, runtime=runtime
-    ).paths == [left.key]
+    assert vacuum(clocked(DeltaLog(store, standard_engine()), lambda: now + (WEEK + 1) * HOUR), record=False).paths == [
+        left.key
+    ]
     assert [*store.unfinished()] == []
     output.__exit__(ValueError, ValueError(), None)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.delta.commands.maintenance.vacuum_world import HOUR, SCHEMA, WEEK, World
-from tests.delta.tables import add, clocked, lines, log_of, metadata, protocol, remove, rows
+from tests.delta.tables import add, clocked, lines, log_of, metadata, protocol, remove, rows, with_runtime
 from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.maintenance.vacuum import LAST_VACUUM, vacuum
@@ -57,15 +57,14 @@ def test_live_files_of_golden_tables_are_kept(shared: Path, tmp_path: Path, name
         expected = rows(ArrowDeltaTable(log.store, standard_engine()).to_arrow())
     except MissingFileError:
         expected = []
-    everything = runtime_in_ms(lambda: 10**14)
-    log = clocked(log, everything.clock_ms)
-    assert vacuum(log, runtime=everything, dry_run=True, lite="only" not in name).paths is not None
-    done = vacuum(log, retention_hours=0, enforce_retention=False, record=False, runtime=everything)
+    log = clocked(log, lambda: 10**14)
+    assert vacuum(log, dry_run=True, lite="only" not in name).paths is not None
+    done = vacuum(log, retention_hours=0, enforce_retention=False, record=False)
     assert {o.key for o in log.store.list()} == before - set(done.paths) | {LAST_VACUUM}
     assert not set(done.paths) & set(decoded_paths(log.snapshot().adds["path"]).to_pylist())
     if expected:
         assert rows(ArrowDeltaTable(log.store, standard_engine()).to_arrow()) == expected
-    assert vacuum(log, retention_hours=0, enforce_retention=False, record=False, runtime=everything).paths == []
+    assert vacuum(log, retention_hours=0, enforce_retention=False, record=False).paths == []
 
 
 def test_vacuum_on_an_object_store(s3_options: Mapping[str, str]) -> None:
@@ -77,8 +76,7 @@ def test_vacuum_on_an_object_store(s3_options: Mapping[str, str]) -> None:
         request = WriteRequest(mode, from_arrow(SCHEMA), partition_by=("p",))
         write_arrow(log, SCHEMA, iter(table.to_batches()), request)
     store.put("p=9/stray", b"x")
-    later = runtime_in_ms(lambda: 10**14)
-    done = vacuum(clocked(log, later.clock_ms), runtime=later)
+    done = vacuum(clocked(log, lambda: 10**14))
     assert (len(done.paths), done.folders) == (3, ())
     assert [o.key for o in store.list("p=9")] == []
     assert rows(ArrowDeltaTable(store, standard_engine()).to_arrow()) == rows(table)
@@ -118,8 +116,7 @@ def test_files_behind_a_link_are_kept(tmp_path: Path, lite: bool) -> None:
     (root / "own" / "g").write_text("ours")
     for link in ("p=1", "vv"):
         (root / link).symlink_to(outside)
-    year = runtime_in_ms(lambda: 10**13)
-    done = vacuum(clocked(log, year.clock_ms), lite=lite, runtime=year)
+    done = vacuum(clocked(log, lambda: 10**13), lite=lite)
     assert done.paths == ["own/g"]
     assert sorted(p.name for p in outside.rglob("*") if p.is_file()) == sorted(["f", "h", vector_file, "stray"])
 
@@ -134,8 +131,7 @@ def test_files_of_a_nested_table_are_kept(tmp_path: Path, lite: bool, place: str
     log = log_of([add("g")], removes, store=store)
     for key in [*marks, *inner, "b/f", "g"]:
         store.put(key, b"x")
-    year = runtime_in_ms(lambda: 10**13)
-    assert vacuum(clocked(log, year.clock_ms), lite=lite, runtime=year).paths == ["b/f", "g"]
+    assert vacuum(clocked(log, lambda: 10**13), lite=lite).paths == ["b/f", "g"]
     assert {o.key for o in store.list()} >= {*marks, *inner}
 
 
@@ -172,10 +168,9 @@ def test_removed_files_of_a_converted_table_are_deleted() -> None:
     store.put("original.parquet", b"x")
     store.put("never.parquet", b"x")
     log = log_of([created, add("original.parquet")], [old, add("new.parquet")], store=store)
-    late = runtime_in_ms(lambda: 1000 * HOUR)
     store.delete([commit_key(0)])
     store.put(commit_key(0), lines([protocol(), created, add("original.parquet")]))
-    done = vacuum(clocked(log, late.clock_ms), runtime=late)
+    done = vacuum(clocked(log, lambda: 1000 * HOUR))
     assert done.paths == ["never.parquet", "original.parquet"], "version 0 is older than its metadata says"
 
 
@@ -188,10 +183,10 @@ def test_clock_ahead_of_the_store_deletes_nothing() -> None:
     for how in ({}, {"dry_run": True}, {"lite": True}, {"retention_hours": 0, "enforce_retention": False}):
         before = [o.key for o in world.store.list()]
         with pytest.raises(ClockError, match="ahead of the store's"):
-            vacuum(world.log, runtime=ahead, **how)
+            vacuum(with_runtime(world.log, ahead), **how)
         assert [o.key for o in world.store.list()] == before
     behind = runtime_in_ms(lambda: world.now - 40 * 24 * HOUR)
-    assert vacuum(world.log, runtime=behind, record=False).paths == []
+    assert vacuum(with_runtime(world.log, behind), record=False).paths == []
 
 
 def test_old_temporary_log_files_are_removed(tmp_path: Path) -> None:
@@ -203,9 +198,8 @@ def test_old_temporary_log_files_are_removed(tmp_path: Path) -> None:
     for key in [*left, f"_hidden/{names[4]}", "_delta_log/.trilake-notes.tmp"]:
         (tmp_path / key).parent.mkdir(exist_ok=True)
         (tmp_path / key).write_text("x")
-    late = runtime_in_ms(lambda: 10**13)
-    log = clocked(DeltaLog(store, standard_engine()), late.clock_ms)
-    assert vacuum(log, runtime=late, lite=True, dry_run=True).paths == left[1:3]
-    assert sorted(vacuum(log, runtime=late).paths) == sorted(left)
+    log = clocked(DeltaLog(store, standard_engine()), lambda: 10**13)
+    assert vacuum(log, lite=True, dry_run=True).paths == left[1:3]
+    assert sorted(vacuum(log).paths) == sorted(left)
     assert (tmp_path / "_hidden" / names[4]).exists()
     assert (tmp_path / "_delta_log" / ".trilake-notes.tmp").exists()

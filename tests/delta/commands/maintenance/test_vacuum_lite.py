@@ -71,7 +71,7 @@ def test_lite_ignores_paths_outside_the_table() -> None:
     log = log_of([add("f")], [remove(p, deletionTimestamp=1) for p in [*hostile, "f"]], store=store)
     for key in ("f", ".x"):
         store.put(key, b"x")
-    done = vacuum(clocked(log, LATER.clock_ms), lite=True, record=False, runtime=LATER)
+    done = vacuum(clocked(log, LATER.clock_ms), lite=True, record=False)
     assert done.paths == ["f"]
     assert bytes(store.read(".x")) == b"x"
 
@@ -79,4 +79,4 @@ def test_lite_ignores_paths_outside_the_table() -> None:
 def test_lite_keeps_files_that_were_added_back() -> None:
     store = MemoryStore(clock=lambda: 0)
     log = log_of([add("f")], [remove("f", deletionTimestamp=1), add("g")], [add("f")], store=store)
-    assert vacuum(clocked(log, LATER.clock_ms), lite=True, dry_run=True, runtime=LATER).paths == []
+    assert vacuum(clocked(log, LATER.clock_ms), lite=True, dry_run=True).paths == []

@@ -39,7 +39,7 @@ def test_crash_at_any_call_leaves_a_valid_table() -> None:
         world = prepared()
         store = FaultStore(world.store, [Fault(nth=nth, kind="crash")])
         try:
-            vacuum(DeltaLog(store, standard_engine()), runtime=world.runtime)
+            vacuum(DeltaLog(store, world.log.engine))
             crashed = False
         except SimulatedCrash:
             pass
@@ -60,7 +60,7 @@ def test_failed_delete_is_recorded_in_the_history() -> None:
     world.now += (WEEK + 1) * HOUR
     store = FaultStore(world.store, [Fault("delete", nth=2)])  # the first deletes the file that reads the store's clock
     with pytest.raises(StorageError):
-        vacuum(DeltaLog(store, standard_engine()), runtime=world.runtime)
+        vacuum(DeltaLog(store, world.log.engine))
     end = ArrowDeltaTable(world.store, standard_engine()).history(1).to_pylist()[0]
     assert (end["operation"], dict(end["operationParameters"])) == ("VACUUM END", {"status": "FAILED"})
     assert len(world.vacuum().paths) == 1
@@ -79,7 +79,7 @@ def test_concurrently_restored_file_is_kept() -> None:
             world.store.put_if_absent(key, lines([{"commitInfo": {}}, {"add": action}]))
 
     store = FaultStore(world.store, before=restore)
-    done = vacuum(DeltaLog(store, standard_engine()), runtime=world.runtime)
+    done = vacuum(DeltaLog(store, world.log.engine))
     assert done.paths == []
     assert rows(world.read()) == [{"p": 1, "n": 1}, {"p": 1, "n": 2}]
 
@@ -96,18 +96,18 @@ def test_vacuum_during_a_restore_keeps_restored_files(retention: int) -> None:
     def late(op: str, key: str) -> None:
         if op == "put_if_absent" and key == commit_key(2) and not begun:
             begun.append(True)
-            vacuum(world.log, runtime=world.runtime, retention_hours=retention)
+            vacuum(world.log, retention_hours=retention)
 
-    log = DeltaLog(FaultStore(world.store, before=late), standard_engine())
+    log = DeltaLog(FaultStore(world.store, before=late), world.log.engine)
     if retention:  # which keeps the files
-        restore(log, version=0, runtime=world.runtime)
+        restore(log, version=0)
         assert rows(world.read()) == [{"p": 1, "n": 1}]
         return
     with pytest.raises(ConcurrentDeleteReadError, match="a concurrent vacuum"):
-        restore(log, version=0, runtime=world.runtime)
+        restore(log, version=0)
     assert rows(world.read()) == [{"p": 1, "n": 2}]
     with pytest.raises(MissingFileError):
-        restore(world.log, version=0, runtime=world.runtime)
+        restore(world.log, version=0)
 
 
 STEPS = st.lists(

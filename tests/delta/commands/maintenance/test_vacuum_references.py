@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tests.delta.commands.maintenance.vacuum_world import HOUR, LATER
 from tests.delta.tables import add, clocked, log_of, remove
-from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.maintenance.vacuum_files import references, vector_files
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor, z85_encode
@@ -44,7 +43,7 @@ def test_vectors_of_live_and_recently_removed_files_are_kept() -> None:
     )
     for key in ("f", "g", "h", "i", live_file, f"a/b c/{prefixed_file}", late_file, f"zz/{gone_file}"):
         store.put(key, b"x")
-    done = vacuum(clocked(log, lambda: now), runtime=runtime_in_ms(lambda: now))
+    done = vacuum(clocked(log, lambda: now))
     assert sorted(done.paths) == ["i", f"zz/{gone_file}"]
 
 
@@ -66,7 +65,7 @@ def test_damaged_vector_path_protects_every_vector_file(path: str) -> None:
     _, stray = vector(7)
     for key in ("f", "x", stray, f"ab/{stray}"):
         store.put(key, b"x")
-    assert vacuum(clocked(log, LATER.clock_ms), runtime=LATER).paths == ["x"]
+    assert vacuum(clocked(log, LATER.clock_ms)).paths == ["x"]
 
 
 def test_absolute_and_odd_paths_protect_matching_names() -> None:
@@ -79,7 +78,7 @@ def test_absolute_and_odd_paths_protect_matching_names() -> None:
     kept = ["a.parquet", "x/b.parquet", "c d.parquet", "e.parquet", "f.parquet", "g h.parquet", "g%20h.parquet"]
     for key in (*kept, f"q/{absolute_file}", "w", "garbage.parquet"):
         store.put(key, b"x")
-    assert vacuum(clocked(log, LATER.clock_ms), runtime=LATER).paths == ["garbage.parquet"]
+    assert vacuum(clocked(log, LATER.clock_ms)).paths == ["garbage.parquet"]
 
 
 def test_empty_snapshot_references_nothing() -> None:

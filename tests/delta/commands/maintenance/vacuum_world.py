@@ -38,17 +38,17 @@ class World:
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(clock=lambda: self.now)
-        self.log = DeltaLog(self.store, standard_engine())
         self.runtime = runtime_in_ms(
             lambda: self.now, new_id=lambda: str(uuid.UUID(int=next(self.ids))), sleep=lambda _: None
         )
+        self.log = DeltaLog(self.store, standard_engine(runtime=self.runtime))
 
     def write(self, values: list[tuple[int, int]], mode: Any = "append", **request: Any) -> None:
         table = pa.table({"p": [p for p, _ in values], "n": [n for _, n in values]}, schema=SCHEMA)
         if not self.versions:
             request |= {"properties": self.configuration, "partition_by": self.partition_by}
         write_request = WriteRequest(mode, from_arrow(SCHEMA), **request)
-        write_arrow(self.log, SCHEMA, iter(table.to_batches()), write_request, self.runtime)
+        write_arrow(self.log, SCHEMA, iter(table.to_batches()), write_request)
         self.now += 1000  # commits never have equal times
         self.note()
 
@@ -62,7 +62,7 @@ class World:
         return ArrowDeltaTable(self.store, standard_engine(), version=version).to_arrow()
 
     def vacuum(self, **options: Any) -> VacuumResult:
-        done = vacuum(self.log, runtime=self.runtime, **options)
+        done = vacuum(self.log, **options)
         self.note()
         return done
 

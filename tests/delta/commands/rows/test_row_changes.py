@@ -17,7 +17,6 @@ from pyroaring import BitMap64
 
 import trilake
 from tests.conftest import examples
-from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.rows.removal import Removal, remove_rows
 from trilake.delta.commands.rows.row_changes import changed_files, check_changeable, commit_changes, whole_rows
 from trilake.delta.commit.conflicts import ReadSet
@@ -30,7 +29,6 @@ from trilake.storage.memory import MemoryStore
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}
-RUNTIME = SYSTEM_RUNTIME
 
 
 def _table(uri: str, properties: Mapping[str, str], files: int = 3, rows: int = 4) -> tuple[DeltaLog, Snapshot]:
@@ -48,9 +46,7 @@ def _first(snapshot: Snapshot) -> list[int]:
 
 def _commit(log: DeltaLog, snapshot: Snapshot, removal: Removal, job_id: str = "job") -> Snapshot:
     read = ReadSet(files=removal.removed, removed=removal.removed)
-    done = commit_changes(
-        log, snapshot, "TEST", {}, removal.actions, read, removal.metrics, job_id=job_id, runtime=RUNTIME
-    )
+    done = commit_changes(log, snapshot, "TEST", {}, removal.actions, read, removal.metrics, job_id=job_id)
     return log.snapshot(done)
 
 
@@ -66,7 +62,7 @@ def test_removal_depends_on_each_file(tmp_path: Path, vectors: bool, feed: bool)
     first = _first(snapshot)
     at = {start: number for number, start in enumerate(first)}
     rows = {at[0]: BitMap64([1, 2]), at[4]: BitMap64(range(4)), at[8]: BitMap64()}
-    removal = remove_rows(log, snapshot, rows, job_id="job", change_type="delete", runtime=RUNTIME)
+    removal = remove_rows(log, snapshot, rows, job_id="job", change_type="delete")
     paths = snapshot.adds["path"].to_pylist()
     assert removal.removed == {paths[at[0]], paths[at[4]]}
     assert (removal.rows, removal.copied) == (6, 0 if vectors else 2)
@@ -87,12 +83,12 @@ def test_removal_depends_on_each_file(tmp_path: Path, vectors: bool, feed: bool)
 def test_vectors_accumulate_until_the_file_is_removed(tmp_path: Path) -> None:
     uri = str(tmp_path)
     log, snapshot = _table(uri, VECTORS, files=1)
-    snapshot = _commit(log, snapshot, remove_rows(log, snapshot, {0: BitMap64([0])}, job_id="a", runtime=RUNTIME))
-    second = remove_rows(log, snapshot, {0: BitMap64([2])}, job_id="b", runtime=RUNTIME)
+    snapshot = _commit(log, snapshot, remove_rows(log, snapshot, {0: BitMap64([0])}, job_id="a"))
+    second = remove_rows(log, snapshot, {0: BitMap64([2])}, job_id="b")
     assert (second.rows, second.vectors_added, second.vectors_updated, second.vectors_removed) == (1, 1, 1, 1)
     snapshot = _commit(log, snapshot, second)
     assert _ids(uri) == [1, 3]
-    third = remove_rows(log, snapshot, {0: BitMap64([1, 3])}, job_id="c", runtime=RUNTIME)
+    third = remove_rows(log, snapshot, {0: BitMap64([1, 3])}, job_id="c")
     assert (third.rows, third.files_removed, third.vectors_added, third.vectors_removed) == (2, 1, 0, 1)
     assert [list(a) for a in third.actions] == [["remove"]]
     assert _commit(log, snapshot, third).adds.num_rows == 0
@@ -103,7 +99,7 @@ def test_wholly_removed_file_is_not_read(tmp_path: Path) -> None:
     log, snapshot = _table(uri, FEED, files=2)
     for path in snapshot.adds["path"].to_pylist():
         (tmp_path / path).unlink()
-    removal = remove_rows(log, snapshot, {}, whole=[0, 1], job_id="job", change_type="delete", runtime=RUNTIME)
+    removal = remove_rows(log, snapshot, {}, whole=[0, 1], job_id="job", change_type="delete")
     assert (removal.rows, removal.files_removed, removal.change_files) == (8, 2, False)
 
 
@@ -113,7 +109,7 @@ def test_failed_removal_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / snapshot.adds["path"][1].as_py()).write_bytes(b"no Parquet file")
     rows = {n: BitMap64([1]) for n in range(3)}
     with pytest.raises(CorruptFileError):
-        remove_rows(log, snapshot, rows, job_id="job", change_type="delete", runtime=RUNTIME)
+        remove_rows(log, snapshot, rows, job_id="job", change_type="delete")
     assert set(tmp_path.rglob("*.parquet")) == files
 
 
@@ -127,21 +123,21 @@ def test_vector_adds_a_missing_record_count(tmp_path: Path) -> None:
         commit.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
     log = DeltaLog(log.store, standard_engine())
     snapshot = log.snapshot()
-    removal = remove_rows(log, snapshot, {0: BitMap64([1]), 1: BitMap64(range(4))}, job_id="job", runtime=RUNTIME)
+    removal = remove_rows(log, snapshot, {0: BitMap64([1]), 1: BitMap64(range(4))}, job_id="job")
     (add,) = [a["add"] for a in removal.actions if "add" in a]
     assert orjson.loads(add["stats"]) == {"numRecords": 4, "tightBounds": False}
     assert removal.files_removed == 1
-    assert remove_rows(log, snapshot, {}, whole=[0], job_id="job", runtime=RUNTIME).rows is None
+    assert remove_rows(log, snapshot, {}, whole=[0], job_id="job").rows is None
 
 
 def test_conflict_deletes_new_files(tmp_path: Path) -> None:
     uri = str(tmp_path)
     log, snapshot = _table(uri, {}, files=1)
-    mine = remove_rows(log, snapshot, {0: BitMap64([1])}, job_id="mine", runtime=RUNTIME)
-    _commit(log, snapshot, remove_rows(log, snapshot, {0: BitMap64([2])}, job_id="theirs", runtime=RUNTIME), "theirs")
+    mine = remove_rows(log, snapshot, {0: BitMap64([1])}, job_id="mine")
+    _commit(log, snapshot, remove_rows(log, snapshot, {0: BitMap64([2])}, job_id="theirs"), "theirs")
     read = ReadSet(removed=mine.removed)
     with pytest.raises(ConcurrentDeleteDeleteError):
-        commit_changes(log, snapshot, "TEST", {}, mine.actions, read, {}, job_id="mine", runtime=RUNTIME)
+        commit_changes(log, snapshot, "TEST", {}, mine.actions, read, {}, job_id="mine")
     assert not list(tmp_path.glob("*mine*"))
     assert _ids(uri) == [0, 1, 3]
 
@@ -151,7 +147,7 @@ def test_copied_rows_keep_their_row_ids(tmp_path: Path) -> None:
     log, snapshot = _table(uri, {"delta.enableRowTracking": "true"}, files=2)
     before = {first: row["baseRowId"] for first, row in zip(_first(snapshot), snapshot.adds.to_pylist(), strict=True)}
     at = _first(snapshot).index(4)
-    removal = remove_rows(log, snapshot, {at: BitMap64([0, 2])}, job_id="job", runtime=RUNTIME)
+    removal = remove_rows(log, snapshot, {at: BitMap64([0, 2])}, job_id="job")
     (add,) = [a["add"] for a in removal.actions if "add" in a]
     rows = pq.read_table(tmp_path / add["path"]).to_pydict()
     id_column = snapshot.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
@@ -186,7 +182,7 @@ def test_successive_removals_match_a_set(gone: list[set[int]], vectors: bool, fe
             for positions, batch in read_positions(log.store, source.file, whole_rows(snapshot)):
                 hit = np.isin(batch.column("id").to_numpy(), list(expected))
                 rows[number] = rows.get(number, BitMap64()) | BitMap64(positions[hit].astype(np.uint64))
-        removal = remove_rows(log, snapshot, rows, job_id=f"job{step}", change_type="delete", runtime=RUNTIME)
+        removal = remove_rows(log, snapshot, rows, job_id=f"job{step}", change_type="delete")
         assert removal.rows == len(expected & left)
         if removal.actions:
             done = _commit(log, snapshot, removal)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.delta.tables import with_runtime
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.write.create import CreateMode, CreateResult, TableDescription, create_table
 from trilake.delta.log.log import DeltaLog
@@ -228,13 +229,13 @@ def test_lost_creation_race(mode: CreateMode) -> None:
             create_table(log, PLAIN)
         return str(uuid4())
 
-    runtime = replace(SYSTEM_RUNTIME, new_id=new_id)
+    racing = with_runtime(log, replace(SYSTEM_RUNTIME, new_id=new_id))
     if mode == "create":
         with pytest.raises(TableExistsError):
-            create_table(log, PLAIN, mode=mode, runtime=runtime)
+            create_table(racing, PLAIN, mode=mode)
         return
     expected = CreateResult(0, created=False) if mode == "create_if_not_exists" else CreateResult(1, created=True)
-    assert create_table(log, PLAIN, mode=mode, runtime=runtime) == expected
+    assert create_table(racing, PLAIN, mode=mode) == expected
 
 
 def test_rule_error_names_the_column() -> None:

@@ -42,7 +42,6 @@ class Alter(MetadataCommits):
     Parameters
     ----------
     log: the table's log.
-    runtime: clock, ids and waiting.
     run: runs the rewriting of files that use a dropped feature.
     find_violation: evaluates conditions that DuckDB cannot, for example with Spark; without it they are rejected.
     zoned: whether that session's time zone differs from UTC: it then evaluates all that may depend on the time zone.

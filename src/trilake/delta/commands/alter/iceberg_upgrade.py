@@ -41,15 +41,14 @@ def upgrade_iceberg(log: DeltaLog, version: int, *, run: Runner = run_here) -> O
             help="write REORG TABLE t APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = 2))",
             condition="DELTA_ICEBERG_COMPAT_VIOLATION.COMPAT_VERSION_NOT_SUPPORTED",
         )
-    runtime = log.engine.runtime
-    started, snapshot = runtime.clock_ms(), log.snapshot()
+    started, snapshot = log.engine.runtime.clock_ms(), log.snapshot()
     properties = _properties(snapshot, version)
-    change = set_properties(snapshot.protocol, snapshot.metadata, properties, new_id=runtime.new_id)
+    change = set_properties(snapshot.protocol, snapshot.metadata, properties, new_id=log.engine.runtime.new_id)
     check_compatible(snapshot.metadata, change.metadata, change.protocol)
     if version == 3 and not snapshot.properties.is_on(ROW_TRACKING):
-        Alter(log, runtime=runtime, run=run).set_properties({ROW_TRACKING: "true"})
+        Alter(log, run=run).set_properties({ROW_TRACKING: "true"})
         snapshot = log.snapshot()
-        change = set_properties(snapshot.protocol, snapshot.metadata, properties, new_id=runtime.new_id)
+        change = set_properties(snapshot.protocol, snapshot.metadata, properties, new_id=log.engine.runtime.new_id)
     others, vectors = unfit_files(version, snapshot.adds)
     unfit = np.flatnonzero(others | vectors)
     outcome = RewriteOutcome(snapshot.version)
@@ -62,11 +61,11 @@ def upgrade_iceberg(log: DeltaLog, version: int, *, run: Runner = run_here) -> O
             metadata=change.metadata,
             protocol=None if change.protocol == snapshot.protocol else change.protocol,
         )
-        outcome = rewrite(log, snapshot, work, runtime=runtime, run=run)
+        outcome = rewrite(log, snapshot, work, run=run)
     elif change.changes(snapshot.protocol, snapshot.metadata):
-        altered = Alter(log, runtime=runtime, run=run).set_properties(properties)
+        altered = Alter(log, run=run).set_properties(properties)
         outcome = replace(outcome, version=altered)
-    metrics = rewrite_metrics(snapshot, outcome, snapshot.adds.num_rows, started, runtime)
+    metrics = rewrite_metrics(snapshot, outcome, snapshot.adds.num_rows, started)
     return OptimizeResult(outcome.version, metrics)
 
 

@@ -28,7 +28,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.display import PublicNames
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.optimize.bins import purge_bins
 from trilake.delta.commands.optimize.footers import may_hold_dropped_columns, with_other_types
 from trilake.delta.commands.optimize.optimize import TARGET_SIZE
@@ -90,7 +89,6 @@ class MetadataCommits(PublicNames):
         self,
         log: DeltaLog,
         *,
-        runtime: Runtime | None = None,
         find_violation: FindViolation | None = None,
         zoned: bool = False,
         run: Runner = run_here,
@@ -98,7 +96,7 @@ class MetadataCommits(PublicNames):
         commits_always: bool = False,
         defaults_by_feature: bool = False,
     ) -> None:
-        self.log, self.runtime, self.run = log, runtime or log.engine.runtime, run
+        self.log, self.runtime, self.run = log, log.engine.runtime, run
         self.find_violation, self.zoned, self.judge = find_violation, zoned, judge_default
         self.commits_always, self.defaults_by_feature = commits_always, defaults_by_feature
 
@@ -163,7 +161,7 @@ class MetadataCommits(PublicNames):
             read=ReadSet(whole_table=whole, changes_metadata=True, metadata=base.metadata),
             domains=change.domains,
         )
-        return commit(self.log, base, plan, self.runtime).version
+        return commit(self.log, base, plan).version
 
     def _check_rows(self, snapshot: Snapshot, condition: Condition) -> None:
         what = f"{condition.kind} {condition.name} ({condition.sql})"
@@ -271,7 +269,7 @@ class MetadataCommits(PublicNames):
             after = _configured(removal.metadata(row.turned_off(snapshot.metadata)), properties)
             change = MetadataChange(snapshot.protocol, after, "REMOVE COLUMN MAPPING", {})
             return self._commit(snapshot, change, whole=True)
-        outcome = rewrite_files(self.log, snapshot, row, runtime=self.runtime, run=self.run, properties=properties)
+        outcome = rewrite_files(self.log, snapshot, row, run=self.run, properties=properties)
         if outcome is None:
             raise InvalidArgumentError(
                 f"column mapping cannot be disabled: {trace.what}",
@@ -295,7 +293,7 @@ class MetadataCommits(PublicNames):
                 snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not used))
             if not used or rewritten:
                 break
-            outcome = rewrite_files(self.log, snapshot, row, runtime=self.runtime, run=self.run)
+            outcome = rewrite_files(self.log, snapshot, row, run=self.run)
             snapshot = snapshot if outcome is None else self.log.snapshot(outcome)
         has_committed = snapshot.version > before
         if (
@@ -398,7 +396,6 @@ def rewrite_files(
     snapshot: Snapshot,
     row: Feature,
     *,
-    runtime: Runtime,
     run: Runner,
     properties: Mapping[str, str] | None = None,
 ) -> int | None:
@@ -412,7 +409,7 @@ def rewrite_files(
     bins = purge_bins(snapshot, removal.rewritten(SnapshotInspection(log, snapshot)), limit=TARGET_SIZE)
     if not removal.renames:
         work = RewriteRequest(bins, "REORG", {"predicate": [], "applyPurge": True}, TARGET_SIZE)
-        return rewrite(log, snapshot, work, runtime=runtime, run=run).version
+        return rewrite(log, snapshot, work, run=run).version
     after = _configured(removal.metadata(row.turned_off(snapshot.metadata)), properties or {})
     columns = clustering.clustering_columns(snapshot)
     domain = clustering.clustering_domain(after.schema, columns)
@@ -424,7 +421,7 @@ def rewrite_files(
         metadata=after,
         domains={clustering.DOMAIN: domain} if columns else {},
     )
-    return rewrite(log, snapshot, work, runtime=runtime, run=run).version
+    return rewrite(log, snapshot, work, run=run).version
 
 
 def _configured(metadata: Metadata, properties: Mapping[str, str]) -> Metadata:

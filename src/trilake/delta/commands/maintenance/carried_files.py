@@ -103,8 +103,7 @@ def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> lis
     missing: list[str] = paths.filter(is_gone).to_pylist()
     if not missing or dry_run:
         return missing
-    runtime = log.engine.runtime
-    now = runtime.clock_ms()
+    now = log.engine.runtime.clock_ms()
     missing_adds = snapshot.adds.filter(is_gone)
     plan = CommitPlan(
         operation="FSCK",
@@ -115,5 +114,5 @@ def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> lis
         metrics={"numRemovedFiles": len(missing)},
         read=ReadSet(removed=frozenset(missing_adds["path"].to_pylist())),
     )
-    commit(log, snapshot, plan, runtime)
+    commit(log, snapshot, plan)
     return missing

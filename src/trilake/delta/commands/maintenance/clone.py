@@ -103,7 +103,6 @@ def clone(
     properties: Mapping[str, str] | None = None,
     parquet: str | None = None,
     name: str | None = None,
-    runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> CloneResult:
     """Make the table ``into`` a copy of the version ``source`` of the table with ``from_log``.
@@ -120,7 +119,7 @@ def clone(
     source are gone, ``InvalidArgumentError`` for invalid properties and for a target inside the source or vice versa,
     ``ConflictError`` if another writer has changed the target.
     """
-    runtime = runtime or into.engine.runtime
+    runtime = into.engine.runtime
     _check_places(parquet or source.uri, into.store.uri)
     base = _target(into, replace_target)
     if base is None:
@@ -155,16 +154,16 @@ def clone(
         copied_files_size=sum(deep.sizes),
     )
     place = f"delta.`{format_path(source.uri)}`" if parquet is None else f"parquet.`{parquet}`"
-    plan = _plan(source, name or place, base, metadata, protocol, deep, result, runtime=runtime)
+    plan = _plan(source, name or place, base, metadata, protocol, deep, result, runtime.clock_ms())
     try:
-        return replace(result, version=commit(into, base, plan, runtime).version)
+        return replace(result, version=commit(into, base, plan).version)
     except (ConflictError, TableExistsError, InvalidArgumentError) as e:
         discard(into.store, _unshared(deep.copies))
         if not (replace_target and isinstance(e, TableExistsError)):
             raise
     # Another writer created a table here: replace it.
     options: dict[str, Any] = {"shallow": shallow, "properties": properties, "parquet": parquet, "name": name}
-    return clone(source, from_log, into, replace_target=True, **options, runtime=runtime, run=run)
+    return clone(source, from_log, into, replace_target=True, **options, run=run)
 
 
 def _check_places(source: str, target: str) -> None:
@@ -250,10 +249,8 @@ def _plan(
     protocol: Protocol,
     deep: DeepPlan,
     result: CloneResult,
-    *,
-    runtime: Runtime,
+    now: int,
 ) -> CommitPlan:
-    now = runtime.clock_ms()
     replaced = [] if base is None else _not_staying(base, deep.staying).to_pylist()
     # There are no reads to conflict: if another writer creates the table, it wins.
     read = ReadSet()

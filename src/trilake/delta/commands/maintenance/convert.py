@@ -197,7 +197,7 @@ def convert_to_delta(
                 help="leave partition_by out",
             )
         plan, rows = conversion_plan(source, into, properties or {}, runtime, collect_stats=collect_stats)
-        return _committed(log, plan, rows, runtime)
+        return _committed(log, plan, rows)
     files = _data_files(store, by_manifest=by_manifest)
     folders = pc.replace_substring_regex(files["path"], r"/?[^/]*$", "")
     partitions = discover(pc.unique(folders).to_pylist(), partition_by, timezone=timezone, uri=store.uri)
@@ -241,7 +241,7 @@ def convert_to_delta(
     ]
     names = [f.name for f in partitions.fields] if partition_by is not None else []
     plan = _plan(adds, protocol, metadata, names, "parquet", collect_stats=collect_stats, in_place=into is None)
-    return _committed(log, plan, sum(f.rows for f in footers), runtime)
+    return _committed(log, plan, sum(f.rows for f in footers))
 
 
 def _add(
@@ -284,9 +284,9 @@ def _plan(
     )
 
 
-def _committed(log: DeltaLog, plan: CommitPlan, rows: int, runtime: Runtime) -> ConvertResult:
+def _committed(log: DeltaLog, plan: CommitPlan, rows: int) -> ConvertResult:
     try:
-        version = commit(log, None, plan, runtime).version
+        version = commit(log, None, plan).version
     except ForeignFilesError:
         raise
     except TableExistsError:

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.display import Displayed
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.maintenance.carried_files import (
     clustering_configuration,
     logical_keys,
@@ -78,7 +77,6 @@ def restore(
     timestamp_ms: int | None = None,
     ignore_missing: bool = False,
     cached: Snapshot | None = None,
-    runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> RestoreResult:
     """Bring back an older version, ``version`` or the newest one at ``timestamp_ms``, as a new version.
@@ -91,7 +89,7 @@ def restore(
     that would lose rows, ``ConflictError`` if another writer has changed the table, or a vacuum started that may delete
     restored files.
     """
-    runtime, version = runtime or log.engine.runtime, as_version(version)
+    version = as_version(version)
     if (version is None) == (timestamp_ms is None):
         raise InvalidArgumentError(
             "expected either a version or a timestamp to restore",
@@ -140,7 +138,7 @@ def restore(
         removed_files_size=total_size(removes),
         restored_files_size=total_size(adds),
     )
-    now, clustering = runtime.clock_ms(), clustering_configuration(old)
+    now, clustering = log.engine.runtime.clock_ms(), clustering_configuration(old)
     metadata = restored_metadata(base.metadata, old.metadata)
     protocol = with_features(base.protocol, features_of(old.protocol) - features_of(base.protocol))
     tracked = row_tracking.supported(old.protocol)
@@ -167,7 +165,7 @@ def restore(
         domains={} if clustering == clustering_configuration(base) else {DOMAIN: clustering},
         row_id_mark=row_tracking.high_water_mark(old.state) if tracked else -1,
     )
-    return replace(result, version=commit(log, base, plan, runtime).version)
+    return replace(result, version=commit(log, base, plan).version)
 
 
 def _removed_from(log: DeltaLog, base: Snapshot, added: pa.Table) -> int | None:

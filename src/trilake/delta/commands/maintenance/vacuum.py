@@ -31,7 +31,6 @@ import pyarrow.compute as pc
 
 from trilake.common.display import Displayed
 from trilake.common.progress import progress
-from trilake.common.runtime import Runtime
 from trilake.common.text import format_size
 from trilake.delta.commands.maintenance.vacuum_files import (
     ICEBERG_METADATA,
@@ -171,7 +170,6 @@ def vacuum(
     inventory: pa.Table | None = None,
     record: bool = True,
     cached: Snapshot | None = None,
-    runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> VacuumResult:
     """Delete the files that no version within the retention needs.
@@ -193,11 +191,8 @@ def vacuum(
     cannot write, ``ClockError`` if this machine's clock is ahead of the store's, and ``VersionNotFoundError`` if a lite
     vacuum needs commits that are no longer in the log.
     """
-    runtime = runtime or log.engine.runtime
     head = log.snapshot() if cached is None else log.update(cached)
-    scope = scope_of(
-        log, head, runtime, retention_hours=retention_hours, enforce_retention=enforce_retention, dry_run=dry_run
-    )
+    scope = scope_of(log, head, retention_hours=retention_hours, enforce_retention=enforce_retention, dry_run=dry_run)
     cutoff, boundary, names = scope.cutoff, scope.boundary, scope.names
     retained = [log.snapshot(as_version(v)).adds for v in keep_versions]
     # List before reading the newest version: that version then names every listed file that was committed.
@@ -240,7 +235,7 @@ def vacuum(
     size = int(pc.sum(files["size"]).as_py() or 0)
     if retained:  # leave these to a later vacuum
         scope = replace(scope, boundary=None)
-    version = recorded(log, snapshot, scope, (files.num_rows, size), delete, runtime, record=record)
+    version = recorded(log, snapshot, scope, (files.num_rows, size), delete, record=record)
     return VacuumResult(deleted[0], False, cutoff, tuple(empty_folders), version, foreign)
 
 
@@ -261,7 +256,6 @@ class VacuumScope:
 def scope_of(
     log: DeltaLog,
     head: Head,
-    runtime: Runtime,
     *,
     retention_hours: float | None,
     enforce_retention: bool,
@@ -281,7 +275,7 @@ def scope_of(
             condition="DELTA_VACUUM_RETENTION_PERIOD_TOO_SHORT",
         )
     retention = default if specified is None else specified
-    now = runtime.clock_ms()
+    now = log.engine.runtime.clock_ms()
     with suppress(StorageError) if dry_run else nullcontext():  # a dry run needs no write access
         now = agreed_time(log.store, now)
     cutoff = now - retention
@@ -301,7 +295,6 @@ def recorded(
     scope: VacuumScope,
     totals: tuple[int, int],
     delete: Callable[[], tuple[int, int]],
-    runtime: Runtime,
     *,
     record: bool,
 ) -> int | None:
@@ -311,7 +304,7 @@ def recorded(
     """
     if record:
         metrics = {"numFilesToDelete": totals[0], "sizeOfDataToDelete": totals[1]}
-        _record(log, base, "VACUUM START", scope.parameters, metrics, runtime)
+        _record(log, base, "VACUUM START", scope.parameters, metrics)
     try:
         files, folders = delete()
         if scope.boundary is not None:
@@ -322,12 +315,12 @@ def recorded(
     except BaseException:
         if record:
             with suppress(TrilakeError):  # may fail for the same reason; the first error counts
-                _record_end(log, {"status": "FAILED"}, {}, runtime)
+                _record_end(log, {"status": "FAILED"}, {})
         raise
     if not record:
         return None
     metrics = {"numDeletedFiles": files, "numVacuumedDirectories": folders}
-    return _record_end(log, {"status": "COMPLETED"}, metrics, runtime)
+    return _record_end(log, {"status": "COMPLETED"}, metrics)
 
 
 def warn_of_foreign(log: DeltaLog, count: int, path: str) -> None:
@@ -431,17 +424,15 @@ def delete_files(store: Store, files: pa.Table, run: Runner) -> None:
             bar.advance(count)
 
 
-def _record(
-    log: DeltaLog, base: Head, operation: str, parameters: dict[str, Any], metrics: dict[str, int], runtime: Runtime
-) -> int:
+def _record(log: DeltaLog, base: Head, operation: str, parameters: dict[str, Any], metrics: dict[str, int]) -> int:
     plan = CommitPlan(operation, parameters, (), metrics=metrics, read=ReadSet(isolation="SnapshotIsolation"))
-    return commit(log, base, plan, runtime).version
+    return commit(log, base, plan).version
 
 
-def _record_end(log: DeltaLog, parameters: dict[str, Any], metrics: dict[str, int], runtime: Runtime) -> int | None:
+def _record_end(log: DeltaLog, parameters: dict[str, Any], metrics: dict[str, int]) -> int | None:
     for _ in range(5):
         try:
-            return _record(log, log.head(), "VACUUM END", parameters, metrics, runtime)
+            return _record(log, log.head(), "VACUUM END", parameters, metrics)
         except ConflictError:
             continue  # a metadata change does not affect this entry
     _log.warning("the end of the vacuum of %s was not recorded, as other writers committed first", log.store.uri)

@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.merge.clauses import Clause, predicates
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import Removal
@@ -109,7 +108,6 @@ def finish_merge(
     removal: Removal,
     counts: RowCounts,
     times: Times,
-    runtime: Runtime,
 ) -> MergeResult:
     """Commit the rows of a merge: new files ``written``, change files ``changes``, and removed rows ``removal``.
 
@@ -132,7 +130,6 @@ def finish_merge(
         replace(plan.read, removed=removal.removed),
         metrics,
         job_id=plan.job_id,
-        runtime=runtime,
         user_metadata=plan.user_metadata,
         metadata=moved_on(plan.metadata, written),
         protocol=plan.protocol,

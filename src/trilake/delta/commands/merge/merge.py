@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.progress import progress
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.merge.clauses import (
     ambiguous_rows,
     check_clauses,
@@ -77,7 +76,6 @@ def merge(
     log: DeltaLog,
     source: Any,
     request: MergeRequest,
-    runtime: Runtime | None = None,
     *,
     cached: Snapshot | None = None,
     started: int | None = None,
@@ -89,14 +87,14 @@ def merge(
     call. If more than ``most_pairs`` rows match at a time, raises ``TooManyPairsError``, and nothing has changed.
     Raises the errors of :meth:`~trilake.delta.commands.merge.builder.MergeBuilder.execute`.
     """
-    runtime = runtime or log.engine.runtime
+    runtime = log.engine.runtime
     started = runtime.clock_ms() if started is None else started
     check_clauses(request.clauses)
     snapshot = log.snapshot() if cached is None else log.update(cached)
     check_changeable(snapshot, "MERGE", removes=not insert_only(request.clauses))
     with materialized(source, round_times=request.round_times) as rows:
         materialized_at = runtime.clock_ms()
-        job = _ArrowMerge.of(log, snapshot, rows, request, runtime)
+        job = _ArrowMerge.of(log, snapshot, rows, request)
         pruned = job.pruned()
         scanned_at = runtime.clock_ms()
         return job.run(pruned, (started, materialized_at, scanned_at), most_pairs)
@@ -104,7 +102,7 @@ def merge(
 
 def check_merge(log: DeltaLog, snapshot: Snapshot, source: pa.Schema, request: MergeRequest) -> None:
     """Check that a merge of rows with this schema is possible, before there are any rows."""
-    _ArrowMerge.of(log, snapshot, source.empty_table(), request, log.engine.runtime).pruned()
+    _ArrowMerge.of(log, snapshot, source.empty_table(), request).pruned()
 
 
 class _ArrowMerge:
@@ -120,25 +118,22 @@ class _ArrowMerge:
         metadata: Metadata,
         clauses: Sequence[RowClause],
         scope: Scope,
-        runtime: Runtime,
     ) -> None:
         self.log, self.snapshot, self.source, self.request = log, snapshot, source, request
         self._rows = SourceRows(source)
-        self.protocol, self.metadata, self.scope, self.runtime = protocol, metadata, scope, runtime
+        self.protocol, self.metadata, self.scope, self.runtime = protocol, metadata, scope, log.engine.runtime
         self.join = scope.join(request.on)
         self.matched = [c for c in clauses if c.clause.kind == "matched"]
         self.unmatched = [c for c in clauses if c.clause.kind == "not_matched_by_source"]
         self.inserts = [c for c in clauses if c.clause.kind == "not_matched"]
         self.feed = records_changes(snapshot) and bool(self.matched or self.unmatched)
         self.lenient = lenient_duplicates(request.clauses)
-        self.job_id = runtime.new_id()
+        self.job_id = self.runtime.new_id()
         self.workers = os.cpu_count() or 1
         self.tracked = row_columns(snapshot)
 
     @classmethod
-    def of(
-        cls, log: DeltaLog, snapshot: Snapshot, source: pa.Table, request: MergeRequest, runtime: Runtime
-    ) -> _ArrowMerge:
+    def of(cls, log: DeltaLog, snapshot: Snapshot, source: pa.Table, request: MergeRequest) -> _ArrowMerge:
         """Bind the clauses."""
         source_schema, uri = with_marked(from_arrow(source.schema), snapshot.schema), snapshot.uri
         protocol, metadata = snapshot.protocol, snapshot.metadata
@@ -151,9 +146,9 @@ class _ArrowMerge:
                 alias=request.target_alias,
                 version=snapshot.version + 1,
                 uri=uri,
-                new_id=runtime.new_id,
+                new_id=log.engine.runtime.new_id,
             )
-        now = runtime.now()
+        now = log.engine.runtime.now()
         aliases = {"target": request.target_alias, "source": request.source_alias}
         scope = Scope.of(target_schema(snapshot), source.schema, aliases, now)  # type: ignore[arg-type]
         clauses = [
@@ -169,7 +164,7 @@ class _ArrowMerge:
             )
             for c in request.clauses
         ]
-        return cls(log, snapshot, source, request, protocol, metadata, clauses, scope, runtime)
+        return cls(log, snapshot, source, request, protocol, metadata, clauses, scope)
 
     def pruned(self) -> Pruned:
         alone = self.scope.only("source")
@@ -193,7 +188,7 @@ class _ArrowMerge:
         started, materialized_at, scanned_at = times
         finding = 0
         with ExitStack() as stack:
-            writer = stack.enter_context(RowChangeWriter(self.log.store, plan, 0, feed=self.feed, runtime=self.runtime))
+            writer = stack.enter_context(RowChangeWriter(self.log.store, plan, 0, feed=self.feed))
             bar = stack.enter_context(progress("merging", total=len(files), unit="files"))
             matcher = Matcher(
                 self.log.store, self.snapshot, self.scope, self.join, self.source, self.workers, most_pairs
@@ -224,9 +219,7 @@ class _ArrowMerge:
             request.txn,
         )
         counts = writer.counts + RowCounts(source=self.source.num_rows)
-        return finish_merge(
-            self.log, self.snapshot, outcome, [new_files], changes, removal, counts, spent, self.runtime
-        )
+        return finish_merge(self.log, self.snapshot, outcome, [new_files], changes, removal, counts, spent)
 
     def _removal(self, changed: Sequence[tuple[Indexes, Indexes]]) -> Removal:
         """Remove rows, which are given by the position of their file in the snapshot and their index in the file."""
@@ -237,7 +230,7 @@ class _ArrowMerge:
         files, starts = np.unique(numbers[order], return_index=True)
         pieces = np.split(positions, starts[1:])
         rows = {n: as_bitmap(piece) for n, piece in zip(files.tolist(), pieces, strict=False)}
-        return remove_rows(self.log, self.snapshot, rows, job_id=self.job_id, runtime=self.runtime)
+        return remove_rows(self.log, self.snapshot, rows, job_id=self.job_id)
 
     @cached_property
     def needs(self) -> list[str]:

@@ -81,7 +81,7 @@ def compact_after_commit(event: CommitEvent, settings_of: Callable[[Metadata], A
             if snapshot is not None and len(due(snapshot, values, settings)):
                 request = OptimizeRequest(target_size=settings.max_size, min_file_size=settings.small, auto=True)
                 only = partial(due, values=values, settings=settings)
-                optimize(log, request, runtime=event.runtime, run=settings.run, snapshot=snapshot, only=only)
+                optimize(log, request, run=settings.run, snapshot=snapshot, only=only)
     except Exception as e:  # noqa: BLE001 - the commit stands, whatever an engine raises; the next one tries again
         uri, version = log.store.uri, event.version
         _log.warning("version %d of %s is committed, but compaction after it failed: %s", version, uri, e)

@@ -21,7 +21,6 @@ import numpy as np
 import orjson
 
 from trilake.common.display import Displayed
-from trilake.common.runtime import Runtime
 from trilake.common.text import format_size
 from trilake.delta.commands.optimize.bins import (
     COLUMNS,
@@ -156,7 +155,6 @@ def optimize(
     log: DeltaLog,
     request: OptimizeRequest,
     *,
-    runtime: Runtime | None = None,
     run: Runner = run_here,
     snapshot: Snapshot | None = None,
     only: Callable[[Snapshot], Numbers] | None = None,
@@ -166,17 +164,16 @@ def optimize(
     ``only`` restricts the files, by position.  Raises ``InvalidArgumentError`` for a request that does not fit the
     table, and a ``ConflictError`` if other writers have removed all optimized files.
     """
-    runtime = runtime or log.engine.runtime
-    started = runtime.clock_ms()
+    started = log.engine.runtime.clock_ms()
     snapshot = snapshot or log.snapshot()
     check_changeable(snapshot, "OPTIMIZE", removes=False)
     considered = _considered(snapshot, request)
     if only is not None:
         considered = np.intersect1d(considered, only(snapshot))
     parameters: dict[str, Any] = {"predicate": _predicates(request), "auto": request.auto}
-    work, finish = _work(snapshot, request, considered, parameters, runtime)
-    outcome = rewrite(log, snapshot, work, runtime=runtime, run=run)
-    metrics = rewrite_metrics(snapshot, outcome, len(considered), started, runtime)
+    work, finish = _work(snapshot, request, considered, parameters)
+    outcome = rewrite(log, snapshot, work, run=run)
+    metrics = rewrite_metrics(snapshot, outcome, len(considered), started)
     return OptimizeResult(outcome.version, finish(metrics, outcome))
 
 
@@ -189,8 +186,7 @@ def purge(
     run: Runner = run_here,
 ) -> OptimizeResult:
     """Rewrite the files with deleted rows or dropped columns, of any size (``REORG TABLE ... APPLY (PURGE)``)."""
-    runtime = log.engine.runtime
-    started, snapshot = runtime.clock_ms(), log.snapshot()
+    started, snapshot = log.engine.runtime.clock_ms(), log.snapshot()
     check_changeable(snapshot, "REORG", removes=False)
     request = OptimizeRequest(where=where, target_size=target_size, predicates=predicates)
     considered = _considered(snapshot, request)
@@ -202,8 +198,8 @@ def purge(
         {"predicate": _predicates(request), "applyPurge": True},
         limit,
     )
-    outcome = rewrite(log, snapshot, work, runtime=runtime, run=run)
-    return OptimizeResult(outcome.version, rewrite_metrics(snapshot, outcome, len(considered), started, runtime))
+    outcome = rewrite(log, snapshot, work, run=run)
+    return OptimizeResult(outcome.version, rewrite_metrics(snapshot, outcome, len(considered), started))
 
 
 def _considered(snapshot: Snapshot, request: OptimizeRequest) -> Numbers:
@@ -247,7 +243,7 @@ Finish = Callable[[OptimizeMetrics, RewriteOutcome], OptimizeMetrics]
 
 
 def _work(
-    snapshot: Snapshot, request: OptimizeRequest, considered: Numbers, parameters: dict[str, Any], runtime: Runtime
+    snapshot: Snapshot, request: OptimizeRequest, considered: Numbers, parameters: dict[str, Any]
 ) -> tuple[RewriteRequest, Finish]:
     limit = request.limit(snapshot.metadata)
     work = RewriteRequest((), "OPTIMIZE", parameters, limit, memory=request.memory, user_metadata=request.user_metadata)
@@ -274,7 +270,7 @@ def _work(
         bins = cubes.bins(positions, target_size=size)
         curve = Curve("hilbert", tuple(tuple(c) for c in columns))
         columns_json = orjson.dumps(names).decode()
-        tags = [{ID: runtime.new_id(), COLUMNS: columns_json, CURVE: curve.kind} for _ in bins]
+        tags = [{ID: snapshot.engine.runtime.new_id(), COLUMNS: columns_json, CURVE: curve.kind} for _ in bins]
 
         def finish(metrics: OptimizeMetrics, outcome: RewriteOutcome) -> OptimizeMetrics:
             rewritten_files = np.concatenate([np.empty(0, np.int64), *(bins[n] for n in outcome.bins)])
@@ -289,9 +285,7 @@ def _work(
     return replace(work, bins=bins), lambda metrics, _: metrics
 
 
-def rewrite_metrics(
-    snapshot: Snapshot, outcome: RewriteOutcome, considered: int, started: int, runtime: Runtime
-) -> OptimizeMetrics:
+def rewrite_metrics(snapshot: Snapshot, outcome: RewriteOutcome, considered: int, started: int) -> OptimizeMetrics:
     """The metrics of the rewritten files; ``considered`` is the number of files that were considered."""
     added_sizes, removed_sizes = [a["size"] for a in outcome.added], [r["size"] or 0 for r in outcome.removed]
     vectors = [r["deletionVector"] for r in outcome.removed if r.get("deletionVector")]
@@ -308,7 +302,7 @@ def rewrite_metrics(
         total_considered_files=considered,
         total_files_skipped=considered - len(removed_sizes),
         start_time_ms=started,
-        end_time_ms=runtime.clock_ms(),
+        end_time_ms=snapshot.engine.runtime.clock_ms(),
         total_cluster_parallelism=os.cpu_count() or 1,
         total_scheduled_tasks=len(outcome.bins),
         deletion_vector_stats=DeletionVectorStats(len(vectors), sum(v["cardinality"] or 0 for v in vectors))

@@ -27,7 +27,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.progress import progress
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.optimize.bins import PROVIDER, Numbers, sizes_of
 from trilake.delta.commands.optimize.curve_order import SAMPLE_ROWS, Curve, in_curve_order, sample_indexes
 from trilake.delta.commands.optimize.metrics import history_metrics
@@ -132,9 +131,9 @@ class Rewrite:
 
     def __call__(self, work: Bin) -> Rewritten:
         """Rewrite the files of a bin.  On failure, delete its new files."""
-        runtime, plan = self.plan.files.engine.runtime, self.plan
+        plan = self.plan
         files = replace(plan.files, unbounded=work.unbounded)
-        with TaskWriter(self.store, files, work.number, runtime) as writer:
+        with TaskWriter(self.store, files, work.number) as writer:
             batches = self.rows(work.files)
             if plan.curve is None:
                 for batch in batches:
@@ -280,16 +279,14 @@ class RewriteOutcome:
     partitions: int = 0
 
 
-def rewrite(
-    log: DeltaLog, snapshot: Snapshot, work: RewriteRequest, *, runtime: Runtime, run: Runner = run_here
-) -> RewriteOutcome:
+def rewrite(log: DeltaLog, snapshot: Snapshot, work: RewriteRequest, *, run: Runner = run_here) -> RewriteOutcome:
     """Rewrite the files of all bins and commit them as one version; without bins, do nothing.
 
     If a bin is not committed, its new files are deleted.
     """
     if not work.bins:
         return RewriteOutcome(snapshot.version)
-    plan = _plan(snapshot, work, len(work.bins), runtime)
+    plan = _plan(snapshot, work, len(work.bins))
     bins = _as_tasks(snapshot, work, plan.files)
     total = sum(len(b.files) for b in bins)
     finished: list[Rewritten] = []
@@ -310,10 +307,10 @@ def rewrite(
         except BaseException:
             _discard(log, finished)
             raise
-    return _commit(log, snapshot, work, bins, sorted(finished, key=lambda r: r.number), runtime)
+    return _commit(log, snapshot, work, bins, sorted(finished, key=lambda r: r.number))
 
 
-def _plan(snapshot: Snapshot, work: RewriteRequest, bins: int, runtime: Runtime) -> RewritePlan:
+def _plan(snapshot: Snapshot, work: RewriteRequest, bins: int) -> RewritePlan:
     read = whole_rows(snapshot)
     partition = set(read.partition_columns)
     read = replace(
@@ -321,7 +318,7 @@ def _plan(snapshot: Snapshot, work: RewriteRequest, bins: int, runtime: Runtime)
         fields=tuple(f for f in read.fields if f.name not in partition),
         output=tuple(n for n in read.output if n not in partition),
     )
-    files = rewrite_plan(snapshot, runtime.new_id())
+    files = rewrite_plan(snapshot, snapshot.engine.runtime.new_id())
     if work.metadata is not None:
         after = metadata_plan(work.metadata, snapshot.engine, snapshot.uri, snapshot.version)
         files = replace(files, schema=replace(files.schema, fields=after.fields))
@@ -383,11 +380,10 @@ def _commit(
     work: RewriteRequest,
     bins: Sequence[Bin],
     rewritten: Sequence[Rewritten],
-    runtime: Runtime,
 ) -> RewriteOutcome:
     origin, remaining = base, list(rewritten)
     for _ in range(_ATTEMPTS):
-        actions = _actions(origin, work, bins, remaining, runtime)
+        actions = _actions(origin, work, bins, remaining)
         paths = frozenset(r["path"] for r in actions.removed)
         plan = CommitPlan(
             operation=work.operation,
@@ -412,7 +408,7 @@ def _commit(
             ),
         )
         try:
-            return replace(actions, version=commit(log, base, plan, runtime).version)
+            return replace(actions, version=commit(log, base, plan).version)
         except (
             ConcurrentDeleteReadError,
             ConcurrentDeleteDeleteError,
@@ -460,9 +456,9 @@ def _still_there(
 
 
 def _actions(
-    origin: Snapshot, work: RewriteRequest, bins: Sequence[Bin], rewritten: Sequence[Rewritten], runtime: Runtime
+    origin: Snapshot, work: RewriteRequest, bins: Sequence[Bin], rewritten: Sequence[Rewritten]
 ) -> RewriteOutcome:
-    now = runtime.clock_ms()
+    now = origin.engine.runtime.clock_ms()
     numbers = [f.number for r in rewritten for f in bins[r.number].files]
     old = origin.adds.take(pa.array(numbers, pa.int64()))
     fields = partition_fields(origin.schema, origin.metadata.partition_columns)

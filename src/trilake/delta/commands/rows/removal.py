@@ -9,7 +9,7 @@ Protocol: *Deletion Vectors*, *Add CDC File*.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from trilake.common.progress import track
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import (
     ChangedFile,
     ChangedPart,
@@ -101,7 +100,6 @@ def remove_rows(
     whole: Iterable[int] = (),
     job_id: str,
     change_type: str | None = None,
-    runtime: Runtime,
     run: Runner = run_here,
 ) -> Removal:
     """Create the actions that remove rows of a snapshot.  Writes files and vectors, but does not commit.
@@ -132,7 +130,7 @@ def remove_rows(
     base = _Outcome({}, {}, None if None in counts else sum(counts), 0, False)
     if uses_vectors(snapshot):
         unknown = {s.number for s in part if live[s.number] is None}
-        outcome = _by_vectors(log.store, part, partial, unknown, base, runtime)
+        outcome = _by_vectors(log.store, part, partial, unknown, base, log.engine.runtime.new_id)
     else:
         feed = change_type if part and records_changes(snapshot) else None
         away = {n: indexes for n, indexes in partial.items() if n not in every}
@@ -140,7 +138,7 @@ def remove_rows(
         copies = {c.replaced[0]: c.actions for c in results}
         copied = sum(c.copied for c in results)
         outcome = replace(base, copies=copies, copied=copied, change_files=feed is not None)
-    return _actions(adds.to_pylist(), numbers, outcome, runtime)
+    return _actions(adds.to_pylist(), numbers, outcome, log.engine.runtime.clock_ms())
 
 
 @dataclass(frozen=True)
@@ -156,8 +154,7 @@ class _Outcome:
     records: Mapping[int, int] = field(default_factory=dict)
 
 
-def _actions(adds: Sequence[Mapping[str, Any]], numbers: Sequence[int], outcome: _Outcome, runtime: Runtime) -> Removal:
-    now = runtime.clock_ms()
+def _actions(adds: Sequence[Mapping[str, Any]], numbers: Sequence[int], outcome: _Outcome, now: int) -> Removal:
     actions: list[Mapping[str, Any]] = []
     removes = [a for n, a in zip(numbers, adds, strict=True) if n not in outcome.vectors]
     for number, add in zip(numbers, adds, strict=True):
@@ -190,7 +187,7 @@ def _by_vectors(
     removed_rows: Mapping[int, BitMap64],
     unknown: set[int],
     base: _Outcome,
-    runtime: Runtime,
+    new_id: Callable[[], str],
 ) -> _Outcome:
     def joined(source: ChangedFile) -> tuple[BitMap64, int | None]:
         rows = removed_rows[source.number]
@@ -201,7 +198,7 @@ def _by_vectors(
     with ThreadPoolExecutor(8) as pool:
         vectors = list(pool.map(joined, files))
     remaining = [(f.number, rows, n) for f, (rows, n) in zip(files, vectors, strict=True) if n is None or len(rows) < n]
-    fields = store_vectors(store, [rows for _, rows, _ in remaining], runtime.new_id)
+    fields = store_vectors(store, [rows for _, rows, _ in remaining], new_id)
     return replace(
         base,
         vectors={number: vector for (number, _, _), vector in zip(remaining, fields, strict=True)},
@@ -264,10 +261,10 @@ class _CopyJob:
             return ChangedPart(WrittenFiles(()), error=e)
 
     def _copy(self, task: Sequence[_Copy]) -> ChangedPart:
-        runtime, number = self.files.engine.runtime, task[0].source.number
+        number = task[0].source.number
         with (
-            TaskWriter(self.store, self.files, number, runtime) as rest,
-            TaskWriter(self.store, change_file_plan(self.files), number, runtime) as changes,
+            TaskWriter(self.store, self.files, number) as rest,
+            TaskWriter(self.store, change_file_plan(self.files), number) as changes,
         ):
             sources = [c.source for c in task]
             every = np.array([c.removed_rows is None for c in task])

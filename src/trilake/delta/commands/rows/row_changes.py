@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from trilake.common.progress import track
-from trilake.common.runtime import Runtime
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.transaction import CommitPlan, commit
@@ -229,7 +228,6 @@ def commit_changes(
     metrics: Mapping[str, Any],
     *,
     job_id: str,
-    runtime: Runtime,
     user_metadata: str | None = None,
     txn: tuple[str, int] | None = None,
     metadata: Metadata | None = None,
@@ -256,7 +254,7 @@ def commit_changes(
         txns={} if txn is None else dict([txn]),
     )
     try:
-        return commit(log, snapshot, plan, runtime).version
+        return commit(log, snapshot, plan).version
     except (ConflictError, InvalidArgumentError):
         discard(log.store, actions, job_id)
         raise
@@ -339,11 +337,10 @@ class RowChangeWriter:
     whether the table records changes.
     """
 
-    def __init__(self, store: Store, files: FilePlan, task: int, *, feed: bool, runtime: Runtime | None = None) -> None:
-        runtime = runtime or files.engine.runtime
+    def __init__(self, store: Store, files: FilePlan, task: int, *, feed: bool) -> None:
         self.files, self.feed, self.counts = files, feed, RowCounts()
-        self.rows = TaskWriter(store, files, task, runtime)
-        self.changes = TaskWriter(store, change_file_plan(files), task, runtime)
+        self.rows = TaskWriter(store, files, task)
+        self.changes = TaskWriter(store, change_file_plan(files), task)
         id_column = files.configuration.get(row_tracking.ID_COLUMN)
         #: The column for the ids of moved rows; ``None`` without row tracking.
         self.id_column = next((f.name for f in files.extra if f.name == id_column), None)
@@ -528,7 +525,7 @@ def in_large_pieces(batches: Iterable[RowsOfFiles]) -> Iterator[RowsOfFiles]:
 
 def write_inserts(store: Store, snapshot_plan: ReadPlan, files: FilePlan, tasks: Sequence[FileTask]) -> list[Any]:
     """Write change files for the inserts of a commit that has change files."""
-    with TaskWriter(store, change_file_plan(files), 0, files.engine.runtime) as feed:
+    with TaskWriter(store, change_file_plan(files), 0) as feed:
         for task in tasks:
             for batch in read_task(store, task, snapshot_plan):
                 feed.write(with_change_type(batch, "insert"))

@@ -7,14 +7,13 @@ columns), by partitioning or clustering, by properties and by a comment.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from trilake.common.display import Displayed
-from trilake.common.runtime import Runtime
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.engine import Engine
@@ -189,9 +188,7 @@ def _noted_rules(columns: object) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from ((f.name, {k: rules[k]}) for k in (CURRENT_DEFAULT, GENERATION_EXPRESSION) if k in rules)
 
 
-def create_table(
-    log: DeltaLog, table: TableDescription, *, mode: CreateMode = "create", runtime: Runtime | None = None
-) -> CreateResult:
+def create_table(log: DeltaLog, table: TableDescription, *, mode: CreateMode = "create") -> CreateResult:
     """Create a table without rows, as one commit.
 
     ``mode`` is ``create``, which rejects an existing table, ``create_if_not_exists``, which keeps it, ``replace``,
@@ -205,7 +202,6 @@ def create_table(
         raise InvalidArgumentError(
             f"mode {mode!r} is unknown", help=f"modes are {', '.join(MODES)}", condition="INVALID_SAVE_MODE"
         )
-    runtime = runtime or log.engine.runtime
     try:
         base: Snapshot | None = log.snapshot()
     except TableNotFoundError:
@@ -229,13 +225,13 @@ def create_table(
         )
     if base is None:
         with stating({None: NOT_EMPTY if table.schema.fields else "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_TXN_LOG"}):
-            check_place(log.store, now_ms=runtime.clock_ms())
+            check_place(log.store, now_ms=log.engine.runtime.clock_ms())
     try:
-        version = _commit(log, base, table, mode, runtime)
+        version = _commit(log, base, table, mode)
     except TableExistsError:
         if mode == "create":
             raise
-        return create_table(log, table, mode=mode, runtime=runtime)  # another writer created it first
+        return create_table(log, table, mode=mode)  # another writer created it first
     return CreateResult(version, created=True)
 
 
@@ -281,13 +277,11 @@ def _generated_as(f: StructField) -> str:
     return "not generated" if sql is None else f"generated as {sql}"
 
 
-def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode: CreateMode, runtime: Runtime) -> int:
-    protocol, metadata = described(
-        table, base, log.engine, runtime, may_be_empty=mode in ("create", "create_if_not_exists")
-    )
+def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode: CreateMode) -> int:
+    protocol, metadata = described(table, base, log.engine, may_be_empty=mode in ("create", "create_if_not_exists"))
     domains = clustering_of(table, metadata, base)
     check_writable(protocol, uri=log.store.uri, version=0 if base is None else base.version + 1)
-    now = runtime.clock_ms()
+    now = log.engine.runtime.clock_ms()
     removes = [] if base is None else [remove_action(a, now) for a in base.adds.to_pylist()]
     operations = {"replace": "REPLACE TABLE", "create_or_replace": "CREATE OR REPLACE TABLE"}
     plan = CommitPlan(
@@ -305,11 +299,11 @@ def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode:
         read=ReadSet() if base is None else ReadSet(whole_table=True, removed=frozenset(base.adds["path"].to_pylist())),
         domains=domains,
     )
-    return commit(log, base, plan, runtime).version
+    return commit(log, base, plan).version
 
 
 def described(
-    table: TableDescription, base: Snapshot | None, engine: Engine, runtime: Runtime, *, may_be_empty: bool = False
+    table: TableDescription, base: Snapshot | None, engine: Engine, *, may_be_empty: bool = False
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a described table, which replaces ``base`` if that exists.
 
@@ -333,19 +327,19 @@ def described(
         partition_by=table.partition_by,
         properties=table.properties,
         provider=provider,
-        runtime=runtime,
+        runtime=engine.runtime,
         description=table.comment,
         may_be_empty=may_be_empty,
     )
     metadata = replace(metadata, name=table.name)
-    now = runtime.now()
+    now, new_id = engine.runtime.now(), engine.runtime.new_id
     _check_rules(metadata, now)
     for name, condition in table.checks:
         constrained = add_constraint(protocol, metadata, name, condition, now=now)
         protocol, metadata = constrained.protocol, constrained.metadata
     if base is not None:
-        protocol, metadata = _in_place_of(base, protocol, metadata, schema, runtime)
-    metadata = prepared(None, metadata, new_id=runtime.new_id)
+        protocol, metadata = _in_place_of(base, protocol, metadata, schema, new_id)
+    metadata = prepared(None, metadata, new_id=new_id)
     check_names(metadata.schema, metadata.column_mapping_mode)
     required_features = ["invariants"] if any(not f.nullable for f in nested_fields(metadata.schema)) else []
     if table.cluster_by:
@@ -355,7 +349,7 @@ def described(
 
 
 def _in_place_of(
-    base: Snapshot, protocol: Protocol, metadata: Metadata, schema: StructType, runtime: Runtime
+    base: Snapshot, protocol: Protocol, metadata: Metadata, schema: StructType, new_id: Callable[[], str]
 ) -> tuple[Protocol, Metadata]:
     check_writable(base.protocol, uri=base.uri, version=base.version)
     if base.properties.is_on(APPEND_ONLY) and base.adds.num_rows:
@@ -365,7 +359,7 @@ def _in_place_of(
         top = {MAX_COLUMN_ID: str(max_column_id(base.metadata))}
         with_ids = reuse(schema, base.schema) if base.metadata.column_mapping_mode != "none" else schema
         metadata = replace(metadata, schema_string=with_ids.json(), configuration={**metadata.configuration, **top})
-        metadata = mapped(metadata, new_id=runtime.new_id)
+        metadata = mapped(metadata, new_id=new_id)
     return upgraded(base.protocol, metadata, features_of(protocol)), metadata
 
 

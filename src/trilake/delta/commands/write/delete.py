@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import remove_rows
 from trilake.delta.commands.rows.row_changes import (
@@ -57,7 +56,6 @@ class Deletion:
     snapshot: Snapshot
     predicate: str
     filter: Filter | None
-    runtime: Runtime
     watch: Stopwatch = field(default_factory=Stopwatch)
     txn: tuple[str, int] | None = None
 
@@ -77,7 +75,7 @@ class Deletion:
         Raises a ``ConflictError`` if another commit conflicts.
         """
         snapshot, scanned = self.snapshot, self.watch.lap()
-        job_id = self.runtime.new_id()
+        job_id = self.log.engine.runtime.new_id()
         removal = remove_rows(
             self.log,
             snapshot,
@@ -85,7 +83,6 @@ class Deletion:
             whole=rows_to_delete.whole,
             job_id=job_id,
             change_type="delete",
-            runtime=self.runtime,
             run=run,
         )
         rows = {} if removal.rows is None else {"numDeletedRows": removal.rows}
@@ -102,7 +99,6 @@ class Deletion:
             read_set(snapshot, self.filter, rows_to_delete, removal.removed).beside(other_reads),
             metrics,
             job_id=job_id,
-            runtime=self.runtime,
             user_metadata=user_metadata,
             txn=self.txn,
         )
@@ -133,6 +129,6 @@ def delete_rows(
     if the predicate fails on a row, and a ``ConflictError`` if another commit conflicts.
     """
     predicate = "true" if filter is None else filter.sql
-    command = Deletion(log, snapshot, predicate, filter, log.engine.runtime)
+    command = Deletion(log, snapshot, predicate, filter)
     rows = every_row(snapshot) if filter is None else find_rows(log, snapshot, filter)
     return command.finish(rows, user_metadata=user_metadata)

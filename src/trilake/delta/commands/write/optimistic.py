@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet
 from trilake.delta.commit.transaction import CommitPlan, add_action, commit, remove_action
@@ -52,10 +51,8 @@ class OptimisticTransaction:
     Raises ``TableNotFoundError``, ``VersionNotFoundError`` or ``UnsupportedProtocolError``.
     """
 
-    def __init__(
-        self, log: DeltaLog, *, version: int | None = None, isolation: str | None = None, runtime: Runtime | None = None
-    ) -> None:
-        self.log, self.runtime = log, runtime or log.engine.runtime
+    def __init__(self, log: DeltaLog, *, version: int | None = None, isolation: str | None = None) -> None:
+        self.log, self.runtime = log, log.engine.runtime
         self._version = version
         self._isolation = None if isolation is None else parse_level(isolation)
         self._reads = ReadSet()
@@ -109,7 +106,7 @@ class OptimisticTransaction:
         rules = RowRules.of(metadata, source, uri=self.log.store.uri, query=engine.query, now_ms=now)
         plan = FilePlan.of(metadata, self.snapshot.protocol, engine, self.runtime.new_id(), rules=rules)
         batches = data.to_batches() if isinstance(data, pa.Table) else data
-        part = write_files(self.log.store, plan, batches, tasks=1, runtime=self.runtime)
+        part = write_files(self.log.store, plan, batches, tasks=1)
         self._parts.append(part)
         self._actions += [{"add": a} for a in part.actions]
 
@@ -199,7 +196,7 @@ class OptimisticTransaction:
             txns=self._txns,
             domains=self._domains,
         )
-        committed = commit(self.log, base, plan, self.runtime)
+        committed = commit(self.log, base, plan)
         self._done = True
         return committed.version
 

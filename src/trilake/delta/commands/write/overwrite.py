@@ -9,7 +9,6 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.removal import remove_rows
 from trilake.delta.commands.rows.row_changes import FoundRows, Runner, find_rows, write_inserts
 from trilake.delta.commands.write.request import WriteRequest
@@ -56,7 +55,6 @@ def replace_files(
     where: Filter | None,
     matches: Matches | None,
     dynamic: bool,
-    runtime: Runtime,
     run: Runner,
 ) -> Replaced:
     """Find what the new files ``adds`` replace in ``base``.
@@ -75,7 +73,7 @@ def replace_files(
             partitions = PartitionKeys.of_actions((a["partitionValues"] for a in adds), fields).distinct()
             same = PartitionKeys.of(files_there["partitionValues"], fields).among(partitions)
             files_there, read = files_there.filter(pa.array(same)), ReadSet(partitions=(partitions,))
-        now, removed = runtime.clock_ms(), frozenset(files_there["path"].to_pylist())
+        now, removed = log.engine.runtime.clock_ms(), frozenset(files_there["path"].to_pylist())
         removes = tuple(remove_action(a, now) for a in files_there.to_pylist())
         return Replaced(removes, replace(read, removed=removed), {"numRemovedFiles": len(removes)})
     removal = remove_rows(
@@ -85,7 +83,6 @@ def replace_files(
         whole=matches.rows.whole,
         job_id=files.job_id,
         change_type="delete",
-        runtime=runtime,
         run=run,
     )
     actions = [*removal.actions]

@@ -20,7 +20,6 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from trilake.common.progress import track
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import remove_rows
 from trilake.delta.commands.rows.row_changes import (
@@ -80,14 +79,13 @@ class Update:
     snapshot: Snapshot
     predicate: str | None
     filter: Filter | None
-    runtime: Runtime
     watch: Stopwatch = field(default_factory=Stopwatch)
     job_id: str = ""
     txn: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         check_changeable(self.snapshot, "UPDATE")
-        object.__setattr__(self, "job_id", self.job_id or self.runtime.new_id())
+        object.__setattr__(self, "job_id", self.job_id or self.log.engine.runtime.new_id())
 
     def finish(
         self,
@@ -112,9 +110,7 @@ class Update:
             rows_by_file[number] = rows_by_file[number] | rows if number in rows_by_file else rows
         whole = [n for p in parts for n in p.replaced]
         try:
-            removal = remove_rows(
-                self.log, snapshot, rows_by_file, whole=whole, job_id=self.job_id, runtime=self.runtime, run=run
-            )
+            removal = remove_rows(self.log, snapshot, rows_by_file, whole=whole, job_id=self.job_id, run=run)
         except TrilakeError:
             discard(self.log.store, new, self.job_id)
             raise
@@ -138,7 +134,6 @@ class Update:
             read_set(snapshot, self.filter, FoundRows({}, (), tuple(looked_into)), removal.removed).beside(other_reads),
             metrics,
             job_id=self.job_id,
-            runtime=self.runtime,
             user_metadata=user_metadata,
             metadata=moved_on(snapshot.metadata, [p.written for p in parts]),
             txn=self.txn,
@@ -148,16 +143,14 @@ class Update:
         return ChangeResult("UPDATE", version, {**metrics, "executionTimeMs": self.watch.total})
 
 
-def update_rules(
-    snapshot: Snapshot, columns: StructType, *, runtime: Runtime, spark: bool = False, zoned: bool = False
-) -> RowRules:
+def update_rules(snapshot: Snapshot, columns: StructType, *, spark: bool = False, zoned: bool = False) -> RowRules:
     """The rules for rewritten rows with new values; ``columns`` are the columns of the rows."""
     return RowRules.of(
         snapshot.metadata,
         columns,
         uri=snapshot.uri,
         query=snapshot.engine.query,
-        now_ms=runtime.clock_ms(),
+        now_ms=snapshot.engine.runtime.clock_ms(),
         spark=spark,
         zoned=zoned,
         rewrite=True,
@@ -305,16 +298,15 @@ def update_rows(
     ``ConstraintViolatedError`` for a row that violates a rule of the table, ``ExpressionError`` for an expression that
     is invalid or fails on a row, and a ``ConflictError`` for a conflicting commit.
     """
-    runtime = log.engine.runtime
-    command = Update(log, snapshot, None if filter is None else filter.sql, filter, runtime)
-    assignments = Assignments.of(set, snapshot.schema, now=runtime.now(), uri=snapshot.uri)
+    command = Update(log, snapshot, None if filter is None else filter.sql, filter)
+    assignments = Assignments.of(set, snapshot.schema, now=log.engine.runtime.now(), uri=snapshot.uri)
     returned = given_columns(snapshot.schema, {t.name: t for t in assignments.targets})
     vectors, feed = uses_vectors(snapshot), records_changes(snapshot)
     every = list(range(snapshot.adds.num_rows))
     maybe, whole = (list[int](), every) if filter is None else candidates(snapshot, filter)
     columns = [] if filter is None else sorted(filter.columns)
     wide, files = whole_rows(snapshot), rewrite_plan(snapshot, command.job_id)
-    rules = update_rules(snapshot, returned, runtime=runtime)
+    rules = update_rules(snapshot, returned)
     job = _UpdateJob(
         log.store,
         filter,

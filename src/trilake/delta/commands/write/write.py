@@ -15,7 +15,6 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
-from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import Runner, discard, records_changes, run_here
 from trilake.delta.commands.write.create import NOT_EMPTY, TableDescription, clustering_of, described
 from trilake.delta.commands.write.overwrite import (
@@ -105,7 +104,6 @@ _OPEN, _MANY_OPEN = 64, 512
 def plan_write(
     log: DeltaLog,
     request: WriteRequest,
-    runtime: Runtime | None = None,
     *,
     spark: bool = False,
     zoned: bool = False,
@@ -119,8 +117,7 @@ def plan_write(
     if it was read already: the rows are for that version.  Raises ``TableExistsError``, ``TableNotFoundError`` if the
     table must exist, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
     """
-    runtime = runtime or log.engine.runtime
-    uri = log.store.uri
+    runtime, uri = log.engine.runtime, log.store.uri
     try:
         if request.replaces and not isinstance(seen, Snapshot):  # only such a write must read the list of files
             seen = log.snapshot(None if seen is None else seen.version)
@@ -130,7 +127,7 @@ def plan_write(
             raise table_gone(uri) from None
         base = None
     if base is None:
-        protocol, metadata, domains = _created(log, request, runtime)
+        protocol, metadata, domains = _created(log, request)
     else:
         if request.mode == "error":
             raise TableExistsError(
@@ -148,7 +145,7 @@ def plan_write(
         if arrow and request.schema_mode != "overwrite":
             request = replace(request, schema=with_marked(request.schema, base.schema))
         _check_existing(base, request, uri)
-        protocol, metadata, domains = _changed(log, base, request, runtime)
+        protocol, metadata, domains = _changed(log, base, request)
     if not metadata.schema.fields:
         raise no_place_for_rows(uri)
     check_provider(log.engine, metadata.provider.lower(), metadata.schema, uri)
@@ -180,11 +177,11 @@ def plan_write(
 _Described = tuple[Protocol, Metadata, Mapping[str, str | None]]
 
 
-def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Described:
+def _created(log: DeltaLog, request: WriteRequest) -> _Described:
     with nullcontext() if request.description is None else stating({None: NOT_EMPTY}):
-        check_place(log.store, now_ms=runtime.clock_ms())
+        check_place(log.store, now_ms=log.engine.runtime.clock_ms())
     if request.description is not None:
-        protocol, metadata = described(_of_rows(request.description), None, log.engine, runtime)
+        protocol, metadata = described(_of_rows(request.description), None, log.engine)
         return protocol, metadata, clustering_of(request.description, metadata, None)
     properties = {**(request.default_properties or {}), **(request.properties or {})}
     protocol, metadata = new_table(
@@ -192,17 +189,17 @@ def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Describ
         partition_by=request.partition_by or (),
         properties=properties,
         provider=(request.data_format or "parquet").lower(),
-        runtime=runtime,
+        runtime=log.engine.runtime,
     )
     protocol, domains = clustered(None, protocol, metadata, request.cluster_by)
     return protocol, metadata, domains
 
 
-def _changed(log: DeltaLog, base: Head, request: WriteRequest, runtime: Runtime) -> _Described:
+def _changed(log: DeltaLog, base: Head, request: WriteRequest) -> _Described:
     if request.description is not None and isinstance(base, Snapshot):
-        protocol, metadata = described(_of_rows(request.description, base), base, log.engine, runtime)
+        protocol, metadata = described(_of_rows(request.description, base), base, log.engine)
         return protocol, metadata, clustering_of(request.description, metadata, base)
-    protocol, metadata, rows, new_id = base.protocol, base.metadata, request.schema, runtime.new_id
+    protocol, metadata, rows, new_id = base.protocol, base.metadata, request.schema, log.engine.runtime.new_id
     replaces_schema = request.schema_mode == "overwrite"
     if replaces_schema:
         protocol, metadata = overwritten_metadata(
@@ -270,7 +267,6 @@ def finish_write(
     log: DeltaLog,
     plan: WritePlan,
     written: Iterable[WrittenFiles],
-    runtime: Runtime | None = None,
     *,
     run: Runner = run_here,
     matches: Matches | None = None,
@@ -290,39 +286,36 @@ def finish_write(
     parts = list(written)
     adds = [a for part in parts for a in part.actions]
     new: list[Mapping[str, Any]] = [{"add": a} for a in adds]
-    runtime = runtime or log.engine.runtime
     try:
-        replaced = _replaced(log, plan, adds, matches, runtime, run)
+        replaced = _replaced(log, plan, adds, matches, run)
         new += replaced.actions
-        return _commit_files(log, plan, parts, adds, replaced, runtime)
+        return _commit_files(log, plan, parts, adds, replaced)
     except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError) as e:
         is_made = isinstance(e, TableExistsError) and not isinstance(e, ForeignFilesError)
         if is_made and not again and plan.request.mode != "error":
-            return _finish_on_new_table(log, plan, parts, runtime, run)
+            return _finish_on_new_table(log, plan, parts, run)
         if not (is_made and again):
             discard(log.store, new, plan.files.job_id)
         raise
 
 
-def _finish_on_new_table(
-    log: DeltaLog, plan: WritePlan, parts: Sequence[WrittenFiles], runtime: Runtime, run: Runner
-) -> WriteResult:
+def _finish_on_new_table(log: DeltaLog, plan: WritePlan, parts: Sequence[WrittenFiles], run: Runner) -> WriteResult:
     committed = False
     try:
-        plan = on_new_table(log, plan, runtime)
+        plan = on_new_table(log, plan)
         committed = not plan.nothing  # with nothing to do, the table stays unchanged, or already has the write
     finally:
         if not committed:
             discard(log.store, [{"add": a} for part in parts for a in part.actions], plan.files.job_id)
-    return finish_write(log, plan, parts, runtime, run=run)
+    return finish_write(log, plan, parts, run=run)
 
 
-def on_new_table(log: DeltaLog, plan: WritePlan, runtime: Runtime | None = None) -> WritePlan:
+def on_new_table(log: DeltaLog, plan: WritePlan) -> WritePlan:
     """The plan for a table that another writer has created, if the table's files would be the same.
 
     Raises ``MetadataChangedError`` otherwise.
     """
-    current = plan_write(log, plan.request, runtime)
+    current = plan_write(log, plan.request)
     if not (current.nothing or plan.files.makes_the_files_of(current.files)):
         raise MetadataChangedError(
             "another writer has just created the table with different columns, partitions or properties",
@@ -337,7 +330,6 @@ def _replaced(
     plan: WritePlan,
     adds: Sequence[Mapping[str, Any]],
     matches: Matches | None,
-    runtime: Runtime,
     run: Runner,
 ) -> Replaced:
     base, request = plan.base, plan.request
@@ -360,7 +352,6 @@ def _replaced(
         where=where,
         matches=matches,
         dynamic=request.partition_overwrite == "dynamic",
-        runtime=runtime,
         run=run,
     )
 
@@ -399,7 +390,6 @@ def _commit_files(
     parts: Sequence[WrittenFiles],
     adds: Sequence[Mapping[str, Any]],
     replaced: Replaced,
-    runtime: Runtime,
 ) -> WriteResult:
     request, base = plan.request, plan.base
     rows = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in adds)
@@ -410,7 +400,7 @@ def _commit_files(
         actions = [{kind: {**fields, "dataChange": False} for kind, fields in a.items()} for a in actions]
     rebase = None
     if base is not None and not replaced.actions and plan.metadata == base.metadata:
-        rebase = IdentityRebase.of(log, plan.files, plan.metadata, parts, runtime)
+        rebase = IdentityRebase.of(log, plan.files, plan.metadata, parts)
     level = TableProperties(plan.metadata.configuration).isolation_level()
     result = commit(
         log,
@@ -437,7 +427,6 @@ def _commit_files(
             domains=plan.domains,
             rebase=rebase,
         ),
-        runtime,
     )
     return WriteResult(result.version, len(adds), len(replaced.read.removed), rows, size)
 
@@ -455,7 +444,6 @@ def write_arrow(
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     request: WriteRequest,
-    runtime: Runtime | None = None,
     *,
     seen: Head | None = None,
     read: ReadSet | None = None,
@@ -464,12 +452,11 @@ def write_arrow(
 
     ``seen`` is the table if it was read already, and ``read`` is what the rows read of it.
     """
-    runtime = runtime or log.engine.runtime
-    plan = plan_write(log, request, runtime, seen=seen, arrow=True)
+    plan = plan_write(log, request, seen=seen, arrow=True)
     plan = plan if read is None else replace(plan, read=read)
     if plan.nothing:
-        return finish_write(log, plan, [], runtime)
-    return finish_write(log, plan, [write_files(log.store, plan.files, batches, tasks=1, runtime=runtime)], runtime)
+        return finish_write(log, plan, [])
+    return finish_write(log, plan, [write_files(log.store, plan.files, batches, tasks=1)])
 
 
 # --- Concurrent writers that generate identity values: the loser shifts its values behind the winner's ----------------
@@ -488,11 +475,10 @@ class IdentityRebase:
     files: FilePlan
     standing: Metadata
     marks: Mapping[str, int]
-    runtime: Runtime
 
     @classmethod
     def of(
-        cls, log: DeltaLog, files: FilePlan, standing: Metadata, parts: Sequence[WrittenFiles], runtime: Runtime
+        cls, log: DeltaLog, files: FilePlan, standing: Metadata, parts: Sequence[WrittenFiles]
     ) -> IdentityRebase | None:
         """The rebase of a write; ``None`` if no values were generated."""
         columns = () if files.rules is None else files.rules.generated_identities
@@ -500,7 +486,7 @@ class IdentityRebase:
             return None
         moved = updated_schema(standing.schema, [p.marks for p in parts])
         marks = {n: int(moved.field(n).metadata[HIGH_WATER_MARK]) for n in columns}
-        return cls(log, files, standing, marks, runtime)
+        return cls(log, files, standing, marks)
 
     def __call__(self, plan: CommitPlan, newest: Metadata) -> CommitPlan:
         """The plan rebased on ``newest``; files are rewritten if their values must change."""
@@ -518,7 +504,7 @@ class IdentityRebase:
     def _moved(self, adds: Sequence[Mapping[str, Any]], by: Mapping[str, int]) -> list[dict[str, Any]]:
         plan = metadata_plan(self.standing, self.log.engine, self.log.store.uri, 0)
         files = replace(self.files, schema=read_schema(self.files.schema), rules=None, required=None)
-        with TaskWriter(self.log.store, files, 0, self.runtime) as writer:
+        with TaskWriter(self.log.store, files, 0) as writer:
             for add in adds:
                 task = FileTask(unquote(add["path"]), add["size"], add["partitionValues"])
                 for batch in read_task(self.log.store, task, plan):

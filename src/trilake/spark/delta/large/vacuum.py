@@ -98,11 +98,9 @@ def vacuum_large(
 ) -> LargeVacuum:
     """Delete the files that no version within the retention needs, as
     :func:`trilake.delta.commands.maintenance.vacuum.vacuum`."""
-    runtime, store = log.engine.runtime, log.store
+    store = log.store
     head = log.head()
-    scope = scope_of(
-        log, head, runtime, retention_hours=retention_hours, enforce_retention=enforce_retention, dry_run=dry_run
-    )
+    scope = scope_of(log, head, retention_hours=retention_hours, enforce_retention=enforce_retention, dry_run=dry_run)
     folders = Folders(0)
     if store.local_path("x") is not None:
         folders = list_folders(store, LISTING.empty_table(), scope.cutoff, scope.names, Territory(store))
@@ -135,7 +133,7 @@ def vacuum_large(
         of_folders = listing.where(F.col("path").isNull()).agg(F.sum("size")).collect()[0][0]
         return deleted[0], (folders.count or int(of_folders or 0)) + 1
 
-    vacuum_end = recorded(log, version, scope, (count, size), delete, runtime, record=record)
+    vacuum_end = recorded(log, version, scope, (count, size), delete, record=record)
     return LargeVacuum(deleted[0], size, foreign, vacuum_end)
 
 

@@ -217,7 +217,7 @@ class MergeJob:
 
     def take(self, rows: Mapping[int, BitMap64]) -> Removal:
         run = SparkRunner(self.spark)
-        return remove_rows(self.log, self.snapshot, rows, job_id=self.job_id, runtime=self.runtime, run=run)
+        return remove_rows(self.log, self.snapshot, rows, job_id=self.job_id, run=run)
 
     def finish(
         self,
@@ -239,7 +239,6 @@ class MergeJob:
             removed,
             counts,
             Times(now - self.started, source_ms - self.started, matched_ms - source_ms, now - matched_ms),
-            self.runtime,
         )
 
     @property
