@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 import trilake
 from delta.tables import DeltaTable
-from trilake.delta.commands.write.delete import Deletion
-from trilake.delta.commands.write.update import Update
+from trilake.delta.commands.write.delete import RowCommand
 from trilake.errors import ConcurrentAppendError, ConcurrentDeleteReadError, ConflictError
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.live_frames.frames import pinned
@@ -21,12 +20,12 @@ from trilake.spark.live_frames.frames import pinned
 _MERGE = "MERGE INTO {t} t USING (SELECT 0L AS p) s ON t.p = s.p AND t.p = 0 WHEN MATCHED"
 #: Changes of partition 0 that read partition 1, with the class of their commit job.
 _CHANGES: dict[str, tuple[type, str]] = {
-    "a value of UPDATE": (Update, "UPDATE {t} SET id = (SELECT sum(id) FROM {t} WHERE p = 1) WHERE p = 0"),
+    "a value of UPDATE": (RowCommand, "UPDATE {t} SET id = (SELECT sum(id) FROM {t} WHERE p = 1) WHERE p = 0"),
     "a condition of UPDATE": (
-        Update,
+        RowCommand,
         "UPDATE {t} SET id = 9 WHERE p = 0 AND id IN (SELECT id - 2 FROM {t} WHERE p = 1)",
     ),
-    "a condition of DELETE": (Deletion, "DELETE FROM {t} WHERE p = 0 AND id IN (SELECT id - 2 FROM {t} WHERE p = 1)"),
+    "a condition of DELETE": (RowCommand, "DELETE FROM {t} WHERE p = 0 AND id IN (SELECT id - 2 FROM {t} WHERE p = 1)"),
     "a value of MERGE": (
         MergeJob,
         _MERGE + " THEN UPDATE SET id = (SELECT sum(id) FROM {t} WHERE p = 1)",

@@ -27,8 +27,8 @@ from trilake.delta.commands.rows.row_changes import (
     rewrite_plan,
 )
 from trilake.delta.commands.write.assignments import assigned_once, given_columns, targets
-from trilake.delta.commands.write.delete import Deletion, every_row
-from trilake.delta.commands.write.update import Update, new_images, update_rules
+from trilake.delta.commands.write.delete import RowCommand, every_row
+from trilake.delta.commands.write.update import new_images, update_rules
 from trilake.delta.commit.conflicts import NOTHING_READ
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log.snapshot import Snapshot
@@ -83,12 +83,12 @@ def _delete(
 ) -> ChangeResult:
     snapshot = table.snapshot
     if condition is None:
-        command = Deletion(table.log, snapshot, "true", None, txn=txn)
-        return command.finish(every_row(snapshot), SparkRunner(spark))
+        command = RowCommand("DELETE", table.log, snapshot, "true", None, txn=txn)
+        return command.finish(every_row(snapshot), run=SparkRunner(spark))
     read = read_condition(
         spark, condition, snapshot.schema, alias=alias, extend=frames.added, now=not snapshot.adds.num_rows
     )
-    command = Deletion(table.log, snapshot, read.sql, read.filter, txn=txn)
+    command = RowCommand("DELETE", table.log, snapshot, read.sql, read.filter, txn=txn)
     maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()
     if read.filter is not None:
         maybe, whole = candidates(snapshot, read.filter)
@@ -105,7 +105,7 @@ def _delete(
                 rows = addressed.collect(matches)
                 other_reads = get_reads()
     rows_to_delete = FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
-    return command.finish(rows_to_delete, SparkRunner(spark), other_reads=other_reads)
+    return command.finish(rows_to_delete, run=SparkRunner(spark), other_reads=other_reads)
 
 
 def update_rows(
@@ -141,7 +141,7 @@ def _update(
             spark, condition, snapshot.schema, alias=alias, extend=frames.added, now=not snapshot.adds.num_rows
         )
     sql, chosen = (None, None) if read is None else (read.sql, read.filter)
-    command = Update(table.log, snapshot, sql, chosen, txn=txn)
+    command = RowCommand("UPDATE", table.log, snapshot, sql, chosen, txn=txn)
     named = named_columns(spark, snapshot.schema)
     values: Mapping[str, Column] = set
     if alias is not None:
@@ -159,7 +159,7 @@ def _update(
             empty = empty_frame(spark, snapshot.schema)
             frame = frames.added(empty if alias is None else empty.alias(alias), values.values())
             _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # Connect analyses the plan here
-        return command.finish(files, [])
+        return command.finish(FoundRows({}, (), ()))
     addressed = addressed_rows(spark, table, files, row_ids=True)
     rules = update_rules(snapshot, changed_schema, spark=True, zoned=not is_utc(spark))
     job = _UpdateTask(
@@ -183,7 +183,7 @@ def _update(
     parts = [
         replace(p, removed_rows={int(addressed.files[n]): rows for n, rows in p.removed_rows.items()}) for p in outcomes
     ]
-    return command.finish(files, parts, SparkRunner(spark), other_reads=other_reads)
+    return command.finish(FoundRows({}, (), tuple(files)), parts, SparkRunner(spark), other_reads=other_reads)
 
 
 def _new_rows(

@@ -11,8 +11,7 @@ import orjson
 from trilake.delta.commands.merge.clauses import Clause, predicates
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import Removal
-from trilake.delta.commands.rows.row_changes import RowCounts, commit_changes
-from trilake.delta.commands.write.write import moved_on
+from trilake.delta.commands.rows.row_changes import RowCounts, commit_changes, moved_on
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog

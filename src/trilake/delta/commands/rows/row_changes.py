@@ -37,6 +37,7 @@ from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
 from trilake.delta.rules.append_only import removal_rejected
+from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowPipeline
 from trilake.delta.scan.changes import CHANGE_TYPE
 from trilake.delta.scan.conform import as_nullable
@@ -258,6 +259,14 @@ def commit_changes(
     except (ConflictError, InvalidArgumentError):
         discard(log.store, actions, job_id)
         raise
+
+
+def moved_on(metadata: Metadata, parts: Iterable[WrittenFiles]) -> Metadata:
+    """The metadata, with identity columns advanced past the values in the written files."""
+    marks = [p.marks for p in parts if p.marks]
+    if not marks:
+        return metadata
+    return replace(metadata, schema_string=updated_schema(metadata.schema, marks).json())
 
 
 def discard(store: Store, actions: Iterable[Mapping[str, Any]], job_id: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.commands.write.write import moved_on
+from trilake.delta.commands.rows.row_changes import moved_on
 from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet
 from trilake.delta.commit.transaction import CommitPlan, add_action, commit, remove_action
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles

@@ -4,50 +4,40 @@ All columns are read for matching rows, and only the condition's columns for the
 rows go into new files; otherwise files are rewritten.  New rows are checked against the table's rules and keep their
 row ids.  If the change data feed is on, the rows before and after the update go into change files.
 
-:class:`Update` starts and finishes the command, so that another engine can compute the rows in between.
+:class:`~.delete.RowCommand` starts and finishes the command, so that another engine can compute the rows in between.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import orjson
 import pyarrow as pa
-from pyroaring import BitMap64
 
 from trilake.common.progress import track
 from trilake.delta.commands.rows.change_result import ChangeResult
-from trilake.delta.commands.rows.removal import remove_rows
 from trilake.delta.commands.rows.row_changes import (
     ChangedFile,
     ChangedPart,
     FoundRows,
     RowChangeWriter,
-    Runner,
     as_bitmap,
     candidates,
     changed_files,
-    check_changeable,
-    commit_changes,
-    discard,
     matching_rows,
     records_changes,
     rewrite_plan,
     run_here,
-    successful,
     uses_vectors,
     whole_rows,
     with_row_ids,
 )
 from trilake.delta.commands.write.assignments import Assignments, given_columns
-from trilake.delta.commands.write.delete import Stopwatch, read_set
+from trilake.delta.commands.write.delete import RowCommand
 from trilake.delta.commands.write.spliced_update import Splicing
-from trilake.delta.commands.write.write import moved_on
-from trilake.delta.commit.conflicts import NOTHING_READ, ReadSet
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.spliced_file import OldStatistics
 from trilake.delta.log.log import DeltaLog
@@ -64,83 +54,6 @@ from trilake.storage.base import Store
 
 #: Rows updated together.
 _CHUNK = 1 << 17
-
-
-@dataclass(frozen=True)
-class Update:
-    """An UPDATE on one snapshot.
-
-    ``predicate`` is for the history, ``None`` for all rows; ``filter`` is the same as a filter, to skip files; with
-    ``None`` every file counts as read.  ``txn`` is an application id and its transaction version, which is committed
-    even if no row changes.
-    """
-
-    log: DeltaLog
-    snapshot: Snapshot
-    predicate: str | None
-    filter: Filter | None
-    watch: Stopwatch = field(default_factory=Stopwatch)
-    job_id: str = ""
-    txn: tuple[str, int] | None = None
-
-    def __post_init__(self) -> None:
-        check_changeable(self.snapshot, "UPDATE")
-        object.__setattr__(self, "job_id", self.job_id or self.log.engine.runtime.new_id())
-
-    def finish(
-        self,
-        looked_into: Sequence[int],
-        parts: Iterable[ChangedPart],
-        run: Runner = run_here,
-        user_metadata: str | None = None,
-        *,
-        other_reads: ReadSet = NOTHING_READ,
-    ) -> ChangeResult:
-        """Remove the old rows and commit.  ``other_reads`` are reads of other rows by subqueries.
-
-        Raises the error of a part that failed, and a ``ConflictError`` if another commit conflicts; in both cases,
-        deletes the new files.
-        """
-        snapshot, parts = self.snapshot, successful(self.log.store, parts, self.job_id)
-        new = [a for p in parts for a in p.actions]
-        times = {"scanTimeMs": self.watch.lap()}
-        rows_by_file: dict[int, BitMap64] = {}
-        for number, data in (item for p in parts for item in p.removed_rows.items()):
-            rows = BitMap64.deserialize(data)
-            rows_by_file[number] = rows_by_file[number] | rows if number in rows_by_file else rows
-        whole = [n for p in parts for n in p.replaced]
-        try:
-            removal = remove_rows(self.log, snapshot, rows_by_file, whole=whole, job_id=self.job_id, run=run)
-        except TrilakeError:
-            discard(self.log.store, new, self.job_id)
-            raise
-        adds = [a["add"] for a in new if "add" in a]
-        times |= {"rewriteTimeMs": self.watch.lap(), "executionTimeMs": self.watch.total}
-        metrics = {
-            "numUpdatedRows": sum(p.updated for p in parts),
-            **removal.metrics,
-            "numCopiedRows": removal.copied + sum(p.copied for p in parts),
-            "numAddedFiles": removal.files_added + len(adds),
-            "numAddedBytes": removal.bytes_added + sum(int(a["size"]) for a in adds),
-            "numAddedChangeFiles": len(new) - len(adds),
-            **times,
-        }
-        version = commit_changes(
-            self.log,
-            snapshot,
-            "UPDATE",
-            {"predicate": orjson.dumps([] if self.predicate is None else [self.predicate]).decode()},
-            [*removal.actions, *new],
-            read_set(snapshot, self.filter, FoundRows({}, (), tuple(looked_into)), removal.removed).beside(other_reads),
-            metrics,
-            job_id=self.job_id,
-            user_metadata=user_metadata,
-            metadata=moved_on(snapshot.metadata, [p.written for p in parts]),
-            txn=self.txn,
-        )
-        if version is None:
-            return ChangeResult("UPDATE", snapshot.version, metrics, committed=False)
-        return ChangeResult("UPDATE", version, {**metrics, "executionTimeMs": self.watch.total})
 
 
 def update_rules(snapshot: Snapshot, columns: StructType, *, spark: bool = False, zoned: bool = False) -> RowRules:
@@ -298,7 +211,7 @@ def update_rows(
     ``ConstraintViolatedError`` for a row that violates a rule of the table, ``ExpressionError`` for an expression that
     is invalid or fails on a row, and a ``ConflictError`` for a conflicting commit.
     """
-    command = Update(log, snapshot, None if filter is None else filter.sql, filter)
+    command = RowCommand("UPDATE", log, snapshot, None if filter is None else filter.sql, filter)
     assignments = Assignments.of(set, snapshot.schema, now=log.engine.runtime.now(), uri=snapshot.uri)
     returned = given_columns(snapshot.schema, {t.name: t for t in assignments.targets})
     vectors, feed = uses_vectors(snapshot), records_changes(snapshot)
@@ -323,7 +236,7 @@ def update_rows(
     looked_into = sorted([*maybe, *whole])
     groups = _groups(changed_files(snapshot, looked_into), frozenset(whole), alone=not vectors)
     parts = track(run_here(job, groups), "update", len(groups), unit="tasks")
-    return command.finish(looked_into, parts, user_metadata=user_metadata)
+    return command.finish(FoundRows({}, (), tuple(looked_into)), parts, user_metadata=user_metadata)
 
 
 def _groups(files: Sequence[ChangedFile], whole: frozenset[int], *, alone: bool) -> list[_Group]:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
-from trilake.delta.commands.rows.row_changes import Runner, discard, records_changes, run_here
+from trilake.delta.commands.rows.row_changes import Runner, discard, moved_on, records_changes, run_here
 from trilake.delta.commands.write.create import NOT_EMPTY, TableDescription, clustering_of, described
 from trilake.delta.commands.write.overwrite import (
     NOTHING,
@@ -429,14 +429,6 @@ def _commit_files(
         ),
     )
     return WriteResult(result.version, len(adds), len(replaced.read.removed), rows, size)
-
-
-def moved_on(metadata: Metadata, parts: Iterable[WrittenFiles]) -> Metadata:
-    """The metadata, with identity columns advanced past the values in the written files."""
-    marks = [p.marks for p in parts if p.marks]
-    if not marks:
-        return metadata
-    return replace(metadata, schema_string=updated_schema(metadata.schema, marks).json())
 
 
 def write_arrow(
