@@ -9,9 +9,9 @@ Protocol: *Deletion Vectors*, *Add CDC File*.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -127,83 +127,62 @@ def remove_rows(
     sources = changed_files(snapshot, numbers)
     part = [s for s in sources if s.number not in every]
     counts = [live[n] if n in every else len(partial[n]) for n in numbers]
-    base = _Outcome({}, {}, None if None in counts else sum(counts), 0, False)
+    vectors, results, feed = dict[int, tuple[Mapping[str, Any], int | None]](), list[ChangedPart](), None
     if uses_vectors(snapshot):
         unknown = {s.number for s in part if live[s.number] is None}
-        outcome = _by_vectors(log.store, part, partial, unknown, base, log.engine.runtime.new_id)
+        vectors = _vectors(log, part, partial, unknown)
     else:
         feed = change_type if part and records_changes(snapshot) else None
         away = {n: indexes for n, indexes in partial.items() if n not in every}
         results = copy_files(log.store, snapshot, sources if feed else part, away, job_id=job_id, feed=feed, run=run)
-        copies = {c.replaced[0]: c.actions for c in results}
-        copied = sum(c.copied for c in results)
-        outcome = replace(base, copies=copies, copied=copied, change_files=feed is not None)
-    return _actions(adds.to_pylist(), numbers, outcome, log.engine.runtime.clock_ms())
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """The results by file number: the field of the new vector, or the actions that replace the file."""
-
-    vectors: Mapping[int, Mapping[str, Any]]
-    copies: Mapping[int, Sequence[Mapping[str, Any]]]
-    rows: int | None
-    copied: int
-    change_files: bool
-    #: The numbers of physical rows of files whose statistics lack them.
-    records: Mapping[int, int] = field(default_factory=dict)
-
-
-def _actions(adds: Sequence[Mapping[str, Any]], numbers: Sequence[int], outcome: _Outcome, now: int) -> Removal:
-    actions: list[Mapping[str, Any]] = []
-    removes = [a for n, a in zip(numbers, adds, strict=True) if n not in outcome.vectors]
-    for number, add in zip(numbers, adds, strict=True):
+    copies = {c.replaced[0]: c.actions for c in results}
+    new = [a["add"] for actions in copies.values() for a in actions if "add" in a]
+    now, actions, removed = log.engine.runtime.clock_ms(), list[Mapping[str, Any]](), list[Mapping[str, Any]]()
+    with_vector = []
+    for number, add in zip(numbers, adds.to_pylist(), strict=True):
         actions.append(remove_action(add, now))
-        if number in outcome.vectors:
-            vector = outcome.vectors[number]
-            actions.append({"add": add_with_vector(add, vector, outcome.records.get(number))})
-        actions += outcome.copies.get(number, ())
-    new = [a["add"] for copies in outcome.copies.values() for a in copies if "add" in a]
-    with_vector = [n for n, a in zip(numbers, adds, strict=True) if a.get("deletionVector") is not None]
+        if number in vectors:
+            actions.append({"add": add_with_vector(add, *vectors[number])})
+        else:
+            removed.append(add)
+        actions += copies.get(number, ())
+        if add.get("deletionVector") is not None:
+            with_vector.append(number)
     return Removal(
         tuple(actions),
-        frozenset(a["path"] for a in adds),
-        outcome.rows,
-        outcome.copied,
+        frozenset(adds["path"].to_pylist()),
+        None if None in counts else sum(counts),
+        sum(c.copied for c in results),
         files_added=len(new),
-        files_removed=len(removes),
+        files_removed=len(removed),
         bytes_added=sum(a["size"] for a in new),
-        bytes_removed=sum(a["size"] or 0 for a in removes),
-        vectors_added=len(outcome.vectors),
-        vectors_updated=sum(n in outcome.vectors for n in with_vector),
+        bytes_removed=sum(a["size"] or 0 for a in removed),
+        vectors_added=len(vectors),
+        vectors_updated=sum(n in vectors for n in with_vector),
         vectors_removed=len(with_vector),
-        change_files=outcome.change_files,
+        change_files=feed is not None,
     )
 
 
-def _by_vectors(
-    store: Store,
-    files: Sequence[ChangedFile],
-    removed_rows: Mapping[int, BitMap64],
-    unknown: set[int],
-    base: _Outcome,
-    new_id: Callable[[], str],
-) -> _Outcome:
+def _vectors(
+    log: DeltaLog, files: Sequence[ChangedFile], removed_rows: Mapping[int, BitMap64], unknown: set[int]
+) -> dict[int, tuple[Mapping[str, Any], int | None]]:
+    """Write vectors; return the field of each by file number, and the rows of files whose statistics lack them.
+
+    Leaves out files without remaining rows.
+    """
+
     def joined(source: ChangedFile) -> tuple[BitMap64, int | None]:
         rows = removed_rows[source.number]
         if source.file.vector is not None:
-            rows = rows | source.file.vector.load(store)
-        return rows, physical_rows(store, source.file) if source.number in unknown else None
+            rows = rows | source.file.vector.load(log.store)
+        return rows, physical_rows(log.store, source.file) if source.number in unknown else None
 
     with ThreadPoolExecutor(8) as pool:
         vectors = list(pool.map(joined, files))
     remaining = [(f.number, rows, n) for f, (rows, n) in zip(files, vectors, strict=True) if n is None or len(rows) < n]
-    fields = store_vectors(store, [rows for _, rows, _ in remaining], new_id)
-    return replace(
-        base,
-        vectors={number: vector for (number, _, _), vector in zip(remaining, fields, strict=True)},
-        records={number: n for number, _, n in remaining if n is not None},
-    )
+    fields = store_vectors(log.store, [rows for _, rows, _ in remaining], log.engine.runtime.new_id)
+    return {number: (vector, n) for (number, _, n), vector in zip(remaining, fields, strict=True)}
 
 
 def physical_rows(store: Store, file: FileTask) -> int:
