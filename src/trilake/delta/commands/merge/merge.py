@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from trilake.common.progress import progress
 from trilake.delta.commands.merge.clauses import (
+    Side,
     ambiguous_rows,
     check_clauses,
     evolved,
@@ -58,7 +59,6 @@ from trilake.delta.commands.rows.row_changes import (
 )
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.rules.row_rules import RowPipeline
 from trilake.delta.rules.store_assignment import assign_batch, with_marked
@@ -94,7 +94,7 @@ def merge(
     check_changeable(snapshot, "MERGE", removes=not insert_only(request.clauses))
     with materialized(source, round_times=request.round_times) as rows:
         materialized_at = runtime.clock_ms()
-        job = _ArrowMerge.of(log, snapshot, rows, request)
+        job = _ArrowMerge(log, snapshot, rows, request)
         pruned = job.pruned()
         scanned_at = runtime.clock_ms()
         return job.run(pruned, (started, materialized_at, scanned_at), most_pairs)
@@ -102,60 +102,36 @@ def merge(
 
 def check_merge(log: DeltaLog, snapshot: Snapshot, source: pa.Schema, request: MergeRequest) -> None:
     """Check that a merge of rows with this schema is possible, before there are any rows."""
-    _ArrowMerge.of(log, snapshot, source.empty_table(), request).pruned()
+    _ArrowMerge(log, snapshot, source.empty_table(), request).pruned()
 
 
 class _ArrowMerge:
     """One merge: its clauses bound to the columns of both tables, and the rows that they change."""
 
-    def __init__(
-        self,
-        log: DeltaLog,
-        snapshot: Snapshot,
-        source: pa.Table,
-        request: MergeRequest,
-        protocol: Protocol,
-        metadata: Metadata,
-        clauses: Sequence[RowClause],
-        scope: Scope,
-    ) -> None:
+    def __init__(self, log: DeltaLog, snapshot: Snapshot, source: pa.Table, request: MergeRequest) -> None:
         self.log, self.snapshot, self.source, self.request = log, snapshot, source, request
-        self._rows = SourceRows(source)
-        self.protocol, self.metadata, self.scope, self.runtime = protocol, metadata, scope, log.engine.runtime
-        self.join = scope.join(request.on)
-        self.matched = [c for c in clauses if c.clause.kind == "matched"]
-        self.unmatched = [c for c in clauses if c.clause.kind == "not_matched_by_source"]
-        self.inserts = [c for c in clauses if c.clause.kind == "not_matched"]
-        self.feed = records_changes(snapshot) and bool(self.matched or self.unmatched)
-        self.lenient = lenient_duplicates(request.clauses)
-        self.job_id = self.runtime.new_id()
-        self.workers = os.cpu_count() or 1
-        self.tracked = row_columns(snapshot)
-
-    @classmethod
-    def of(cls, log: DeltaLog, snapshot: Snapshot, source: pa.Table, request: MergeRequest) -> _ArrowMerge:
-        """Bind the clauses."""
+        self.runtime = log.engine.runtime
+        self.protocol, self.metadata = snapshot.protocol, snapshot.metadata
         source_schema, uri = with_marked(from_arrow(source.schema), snapshot.schema), snapshot.uri
-        protocol, metadata = snapshot.protocol, snapshot.metadata
         if request.evolve:
-            protocol, metadata = evolved(
-                protocol,
-                metadata,
+            self.protocol, self.metadata = evolved(
+                self.protocol,
+                self.metadata,
                 source_schema,
                 request.clauses,
                 alias=request.target_alias,
                 version=snapshot.version + 1,
                 uri=uri,
-                new_id=log.engine.runtime.new_id,
+                new_id=self.runtime.new_id,
             )
-        now = log.engine.runtime.now()
-        aliases = {"target": request.target_alias, "source": request.source_alias}
-        scope = Scope.of(target_schema(snapshot), source.schema, aliases, now)  # type: ignore[arg-type]
+        now = self.runtime.now()
+        aliases: dict[Side, str] = {"target": request.target_alias, "source": request.source_alias}
+        self.scope = Scope.of(target_schema(snapshot), source.schema, aliases, now)
         clauses = [
             RowClause.of(
-                resolve(c, metadata.schema, source_schema, alias=request.target_alias, evolve=request.evolve),
-                scope,
-                metadata,
+                resolve(c, self.metadata.schema, source_schema, alias=request.target_alias, evolve=request.evolve),
+                self.scope,
+                self.metadata,
                 source_schema,
                 uri=uri,
                 query=log.engine.query,
@@ -164,7 +140,17 @@ class _ArrowMerge:
             )
             for c in request.clauses
         ]
-        return cls(log, snapshot, source, request, protocol, metadata, clauses, scope)
+        self._rows = SourceRows(source)
+        self.join = self.scope.join(request.on)
+        self.matched, self.unmatched, self.inserts = (
+            [c for c in clauses if c.clause.kind == kind]
+            for kind in ("matched", "not_matched_by_source", "not_matched")
+        )
+        self.feed = records_changes(snapshot) and bool(self.matched or self.unmatched)
+        self.lenient = lenient_duplicates(request.clauses)
+        self.job_id = self.runtime.new_id()
+        self.workers = os.cpu_count() or 1
+        self.tracked = row_columns(snapshot)
 
     def pruned(self) -> Pruned:
         alone = self.scope.only("source")
