@@ -241,7 +241,7 @@ class OptimizeRunner(SparkRunner):
         if not isinstance(function, Rewrite):
             yield from super().__call__(function, tasks)
             return
-        ordered = function.plan.curve is not None
+        ordered = function.curve is not None
         large = [ordered and t.new_files > 1 and _size(t) >= self.large for t in tasks]
         small = [t for t, is_large in zip(tasks, large, strict=True) if not is_large]
         if small:
@@ -252,7 +252,7 @@ class OptimizeRunner(SparkRunner):
                 yield self._shuffled(function, task)
 
     def _shuffled(self, job: Rewrite, work: Bin) -> Rewritten:
-        curve = job.plan.curve
+        curve = job.curve
         assert curve is not None
         pieces = [replace(work, number=n, files=files) for n, files in enumerate(_pieces(work.files))]
         sample = pa.concat_tables(pickle.loads(t) for t in super().__call__(_Sample(job), pieces))
@@ -292,8 +292,8 @@ class _Sample:
     job: Rewrite
 
     def __call__(self, work: Bin) -> bytes:
-        assert self.job.plan.curve is not None
-        return pickle.dumps(self.job.sample(work, self.job.plan.curve))
+        assert self.job.curve is not None
+        return pickle.dumps(self.job.sample(work, self.job.curve))
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ class _Divide:
     ends: np.ndarray[Any, Any]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        curve = self.job.plan.curve
+        curve = self.job.curve
         assert curve is not None
         for batch in batches:
             for task in batch.column(0).to_pylist():
@@ -342,13 +342,13 @@ class _Write:
                 yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(adds)], pa.binary())], ["outcome"])
 
     def _write(self, file: Path, rows: int, stretch: int) -> list[dict[str, Any]]:
-        plan = self.job.plan
-        assert plan.curve is not None
+        job = self.job
+        assert job.curve is not None
         ordered = in_curve_order(
-            _stored(file), plan.curve, count=rows, sample=lambda: _sampled(file, rows), memory=plan.memory
+            _stored(file), job.curve, count=rows, sample=lambda: _sampled(file, rows), memory=job.memory
         )
-        files = replace(plan.files, unbounded=self.work.unbounded)
-        with TaskWriter(self.job.store, files, stretch) as writer:
+        files = replace(job.files, unbounded=self.work.unbounded)
+        with TaskWriter(job.store, files, stretch) as writer:
             for table in ordered:
                 writer.write_partition(self.work.partition, table)
             return writer.close()

@@ -96,21 +96,6 @@ class Bin:
 
 
 @dataclass(frozen=True)
-class RewritePlan:
-    """The parameters of all tasks of an optimization.
-
-    ``read`` reads the columns that files store; ``curve`` is the order of the rows, ``None`` to keep it; ``readers`` is
-    the number of files that one task reads concurrently.
-    """
-
-    read: ReadPlan
-    files: FilePlan
-    curve: Curve | None = None
-    memory: int = MEMORY
-    readers: int = 1
-
-
-@dataclass(frozen=True)
 class Rewritten:
     """The ``add`` actions of a bin's new files."""
 
@@ -120,31 +105,39 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """The picklable task; ``advance`` reports files that were read, only in this process."""
+    """The picklable task of an optimization.
+
+    ``read`` reads the columns that files store; ``curve`` is the order of the rows, ``None`` to keep it; ``readers`` is
+    the number of files that one task reads concurrently.  ``advance`` reports files that were read, only in this
+    process.
+    """
 
     store: Store
-    plan: RewritePlan
+    read: ReadPlan
+    files: FilePlan
+    curve: Curve | None = None
+    memory: int = MEMORY
+    readers: int = 1
     advance: Callable[[int], object] | None = field(default=None, compare=False)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Rewrite, (self.store, self.plan)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "advance": None}
 
     def __call__(self, work: Bin) -> Rewritten:
         """Rewrite the files of a bin.  On failure, delete its new files."""
-        plan = self.plan
-        files = replace(plan.files, unbounded=work.unbounded)
+        files = replace(self.files, unbounded=work.unbounded)
         with TaskWriter(self.store, files, work.number) as writer:
             batches = self.rows(work.files)
-            if plan.curve is None:
+            if self.curve is None:
                 for batch in batches:
                     writer.write_partition(work.partition, pa.Table.from_batches([batch]))
             else:
-                self._in_order(writer, work, batches, plan.curve)
+                self._in_order(writer, work, batches, self.curve)
             return Rewritten(work.number, tuple(writer.close()))
 
     def _in_order(self, writer: TaskWriter, work: Bin, batches: Iterator[pa.RecordBatch], curve: Curve) -> None:
         ordered = in_curve_order(
-            batches, curve, count=work.rows, sample=lambda: self.sample(work, curve), memory=self.plan.memory
+            batches, curve, count=work.rows, sample=lambda: self.sample(work, curve), memory=self.memory
         )
         # Make files of about equally many rows; if the number of rows is unknown, of equally many bytes.
         limit = -(-work.rows // work.new_files) if work.rows and work.new_files > 1 else None
@@ -159,21 +152,20 @@ class Rewrite:
 
     def rows(self, files: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
         """The live rows of files in order, in the form in which they are written."""
-        read, out = self.plan.read, self.plan.files
 
         def together(pack: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
-            for some in read_together(self.store, [source.file for source in pack], read):
-                yield with_row_ids(some, pack, read, out)
+            for some in read_together(self.store, [source.file for source in pack], self.read):
+                yield with_row_ids(some, pack, self.read, self.files)
             if self.advance is not None:
                 self.advance(len(pack))
 
-        yield from in_turn(files, together, self.plan.readers)
+        yield from in_turn(files, together, self.readers)
 
     def sample(self, work: Bin, curve: Curve) -> pa.Table:
         """The curve's columns of some rows of each file, in total about ``SAMPLE_ROWS`` of ``work.rows``."""
         names = {path[0] for path in curve.columns}
-        fields = tuple(f for f in self.plan.read.fields if f.name in names)
-        narrow = replace(self.plan.read, fields=fields, output=tuple(f.name for f in fields))
+        fields = tuple(f for f in self.read.fields if f.name in names)
+        narrow = replace(self.read, fields=fields, output=tuple(f.name for f in fields))
         share = SAMPLE_ROWS / max(work.rows or 0, SAMPLE_ROWS) if work.rows is not None else 0.05
 
         def some(pack: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
@@ -181,7 +173,7 @@ class Rewrite:
                 size = max(1, int(np.ceil(batch.num_rows * share)))
                 yield batch.take(pa.array(sample_indexes(batch.num_rows, size)))
 
-        return pa.Table.from_batches(in_turn(work.files, some, self.plan.readers), narrow.schema)
+        return pa.Table.from_batches(in_turn(work.files, some, self.readers), narrow.schema)
 
 
 _End = type("_End", (), {})
@@ -286,8 +278,8 @@ def rewrite(log: DeltaLog, snapshot: Snapshot, work: RewriteRequest, *, run: Run
     """
     if not work.bins:
         return RewriteOutcome(snapshot.version)
-    plan = _plan(snapshot, work, len(work.bins))
-    bins = _as_tasks(snapshot, work, plan.files)
+    job = _job(log.store, snapshot, work)
+    bins = _as_tasks(snapshot, work, job.files)
     total = sum(len(b.files) for b in bins)
     finished: list[Rewritten] = []
     with progress("optimize", total=total) as bar:
@@ -298,9 +290,8 @@ def rewrite(log: DeltaLog, snapshot: Snapshot, work: RewriteRequest, *, run: Run
             with lock:  # local tasks run in threads, which share the progress bar
                 bar.advance(files)
 
-        job = Rewrite(log.store, plan, advance if local else None)
         try:
-            for outcome in run(job, bins):
+            for outcome in run(replace(job, advance=advance if local else None), bins):
                 finished.append(outcome)
                 if not local:
                     bar.advance(len(bins[outcome.number].files))
@@ -310,7 +301,7 @@ def rewrite(log: DeltaLog, snapshot: Snapshot, work: RewriteRequest, *, run: Run
     return _commit(log, snapshot, work, bins, sorted(finished, key=lambda r: r.number))
 
 
-def _plan(snapshot: Snapshot, work: RewriteRequest, bins: int) -> RewritePlan:
+def _job(store: Store, snapshot: Snapshot, work: RewriteRequest) -> Rewrite:
     read = whole_rows(snapshot)
     partition = set(read.partition_columns)
     read = replace(
@@ -330,8 +321,8 @@ def _plan(snapshot: Snapshot, work: RewriteRequest, bins: int) -> RewritePlan:
         )
     # Bins and rows per file determine the sizes; this limit is for data that grow when they are rewritten.
     files = replace(files, configuration={**files.configuration, "delta.targetFileSize": str(2 * work.limit)})
-    cores = os.cpu_count() or 1
-    return RewritePlan(read, files, work.curve, work.memory, readers=max(1, cores // bins))
+    readers = max(1, (os.cpu_count() or 1) // len(work.bins))
+    return Rewrite(store, read, files, work.curve, work.memory, readers)
 
 
 def _as_tasks(snapshot: Snapshot, work: RewriteRequest, files_plan: FilePlan) -> list[Bin]:
