@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from trilake.delta.files.place import OWN_NAME
 from trilake.delta.log.snapshot import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch
-from trilake.delta.protocol.deletion_vectors import z85_decode
+from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.schema import StructType
+from trilake.errors import DeletionVectorError
 from trilake.storage.ownership import TABLE_OF
 from trilake.table.registry import data_file_rows
 
@@ -31,9 +32,6 @@ LISTING = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms"
 # A path that is not a plain key below the table: absolute, or with parts that stores may spell differently.
 _ODD = r"^/|^[A-Za-z][A-Za-z0-9+.\-]*:/|(^|/)\.{1,2}(/|$)|//|/$|\x00|^$"
 _VECTOR_FILE = r"(^|/)deletion_vector_[^/]*\.bin$"
-_UUID_TEXT = 36
-#: Where the 32 hexadecimal digits of a UUID stand in its string form.
-_DIGIT_AT = np.array([i for i in range(_UUID_TEXT) if i not in (8, 13, 18, 23)])
 
 
 @dataclass(frozen=True)
@@ -91,36 +89,14 @@ def vector_files(vectors: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedA
     absolute = path.filter(pc.fill_null(pc.equal(kind, "p"), False))
     relative = pc.unique(path.filter(pc.fill_null(pc.equal(kind, "u"), False)))
     unknown = pc.any(pc.and_(there, pc.invert(pc.is_in(kind, pa.array(["u", "p", "i"]))))).as_py()
-    files, damaged = _relative_vector_files(relative)
-    missing = absolute.null_count + relative.null_count
-    return pa.chunked_array([files]), absolute.drop_null(), bool(unknown or damaged or missing)
-
-
-def _relative_vector_files(paths: pa.Array) -> tuple[pa.Array, bool]:
-    """Paths of vectors of storage type ``u``, and whether one of them is damaged.
-
-    Protocol: *Deletion Vector Descriptor Schema*: a prefix, then a UUID in 20 characters of Z85.  A damaged one may
-    mean any file.
-    """
-    paths = paths.drop_null()
-    if not len(paths):
-        return pa.array([], pa.string()), False
-    encoded = pc.utf8_slice_codeunits(paths, -20)
-    if not pc.all(pc.equal(pc.binary_length(encoded), 20)).as_py():
-        return pa.array([], pa.string()), True
-    try:
-        raw = np.frombuffer(z85_decode("".join(encoded.to_pylist())), dtype=np.uint8).reshape(-1, 16)
-    except ValueError:
-        return pa.array([], pa.string()), True
-    names = np.full((len(raw), _UUID_TEXT), ord("-"), dtype=np.uint8)
-    halves = np.stack([raw >> 4, raw & 15], axis=2).reshape(-1, 32)
-    names[:, _DIGIT_AT] = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)[halves]
-    buffers = [None, pa.py_buffer(names.tobytes())]
-    uuids = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_UUID_TEXT), len(raw), buffers)
-    files = pc.binary_join_element_wise("deletion_vector_", uuids.cast(pa.binary()).cast(pa.string()), "")
-    files = pc.binary_join_element_wise(files, ".bin", "")
-    prefix = pc.utf8_slice_codeunits(paths, 0, -20)
-    return pc.if_else(pc.equal(prefix, ""), files, pc.binary_join_element_wise(prefix, files, "/")), False
+    damaged = bool(unknown or absolute.null_count or relative.null_count)
+    files = []
+    for written in relative.drop_null().to_pylist():
+        try:
+            files.append(DeletionVectorDescriptor("u", written, 0, 0).relative_path())
+        except DeletionVectorError:
+            damaged = True
+    return pa.chunked_array([files], pa.string()), absolute.drop_null(), damaged
 
 
 #: Iceberg metadata of a Delta table, by any writer.

@@ -134,7 +134,11 @@ def remove_rows(
     else:
         feed = change_type if part and records_changes(snapshot) else None
         away = {n: indexes for n, indexes in partial.items() if n not in every}
-        results = copy_files(log.store, snapshot, sources if feed else part, away, job_id=job_id, feed=feed, run=run)
+        files = sources if feed else part
+        job = _CopyJob(log.store, whole_rows(snapshot), rewrite_plan(snapshot, job_id), feed)
+        todo = [_Copy(s, away[s.number].serialize() if s.number in away else None) for s in files]
+        tasks = _tasks(snapshot, todo)
+        results = successful(log.store, track(run(job, tasks), "copying files", len(tasks)), job_id)
     copies = {c.replaced[0]: c.actions for c in results}
     new = [a["add"] for actions in copies.values() for a in actions if "add" in a]
     now, actions, removed = log.engine.runtime.clock_ms(), list[Mapping[str, Any]](), list[Mapping[str, Any]]()
@@ -228,6 +232,8 @@ class _Copy:
 
 @dataclass(frozen=True)
 class _CopyJob:
+    """Copies the remaining rows of files into one; with the change type ``feed``, dropped rows go into change files."""
+
     store: Store
     read: ReadPlan
     files: FilePlan
@@ -292,26 +298,3 @@ def _tasks(snapshot: Snapshot, copies: Sequence[_Copy]) -> list[list[_Copy]]:
     share = -(-len(groups) // (os.cpu_count() or 1))
     tasks = packs(groups, lambda g: sum(c.source.file.size for c in g), share, most_bytes=_TOGETHER // 4)
     return [[copy for group in task for copy in group] for task in tasks]
-
-
-def copy_files(
-    store: Store,
-    snapshot: Snapshot,
-    sources: Sequence[ChangedFile],
-    removed_rows: Mapping[int, BitMap64],
-    *,
-    job_id: str,
-    feed: str | None,
-    run: Runner,
-) -> list[ChangedPart]:
-    """Copy the remaining rows of files into new ones, merging small files of a partition.
-
-    ``removed_rows`` are the rows to drop by file number; of a file that is not listed, all rows.  With the change type
-    ``feed``, dropped rows go into change files.
-
-    Raises ``MissingFileError`` or ``CorruptFileError`` for a file that cannot be read; then no new file remains.
-    """
-    job = _CopyJob(store, whole_rows(snapshot), rewrite_plan(snapshot, job_id), feed)
-    copies = [_Copy(s, removed_rows[s.number].serialize() if s.number in removed_rows else None) for s in sources]
-    tasks = _tasks(snapshot, copies)
-    return successful(store, track(run(job, tasks), "copying files", len(tasks)), job_id)

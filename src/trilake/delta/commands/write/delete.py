@@ -36,22 +36,6 @@ from trilake.errors import TrilakeError
 from trilake.expr import Filter
 
 
-class Stopwatch:
-    """Milliseconds since it was started, and since the last lap."""
-
-    def __init__(self) -> None:
-        self._start = self._lap_start = time.monotonic()
-
-    def lap(self) -> int:
-        now, before = time.monotonic(), self._lap_start
-        self._lap_start = now
-        return int((now - before) * 1000)
-
-    @property
-    def total(self) -> int:
-        return int((time.monotonic() - self._start) * 1000)
-
-
 @dataclass(frozen=True)
 class RowCommand:
     """A DELETE or UPDATE on one snapshot.
@@ -68,7 +52,7 @@ class RowCommand:
     filter: Filter | None
     txn: tuple[str, int] | None = None
     job_id: str = field(init=False)
-    watch: Stopwatch = field(init=False, default_factory=Stopwatch)
+    started: float = field(init=False, default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         check_changeable(self.snapshot, self.operation)
@@ -91,7 +75,7 @@ class RowCommand:
         snapshot, parts = self.snapshot, successful(self.log.store, parts, self.job_id)
         deletes = self.operation == "DELETE"
         new = [a for p in parts for a in p.actions]
-        times = {"scanTimeMs": self.watch.lap()}
+        scanned = time.monotonic()
         rows = dict(found.rows)
         for number, data in (item for p in parts for item in p.removed_rows.items()):
             rows[number] = rows.get(number, BitMap64()) | BitMap64.deserialize(data)
@@ -105,7 +89,12 @@ class RowCommand:
             discard(self.log.store, new, self.job_id)
             raise
         adds = [a["add"] for a in new if "add" in a]
-        times |= {"rewriteTimeMs": self.watch.lap(), "executionTimeMs": self.watch.total}
+        rewritten = time.monotonic()
+        times = {
+            "scanTimeMs": int((scanned - self.started) * 1000),
+            "rewriteTimeMs": int((rewritten - scanned) * 1000),
+            "executionTimeMs": int((rewritten - self.started) * 1000),
+        }
         metrics = removal.metrics
         metrics["numCopiedRows"] += sum(p.copied for p in parts)
         metrics["numAddedFiles"] += len(adds)
@@ -129,7 +118,8 @@ class RowCommand:
         )
         if version is None:
             return ChangeResult(self.operation, snapshot.version, metrics, committed=False)
-        return ChangeResult(self.operation, version, {**metrics, "executionTimeMs": self.watch.total})
+        metrics["executionTimeMs"] = int((time.monotonic() - self.started) * 1000)
+        return ChangeResult(self.operation, version, metrics)
 
     def _read_set(self, found: FoundRows, removed: frozenset[str]) -> ReadSet:
         if self.filter is None:
