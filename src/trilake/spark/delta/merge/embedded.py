@@ -73,9 +73,7 @@ class EmbeddedMerge:
                     return "the source is too large for it"
                 most = max(_MOST_PAIRS[0], _MOST_PAIRS[1] * rows.num_rows)
                 request = replace(request, source_read=job.reads_besides())
-                return merge.merge(
-                    job.log, rows, request, job.runtime, cached=job.snapshot, started=job.started, most_pairs=most
-                )
+                return merge.merge(job.log, rows, request, cached=job.snapshot, started=job.started, most_pairs=most)
         except ConstraintViolatedError:
             raise
         except (ExpressionError, SchemaMismatchError) as e:
