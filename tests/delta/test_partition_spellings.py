@@ -18,7 +18,7 @@ import trilake
 from tests.delta.spellings import VALUES, key, spell
 from tests.delta.tables import add, lines, log_of, metadata, parquet, table_of
 from tests.fault_store import FaultStore
-from trilake.delta.commands.optimize.auto_compact import AutoCompaction
+from trilake.delta.commands.optimize.optimize import AutoCompaction
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit.symlink_manifest import FOLDER, generate_manifests

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import trilake
-from trilake.delta.commands.optimize import footers
+from trilake.delta.commands.optimize import bins
 from trilake.delta.files.file_writer import dictionary_columns
 from trilake.delta.protocol import actions, schema
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
@@ -61,9 +61,9 @@ def test_file_columns_are_found_in_one_pass(upper: bool) -> None:
     table, rows = _wide(upper=upper), pa.RecordBatch.from_pydict({f"c{i}": [i] for i in reversed(range(_COLUMNS))})
     result = conform_batch(rows, list(table.fields), Resolver(), {})
     assert result.to_pylist() == [{f.name: i for i, f in enumerate(table.fields)}]
-    assert not footers._has_more(pa.struct(list(rows.schema)), table, Resolver())
-    pairs = footers._pairs(pa.struct(list(rows.schema)), table, Resolver())
-    assert all(footers._is_of(in_file, read_as) for in_file, read_as in pairs)
+    assert not bins._has_more(pa.struct(list(rows.schema)), table, Resolver())
+    pairs = bins._pairs(pa.struct(list(rows.schema)), table, Resolver())
+    assert all(bins._is_of(in_file, read_as) for in_file, read_as in pairs)
     assert Name.steps < 20 * _COLUMNS
 
 

@@ -21,7 +21,7 @@ from unittest import mock
 
 import pyarrow as pa
 
-from trilake.delta.commands.maintenance import vacuum_listing
+from trilake.delta.commands.maintenance import vacuum_files
 from trilake.delta.commands.merge import pruning
 from trilake.delta.commands.optimize import curve_order
 from trilake.storage import durable, local, local_writer, staging
@@ -67,7 +67,7 @@ class OsFaults:
         """Enable the faults in the block."""
         system, files, arrow = _Os(self), _Io(self), _Arrow(self)
         with ExitStack() as stack:
-            for module in (durable, local, local_writer, staging, jobs, vacuum_listing):
+            for module in (durable, local, local_writer, staging, jobs, vacuum_files):
                 stack.enter_context(mock.patch.object(module, "os", system))
             stack.enter_context(mock.patch.object(local_writer, "io", files))
             # Pretend that the disk supports syncing the whole file system.

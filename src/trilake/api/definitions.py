@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trilake.delta.commands.alter.alter_table import Alter
     from trilake.delta.commands.maintenance.convert import ConvertResult
     from trilake.delta.commands.write.create import CreateMode
-    from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike
+    from trilake.delta.metadata.column_changes import ColumnsLike, TypeLike
 
 
 @checked

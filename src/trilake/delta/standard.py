@@ -18,7 +18,7 @@ from trilake.delta.protocol.iceberg import is_uniform
 from trilake.table.registry import data_file_rows
 
 if TYPE_CHECKING:
-    from trilake.delta.commands.optimize.auto_compact import AutoCompaction
+    from trilake.delta.commands.optimize.optimize import AutoCompaction
     from trilake.delta.commit.transaction import CommitEvent
     from trilake.delta.log.snapshot import Snapshot
     from trilake.storage.base import Store
@@ -63,8 +63,8 @@ class CompactAfterCommit:
     settings: Callable[[Metadata], AutoCompaction] | None = None
 
     def __call__(self, event: CommitEvent) -> None:
-        """See :func:`trilake.delta.commands.optimize.auto_compact.compact_after_commit`."""
-        from trilake.delta.commands.optimize.auto_compact import compact_after_commit
+        """See :func:`trilake.delta.commands.optimize.optimize.compact_after_commit`."""
+        from trilake.delta.commands.optimize.optimize import compact_after_commit
 
         compact_after_commit(event, self.settings)
 

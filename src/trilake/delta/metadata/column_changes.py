@@ -1,4 +1,4 @@
-"""Type changes, several column changes at once, REPLACE COLUMNS, and SYNC IDENTITY.
+"""Column definitions, type changes, several column changes at once, REPLACE COLUMNS, and SYNC IDENTITY.
 
 ``ALTER TABLE ... CHANGE COLUMN a a BIGINT COMMENT 'x' AFTER b`` applies several steps of
 :mod:`trilake.delta.metadata.schema_changes` in turn.  All functions are pure.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import orjson
+import pyarrow as pa
 
 from trilake.delta.metadata import schema_changes as steps
-from trilake.delta.metadata.column_definitions import TypeLike, new_field
 from trilake.delta.metadata.schema_changes import (
     MetadataChange,
     NewColumn,
@@ -29,7 +30,15 @@ from trilake.delta.metadata.schema_changes import (
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
-from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType, paired, with_parts
+from trilake.delta.protocol.schema import (
+    DataType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    from_arrow,
+    paired,
+    with_parts,
+)
 from trilake.delta.protocol.schema_edit import (
     Path,
     PathLike,
@@ -37,10 +46,11 @@ from trilake.delta.protocol.schema_edit import (
     edit_type,
     format_path,
     nested_fields,
+    parse_path,
     spelled,
     type_at,
 )
-from trilake.delta.protocol.sql_types import with_limits, without_limits
+from trilake.delta.protocol.sql_types import parse_sql_type, with_limits, without_limits
 from trilake.delta.protocol.voids import has_void, is_void
 from trilake.delta.rules.defaults import JudgeDefault
 from trilake.delta.rules.identity import IdentityColumn, identity_columns, updated_schema
@@ -332,3 +342,72 @@ def _arranged_fields(there: StructType, target: StructType) -> tuple[StructField
         metadata = old.metadata if comment is None else {**old.metadata, "comment": comment}
         fields.append(replace(old, type=_arranged(old.type, f.type), nullable=f.nullable, metadata=metadata))
     return tuple(fields)
+
+
+# --- Column definitions from callers: a schema, fields, or types by name ----------------------------------------------
+
+
+#: A type: SQL, an Arrow type or a type of the protocol.
+TypeLike: TypeAlias = str | pa.DataType | DataType
+#: Columns: a schema, fields, or types by path; also schemas and fields of libraries with Arrow's interface, such as
+#: deltalake.
+ColumnsLike: TypeAlias = pa.Schema | StructType | Mapping[str, TypeLike] | Iterable[pa.Field | StructField]
+
+
+def new_field(name: str, kind: TypeLike) -> StructField:
+    """Create a column from a type in any form."""
+    if isinstance(kind, str):
+        data_type, metadata = parse_sql_type(kind)
+        return StructField(name, data_type, metadata=metadata)
+    if isinstance(kind, pa.DataType):
+        return from_arrow(pa.schema([pa.field(name, kind)])).fields[0]
+    if not isinstance(kind, DataType):
+        type_name = kind.__name__ if isinstance(kind, type) else type(kind).__name__
+        raise InvalidArgumentError(
+            f"the type of column {name} must be a Spark SQL type or a pyarrow type, got {type_name}",
+            help="pass a type such as 'bigint', 'array<string>' or pa.int64()",
+            column=name,
+        )
+    return StructField(name, kind)
+
+
+def as_arrow(columns: Any) -> Any:
+    """Convert a schema or fields of another library to Arrow; return everything else unchanged."""
+    if _of_others(columns):
+        try:
+            return pa.schema(columns)
+        except pa.ArrowInvalid:
+            return columns  # one field, or one type
+    if isinstance(columns, Iterable) and not isinstance(columns, str | Mapping | pa.Schema):
+        return [pa.field(f) if _of_others(f) else f for f in columns]
+    return columns
+
+
+def _of_others(value: object) -> bool:
+    return hasattr(value, "__arrow_c_schema__") and not isinstance(value, pa.Schema | pa.Field | pa.DataType)
+
+
+def new_columns(columns: ColumnsLike) -> list[NewColumn]:
+    """The columns, each with the path of its parent.  Raises ``InvalidArgumentError`` for anything else."""
+    columns = as_arrow(columns)
+    if isinstance(columns, pa.Schema):
+        return [NewColumn(f) for f in from_arrow(columns).fields]
+    if isinstance(columns, StructType):
+        return [NewColumn(f) for f in columns.fields]
+    if isinstance(columns, Mapping):
+        paths = [(parse_path(p), kind) for p, kind in columns.items()]
+        return [NewColumn(new_field(path[-1], kind), path[:-1]) for path, kind in paths]
+    if isinstance(columns, str | pa.Field | StructField) or not isinstance(columns, Iterable):
+        raise InvalidArgumentError(
+            f"columns must be a schema, a list of fields, or a dict of types by name, got {columns!r:.80}",
+            help='write {"id": "bigint"}',
+        )
+    out = []
+    for f in columns:
+        if isinstance(f, pa.Field):
+            out.append(NewColumn(from_arrow(pa.schema([f])).fields[0]))
+        elif isinstance(f, StructField):
+            out.append(NewColumn(f))
+        else:
+            raise InvalidArgumentError(f"{f!r} is not a field", help="pass pyarrow fields, or types by name")
+    return out

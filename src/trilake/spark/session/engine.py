@@ -8,7 +8,7 @@ from trilake.delta.engine import Engine
 from trilake.delta.standard import standard_engine
 
 if TYPE_CHECKING:
-    from trilake.delta.commands.optimize.auto_compact import AutoCompaction
+    from trilake.delta.commands.optimize.optimize import AutoCompaction
     from trilake.delta.engine import Jobs
     from trilake.delta.protocol.actions import Metadata
     from trilake.storage.base import Store

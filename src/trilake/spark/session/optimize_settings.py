@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.common.text import quote_name
-from trilake.delta.commands.optimize.auto_compact import AutoCompaction
+from trilake.delta.commands.optimize.optimize import AutoCompaction
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.engine import Jobs
 from trilake.delta.protocol.actions import Metadata

@@ -13,8 +13,8 @@ import pyarrow as pa
 from trilake.common.arguments import described
 from trilake.delta.commands.maintenance import convert
 from trilake.delta.commands.maintenance.analyze import check_columns, compute_statistics
-from trilake.delta.commands.maintenance.carried_files import fsck
 from trilake.delta.commands.maintenance.convert_partitions import given_columns
+from trilake.delta.commands.maintenance.restore import fsck
 from trilake.delta.commands.optimize.optimize import OptimizeResult
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import trilake
-from trilake.delta.commands.maintenance.carried_files import fsck
+from trilake.delta.commands.maintenance.restore import fsck
 from trilake.delta.table import ArrowDeltaTable
 
 

@@ -17,8 +17,7 @@ from tests.delta.tables import add, log_of, metadata, protocol, remove, rows
 from tests.fault_store import FaultStore
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commands.maintenance.carried_files import missing_files
-from trilake.delta.commands.maintenance.restore import restore, restored_metadata
+from trilake.delta.commands.maintenance.restore import missing_files, restore, restored_metadata
 from trilake.delta.commands.rows.row_changes import run_here
 from trilake.delta.commands.write.create import TableDescription, create_table, with_rules
 from trilake.delta.commands.write.request import WriteRequest

@@ -12,7 +12,7 @@ import pytest
 
 import trilake
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commands.optimize.auto_compact import AutoCompaction
+from trilake.delta.commands.optimize.optimize import AutoCompaction
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import plan_write
 from trilake.delta.files.write_files import write_files

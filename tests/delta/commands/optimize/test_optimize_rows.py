@@ -27,7 +27,7 @@ from tests.delta.commands.optimize.optimize_tables import (
 )
 from tests.delta.tables import rows
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commands.optimize.footers import purgeable
+from trilake.delta.commands.optimize.bins import purgeable
 from trilake.delta.commit import row_tracking
 
 TRACKED = {"delta.enableRowTracking": "true"}

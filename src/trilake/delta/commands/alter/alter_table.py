@@ -15,12 +15,14 @@ from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata import schema_changes as alter
 from trilake.delta.metadata.column_changes import (
     ColumnChange,
+    ColumnsLike,
+    TypeLike,
     change_columns,
     identity_column,
+    new_columns,
     replace_columns,
     sync_identity,
 )
-from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns
 from trilake.delta.metadata.schema_changes import MetadataChange, NewColumn
 from trilake.delta.protocol.column_mapping import MODE, parse_mode
 from trilake.delta.protocol.features import has_feature

@@ -28,8 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.display import PublicNames
-from trilake.delta.commands.optimize.bins import purge_bins
-from trilake.delta.commands.optimize.footers import may_hold_dropped_columns, with_other_types
+from trilake.delta.commands.optimize.bins import may_hold_dropped_columns, purge_bins, with_other_types
 from trilake.delta.commands.optimize.optimize import TARGET_SIZE
 from trilake.delta.commands.optimize.rewrite import RewriteRequest, rewrite
 from trilake.delta.commands.rows.row_changes import Runner, run_here

@@ -27,10 +27,14 @@ import pyarrow.compute as pc
 from trilake.common.display import Displayed
 from trilake.common.progress import track
 from trilake.common.runtime import Runtime
-from trilake.delta.commands.maintenance.carried_files import clustering_configuration, total_size, with_marks_of
 from trilake.delta.commands.maintenance.convert import convert_to_delta
-from trilake.delta.commands.maintenance.restore import PROTECTED_BEFORE
-from trilake.delta.commands.maintenance.vacuum_listing import list_files
+from trilake.delta.commands.maintenance.restore import (
+    PROTECTED_BEFORE,
+    clustering_configuration,
+    total_size,
+    with_marks_of,
+)
+from trilake.delta.commands.maintenance.vacuum_files import list_files
 from trilake.delta.commands.optimize.metrics import as_row
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking

@@ -30,8 +30,7 @@ from trilake.common.progress import progress
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.maintenance.convert_footers import Footer, FooterReader, merged_schema
 from trilake.delta.commands.maintenance.convert_partitions import discover, with_partition_columns
-from trilake.delta.commands.maintenance.vacuum_files import nested_tables
-from trilake.delta.commands.maintenance.vacuum_listing import list_files
+from trilake.delta.commands.maintenance.vacuum_files import list_files, nested_tables
 from trilake.delta.commands.rows.removal import add_with_vector
 from trilake.delta.commands.rows.row_changes import VECTORS, Runner, run_here
 from trilake.delta.commit.transaction import CommitPlan, commit

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.metadata.column_definitions import TypeLike, new_columns
+from trilake.delta.metadata.column_changes import TypeLike, new_columns
 from trilake.delta.protocol.partitions import HIVE_NULL, can_partition, format_values, parse_values
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.sql_types import parse_sql_type

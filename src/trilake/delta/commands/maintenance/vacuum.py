@@ -35,22 +35,20 @@ from trilake.common.text import format_size
 from trilake.delta.commands.maintenance.vacuum_files import (
     ICEBERG_METADATA,
     LISTING,
+    Folders,
     References,
     doubtful,
-    garbage,
-    named_for_removal,
-    nested_tables,
-    partition_names,
-    references,
-)
-from trilake.delta.commands.maintenance.vacuum_listing import (
-    Folders,
     from_inventory,
+    garbage,
     list_files,
     list_folders,
     list_unfinished,
     listed_with_log,
+    named_for_removal,
+    nested_tables,
     own_files,
+    partition_names,
+    references,
     remove_empty,
 )
 from trilake.delta.commands.rows.row_changes import Runner, run_here
@@ -183,7 +181,7 @@ def vacuum(
     enforce_retention: reject a retention below the table's, which may delete files of active writers.
     keep_versions: older versions to keep readable as well.
     inventory: a table of files, instead of a listing; see
-        :func:`trilake.delta.commands.maintenance.vacuum_listing.from_inventory`.
+        :func:`trilake.delta.commands.maintenance.vacuum_files.from_inventory`.
     record: commit the entries ``VACUUM START`` and ``VACUUM END`` to the history.
     cached: a version that was read already; then only later commits are read.
 

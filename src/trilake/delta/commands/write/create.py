@@ -22,7 +22,7 @@ from trilake.delta.files.place import check_place
 from trilake.delta.log.clustering import DOMAIN, chosen_clustering, clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.metadata.column_definitions import ColumnsLike, as_arrow, new_columns
+from trilake.delta.metadata.column_changes import ColumnsLike, as_arrow, new_columns
 from trilake.delta.metadata.property_changes import add_constraint, prepared, with_required
 from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.actions import Metadata, Protocol

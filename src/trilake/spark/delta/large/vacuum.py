@@ -36,18 +36,16 @@ from trilake.delta.commands.maintenance.vacuum import (
 )
 from trilake.delta.commands.maintenance.vacuum_files import (
     LISTING,
+    Folders,
     References,
     doubtful,
     garbage,
-    nested_tables,
-    references,
-)
-from trilake.delta.commands.maintenance.vacuum_listing import (
-    Folders,
     list_folders,
     list_unfinished,
     listed,
+    nested_tables,
     own_files,
+    references,
     remove_empty,
 )
 from trilake.delta.commands.rows.row_changes import run_here

@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 
 from trilake.common.text import quote_parts
 from trilake.common.timestamps import iso
-from trilake.delta.commands.maintenance.carried_files import fsck
+from trilake.delta.commands.maintenance.restore import fsck
 from trilake.delta.commit.symlink_manifest import format_path
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, stating
