@@ -21,7 +21,6 @@ import io
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -277,10 +276,6 @@ class AtomicWriter(io.RawIOBase):
         """Translate an error of the :meth:`native` file; the object is not published."""
         self._failed = True
         return StorageError(f"cannot write the file: {error.strerror or error}", file=self.name)
-
-    def taking_much(self) -> AbstractContextManager[None]:
-        """A block that writes many megabytes, so that flushing may start early."""
-        return nullcontext()
 
     def close(self) -> None:
         """Publish the object, or discard it after a failed write."""

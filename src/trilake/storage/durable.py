@@ -10,9 +10,8 @@ import errno
 import os
 import re
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 
 
@@ -154,29 +153,8 @@ def _flush(fd: int, flags: int) -> bool:
 
 #: ext4 and XFS journal a file's size and its later name in order.
 _ORDERED, _AND_WAIT = frozenset({0xEF53, 0x58465342, _IN_MEMORY}), 7
-#: Seconds between flushes, and the flag of ``sync_file_range`` that does not wait.
-_LOOK, _BEGIN = 0.008, 2
-
-
-@contextmanager
-def writing_early(fd: int) -> Iterator[None]:
-    """Flush a file while the block writes it, so that the final sync, which is still needed, is faster."""
-    if sys.platform != "linux" or not hasattr(_library(), "sync_file_range"):
-        yield
-        return
-    stop = threading.Event()
-
-    def begin() -> None:
-        while not stop.wait(_LOOK):
-            _flush(fd, _BEGIN)
-
-    thread = threading.Thread(target=begin, name="trilake-early", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+#: The flag of ``sync_file_range`` that does not wait.
+_BEGIN = 2
 
 
 @cache

@@ -16,14 +16,14 @@ import errno
 import io
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import IO, NoReturn
 
 import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
 from trilake.storage.base import AtomicWriter, Store
-from trilake.storage.durable import FileSystem, make_folder, sync, sync_folder, write_contents, writing_early
+from trilake.storage.durable import FileSystem, make_folder, sync, sync_folder, write_contents
 from trilake.storage.landing import MOST_BYTES, LandingGroup, give_up
 
 TEMP_PREFIX, TEMP_SUFFIX = ".trilake-", ".tmp"
@@ -162,11 +162,6 @@ class GroupWriter(LocalWriter):
             self.discard()
             raise self.failed_natively(e) from e
         return self._native
-
-    def taking_much(self) -> AbstractContextManager[None]:
-        if self.small:
-            self._spill()
-        return writing_early(self._file.fileno())
 
     def failed_natively(self, error: OSError) -> StorageError:
         self._failed = True

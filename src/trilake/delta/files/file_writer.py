@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import nullcontext
 from typing import IO, Any, NoReturn
 
 import numpy as np
@@ -34,8 +33,6 @@ _DICTIONARY_LIMIT = 1 << 20
 _SAMPLE, _SAMPLE_BYTES = 4096, 4 << 20
 #: Bytes per row above which pages become so large that copying them into Python takes a third of the time.
 _LARGE_ROW = 1 << 16
-#: Above this many bytes, rows are flushed to disk before all are encoded.
-_MUCH = 16 << 20
 
 
 def file_action(
@@ -144,10 +141,8 @@ class ParquetFile:
             parts = [shredded(chunk, shape, name) for chunk in table.column(place).chunks]
             column = pa.chunked_array(parts, shape.type)
             table = table.set_column(place, table.schema.field(place).with_type(shape.type), column)
-        much = self.atomic if table.nbytes >= _MUCH else None
         try:
-            with nullcontext() if much is None else much.taking_much():
-                self.writer.write_table(table.unify_dictionaries() if self.dictionaries else table)
+            self.writer.write_table(table.unify_dictionaries() if self.dictionaries else table)
         except OSError as e:
             self._fail(e)
         except pa.ArrowInvalid as e:
