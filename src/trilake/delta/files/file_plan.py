@@ -131,7 +131,6 @@ class FilePlan:
 
     @property
     def mode(self) -> str:
-        """The column mapping mode."""
         return self.configuration.get("delta.columnMapping.mode", "none").lower()
 
     @property

@@ -320,7 +320,6 @@ class RowStatistics:
             column.add(values)
 
     def json(self) -> str:
-        """The ``stats`` JSON."""
         stats = _Stats(self.rows)
         for path, c in self._columns.items():
             bounds = None if c.unknown or c.low is None else (c.low, c.high)

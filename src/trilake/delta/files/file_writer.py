@@ -125,7 +125,6 @@ class ParquetFile:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
         return int(self.counter.tell())
 
     def accepts(self, table: pa.Table) -> bool:

@@ -30,7 +30,6 @@ class OldStatistics:
 
     @classmethod
     def of(cls, stats: str | None, tags: Collection[tuple[str, str]] | None) -> OldStatistics:
-        """From the fields of an ``add`` action."""
         return cls(stats, dict(tags or ()).get(NAN_TAG))
 
     def parsed(self) -> dict[str, Any]:

@@ -329,7 +329,7 @@ class Closing:
         self._at_once = at_once
         self._actions: list[dict[str, Any]] = []
         self._running: deque[tuple[Future[dict[str, Any]], DataFile]] = deque()
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool = ThreadPoolExecutor(at_once, "trilake-close")
 
     def end(self, file: DataFile, now_ms: int, *, last: bool) -> None:
         """Close a file; set ``last`` if no other file is expected.
@@ -341,7 +341,6 @@ class Closing:
             return
         while len(self._running) >= self._at_once:
             self._settle()
-        self._pool = self._pool or ThreadPoolExecutor(self._at_once, "trilake-close")
         self._running.append((self._pool.submit(file.close, now_ms), file))
 
     def _settle(self) -> None:
@@ -352,7 +351,7 @@ class Closing:
         """Wait for all files and return their actions."""
         while self._running:
             self._settle()
-        self._stop()
+        self._pool.shutdown()
         return self._actions
 
     def abandon(self) -> None:
@@ -362,12 +361,7 @@ class Closing:
                 file.discard()
         wait([future for future, _ in self._running])
         self._running.clear()
-        self._stop()
-
-    def _stop(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        self._pool.shutdown()
 
 
 def without_void_columns(rows: pa.Table, fields: Sequence[StructField], stored: StructType) -> pa.Table:

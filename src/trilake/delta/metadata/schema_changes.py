@@ -76,7 +76,6 @@ class MetadataChange:
     domains: Mapping[str, str | None] = field(default_factory=dict)
 
     def changes(self, protocol: Protocol, metadata: Metadata) -> bool:
-        """Whether it changes anything."""
         return (self.protocol, self.metadata) != (protocol, metadata) or bool(self.domains)
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from trilake.common.arrow_types import mapped
 from trilake.common.arrow_types import types_in as arrow_types_in
-from trilake.delta.commands.maintenance.convert_statistics import BulkStatistics
+from trilake.delta.commands.maintenance.convert_statistics import bulk_columns, bulk_statistics
 from trilake.delta.commands.rows.row_changes import gathered
 from trilake.delta.files.file_statistics import StatisticsPlan, file_statistics, leaf_paths, stated_columns, type_at
 from trilake.delta.protocol.schema import (
@@ -160,10 +160,12 @@ class FooterReader:
             if len(numbers) < FEWEST:
                 continue
             _, shape, metadata = self._alone(ends[numbers[0]], shape)
-            statistics = shape.in_bulk(metadata, rest)
-            if statistics is None:
+            if not shape.aligned or any(old_values(metadata.metadata)):
                 continue
-            for number, json_string in zip(numbers, statistics.json_strings(table, numbers), strict=True):
+            columns = bulk_columns(metadata, rest, shape.arrow, with_nan=shape.floats, which=shape.which)
+            if columns is None:
+                continue
+            for number, json_string in zip(numbers, bulk_statistics(columns, table, numbers), strict=True):
                 if json_string is not None:
                     yield Footer(
                         ends[number].key, int(table.rows[number]), shape.schema_json, json_string, shape.shredded
@@ -243,12 +245,6 @@ class _Shape:
             doubtful = (paths[i] for i in rebasing.doubtful(metadata))
             which = replace(which, unbounded=frozenset(p for p in doubtful if p is not None))
         return file_statistics(metadata, stated_columns(self.arrow, which), self.floats)
-
-    def in_bulk(self, metadata: pq.FileMetaData, rest: bytes) -> BulkStatistics | None:
-        """Computes the statistics of files with the same schema and the bytes ``rest`` after their row groups."""
-        if not self.aligned or any(old_values(metadata.metadata)):
-            return None
-        return BulkStatistics.of(metadata, rest, self.arrow, with_nan=self.floats, which=self.which)
 
 
 def _notes(file: pq.ParquetFile) -> dict[bytes, bytes]:

@@ -1,8 +1,7 @@
 """Statistics of many files with the same columns, from footers that are parsed together.
 
 The results equal those of :func:`~trilake.delta.files.file_statistics.file_statistics`, in a fraction of the time, for
-types and writers with simple bounds.  For others, :meth:`BulkStatistics.of` returns ``None``, and Arrow reads the
-footers.
+types and writers with simple bounds.  For others, :func:`bulk_columns` returns ``None``, and Arrow reads the footers.
 """
 
 from __future__ import annotations
@@ -45,75 +44,63 @@ class _Column:
     with_upper: bool
 
 
-@dataclass(frozen=True)
-class BulkStatistics:
-    """Computes the statistics of files with the same columns and writer."""
+def bulk_columns(
+    metadata: pq.FileMetaData,
+    rest: bytes,
+    schema: pa.Schema,
+    *,
+    with_nan: frozenset[tuple[str, ...]],
+    which: StatisticsPlan,
+) -> list[_Column] | None:
+    """The columns of files with the schema of ``metadata`` and the bytes ``rest`` after their row groups.
 
-    columns: Sequence[_Column]
-
-    @classmethod
-    def of(
-        cls,
-        metadata: pq.FileMetaData,
-        rest: bytes,
-        schema: pa.Schema,
-        *,
-        with_nan: frozenset[tuple[str, ...]],
-        which: StatisticsPlan,
-    ) -> BulkStatistics | None:
-        """For files with the schema of ``metadata`` and the bytes ``rest`` after their row groups.
-
-        The other parameters are as in ``file_statistics``.
-        """
-        try:
-            writer, ordered = notes_behind_groups(rest)
-        except (IndexError, ValueError):
-            return None
-        if ordered != metadata.num_columns or _DOUBTFUL.match(writer):
-            return None
-        columns = []
-        for index, path, kind, convert in stated_columns(schema, which):
-            leaf = metadata.schema.column(index)
-            if leaf.physical_type == "INT96":
-                if any(metadata.row_group(g).column(index).statistics for g in range(metadata.num_row_groups)):
-                    return None
-                continue  # they have no order, and Arrow ignores them
-            try:
-                decode = _decoder(leaf, kind)
-            except NotInBulk:
+    The other parameters are as in ``file_statistics``.  ``None`` if Arrow must read the footers.
+    """
+    try:
+        writer, ordered = notes_behind_groups(rest)
+    except (IndexError, ValueError):
+        return None
+    if ordered != metadata.num_columns or _DOUBTFUL.match(writer):
+        return None
+    columns = []
+    for index, path, kind, convert in stated_columns(schema, which):
+        leaf = metadata.schema.column(index)
+        if leaf.physical_type == "INT96":
+            if any(metadata.row_group(g).column(index).statistics for g in range(metadata.num_row_groups)):
                 return None
-            columns.append(_Column(index, path, decode, convert, path not in with_nan))
-        return cls(columns)
+            continue  # they have no order, and Arrow ignores them
+        try:
+            decode = _decoder(leaf, kind)
+        except NotInBulk:
+            return None
+        columns.append(_Column(index, path, decode, convert, path not in with_nan))
+    return columns
 
-    def json_strings(self, walked: FooterTable, numbers: Sequence[int]) -> Iterator[str | None]:
-        """The statistics JSON of sound footers; ``None`` for those that Arrow must read."""
-        which = np.asarray(numbers)
-        rejected: set[int] = set()
-        columns = [_stated(walked, which, column, rejected) for column in self.columns]
-        paths = [column.path for column in self.columns]
-        build = _tree if any(len(path) > 1 for path in paths) else _object
-        rows = walked.rows[which].tolist()
-        none: list[Any] = [()] * len(rows)
-        parts = (zip(*(column[part] for column in columns), strict=True) if columns else none for part in range(3))
-        for n, lows, highs, nulls in zip(range(len(rows)), *parts):
-            if n in rejected:
-                yield None
-                continue
-            strings = {
-                "numRecords": rows[n],
-                "minValues": build(paths, lows),
-                "maxValues": build(paths, highs),
-                "nullCount": build(paths, nulls),
-            }
-            yield orjson.dumps(strings).decode()
+
+def bulk_statistics(columns: Sequence[_Column], walked: FooterTable, numbers: Sequence[int]) -> Iterator[str | None]:
+    """The statistics JSON of sound footers; ``None`` for those that Arrow must read."""
+    which = np.asarray(numbers)
+    rejected: set[int] = set()
+    said = [_stated(walked, which, column, rejected) for column in columns]
+    paths = [column.path for column in columns]
+    rows = walked.rows[which].tolist()
+    none: list[Any] = [()] * len(rows)
+    parts = (zip(*(column[part] for column in said), strict=True) if said else none for part in range(3))
+    for n, lows, highs, nulls in zip(range(len(rows)), *parts):
+        if n in rejected:
+            yield None
+            continue
+        strings = {
+            "numRecords": rows[n],
+            "minValues": _tree(paths, lows),
+            "maxValues": _tree(paths, highs),
+            "nullCount": _tree(paths, nulls),
+        }
+        yield orjson.dumps(strings).decode()
 
 
 #: Lower bounds, upper bounds and null counts of one column, ``None`` if unknown.
 _Said = tuple[list[Any], list[Any], list[Any]]
-
-
-def _object(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> dict[str, Any]:
-    return {path[0]: value for path, value in zip(paths, values, strict=True) if value is not None}
 
 
 def _tree(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> dict[str, Any]:

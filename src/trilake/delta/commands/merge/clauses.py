@@ -103,7 +103,6 @@ class ResolvedClause(Generic[E]):
 
     @property
     def assigned(self) -> frozenset[str]:
-        """The columns that the clause assigns."""
         return frozenset(n for n, v in self.values.items() if not isinstance(v, FromTarget | Absent))
 
 

@@ -71,16 +71,6 @@ class MergeResult(ChangeResult):
 
 
 @dataclass(frozen=True)
-class Times:
-    """Times in ms: total, loading the source, finding the rows, writing them."""
-
-    execution: int = 0
-    materialize: int = 0
-    scan: int = 0
-    rewrite: int = 0
-
-
-@dataclass(frozen=True)
 class MergePlan:
     """A merge whose rows have been written, before its commit.
 
@@ -106,14 +96,22 @@ def finish_merge(
     changes: Sequence[Mapping[str, Any]],
     removal: Removal,
     counts: RowCounts,
-    times: Times,
+    times: tuple[int, int, int],
 ) -> MergeResult:
     """Commit the rows of a merge: new files ``written``, change files ``changes``, and removed rows ``removal``.
 
-    Commits nothing if nothing changes, unless the merge records a transaction version.
+    ``times`` are those of the start, of the loaded source and of the found rows, in ms since the epoch.  Commits
+    nothing if nothing changes, unless the merge records a transaction version.
     """
     adds = [a for part in written for a in part.actions]
-    metrics = _metrics(adds, changes, removal, counts, times)
+    (started, loaded, found), now = times, log.engine.runtime.clock_ms()
+    metrics = {
+        **_counts(adds, changes, removal, counts),
+        "executionTimeMs": now - started,
+        "materializeSourceTimeMs": loaded - started,
+        "scanTimeMs": found - loaded,
+        "rewriteTimeMs": now - found,
+    }
     actions = [*removal.actions, *({"add": a} for a in adds), *({"cdc": c} for c in changes)]
     version = commit_changes(
         log,
@@ -139,12 +137,8 @@ def finish_merge(
     return MergeResult("MERGE", version, metrics)
 
 
-def _metrics(
-    adds: Sequence[Mapping[str, Any]],
-    changes: Sequence[Mapping[str, Any]],
-    removal: Removal,
-    counts: RowCounts,
-    times: Times,
+def _counts(
+    adds: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any]], removal: Removal, counts: RowCounts
 ) -> dict[str, int]:
     new_rows = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in adds)
     return {
@@ -166,8 +160,4 @@ def _metrics(
         "numTargetDeletionVectorsAdded": removal.vectors_added,
         "numTargetDeletionVectorsUpdated": removal.vectors_updated,
         "numTargetDeletionVectorsRemoved": removal.vectors_removed,
-        "executionTimeMs": times.execution,
-        "materializeSourceTimeMs": times.materialize,
-        "scanTimeMs": times.scan,
-        "rewriteTimeMs": times.rewrite,
     }

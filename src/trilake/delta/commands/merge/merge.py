@@ -32,7 +32,7 @@ from trilake.delta.commands.merge.clauses import (
     lenient_duplicates,
     resolve,
 )
-from trilake.delta.commands.merge.commit import MergePlan, MergeRequest, MergeResult, Times, finish_merge
+from trilake.delta.commands.merge.commit import MergePlan, MergeRequest, MergeResult, finish_merge
 from trilake.delta.commands.merge.match import Indexes, Matcher, Pairs, groups, read_fields, read_group
 from trilake.delta.commands.merge.pruning import (
     Pruned,
@@ -190,10 +190,6 @@ class _ArrowMerge:
             pipelines = self._insert(np.flatnonzero(~matched), writer, feed=bool(removals))
             new_files, changes = writer.close(pipelines)
             removal = self._removal(removals)
-        now = self.runtime.clock_ms()
-        spent = Times(
-            now - started, materialized_at - started, scanned_at - materialized_at + finding, now - scanned_at - finding
-        )
         request = self.request
         outcome = MergePlan(
             *(request.for_history or (request.on, request.clauses)),
@@ -205,7 +201,8 @@ class _ArrowMerge:
             request.txn,
         )
         counts = writer.counts + RowCounts(source=self.source.num_rows)
-        return finish_merge(self.log, self.snapshot, outcome, [new_files], changes, removal, counts, spent)
+        at = started, materialized_at, scanned_at + finding
+        return finish_merge(self.log, self.snapshot, outcome, [new_files], changes, removal, counts, at)
 
     def _removal(self, changed: Sequence[tuple[Indexes, Indexes]]) -> Removal:
         """Remove rows, which are given by the position of their file in the snapshot and their index in the file."""

@@ -137,7 +137,6 @@ class RowClause:
 
     @cached_property
     def needs(self) -> frozenset[str]:
-        """The target columns that the clause reads."""
         if "target" not in self.scope.schemas:
             return frozenset()
         partly = {f.name for f in self.fields if isinstance(self.clause.values[f.name], FromTarget | Parts)}
@@ -145,7 +144,6 @@ class RowClause:
 
     @cached_property
     def source_needs(self) -> frozenset[str]:
-        """The source columns that the clause reads."""
         values = (self.clause.values[f.name] for f in self.fields)
         return frozenset(self._read("source").union(*map(_source_columns, values)))
 

@@ -50,7 +50,6 @@ class Scope:
         return cls({"target": target, "source": source}, aliases, now, names)
 
     def only(self, side: Side) -> Scope:
-        """The scope with only one side visible."""
         return replace(self, schemas={side: self.schemas[side]}, names=replace(self.names, visible=(side,)))
 
     @cached_property

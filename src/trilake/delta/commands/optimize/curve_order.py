@@ -42,7 +42,6 @@ class Curve:
     columns: tuple[tuple[str, ...], ...]
 
     def values(self, rows: pa.Table | pa.RecordBatch) -> list[pa.Array | pa.ChunkedArray]:
-        """The curve's columns of some rows."""
         out = []
         for path in self.columns:
             column = rows.column(path[0])
@@ -58,7 +57,6 @@ class Curve:
         return tuple(Ranges.of(column, id_bits(len(values))) for column in values)
 
     def index(self, rows: pa.Table | pa.RecordBatch, ranges: Sequence[Ranges]) -> Coordinates:
-        """The position of each row on the curve."""
         ids = [r.ids(v) for r, v in zip(ranges, self.values(rows), strict=True)]
         return (hilbert_index if self.kind == "hilbert" else interleave_bits)(ids, id_bits(len(ids)))
 
@@ -110,13 +108,20 @@ def _by_stretches(
     ranges = curve.ranges(sample)
     places = np.sort(curve.index(sample, ranges))
     ends = np.unique(places[np.linspace(0, len(places) - 1, stretches + 1).astype(np.int64)[1:-1]])
-    parts = _Parts(folder, len(ends) + 1)
+    writers: dict[Path, pa.RecordBatchWriter] = {}
     try:
         for stretch, table in divided(rows, curve, ranges, ends):
-            parts.add(stretch, table)
+            with spilling():
+                part = folder / f"{stretch:05d}.arrow"
+                if part not in writers:
+                    options = pa.ipc.IpcWriteOptions(compression="lz4")
+                    writers[part] = pa.ipc.new_stream(str(part), table.schema, options=options)
+                writers[part].write_table(table)
     finally:
-        parts.close()
-    for part in parts.files:
+        with spilling():
+            for writer in writers.values():
+                writer.close()
+    for part in sorted(writers):
         # A stretch with one dominant value may be larger than the others: sort it in pieces.
         with spilling(), pa.OSFile(str(part)) as source, pa.ipc.open_stream(source) as reader:
             for batches in gathered(reader, lambda b: (b.nbytes,), (memory,)):
@@ -137,35 +142,6 @@ def divided(
         starts = np.concatenate([[0], np.cumsum(counts)])
         for number in map(int, np.flatnonzero(counts)):
             yield number, ordered.slice(starts[number], counts[number])
-
-
-class _Parts:
-    def __init__(self, folder: Path, count: int) -> None:
-        self.folder = folder
-        self.writers: list[pa.RecordBatchWriter | None] = [None] * count
-
-    def add(self, number: int, table: pa.Table) -> None:
-        with spilling():
-            writer = self.writers[number]
-            if writer is None:
-                options = pa.ipc.IpcWriteOptions(compression="lz4")
-                writer = pa.ipc.new_stream(str(self._file(number)), table.schema, options=options)
-                self.writers[number] = writer
-            writer.write_table(table)
-
-    def _file(self, number: int) -> Path:
-        return self.folder / f"{number:05d}.arrow"
-
-    @property
-    def files(self) -> list[Path]:
-        """The files with rows, along the curve."""
-        return [self._file(n) for n, w in enumerate(self.writers) if w is not None]
-
-    def close(self) -> None:
-        with spilling():
-            for writer in self.writers:
-                if writer is not None:
-                    writer.close()
 
 
 # --- Space-filling curves: map points to one number so that rows close to each other stay close -----------------------

@@ -16,7 +16,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -101,7 +100,6 @@ class OptimizeRequest:
             raise InvalidArgumentError(f"deleted_share must be between 0 and 1, got {self.deleted_share}")
 
     def limit(self, metadata: Metadata) -> int:
-        """The target size of a new file."""
         table_size = TableProperties(metadata.configuration).size_bytes("delta.targetFileSize")
         return self.target_size or table_size or TARGET_SIZE
 
@@ -165,7 +163,7 @@ def optimize(
     *,
     run: Runner = run_here,
     snapshot: Snapshot | None = None,
-    only: Callable[[Snapshot], Numbers] | None = None,
+    only: Numbers | None = None,
 ) -> OptimizeResult:
     """Optimize a table and commit.
 
@@ -177,7 +175,7 @@ def optimize(
     check_changeable(snapshot, "OPTIMIZE", removes=False)
     considered = _considered(snapshot, request)
     if only is not None:
-        considered = np.intersect1d(considered, only(snapshot))
+        considered = np.intersect1d(considered, only)
     parameters: dict[str, Any] = {"predicate": _predicates(request), "auto": request.auto}
     work, finish = _work(snapshot, request, considered, parameters)
     outcome = rewrite(log, snapshot, work, run=run)
@@ -426,7 +424,6 @@ class AutoCompaction:
         return self.max_size // 2 if self.min_size is None else self.min_size
 
     def applies_to(self, metadata: Metadata) -> bool:
-        """Whether a table with this metadata is compacted after a commit."""
         if self.enabled is not None:
             return self.enabled
         conf = metadata.configuration
@@ -449,10 +446,9 @@ def compact_after_commit(event: CommitEvent, settings_of: Callable[[Metadata], A
             # Only partitions with new rows.
             values = [a.get("partitionValues") for a in adds if a.get("dataChange", True)]
             snapshot = log.snapshot() if values else None
-            if snapshot is not None and len(due(snapshot, values, settings)):
+            if snapshot is not None and len(files := due(snapshot, values, settings)):
                 request = OptimizeRequest(target_size=settings.max_size, min_file_size=settings.small, auto=True)
-                only = partial(due, values=values, settings=settings)
-                optimize(log, request, run=settings.run, snapshot=snapshot, only=only)
+                optimize(log, request, run=settings.run, snapshot=snapshot, only=files)
     except Exception as e:  # noqa: BLE001 - the commit stands, whatever an engine raises; the next one tries again
         uri, version = log.store.uri, event.version
         _log.warning("version %d of %s is committed, but compaction after it failed: %s", version, uri, e)

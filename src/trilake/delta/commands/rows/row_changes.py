@@ -362,7 +362,6 @@ class RowChangeWriter:
             self.abort()
 
     def abort(self) -> None:
-        """Delete what was written."""
         self.rows.abort()
         self.changes.abort()
 

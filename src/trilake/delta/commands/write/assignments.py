@@ -150,7 +150,6 @@ class Assignments:
         return cls(schema, tuple(by_name.values()), tuple(values))
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Compute the rows with new values."""
         expressions = [v for v in self.values if isinstance(v, Expression)]
         computed = iter(evaluate_all(expressions, rows)) if expressions else iter(())
         new: dict[tuple[str, ...], pa.Array] = {}

@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 
 from trilake.common.text import quote_name
 from trilake.delta.commands.merge.clauses import Clause, ambiguous_rows, evolved, lenient_duplicates, resolve
-from trilake.delta.commands.merge.commit import MergePlan, MergeResult, Times, finish_merge
+from trilake.delta.commands.merge.commit import MergePlan, MergeResult, finish_merge
 from trilake.delta.commands.merge.pruning import KeyValues, Pruned, key_filter, prune, target_schema
 from trilake.delta.commands.rows.removal import Removal, remove_rows
 from trilake.delta.commands.rows.row_changes import RowCounts, changed_rows_plan, discard, records_changes, row_columns
@@ -229,7 +229,7 @@ class MergeJob:
         times: tuple[int, int],
     ) -> MergeResult:
         """Commit; ``times`` are the times when the source was computed and when the rows were found."""
-        now, (source_ms, matched_ms), read = self.runtime.clock_ms(), times, pruned.read.beside(self.reads_besides())
+        read = pruned.read.beside(self.reads_besides())
         return finish_merge(
             self.log,
             self.snapshot,
@@ -238,7 +238,7 @@ class MergeJob:
             changes,
             removed,
             counts,
-            Times(now - self.started, source_ms - self.started, matched_ms - source_ms, now - matched_ms),
+            (self.started, *times),
         )
 
     @property
