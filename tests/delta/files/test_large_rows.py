@@ -1,4 +1,4 @@
-"""Rows of many kilobytes are written directly to a local disk, which starts before all are encoded."""
+"""Rows of many kilobytes are written directly to a local disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import trilake
 from tests.storage.local_files import files
 from trilake.errors import StorageError
-from trilake.storage import durable, local_writer
+from trilake.storage import local_writer
 
 
 def strings(rows: int, length: int) -> pa.Table:
@@ -95,34 +95,3 @@ def test_failing_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert files(tmp_path) == []
     trilake.write(strings(20, 100_000), tmp_path / "t")
     assert trilake.open(tmp_path / "t").to_arrow().num_rows == 20
-
-
-class Library:
-    """Records calls that start writeback."""
-
-    def __init__(self) -> None:
-        self.calls: list[int] = []
-
-    def sync_file_range(self, fd: int, start: Any, length: Any, flags: int) -> int:
-        self.calls.append(flags)
-        assert "/.trilake-" in os.readlink(f"/proc/self/fd/{fd}")
-        return -1  # the result is ignored
-
-
-@pytest.mark.parametrize("rows", [strings(40, 1 << 20), numbers(3 << 20)], ids=["strings", "numbers"])
-def test_writeback_starts_before_all_rows_are_encoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: pa.Table
-) -> None:
-    library = Library()
-    monkeypatch.setattr(durable.sys, "platform", "linux")
-    monkeypatch.setattr(durable, "_library", lambda: library)
-    monkeypatch.setattr(durable, "_LOOK", 0.0005)
-    trilake.write(rows, tmp_path / "t")
-    assert set(library.calls) == {2}
-    assert trilake.open(tmp_path / "t").to_arrow().num_rows == rows.num_rows
-
-
-def test_write_without_sync_file_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "_library", object)
-    trilake.write(numbers(2 << 20), tmp_path / "t")
-    assert trilake.open(tmp_path / "t").to_arrow().num_rows == 2 << 20
