@@ -76,7 +76,6 @@ def _one(*_: object) -> int:
 def one_thread() -> Iterator[None]:
     """Run the library without threads, so that the scheduler controls every call."""
     import trilake.delta.commands.optimize.bins as bins
-    import trilake.delta.commands.optimize.curve_order as curve_order
     import trilake.delta.commands.optimize.rewrite as rewrite
     import trilake.delta.commands.rows.row_changes as row_changes
     import trilake.delta.scan.read as read
@@ -93,7 +92,7 @@ def one_thread() -> Iterator[None]:
         mock.patch.object(scan, "THREADS", 1),
         *(
             mock.patch.object(module, "ThreadPoolExecutor", _OneThread)
-            for module in (bins, curve_order, rewrite, row_changes, removal, data_file_writer, scan, ownership)
+            for module in (bins, rewrite, row_changes, removal, data_file_writer, scan, ownership)
         ),
     ]
     for patch in patches:

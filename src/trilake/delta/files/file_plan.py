@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,7 +28,6 @@ from trilake.table.data_files import FileFormat
 _TARGET_SIZE = 256 << 20
 #: Characters that stay unescaped in a path in the log (RFC 2396).
 _PATH_SAFE = "/!$&'()*+,;=:@~"
-_PLAIN_PATH = re.compile(r"[A-Za-z0-9_.\-/!$&'()*+,;=:@~]*").fullmatch
 
 
 #: Parquet compressions by Spark's names, with Arrow's names.
@@ -190,7 +188,7 @@ def encode_path(path: str) -> str:
     >>> encode_path("p=a b/x.parquet")
     'p=a%20b/x.parquet'
     """
-    return path if _PLAIN_PATH(path) else quote(path, safe=_PATH_SAFE)
+    return quote(path, safe=_PATH_SAFE)
 
 
 def check_provider(engine: Engine, provider: str, schema: StructType, uri: str) -> None:

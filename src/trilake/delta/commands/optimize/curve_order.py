@@ -11,9 +11,7 @@ stretches with about equally many rows; rows go into a temporary file per stretc
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
@@ -89,17 +87,11 @@ def in_curve_order(
 
 
 def _sorted(table: pa.Table, index: Coordinates) -> Iterator[pa.Table]:
-    """The rows sorted by index (stable), in slices; while one slice is used, the next is gathered."""
+    """The rows sorted by index (stable), in slices."""
     order = np.argsort(index, kind="stable")
     table = table.combine_chunks()
-    waiting: deque[Future[pa.Table]] = deque()
-    with ThreadPoolExecutor(2) as pool:
-        for start in range(0, len(order), _SLICE_ROWS):
-            waiting.append(pool.submit(table.take, pa.array(order[start : start + _SLICE_ROWS])))
-            if len(waiting) > 2:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    for start in range(0, len(order), _SLICE_ROWS):
+        yield table.take(pa.array(order[start : start + _SLICE_ROWS]))
 
 
 def _by_stretches(
