@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import orjson
@@ -176,11 +176,17 @@ def optimize(
     considered = _considered(snapshot, request)
     if only is not None:
         considered = np.intersect1d(considered, only)
-    parameters: dict[str, Any] = {"predicate": _predicates(request), "auto": request.auto}
-    work, finish = _work(snapshot, request, considered, parameters)
+    work, cubes = _work(snapshot, request, considered)
     outcome = rewrite(log, snapshot, work, run=run)
     metrics = rewrite_metrics(snapshot, outcome, len(considered), started)
-    return OptimizeResult(outcome.version, finish(metrics, outcome))
+    if request.zorder_by:
+        merged = ZOrderFileStats(metrics.num_files_removed, metrics.files_removed.total_size)
+        z_order = ZOrderStats("all", ZOrderFileStats(), merged, 0, merged, metrics.partitions_optimized)
+        metrics = replace(metrics, z_order_stats=z_order)
+    if cubes is not None:
+        files = np.concatenate([np.empty(0, np.int64), *(work.bins[n] for n in outcome.bins)])
+        metrics = replace(metrics, clustering_stats=cubes.stats(files, len(outcome.bins), full=request.full))
+    return OptimizeResult(outcome.version, metrics)
 
 
 def purge(
@@ -245,50 +251,31 @@ def _predicates(request: OptimizeRequest) -> list[str]:
     return [] if request.where is None else [str(request.where)]
 
 
-Finish = Callable[[OptimizeMetrics, RewriteOutcome], OptimizeMetrics]
-
-
-def _work(
-    snapshot: Snapshot, request: OptimizeRequest, considered: Numbers, parameters: dict[str, Any]
-) -> tuple[RewriteRequest, Finish]:
+def _work(snapshot: Snapshot, request: OptimizeRequest, considered: Numbers) -> tuple[RewriteRequest, Cubes | None]:
+    """What to rewrite; and the files by cube, if the table is clustered."""
     limit = request.limit(snapshot.metadata)
+    parameters = {"predicate": _predicates(request), "auto": request.auto, "zOrderBy": [], "clusterBy": []}
     work = RewriteRequest((), "OPTIMIZE", parameters, limit, memory=request.memory, user_metadata=request.user_metadata)
     if request.zorder_by:
         paths = zorder_paths(snapshot, request.zorder_by, check_statistics=request.check_statistics)
-        parameters |= {"zOrderBy": list(request.zorder_by), "clusterBy": []}
-        bins = by_partition(snapshot, considered)
-
-        def with_stats(metrics: OptimizeMetrics, _: RewriteOutcome) -> OptimizeMetrics:
-            merged = ZOrderFileStats(metrics.num_files_removed, metrics.files_removed.total_size)
-            stats = ZOrderStats("all", ZOrderFileStats(), merged, 0, merged, metrics.partitions_optimized)
-            return replace(metrics, z_order_stats=stats)
-
-        return replace(work, bins=bins, curve=Curve("zorder", paths)), with_stats
+        parameters["zOrderBy"] = list(request.zorder_by)
+        return replace(work, bins=by_partition(snapshot, considered), curve=Curve("zorder", paths)), None
     columns = clustering_columns(snapshot)
     if columns and not request.auto:
-        names = [format_path(c) for c in columns]
-        parameters |= {"zOrderBy": [], "clusterBy": names}
+        parameters["clusterBy"] = names = [format_path(c) for c in columns]
         if request.full:
             parameters["isFull"] = True
         cubes = Cubes(snapshot.adds, names)
         positions = cubes.chosen(full=request.full, min_size=request.min_cube_size)
-        size = max(request.min_cube_size, request.target_cube_size)
-        bins = cubes.bins(positions, target_size=size)
+        bins = cubes.bins(positions, target_size=max(request.min_cube_size, request.target_cube_size))
         curve = Curve("hilbert", tuple(tuple(c) for c in columns))
         columns_json = orjson.dumps(names).decode()
         tags = [{ID: snapshot.engine.runtime.new_id(), COLUMNS: columns_json, CURVE: curve.kind} for _ in bins]
-
-        def finish(metrics: OptimizeMetrics, outcome: RewriteOutcome) -> OptimizeMetrics:
-            rewritten_files = np.concatenate([np.empty(0, np.int64), *(bins[n] for n in outcome.bins)])
-            stats = cubes.stats(rewritten_files, len(outcome.bins), full=request.full)
-            return replace(metrics, clustering_stats=stats)
-
-        return replace(work, bins=bins, curve=curve, tags=tags), finish
-    parameters |= {"zOrderBy": [], "clusterBy": []}
+        return replace(work, bins=bins, curve=curve, tags=tags), cubes
     bins = compaction_bins(
         snapshot, considered, smaller_than=request.min_file_size or limit, limit=limit, share=request.deleted_share
     )
-    return replace(work, bins=bins), lambda metrics, _: metrics
+    return replace(work, bins=bins), None
 
 
 def rewrite_metrics(snapshot: Snapshot, outcome: RewriteOutcome, considered: int, started: int) -> OptimizeMetrics:
