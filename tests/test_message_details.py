@@ -38,7 +38,7 @@ def test_rejected_expression_names_its_column(table: ArrowDeltaTable) -> None:
 def test_small_sizes_are_not_shown_as_zero(table: ArrowDeltaTable) -> None:
     trilake.write({"n": [1]}, URI, mode="append")
     shown = repr(trilake.open(URI).optimize())  # type: ignore[attr-defined]
-    assert " kB became " in shown
+    assert " kB -> " in shown
     assert "0.0 MB" not in shown
 
 

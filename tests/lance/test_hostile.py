@@ -172,7 +172,7 @@ def test_compressed_deletions_beyond_the_rows() -> None:
             writer.write_batch(pa.record_batch([pa.array(np.zeros(4 << 20, np.uint32))], schema=schema))
     data = out.getvalue()
     assert data.size < 1 << 16
-    with pytest.raises(DeletionVectorError, match="states 33554432 rows"):
+    with pytest.raises(DeletionVectorError, match="claims 33554432 rows"):
         deletions.decode(ARROW_ARRAY, data, rows=1000, file="d")
 
 
@@ -184,7 +184,7 @@ def test_oversized_buffer_for_few_rows_is_rejected() -> None:
     data = bytearray(out.getvalue())
     at = bytes(data).index((4000).to_bytes(8, "little"))  # uncompressed length of the buffer
     data[at : at + 8] = (1 << 40).to_bytes(8, "little")
-    with pytest.raises(DeletionVectorError, match="states 1000 rows in 1099511627776 bytes"):
+    with pytest.raises(DeletionVectorError, match="claims 1000 rows in 1099511627776 bytes"):
         deletions.decode(ARROW_ARRAY, pa.py_buffer(bytes(data)), rows=1000, file="d")
 
 
@@ -237,7 +237,7 @@ def test_implausible_row_counts_are_rejected() -> None:
         store.put("_versions/1.manifest", serialise_manifest(Manifest(1, schema, (fragment,))))
         from trilake.lance.scan.snapshot import Snapshot
 
-        with pytest.raises((CorruptFileError, CorruptLogError), match="states"):
+        with pytest.raises((CorruptFileError, CorruptLogError), match="claims"):
             list(Snapshot.open(store, SYSTEM_RUNTIME).readers[0].read_batches(schema))
 
 

@@ -359,7 +359,7 @@ def test_2_write_without_link_or_exclusive_rename_is_rejected(
     monkeypatch.setattr(os, "link", fails_with(errno.EPERM))
     monkeypatch.setattr(local_writer.ctypes, "CDLL", Library)
     monkeypatch.setattr(local_writer.ctypes, "get_errno", lambda: answer)
-    with pytest.raises(StorageError, match="two writers could both win"):
+    with pytest.raises(StorageError, match="two writers could both succeed"):
         local_store.put_if_absent("k", b"x")
     assert files(root) == []
 

@@ -47,12 +47,12 @@ def test_table_is_not_created_below_a_table(lake: str) -> None:
     for folder in ("p=5", "p=1/deep"):
         place = f"{lake}/t/{folder}"
         for mode in ("error", "append", "overwrite"):
-            with pytest.raises(ForeignFilesError, match=r"below the Delta table \S+/t,"):
+            with pytest.raises(ForeignFilesError, match=r"inside the Delta table \S+/t,"):
                 trilake.write({"n": [1]}, place, mode=mode)
         for format in ("lance", "trevni"):
-            with pytest.raises(ForeignFilesError, match=r"below the Delta table|is not a Trevni file"):
+            with pytest.raises(ForeignFilesError, match=r"inside the Delta table|is not a Trevni file"):
                 trilake.write({"n": [1]}, place, format=format)
-        with pytest.raises(ForeignFilesError, match="below the Delta table"):
+        with pytest.raises(ForeignFilesError, match="inside the Delta table"):
             trilake.sql(f"CREATE TABLE delta.`{place}` (n INT)")
         with pytest.raises(TableNotFoundError):
             trilake.open(place)

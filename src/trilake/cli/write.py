@@ -64,7 +64,9 @@ def write(
     delimiter: Annotated[str | None, typer.Option("--delimiter", help="CSV delimiter; a comma by default.")] = None,
     header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV starts with column names.")] = True,
     null: Annotated[str, typer.Option("--null", help="Unquoted string that CSV uses for null.")] = "",
-    user_metadata: Annotated[str | None, typer.Option("--user-metadata", help="Comment for the history.")] = None,
+    user_metadata: Annotated[
+        str | None, typer.Option("--user-metadata", help="Comment to record in the history.")
+    ] = None,
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:

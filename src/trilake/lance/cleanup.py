@@ -308,7 +308,7 @@ def _check_same_dataset(store: Store, candidates: _Candidates) -> None:
         same = list_versions(store).latest > latest
     if not same:
         raise DatasetNotFoundError(
-            "the dataset was dropped or replaced during the clean-up",
+            "the dataset was dropped or replaced during the cleanup",
             help="clean up the new dataset",
             file=store.uri,
             version=latest,
@@ -325,7 +325,7 @@ def _withdraw(store: Store, notice: str | None, candidates: _Candidates, gone: I
             removal.key for removal in notices(store, REMOVALS) if _over(store, removal, candidates, remaining)
         ]
     except TrilakeError as e:
-        _log.warning("cannot delete the markers of crashed clean-ups in %r: %s", store, e)
+        _log.warning("cannot delete the markers of crashed cleanups in %r: %s", store, e)
     discard(store, set(outdated))
 
 
@@ -486,5 +486,5 @@ def after_commit(snapshot: Snapshot) -> None:
         cleanup(snapshot.store, age, snapshot.runtime, retain=retain, error_if_tagged=False)
     except (TrilakeError, ValueError) as e:
         _log.warning(
-            "version %d of %s is committed, but the clean-up failed: %s", snapshot.version, snapshot.store.uri, e
+            "version %d of %s is committed, but the cleanup failed: %s", snapshot.version, snapshot.store.uri, e
         )

@@ -87,7 +87,7 @@ class BatchUDF:
         if self.output_schema is not None and not result.schema.equals(self.output_schema):
             raise InvalidArgumentError(
                 f"the function returned columns {_described(result.schema)}, expected {_described(self.output_schema)}",
-                help="correct output_schema, or leave it out",
+                help="fix output_schema, or leave it out",
             )
         return result.replace_schema_metadata(None)
 

@@ -127,7 +127,7 @@ def checked_footer(source: pa.NativeFile, file: pq.ParquetFile) -> Footer:
     """
     footer = read_footer(source)
     if footer is None:
-        raise pa.ArrowInvalid("the file does not end like an unencrypted Parquet file")
+        raise pa.ArrowInvalid("the file does not end with the magic bytes of an unencrypted Parquet file")
     return checked_bytes(footer, source.size(), file.metadata)
 
 
@@ -295,11 +295,11 @@ def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
     _check_sizes(meta.get(16), leaf)
     values, compressed_size, plain = meta.get(5), meta.get(7), meta.get(6)
     if not isinstance(plain, int) or plain < 0:
-        raise pa.ArrowInvalid(f"column {path} states {plain} bytes before compression")
+        raise pa.ArrowInvalid(f"column {path} claims {plain} bytes before compression")
     if not isinstance(values, int) or values < 0 or (values != rows and not leaf.repeated):
-        raise pa.ArrowInvalid(f"column {path} states {values} values in a row group of {rows} rows")
+        raise pa.ArrowInvalid(f"column {path} claims {values} values in a row group of {rows} rows")
     if not isinstance(compressed_size, int) or not 0 <= compressed_size <= size:
-        raise pa.ArrowInvalid(f"column {path} states {compressed_size} bytes in a file of {size}")
+        raise pa.ArrowInvalid(f"column {path} claims {compressed_size} bytes in a file of {size}")
     statistics = meta.get(12)
     nulls = None
     if isinstance(statistics, dict):
@@ -310,7 +310,7 @@ def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
                 raise pa.ArrowInvalid(f"column {path} has the bound {bound!r:.80}, but {kind} has {leaf.width} bytes")
         nulls = statistics.get(3)
         if nulls is not None and not (isinstance(nulls, int) and 0 <= nulls <= values):
-            raise pa.ArrowInvalid(f"column {path} states {nulls} nulls among {values} values")
+            raise pa.ArrowInvalid(f"column {path} claims {nulls} nulls among {values} values")
     pages, dictionary = meta.get(9), meta.get(11)
     # A dictionary precedes the pages; some writers use 0 for none.
     places = [p for p in (pages, dictionary) if isinstance(p, int) and p > 0]

@@ -95,7 +95,7 @@ class Parts:
         self.source, self.size = source, source.size()
         footer = read_footer(source)
         if footer is None:
-            raise NotSpliceable("the file does not end like an unencrypted Parquet file")
+            raise NotSpliceable("the file does not end with the magic bytes of an unencrypted Parquet file")
         with damage():
             self.footer = parse_struct(footer)
             if not _FILE.issuperset(self.footer):
@@ -271,4 +271,4 @@ def check_pages(chunk: memoryview, values: int) -> None:
             raise ValueError("a page has an unknown type, or a dictionary is not the first page")
         at += compressed_size
     if total_values != values:
-        raise ValueError(f"the pages have {total_values} values, but the footer states {values}")
+        raise ValueError(f"the pages have {total_values} values, but the footer says {values}")

@@ -404,7 +404,7 @@ def rename_noreplace(source: str, target: str) -> None:
         code = ctypes.get_errno()
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
         message = "this file system supports neither hard links nor renaming without replacement"
-        help = "use a file system with hard links: without them two writers could both win"
+        help = "use a file system with hard links: without them, two writers could both succeed"
         raise StorageError(message, help=help, file=target)
     raise OSError(code, os.strerror(code), target)
 

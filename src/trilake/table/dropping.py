@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from trilake.common.display import Displayed
 from trilake.common.progress import progress
-from trilake.common.text import format_size
+from trilake.common.text import format_size, plural
 from trilake.storage.base import ObjectMeta, Store
 
 #: Columns of lists of files.
@@ -62,8 +62,8 @@ class DropResult(Displayed):
 
     def __repr__(self) -> str:
         what = "would be deleted" if self.dry_run else "deleted"
-        foreign = f", {self.foreign.num_rows:,} foreign files stay" if self.foreign.num_rows else ""
-        return f"<DROP: {self.files.num_rows:,} files, {format_size(self.size)} {what}{foreign}>"
+        foreign = f", {plural(self.foreign.num_rows, 'foreign file')} kept" if self.foreign.num_rows else ""
+        return f"<DROP: {plural(self.files.num_rows, 'file')}, {format_size(self.size)} {what}{foreign}>"
 
 
 def as_files(objects: Iterable[ObjectMeta]) -> pa.Table:

@@ -95,7 +95,7 @@ def check_not_below(store: Store) -> None:
     rows = "write the rows" if filter is None else f"write the rows, with {filter},"
     uri = below.table.uri
     raise ForeignFilesError(
-        f"cannot create a table below the Delta table {uri}, whose readers would not see its rows",
+        f"cannot create a table inside the Delta table {uri}, whose readers would not see its rows",
         help=f"{rows} to {uri}, or write to another location; allow_foreign_files=True (option {ALLOW_FOREIGN_FILES})"
         " creates a separate table here",
         file=store.uri,

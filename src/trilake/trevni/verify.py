@@ -188,7 +188,7 @@ def _folders(table: TrevniContext) -> _Findings:
             yield Finding(
                 "trevni.partition-folders-differ",
                 f"expected partition folders for {', '.join(usual) or 'no column'}, got {', '.join(columns) or 'none'}",
-                "move the file into folders with the same partition columns: readers see nulls in missing ones",
+                "move the file into folders with the same partition columns: readers see nulls for missing ones",
                 file=file.key,
             )
     return len(names)

@@ -159,7 +159,7 @@ def test_tag_after_the_last_cleanup_check_is_rejected(how: str) -> None:
     rejected = []
 
     def tag() -> None:
-        with pytest.raises(ConflictError, match="a clean-up is deleting version 1"):
+        with pytest.raises(ConflictError, match="a cleanup is deleting version 1"):
             getattr(ours.tags, how)("late", 1)
         rejected.append(how)
 
@@ -178,7 +178,7 @@ def test_restore_after_the_last_cleanup_check_is_rejected() -> None:
     ours = old_and_new("late-restore")
 
     def restore() -> None:
-        with pytest.raises(ConflictError, match="a clean-up is deleting version 1"):
+        with pytest.raises(ConflictError, match="a cleanup is deleting version 1"):
             lance.dataset(ours.uri, 1).restore()
 
     with between("restore", restore):
@@ -269,7 +269,7 @@ def test_append_rejects_concurrent_dataset_with_other_columns(
         return write_fragments(*args, **more)
 
     monkeypatch.setattr("trilake.lance.table.write_fragments", late)
-    with pytest.raises(ConflictError, match="with other columns or with dictionaries"):
+    with pytest.raises(ConflictError, match="with different columns or with dictionaries"):
         trilake.write(pa.table({"a": pa.array(["y"]).dictionary_encode()}), tmp_path, format="lance", mode="append")
     assert lance.dataset(tmp_path).version == 1
     assert len(list((tmp_path / "data").iterdir())) == 1

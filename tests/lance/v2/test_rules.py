@@ -83,7 +83,7 @@ VECTORS = column(pa.list_(pa.float32(), 100), 10)
     ("array", "change", "message"),
     [
         (INTS, with_layout(has_large_chunk=False), "16 bits, expected 32"),
-        (INTS, with_layout(layers=[]), "does not state its layers"),
+        (INTS, with_layout(layers=[]), "does not describe its layers"),
         (INTS, with_layout(layers=[pb.NULLABLE_ITEM]), "no definition levels"),
         (INTS, with_layout(layers=[pb.ALL_VALID_ITEM, pb.ALL_VALID_LIST]), "no repetition levels"),
         (INTS, with_layout(num_items=7), "the chunks before the last have 2048 values, but all chunks have 7"),

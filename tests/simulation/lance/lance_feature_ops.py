@@ -227,7 +227,7 @@ def feature_explains(job: Job, e: TrilakeError, began: int) -> bool:
         return kind == "cleanup" and "tag" in kinds
     if isinstance(e, VersionNotFoundError) and kind in ("tag", "move"):
         return job.history.cleaned_at >= 0
-    if isinstance(e, ConflictError) and kind in ("tag", "move", "restore") and "a clean-up is deleting" in e.message:
+    if isinstance(e, ConflictError) and kind in ("tag", "move", "restore") and "a cleanup is deleting" in e.message:
         return job.history.announced
     if isinstance(e, IndexExistsError):
         return kind == "named" and any(job.history.takes_name(job.op, v) for v in range(began, job.history.newest + 1))

@@ -170,7 +170,7 @@ def test_write_to_new_path(session: SparkSession, tmp_path: Path, provider: str)
             missing()
     with pytest.raises(InvalidArgumentError, match="delta table"):
         df.writeTo(name).using("lance").create()
-    with pytest.raises(InvalidArgumentError, match="names another"):
+    with pytest.raises(InvalidArgumentError, match="but the call names"):
         df.writeTo(name).using("delta").option("path", f"{tmp_path}/other").create()
     assert list(tmp_path.iterdir()) == []
     df.writeTo(name).using("delta").partitionedBy("key").tableProperty("owner", "me").create()

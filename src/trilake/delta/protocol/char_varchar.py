@@ -52,7 +52,7 @@ def length_rule(field: StructField) -> Length | None:
         raise CorruptLogError(
             f"the length limits of column {field.name!r} are invalid: {str(type_string)[:200]!r} does not match type"
             f" {field.type}",
-            help=f"correct or remove {TYPE_STRING} in the column's metadata",
+            help=f"fix or remove {TYPE_STRING} in the column's metadata",
             column=field.name,
         ) from e
     return rule if end == len(str(type_string)) else _own(field.type)

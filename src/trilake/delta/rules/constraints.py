@@ -83,7 +83,7 @@ class Check:
         return ConstraintViolatedError(
             f"{self.kind} {self.name} ({shorten_string(self.sql, 300)}) violated by row with values:"
             f" {describe_row(row, read)}",
-            help="correct or drop such rows; nothing was committed",
+            help="fix or remove these rows; nothing was committed",
             constraint=self.name,
             condition="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
         )
@@ -189,7 +189,7 @@ def verify_not_null(batch: pa.RecordBatch, schema: StructType) -> None:
             raise ConstraintViolatedError(
                 f"NOT NULL constraint violated for column: {path}, null in the row with"
                 f" {describe_row(row_at(batch, at))}",
-                help="fill or drop such rows; nothing was committed",
+                help="fill the nulls or remove these rows; nothing was committed",
                 constraint="NOT NULL",
                 column=path,
                 condition="DELTA_NOT_NULL_CONSTRAINT_VIOLATED",

@@ -257,7 +257,7 @@ def _same(folder: str, value: str | None, field: StructField) -> bool:
 # --- row tracking and identity columns -------------------------------------------------------------------------------
 
 _REWRITE = "rewrite the file (OPTIMIZE)"
-_MARK_HELP = "correct it before writing rows; otherwise ids would be assigned twice"
+_MARK_HELP = "fix it before writing rows; otherwise ids would be assigned twice"
 
 
 def row_ids_present(table: DeltaContext) -> Generator[Finding, None, int]:

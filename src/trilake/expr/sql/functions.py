@@ -44,7 +44,7 @@ def _round(call: Call) -> Sql:
     number, digits = call.args[0], call.constant(1) if len(call.args) > 1 else 0
     call.number(0)
     if not isinstance(digits, int) or not 0 <= digits <= 18:
-        raise FilterError("round needs a number of digits from 0 to 18")
+        raise FilterError(f"the number of digits of round must be from 0 to 18, got {digits!r:.80}")
     if number.family == "integer":
         return number
     if number.family == "decimal":

@@ -81,8 +81,8 @@ def concat(parts: list[Sql]) -> Sql:
     """``||`` and ``concat``: null if any part is null; other types become strings."""
     if any(p.family == "binary" for p in parts) and all(p.family in ("binary", "void") for p in parts):
         return Sql(f"({' || '.join(p.code for p in parts)})", "BLOB")
-    if any(p.family in ("array", "map", "struct") for p in parts):
-        raise FilterError("filters can concatenate only strings and binaries")
+    if (nested := next((p for p in parts if p.family in ("array", "map", "struct")), None)) is not None:
+        raise FilterError(f"a filter can concatenate only strings and binaries, got {nested.spark_type}")
     return Sql(f"({' || '.join(cast(p, 'VARCHAR').code for p in parts) or single_quoted('')})", "VARCHAR")
 
 

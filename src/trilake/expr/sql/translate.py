@@ -136,7 +136,7 @@ class Translator:
             return literal_of(engine.query(f"SELECT {sql.code} AS v")["v"][0])
         except engine.QueryError as error:
             raise FilterError(
-                f"{to_spark_sql(node)} cannot be computed: {error.message}", help="correct the constant"
+                f"{to_spark_sql(node)} cannot be computed: {error.message}", help="fix the constant"
             ) from error
 
     def condition(self, node: exp.Expression) -> tuple[str, tuple[Path, ...]]:

@@ -58,7 +58,7 @@ def variant_get(*, safe: bool) -> Callable[[Call], Sql]:
             branches.append(f"WHEN {condition.format(kind, value)} THEN {branch}")
         if safe and target != "VARCHAR":
             branches.append(f"WHEN {kind} LIKE 'OBJECT%' OR {kind} LIKE 'ARRAY%' THEN NULL")
-        failed = fail(f"{call.name}: a filter cannot read a value as {target} that is of type", kind)
+        failed = fail(f"{call.name}: a filter cannot cast a value to {target}: its type is", kind)
         return Sql(f"(CASE {' '.join(branches)} ELSE {failed} END)", target)
 
     return handle

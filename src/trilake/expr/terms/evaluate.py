@@ -221,7 +221,7 @@ def _duckdb(sql: str, columns: tuple[Path, ...], rows: Rows) -> pa.ChunkedArray:
     except engine.QueryError as error:
         raise FilterError(
             f"the filter fails on a row: {error.message}",
-            help="handle the value with CASE, or use a try_ function",
+            help="fix the row, or use CASE or a try_ function",
             column=", ".join(".".join(path) for path in columns) or None,
         ) from error
     return result.cast(pa.bool_())

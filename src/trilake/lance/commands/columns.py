@@ -403,7 +403,10 @@ def alter_columns(
         fields_left = tuple(added.get(f.id, f) for f in fields_left)
         schema = LanceSchema(fields_left, schema.metadata)
         if len(set(schema.names)) < len(fields_left):
-            raise InvalidArgumentError("two columns would have the same name")
+            raise InvalidArgumentError(
+                f"two columns would have the same name: {next(n for n in schema.names if schema.names.count(n) > 1)!r}",
+                help="choose another name",
+            )
         if not casts:
             return _projected(current, schema)
         schema = schema.with_dictionaries(current.manifest.schema.dictionaries)

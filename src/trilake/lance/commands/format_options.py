@@ -38,7 +38,7 @@ _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
         "binary copies of files",
         "a compaction encodes the rows again",
     ),
-    "versions": (_UNSET, "a clean-up of selected versions", "select them with older_than or retain_versions"),
+    "versions": (_UNSET, "a cleanup of selected versions", "select them with older_than or retain_versions"),
     "progress_callback": (_UNSET, "progress reports of an index", "indices are built without progress reports"),
 }
 #: Options without effect: buffer sizes and time limits.

@@ -124,7 +124,9 @@ def numbers(rows: Any, kind: Any = np.int64) -> npt.NDArray[Any]:
         rows = rows.to_numpy(zero_copy_only=False) if isinstance(rows, pa.Array) else rows.to_numpy()
     array = np.asarray(list(rows) if isinstance(rows, range) else rows)
     if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
-        raise InvalidArgumentError("row positions must be integers", help="pass a list or array of integers")
+        raise InvalidArgumentError(
+            f"row positions must be integers, got {rows!r:.80}", help="pass a list or array of integers"
+        )
     return array.astype(kind)
 
 

@@ -173,7 +173,7 @@ def _appended(store: Store, claimed: Transaction, listing: Listing) -> tuple[Man
         claimed.operation.schema, nullability=False
     ):
         raise SchemaMismatchError(
-            "another writer created the dataset with other columns while the first batch was being written",
+            "another writer created the dataset with different columns while the first batch was being written",
             help="write to another path",
             file=store.uri,
         )

@@ -192,14 +192,14 @@ def _joined(
     base.check_writable(store.uri)
     if base.base_paths != plan.options.bases and any(f.base_id is not None for one in fragments for f in one.files):
         raise CommitConflictError(
-            "another writer created the dataset with other base paths",
+            "another writer created the dataset with different base paths",
             help="repeat the write without initial_bases: it then appends to that dataset",
             file=store.uri,
         ) from error
     # All files share the dictionaries of the dataset, so indices into other dictionaries would be wrong.
     if base.schema != target.schema or base.schema.dictionaries or target.schema.dictionaries:
         raise CommitConflictError(
-            "another writer created the dataset with other columns or with dictionaries",
+            "another writer created the dataset with different columns or with dictionaries",
             help="repeat the write: it then appends to that dataset",
             file=store.uri,
         ) from error

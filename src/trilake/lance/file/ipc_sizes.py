@@ -59,7 +59,7 @@ class _Table:
         place += _number(self._data, "<I", place)
         end = place + 4 + _number(self._data, "<I", place) * struct.calcsize(kind)
         if end > len(self._data):
-            raise ValueError("a vector of an Arrow message lies outside the message")
+            raise ValueError("a vector of an Arrow message is outside the message")
         return list(struct.iter_unpack(kind, self._data[place + 4 : end]))
 
 
@@ -86,7 +86,7 @@ def ipc_sizes(data: pa.Buffer) -> IpcSizes:
         raise ValueError("the file does not end with Arrow's magic bytes")
     length = _number(view, "<i", tail)
     if not 0 < length <= tail:
-        raise ValueError("the footer lies outside the file")
+        raise ValueError("the footer is outside the file")
     footer = _Table.root(view[tail - length : tail])
     if footer.structs(_FOOTER_DICTIONARIES, _BLOCK):
         raise ValueError("dictionaries are not supported")
@@ -96,7 +96,7 @@ def ipc_sizes(data: pa.Buffer) -> IpcSizes:
 
 def _batch_sizes(view: memoryview, offset: int, metadata: int, body: int) -> IpcSizes:
     if offset < 0 or metadata < 8 or body < 0 or offset + metadata + body > len(view):
-        raise ValueError("a batch lies outside the file")
+        raise ValueError("a batch is outside the file")
     head = 8 if _number(view, "<I", offset) == _CONTINUATION else 4
     batch = _Table.root(view[offset + head : offset + metadata]).table(_MESSAGE_HEADER)
     rows = _number(view[offset + head : offset + metadata], "<q", place) if (place := batch.place(_BATCH_LENGTH)) else 0
@@ -106,7 +106,7 @@ def _batch_sizes(view: memoryview, offset: int, metadata: int, body: int) -> Ipc
     inside = view[offset + metadata : offset + metadata + body]
     for start, length in batch.structs(_BATCH_BUFFERS, _PAIR):
         if start < 0 or length < 0 or start + length > body:
-            raise ValueError("a buffer lies outside its batch")
+            raise ValueError("a buffer is outside its batch")
         if batch.place(_BATCH_COMPRESSION) and length:
             size = _number(inside, "<q", start)
             length = length - 8 if size == -1 else size  # -1: this buffer is not compressed

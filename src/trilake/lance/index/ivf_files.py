@@ -94,7 +94,7 @@ def open_index(store: Store, folder: str, index: V2File) -> tuple[ModernRows, Mo
     places, ivf = _message(rows, _IVF, index_pb2.IVF), _message(index, _IVF, index_pb2.IVF)
     offsets, lengths = np.array(places.offsets, np.uint64), np.array(places.lengths, np.uint64)
     if not len(offsets) or len(offsets) != len(lengths) or max(offsets.max(), lengths.max()) > rows.num_rows:
-        raise CorruptFileError("a partition of the index lies outside its file", file=rows.file, help=REMAKE)
+        raise CorruptFileError("a partition of the index is outside its file", file=rows.file, help=REMAKE)
     if end_of(offsets, lengths) != rows.num_rows:
         raise CorruptFileError("the partitions of the index are not contiguous", file=rows.file, help=REMAKE)
     model, bits = _model(rows, ivf, len(offsets), metric, names[1], codes.list_size)

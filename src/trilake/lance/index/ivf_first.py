@@ -43,7 +43,7 @@ def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, index_pb2.I
     offsets, lengths = np.array(ivf.offsets, np.uint64), np.array(ivf.lengths, np.uint64)
     limit = np.uint64(size)
     if len(offsets) != len(lengths) or not len(offsets) or (offsets > limit).any() or (lengths > limit).any():
-        raise CorruptFileError("a partition of the index lies outside its file", file=file)
+        raise CorruptFileError("a partition of the index is outside its file", file=file)
     sizes = lengths * np.uint64(pieces + 8)
     end = end_of(offsets, sizes)
     if end is None or end > position:

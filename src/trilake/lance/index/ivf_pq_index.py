@@ -197,7 +197,7 @@ class VectorIndex:
         if query.shape != (model.dimension,) or k < 1 or nprobes < 1:
             raise InvalidArgumentError(
                 f"invalid search: k={k}, nprobes={nprobes}, query of shape {query.shape}",
-                help=f"the vectors have dimension {model.dimension}; k and nprobes must be 1 or more",
+                help=f"the vectors have dimension {model.dimension}; k and nprobes must be >= 1",
             )
         query = model.prepared(query[None])[0]
         near = centroid_distances(query[None], model.centroids, model.partition_metric)[0]

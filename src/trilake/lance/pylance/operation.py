@@ -536,7 +536,10 @@ def _projected(target: StoredSchema, previous: StoredSchema) -> StoredSchema:
             mask = renamed(mask, one.name, [*(f.name for f in target.fields), *(f.name for f in previous.fields)])
         fields += [] if mask is None else [mask]
     if not fields or len({f.name for f in fields}) < len(fields):
-        raise InvalidArgumentError("a dataset needs columns with distinct names", help="use each name once")
+        names = ", ".join(f.name for f in fields) or "none"
+        raise InvalidArgumentError(
+            f"a dataset needs columns with distinct names, got {names}", help="use each name once"
+        )
     return StoredSchema(tuple(fields), dict(target.metadata)).with_dictionaries(previous.dictionaries)
 
 

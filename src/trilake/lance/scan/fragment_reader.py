@@ -159,7 +159,7 @@ class FragmentReader:
             except (ObjectNotFoundError, MissingFileError) as e:
                 raise MissingFileError(
                     "a data file is missing",
-                    help="it was removed by a clean-up or by hand; read a newer version, or restore the file",
+                    help="it was removed by a cleanup or by hand; read a newer version, or restore the file",
                     file=f"{store.uri}/{key}",
                 ) from e
             expected = self.fragment.physical_rows

@@ -47,7 +47,7 @@ class OpenIndices:
     def __init__(self, bases: Bases, size: int | None = None) -> None:
         if size is not None and (isinstance(size, bool) or size < 0):
             raise InvalidArgumentError(
-                f"index_cache_size must be 0 or more, got {size!r}", help="leave it out for the default"
+                f"index_cache_size must be >= 0, got {size!r}", help="leave it out for the default"
             )
         self._bases = bases
         self._size = CACHE_SIZE if size is None else size

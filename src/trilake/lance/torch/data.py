@@ -102,7 +102,7 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
         self.to_tensor_fn = to_tensor_fn or to_tensors
         self._cached: CachedDataset | None = None
         if batch_size < 1:
-            raise InvalidArgumentError(f"batch_size must be 1 or more, got {batch_size}")
+            raise InvalidArgumentError(f"batch_size must be >= 1, got {batch_size}")
         if (rank is None) != (world_size is None):
             raise InvalidArgumentError("rank and world_size must be passed together")
         if self.shard_granularity not in _SHARDED:

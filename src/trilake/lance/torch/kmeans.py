@@ -67,7 +67,7 @@ class KMeans:
         if init != "random":
             raise InvalidArgumentError(f'init must be "random", got {init!r}')
         if k < 1:
-            raise InvalidArgumentError(f"k must be 1 or more, got {k}")
+            raise InvalidArgumentError(f"k must be >= 1, got {k}")
         self.k, self.metric, self.init = k, metric.lower(), init
         self.max_iters, self.tolerance, self.seed = max_iters, tolerance, seed
         self.device = preferred_device(device)

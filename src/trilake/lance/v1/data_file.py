@@ -265,7 +265,7 @@ def _page_table(source: Source, position: int, ids: Sequence[int], schema: Lance
     size = PageTable.size(first, last, batches)
     if first < 0 or size > source.size:
         raise CorruptFileError(
-            f"the page table for fields {first} to {last} in {batches} batches lies outside the file", file=source.file
+            f"the page table for fields {first} to {last} in {batches} batches is outside the file", file=source.file
         )
     table = PageTable.parse(source.read(position, size), first, last, batches)
     if not first:

@@ -70,7 +70,7 @@ class Decoder:
             if bad.any():
                 batch = int(np.argmax(bad))
                 where = f"byte {positions[batch]}, with {lengths[batch]} values"
-                raise self.fail(f"a page at {where} lies outside the file, which has {size} bytes", each, batch)
+                raise self.fail(f"a page at {where} is outside the file, which has {size} bytes", each, batch)
             self._claim(each, int((lengths * layout.bits).sum()) // 8)
 
     def _few_are_inside(self, field_id: int, bits: int, extra: int, most: int) -> int | None:

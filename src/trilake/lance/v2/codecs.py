@@ -147,7 +147,7 @@ def _variable(encoding: Any, data: Bytes, count: int) -> Variable:
         at = 2 * width
         start = int.from_bytes(head[width : 2 * width], "little")
     if at + (count + 1) * width > start or start > len(data):
-        raise DamagedPage("the offsets of a block of strings or bytes lie outside the block")
+        raise DamagedPage("the offsets of a block of strings or bytes are outside the block")
     offsets = np.frombuffer(data[at : at + (count + 1) * width].tobytes(), f"<i{width}")
     content = data[start:]
     if offsets[0] < 0 or (np.diff(offsets) < 0).any() or int(offsets[-1]) > len(content):

@@ -49,7 +49,7 @@ def decompressed(name: str, data: Bytes) -> Bytes:
     else:
         size = int.from_bytes(data[:head].tobytes(), "little")
     if size > _RATIO[name] * max(len(data) - head, 1) or size >= 1 << 40:
-        raise DamagedPage(f"{len(data)} bytes of {name} state an uncompressed size of {size}")
+        raise DamagedPage(f"{len(data)} bytes of {name} claim an uncompressed size of {size}")
     if not size:
         return np.empty(0, np.uint8)
     try:

@@ -94,5 +94,5 @@ def whole_number(metadata: Mapping[bytes, bytes], key: str, default: int) -> int
 
 def _error(key: str, expected: str, value: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"expected {expected} as {_PREFIX}{key}, got {value!r}", help="correct or remove this metadata of the field"
+        f"expected {expected} as {_PREFIX}{key}, got {value!r}", help="fix or remove this metadata of the field"
     )

@@ -267,7 +267,7 @@ class _Chunks:
         levels = of.rep is not None, of.definition is not None
         bad = kernels().chunk_headers(data, at, size, *levels, of.buffers, of.wide, heads)
         if bad >= 0:
-            raise DamagedPage(f"a chunk of {size[bad]} bytes states a larger size")
+            raise DamagedPage(f"a chunk of {size[bad]} bytes claims a larger size")
         self._of, self._data, self._heads = of, data, heads
         self.counts = counts
         #: Number of levels in each chunk.

@@ -252,7 +252,7 @@ def _levels(layers: Any, numbers: list[Int64s], rows: int, *, leave_out_nulls: b
             raise DamagedPage("the lists of a sparse page have invalid lengths")
         below = int(counts.sum())
         if below != layer.list.num_child_slots:
-            raise DamagedPage(f"lists have {below} items, but their page states {layer.list.num_child_slots}")
+            raise DamagedPage(f"lists have {below} items, but their page says {layer.list.num_child_slots}")
         full = slots[positions]
         empty = np.ones(len(rep), np.bool_)
         empty[full] = False

@@ -75,7 +75,7 @@ def _mini_block(container: Container, page: Page, layout: pb.MiniBlockLayout) ->
         yield f"a mini-block page has {len(page.buffers)} buffers, expected {expected}"
         return
     if not layout.layers:
-        yield "the page does not state its layers"
+        yield "the page does not describe its layers"
     if lists != layout.HasField("rep_compression"):
         yield f"a page {'with' if lists else 'without'} lists has {'no ' if lists else ''}repetition levels"
     if any(layer in _LEVELS for layer in layout.layers) and not layout.HasField("def_compression"):
@@ -119,7 +119,7 @@ def _full_zip(page: Page, layout: pb.FullZipLayout) -> Iterator[str]:
         yield f"a full-zip page has {len(page.buffers)} buffers, expected {expected}"
         return
     if not layout.layers:
-        yield "the page does not state its layers"
+        yield "the page does not describe its layers"
     if layout.num_visible_items > layout.num_items:
         yield f"the page has {layout.num_visible_items} values for {layout.num_items} levels"
     bits = layout.bits_rep + layout.bits_def

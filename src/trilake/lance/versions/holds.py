@@ -80,8 +80,8 @@ def hold(store: Store, version: int, runtime: Runtime) -> Iterator[None]:
     try:
         if any(removal.names(version) for removal in notices(store, REMOVALS)):
             raise CommitConflictError(
-                f"a clean-up is deleting version {version}",
-                help="choose a later version; if the clean-up has failed, run it again",
+                f"a cleanup is deleting version {version}",
+                help="choose a later version; if the cleanup has failed, run it again",
                 file=store.uri,
                 version=version,
             )

@@ -333,7 +333,7 @@ def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
     """Parse the message of a fragment.  Raises ``CorruptLogError`` for more rows than a data file can count."""
     if message.physical_rows >= MAX_ROWS or message.deletion_file.num_deleted_rows >= MAX_ROWS:
         raise CorruptLogError(
-            f"fragment {message.id} states {message.physical_rows} rows, "
+            f"fragment {message.id} claims {message.physical_rows} rows, "
             f"{message.deletion_file.num_deleted_rows} of them deleted, but a data file has fewer than 2^31",
             file=file or None,
         )

@@ -253,7 +253,7 @@ def _counter(execution: Any, leaf: Any) -> Any:
 
 def _replaced(df: DataFrame, steps: list[Any], source: _Source, frame: DataFrame) -> DataFrame:
     if [(f.name, f.dataType) for f in frame.schema] != [(f.name, f.dataType) for f in source.schema]:
-        raise _NotNativelyReadable("the stream's schema has other types than the table")
+        raise _NotNativelyReadable("the stream's schema and the table have different types")
     spark, analyzed = df.sparkSession, query_execution(frame).analyzed()
     pairs = zip(items_of(analyzed.output()), items_of(source.leaf.output()), strict=True)
     plan = renumbered(spark, analyzed, pairs)

@@ -88,9 +88,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(MAX_RECORDS, "honoured", "maximum rows per data file of a write"),
     *_rows(
         "honoured",
-        ("dynamicPartitionOverwrite.enabled", "false: an overwrite is never dynamic"),
+        ("dynamicPartitionOverwrite.enabled", "false: overwrites are never dynamic"),
         ("schema.autoMerge.enabled", "writes and merges add the columns that a table lacks"),
-        ("updateAndMergeCastingFollowsAnsiEnabledFlag", "UPDATE and MERGE cast as the session's ANSI mode says"),
+        ("updateAndMergeCastingFollowsAnsiEnabledFlag", "UPDATE and MERGE cast according to the session's ANSI mode"),
         (
             "changeDataFeed.timestampOutOfRange.enabled",
             "a change feed or a stream may start or end after the newest commit",
@@ -153,10 +153,15 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         PREFIX + "write.utcTimestampPartitionValues",
         "rejected",
-        "false: partition values of timestamps in the session's zone",
+        "false: writes partition values of timestamps in the session's time zone",
         unless="true",
     ),
-    Setting(PREFIX + "schema.typeCheck.enabled", "rejected", "false: types that Delta does not have", unless="true"),
+    Setting(
+        PREFIX + "schema.typeCheck.enabled",
+        "rejected",
+        "false: allows types that Delta does not support",
+        unless="true",
+    ),
     Setting(
         PREFIX + "convert.partitionValues.ignoreCastFailure",
         "rejected",
@@ -166,11 +171,14 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         PREFIX + "typeWidening.allowAutomaticWidening",
         "rejected",
-        "widen types automatically across families, or never",
+        "automatic type widening across type families, or none",
         unless="same_type_family",
     ),
     Setting(
-        PREFIX + "generatedColumn.allowNullable", "rejected", "false: checks of generated columns differ", unless="true"
+        PREFIX + "generatedColumn.allowNullable",
+        "rejected",
+        "false: changes the checks of generated columns",
+        unless="true",
     ),
 )
 
@@ -325,7 +333,7 @@ def session_transaction(spark: SparkSession) -> Transaction | None:
         number = -1
     if not app_id or not 0 <= number < 1 << 63:
         wrong, value, expected = (
-            (VERSION, version, "an integer of 0 or more") if app_id else (APP_ID, app_id, "a non-empty string")
+            (VERSION, version, "an integer >= 0") if app_id else (APP_ID, app_id, "a non-empty string")
         )
         raise InvalidArgumentError(
             f"{wrong} must be {expected}, got {value!r}", setting=wrong, condition="DELTA_ILLEGAL_OPTION"

@@ -175,7 +175,9 @@ class _NoFiles(JavaObject):
         self._spark = spark
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
-        raise UnsupportedSparkError("the template of a DataFrame cannot be executed", help="use the DataFrame itself")
+        raise UnsupportedSparkError(
+            "this plan is only a template and cannot be executed", help="use the DataFrame itself"
+        )
 
     def inputFiles(self) -> Any:
         return self.listFiles(None, None)

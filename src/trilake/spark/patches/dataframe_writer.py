@@ -206,7 +206,7 @@ def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str
     must_be_of(path_table, name, format)
     if path is not None:
         raise InvalidArgumentError(
-            f"{name} is a path, but the option path names another one", help="leave the option out", file=path
+            f"the option path is {path}, but the call names {name}", help="leave the option out", file=path
         )
     yield path_table.location
 

@@ -243,7 +243,9 @@ def _sink_options(request: _Request) -> dict[str, str]:
     options = {k: _absolute(v) if k.lower() == _CHECKPOINT.lower() else v for k, v in request.options.items()}
     if request.partition_by:
         if any("," in c for c in request.partition_by):
-            raise InvalidArgumentError("a stream cannot be partitioned by a column with a comma in its name")
+            raise InvalidArgumentError(
+                f"a stream cannot be partitioned by a column with a comma in its name, got {request.partition_by}"
+            )
         options["partitionBy"] = ",".join(request.partition_by)
     if not request.checkpoint:
         folder = request.df.sparkSession.conf.get(_CHECKPOINTS, None)

@@ -111,7 +111,7 @@ class LateFiles(PlannedFiles):
         except Exception as e:
             if not conditions:
                 raise
-            say_once("the files of a plan are not chosen by its conditions", e)
+            say_once("the conditions of a query do not select its files", e)
         return self._list_files(())  # reading all files is always correct
 
 

@@ -78,7 +78,7 @@ def resolving(
         name = unresolved_name(e)
         if of_table and name is not None and _HIDDEN in name.parts[:2]:
             return
-        error = kind(analysis_message(e), help="correct the expression") if name is None else explain(name)
+        error = kind(analysis_message(e), help="fix the expression") if name is None else explain(name)
         raise analysed_error(error, e) from None
 
 

@@ -147,7 +147,9 @@ def _changes(context: Context, arguments: str) -> pa.Table:
     place = relation_of(context, ("delta", values[0]))
     opened = place and place.open(context)
     if not isinstance(opened, ArrowDeltaTable):
-        raise TableNotFoundError("only Delta tables have a change feed", help="check the path", file=values[0])
+        raise TableNotFoundError(
+            "expected a Delta table: only those have a change feed", help="check the path", file=values[0]
+        )
     return opened.changes(*values[1:])
 
 

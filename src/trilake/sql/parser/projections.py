@@ -116,7 +116,7 @@ def by_column(
     if has_query(sql) or any(t.text == "->" for t in tokens):
         raise InvalidArgumentError(
             f"subqueries and lambda functions are not supported on a view that renames columns: {sql}",
-            help="change the table itself",
+            help="use the table instead of the view",
         )
     edits = []
     for at, parts, behind in names_in(sql, tokens):

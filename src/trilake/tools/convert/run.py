@@ -21,6 +21,7 @@ from trilake.common.arguments import checked
 from trilake.common.display import Displayed
 from trilake.common.progress import progress
 from trilake.common.runtime import SYSTEM_RUNTIME
+from trilake.common.text import plural
 from trilake.common.timestamps import TimestampLike
 from trilake.errors import (
     ChecksumMismatchError,
@@ -89,7 +90,7 @@ class Conversion(Displayed):
 
         source = side(self.source_format, self.source, self.source_version)
         target = side(self.format, self.target, self.version)
-        size = f"{self.rows:,} rows, {self.files:,} files, {self.bytes:,} bytes"
+        size = f"{plural(self.rows, 'row')}, {plural(self.files, 'file')}, {plural(self.bytes, 'byte')}"
         check = f"checksum {self.checksum}, " + ("read back" if self.verified else "not compared: nulls were replaced")
         return f"<Conversion {source} -> {target}: {size}, {check}>"
 
@@ -290,7 +291,12 @@ class Job:
             # Returned, because Spark would turn it into a string.
             return Outcome(None, error=e)
         except pa.ArrowException as e:
-            return Outcome(None, error=WriteFailedError(f"rows cannot be converted: {e}", help="leave the column out"))
+            return Outcome(
+                None,
+                error=WriteFailedError(
+                    f"rows cannot be converted: {e}", help="leave the column out with columns=[…], or cast it"
+                ),
+            )
         return Outcome(files, total, back)
 
     def _counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -91,7 +91,7 @@ def _versions(facts: Facts) -> Advice | None:
     if "clean" not in facts.commands or facts.commits is None or facts.commits.total < _VERSIONS:
         return None
     estimate = (
-        f"The table has {facts.commits.total:,} versions, and files that only old versions need. The clean-up"
+        f"The table has {facts.commits.total:,} versions, and files that only old versions need. The cleanup"
         " deletes versions older than two weeks."
     )
     command = _python(facts, "clean")

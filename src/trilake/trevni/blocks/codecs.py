@@ -61,7 +61,7 @@ def snappy_size(data: Payload) -> int:
 def _unsnap(data: Payload, size: int) -> Payload:
     stated = snappy_size(data)
     if stated != size:
-        raise ValueError(f"it states {stated} bytes, but its descriptor states {size}")
+        raise ValueError(f"it claims {stated} bytes, but its descriptor says {size}")
     return _snappy.decompress(data, size) if size else b""
 
 
@@ -141,14 +141,14 @@ def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload
     stored = data.nbytes
     if codec == "null":
         if stored != size:
-            raise place.fail(f"the uncompressed block has {stored} bytes, but its descriptor states {size}")
+            raise place.fail(f"the uncompressed block has {stored} bytes, but its descriptor says {size}")
         return data
     if codec not in _DECOMPRESS:
         message, help = f"unknown codec {codec!r}", f"expected one of {', '.join(CODECS)}"
         raise UnsupportedProtocolError(message, help=help, **place._asdict())
     bound = _BOUND.get(codec)
     if bound is not None and size > bound * stored + 64:
-        raise place.fail(f"{stored} bytes of {codec} cannot hold the {size} bytes that the descriptor states")
+        raise place.fail(f"{stored} bytes of {codec} cannot hold the {size} bytes in the descriptor")
     try:
         raw = _DECOMPRESS[codec](data, size)
     except (zlib.error, OSError, ValueError) as e:
@@ -156,7 +156,7 @@ def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload
     actual = memoryview(raw).nbytes
     if actual != size:
         more = "more than " if actual > size else ""
-        raise place.fail(f"the block holds {more}{min(actual, size)} bytes, but its descriptor states {size}")
+        raise place.fail(f"the block has {more}{min(actual, size)} bytes, but its descriptor says {size}")
     return raw
 
 

@@ -252,7 +252,7 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
             by_name[column.name] = number
     cursor.about(column=None)
     table_at = cursor.position
-    starts = np.frombuffer(cursor.take(8 * count, "the table of column starts"), "<i8")
+    starts = np.frombuffer(cursor.take(8 * count, "the table of column offsets"), "<i8")
     header = Header(magic[3], row_count, metadata, tuple(columns), tuple(starts.tolist()), cursor.position)
     for number, start in enumerate(header.starts):
         # A column takes at least four bytes, its block count.

@@ -170,7 +170,7 @@ class TrevniWriter:
         else:
             options = {name: ColumnOptions.of(option) for name, option in (columns or {}).items()}
             if schema is None:
-                raise InvalidArgumentError("a schema is needed unless columns are given")
+                raise InvalidArgumentError("either a schema or columns must be given")
             self._derive(schema, options)
         self.rows = 0
         self._done = False
@@ -222,7 +222,9 @@ class TrevniWriter:
         self._shredders = [PlainShredder(node, physical) for node in nodes]
         self._schema = pa.schema([node.field for node in nodes])
         if schema is not None and schema.names != self._schema.names:
-            raise SchemaMismatchError(f"expected the fields {self._schema.names} of columns, got {schema.names}")
+            raise SchemaMismatchError(
+                f"schema must have the fields of columns, {self._schema.names}, got {schema.names}"
+            )
 
     @property
     def size(self) -> int:
@@ -262,7 +264,7 @@ class TrevniWriter:
         {'x': [1, 2]}
         """
         if self._physical_columns is None or self._header is None:
-            raise InvalidArgumentError("write_columns needs a writer with columns of another file")
+            raise InvalidArgumentError("write_columns needs a writer created with columns of another file")
         through: dict[int, Rows] = {}
         for descriptor, column, flat in zip(self._header.columns, self._physical_columns, values, strict=True):
             above = Rows(rows) if descriptor.parent is None else through[descriptor.parent]

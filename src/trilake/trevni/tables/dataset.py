@@ -125,8 +125,8 @@ def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
     for file in files:
         if not file.key.endswith(".trv") and store.read_range(file.key, 0, len(MAGIC)).to_pybytes() != MAGIC:
             raise ForeignFilesError(
-                f"the folder has files of other formats: {file.key} is not a Trevni file",
-                help="write to another folder, or convert the files first; a Trevni folder must contain no other files",
+                f"the folder contains files of other formats: {file.key} is not a Trevni file",
+                help="write to another folder, or convert the files first; a Trevni folder cannot have other files",
                 file=store.uri,
             )
 

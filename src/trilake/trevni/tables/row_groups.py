@@ -107,7 +107,7 @@ class RowGroupWriter:
     ) -> None:
         missing = [name for name in partition_by if name not in schema.names]
         if missing or len(set(partition_by)) < len(partition_by):
-            raise InvalidArgumentError(f"partition_by {list(partition_by)} must name different columns of the data")
+            raise InvalidArgumentError(f"partition_by must name distinct columns of the data, got {list(partition_by)}")
         if len(partition_by) == len(schema) and partition_by:
             raise InvalidArgumentError("a table needs at least one column that is not a partition column")
         self._store, self._write_id, self._task = store, write_id, task

@@ -155,7 +155,7 @@ def test_unreferenced_files_older_than_the_table_are_kept(caplog: pytest.LogCapt
     assert len(done.paths) == 3
     assert sorted(done.foreign["path"].to_pylist()) == sorted([*foreign, "other.trv"])
     assert all(world.exists(key) for key in [*foreign, "other.trv"])
-    assert "4 foreign files left" in repr(done)
+    assert "4 foreign files kept" in repr(done)
     assert "remove them by hand" in caplog.text
 
 

@@ -264,7 +264,7 @@ def test_repr_of_results_shows_the_work() -> None:
     for n in range(3):
         trilake.write(pa.table({"n": [n]}), uri, mode="append")
     table: Any = trilake.open(uri)
-    assert re.match(r"<OPTIMIZE version 3: 3 files became 1, [\d.]+ k?B became [\d.]+ k?B; ", repr(table.optimize()))
+    assert re.match(r"<OPTIMIZE version 3: 3 files -> 1, [\d.]+ k?B -> [\d.]+ k?B; ", repr(table.optimize()))
     assert repr(table.optimize()) == "<OPTIMIZE version 3: nothing to do>"
     planned = repr(table.vacuum(0, enforce_retention=False))
     assert re.fullmatch(r"<VACUUM: 3 files, [\d.]+ k?B would be deleted>", planned)

@@ -163,7 +163,7 @@ class Alter(MetadataCommits):
         """
         position = _position(first, after)
         if position is None:
-            raise InvalidArgumentError("the new position is missing", help="pass first=True, or after='column'")
+            raise InvalidArgumentError("a new position is required", help="pass first=True, or after='column'")
         return self.change_columns(ColumnChange(path, position=position))
 
     def change_columns(self, *changes: ColumnChange) -> int:

@@ -176,7 +176,7 @@ class MetadataCommits(PublicNames):
             if row is not None:
                 raise ConstraintViolatedError(
                     f"{what} violated by row with values: {describe_row(row)}",
-                    help="correct or delete such rows first; nothing was committed",
+                    help="fix or delete these rows first; nothing was committed",
                     constraint=condition.name,
                 )
             return

@@ -355,7 +355,7 @@ def _check_names(t: DataType, file: str) -> None:
         if twice:
             raise SchemaMismatchError(
                 f"the file has columns {', '.join('.'.join((*path, n)) for n in twice)}, which differ only in case",
-                help="rewrite the file with other names",
+                help="rewrite the file with different names",
                 file=file,
                 condition="DELTA_DUPLICATE_COLUMNS_FOUND",
             )

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from trilake.common.display import Displayed
 from trilake.common.progress import progress
-from trilake.common.text import format_size
+from trilake.common.text import format_size, plural
 from trilake.delta.commands.maintenance.vacuum_files import (
     ICEBERG_METADATA,
     LISTING,
@@ -132,8 +132,8 @@ class VacuumResult(Displayed):
     def __repr__(self) -> str:
         at = "" if self.version is None else f" version {self.version}"
         what = "would be deleted" if self.dry_run else "deleted"
-        foreign = f", {self.foreign.num_rows:,} foreign files left" if self.foreign.num_rows else ""
-        return f"<VACUUM{at}: {self.files.num_rows:,} files, {format_size(self.size)} {what}{foreign}>"
+        foreign = f", {plural(self.foreign.num_rows, 'foreign file')} kept" if self.foreign.num_rows else ""
+        return f"<VACUUM{at}: {plural(self.files.num_rows, 'file')}, {format_size(self.size)} {what}{foreign}>"
 
 
 #: More hours overflow 64 bits in ms.
@@ -151,6 +151,7 @@ def retention_hours_ms(hours: Any) -> int | None:
     if hours < 0:
         raise InvalidArgumentError(
             "the retention for vacuum can't be less than 0",
+            help="pass a number such as 168",
             retention_hours=hours,
             condition="DELTA_VACUUM_RETENTION_PERIOD_NEGATIVE",
         )

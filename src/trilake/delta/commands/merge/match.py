@@ -190,7 +190,7 @@ class Matcher:
         except QueryError as error:
             raise ExpressionError(
                 f"the merge condition {self.join.source} fails on a row: {error.message}",
-                help="correct the row, or guard the condition with CASE or a try_ function",
+                help="fix the row, or use CASE or a try_ function",
             ) from error
         if limit is not None and pairs.num_rows > limit:
             raise TooManyPairsError

@@ -23,7 +23,7 @@ import orjson
 import pyarrow.compute as pc
 
 from trilake.common.display import Displayed
-from trilake.common.text import format_size
+from trilake.common.text import format_size, plural
 from trilake.delta.commands.optimize.bins import (
     COLUMNS,
     CURVE,
@@ -151,8 +151,8 @@ class OptimizeResult(Displayed):
             return f"<OPTIMIZE version {self.version}: nothing to do>"
         before, after = m.files_removed.total_size, m.files_added.total_size
         return (
-            f"<OPTIMIZE version {self.version}: {m.num_files_removed:,} files became {m.num_files_added:,},"
-            f" {format_size(before)} became {format_size(after)};"
+            f"<OPTIMIZE version {self.version}: {plural(m.num_files_removed, 'file')} -> {m.num_files_added:,},"
+            f" {format_size(before)} -> {format_size(after)};"
             f" {(m.end_time_ms - m.start_time_ms) / 1000:.2f} s>"
         )
 

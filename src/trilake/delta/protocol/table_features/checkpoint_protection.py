@@ -13,7 +13,7 @@ def _in_use(table: Inspection) -> Trace | None:
     if oldest >= before:
         return None
     return Trace(
-        f"versions before {before} are in the log, from {oldest} on",
+        f"the log still has versions before {before}, starting with {oldest}",
         "wait until log cleanup has removed them",
         condition="DELTA_FEATURE_DROP_CHECKPOINT_PROTECTION_WAIT_FOR_RETENTION_PERIOD",
     )

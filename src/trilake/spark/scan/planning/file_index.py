@@ -71,7 +71,7 @@ def planned_frame(
             reads.begin()
         return frame
     except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
-        say_once("files are not chosen when a query is planned", e)
+        say_once("files are not selected during planning", e)
     return None
 
 
@@ -102,7 +102,7 @@ class PlannedFiles(JavaObject):
         try:
             conditions = [str(e.sql()) for e in (*items_of(partition_filters), *items_of(data_filters))]
         except Exception as e:  # noqa: BLE001 - an expression without SQL
-            say_once("conditions of a plan do not choose files", e)
+            say_once("the conditions of a query do not select its files", e)
         short = tuple(sorted(c for c in conditions if len(c) <= _LONGEST))
         if self._reads is not None:
             self._reads.note(short)
@@ -151,7 +151,7 @@ class PlannedFiles(JavaObject):
         try:
             keep = self._prune(conditions)
         except Exception as e:  # noqa: BLE001 - reading all files is always correct
-            say_once("the files of a plan are not chosen by its conditions", e)
+            say_once("the conditions of a query do not select its files", e)
             keep = None
         count = self._count if keep is None else int(np.count_nonzero(keep))
         if keep is None or count == self._count:

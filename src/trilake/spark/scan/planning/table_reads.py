@@ -99,7 +99,9 @@ def own_reads(frame: DataFrame, uri: str) -> OwnReads:
     try:
         marks = [m.split(" ", 2) for m in set(relation_options(frame, MARK))]
     except Py4JError as e:
-        say_once("writes to tables that were read count as made of all their rows, and conflict with other writers", e)
+        say_once(
+            "a write to a table that was read counts as a read of all its rows, and conflicts with other writers", e
+        )
         versions = [notes.version for notes in list(_scans_by_number.values()) if notes.uri == uri]
         return OwnReads(min(versions, default=_read.get(uri)), (None,))
     scans = [(int(version), _scans_by_number.get(int(number))) for number, version, table in marks if table == uri]

@@ -141,8 +141,7 @@ def check_limits(limits: Iterable[str]) -> None:
     names = sorted(limits)
     if names and not HAS_ADMISSION:
         raise UnsupportedSparkError(
-            f"PySpark {pyspark.__version__} does not support limits on the batches of a Python source:"
-            f" {', '.join(names)}",
+            f"PySpark {pyspark.__version__} does not support batch limits for Python data sources: {', '.join(names)}",
             help="leave the option out (a batch then has all new rows), or use PySpark 4.2 or newer",
         )
 

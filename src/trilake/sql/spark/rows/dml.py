@@ -253,7 +253,8 @@ def _with(plan: MergeByKeys, when: When, target: Target) -> MergeByKeys:
         if when.action == "delete":
             return replace(plan, delete_unmatched=True)
     raise InvalidArgumentError(
-        f"MERGE into a {target.format.title()} table supports UPDATE SET *, INSERT * and DELETE, without conditions",
+        f"MERGE into a {target.format.title()} table only supports UPDATE SET *, INSERT * and DELETE without"
+        " conditions",
         help="compute whole rows in the source",
         file=target.path,
     )

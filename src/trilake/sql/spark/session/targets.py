@@ -257,7 +257,7 @@ def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str
     if view.query is None:
         raise InvalidArgumentError(
             f"{'.'.join(view.parts)} is a view of a DataFrame that is not a projection of a single trilake table",
-            help="change the table itself",
+            help="use the table instead of the view",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
     projection = parse_projection(view.query.sql)
@@ -295,5 +295,5 @@ def _column_list(view: View) -> Sequence[str] | None:
 
 def _not_whole_table(parts: tuple[str, ...]) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"{'.'.join(parts)} is not a view of all rows of a single table", help="change the table itself"
+        f"{'.'.join(parts)} is not a view of all rows of a single table", help="use the table instead of the view"
     )
