@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from trilake.expr.build import Term, and_, compare, in_, is_null, not_, or_, starts_with
+from tests.expr.conditions import and_, compare, in_, is_null, not_, or_, starts_with
 
 NAN = float("nan")
 UTC = dt.UTC
@@ -84,7 +84,7 @@ def literals(column: str) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def terms(draw: st.DrawFn, depth: int = 2) -> Term:
+def terms(draw: st.DrawFn, depth: int = 2) -> str:
     kind = draw(
         st.sampled_from(["compare", "compare", "in", "null", "prefix", *(["and", "or", "not"] if depth else [])])
     )

@@ -13,6 +13,7 @@ import pytest
 from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
 from trilake.expr import evaluate_all, parse_expression, parse_filter
 from trilake.expr.terms import engine
+from trilake.expr.terms.literals import Literal
 
 UTC = pa.timestamp("us", "UTC")
 ROWS = pa.table(
@@ -115,11 +116,6 @@ def test_units_of_time_are_not_columns(function: str) -> None:
             parse_expression(wrong, ROWS.schema)
 
 
-def test_case_sensitive_names() -> None:
-    with pytest.raises(ExpressionError):
-        parse_expression("N", ROWS.schema, case_sensitive=True)
-
-
 def test_failing_row_names_the_expression() -> None:
     rows = pa.table({"n": [1, 0]})
     good, bad = parse_expression("n + 1", rows.schema), parse_expression("10 / n", rows.schema)
@@ -190,3 +186,16 @@ def test_type_of_a_repeated_expression_is_cached() -> None:
         assert asked.call_count == 1
         assert parse_expression(text, second).type == pa.float64()
         assert asked.call_count == 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, 5, -(2**63), 2**63, 0.1, 1e300, float("inf"), "it's", b"\xff", Decimal("-1.50")),
+        *(dt.date(2020, 2, 29), dt.datetime(2021, 1, 1, 12, 30, tzinfo=dt.UTC)),
+    ],
+)
+def test_sql_of_a_literal_is_its_value(value: object) -> None:
+    constant = parse_expression(Literal.of(value).sql, ROWS.schema).constant
+    assert constant is not None
+    assert constant.as_py() == value

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.expr.semantics import ROWS
 from trilake.errors import FilterError
 from trilake.expr import Filter, parse_filter
-from trilake.expr.sql import parse
 from trilake.expr.terms.bind import char_field
 
 
@@ -100,26 +99,7 @@ def test_now_is_given_by_the_caller() -> None:
         assert bound.apply(ROWS)["id"].to_pylist() == ids, text
 
 
-def test_sql_is_parsed_once_unless_it_uses_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts: list[str] = []
-    original = parse.parse_tree
-
-    def spy(text: str, names: frozenset[str]) -> object:
-        texts.append(text)
-        return original(text, names)
-
-    monkeypatch.setattr(parse, "parse_tree", spy)
-    text = "id IN (3, 5) AND id <> 4 AND 'once' = 'once'"
-    assert [kept(text) for _ in range(3)] == [[3, 5]] * 3
-    assert texts == [text]
-    moment = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
-    for day in range(3):
-        bound = parse_filter("t > now() AND 'timed' = 'timed'", ROWS.schema, now=moment + dt.timedelta(days=day))
-        assert bound is not None
-    assert len(texts) == 4
-
-
-def test_cached_sql_is_bound_to_each_schema() -> None:
+def test_same_sql_is_bound_to_each_schema() -> None:
     text = "X = '1' AND 'bound' = 'bound'"
     number, name = pa.table({"x": [1, 2]}), pa.table({"x": ["1", "01"], "id": [7, 8]})
     padded = pa.table([pa.array(["1  ", "2  "])], schema=pa.schema([char_field(pa.field("x", pa.string()), 3)]))

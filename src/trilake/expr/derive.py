@@ -20,7 +20,7 @@ _LEVELS = {"year": 0, "month": 1, "day": 2, "dayofmonth": 2, "hour": 3}
 _PATTERN = ("yyyy", "MM", "dd", "HH", "mm", "ss")
 
 
-def derive(expression: Expression, schema: pa.Schema, *, case_sensitive: bool = False) -> Derived | None:
+def derive(expression: Expression, schema: pa.Schema) -> Derived | None:
     """The form of an expression over ``schema``; ``None`` if its column implies nothing.
 
     >>> from trilake.expr import parse_expression
@@ -34,14 +34,14 @@ def derive(expression: Expression, schema: pa.Schema, *, case_sensitive: bool = 
         node = plain(parse_tree(expression.source, column_names(schema)))
         (path,) = expression.paths
         column, _ = bind.resolve(path, schema, case_sensitive=True)
-        return _Reader(schema, case_sensitive).read(node, expression, column)
+        return _Reader(schema).read(node, expression, column)
     except (FilterError, ExpressionError, RecursionError):
         return None
 
 
 class _Reader:
-    def __init__(self, schema: pa.Schema, case_sensitive: bool) -> None:
-        self.schema, self.case_sensitive = schema, case_sensitive
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
 
     def read(self, node: exp.Expression, expression: Expression, column: Column) -> Derived | None:
         def derived(form: Form, level: int = 0, length: int = 0) -> Derived:
@@ -68,7 +68,7 @@ class _Reader:
         if not is_name(node):
             return None
         parts = tuple(p.name for p in cast(Any, node).parts)
-        column, rest = bind.resolve(parts, self.schema, case_sensitive=self.case_sensitive)
+        column, rest = bind.resolve(parts, self.schema)
         return None if rest else column
 
     def _is_step(self, node: exp.Expression) -> bool:

@@ -119,7 +119,6 @@ def parse_expression(
     sql: str,
     schema: pa.Schema,
     *,
-    case_sensitive: bool = False,
     now: dt.datetime | None = None,
     written: str | None = None,
     functions: Mapping[str, Function] | None = None,
@@ -130,7 +129,6 @@ def parse_expression(
     ----------
     sql: an expression over one row: no aggregate, window, subquery or non-deterministic function.
     schema: the available columns.
-    case_sensitive: whether names must be spelled as in the schema.
     now: the value of ``current_timestamp()``; the clock's, by default.
     written: the user's SQL, if ``sql`` wraps it; by default ``sql``.
     functions: those that may be called; Spark's by default.
@@ -142,7 +140,7 @@ def parse_expression(
     from trilake.expr.sql.parse import translate_scalar
 
     when = now if now is not None else dt.datetime.now(dt.UTC)
-    translation = translate_scalar(sql, schema, case_sensitive=case_sensitive, now=when, functions=functions)
+    translation = translate_scalar(sql, schema, now=when, functions=functions)
     source = sql if written is None else written
     if translation.column is not None:
         kind = _column_type(translation.column, schema)

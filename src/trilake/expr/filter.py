@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from trilake.common.arguments import described
 from trilake.errors import FilterError
-from trilake.expr import arrow, pushdown
+from trilake.expr import arrow
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.evaluate import Rows, evaluate
 from trilake.expr.terms.predicate import Conjunct, Predicate, all_of
@@ -82,21 +82,6 @@ class Filter:
     def apply(self, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
         return rows.filter(self.mask(rows))
 
-    def arrow_superset(
-        self, rename: Mapping[str | Path, str | Path | None] | None = None, schema: pa.Schema | None = None
-    ) -> pc.Expression | None:
-        """A pyarrow expression that is true wherever the condition is, to prune row groups of a Parquet file.
-
-        Parameters
-        ----------
-        rename: column names in the file by names in the table: ``{"a": "col-1", ("b", "x"): ("col-2", "col-3")}``.
-            Other columns keep their names; ``None`` marks a column that the file lacks.
-        schema: the file's schema; conditions on columns of another type are left out.
-
-        ``None`` if nothing can be pruned.
-        """
-        return pushdown.superset(self.predicate, rename or {}, schema)
-
     def __str__(self) -> str:
         return self.sql
 
@@ -117,7 +102,7 @@ def parse_filter(
     schema: the available columns.
     case_sensitive: whether names in SQL must be spelled as in the schema.
     now: the value of ``current_timestamp()``; the clock's, by default.
-    functions: the functions that SQL may call, a constant; Spark's by default.
+    functions: the functions that SQL may call; Spark's by default.
 
     Raises :class:`FilterError` for an invalid condition, unknown columns and types that cannot be compared.
     """
@@ -137,4 +122,4 @@ def parse_filter(
 
     when = now if now is not None else dt.datetime.now(dt.UTC)
     conjuncts = parse_sql(filter, schema, case_sensitive=case_sensitive, now=when, functions=functions)
-    return Filter(filter, schema, tuple(conjuncts))
+    return Filter(filter, schema, conjuncts)

@@ -8,13 +8,12 @@ columns are not pushed down.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, overload
+from typing import overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.expr.terms import datatypes as types
-from trilake.expr.terms.datatypes import Path, normal_type
 from trilake.expr.terms.predicate import (
     NEGATED,
     OPERATIONS,
@@ -30,82 +29,47 @@ from trilake.expr.terms.predicate import (
     StartsWith,
 )
 
-Rename = Mapping[str | Path, str | Path | None]
-
 #: Microseconds that fit 64-bit nanoseconds: Arrow casts literals to these for files with INT96 timestamps.
 _NANOS_LIMIT = (1 << 63) // 1000 - 1
 
 
-def superset(predicate: Predicate, rename: Rename, schema: pa.Schema | None) -> pc.Expression | None:
-    """An expression that is true wherever ``predicate`` is; ``None`` if that is every row."""
-    return _Pushdown(rename, schema).implied(predicate, True)
+def superset(predicate: Predicate, rename: Mapping[str, str | None], *, expected: bool = True) -> pc.Expression | None:
+    """An expression that is true wherever ``predicate`` is ``expected``; ``None`` if that is every row.
+
+    ``rename`` has names in the file by those in the table, ``None`` for a column that cannot be pruned by.  Others keep
+    their names; nested fields are left out.
+    """
+    match predicate:
+        case Not(part):
+            return superset(part, rename, expected=not expected)
+        case And(parts) | Or(parts):
+            implied = [superset(p, rename, expected=expected) for p in parts]
+            return _join(implied, all=isinstance(predicate, And) == expected)
+        case Constant(value):
+            return None if value is expected else pc.scalar(False)
+        case Known() | Compare() | In() | IsNull() | StartsWith() if len(predicate.path) == 1:
+            name = rename.get(predicate.path[0], predicate.path[0])
+            return None if name is None else _leaf(predicate, pc.field(name), expected)
+    return None
 
 
-class _Pushdown:
-    def __init__(self, rename: Rename, schema: pa.Schema | None) -> None:
-        self.rename = rename
-        self.schema = schema
-
-    def implied(self, predicate: Predicate, expected: bool) -> pc.Expression | None:
-        match predicate:
-            case Not(part):
-                return self.implied(part, not expected)
-            case And(parts) | Or(parts):
-                return _join([self.implied(p, expected) for p in parts], all=isinstance(predicate, And) == expected)
-            case Constant(value):
-                return None if value is expected else pc.scalar(False)
-        return self._leaf(predicate, expected)
-
-    def _leaf(self, leaf: Predicate, expected: bool) -> pc.Expression | None:
-        if not isinstance(leaf, Known | Compare | In | IsNull | StartsWith):
-            return None
-        field = self._field(leaf)
-        if field is None:
-            return None
-        match leaf:
-            case Known(_, value):
-                return field.is_valid() if value is expected else pc.scalar(False)
-            case IsNull():
-                return field.is_null() if expected else field.is_valid()
-            case Compare() if not leaf.widened:
-                return _compare(field, leaf.op if expected else NEGATED[leaf.op], leaf.literal)
-            case In() if expected and not leaf.widened and len(leaf.values) <= 1000:
-                if types.is_float(leaf.values.type) or pa.types.is_timestamp(leaf.values.type):
-                    return _join([_compare(field, "=", v) for v in leaf.values], all=False)
-                return field.isin(leaf.values)
-            case StartsWith() if expected:
-                return _prefix(field, leaf.prefix)
-        return None
-
-    def _field(self, leaf: Known | Compare | In | IsNull | StartsWith) -> pc.Expression | None:
-        path = self._renamed(leaf.path)
-        if path is None:
-            return None
-        compared = (
-            leaf.literal.type if isinstance(leaf, Compare) else leaf.values.type if isinstance(leaf, In) else None
-        )
-        if self.schema is not None and not self._has(path, compared):
-            return None
-        return pc.field(*path) if len(path) > 1 else pc.field(path[0])
-
-    def _renamed(self, path: Path) -> Path | None:
-        if path in self.rename or len(path) == 1:
-            target = self.rename[path] if path in self.rename else self.rename.get(path[0], path)
-        else:  # fields of a renamed struct may be renamed, too
-            target = None if path[0] in self.rename else path
-        return (target,) if isinstance(target, str) else target if target is None else tuple(target)
-
-    def _has(self, path: Path, compared: pa.DataType | None) -> bool:
-        fields: Any = self.schema
-        datatype: pa.DataType | None = None
-        for name in path:
-            matches = [f for f in fields if f.name == name]
-            if len(matches) != 1:
-                return False
-            datatype = matches[0].type
-            fields = datatype if pa.types.is_struct(datatype) else ()
-        assert datatype is not None
-        return compared is None or normal_type(datatype) == compared
+def _leaf(
+    leaf: Known | Compare | In | IsNull | StartsWith, field: pc.Expression, expected: bool
+) -> pc.Expression | None:
+    match leaf:
+        case Known(_, value):
+            return field.is_valid() if value is expected else pc.scalar(False)
+        case IsNull():
+            return field.is_null() if expected else field.is_valid()
+        case Compare() if not leaf.widened:
+            return _compare(field, leaf.op if expected else NEGATED[leaf.op], leaf.literal)
+        case In() if expected and not leaf.widened and len(leaf.values) <= 1000:
+            if types.is_float(leaf.values.type) or pa.types.is_timestamp(leaf.values.type):
+                return _join([_compare(field, "=", v) for v in leaf.values], all=False)
+            return field.isin(leaf.values)
+        case StartsWith() if expected:
+            return _prefix(field, leaf.prefix)
+    return None
 
 
 def _join(implied: list[pc.Expression | None], *, all: bool) -> pc.Expression | None:
@@ -173,9 +137,7 @@ def successor(prefix: str | bytes) -> str | bytes | None:
 
 
 def _prefix(field: pc.Expression, prefix: pa.Scalar) -> pc.Expression | None:
-    value = prefix.as_py()
-    if not isinstance(value, str):
-        return None
+    value: str = prefix.as_py()
     if not value:
         return field.is_valid()
     lower, upper = field >= prefix, successor(value)

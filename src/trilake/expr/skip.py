@@ -52,16 +52,14 @@ class ColumnStats:
     """Statistics of one column in each file: arrays with one entry per file, in which null means unknown.
 
     Either ``value`` (a partition column: the one value of all rows, null if they are null) or the others.  ``min``,
-    ``max`` and ``value`` are of the column's type.  ``exact`` promises that bounds are values of the file, which
-    lets ``min = max`` prove that all rows are equal also for strings, binaries and timestamps.  ``max_counts_nan``
-    is true for files in which a ``max`` means that the column holds no NaN.
+    ``max`` and ``value`` are of the column's type.  ``max_counts_nan`` is true for files in which a ``max`` means
+    that the column holds no NaN.
     """
 
     min: pa.Array | pa.ChunkedArray | None = None
     max: pa.Array | pa.ChunkedArray | None = None
     null_count: pa.Array | pa.ChunkedArray | None = None
     value: pa.Array | pa.ChunkedArray | None = None
-    exact: bool = False
     max_counts_nan: pa.Array | pa.ChunkedArray | None = None
 
 
@@ -100,7 +98,6 @@ class CheckedColumn:
                 crossed = pc.fill_null(pc.greater(self.min, self.max), False)
                 if pc.any(crossed).as_py():
                     self.min, self.max = _blank(self.min, crossed), _blank(self.max, crossed)
-        self.exact = stats.exact
         self.can_be_nan = np.ones(num_files, bool)
         nan_counted = flat(stats.max_counts_nan, num_files)
         if nan_counted is not None and self.max is not None:
@@ -285,12 +282,12 @@ class _Analysis:
                 return _Outcomes(inner.false, inner.true, inner.null)
             case And(parts):
                 operands = [self.node(p) for p in parts]
-                true, not_false = _all(c.true for c in operands), _all(c.true | c.null for c in operands)
-                return _Outcomes(true, _any(c.false for c in operands), _any(c.null for c in operands) & not_false)
+                null = np.any([c.null for c in operands], 0) & np.all([c.true | c.null for c in operands], 0)
+                return _Outcomes(np.all([c.true for c in operands], 0), np.any([c.false for c in operands], 0), null)
             case Or(parts):
                 operands = [self.node(p) for p in parts]
-                false, not_true = _all(c.false for c in operands), _all(c.false | c.null for c in operands)
-                return _Outcomes(_any(c.true for c in operands), false, _any(c.null for c in operands) & not_true)
+                null = np.any([c.null for c in operands], 0) & np.all([c.false | c.null for c in operands], 0)
+                return _Outcomes(np.any([c.true for c in operands], 0), np.all([c.false for c in operands], 0), null)
             case Compare() | Known() | In() | IsNull() | StartsWith():
                 return self.leaf(predicate)
         return self.unknown
@@ -383,7 +380,7 @@ class _Analysis:
                 return holds(pc.greater_equal, high, literal, self.n), holds(pc.less, low, literal, self.n)
         inside = holds(pc.less_equal, low, literal, self.n) & holds(pc.greater_equal, high, literal, self.n)
         other = np.ones(self.n, bool)
-        if low is not None and high is not None and (column.exact or not any(is_(literal.type) for is_ in _WIDENED)):
+        if low is not None and high is not None and not any(is_(literal.type) for is_ in _WIDENED):
             other = ~(to_bits(pc.equal(low, literal), False) & to_bits(pc.equal(high, literal), False))
         return inside, other
 
@@ -468,13 +465,3 @@ def _distinct(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[pa.A
         _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
     _, first = np.unique(codes, return_index=True)
     return codes, [column.take(pa.array(first)) for column in columns]
-
-
-def _all(bits: Any) -> Bits:
-    result: Bits = np.logical_and.reduce(list(bits))
-    return result
-
-
-def _any(bits: Any) -> Bits:
-    result: Bits = np.logical_or.reduce(list(bits))
-    return result

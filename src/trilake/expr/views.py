@@ -17,21 +17,11 @@ import pyarrow.compute as pc
 
 from trilake.common.arrow_types import mapped
 from trilake.errors import SchemaMismatchError
-from trilake.expr.terms.datatypes import normalise, remembered
+from trilake.expr.terms.datatypes import normalise
 
 _T = pa.types
-#: Leaf types that are not views, by Arrow's type ids.
-_PLAIN = frozenset(
-    t.id
-    for t in (
-        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
-        *(pa.float16(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.binary(), pa.date32()),
-        *(pa.timestamp("us"), pa.decimal128(1), pa.null()),
-    )
-)
 
 
-@remembered
 def without_views_type(t: pa.DataType) -> pa.DataType:
     """The type with plain layouts for views, at every depth; ``t`` itself if it has none.
 
@@ -67,8 +57,6 @@ def retyped(schema: pa.Schema, of_type: Callable[[pa.DataType], pa.DataType]) ->
 
 def without_views_schema(schema: pa.Schema) -> pa.Schema:
     """The schema with plain layouts for views; ``schema`` itself if it has none."""
-    if all(t.id in _PLAIN for t in schema.types):
-        return schema
     return retyped(schema, without_views_type)
 
 
@@ -155,7 +143,6 @@ def list_of_view(array: pa.Array) -> pa.Array:
 # rejects them.
 
 
-@remembered
 def microseconds_type(t: pa.DataType) -> pa.DataType:
     """The type with microseconds for nanoseconds, at every depth; ``t`` itself if it has none.
 

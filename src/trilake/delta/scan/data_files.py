@@ -29,7 +29,7 @@ from trilake.errors import (
     TrilakeError,
     UnsupportedProtocolError,
 )
-from trilake.expr.terms.datatypes import Path
+from trilake.expr.pushdown import superset
 from trilake.expr.terms.engine import Query
 from trilake.expr.views import numbered_without_views
 from trilake.parquet.files import DAMAGE, UNREADABLE_HELP, checked_footer, fetched_together, open_parquet, unreadable
@@ -188,12 +188,12 @@ def _row_groups(
         return everything
     physical = {f.name: f.physical_name for f in plan.fields if f.name not in plan.partition_columns}
     names = set(file.schema_arrow.names)
-    rename: dict[str | Path, str | Path | None] = {n: p for n, p in physical.items() if p in names}
+    rename: dict[str, str | None] = {n: p for n, p in physical.items() if p in names}
     if rebasing is not None:
         checked_footer(source, file)
         doubtful = {file.metadata.schema.column(i).path for i in rebasing.doubtful(file.metadata)}
         rename = {n: None if p in doubtful else p for n, p in rename.items()}
-    expression = plan.filter.arrow_superset(rename)
+    expression = superset(plan.filter.predicate, rename)
     if expression is None:
         return everything
     checked_footer(source, file)

@@ -11,7 +11,7 @@ import math
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
@@ -58,16 +58,10 @@ from trilake.expr.terms.predicate import (
 MAX_LENGTH = 1_000_000
 #: Most conditions for DuckDB, which takes milliseconds to plan each.
 MAX_OPAQUE = 2_000
-#: Most cached conditions, and their longest SQL.
-_MOST_KNOWN, _LONGEST_KNOWN = 256, 1_000
 #: Recursion limit and stack bytes for deeply nested filters.
 _DEEP_CALLS, _DEEP_STACK = 5_000, 1 << 26
 
 Built = TypeVar("Built")
-
-#: Recently parsed conditions, by SQL, case sensitivity and functions, with their schemas: parsing may take as long as a
-#: small scan.  Conditions that depend on the time are not cached.
-_known: dict[tuple[str, bool, int], tuple[pa.Schema, Sequence[Conjunct]]] = {}
 
 
 def parse_sql(
@@ -77,26 +71,11 @@ def parse_sql(
     case_sensitive: bool,
     now: dt.datetime,
     functions: Mapping[str, Function] | None = None,
-) -> Sequence[Conjunct]:
+) -> tuple[Conjunct, ...]:
     """The conjuncts of a Spark SQL condition over the columns of ``schema``.
 
-    ``now`` is the value of ``current_timestamp()`` and ``current_date()``; ``functions`` are a constant.
-    Raises :class:`FilterError`.
+    ``now`` is the value of ``current_timestamp()`` and ``current_date()``.  Raises :class:`FilterError`.
     """
-    key = (sql, case_sensitive, id(functions))
-    cached = _known.get(key)
-    if cached is not None and cached[0].equals(schema, check_metadata=True):
-        return cached[1]
-    translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
-    result = _parsed(sql, translator)
-    if not translator.timed and len(sql) <= _LONGEST_KNOWN:
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        _known[key] = (schema, result)
-    return result
-
-
-def _parsed(sql: str, translator: Translator) -> tuple[Conjunct, ...]:
     if len(sql) > MAX_LENGTH:
         raise FilterError(
             f"the filter is {len(sql):,} characters long, and the limit is {MAX_LENGTH:,}",
@@ -105,7 +84,8 @@ def _parsed(sql: str, translator: Translator) -> tuple[Conjunct, ...]:
     if not is_unicode(sql):
         raise FilterError("the filter is not valid Unicode", help="remove the lone surrogate")
 
-    names, builder = column_names(translator.schema), _Builder(translator)
+    translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
+    names, builder = column_names(schema), _Builder(translator)
 
     def build() -> tuple[Conjunct, ...]:
         root = parse_tree(sql, names)
@@ -460,7 +440,6 @@ def translate_scalar(
     source: str,
     schema: pa.Schema,
     *,
-    case_sensitive: bool,
     now: dt.datetime,
     functions: Mapping[str, Function] | None = None,
 ) -> Scalar:
@@ -473,8 +452,8 @@ def translate_scalar(
 
     def build() -> Scalar:
         root = parse_tree(source, column_names(schema))
-        _check(root, schema, case_sensitive)
-        translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
+        _check(root, schema)
+        translator = Translator(schema, case_sensitive=False, now=now, functions=functions)
         column = translator.column(root)
         sql, paths = translator.scalar(root)
         nodes = cast(Iterator[exp.Expression], root.find_all(exp.Cast, exp.Anonymous))
@@ -501,7 +480,7 @@ def translate_scalar(
         raise UnsupportedExpressionError(f"only Spark can evaluate {shorten(source)}: {reason}", **where) from error
 
 
-def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> None:
+def _check(root: exp.Expression, schema: pa.Schema) -> None:
     if string := string_as_name(root):
         raise ExpressionError(f"{string} is a string, not a name", help=IN_BACKQUOTES)
     for node in root.find_all(exp.Anonymous):
@@ -524,7 +503,7 @@ def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> Non
         if inside or in_lambda or not is_name(name_node) or _is_unit(name_node):
             continue
         try:
-            bind.resolve(tuple(p.name for p in name_node.parts), schema, case_sensitive=case_sensitive)
+            bind.resolve(tuple(p.name for p in name_node.parts), schema)
         except FilterError as error:
             raise ExpressionError(
                 error.message, help=error.help, expression=to_spark_sql(plain(root)), condition=error.condition

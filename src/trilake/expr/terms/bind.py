@@ -324,8 +324,7 @@ def starts_with(column: Column, prefix: Literal) -> Predicate:
         return Constant(None)
     if column.char is not None and prefix.kind is Kind.STRING:
         return starts_with_value(column.path, str(prefix.value), column.type, column.char)
-    strings = types.is_string(column.type) and prefix.kind is Kind.STRING
-    if strings or (types.is_bytes(column.type) and prefix.kind is Kind.BINARY):
+    if types.is_string(column.type) and prefix.kind is Kind.STRING:
         return StartsWith(column.path, pa.scalar(prefix.value, column.type))
     raise FilterError(
         f"startswith needs a string column and a string, got {spark_name(column.type)} and {prefix.kind.value}",

@@ -6,9 +6,6 @@ literals are compared in the *normal* form of :func:`normal_type`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, wraps
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,27 +18,11 @@ TIMESTAMP = pa.timestamp("us", "UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 
 
-def remembered(of_type: Callable[[pa.DataType], pa.DataType]) -> Callable[[pa.DataType], pa.DataType]:
-    """Cache ``of_type`` for types without parts.
-
-    Nested types are not cached, as equality ignores the metadata of their fields, and neither are extension types made
-    in Python, which are not hashable.
-    """
-    cached = cache(of_type)
-
-    @wraps(of_type)
-    def answer(t: pa.DataType) -> pa.DataType:
-        return of_type(t) if isinstance(t, pa.BaseExtensionType) or pa.types.is_nested(t) else cached(t)
-
-    return answer
-
-
 def storage_type(t: pa.DataType) -> pa.DataType:
     """The storage of an extension type; ``t`` itself for others."""
     return storage_type(t.storage_type) if isinstance(t, pa.BaseExtensionType) else t
 
 
-@remembered
 def normal_type(t: pa.DataType) -> pa.DataType:
     """The type in which values of ``t`` are compared; ``t`` itself if nothing changes.
 

@@ -100,10 +100,7 @@ def evaluate(predicate: Predicate, rows: Rows) -> pa.ChunkedArray:
         case IsNull(path):
             return pc.is_null(rows.column(path))
         case StartsWith(path, prefix):
-            values, start = cast_for(rows.column(path), prefix.type), prefix.as_py()
-            if not types.is_bytes(values.type):
-                return pc.starts_with(values, start)
-            return pc.equal(pc.binary_slice(values, 0, len(start)), prefix) if start else pc.is_valid(values)
+            return pc.starts_with(cast_for(rows.column(path), prefix.type), prefix.as_py())
         case Not(part):
             return pc.invert(evaluate(part, rows))
         case And(parts):

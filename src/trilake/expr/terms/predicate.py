@@ -108,7 +108,7 @@ class IsNull(_Leaf):
 
 @dataclass(frozen=True)
 class StartsWith(_Leaf):
-    """Column, a string or binary one, starts with ``prefix``: a scalar of the column's type."""
+    """A string column starts with ``prefix``, a scalar of its type."""
 
     prefix: pa.Scalar
 

@@ -24,7 +24,8 @@ from pyspark.sql import types as T
 from trilake.common.text import quote_name
 from trilake.errors import FilterError
 from trilake.expr import parse_filter
-from trilake.expr.build import Term, and_, compare, in_, is_null, not_, or_, starts_with, to_filter
+from trilake.expr.terms import bind
+from trilake.expr.terms.literals import Literal
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import JavaObject, frame_of_table, java_array, say_once, source_relation
 from trilake.spark.session.runner import map_in_arrow
@@ -183,41 +184,37 @@ _QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 def filter_sql(filters: Sequence[Any], schema: pa.Schema) -> str | None:
     """The conjunction of the filters that can be translated; ``None`` if there are none.  Spark applies all filters
     again, so omitting one costs time, never rows."""
-    terms = []
-    for f in filters:
-        term = _term(f, schema)
-        if term is None:
-            continue
-        try:
-            to_filter(term, schema)
-        except FilterError:
-            continue  # the literal cannot be compared with the column
-        terms.append(term)
-    return to_filter(and_(*terms), schema).sql if terms else None
+    conditions = (_sql(f, schema) for f in filters)
+    return " AND ".join(sql for sql in conditions if sql is not None) or None
 
 
-def _term(f: Any, schema: pa.Schema) -> Term | None:
+def _sql(f: Any, schema: pa.Schema) -> str | None:
     kind = str(f.getClass().getSimpleName())
     if kind in ("And", "Or"):
-        sides = [_term(f.left(), schema), _term(f.right(), schema)]
-        if None in sides:
-            return None
-        return (and_ if kind == "And" else or_)(*(s for s in sides if s is not None))
+        left, right = _sql(f.left(), schema), _sql(f.right(), schema)
+        return None if left is None or right is None else f"({left} {kind.upper()} {right})"
     if kind == "Not":
-        inner = _term(f.child(), schema)
-        return None if inner is None else not_(inner)
-    column = _column(str(f.attribute()), schema) if hasattr(f, "attribute") else None
-    if column is None:
+        inner = _sql(f.child(), schema)
+        return None if inner is None else f"NOT ({inner})"
+    name = _column(str(f.attribute()), schema) if hasattr(f, "attribute") else None
+    if name is None:
         return None
-    if kind in ("IsNull", "IsNotNull"):
-        return is_null(column) if kind == "IsNull" else not_(is_null(column))
-    try:
+    try:  # each call of ``bind`` raises for a value that cannot be compared with the column
+        column, _ = bind.resolve((name,), schema)
+        if kind in ("IsNull", "IsNotNull"):
+            return f"{column.sql} IS {'NOT ' if kind == 'IsNotNull' else ''}NULL"
         if kind in _COMPARISONS:
-            return compare(column, _COMPARISONS[kind], _value(f.value()))
+            op, literal = _COMPARISONS[kind], Literal.of(_value(f.value()))
+            bind.compare(column, "=" if op == "<=>" else op, literal)
+            return f"{column.sql} {op} {literal.sql}"
         if kind == "In":
-            return in_(column, [_value(v) for v in f.values()])
+            literals = [Literal.of(_value(v)) for v in f.values()]
+            bind.is_in(column, literals)
+            return f"{column.sql} IN ({', '.join(v.sql for v in literals)})" if literals else "FALSE"
         if kind == "StringStartsWith":
-            return starts_with(column, str(f.value()))
+            literal = Literal.of(str(f.value()))
+            bind.starts_with(column, literal)
+            return f"startswith({column.sql}, {literal.sql})"
     except (_UnknownValueError, FilterError):
         pass
     return None
