@@ -92,26 +92,6 @@ def test_files_are_checked_against_the_table_once(tmp_path: Path, monkeypatch: p
     assert compared == [1, 1, 2]
 
 
-def test_query_is_bound_once_for_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, bound = tmp_path / "t", list[str]()
-    trilake.write({"n": [1]}, place)
-    original = database.Database.relation
-
-    def spy(self: database.Database, query: str) -> duckdb.DuckDBPyRelation:
-        relation = original(self, query)
-        bound.append(f"{id(self)} {id(relation)}")
-        return relation
-
-    monkeypatch.setattr(database.Database, "relation", spy)
-    query = f"SELECT sum(n) AS s FROM delta.`{place}`"
-    answers = [trilake.sql(query)["s"].to_pylist() for _ in range(3)]
-    trilake.write({"n": [2]}, place, mode="append")
-    answers += [trilake.sql(query)["s"].to_pylist() for _ in range(2)]
-    assert answers == [[1], [1], [1], [3], [3]]
-    assert len(bound) == 5
-    assert len(set(bound)) == 2
-
-
 def test_statement_without_query_opens_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
     original = open_database

@@ -56,27 +56,6 @@ def test_views_of_another_query_are_dropped(tmp_path: Path) -> None:
             connection.execute("SELECT n FROM private")
 
 
-def test_prepared_query_is_kept_until_views_change(tmp_path: Path) -> None:
-    kept, files = DatabasePool(), _file(tmp_path, "a", 1)
-    query, found = "SELECT n FROM t", list[duckdb.DuckDBPyRelation]()
-    for number in (1, 1, 2):
-        with kept.of(files) as (database, _):
-            database.set_views(database.connection, {("t",): f"SELECT {number} AS n"})
-            found.append(database.relation(query))
-            assert found[-1].fetchall() == [(number,)]
-    assert found[0] is found[1]
-    assert found[1] is not found[2]
-
-
-def test_only_few_and_short_queries_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trilake.sql.duckdb.database._LONGEST", 10)
-    with DatabasePool().of(_file(tmp_path, "a", 1)) as (database, _):
-        for number in range(50):
-            database.relation(f"SELECT {number}")
-        database.relation("SELECT        50")
-        assert list(database._relations) == [f"SELECT {number}" for number in range(34, 50)]
-
-
 def test_temporary_objects_of_a_query_are_dropped(tmp_path: Path) -> None:
     kept, files = DatabasePool(), _file(tmp_path, "a", 1)
     with kept.of(files) as (first, connection):

@@ -30,8 +30,6 @@ from trilake.table.table import Table
 #: Each database has a thread per processor; this is the most for idle databases.
 _MOST_THREADS = 64
 _MOST_IDLE = max(2, _MOST_THREADS // (os.cpu_count() or 1))
-#: Most cached queries of one database, and most characters of each.
-_MOST_RELATIONS, _LONGEST = 16, 40_000
 
 
 class FileState(NamedTuple):
@@ -49,31 +47,15 @@ def file_states(paths: Sequence[str]) -> tuple[FileState, ...]:
 
 
 class Database:
-    """A DuckDB database that may open ``files``, with its views and a cache of queries over them."""
+    """A DuckDB database that may open ``files``, with its views."""
 
     def __init__(self, files: frozenset[FileState]) -> None:
         self.files = files
         self.connection = open_database(os.cpu_count() or 1, sorted(file.path for file in files))
         self._views: dict[tuple[str, ...], str] = {}
-        self._relations: OrderedDict[str, duckdb.DuckDBPyRelation] = OrderedDict()
-
-    def relation(self, query: str) -> duckdb.DuckDBPyRelation:
-        """A query over the views; cached, as making a relation parses and binds the query."""
-        cached = self._relations.get(query)
-        if cached is not None:
-            self._relations.move_to_end(query)
-            return cached
-        relation_ = self.connection.sql(query)
-        if len(query) <= _LONGEST:
-            self._relations[query] = relation_
-            if len(self._relations) > _MOST_RELATIONS:
-                self._relations.popitem(last=False)
-        return relation_
 
     def set_views(self, connection: duckdb.DuckDBPyConnection, views: Mapping[tuple[str, ...], str]) -> None:
         """Create these views, and drop all others; a name of two parts is a schema and a view."""
-        if views != self._views:
-            self._relations.clear()
         for name in self._views.keys() - views.keys():
             connection.execute(f"DROP VIEW {_quoted(name)}")
             del self._views[name]
@@ -149,9 +131,8 @@ def table_of(sources: Sources, query: str, parameters: dict[str, Any] | None = N
     def of(files: _Files) -> pa.Table:
         errors: list[TrilakeError] = []
         with _pool.of(_all(files)) as (database, db), _raise_scan_errors(errors):
-            only_views = _relate(database, db, sources, files, errors)
-            cached = only_views and not parameters
-            return _arrow(database.relation(query) if cached else db.sql(query, params=parameters), json=json)
+            _relate(database, db, sources, files, errors)
+            return _arrow(db.sql(query, params=parameters), json=json)
 
     files = _files(sources)
     if files:
@@ -229,13 +210,12 @@ def _all(files: _Files) -> frozenset[FileState]:
 
 def _relate(
     database: Database, db: duckdb.DuckDBPyConnection, sources: Sources, files: _Files, errors: list[TrilakeError]
-) -> bool:
-    """Create a view over files, or register Arrow rows, for each source; return whether all are views."""
+) -> None:
+    """Create a view over files, or register Arrow rows, for each source."""
     queries = {
         name: _file_queries.query(db, files[name], rows.schema) for name, rows in sources.items() if name in files
     }
     views = {name: query for name, query in queries.items() if query is not None}
-    only_views = len(views) == len(sources)
     for name, rows in sources.items():
         if name not in views:
             relation = TableDataset(WatchedRows(rows, errors)) if isinstance(rows, Table) else rows
@@ -244,7 +224,6 @@ def _relate(
             if len(name) > 1:
                 views[name] = f"FROM temp.{double_quoted(private)}"
     database.set_views(db, views)
-    return only_views
 
 
 def _files(sources: Sources) -> _Files:
