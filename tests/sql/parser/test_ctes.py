@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trilake.sql.parser.changes import parse_delete, parse_merge, parse_update
-from trilake.sql.parser.ctes import behind_ctes, without_ctes
 from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.statements import kind
+from trilake.sql.parser.statements import behind_ctes, kind, without_ctes
 from trilake.sql.parser.tokens import tokenize
 
 _A = "WITH a AS (SELECT 1 x)"

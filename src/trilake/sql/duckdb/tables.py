@@ -23,6 +23,7 @@ from trilake.sql.parser.changes import QUERY_WORDS
 from trilake.sql.parser.create import (
     Create,
     check_place,
+    check_plain,
     create_mode,
     description_like,
     description_of,
@@ -110,11 +111,7 @@ def _create_delta(context: Context, call: Create, place: Place, *, there: bool) 
 
 
 def _create_other(context: Context, call: Create, place: Place) -> pa.Table:
-    if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
-        raise InvalidArgumentError(
-            f"{place.format} tables do not support constraints, defaults, generated columns or clustering",
-            help="leave them out",
-        )
+    check_plain(call, place.format)
     if call.query is not None:
         rows = rows_to_write(context, call.query)
     else:

@@ -11,9 +11,9 @@ from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.protocol.sql_types import type_sql
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.sql.parser.ctes import without_ctes
 from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.expressions import split_names
+from trilake.sql.parser.statements import without_ctes
 from trilake.sql.parser.tokens import Token, depths
 
 # --- INSERT -----------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def _parse_insert(cursor: Cursor) -> Insert:
     by_name = cursor.accept("BY", "NAME")
     where = cursor.sql_until(*QUERY_WORDS) if cursor.accept("REPLACE", "WHERE") else None
     columns = None
-    if not by_name and cursor.is_symbol("(") and not _is_query(cursor):
+    if not by_name and cursor.is_symbol("(") and not is_query(cursor):
         columns = tuple(Cursor(name).part() for name in items(cursor.bracketed()))
     if cursor.accept("REPLACE", "WHERE"):
         where = cursor.sql_until(*QUERY_WORDS)
@@ -111,14 +111,15 @@ def partition_clause(cursor: Cursor) -> tuple[dict[str, str], list[str]]:
     return static, dynamic
 
 
-def _is_query(cursor: Cursor) -> bool:
-    """Whether a query in brackets follows, not a list of columns."""
+def is_query(cursor: Cursor) -> bool:
+    """Whether a query in brackets follows, not a list of columns, which may be named like the first word of a query."""
     look = Cursor(cursor.sql, cursor.tokens, cursor.at)
     while look.accept_symbol("("):
         pass
     if not look.is_any(*QUERY_WORDS):
         return False
-    return not (look.is_symbol(",", ahead=1) or look.is_symbol(")", ahead=1))
+    is_column = any(look.is_word(kind, ahead=1) for kind in ("INT", "STRING", "BIGINT", "DATE"))
+    return not (is_column or look.is_symbol(",", ahead=1) or look.is_symbol(")", ahead=1))
 
 
 def own_partitions(

@@ -24,7 +24,7 @@ from trilake.errors import (
     TableNotFoundError,
     UnknownOptionError,
 )
-from trilake.sql.parser.changes import QUERY_WORDS
+from trilake.sql.parser.changes import QUERY_WORDS, is_query
 from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.expressions import split_names
 from trilake.sql.parser.paths import named_path
@@ -78,7 +78,6 @@ class Create:
     clone_of: tuple[str, ...] | None = None
     shallow: bool = False
     travel: tuple[str, str] | None = None
-    markers_before: int = 0
 
 
 def parse_create(cursor: Cursor) -> Create | None:
@@ -99,19 +98,18 @@ def parse_create(cursor: Cursor) -> Create | None:
         fields["like"] = cursor.name()
     elif cursor.is_word("SHALLOW", "CLONE") or cursor.is_word("DEEP", "CLONE") or cursor.is_word("CLONE"):
         fields.update(_clone(cursor))
-    elif cursor.is_symbol("(") and not _is_query(cursor):
+    elif cursor.is_symbol("(") and not is_query(cursor):
         columns, checks = _columns(cursor)
         fields.update(columns=columns, checks=checks)
     _clauses(cursor, fields)
-    query, markers = None, 0
+    query = None
     if fields.keys() & {"like", "clone_of"}:
         cursor.end()
     elif not cursor.done:
         if not (cursor.accept("AS") or cursor.is_symbol("(") or cursor.is_any(*QUERY_WORDS)):
             cursor.fail()
-        markers = sum(t.text == "?" and t.kind == "marker" for t in cursor.tokens[: cursor.at])
         query = cursor.rest()
-    call = Create(parts, create, replace, unless, query=query, markers_before=markers, **fields)  # type: ignore[arg-type]
+    call = Create(parts, create, replace, unless, query=query, **fields)  # type: ignore[arg-type]
     has_location = call.location is not None or "path" in map(str.lower, call.options)
     if external and not has_location and named_path(call.parts) is None:
         raise InvalidArgumentError(
@@ -120,15 +118,6 @@ def parse_create(cursor: Cursor) -> Create | None:
             condition="CREATE_EXTERNAL_TABLE_WITHOUT_LOCATION",
         )
     return call
-
-
-def _is_query(cursor: Cursor) -> bool:
-    look = Cursor(cursor.sql, cursor.tokens, cursor.at)
-    while look.accept_symbol("("):
-        pass
-    return look.is_any("SELECT", "WITH", "FROM", "VALUES") and not (
-        look.at + 1 < len(look.tokens) and look.tokens[look.at + 1].upper in ("INT", "STRING", "BIGINT", "DATE")
-    )
 
 
 def _clone(cursor: Cursor) -> dict[str, object]:
@@ -440,6 +429,15 @@ def create_mode(call: Create) -> CreateMode:
     if call.replace:
         return "create_or_replace" if call.create else "replace"
     return "create_if_not_exists" if call.if_not_exists else "create"
+
+
+def check_plain(call: Create, format: str) -> None:
+    """Raise ``InvalidArgumentError`` for rules that only a Delta table has."""
+    if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
+        raise InvalidArgumentError(
+            f"{format} tables do not support constraints, defaults, generated columns or clustering",
+            help="leave them out",
+        )
 
 
 def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:

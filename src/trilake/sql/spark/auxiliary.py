@@ -180,12 +180,11 @@ def _explain(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame:
 def _explain_change(session: SqlSession, sql: str) -> str | None:
     """The plan of a DELETE, UPDATE, MERGE or INSERT; ``None`` for any other statement."""
     word = kind(tokenize(sql))
-    if word == "DELETE":
-        change = parse_delete(Cursor(sql))
-        return _detail(session, "Delete", change.parts, _scan(change.parts, change.alias, change.condition))
-    if word == "UPDATE":
-        change = parse_update(Cursor(sql))
-        return _detail(session, "Update", change.parts, _scan(change.parts, change.alias, change.condition))
+    if word in ("DELETE", "UPDATE"):
+        change = parse_delete(Cursor(sql)) if word == "DELETE" else parse_update(Cursor(sql))
+        where = "" if change.condition is None else f" WHERE {change.condition}"
+        scan = f"SELECT * FROM {_aliased_name(change.parts, change.alias)}{where}"
+        return _detail(session, word.title(), change.parts, scan)
     if word == "INSERT":
         insert = parse_inserts(sql)[0]
         return _detail(session, "Insert", insert.parts, insert.query)
@@ -201,11 +200,6 @@ def _explain_change(session: SqlSession, sql: str) -> str | None:
 def _aliased_name(parts: tuple[str, ...], alias: str | None) -> str:
     name = quote_parts(parts)
     return name if alias is None else f"{name} AS {quote_name(alias)}"
-
-
-def _scan(parts: tuple[str, ...], alias: str | None, condition: str | None) -> str:
-    where = "" if condition is None else f" WHERE {condition}"
-    return f"SELECT * FROM {_aliased_name(parts, alias)}{where}"
 
 
 def _detail(session: SqlSession, what: str, parts: tuple[str, ...], sql: str) -> str:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trilake.spark.live_frames.frames import follow_tables_of, template_of
 from trilake.sql.parser.changes import parse_delete, parse_merge, parse_truncate, parse_update
-from trilake.sql.parser.ctes import behind_ctes
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.maintenance import parse_maintenance
-from trilake.sql.parser.statements import QUERIES, kind
+from trilake.sql.parser.statements import QUERIES, behind_ctes, kind
 from trilake.sql.parser.tokens import Token, tokenize
 from trilake.sql.spark.session.frame_views import note_query
 from trilake.sql.spark.session.placeholders import formatted, with_identifiers, with_parameters
@@ -127,7 +126,7 @@ def _change(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
 
 
 def _merge(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
-    from trilake.sql.spark.rows.merge import run_merge
+    from trilake.sql.spark.rows.dml import run_merge
 
     cursor = Cursor(with_parameters(session, sql, args))
     words = [t.upper for t in cursor.tokens[behind_ctes(cursor.tokens) :][:2]]

@@ -36,6 +36,7 @@ from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.session.settings import UTC_ZONES, session_zone
 from trilake.sql.parser.create import (
     Create,
+    check_plain,
     create_mode,
     description_like,
     description_of,
@@ -229,11 +230,7 @@ def _create_other(
     session: SqlSession, call: Create, place: Place, schema: T.StructType, frame: DataFrame | None = None
 ) -> DataFrame:
     """Create the files and the entry, or an entry for an existing table."""
-    if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
-        raise InvalidArgumentError(
-            f"{place.format} tables do not support constraints, defaults, generated columns or clustering",
-            help="leave them out",
-        )
+    check_plain(call, place.format)
     new = place.parts is not None and not place.exists
     if new and frame is None and not place.managed and next(iter(session.store(place.path).list()), None) is not None:
         return _name_existing(session, call, place, schema)

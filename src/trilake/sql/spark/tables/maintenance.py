@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
@@ -25,7 +23,17 @@ from trilake.spark.delta.maintenance import (
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.session.format import spark_format_named
-from trilake.sql.parser.maintenance import Convert, Detail, Fsck, Generate, History, Optimize, Reorg, Restore, Vacuum
+from trilake.sql.parser.maintenance import (
+    Convert,
+    Detail,
+    Generate,
+    History,
+    Maintenance,
+    Optimize,
+    Reorg,
+    Restore,
+    Vacuum,
+)
 from trilake.sql.spark.session import catalogue
 from trilake.sql.spark.session.frames import log_to_change, moment_ms, open_delta
 from trilake.sql.spark.session.relations import query
@@ -42,10 +50,8 @@ from trilake.sql.spark.session.targets import (
 )
 from trilake.table.registry import DEFAULT
 
-Statement: TypeAlias = Optimize | Vacuum | History | Detail | Restore | Convert | Generate | Reorg | Fsck
 
-
-def run_maintenance(session: SqlSession, statement: Statement) -> DataFrame:
+def run_maintenance(session: SqlSession, statement: Maintenance) -> DataFrame:
     """Run one statement."""
     spark = session.spark
     if isinstance(statement, Convert):
