@@ -45,9 +45,12 @@ def optimize(
     from trilake.table.upkeep import OptimizeOptions
 
     def on_spark() -> Any:
-        from trilake.cli.spark_jobs import optimize_runner
+        from trilake.cli.query import session_here
 
-        return optimize_runner()
+        spark = session_here()
+        from trilake.spark.delta.optimize import OptimizeRunner
+
+        return OptimizeRunner(spark)
 
     table = opened(uri, format, options=option)
     options = OptimizeOptions(
@@ -90,9 +93,12 @@ def vacuum(
     from trilake.table.upkeep import VacuumOptions
 
     def on_spark() -> Any:
-        from trilake.cli.spark_jobs import many_runner
+        from trilake.cli.query import session_here
 
-        return many_runner(format_named(table.format).store_of(table))
+        spark = session_here()
+        from trilake.spark.delta.maintenance import ManyRunner
+
+        return ManyRunner(spark, format_named(table.format).store_of(table), least=64)
 
     table = opened(uri, format, options=option)
     if delete and not yes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -89,20 +89,10 @@ def opened(
     options: Sequence[str] | None = None,
 ) -> Table:
     """Open a table with options as strings."""
-    return opened_with(uri, key_values(options, "--option"), version, timestamp, format)
-
-
-def opened_with(
-    uri: str,
-    options: Mapping[str, str],
-    version: int | None = None,
-    timestamp: str | None = None,
-    format: str | None = None,
-) -> Table:
-    """:func:`opened`, with parsed options."""
     from trilake import api
 
-    table: Table = api.open(uri, format=format, version=version, timestamp=timestamp, storage_options=options)
+    parsed = key_values(options, "--option")
+    table: Table = api.open(uri, format=format, version=version, timestamp=timestamp, storage_options=parsed)
     return table
 
 

@@ -89,13 +89,7 @@ def query(
 
     Paths may end in @v3 for a version.
     """
+    from trilake.cli.query import query_on_spark, run_query
+
     tables, options = key_values(table, "--table"), key_values(option, "--option")
-    if spark:
-        from trilake.cli.spark_jobs import query_on_spark
-
-        schema, batches = query_on_spark(sql, tables, options)
-    else:
-        from trilake.cli.query import run_query
-
-        schema, batches = run_query(sql, tables, options)
-    output(json).rows(schema, batches)
+    output(json).rows(*(query_on_spark if spark else run_query)(sql, tables, options))

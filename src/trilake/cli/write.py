@@ -22,7 +22,6 @@ from trilake.cli.options import (
     Version,
     format_option,
     key_values,
-    opened_with,
 )
 from trilake.cli.output import output
 from trilake.errors import InvalidArgumentError, TableNotFoundError
@@ -88,7 +87,7 @@ def write(
         )
     existing = None
     with suppress(TableNotFoundError):
-        existing = opened_with(uri, options, format=format)
+        existing = api.open(uri, format=format, storage_options=options)
     format = format or (DEFAULT if existing is None else existing.format)
     types = {} if existing is None or schema_mode == "overwrite" else {f.name: f.type for f in existing.schema}
     column_types = {name: _arrow_type(string) for name, string in key_values(type, "--type").items()}
@@ -177,7 +176,7 @@ def convert(
         )
     session = None
     if spark:
-        from trilake.cli.spark_jobs import session_here
+        from trilake.cli.query import session_here
 
         session = session_here()
     result = run(
