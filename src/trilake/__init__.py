@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trilake import lance as lance
     from trilake import storage as storage
     from trilake import trevni as trevni
-    from trilake.api import alter, convert_to_delta, create, explain, read, register, sync_iceberg, unregister, write
+    from trilake.api import alter, convert_to_delta, create, explain, read, sync_iceberg, write
     from trilake.api import open as open
     from trilake.api.transaction import Transaction
     from trilake.delta.commands.alter.alter_table import Alter
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from trilake.spark.delta.table import DeltaTable
     from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
     from trilake.spark.patches.foreach_batch import foreach_batch
+    from trilake.spark.patches.register import register, unregister
     from trilake.spark.patches.streams import stream_lag, write_stream
     from trilake.sql.duckdb.run import sql as sql
     from trilake.sql.spark.install import install, session, uninstall
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 _HOME = {
     name: f"trilake.{module}"
     for module, names in {
-        "api": "alter convert_to_delta create explain open read register sync_iceberg unregister write",
+        "api": "alter convert_to_delta create explain open read sync_iceberg write",
         "tools.convert": "convert Conversion",
         "common.display": "load_ipython_extension unload_ipython_extension",
         "tools.diff": "diff",
@@ -73,6 +74,7 @@ _HOME = {
         "tools.report": "report",
         "sql.spark.install": "session install uninstall",
         "spark.patches.foreach_batch": "foreach_batch",
+        "spark.patches.register": "register unregister",
         "spark.patches.streams": "stream_lag write_stream",
         "delta.commands.alter.alter_table": "Alter",
         "delta.table": "ArrowDeltaTable",

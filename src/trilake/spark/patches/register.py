@@ -1,4 +1,4 @@
-"""``register``: add the formats to a Spark session."""
+"""``register`` and ``unregister``: add the formats to a Spark session, and remove them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from trilake.spark.patches.reader import patch_readers
 from trilake.spark.patches.recorder import Action, patch, undo
 from trilake.spark.patches.stream_writer import patch_streams
 from trilake.spark.patches.table_writer import patch_table_writer
+from trilake.spark.session.checks import check_pyspark
 from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.sources.python_source import register_sources
 
@@ -36,23 +37,28 @@ _sessions: WeakSet[SparkSession] = WeakSet()
 
 
 def register(spark: SparkSession) -> list[str]:
-    """Register trilake's data sources, each with the format's name and with ``trilake-<name>``.
+    """Add trilake's formats to the readers, writers and streams of a session, but not to its SQL.
 
-    It also adds to ``df.write`` what Spark rejects for Python data sources
-    (:mod:`trilake.spark.patches.dataframe_writer`): ``df.write.format("delta").save(path)`` in all four modes,
-    ``partitionBy``, ``saveAsTable`` and ``insertInto``.
+    A local session without a configured Python interpreter runs its tasks in this one.  Use :func:`trilake.install`
+    for SQL, too, and :func:`trilake.session` for a new session.
 
-    Streams of these formats support ``partitionBy``, ``toTable`` and ``readStream.table``
-    (:mod:`trilake.spark.patches.stream_writer`).
+    Parameters
+    ----------
+    spark: the session.
 
-    ``spark.read.format("delta").load(path)``, ``spark.read.table(name)`` and ``spark.table(name)`` return DataFrames
-    over Spark's own scan if possible (:mod:`trilake.spark.patches.reader`).
+    Returns the names of the registered formats; if delta-spark's jar owns the name ``delta``, that name is not
+    registered and a warning is logged.  Sessions from ``spark.newSession()`` are registered, too.  Raises
+    ``MissingDependencyError`` without PySpark, and ``UnsupportedSparkError`` for a PySpark that is too old, or a local
+    session whose tasks run an unsuitable interpreter.
 
-    If delta-spark's jar owns the name ``delta``, that name is not registered and a warning is logged.  Sessions from
-    ``spark.newSession()`` are registered, too.
-
-    Returns the registered names.
+    >>> import trilake
+    >>> [name for name in trilake.register(spark) if "-" not in name]
+    ['delta', 'lance', 'trevni']
+    >>> spark.range(3).write.format("delta").mode("overwrite").save("lake/registered")
+    >>> spark.read.format("delta").load("lake/registered").count()
+    3
     """
+    check_pyspark()
     names = register_sources(spark, SOURCES)
     FORMATS.update({name: spark_format_named(name.removeprefix("trilake-")) for name in names})
     for install in _PATCHES:
@@ -74,8 +80,19 @@ def _new_session(original: Any, spark: SparkSession) -> Action:
 
 
 def unregister(spark: SparkSession) -> None:
-    """Undo :func:`register`; the last session that does so restores Spark's methods.  Spark cannot unregister a data
-    source: in the session, the formats' names keep working as far as Spark supports them."""
+    """Undo :func:`register`: restore Spark's readers and writers, once all registered sessions have called it.
+
+    DataFrames stay at the version that they show.  Spark cannot unregister a data source: in the session, the formats'
+    names keep working as far as Spark supports them.
+
+    Parameters
+    ----------
+    spark: the session; without effect if it is not registered.
+
+    >>> import trilake
+    >>> _ = trilake.register(spark)
+    >>> trilake.unregister(spark)
+    """
     _sessions.discard(spark)
     if _sessions:
         return
