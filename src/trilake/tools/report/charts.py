@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any
 from xml.etree import ElementTree
 
@@ -49,31 +47,16 @@ _CONFIG: dict[str, Any] = {
 
 
 class Charts:
-    """Draw charts in a separate thread, because the renderer takes a second to start.
-
-    Raises ``MissingDependencyError`` where altair or vl-convert-python is not installed.
-    """
+    """Draw charts.  Raises ``MissingDependencyError`` where altair or vl-convert-python is not installed."""
 
     def __init__(self) -> None:
         self._alt, self._convert = load("altair", "Reports"), load("vl_convert", "Reports")
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="report")
-        # Warm up only the renderer: altair inspects modules that other threads may still be loading.
-        self._pool.submit(self._draw, {"mark": "bar", "data": {"values": []}})
 
-    def __enter__(self) -> Charts:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def _draw(self, spec: dict[str, Any]) -> str:
-        # No URL is allowed: a chart that loads data would fail.
-        svg: str = self._convert.vegalite_to_svg(spec, config=_CONFIG, allowed_base_urls=[])
-        return svg
-
-    def _start(self, chart: Any, title: str, description: str, key: str) -> Future[str]:
+    def _draw(self, chart: Any, title: str, description: str, key: str) -> str:
         spec = chart.to_dict(validate=False)
-        return self._pool.submit(lambda: sanitised(self._draw(spec), title, description, key))
+        # No URL is allowed: a chart that loads data would fail.
+        svg = self._convert.vegalite_to_svg(spec, config=_CONFIG, allowed_base_urls=[])
+        return sanitised(svg, title, description, key)
 
     def _chart(self, rows: Sequence[dict[str, Any]], width: int | Any, height: int | Any) -> Any:
         return self._alt.Chart(self._alt.Data(values=list(rows)), width=width, height=height)
@@ -81,7 +64,7 @@ class Charts:
     def _color(self, field: str, values: Sequence[Any], colours: Sequence[str]) -> Any:
         return self._alt.Color(field, scale=self._alt.Scale(domain=list(values), range=list(colours)), legend=None)
 
-    def versions(self, line: Timeline) -> Future[str]:
+    def versions(self, line: Timeline) -> str:
         alt = self._alt
         rows: list[dict[str, Any]] = [
             {**row, "tooltip": f"{format_time(row['start'])}: {row['commits']:,} × {row['operation']}"}
@@ -122,9 +105,9 @@ class Charts:
         )
         total = sum(row["commits"] for row in rows)
         caption = f"{total:,} versions from {format_time(line.first_ms)} to {format_time(line.last_ms)} UTC."
-        return self._start(chart, "Versions over time, by operation", caption, "versions")
+        return self._draw(chart, "Versions over time, by operation", caption, "versions")
 
-    def sizes(self, classes: Sequence[SizeClass]) -> Future[str]:
+    def sizes(self, classes: Sequence[SizeClass]) -> str:
         alt = self._alt
         most = max(classes, key=lambda c: c.files)
         rows = [
@@ -147,11 +130,9 @@ class Charts:
             )
         )
         caption = f"{sum(c.files for c in classes):,} files; most of them, {most.files:,}, are {most.label}."
-        return self._start(chart, "Files by size", caption, "sizes")
+        return self._draw(chart, "Files by size", caption, "sizes")
 
-    def bars(
-        self, key: str, title: str, unit: str, rows: Sequence[tuple[str, float, str]], series: int = 0
-    ) -> Future[str]:
+    def bars(self, key: str, title: str, unit: str, rows: Sequence[tuple[str, float, str]], series: int = 0) -> str:
         alt = self._alt
         labels = distinct_labels([label for label, _, _ in rows])
         data = [
@@ -167,9 +148,9 @@ class Charts:
         note = base.mark_text(align="left", dx=6, fontSize=14.5, color="var(--muted)").encode(text="amount:N")
         most = max(rows, key=lambda r: r[1])
         caption = f"{len(rows)} bars; the longest is {plain(most[0], 40)} with {most[2]}."
-        return self._start(alt.layer(bar, note), title, caption, key)
+        return self._draw(alt.layer(bar, note), title, caption, key)
 
-    def disk(self, parts: Sequence[tuple[str, int]]) -> Future[str]:
+    def disk(self, parts: Sequence[tuple[str, int]]) -> str:
         """One stacked bar: the bytes in the table's folder, live and removed."""
         alt = self._alt
         rows = [
@@ -187,9 +168,9 @@ class Charts:
             )
         )
         caption = "; ".join(f"{part}: {format_size(size)}" for part, size in parts) + "."
-        return self._start(chart, "Bytes in the table’s folder", caption, "disk")
+        return self._draw(chart, "Bytes in the table’s folder", caption, "disk")
 
-    def partitions(self, map_: HeatMap) -> Future[str]:
+    def partitions(self, map_: HeatMap) -> str:
         alt = self._alt
         two = map_.x_name != "file size"
         values = map_.sizes if two else map_.files
@@ -226,9 +207,9 @@ class Charts:
         i, j = divmod(int(values.argmax()), values.shape[1])
         what = format_size(int(values[i, j])) if two else f"{int(values[i, j]):,} files"
         caption = f"{map_.partitions:,} partitions. The largest is {map_.y[i]}, {map_.x[j]} with {what}."
-        return self._start(chart, f"Partitions by {map_.y_name} and {map_.x_name}", caption, "partitions")
+        return self._draw(chart, f"Partitions by {map_.y_name} and {map_.x_name}", caption, "partitions")
 
-    def clustering(self, columns: Sequence[Clustering]) -> Future[str]:
+    def clustering(self, columns: Sequence[Clustering]) -> str:
         """One strip per column: the share of files that a lookup reads, from the smallest value to the largest."""
         alt = self._alt
         names = distinct_labels([plain(c.name, 40) for c in columns])
@@ -266,7 +247,7 @@ class Charts:
             f"A lookup by {plain(best.name, 40)} reads {format_share(best.share)} of the files on average,"
             f" one by {plain(worst.name, 40)} {format_share(worst.share)}."
         )
-        return self._start(chart, "Files that a lookup of one value reads, by column", caption, "clustering")
+        return self._draw(chart, "Files that a lookup of one value reads, by column", caption, "clustering")
 
 
 def whole_ticks(most: int) -> list[int]:

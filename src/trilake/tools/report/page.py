@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -50,19 +49,15 @@ class Grid:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart, its legend (CSS class and label), and its data as a table; ``drawing`` is drawn in parallel."""
+    """A chart, its legend (CSS class and label), and its data as a table."""
 
     key: str
     title: str
-    drawing: Future[str]
+    svg: str
     data: Grid
     legend: tuple[tuple[str, str], ...] = ()
     note: str | None = None
     wide: bool = True
-
-    @property
-    def svg(self) -> str:
-        return self.drawing.result()
 
 
 @dataclass(frozen=True)
@@ -177,7 +172,7 @@ _BARS = 16
 
 
 def sections_of(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> list[Section]:
-    """All sections with content; charts are drawn in parallel."""
+    """All sections with content."""
     sections = (
         _versions(facts, charts),
         _files(facts, charts),

@@ -60,11 +60,10 @@ def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: 
     need("jinja2", "Reports")
     from trilake.tools.report.page import page_of  # needs jinja2
 
-    with Charts() as charts:
-        facts = replace(facts_of(table), uri=masked(table.uri))
-        verifies = facts.files.num_rows <= _VERIFIED if verify is None else verify
-        facts = replace(facts, findings=_verified(table) if verifies else None)
-        html, advice = page_of(facts, charts)
+    charts = Charts()
+    facts = replace(facts_of(table), uri=masked(table.uri))
+    verifies = facts.files.num_rows <= _VERIFIED if verify is None else verify
+    html, advice = page_of(replace(facts, findings=_verified(table) if verifies else None), charts)
     page = Report(masked(table.uri), html, tuple(advice))
     if path is not None:
         page.save(path)
