@@ -41,6 +41,11 @@ def data_file(meta: ObjectMeta) -> DataFile:
     return DataFile(meta.key, meta.size, tuple(partition))
 
 
+def is_hidden(key: str) -> bool:
+    """Whether readers ignore a file because of its name or a folder's name."""
+    return any(part.startswith((".", "_")) and "=" not in part for part in key.split("/"))
+
+
 def partition_fields(files: Sequence[DataFile]) -> list[pa.Field]:
     """The partition columns of files, with the narrowest type for all their values.
 

@@ -8,7 +8,7 @@ complete.  ``_SUCCESS`` is written last: without it, a write is running or has f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -50,7 +50,7 @@ from trilake.table.conversion import (
     packed,
     plain_schema,
 )
-from trilake.table.folders import DataFile, data_file, partition_fields, partition_values
+from trilake.table.folders import DataFile, data_file, is_hidden, partition_fields, partition_values
 from trilake.table.table import FilterLike
 
 NAME = "parquet"
@@ -75,7 +75,7 @@ def find(store: Store) -> tuple[Store, list[DataFile]]:
     """
     listing = list(store.list())
     committed = committed_files(store, frozenset(m.key for m in listing))
-    visible = (m for m in listing if m.key.endswith(".parquet") and not _hidden(m.key))
+    visible = (m for m in listing if m.key.endswith(".parquet") and not is_hidden(m.key))
     files = [data_file(m) for m in visible if committed is None or m.key in committed]
     place = parse_location(store.uri)
     if files or not place.path.endswith(".parquet"):
@@ -86,10 +86,6 @@ def find(store: Store) -> tuple[Store, list[DataFile]]:
         return above, [DataFile(key, above.head(key).size)]
     except FileNotFoundError:
         return store, []
-
-
-def _hidden(key: str) -> bool:
-    return any(part.startswith((".", "_")) and "=" not in part for part in key.split("/"))
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -137,27 +133,16 @@ class ParquetFolder:
         return total
 
 
-class _open_file:
-    """Open a Parquet file for a ``with`` block; errors name it."""
-
-    def __init__(self, store: Store, key: str, *, as_noted: bool = False) -> None:
-        self.file = f"{store.uri}/{key}"
-        self.source = store.open_input(key)
-        self.as_noted = as_noted
-
-    def __enter__(self) -> pq.ParquetFile:
-        try:
-            return open_parquet(self.source, as_noted=self.as_noted)
-        except DAMAGE as e:
-            self.source.close()
-            raise unreadable(e, file=self.file) from e
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self.source.close()
-        if isinstance(error, TrilakeError):
-            return
-        if isinstance(error, DAMAGE) or type(error) is OSError:
-            raise unreadable(error, file=self.file) from error
+@contextmanager
+def _open_file(store: Store, key: str, *, as_noted: bool = False) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file; errors name it."""
+    try:
+        with closing(store.open_input(key)) as source:
+            yield open_parquet(source, as_noted=as_noted)
+    except (*DAMAGE, OSError) as e:
+        if isinstance(e, TrilakeError) or not (isinstance(e, DAMAGE) or type(e) is OSError):
+            raise
+        raise unreadable(e, file=f"{store.uri}/{key}") from e
 
 
 def read_files(

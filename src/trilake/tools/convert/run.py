@@ -251,14 +251,6 @@ def format_at(store: Store) -> str | None:
 
 
 @dataclass(frozen=True)
-class Task:
-    """Pieces that one task writes."""
-
-    number: int
-    pieces: tuple[Piece, ...]
-
-
-@dataclass(frozen=True)
 class Outcome:
     """A task's files with the checksums of the rows that it read and read back, or its error."""
 
@@ -270,22 +262,26 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """The work of a task, picklable.  ``advance`` counts rows as they are read and read back."""
+    """The work of a task: its number, and the pieces that it writes.  Picklable.
+
+    ``advance`` counts rows as they are read and read back.
+    """
 
     rows: Rows
     advance: Callable[[int], None] | None = None
 
-    def __call__(self, task: Task) -> Outcome:
+    def __call__(self, task: tuple[int, tuple[Piece, ...]]) -> Outcome:
+        number, pieces = task
         total = Checksum()
 
         def read() -> Iterator[pa.RecordBatch]:
             nonlocal total
-            for batch in (b for piece in task.pieces for b in piece.batches()):
+            for batch in (b for piece in pieces for b in piece.batches()):
                 total += checksum(batch)
                 yield batch
 
         try:
-            files = self.rows.write(task.number, self._counted(read()))
+            files = self.rows.write(number, self._counted(read()))
             back = checksum(self._counted(self.rows.read_back(files)))
         except TrilakeError as e:
             # Returned, because Spark would turn it into a string.
@@ -312,11 +308,11 @@ def _run(target: Target, source: Source, spark: SparkSession | None) -> list[Out
         if spark is None or len(source.tasks) < 2:
             total = None if source.rows is None else 2 * source.rows
             with progress("convert", total, unit="rows") as bar:
-                outcomes.append(Job(target.rows, bar.advance)(Task(0, source.whole)))
+                outcomes.append(Job(target.rows, bar.advance)((0, source.whole)))
         else:
             from trilake.spark.session.runner import SparkRunner  # late: PySpark may not be installed
 
-            tasks = [Task(i, pieces) for i, pieces in enumerate(source.tasks)]
+            tasks = list(enumerate(source.tasks))
             with progress("convert", len(tasks), unit="tasks") as bar:
                 for outcome in SparkRunner(spark, width=1)(Job(target.rows), tasks):
                     outcomes.append(outcome)

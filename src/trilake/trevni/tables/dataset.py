@@ -26,7 +26,7 @@ from trilake.storage.ownership import TEMPORARY, Territory, tables_of
 from trilake.storage.uri import Location, parse_location
 from trilake.table.data_files import no_columns
 from trilake.table.dropping import TableFiles, as_files
-from trilake.table.folders import DataFile, data_file, partition_value, partition_values
+from trilake.table.folders import DataFile, data_file, is_hidden, partition_value, partition_values
 from trilake.table.location import check_not_below
 from trilake.trevni.blocks.layout import MAGIC
 from trilake.trevni.file.file import TrevniFile
@@ -142,11 +142,6 @@ def _list(place: Location, path: str, store: Store, options: Mapping[str, str] |
     table = open_store(Location(place.scheme, place.authority, root).uri, options)
     metas = [replace(meta, key=meta.key[len(prefix) + 1 :]) for meta in visible(table, prefix)]
     return [data_file(meta) for meta in metas if not is_hidden(meta.key)]
-
-
-def is_hidden(key: str) -> bool:
-    """Whether readers ignore a file because of its name or a folder's name."""
-    return any(part.startswith((".", "_")) and "=" not in part for part in key.split("/"))
 
 
 def split_of(store: Store, key: str) -> Split:

@@ -15,8 +15,9 @@ from typing import Any
 from trilake.common.option_values import MAX_FILES, positive
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, TrilakeError
 from trilake.storage.base import ObjectMeta, Store
+from trilake.table.folders import is_hidden
 from trilake.trevni.tables import jobs
-from trilake.trevni.tables.dataset import Split, is_hidden, split_of
+from trilake.trevni.tables.dataset import Split, split_of
 from trilake.trevni.tables.jobs import visible
 from trilake.trevni.tables.row_groups import StagedFile
 from trilake.trevni.tables.table_write import TableWritePlan, finish_table_write
