@@ -19,12 +19,13 @@ import trilake
 from tests.conftest import SOAK
 from tests.spark.native_files import settings
 from trilake import DeltaTable
+from trilake.common.recent import Recent
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, StorageError
 from trilake.spark.scan import late_scan
-from trilake.spark.scan.manifest import NativeScanError, Recent
+from trilake.spark.scan.manifest import NativeScanError
 from trilake.spark.scan.planning.table_reads import own_reads
 from trilake.spark.session.optimize_settings import LARGE_FILES
 

@@ -77,7 +77,7 @@ def test_recent_log_is_read_each_time(tmp_path: Path, read: list[str]) -> None:
     for _ in range(3):
         assert _rows(known, place) == [{"n": 1}]
     assert len(read) == 3
-    assert not known.versions
+    assert not known.versions.values
 
 
 def test_large_file_list_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_large_file_list_is_not_cached(tmp_path: Path, monkeypatch: pytest.Monke
     _age(place)
     monkeypatch.setattr("trilake.sql.duckdb.places._LARGEST", 10)
     assert _rows(known, place) == [{"n": 1}]
-    assert not known.versions
+    assert not known.versions.values
 
 
 def test_cached_tables_are_limited(tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_cached_tables_are_limited(tmp_path: Path) -> None:
         _age(place)
         known.open(str(place), {})
         known.open(str(first), {})
-    assert len(known.versions) == 32
-    assert next(reversed(known.versions))[0].endswith("/0")
-    assert not any(uri.endswith("/1") for uri, _ in known.versions)
+    assert len(known.versions.values) == 32
+    assert next(reversed(known.versions.values))[0].endswith("/0")
+    assert not any(uri.endswith("/1") for uri, _ in known.versions.values)
 
 
 def test_options_are_part_of_the_cache_key(tmp_path: Path) -> None:
@@ -108,4 +108,4 @@ def test_options_are_part_of_the_cache_key(tmp_path: Path) -> None:
     _age(place)
     known.open(str(place), {})
     known.open(str(place), {"allow_other_stores": "true"})
-    assert len(known.versions) == 2
+    assert len(known.versions.values) == 2

@@ -30,6 +30,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from trilake.common.recent import Recent
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.scan import FileTask, ReadPlan
 from trilake.delta.stream.offset import StreamOffset
@@ -38,7 +39,6 @@ from trilake.errors import TrilakeError, WriteFailedError
 from trilake.spark.delta.read import files_obstacle
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.stream.source import DeltaStreamReader, StreamPartition
-from trilake.spark.scan.manifest import Recent
 from trilake.spark.scan.scan import NativeScanError, native_scan
 from trilake.spark.session.compat import arrow_frame, dataset_of, is_connect
 from trilake.spark.session.internals import items_of, java_session, jvm, query_execution, renumbered, sequence

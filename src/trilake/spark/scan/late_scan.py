@@ -22,9 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.common.recent import Recent
 from trilake.errors import TrilakeError
 from trilake.spark.scan.frame_tables import RowCount, note_root
-from trilake.spark.scan.manifest import FileKey, Integers, NativeScanError, Recent, base_frame, manifest, sound_sizes
+from trilake.spark.scan.manifest import FileKey, Integers, NativeScanError, base_frame, manifest, sound_sizes
 from trilake.spark.scan.obstacles import check_files, hadoop_uri
 from trilake.spark.scan.partitions import Tuples, attached, distinct, hive_columns
 from trilake.spark.scan.planning.file_index import PlannedFiles

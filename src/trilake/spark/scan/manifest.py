@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -31,6 +29,7 @@ from pyarrow.fs import LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from trilake.common.recent import Recent
 from trilake.errors import TrilakeError
 from trilake.expr.terms import engine
 from trilake.spark.session.compat import is_connect
@@ -201,31 +200,6 @@ def sound_sizes(paths: pa.ChunkedArray, sizes: pa.ChunkedArray) -> pa.ChunkedArr
 #: Limits on cached frames and on the bytes of their manifests: about 300,000 files, 200 MB of the driver's heap.
 _MOST_FRAMES = 16
 _MOST_BYTES = 64 << 20
-
-
-class Recent:
-    """The values that were used last: at most ``count``, and at most ``size`` in total, but at least ``least``."""
-
-    def __init__(self, count: int, size: int, *, least: int = 0) -> None:
-        self._count, self._size, self._least, self._lock = count, size, least, threading.Lock()
-        self.values: OrderedDict[object, tuple[Any, int]] = OrderedDict()
-
-    def get(self, key: object, otherwise: Any = None) -> Any:
-        with self._lock:
-            if key not in self.values:
-                return otherwise
-            self.values.move_to_end(key)
-            return self.values[key][0]
-
-    def put(self, key: object, value: Any, size: int) -> None:
-        with self._lock:
-            self.values[key] = value, size
-            while len(self.values) > self._least and (
-                len(self.values) > self._count or sum(size for _, size in self.values.values()) > self._size
-            ):
-                self.values.popitem(last=False)
-
-
 #: Values by session and key; a session's ID may be that of an earlier one.
 _recent = Recent(_MOST_FRAMES, _MOST_BYTES)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
@@ -17,9 +16,10 @@ from typing import Any, NamedTuple, TypeAlias
 import duckdb
 import pyarrow as pa
 
+from trilake.common.recent import Recent
 from trilake.common.text import double_quoted
 from trilake.errors import TrilakeError
-from trilake.expr.terms.engine import idle_connection, never_destroyed, open_database
+from trilake.expr.terms.engine import never_destroyed, new_connection, open_database
 from trilake.table.relations.dataset import TableDataset, WatchedRows
 from trilake.table.relations.parquet import parquet_relation
 from trilake.table.table import Table
@@ -125,13 +125,11 @@ _MOST_FILE_QUERIES = 256
 def table_of(sources: Sources, query: str, parameters: dict[str, Any] | None = None, *, json: bool = False) -> pa.Table:
     """Run a query over ``sources``; with ``json``, columns of DuckDB's type JSON have Arrow's JSON type."""
     if not sources:
-        with idle_connection() as db:
+        with new_connection() as db:
             return _arrow(db.sql(query, params=parameters), json=json)
 
     def of(files: _Files) -> pa.Table:
-        errors: list[TrilakeError] = []
-        with _pool.of(_all(files)) as (database, db), _raise_scan_errors(errors):
-            _relate(database, db, sources, files, errors)
+        with _connection(sources, files) as db:
             return _arrow(db.sql(query, params=parameters), json=json)
 
     files = _files(sources)
@@ -159,17 +157,13 @@ def batches_of(sources: Sources, query: str, rows: int) -> tuple[pa.Schema, Iter
 
 
 def _reading(sources: Sources, files: _Files, query: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    errors: list[TrilakeError] = []
     with ExitStack() as opened:
-        database, db = opened.enter_context(_pool.of(_all(files)))
-        with _raise_scan_errors(errors):
-            _relate(database, db, sources, files, errors)
-            reader = db.sql(query).to_arrow_reader(rows)
-        return reader.schema, _batches(opened.pop_all(), reader, errors)
+        reader = opened.enter_context(_connection(sources, files)).sql(query).to_arrow_reader(rows)
+        return reader.schema, _batches(opened.pop_all(), reader)
 
 
-def _batches(opened: ExitStack, reader: pa.RecordBatchReader, errors: list[TrilakeError]) -> Iterator[pa.RecordBatch]:
-    with opened, _raise_scan_errors(errors):
+def _batches(opened: ExitStack, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    with opened:
         try:
             yield from reader
         except (pa.ArrowException, OSError) as e:  # Arrow's stream wraps DuckDB's errors
@@ -195,26 +189,26 @@ def _or_again(
 
 
 @contextmanager
-def _raise_scan_errors(errors: list[TrilakeError]) -> Iterator[None]:
-    try:
-        yield
-    except duckdb.Error:
-        if errors:
-            raise errors[0] from None
-        raise
+def _connection(sources: Sources, files: _Files) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with a view over files, or registered Arrow rows, for each source.
 
-
-def _all(files: _Files) -> frozenset[FileState]:
-    return frozenset(file for states in files.values() for file in states)
+    An error of a table's scan is raised instead of DuckDB's.
+    """
+    errors: list[TrilakeError] = []
+    with _pool.of(frozenset(file for states in files.values() for file in states)) as (database, db):
+        try:
+            _relate(database, db, sources, files, errors)
+            yield db
+        except duckdb.Error:
+            if errors:
+                raise errors[0] from None
+            raise
 
 
 def _relate(
     database: Database, db: duckdb.DuckDBPyConnection, sources: Sources, files: _Files, errors: list[TrilakeError]
 ) -> None:
-    """Create a view over files, or register Arrow rows, for each source."""
-    queries = {
-        name: _file_queries.query(db, files[name], rows.schema) for name, rows in sources.items() if name in files
-    }
+    queries = {name: _file_query(db, files[name], rows.schema) for name, rows in sources.items() if name in files}
     views = {name: query for name, query in queries.items() if query is not None}
     for name, rows in sources.items():
         if name not in views:
@@ -236,27 +230,18 @@ def _files(sources: Sources) -> _Files:
     return files
 
 
-class _FileQueries:
-    """Cache of queries over Parquet files: making one opens each file to check its columns."""
-
-    def __init__(self) -> None:
-        self.queries: OrderedDict[tuple[object, ...], str | None] = OrderedDict()
-        self.lock = threading.Lock()
-
-    def query(self, db: duckdb.DuckDBPyConnection, files: Sequence[FileState], schema: pa.Schema) -> str | None:
-        key = (schema.serialize().to_pybytes(), *files)
-        with self.lock:
-            if key in self.queries:
-                self.queries.move_to_end(key)
-                return self.queries[key]
-        query = parquet_relation(db, [file.path for file in files], schema)
-        with self.lock:
-            self.queries[key] = query
-            while len(self.queries) > _MOST_FILE_QUERIES:
-                self.queries.popitem(last=False)
-        return query
+#: Queries over Parquet files: making one opens each file to check its columns.
+_file_queries = Recent(_MOST_FILE_QUERIES, _MOST_FILE_QUERIES)
 
 
-_file_queries = _FileQueries()
+def _file_query(db: duckdb.DuckDBPyConnection, files: Sequence[FileState], schema: pa.Schema) -> str | None:
+    key = (schema.serialize().to_pybytes(), *files)
+    if (cached := _file_queries.get(key)) is None:
+        cached = (parquet_relation(db, [file.path for file in files], schema),)  # None is an answer, too
+        _file_queries.put(key, cached, 1)
+    query: str | None = cached[0]
+    return query
+
+
 _pool = DatabasePool()
 os.register_at_fork(after_in_child=_pool.forget)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trilake.common.recent import Recent
 from trilake.common.text import quote_name, quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
@@ -32,36 +31,23 @@ from trilake.table.table import Table
 _MOST, _LARGEST = 32, 32 << 20
 #: A younger log file may be replaced by one with the same time: some stores count in seconds.
 _SETTLED_MS = 10_000
-_Key = tuple[str, frozenset[tuple[str, str]]]
 
 
 class SnapshotCache:
     """The newest known version of each table, by URI and storage options."""
 
     def __init__(self) -> None:
-        self.versions: OrderedDict[_Key, Snapshot] = OrderedDict()
-        self.lock = threading.Lock()
+        self.versions = Recent(_MOST, _MOST)
 
     def open(self, path: str, options: Mapping[str, str]) -> ArrowDeltaTable:
         store = open_store(path, dict(options))
         key = (store.uri, frozenset(options.items()))
-        with self.lock:
-            cached = self.versions.get(key)
-            if cached is not None:
-                self.versions.move_to_end(key)
+        cached: Snapshot | None = self.versions.get(key)
         table = ArrowDeltaTable(store, standard_engine(), known=cached)
-        if table.opened is not cached:
-            self._keep(key, table)
-        return table
-
-    def _keep(self, key: _Key, table: ArrowDeltaTable) -> None:
         opened = table.opened
-        with self.lock:
-            self.versions.pop(key, None)
-            if isinstance(opened, Snapshot) and _worth_keeping(opened):
-                self.versions[key] = opened
-            if len(self.versions) > _MOST:
-                self.versions.popitem(last=False)
+        if opened is not cached and isinstance(opened, Snapshot) and _worth_keeping(opened):
+            self.versions.put(key, opened, 1)
+        return table
 
 
 def _worth_keeping(version: Snapshot) -> bool:

@@ -22,7 +22,7 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.expr import evaluate_all, parse_expression
-from trilake.expr.terms.engine import first_line, idle_connection
+from trilake.expr.terms.engine import first_line, new_connection
 from trilake.expr.views import in_microseconds, microseconds_schema
 from trilake.sql.duckdb.database import Source, batches_of, table_of
 from trilake.sql.duckdb.places import Context, relation_of, unknown_name
@@ -155,7 +155,7 @@ def _changes(context: Context, arguments: str) -> pa.Table:
 
 def _values(context: Context, expressions: str) -> tuple[Any, ...]:
     query = parse_query(f"SELECT {expressions}")
-    with idle_connection() as connection:
+    with new_connection() as connection:
         try:
             row: tuple[Any, ...] = connection.execute(query.sql, _parameters(context, query)).fetchall()[0]
         except duckdb.Error as e:
@@ -249,7 +249,7 @@ _parse_cached = lru_cache(maxsize=128)(_parse)
 
 
 def _tree(sql: str) -> dict[str, Any]:
-    with idle_connection() as connection:
+    with new_connection() as connection:
         try:
             kinds = [s.type.name for s in connection.extract_statements(sql)]
         except duckdb.ParserException:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import DataFrame, SparkSession
 
-from trilake.spark.scan.manifest import Recent
+from trilake.common.recent import Recent
 from trilake.spark.scan.planning.table_reads import TableReads
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
