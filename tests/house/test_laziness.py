@@ -168,6 +168,7 @@ PROMISES = (
     ),
     Promise("trilake.spark.lance.format", ("google", "numba"), "formats are extras"),
     Promise("trilake.delta.scan.*", ("pyarrow.dataset",), "it loads pandas, and a table is read without it"),
+    Promise("trilake.expr.filter", ("sqlglot",), "pyarrow's expressions need no parser"),
     Promise("trilake.expr.arrow", ("pyarrow.acero",), "pyarrow.acero loads pyarrow.dataset, and that pandas"),
     Promise(
         "trilake.spark.delta.source",

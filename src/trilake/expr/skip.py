@@ -214,7 +214,8 @@ def can_match(filter: Filter | None, stats: FileStats) -> SkipResult:
 
     if filter is not None and n:
         analysis = _Analysis(stats)
-        skip(analysis.empty_files, "the file has no records")
+        if analysis.records is not None:
+            skip(to_bits(pc.equal(analysis.records, 0), False), "the file has no records")
         whole = analysis.exact_expression(filter)
         if whole is not None:
             every &= whole.true
@@ -248,10 +249,6 @@ class _Analysis:
     @cached_property
     def records(self) -> pa.Array | None:
         return flat(self.stats.num_records(), self.n)
-
-    @cached_property
-    def empty_files(self) -> Bits:
-        return np.zeros(self.n, bool) if self.records is None else to_bits(pc.equal(self.records, 0), False)
 
     def raw(self, path: Path) -> ColumnStats | None:
         if path not in self._raw:

@@ -4,8 +4,8 @@ sqlglot converts functions to special nodes, differently in each release.  Here 
 and only :mod:`trilake.expr.sql.functions` interprets them.
 
 Columns may be named like SQL keywords without backticks, as in Spark: ``comment = 'x' AND values > 1``.  Spark reserves
-hardly any word, and decides by position; sqlglot reserves many.  So names are put into backticks before parsing: words
-that name a column, in the position of an operand.
+hardly any word, and decides by position; sqlglot reserves many.  So words that name a column, in the position of an
+operand, are marked as names before parsing.
 
 Also here: limits on nesting, and how messages show a part of a filter.
 """
@@ -13,7 +13,7 @@ Also here: limits on nesting, and how messages show a part of a filter.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache, reduce
 from itertools import islice, zip_longest
 from typing import Any, ClassVar, cast
@@ -58,16 +58,16 @@ def column_names(schema: pa.Schema) -> frozenset[str]:
     return frozenset(name.lower() for name in schema.names)
 
 
-def with_quoted_names(sql: str, tokens: Sequence[Any], names: Iterable[str]) -> str:
-    """Put backticks around keywords that are columns; ``names`` are the column names in lower case.
+def mark_names(tokens: Sequence[Any], sql: str, names: Collection[str]) -> None:
+    """Make names of keywords that are columns; ``names`` are the column names in lower case.
 
     >>> from trilake.expr.sql.dialect import SparkFilter
     >>> sql = "values IN (case, CASE WHEN end THEN 1 END)"
-    >>> with_quoted_names(sql, SparkFilter().tokenize(sql), {"values", "case", "end"})
-    '`values` IN (`case`, CASE WHEN `end` THEN 1 END)'
+    >>> tokens = SparkFilter().tokenize(sql)
+    >>> mark_names(tokens, sql, {"values", "case", "end"})
+    >>> [token.text for token in tokens if token.token_type is TokenType.IDENTIFIER]
+    ['values', 'case', 'end']
     """
-    names = frozenset(names)
-    quoted: list[Any] = []
     operand = True  # whether an operand is expected
     last = ""  # the previous keyword or symbol
     for i, token in enumerate(tokens):
@@ -77,15 +77,10 @@ def with_quoted_names(sql: str, tokens: Sequence[Any], names: Iterable[str]) -> 
             operand = token.text not in (")", "]") and token.token_type.name not in _VALUE_TOKENS
             last = token.text
         elif (last == "." and i > 1) or (operand and word in names and _is_name(word, last, after, sql)):
-            quoted.append(token)
+            token.token_type = TokenType.IDENTIFIER
             operand, last = False, ""
         else:
             operand, last = word in _OPEN, word
-    out, at = [], 0
-    for token in quoted:
-        out += [sql[at : token.start], "`", sql[token.start : token.end + 1], "`"]
-        at = token.end + 1
-    return "".join([*out, sql[at:]])
 
 
 #: Token types of values and quoted names.
@@ -172,14 +167,16 @@ def _is_keyword(name: str) -> bool:
     return len(tokens) == 1 and (tokens[0].token_type.name not in ("VAR", "IDENTIFIER") or name in ("if", "while"))
 
 
-def statements(sql: str) -> list[exp.Expr | None]:
+def statements(sql: str, names: Collection[str] = ()) -> list[exp.Expr | None]:
     """Parse the statements of a string, with the names and arguments of calls as written.
 
-    A compiled sqlglot (``sqlglot[c]``) does not allow a parser with fewer functions, so names get a prefix during
-    parsing.  Raises sqlglot's ``SqlglotError``.
+    ``names`` are the column names in lower case.  A compiled sqlglot (``sqlglot[c]``) does not allow a parser with
+    fewer functions, so names of functions get a prefix during parsing.  Raises sqlglot's ``SqlglotError``.
     """
     dialect = SparkFilter()
     tokens = [t for t in dialect.tokenize(sql) if t.token_type is not TokenType.HINT]  # hints for Spark's planner
+    if keywords := frozenset(filter(_is_keyword, names)):
+        mark_names(tokens, sql, keywords)
     mark = _MARK
     while mark in sql:
         mark += _MARK
@@ -203,12 +200,9 @@ def parse(sql: str, names: frozenset[str] = frozenset()) -> exp.Expression:
     Raises sqlglot's ``SqlglotError`` for a syntax error, and :class:`FilterError` for several statements or unsupported
     syntax.
     """
-    words = frozenset(filter(_is_keyword, names))
-    if words:
-        sql = with_quoted_names(sql, SparkFilter().tokenize(sql), words)
     if sql.lower().count("struct") > MAX_STRUCTS:
         _check_structs(sql)
-    trees = statements(sql)
+    trees = statements(sql, names)
     if len(trees) != 1 or not isinstance(trees[0], exp.Expression):
         help = "remove the semicolon and everything after it"
         raise FilterError("the filter must be a single condition", help=help, filter=sql[:200])

@@ -16,7 +16,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -66,17 +66,8 @@ def open_database(threads: int, files: Sequence[str] = ()) -> duckdb.DuckDBPyCon
     return connection
 
 
-class _Engine:
-    """The database of one process and its idle connections."""
-
-    def __init__(self) -> None:
-        self.connection = open_database(min(MAX_THREADS, os.cpu_count() or 1))
-        self.lock = threading.Lock()
-        self.idle: list[duckdb.DuckDBPyConnection] = []
-
-
-_engine: _Engine | None = None
-_engine_lock = threading.Lock()
+_database: duckdb.DuckDBPyConnection | None = None
+_lock = threading.Lock()
 
 
 def never_destroyed(database: object) -> None:
@@ -88,10 +79,10 @@ def never_destroyed(database: object) -> None:
 
 
 def _forget_after_fork() -> None:
-    global _engine, _engine_lock
-    if _engine is not None:
-        never_destroyed(_engine)
-    _engine, _engine_lock = None, threading.Lock()
+    global _database, _lock
+    if _database is not None:
+        never_destroyed(_database)
+    _database, _lock = None, threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
@@ -103,38 +94,29 @@ def first_line(error: Exception) -> str:
 
 
 @contextmanager
-def idle_connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    """An exclusive connection for the block, which cannot open files.  Unregister all tables before the block ends."""
-    global _engine  # noqa: PLW0603 - one database a process
-    with _engine_lock:
-        engine = _engine = _engine or _Engine()
-    with engine.lock:
-        cursor = engine.idle.pop() if engine.idle else engine.connection.cursor()
-    try:
+def new_connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection for the block, which cannot open files."""
+    global _database  # noqa: PLW0603 - one database a process
+    with _lock:
+        _database = _database or open_database(min(MAX_THREADS, os.cpu_count() or 1))
+        cursor = _database.cursor()
+    with closing(cursor):
         yield cursor
-    finally:
-        with engine.lock:
-            engine.idle.append(cursor)
 
 
 @contextmanager
 def _session(tables: dict[str, pa.Table | pa.RecordBatch]) -> Iterator[duckdb.DuckDBPyConnection]:
     import duckdb
 
-    with idle_connection() as cursor:
-        registered: list[str] = []
+    with new_connection() as cursor:
         try:
             for name, data in tables.items():
                 if not isinstance(data, pa.Table | pa.RecordBatch):
                     raise InvalidArgumentError(f"table {name!r} must be Arrow data, got {type(data).__name__}")
                 cursor.register(name, data)
-                registered.append(name)
             yield cursor
         except duckdb.Error as error:
             raise QueryError(first_line(error)) from error
-        finally:
-            for name in registered:
-                cursor.unregister(name)
 
 
 def query(sql: str, **tables: pa.Table) -> pa.Table:

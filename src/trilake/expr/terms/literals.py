@@ -57,8 +57,6 @@ class Literal:
         Raises :class:`FilterError` for values without a Spark type.
         """
         match value:
-            case Literal():
-                return value
             case None:
                 return NULL
             case bool():
@@ -73,16 +71,14 @@ class Literal:
             case str():
                 if not any("\ud800" <= c <= "\udfff" for c in value):
                     return cls(value, Kind.STRING)
-            case bytes() | bytearray() | memoryview():
-                return cls(bytes(value), Kind.BINARY)
+            case bytes():
+                return cls(value, Kind.BINARY)
             case dt.datetime():
                 if value.tzinfo is None:
                     return cls(_micros(value), Kind.TIMESTAMP_NTZ)
                 return cls(_micros(value.astimezone(dt.UTC).replace(tzinfo=None)), Kind.TIMESTAMP)
             case dt.date():
                 return cls(value.toordinal() - _EPOCH, Kind.DATE)
-        if hasattr(value, "item"):  # numpy scalars
-            return cls.of(value.item())
         raise FilterError(
             f"{value!r} cannot be used as a literal in a filter",
             help="use None, bool, int, float, Decimal, str, bytes, date or datetime",

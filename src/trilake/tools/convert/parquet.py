@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -258,17 +259,13 @@ class ParquetFiles:
         if not self.partition_by:
             yield "", batch
             return
-        keys = [batch.column(n) for n in self.partition_by]
-        values = pa.Table.from_arrays([pc.cast(k, pa.string()) for k in keys], names=self.partition_by)
-        folders = {}
-        for row in values.group_by(self.partition_by).aggregate([]).to_pylist():
-            mask = None
-            for name in self.partition_by:
-                column = values[name].combine_chunks()
-                same = pc.is_null(column) if row[name] is None else pc.fill_null(pc.equal(column, row[name]), False)
-                mask = same if mask is None else pc.and_(mask, same)
-            folders[hive_directory(row)] = batch.filter(mask).select(self.file_schema.names)
-        yield from folders.items()
+        strings = [pc.cast(batch.column(n), pa.string()) for n in self.partition_by]
+        keys = [str(i) for i in range(len(strings))]
+        rows = pa.Table.from_arrays([*strings, pa.array(np.arange(batch.num_rows))], names=[*keys, "row"])
+        grouped = rows.group_by(keys, use_threads=False).aggregate([("row", "list")])
+        folders = grouped.select(keys).rename_columns(self.partition_by).to_pylist()
+        for values, places in zip(folders, grouped["row_list"], strict=True):
+            yield hive_directory(values), batch.take(places.values).select(self.file_schema.names)
 
     def _flush(self, folder: str) -> None:
         batches = pa.Table.from_batches(self.waiting.pop(folder)).to_batches()

@@ -22,6 +22,9 @@ HEAT = tuple(f"var(--heat-{i})" for i in range(1, 7))
 #: Colours of bars and series.
 SERIES = tuple(f"var(--series-{i})" for i in range(1, 7))
 
+alt: Any = load("altair", "Reports")
+_convert: Any = load("vl_convert", "Reports")
+
 _CONFIG: dict[str, Any] = {
     "font": "sans-serif",
     "background": None,
@@ -46,208 +49,206 @@ _CONFIG: dict[str, Any] = {
 }
 
 
-class Charts:
-    """Draw charts.  Raises ``MissingDependencyError`` where altair or vl-convert-python is not installed."""
+def _draw(chart: Any, title: str, description: str, key: str) -> str:
+    spec = chart.to_dict(validate=False)
+    # No URL is allowed: a chart that loads data would fail.
+    svg = _convert.vegalite_to_svg(spec, config=_CONFIG, allowed_base_urls=[])
+    return sanitised(svg, title, description, key)
 
-    def __init__(self) -> None:
-        self._alt, self._convert = load("altair", "Reports"), load("vl_convert", "Reports")
 
-    def _draw(self, chart: Any, title: str, description: str, key: str) -> str:
-        spec = chart.to_dict(validate=False)
-        # No URL is allowed: a chart that loads data would fail.
-        svg = self._convert.vegalite_to_svg(spec, config=_CONFIG, allowed_base_urls=[])
-        return sanitised(svg, title, description, key)
+def _chart(rows: Sequence[dict[str, Any]], width: int | Any, height: int | Any) -> Any:
+    return alt.Chart(alt.Data(values=list(rows)), width=width, height=height)
 
-    def _chart(self, rows: Sequence[dict[str, Any]], width: int | Any, height: int | Any) -> Any:
-        return self._alt.Chart(self._alt.Data(values=list(rows)), width=width, height=height)
 
-    def _color(self, field: str, values: Sequence[Any], colours: Sequence[str]) -> Any:
-        return self._alt.Color(field, scale=self._alt.Scale(domain=list(values), range=list(colours)), legend=None)
+def _color(field: str, values: Sequence[Any], colours: Sequence[str]) -> Any:
+    return alt.Color(field, scale=alt.Scale(domain=list(values), range=list(colours)), legend=None)
 
-    def versions(self, line: Timeline) -> str:
-        alt = self._alt
-        rows: list[dict[str, Any]] = [
-            {**row, "tooltip": f"{format_time(row['start'])}: {row['commits']:,} × {row['operation']}"}
-            for row in line.table.to_pylist()
-        ]
-        below: dict[int, int] = {}
-        for row in sorted(rows, key=lambda r: line.operations.index(r["operation"])):
-            row["bottom"] = below.get(row["start"], 0)
-            row["top"] = below[row["start"]] = row["bottom"] + row["commits"]
-        first, last = (ms - ms % line.length_ms for ms in (line.first_ms, line.last_ms))
-        room = max(4 * line.length_ms - (last - first) // 8, 0) + line.length_ms
-        seconds = line.length_ms // 1000
-        domain = [first - room, last + line.length_ms + room]
-        chart = (
-            self._chart(rows, WIDE - 70, 190)
-            .mark_rect(cornerRadius=1, stroke="var(--panel)", strokeWidth=1)
-            .encode(
-                x=alt.X(
-                    "start:T",
-                    scale=alt.Scale(type="utc", domain=domain, nice=False),
-                    axis=alt.Axis(
-                        title=None,
-                        grid=False,
-                        labelOverlap="greedy",
-                        labelFlush=False,
-                        tickCount=7,
-                        format="%H:%M:%S" if seconds < 60 else "%d %b %H:%M" if seconds < 6 * 3600 else "%d %b %Y",
-                    ),
+
+def versions(line: Timeline) -> str:
+    """Stacked bars: commits over time, by operation."""
+    rows: list[dict[str, Any]] = [
+        {**row, "tooltip": f"{format_time(row['start'])}: {row['commits']:,} × {row['operation']}"}
+        for row in line.table.to_pylist()
+    ]
+    below: dict[int, int] = {}
+    for row in sorted(rows, key=lambda r: line.operations.index(r["operation"])):
+        row["bottom"] = below.get(row["start"], 0)
+        row["top"] = below[row["start"]] = row["bottom"] + row["commits"]
+    first, last = (ms - ms % line.length_ms for ms in (line.first_ms, line.last_ms))
+    room = max(4 * line.length_ms - (last - first) // 8, 0) + line.length_ms
+    seconds = line.length_ms // 1000
+    domain = [first - room, last + line.length_ms + room]
+    chart = (
+        _chart(rows, WIDE - 70, 190)
+        .mark_rect(cornerRadius=1, stroke="var(--panel)", strokeWidth=1)
+        .encode(
+            x=alt.X(
+                "start:T",
+                scale=alt.Scale(type="utc", domain=domain, nice=False),
+                axis=alt.Axis(
+                    title=None,
+                    grid=False,
+                    labelOverlap="greedy",
+                    labelFlush=False,
+                    tickCount=7,
+                    format="%H:%M:%S" if seconds < 60 else "%d %b %H:%M" if seconds < 6 * 3600 else "%d %b %Y",
                 ),
-                x2="end",
-                y=alt.Y(
-                    "bottom:Q", title="versions", axis=alt.Axis(values=whole_ticks(max(below.values())), format=",d")
-                ),
-                y2="top",
-                color=self._color("operation:N", list(line.operations), SERIES),
-                description="tooltip:N",
-            )
-        )
-        total = sum(row["commits"] for row in rows)
-        caption = f"{total:,} versions from {format_time(line.first_ms)} to {format_time(line.last_ms)} UTC."
-        return self._draw(chart, "Versions over time, by operation", caption, "versions")
-
-    def sizes(self, classes: Sequence[SizeClass]) -> str:
-        alt = self._alt
-        most = max(classes, key=lambda c: c.files)
-        rows = [
-            {
-                "label": c.label,
-                "files": c.files,
-                "small": "small" if c.small else "large",
-                "tooltip": f"{c.label}: {c.files:,} files, {format_size(c.size)}",
-            }
-            for c in classes
-        ]
-        chart = (
-            self._chart(rows, alt.Step(max(28, min(56, (HALF - 60) // len(rows)))), 210)
-            .mark_bar()
-            .encode(
-                x=alt.X("label:N", sort=None, title=None, axis=alt.Axis(labelAngle=-40, grid=False)),
-                y=alt.Y("files:Q", title="files", axis=alt.Axis(values=whole_ticks(most.files), format="~s")),
-                color=self._color("small:N", ["large", "small"], SERIES[:2]),
-                description="tooltip:N",
-            )
-        )
-        caption = f"{sum(c.files for c in classes):,} files; most of them, {most.files:,}, are {most.label}."
-        return self._draw(chart, "Files by size", caption, "sizes")
-
-    def bars(self, key: str, title: str, unit: str, rows: Sequence[tuple[str, float, str]], series: int = 0) -> str:
-        alt = self._alt
-        labels = distinct_labels([label for label, _, _ in rows])
-        data = [
-            {"label": name, "value": value, "amount": amount, "tooltip": f"{name}: {amount}"}
-            for name, (_, value, amount) in zip(labels, rows, strict=True)
-        ]
-        base = self._chart(data, HALF - 170, alt.Step(24)).encode(
-            y=alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=150)),
-            x=alt.X("value:Q", title=unit, axis=None),
+            ),
+            x2="end",
+            y=alt.Y("bottom:Q", title="versions", axis=alt.Axis(values=whole_ticks(max(below.values())), format=",d")),
+            y2="top",
+            color=_color("operation:N", list(line.operations), SERIES),
             description="tooltip:N",
         )
-        bar = base.mark_bar(color=SERIES[series], height=14)
-        note = base.mark_text(align="left", dx=6, fontSize=14.5, color="var(--muted)").encode(text="amount:N")
-        most = max(rows, key=lambda r: r[1])
-        caption = f"{len(rows)} bars; the longest is {plain(most[0], 40)} with {most[2]}."
-        return self._draw(alt.layer(bar, note), title, caption, key)
+    )
+    total = sum(row["commits"] for row in rows)
+    caption = f"{total:,} versions from {format_time(line.first_ms)} to {format_time(line.last_ms)} UTC."
+    return _draw(chart, "Versions over time, by operation", caption, "versions")
 
-    def disk(self, parts: Sequence[tuple[str, int]]) -> str:
-        """One stacked bar: the bytes in the table's folder, live and removed."""
-        alt = self._alt
-        rows = [
-            {"part": part, "size": size, "order": i, "tooltip": f"{part}: {format_size(size)}"}
-            for i, (part, size) in enumerate(parts)
-        ]
-        chart = (
-            self._chart(rows, HALF - 20, 46)
-            .mark_bar(cornerRadiusEnd=0)
-            .encode(
-                x=alt.X("size:Q", stack="zero", axis=None),
-                order="order:Q",
-                color=self._color("part:N", [p for p, _ in parts], (SERIES[0], SERIES[2], SERIES[1])),
-                description="tooltip:N",
-            )
-        )
-        caption = "; ".join(f"{part}: {format_size(size)}" for part, size in parts) + "."
-        return self._draw(chart, "Bytes in the table’s folder", caption, "disk")
 
-    def partitions(self, map_: HeatMap) -> str:
-        alt = self._alt
-        two = map_.x_name != "file size"
-        values = map_.sizes if two else map_.files
-        most = map_.most(values)
-        rows = [
-            {
-                "y": map_.y[i],
-                "x": map_.x[j],
-                "step": step_of(int(values[i, j]), most),
-                "tooltip": f"{map_.y[i]}, {map_.x[j]}: {plural(int(map_.files[i, j]), 'file')},"
-                f" {format_size(int(map_.sizes[i, j]))}",
-            }
-            for i in range(len(map_.y))
-            for j in range(len(map_.x))
-            if map_.files[i, j]
-        ]
-        cell = max(16, min(40, (WIDE - 200) // max(len(map_.x), 1)))
-        chart = (
-            self._chart(rows, alt.Step(cell), alt.Step(20))
-            .mark_rect(cornerRadius=2, stroke="var(--panel)", strokeWidth=2)
-            .encode(
-                y=alt.Y("y:N", sort=list(map_.y), title=None, scale=alt.Scale(domain=list(map_.y))),
-                x=alt.X(
-                    "x:N",
-                    sort=list(map_.x),
-                    title=map_.x_name,
-                    scale=alt.Scale(domain=list(map_.x)),
-                    axis=alt.Axis(labelAngle=-50 if len(map_.x) > 8 or not two else 0, orient="top", domain=False),
-                ),
-                color=self._color("step:O", list(range(len(HEAT))), HEAT),
-                description="tooltip:N",
-            )
+def sizes(classes: Sequence[SizeClass]) -> str:
+    """A bar per size class."""
+    most = max(classes, key=lambda c: c.files)
+    rows = [
+        {
+            "label": c.label,
+            "files": c.files,
+            "small": "small" if c.small else "large",
+            "tooltip": f"{c.label}: {c.files:,} files, {format_size(c.size)}",
+        }
+        for c in classes
+    ]
+    chart = (
+        _chart(rows, alt.Step(max(28, min(56, (HALF - 60) // len(rows)))), 210)
+        .mark_bar()
+        .encode(
+            x=alt.X("label:N", sort=None, title=None, axis=alt.Axis(labelAngle=-40, grid=False)),
+            y=alt.Y("files:Q", title="files", axis=alt.Axis(values=whole_ticks(most.files), format="~s")),
+            color=_color("small:N", ["large", "small"], SERIES[:2]),
+            description="tooltip:N",
         )
-        i, j = divmod(int(values.argmax()), values.shape[1])
-        what = format_size(int(values[i, j])) if two else f"{int(values[i, j]):,} files"
-        caption = f"{map_.partitions:,} partitions. The largest is {map_.y[i]}, {map_.x[j]} with {what}."
-        return self._draw(chart, f"Partitions by {map_.y_name} and {map_.x_name}", caption, "partitions")
+    )
+    caption = f"{sum(c.files for c in classes):,} files; most of them, {most.files:,}, are {most.label}."
+    return _draw(chart, "Files by size", caption, "sizes")
 
-    def clustering(self, columns: Sequence[Clustering]) -> str:
-        """One strip per column: the share of files that a lookup reads, from the smallest value to the largest."""
-        alt = self._alt
-        names = distinct_labels([plain(c.name, 40) for c in columns])
-        rows = [
-            {
-                "column": name,
-                "from": i * 100 / POINTS,
-                "to": end * 100 / POINTS,
-                "step": step,
-                "tooltip": f"{name}, values from {i * 100 // POINTS} % to {end * 100 // POINTS} %:"
-                f" {format_count(float(round(depth, 1)))} of {c.files:,}",
-            }
-            for name, c in zip(names, columns, strict=True)
-            for i, end, step, depth in runs(c)
-        ]
-        chart = (
-            self._chart(rows, WIDE - 200, alt.Step(24))
-            .mark_rect(height=18)
-            .encode(
-                y=alt.Y("column:N", sort=names, title=None),
-                x=alt.X(
-                    "from:Q",
-                    title="middle of each file’s bounds, smallest first, in % of the files",
-                    axis=alt.Axis(grid=False, domain=False, tickCount=5),
-                    scale=alt.Scale(domain=[0, 100], nice=False),
-                ),
-                x2="to",
-                color=self._color("step:O", list(range(len(HEAT))), HEAT),
-                description="tooltip:N",
-            )
+
+def bars(key: str, title: str, unit: str, rows: Sequence[tuple[str, float, str]], series: int = 0) -> str:
+    """Horizontal bars with their amounts."""
+    labels = distinct_labels([label for label, _, _ in rows])
+    data = [
+        {"label": name, "value": value, "amount": amount, "tooltip": f"{name}: {amount}"}
+        for name, (_, value, amount) in zip(labels, rows, strict=True)
+    ]
+    base = _chart(data, HALF - 170, alt.Step(24)).encode(
+        y=alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=150)),
+        x=alt.X("value:Q", title=unit, axis=None),
+        description="tooltip:N",
+    )
+    bar = base.mark_bar(color=SERIES[series], height=14)
+    note = base.mark_text(align="left", dx=6, fontSize=14.5, color="var(--muted)").encode(text="amount:N")
+    most = max(rows, key=lambda r: r[1])
+    caption = f"{len(rows)} bars; the longest is {plain(most[0], 40)} with {most[2]}."
+    return _draw(alt.layer(bar, note), title, caption, key)
+
+
+def disk(parts: Sequence[tuple[str, int]]) -> str:
+    """One stacked bar: the bytes in the table's folder, live and removed."""
+    rows = [
+        {"part": part, "size": size, "order": i, "tooltip": f"{part}: {format_size(size)}"}
+        for i, (part, size) in enumerate(parts)
+    ]
+    chart = (
+        _chart(rows, HALF - 20, 46)
+        .mark_bar(cornerRadiusEnd=0)
+        .encode(
+            x=alt.X("size:Q", stack="zero", axis=None),
+            order="order:Q",
+            color=_color("part:N", [p for p, _ in parts], (SERIES[0], SERIES[2], SERIES[1])),
+            description="tooltip:N",
         )
-        best = min(columns, key=lambda c: c.share)
-        worst = max(columns, key=lambda c: c.share)
-        caption = (
-            f"A lookup by {plain(best.name, 40)} reads {format_share(best.share)} of the files on average,"
-            f" one by {plain(worst.name, 40)} {format_share(worst.share)}."
+    )
+    caption = "; ".join(f"{part}: {format_size(size)}" for part, size in parts) + "."
+    return _draw(chart, "Bytes in the table’s folder", caption, "disk")
+
+
+def partitions(map_: HeatMap) -> str:
+    """A heat map: bytes by two partition columns, or files by one and their size."""
+    two = map_.x_name != "file size"
+    values = map_.sizes if two else map_.files
+    most = map_.most(values)
+    rows = [
+        {
+            "y": map_.y[i],
+            "x": map_.x[j],
+            "step": step_of(int(values[i, j]), most),
+            "tooltip": f"{map_.y[i]}, {map_.x[j]}: {plural(int(map_.files[i, j]), 'file')},"
+            f" {format_size(int(map_.sizes[i, j]))}",
+        }
+        for i in range(len(map_.y))
+        for j in range(len(map_.x))
+        if map_.files[i, j]
+    ]
+    cell = max(16, min(40, (WIDE - 200) // max(len(map_.x), 1)))
+    chart = (
+        _chart(rows, alt.Step(cell), alt.Step(20))
+        .mark_rect(cornerRadius=2, stroke="var(--panel)", strokeWidth=2)
+        .encode(
+            y=alt.Y("y:N", sort=list(map_.y), title=None, scale=alt.Scale(domain=list(map_.y))),
+            x=alt.X(
+                "x:N",
+                sort=list(map_.x),
+                title=map_.x_name,
+                scale=alt.Scale(domain=list(map_.x)),
+                axis=alt.Axis(labelAngle=-50 if len(map_.x) > 8 or not two else 0, orient="top", domain=False),
+            ),
+            color=_color("step:O", list(range(len(HEAT))), HEAT),
+            description="tooltip:N",
         )
-        return self._draw(chart, "Files that a lookup of one value reads, by column", caption, "clustering")
+    )
+    i, j = divmod(int(values.argmax()), values.shape[1])
+    what = format_size(int(values[i, j])) if two else f"{int(values[i, j]):,} files"
+    caption = f"{map_.partitions:,} partitions. The largest is {map_.y[i]}, {map_.x[j]} with {what}."
+    return _draw(chart, f"Partitions by {map_.y_name} and {map_.x_name}", caption, "partitions")
+
+
+def clustering(columns: Sequence[Clustering]) -> str:
+    """One strip per column: the share of files that a lookup reads, from the smallest value to the largest."""
+    names = distinct_labels([plain(c.name, 40) for c in columns])
+    rows = [
+        {
+            "column": name,
+            "from": i * 100 / POINTS,
+            "to": end * 100 / POINTS,
+            "step": step,
+            "tooltip": f"{name}, values from {i * 100 // POINTS} % to {end * 100 // POINTS} %:"
+            f" {format_count(float(round(depth, 1)))} of {c.files:,}",
+        }
+        for name, c in zip(names, columns, strict=True)
+        for i, end, step, depth in runs(c)
+    ]
+    chart = (
+        _chart(rows, WIDE - 200, alt.Step(24))
+        .mark_rect(height=18)
+        .encode(
+            y=alt.Y("column:N", sort=names, title=None),
+            x=alt.X(
+                "from:Q",
+                title="middle of each file’s bounds, smallest first, in % of the files",
+                axis=alt.Axis(grid=False, domain=False, tickCount=5),
+                scale=alt.Scale(domain=[0, 100], nice=False),
+            ),
+            x2="to",
+            color=_color("step:O", list(range(len(HEAT))), HEAT),
+            description="tooltip:N",
+        )
+    )
+    best = min(columns, key=lambda c: c.share)
+    worst = max(columns, key=lambda c: c.share)
+    caption = (
+        f"A lookup by {plain(best.name, 40)} reads {format_share(best.share)} of the files on average,"
+        f" one by {plain(worst.name, 40)} {format_share(worst.share)}."
+    )
+    return _draw(chart, "Files that a lookup of one value reads, by column", caption, "clustering")
 
 
 def whole_ticks(most: int) -> list[int]:

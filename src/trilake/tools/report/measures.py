@@ -97,9 +97,9 @@ def deleted_classes(files: pa.Table) -> list[tuple[str, int, int]]:
     return out
 
 
-def extremes(files: pa.Table, count: int = 5) -> pa.Table:
-    """The largest files."""
-    return files.take(pc.select_k_unstable(files, k=min(count, files.num_rows), sort_keys=[("size", "descending")]))
+def extremes(files: pa.Table) -> pa.Table:
+    """The five largest files."""
+    return files.take(pc.select_k_unstable(files, k=min(5, files.num_rows), sort_keys=[("size", "descending")]))
 
 
 def top_columns(columns: dict[str, int], limit: int) -> list[tuple[str, int]]:

@@ -19,8 +19,8 @@ from trilake.common.text import format_count, format_share, format_size, format_
 from trilake.common.version import __version__
 from trilake.table.report_facts import Facts
 from trilake.table.report_page import Advice
+from trilake.tools.report import charts
 from trilake.tools.report.advice import advise
-from trilake.tools.report.charts import Charts
 from trilake.tools.report.measures import (
     Clustering,
     as_sizes,
@@ -110,12 +110,12 @@ def _environment() -> Environment:
     )
 
 
-def page_of(facts: Facts, charts: Charts) -> tuple[str, list[Advice]]:
+def page_of(facts: Facts) -> tuple[str, list[Advice]]:
     """The document, and the advice in it."""
     bounds = facts.bounds
     clustering = [] if bounds is None else [measure(c, bounds.files, bounds.sampled) for c in bounds.columns]
     advice = advise(facts, clustering)
-    sections = sections_of(facts, clustering, charts)
+    sections = sections_of(facts, clustering)
     style = _resource("report.css")
     body = (
         _environment()
@@ -171,13 +171,13 @@ _TIME = "%Y-%m-%d %H:%M:%S"
 _BARS = 16
 
 
-def sections_of(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> list[Section]:
+def sections_of(facts: Facts, clustering: Sequence[Clustering]) -> list[Section]:
     """All sections with content."""
     sections = (
-        _versions(facts, charts),
-        _files(facts, charts),
-        _partitions(facts, charts),
-        _columns(facts, clustering, charts),
+        _versions(facts),
+        _files(facts),
+        _partitions(facts),
+        _columns(facts, clustering),
         _schema(facts),
         _streams(facts),
         _settings(facts),
@@ -185,7 +185,7 @@ def sections_of(facts: Facts, clustering: Sequence[Clustering], charts: Charts) 
     return [section for section in sections if section is not None]
 
 
-def _versions(facts: Facts, charts: Charts) -> Section | None:
+def _versions(facts: Facts) -> Section | None:
     if facts.commits is None:
         return None
     line, table = timeline(facts.commits), facts.commits.table
@@ -212,16 +212,16 @@ def _versions(facts: Facts, charts: Charts) -> Section | None:
     return Section("versions", "Versions", lead, (chart,), (listing,), (*notes, *facts.notes))
 
 
-def _files(facts: Facts, charts: Charts) -> Section:
+def _files(facts: Facts) -> Section:
     if not facts.files.num_rows:
-        return Section("files", "Files", "The table has no data files: it has no rows.", tuple(_disk(facts, charts)))
+        return Section("files", "Files", "The table has no data files: it has no rows.", tuple(_disk(facts)))
     sizes = as_sizes(facts.files)
     numbers = summary(sizes)
     lead = f"{plural(len(sizes), 'file')}, {format_size(int(sizes.sum()))}: smallest {numbers['smallest']},"
     lead += f" median {numbers['median']}, largest {numbers['largest']}."
     if facts.compaction is not None and facts.compaction.files:
         lead += f" Compaction would rewrite {facts.compaction.files:,} of them."
-    figures = (_sizes(facts, charts), *_disk(facts, charts), *_vectors(facts, charts))
+    figures = (_sizes(facts), *_disk(facts), *_vectors(facts))
     largest = grid(
         "The largest files",
         ("file", "size", "rows", *(("deleted rows",) if facts.has_vectors else ())),
@@ -240,7 +240,7 @@ def _files(facts: Facts, charts: Charts) -> Section:
     return Section("files", "Files", lead, figures, (largest,))
 
 
-def _sizes(facts: Facts, charts: Charts) -> Figure:
+def _sizes(facts: Facts) -> Figure:
     compacts = facts.compaction is not None and facts.compaction.files > 1
     limit = SMALL_BELOW if compacts else None
     classes = size_classes(as_sizes(facts.files), limit)
@@ -259,7 +259,7 @@ def _sizes(facts: Facts, charts: Charts) -> Figure:
 SMALL_BELOW = 16 * 1024 * 1024
 
 
-def _disk(facts: Facts, charts: Charts) -> list[Figure]:
+def _disk(facts: Facts) -> list[Figure]:
     tombstones = facts.tombstones
     if tombstones is None:
         return []
@@ -291,7 +291,7 @@ def _disk(facts: Facts, charts: Charts) -> list[Figure]:
     return [Figure("disk", "Live and removed bytes", drawing, data, tuple(legend), " ".join(notes) or None, wide=False)]
 
 
-def _vectors(facts: Facts, charts: Charts) -> list[Figure]:
+def _vectors(facts: Facts) -> list[Figure]:
     if not facts.has_vectors or not (pc.sum(facts.files["deleted"]).as_py() or 0):
         return []
     classes = deleted_classes(facts.files)
@@ -309,7 +309,7 @@ def _vectors(facts: Facts, charts: Charts) -> list[Figure]:
     return [Figure("vectors", title, charts.bars("vectors", title, "files", bars, 3), data, wide=False)]
 
 
-def _partitions(facts: Facts, charts: Charts) -> Section | None:
+def _partitions(facts: Facts) -> Section | None:
     map_ = heat_map(facts.partitions, facts.files)
     if map_ is None:
         return None
@@ -341,7 +341,7 @@ def _partitions(facts: Facts, charts: Charts) -> Section | None:
     return Section("partitions", "Partitions", lead, (figure,), notes=tuple(notes))
 
 
-def _columns(facts: Facts, clustering: Sequence[Clustering], charts: Charts) -> Section:
+def _columns(facts: Facts, clustering: Sequence[Clustering]) -> Section:
     figures, notes = list[Figure](), list[str]()
     if clustering and facts.bounds is not None:
         unit = facts.bounds.unit

@@ -15,7 +15,6 @@ from trilake.table.registry import format_named, open_table
 from trilake.table.report_facts import Facts, Verified
 from trilake.table.report_page import Report
 from trilake.table.table import Table, as_version
-from trilake.tools.report.charts import Charts
 from trilake.tools.verify import verify as verify_table
 
 #: Most findings on the page, and most files of a table that is verified by default: above, it would dominate the time.
@@ -57,13 +56,13 @@ def report(
 
 def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: bool | None = None) -> Report:
     """The report of an open table, at the version that it shows; see :func:`report`."""
-    need("jinja2", "Reports")
-    from trilake.tools.report.page import page_of  # needs jinja2
+    for package in ("jinja2", "altair", "vl_convert"):
+        need(package, "Reports")
+    from trilake.tools.report.page import page_of  # needs these
 
-    charts = Charts()
     facts = replace(facts_of(table), uri=masked(table.uri))
     verifies = facts.files.num_rows <= _VERIFIED if verify is None else verify
-    html, advice = page_of(replace(facts, findings=_verified(table) if verifies else None), charts)
+    html, advice = page_of(replace(facts, findings=_verified(table) if verifies else None))
     page = Report(masked(table.uri), html, tuple(advice))
     if path is not None:
         page.save(path)

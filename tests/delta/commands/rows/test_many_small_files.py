@@ -126,7 +126,7 @@ def test_statement_overhead_does_not_grow_with_files(
     monkeypatch.setattr(durable, "_kind", lambda fd: 0xEF53)
     monkeypatch.setattr(durable, "_unwritten", lambda: 0)
     counted(Filter, "mask")
-    counted(engine, "idle_connection")
+    counted(engine, "new_connection")
     counted(durable, "sync_file_system")
     counted(durable.os, "fsync")
     table = _opened(place)
