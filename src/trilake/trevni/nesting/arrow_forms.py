@@ -8,7 +8,6 @@ avoids these operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ import pyarrow.compute as pc
 
 from trilake.common.arrow_types import mapped
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.expr.views import rebuilt
 
 T = pa.types
-_Convert = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def bare(type_: pa.DataType) -> pa.DataType:
@@ -124,23 +123,7 @@ def _to(array: pa.Array, plain: pa.DataType) -> pa.Array:
         return _from_union(array, plain)
     if _is_list_view(type_):
         return _from_list_view(array, plain)
-    return array.cast(plain) if _is_view(type_) else _rebuilt(array, plain, _to)
-
-
-def _rebuilt(array: pa.Array, type_: pa.DataType, convert: _Convert) -> pa.Array:
-    """Convert the children of a list, map or struct."""
-    if T.is_struct(type_):
-        parts = [convert(array.field(i), type_.field(i).type) for i in range(type_.num_fields)]
-        fields = [type_.field(i) for i in range(type_.num_fields)]
-        # .flatten() would add validity bitmaps to unions.
-        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null() if array.null_count else None)
-    if T.is_map(type_):
-        parts = [convert(array.keys, type_.key_type), convert(array.items, type_.item_type)]
-        child = pa.StructArray.from_arrays(parts, fields=[type_.key_field, type_.item_field])
-    else:
-        child = convert(array.values, type_.value_type)
-    buffers = array.buffers()[: 1 if T.is_fixed_size_list(type_) else 2]
-    return pa.Array.from_buffers(type_, len(array), buffers, array.null_count, array.offset, [child])
+    return array.cast(plain) if _is_view(type_) else rebuilt(array, plain, _to)
 
 
 def _from_list_view(array: pa.Array, plain: pa.DataType) -> pa.Array:
@@ -201,7 +184,7 @@ def from_plain(array: pa.Array, type_: pa.DataType) -> pa.Array:
         return _to_union(array, type_)
     if _is_list_view(type_):
         return _to_list_view(array, type_)
-    return array.cast(type_) if _is_view(type_) else _rebuilt(array, type_, from_plain)
+    return array.cast(type_) if _is_view(type_) else rebuilt(array, type_, from_plain)
 
 
 def from_plain_chunks(chunks: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
