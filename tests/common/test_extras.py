@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.long
 
 _BLOCK = """
+import pathlib
 import sys
 
 class Block:
@@ -61,10 +62,15 @@ def test_format_without_its_libraries_names_what_to_install(tmp_path: Path) -> N
             import trilake.trevni.mappings.avro_files
         with pytest.raises(MissingDependencyError, match="trevni"):
             import trilake.trevni.mappings.protobuf
+        (pathlib.Path(place) / "i" / "metadata").mkdir(parents=True)
+        (pathlib.Path(place) / "i" / "metadata" / "v1.metadata.json").write_text("{}")
+        with pytest.raises(MissingDependencyError, match=r'need pyiceberg,.*pip install "trilake\\[iceberg\\]"'):
+            trilake.sql(f"CONVERT TO DELTA iceberg.`{place}/i`")
         trilake.write(rows, place + "/tr", format="trevni")  # slower without numba, and the same
         assert trilake.open(place + "/tr").count() == 2
         """,
         tmp_path,
+        "pyiceberg",
     )
 
 

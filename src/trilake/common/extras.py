@@ -51,11 +51,13 @@ def missing(module: str, what: str, extra: str | None = None) -> MissingDependen
 
 
 def load(module: str, what: str, extra: str | None = None) -> Any:
-    """Import a module of an optional library, or raise :func:`missing`."""
+    """Import a module that may need an optional library, or raise :func:`missing` for that library."""
     try:
         return import_module(module)
-    except ImportError:
-        raise missing(module, what, extra) from None
+    except MissingDependencyError:
+        raise
+    except ImportError as e:
+        raise missing(e.name or module, what, extra) from None
 
 
 def need(package: str, what: str) -> None:
