@@ -8,7 +8,7 @@ wins; so do the newest ``protocol`` and ``metaData``, the newest ``txn`` of each
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -56,8 +56,6 @@ _NOTHING, _NUL, _AT = string_scalar(""), string_scalar("\x00"), string_scalar("@
 _MANY = 100_000
 _KEY_FIELDS = ["path", "deletionVector"]
 _KEYS = pa.schema([("v", pa.int64()), ("k", pa.string())])
-#: Computes the keys of file actions.
-KeysOf = Callable[[pa.Table], pa.ChunkedArray]
 #: The values of hexadecimal digits; 255 for any other byte.
 _DIGITS = np.full(256, 255, np.uint8)
 _DIGITS[np.frombuffer(b"0123456789abcdefABCDEF", np.uint8)] = [*range(16), *range(10, 16)]
@@ -136,7 +134,8 @@ def file_keys(actions: pa.Table) -> pa.ChunkedArray:
     dv = actions["deletionVector"]
     if dv.null_count == len(dv):
         return path
-    return pc.binary_join_element_wise(path, pc.fill_null(vector_ids(dv), _NOTHING), _NUL)
+    ids = pc.binary_join_element_wise(_NUL, vector_ids(dv), _NOTHING)
+    return pc.binary_join_element_wise(path, pc.fill_null(ids, _NOTHING), _NOTHING)
 
 
 def vector_ids(dv: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -154,7 +153,7 @@ def unreconciled(batch: ActionBatch, versions: Sequence[int]) -> set[int]:
     out: set[int] = set()
     version_array = pa.array(sorted(versions), pa.int64())
     parts = [t.filter(pc.is_in(t["version"], version_array)) for t in (batch.add, batch.remove)]
-    tables = [pa.table({"v": t["version"], "k": _plain_keys(t)}) for t in parts if t.num_rows]
+    tables = [pa.table({"v": t["version"], "k": file_keys(t)}) for t in parts if t.num_rows]
     keys = pa.concat_tables([no_rows(_KEYS), *tables])
     counts = keys.group_by(["v", "k"]).aggregate([([], "count_all")])
     out |= set(counts.filter(pc.greater(counts["count_all"], 1))["v"].to_pylist())
@@ -231,13 +230,6 @@ def twice_error(path: str, uri: str, version: int) -> CorruptLogError:
     return CorruptLogError(message, help=help, file=uri, version=version)
 
 
-def _plain_keys(actions: pa.Table) -> pa.ChunkedArray:
-    """Keys that are comparable between tables with and without deletion vectors."""
-    keys = file_keys(actions)
-    dv = actions["deletionVector"]
-    return pc.binary_join_element_wise(keys, _NOTHING, _NUL) if dv.null_count == len(dv) else keys
-
-
 def apply(state: State, batch: ActionBatch) -> State:
     """The state after the actions of ``batch``, which are in log order."""
     return apply_rare(_apply_files(state, batch), batch)
@@ -267,10 +259,7 @@ def _apply_files(state: State, batch: ActionBatch) -> State:
     adds, removes = batch.add, batch.remove
     if not adds.num_rows and not removes.num_rows:
         return state
-    vectors = any(map(_has_vectors, (state.adds, state.removes, adds, removes)))
-    keys_of = _plain_keys if vectors else file_keys
-    add_keys, remove_keys = keys_of(adds), keys_of(removes)
-    keys = pa.chunked_array([*add_keys.chunks, *remove_keys.chunks], pa.string())
+    keys = _joined_keys(adds, removes)
     newest_keys, winners = _newest(
         keys, pa.chunked_array([*adds["order"].chunks, *removes["order"].chunks], pa.int64())
     )
@@ -279,8 +268,8 @@ def _apply_files(state: State, batch: ActionBatch) -> State:
     new_adds, new_removes = (t.drop_columns(["version", "order"]) for t in (adds, removes))
     return replace(
         state,
-        adds=pa.concat_tables([_without(state.adds, newest_keys, keys_of), new_adds]),
-        removes=pa.concat_tables([_without(state.removes, newest_keys, keys_of), new_removes]),
+        adds=pa.concat_tables([_without(state.adds, newest_keys), new_adds]),
+        removes=pa.concat_tables([_without(state.removes, newest_keys), new_removes]),
     )
 
 
@@ -294,10 +283,14 @@ def _newest(keys: pa.ChunkedArray, orders: pa.ChunkedArray) -> tuple[pa.Array, p
     return unique, int64_array(newest)
 
 
-def _without(files: pa.Table, keys: pa.Array, keys_of: KeysOf) -> pa.Table:
+def _joined_keys(*actions: pa.Table) -> pa.ChunkedArray:
+    return pa.chunked_array([c for t in actions for c in file_keys(t).chunks], pa.string())
+
+
+def _without(files: pa.Table, keys: pa.Array) -> pa.Table:
     if not files.num_rows or not len(keys):
         return files
-    is_dropped = pc.is_in(keys_of(files), keys)
+    is_dropped = pc.is_in(file_keys(files), keys)
     return files.filter(pc.invert(is_dropped)) if pc.any(is_dropped).as_py() else files
 
 
@@ -309,28 +302,11 @@ class NewerFiles:
 
     def without_newer(self, files: pa.Table) -> pa.Table:
         """``files`` without those that newer actions touch."""
-        if self._vectors or _has_vectors(files):
-            return _without(files, self._plain, _plain_keys)
-        return _without(files, self._paths, file_keys)
+        return _without(files, self._keys)
 
     @cached_property
-    def _vectors(self) -> bool:
-        return any(map(_has_vectors, self._newer))
-
-    @cached_property
-    def _plain(self) -> pa.Array:
-        return self._keys(_plain_keys)
-
-    @cached_property
-    def _paths(self) -> pa.Array:
-        return self._keys(file_keys)
-
-    def _keys(self, keys_of: KeysOf) -> pa.Array:
-        return pc.unique(pa.chunked_array([c for t in self._newer for c in keys_of(t).chunks], pa.string()))
-
-
-def _has_vectors(files: pa.Table) -> bool:
-    return bool(files["deletionVector"].null_count < files.num_rows)
+    def _keys(self) -> pa.Array:
+        return pc.unique(_joined_keys(*self._newer))
 
 
 # --- A version: without files, with files, or with a checkpoint whose files are read lazily ---------------------------

@@ -16,10 +16,10 @@ from trilake.delta.log import last_checkpoint
 from trilake.delta.log.checkpoint import sidecar_keys
 from trilake.delta.log.checksum import VersionChecksum, differences_of
 from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment, commit_key
-from trilake.delta.log.snapshot import State, apply, apply_rare, empty_state
+from trilake.delta.log.snapshot import State, apply, apply_rare, empty_state, file_keys
 from trilake.delta.protocol.actions import EMPTY_BATCH, parse_commits
 from trilake.delta.verify.context import DeltaContext
-from trilake.delta.verify.states import action_keys, differences
+from trilake.delta.verify.states import differences
 from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
 from trilake.table.findings import Finding, NotCheckedError, unreadable
 
@@ -303,7 +303,7 @@ def _moves(files: pa.Table, kind: int, at: int | None) -> pa.Table:
     vectors = files["deletionVector"]
     return pa.table(
         {
-            "f": action_keys(files),
+            "f": file_keys(files),
             "v": files["version"] if at is None else pa.array(np.full(rows, at)),
             "o": files["order"] if at is None else pa.array(np.full(rows, -1)),
             "k": pa.array(np.full(rows, kind)),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.text import plural
-from trilake.delta.log.snapshot import State, decoded_paths, vector_ids
+from trilake.delta.log.snapshot import State, file_keys
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.scan.statistics import record_counts
@@ -19,13 +19,6 @@ from trilake.expr.terms.engine import Query
 #: Fields of a file action that never change.
 _FIELDS = ("size", "modificationTime", "baseRowId", "defaultRowCommitVersion")
 _SHOWN = 3
-
-
-def action_keys(files: pa.Table) -> pa.ChunkedArray:
-    """Keys of logical files, comparable between any two tables: decoded path and deletion vector id."""
-    return pc.binary_join_element_wise(
-        decoded_paths(files["path"]), pc.fill_null(vector_ids(files["deletionVector"]), ""), "\x00"
-    )
 
 
 def differences(stated: State, true: State, query: Query, *, whole: bool) -> list[str]:
@@ -63,8 +56,8 @@ def _named(
 
 
 def _others(a: pa.Table, b: pa.Table) -> pa.ChunkedArray:
-    keys = action_keys(a)
-    return keys.filter(pc.invert(pc.is_in(keys, pc.unique(action_keys(b)))))
+    keys = file_keys(a)
+    return keys.filter(pc.invert(pc.is_in(keys, pc.unique(file_keys(b)))))
 
 
 def _some(keys: pa.ChunkedArray) -> str:
@@ -81,10 +74,10 @@ def _keys(stated: pa.Table, true: pa.Table, what: str) -> list[str]:
 
 def _files(stated: pa.Table, true: pa.Table, metadata: Metadata | None, query: Query) -> list[str]:
     out = _keys(stated, true, "files")
-    if stated.num_rows != len(pc.unique(action_keys(stated))):
+    if stated.num_rows != len(pc.unique(file_keys(stated))):
         out.append("it lists files twice")
     # Both states of the same files, row by row.
-    at = pc.index_in(action_keys(stated), pc.unique(action_keys(true)))
+    at = pc.index_in(file_keys(stated), pc.unique(file_keys(true)))
     both = pc.is_valid(at)
     stated_files, true_files = stated.filter(both), true.take(at.filter(both)) if true.num_rows else true.slice(0, 0)
     for name in _FIELDS:

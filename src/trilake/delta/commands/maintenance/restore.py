@@ -25,7 +25,7 @@ from trilake.delta.commit.transaction import CommitPlan, add_actions, commit, re
 from trilake.delta.log.clustering import DOMAIN
 from trilake.delta.log.commit_times import timestamp_string
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.snapshot import Snapshot, decoded_paths, file_keys, vector_ids
+from trilake.delta.log.snapshot import Snapshot, decoded_paths, file_keys
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, max_column_id
@@ -198,7 +198,7 @@ def restored_metadata(now: Metadata, old: Metadata) -> Metadata:
 
 def _with_other_ids(files: pa.Table, now: pa.Table) -> pa.Table:
     """The files that ``now`` has with other row ids, because row tracking was dropped in between."""
-    places = pc.index_in(logical_keys(files), logical_keys(now))
+    places = pc.index_in(file_keys(files), file_keys(now))
     files, now = files.filter(places.is_valid()), now.take(places.drop_null())
     same = pc.and_(*(pc.equal(files[name], now[name]) for name in ("baseRowId", "defaultRowCommitVersion")))
     return files.filter(pc.and_(files["baseRowId"].is_valid(), pc.invert(pc.fill_null(same, False))))
@@ -212,18 +212,9 @@ _ASK = 500
 _CHUNK = 50
 
 
-def logical_keys(adds: pa.Table) -> pa.ChunkedArray:
-    """Keys of files with their vectors, comparable between any two tables."""
-    vectors = pc.fill_null(vector_ids(adds["deletionVector"]), "")
-    place = adds.schema.get_field_index("deletionVector")
-    none = pa.nulls(adds.num_rows, adds.schema.field(place).type)
-    paths = file_keys(adds.set_column(place, "deletionVector", none))
-    return pc.binary_join_element_wise(paths, vectors, "\x00")
-
-
 def without(files: pa.Table, others: pa.Table) -> pa.Table:
     """The files that are not among ``others``, or have another vector there."""
-    return files.filter(pc.invert(pc.is_in(logical_keys(files), pc.unique(logical_keys(others)))))
+    return files.filter(pc.invert(pc.is_in(file_keys(files), pc.unique(file_keys(others)))))
 
 
 def _missing(store: Store, paths: Sequence[str]) -> list[str]:

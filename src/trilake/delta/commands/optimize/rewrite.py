@@ -433,10 +433,7 @@ def _still_there(
     before: Snapshot, now: Snapshot, bins: Sequence[Bin], rewritten: Sequence[Rewritten]
 ) -> list[Rewritten]:
     read = before.adds.take(pa.array([f.number for r in rewritten for f in bins[r.number].files], pa.int64()))
-    # Computed together: the form of a key depends on whether any file has a vector.
-    keys = file_keys(pa.concat_tables([read, now.adds]))
-    there = keys.slice(read.num_rows).combine_chunks()
-    live = pc.is_in(keys.slice(0, read.num_rows), value_set=there).to_pylist()
+    live = pc.is_in(file_keys(read), value_set=file_keys(now.adds).combine_chunks()).to_pylist()
     out, start = list[Rewritten](), 0
     for r in rewritten:
         count = len(bins[r.number].files)
