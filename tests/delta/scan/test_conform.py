@@ -31,7 +31,7 @@ LONG, STRING = PrimitiveType("long"), PrimitiveType("string")
 
 
 def _conform(array: pa.Array, target: DataType, mode: str = "none") -> pa.Array:
-    out = conform_array(array, pa.field("c", array.type), target, Resolver(mode), "c")
+    out = conform_array(array, target, Resolver(mode), "c")
     out.validate(full=True)
     return out.cast(target.arrow)
 

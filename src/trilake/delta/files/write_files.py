@@ -384,11 +384,9 @@ def without_void_columns(rows: pa.Table, fields: Sequence[StructField], stored: 
             rows = rows.remove_column(place)
             continue
         field = rows.schema.field(place)
-        loose = all_nullable(target).arrow
-        converted = pa.chunked_array(
-            [conform_array(c, field, target, Resolver(), f.name) for c in column.chunks], loose
-        )
-        rows = rows.set_column(place, field.with_type(loose), converted)
+        loose = all_nullable(target)
+        converted = pa.chunked_array([conform_array(c, loose, Resolver(), f.name) for c in column.chunks], loose.arrow)
+        rows = rows.set_column(place, field.with_type(loose.arrow), converted)
     kinds = {f.name: types[f.name].arrow for f in fields if f.name in types}
     return relabelled(rows, pa.schema([f.with_type(kinds.get(f.name, f.type)) for f in rows.schema]))
 

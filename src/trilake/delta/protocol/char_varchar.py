@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import parts as arrow_parts
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, parts
 from trilake.errors import ConstraintViolatedError, CorruptLogError
 from trilake.expr.terms.bind import char_field
+from trilake.expr.views import rebuilt
 
 TYPE_STRING = "__CHAR_VARCHAR_TYPE_STRING"
 _LIMITED = re.compile(r"(char|varchar)\((\d+)\)", re.IGNORECASE)
@@ -128,18 +130,14 @@ def apply_length(array: pa.Array, rule: Length, path: str) -> pa.Array:
             for child, part, f in zip(children, rule.parts, fields, strict=True)
         ]
         return pa.StructArray.from_arrays(limited, fields=fields, mask=mask)
-    if array.offset:
-        array = pa.concat_arrays([array, array.slice(0, 0)])  # the same values at offset 0, which a mask requires
-        mask = array.is_null() if array.null_count else None
-    if pa.types.is_map(array.type):
-        key, value = rule.parts
-        keys = array.keys if key is None else apply_length(array.keys, key, f"{path}.key")
-        items = array.items if value is None else apply_length(array.items, value, f"{path}.value")
-        return pa.MapArray.from_arrays(array.offsets, keys, items, type=array.type, mask=mask)
-    (element,) = rule.parts
-    assert element is not None
-    values = apply_length(array.values, element, f"{path}.element")
-    return pa.ListArray.from_arrays(array.offsets, values, type=array.type, mask=mask)
+    inside = zip(arrow_parts(array.type), rule.parts, strict=True)
+
+    def part(values: pa.Array, _: pa.DataType) -> pa.Array:
+        field, limits = next(inside)
+        return values if limits is None else apply_length(values, limits, f"{path}.{field.name}")
+
+    # A slice has the values of all rows; a copy has only its own.
+    return rebuilt(pa.concat_arrays([array, array.slice(0, 0)]) if array.offset else array, array.type, part)
 
 
 def _limited(strings: pa.Array, rule: Length, path: str) -> pa.Array:

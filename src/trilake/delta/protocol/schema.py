@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from trilake.delta.protocol.arrow_types import is_mixed, is_variant, notes_of, primitive_name, spatial_name
 from trilake.errors import CorruptLogError, SchemaMismatchError, UnsupportedProtocolError
-from trilake.expr.views import without_views_type
+from trilake.expr.views import rebuilt, without_views_type
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
@@ -362,6 +362,21 @@ def paired(a: DataType, b: DataType) -> tuple[tuple[str, DataType, DataType], ..
     if (isinstance(a, ArrayType) and isinstance(b, ArrayType)) or (isinstance(a, MapType) and isinstance(b, MapType)):
         return tuple((name, x, y) for (name, x), (_, y) in zip(parts(a), parts(b), strict=True))
     return None
+
+
+def convert_parts(
+    array: pa.Array, target: DataType, convert: Callable[[pa.Array, DataType, str], pa.Array], path: str
+) -> pa.Array:
+    """Convert a list or map to ``target``; ``convert`` gets its element, or key and value, with their type and path."""
+    inside = iter(parts(target))
+
+    def part(values: pa.Array, arrow: pa.DataType) -> pa.Array:
+        name, type_ = next(inside)
+        converted = convert(values, type_, f"{path}.{name}")
+        return converted if converted.type == arrow else converted.cast(arrow)
+
+    # A slice has the values of all rows; a copy has only its own.
+    return rebuilt(pa.concat_arrays([array, array.slice(0, 0)]) if array.offset else array, target.arrow, part)
 
 
 def parse_schema(json_string: str, *, version: int | None = None) -> StructType:

@@ -20,6 +20,7 @@ from trilake.delta.protocol.schema import (
     StructType,
     UserDefinedType,
     all_nullable,
+    convert_parts,
     is_spatial,
     needs_mark,
     paired,
@@ -231,9 +232,14 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
     if isinstance(target, StructType) and pa.types.is_struct(array.type):
         return _assign_struct(array, target, path)
     if isinstance(target, ArrayType) and is_list(array.type):
-        return _assign_list(array, target, path)
+        # Arrow's cast fills fields without an exact match with null.
+        if pa.types.is_large_list(array.type):
+            array = array.cast(pa.list_(array.type.value_field))
+        elif not pa.types.is_list(array.type):
+            array = list_of_view(array)
+        return convert_parts(array, target, assign_array, path)
     if isinstance(target, MapType) and pa.types.is_map(array.type):
-        return _assign_map(array, target, path)
+        return convert_parts(array, target, assign_array, path)
     try:
         if pa.types.is_timestamp(type_) and pa.types.is_timestamp(array.type):
             return normalise(array).cast(type_)
@@ -290,31 +296,6 @@ def _assign_struct(array: pa.Array, target: StructType, path: str) -> pa.Array:
         else assign_array(array.field(i), f.type, f"{path}.{f.name}")
         for f in target.fields
     ]
-    return pa.StructArray.from_arrays(children, fields=list(target.arrow), mask=_mask(array))
-
-
-def _mask(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
-
-
-def _assign_list(array: pa.Array, target: ArrayType, path: str) -> pa.Array:
-    # Arrow's cast fills fields without an exact match with null.
-    if pa.types.is_large_list(array.type):
-        array = array.cast(pa.list_(array.type.value_field))
-    elif not pa.types.is_list(array.type):
-        array = list_of_view(array)
-    array = _compact(array)
-    values = assign_array(array.values, target.element, f"{path}.element")
-    return pa.ListArray.from_arrays(array.offsets, values, type=target.arrow, mask=_mask(array))
-
-
-def _assign_map(array: pa.Array, target: MapType, path: str) -> pa.Array:
-    array = _compact(array)
-    keys = assign_array(array.keys, target.key, f"{path}.key")
-    items = assign_array(array.items, target.value, f"{path}.value")
-    return pa.MapArray.from_arrays(array.offsets, keys, items, type=target.arrow, mask=_mask(array))
-
-
-def _compact(array: pa.Array) -> pa.Array:
-    """The same values at offset 0, which building an array with a mask requires."""
-    return pa.concat_arrays([array, array.slice(0, 0)]) if array.offset else array
+    return pa.StructArray.from_arrays(
+        children, fields=list(target.arrow), mask=array.is_null() if array.null_count else None
+    )

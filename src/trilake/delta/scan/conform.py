@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.protocol.schema import (
-    ArrayType,
     DataType,
     MapType,
     PrimitiveType,
@@ -22,6 +21,7 @@ from trilake.delta.protocol.schema import (
     StructType,
     UserDefinedType,
     all_nullable,
+    convert_parts,
 )
 from trilake.errors import CorruptFileError
 from trilake.expr.views import list_of_view, plain_array
@@ -64,19 +64,26 @@ def _numbered(keys: Sequence[_Key]) -> dict[_Key, int]:
     return dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
 
 
-def conform_array(array: pa.Array, source: pa.Field, target: DataType, resolver: Resolver, path: str) -> pa.Array:
+def conform_array(array: pa.Array, target: DataType, resolver: Resolver, path: str) -> pa.Array:
     """Convert ``array`` from a file to the table's type.  Raises ``CorruptFileError`` for an unsuitable type."""
     if isinstance(array, pa.ExtensionArray):  # a file's Arrow schema may name an extension type, such as arrow.json
         array = array.storage
     if isinstance(target, UserDefinedType):  # its parts are not columns, so column mapping does not apply
-        return conform_array(array, source, all_nullable(target.sql_type), Resolver(), path)
+        return conform_array(array, all_nullable(target.sql_type), Resolver(), path)
+    if isinstance(target, PrimitiveType):
+        return _leaf(array, target, path)
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), target.arrow)
     if isinstance(target, StructType):
-        return _struct(array, source, target, resolver, path)
-    if isinstance(target, ArrayType):
-        return _list(array, source, target, resolver, path)
-    if isinstance(target, MapType):
-        return _map(array, target, resolver, path)
-    return _leaf(array, target, path)
+        return _struct(array, target, resolver, path)
+    array = plain_array(list_of_view(array) if pa.types.is_fixed_size_list(array.type) else array)
+    if pa.types.is_large_list(array.type):
+        array = array.cast(pa.list_(array.type.value_field))
+    if not (pa.types.is_map if isinstance(target, MapType) else pa.types.is_list)(array.type):
+        raise _mismatch(array, target, path)
+    if array.type == target.arrow:
+        return array
+    return convert_parts(array, target, lambda part, type_, at: conform_array(part, type_, resolver, at), path)
 
 
 def _mismatch(array: pa.Array, target: DataType, path: str, why: object = "") -> CorruptFileError:
@@ -86,9 +93,7 @@ def _mismatch(array: pa.Array, target: DataType, path: str, why: object = "") ->
     return CorruptFileError(message, help=help, column=path)
 
 
-def _struct(array: pa.Array, source: pa.Field, target: StructType, resolver: Resolver, path: str) -> pa.Array:
-    if pa.types.is_null(array.type):
-        return pa.nulls(len(array), target.arrow)
+def _struct(array: pa.Array, target: StructType, resolver: Resolver, path: str) -> pa.Array:
     if not pa.types.is_struct(array.type):
         raise _mismatch(array, target, path)
     candidates = [array.type.field(i) for i in range(array.type.num_fields)]
@@ -97,49 +102,13 @@ def _struct(array: pa.Array, source: pa.Field, target: StructType, resolver: Res
         if i is None:
             children.append(pa.nulls(len(array), f.type.arrow))
         else:
-            children.append(conform_array(array.field(i), candidates[i], f.type, resolver, f"{path}.{f.name}"))
+            children.append(conform_array(array.field(i), f.type, resolver, f"{path}.{f.name}"))
     # A null struct is not a struct of nulls: carry the parent's validity over.
     mask = array.is_null() if array.null_count else None
     fields = [pa.field(f.name, f.type.arrow, True) for f in target.fields]
     if not fields:
         return pa.nulls(len(array), target.arrow)
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
-
-
-def _unsliced(array: pa.Array) -> pa.Array:
-    """The same values at offset 0, which building a list array with a mask requires."""
-    return array if array.offset == 0 else array.take(pa.array(range(len(array)), pa.int64()))
-
-
-def _list(array: pa.Array, source: pa.Field, target: ArrayType, resolver: Resolver, path: str) -> pa.Array:
-    if pa.types.is_null(array.type):
-        return pa.nulls(len(array), target.arrow)
-    array = plain_array(list_of_view(array) if pa.types.is_fixed_size_list(array.type) else array)
-    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
-        raise _mismatch(array, target, path)
-    if array.type == target.arrow:
-        return array
-    array = _unsliced(array)
-    values = conform_array(array.values, array.type.value_field, target.element, resolver, f"{path}.element")
-    offsets = array.offsets.cast(pa.int32())
-    type_ = pa.list_(pa.field("element", values.type, True))
-    return pa.ListArray.from_arrays(offsets, values, type=type_, mask=array.is_null() if array.null_count else None)
-
-
-def _map(array: pa.Array, target: MapType, resolver: Resolver, path: str) -> pa.Array:
-    if pa.types.is_null(array.type):
-        return pa.nulls(len(array), target.arrow)
-    if not pa.types.is_map(array.type):
-        raise _mismatch(array, target, path)
-    if array.type == target.arrow:
-        return array
-    array = _unsliced(array)
-    keys = conform_array(array.keys, array.type.key_field, target.key, resolver, f"{path}.key")
-    items = conform_array(array.items, array.type.item_field, target.value, resolver, f"{path}.value")
-    type_ = pa.map_(pa.field("key", keys.type, False), pa.field("value", items.type, True))
-    return pa.MapArray.from_arrays(
-        array.offsets, keys, items, type=type_, mask=array.is_null() if array.null_count else None
-    )
 
 
 def _leaf(array: pa.Array, target: PrimitiveType, path: str) -> pa.Array:
@@ -228,7 +197,7 @@ def conform_batch(
         if i is None:
             arrays.append(pa.nulls(batch.num_rows, f.type.arrow))
         else:
-            array = conform_array(batch.column(i), candidates[i], f.type, resolver, f.name)
+            array = conform_array(batch.column(i), f.type, resolver, f.name)
             arrays.append(as_nullable(array, f.type.arrow))
     if not arrays:
         return batch.select([])
