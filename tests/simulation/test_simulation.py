@@ -91,8 +91,8 @@ def test_log_compaction_that_drops_tombstone_is_found(single_thread: None) -> No
     plan = replace(make_plan(0, "delta"), options={}, actors=ops, faults=(), stay=0.0, page=1000)
     assert run_plan(plan).failure is None
 
-    def less(kind: str, files: pa.Table, *args: Any) -> list[str]:
-        return [] if kind == "remove" else json_lines(kind, files, *args)
+    def less(kind: str, files: pa.Table) -> Iterator[bytes]:
+        return iter(()) if kind == "remove" else json_lines(kind, files)
 
     with mock.patch("trilake.delta.log.log_compaction.json_lines", less):
         failure = run_plan(plan).failure

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -17,12 +18,11 @@ import pyarrow as pa
 from trilake.delta.log.log import DeltaLog, check_same_file
 from trilake.delta.log.segment import compacted_key
 from trilake.delta.log.snapshot import apply, empty_state
-from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch
+from trilake.delta.protocol.actions import ActionBatch
 from trilake.errors import InvalidArgumentError, ObjectExistsError, VersionNotFoundError
-from trilake.expr.terms.engine import Query
 
-#: Up to this many file actions, plain Python is faster than loading DuckDB and running a query.
-_FEW = 300
+#: File actions that are Python objects at a time.
+_AT_ONCE = 64 * 1024
 
 
 def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
@@ -40,7 +40,7 @@ def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
         message = f"the log does not have all commits from version {start} to {end}"
         help = "compact versions that are committed and not yet cleaned up"
         raise VersionNotFoundError(message, help=help, file=log.store.uri)
-    content = compacted(log.parse(commits), log.engine.query)
+    content = compacted(log.parse(commits))
     if not content:
         return None
     check_same_file(log, commits[-1][1])
@@ -50,13 +50,13 @@ def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
     return key
 
 
-def compacted(batch: ActionBatch, query: Query) -> bytes:
+def compacted(batch: ActionBatch) -> bytes:
     """The content of a compaction file."""
     files = apply(empty_state(), ActionBatch(batch.add, batch.remove, batch.cdc))
-    lines = [orjson.dumps(action).decode() for action in _reconciled(batch)]
-    for kind, table in (("add", files.adds), ("remove", files.removes)):
-        lines += json_lines(kind, table, query)
-    return "".join(f"{line}\n" for line in lines).encode()
+    lines = chain(
+        map(orjson.dumps, _reconciled(batch)), json_lines("add", files.adds), json_lines("remove", files.removes)
+    )
+    return b"".join(line + b"\n" for line in lines)
 
 
 def _reconciled(batch: ActionBatch) -> Iterator[Mapping[str, Any]]:
@@ -71,36 +71,12 @@ def _reconciled(batch: ActionBatch) -> Iterator[Mapping[str, Any]]:
             yield {kind: data}
 
 
-def json_lines(kind: str, files: pa.Table, query: Query) -> list[str]:
-    """File actions of one kind as the lines of a commit; null fields are left out.
-
-    >>> from trilake.delta.engine import Engine
-    >>> from trilake.delta.log.snapshot import empty_state
-    >>> json_lines("add", empty_state().adds, Engine().query)
-    []
-    """
-    if files.num_rows <= _FEW:
-        rows = files.to_pylist(maps_as_pydicts="lossy")
-        return [orjson.dumps({kind: _stated(row, FILE_ACTIONS[kind])}).decode() for row in rows]
-    lines: list[str] = query(
-        f"""select '{{"{kind}":' || {_object(FILE_ACTIONS[kind])} || '}}' as line from files""", files=files
-    )["line"].to_pylist()
-    return lines
-
-
-def _stated(row: Mapping[str, Any], type_: pa.StructType) -> dict[str, Any]:
-    fields = ((f, row[f.name]) for f in type_ if row[f.name] is not None)
-    return {f.name: _stated(value, f.type) if pa.types.is_struct(f.type) else value for f, value in fields}
-
-
-def _object(type_: pa.StructType, at: str = "") -> str:
-    """SQL for the JSON object of a struct; ``concat_ws`` skips nulls."""
-    parts = []
-    for f in type_:
-        column = f'{at}"{f.name}"'
-        if pa.types.is_struct(f.type):
-            value = f"case when {column} is not null then {_object(f.type, f'{column}.')} end"
-        else:
-            value = f"to_json({column})::varchar"
-        parts.append(f"""'"{f.name}":' || {value}""")
-    return f"'{{' || concat_ws(',', {', '.join(parts)}) || '}}'"
+def json_lines(kind: str, files: pa.Table) -> Iterator[bytes]:
+    """File actions of one kind as the lines of a commit; null fields are left out."""
+    for batch in files.to_batches(max_chunksize=_AT_ONCE):
+        columns = [column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns]
+        for values in zip(*columns, strict=True):
+            action = {k: v for k, v in zip(batch.schema.names, values, strict=True) if v is not None}
+            if (vector := action.get("deletionVector")) is not None:
+                action["deletionVector"] = {k: v for k, v in vector.items() if v is not None}
+            yield orjson.dumps({kind: action})
