@@ -110,7 +110,8 @@ def test_cleanup_keeps_sidecars_of_a_concurrent_checkpoint(retention: int | None
             done.append(1)
             with pytest.MonkeyPatch.context() as patch:
                 # As if its writer had read the clock a month ago, when the older checkpoint was safe.
-                patch.setattr("trilake.delta.log.sidecars.base_outlasts", lambda *_: True)
+                for module in ("sidecars", "checkpoint_writer"):
+                    patch.setattr(f"trilake.delta.log.{module}.base_outlasts", lambda *_: True)
                 write_checkpoint(writer.log, opened, world.runtime)
 
     world.store.before = before

@@ -30,7 +30,6 @@ from trilake.delta.log.checkpoint_parts import (
     Content,
     FileColumns,
     FilePieces,
-    Unexpired,
     content_of,
     counted,
     file_schema,
@@ -45,11 +44,12 @@ from trilake.delta.log.sidecars import (
     Sidecar,
     SidecarWriter,
     Written,
+    base_outlasts,
     is_there,
     layout_of,
     reusable,
     unique,
-    write_by_tasks,
+    write_sidecars,
 )
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.delta.protocol.schema import from_arrow
@@ -269,18 +269,13 @@ def _write_v2(
         raise InvalidArgumentError(f"the table property {TOP_LEVEL_FORMAT} must be parquet or json, got {extension!r}")
     columns, store = FileColumns.of(version), log.store
     if isinstance(version, PendingSnapshot) and not replace:
-        now = runtime.clock_ms()
         if jobs is not None and not version.segment.commits:
             return None, None
-        reuse = reusable(log, version, layout_of(columns.type), most, now, jobs)
+        reuse = reusable(log, version, layout_of(columns.type), most, runtime.clock_ms(), jobs)
         if reuse is not None:
-            if jobs is None:
-                again = SidecarWriter(store, runtime, columns, most=most, expected=reuse.expected, mixed=False)
-                sidecar_files = again.write(reuse.pieces(Unexpired.of(version, now)))
-            else:
-                sidecar_files = write_by_tasks(log, version, columns, jobs, runtime, most=most, reuse=reuse)
+            sidecar_files = write_sidecars(log, version, columns, jobs, runtime, most=most, reuse=reuse)
             # Writing took time, and the store's clock may be ahead of this machine's.
-            if reuse.outlasts(max(runtime.clock_ms(), sidecar_files.newest_ms)):
+            if base_outlasts(log, version, max(runtime.clock_ms(), sidecar_files.newest_ms)):
                 if jobs is not None and _written_concurrently(log, version, sidecar_files):
                     return None, None
                 top, hint, totals = _publish(log, version, columns, sidecar_files, extension, runtime, reuse.kept)
@@ -291,7 +286,7 @@ def _write_v2(
                 raise _BaseGoneError
             sidecar_files.take_back(store)
         if jobs is not None:
-            sidecar_files = write_by_tasks(log, version, columns, jobs, runtime, most=most, reuse=None)
+            sidecar_files = write_sidecars(log, version, columns, jobs, runtime, most=most, reuse=None)
             if _written_concurrently(log, version, sidecar_files):
                 return None, None
             return _publish(log, version, columns, sidecar_files, extension, runtime)[1:]

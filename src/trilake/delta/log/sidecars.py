@@ -44,15 +44,13 @@ from trilake.delta.log.checkpoint import (
 from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, Unexpired, file_schema
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.commit_times import in_commit_timestamps_from
-from trilake.delta.log.log import DeltaLog, MaybeTwiceError
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import SIDECARS, commit_key
 from trilake.delta.log.snapshot import (
     NewerFiles,
     PendingSnapshot,
     any_absolute,
-    any_twice,
     decoded_paths,
-    hashes,
     one_spelling,
     reject_twice,
     twice_error,
@@ -65,40 +63,52 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True)
-class Reuse:
-    """The sidecars that a checkpoint reuses; ``expected`` is the approximate number of files it writes."""
+class Since:
+    """What the commits since the older checkpoint change; any process can apply it to a share of that checkpoint.
 
-    log: DeltaLog
-    version: PendingSnapshot
+    ``added`` are the paths of the files that they add.
+    """
+
+    store: Store
+    query: Query
+    newer: NewerFiles
+    added: pa.ChunkedArray
+    uri: str
+
+    @staticmethod
+    def of(store: Store, version: PendingSnapshot) -> Since:
+        added = one_spelling(version.newer.adds, version.uri)
+        return Since(store, version.engine.query, version.newer_files, added, version.uri)
+
+    def again(self, files: pa.Table) -> str | None:
+        """The path of a remaining file that was also added later."""
+        if not len(self.added):
+            return None
+        paths = one_spelling(files, self.uri)
+        twice = paths.filter(pc.is_in(paths, pc.unique(self.added)))
+        return str(twice[0]) if len(twice) else None
+
+    def changed(self, sidecar: Share) -> str | None:
+        """The key of a sidecar if the commits change one of its files."""
+        for piece in sidecar.pieces(self.store, self.query, only=KEY_FIELDS):
+            remaining = self.newer.without_newer(piece)
+            if remaining.num_rows < piece.num_rows or self.again(remaining) is not None:
+                return sidecar.key  # duplicates are detected when it is rewritten
+        return None
+
+    def staying_paths(self, share: Share) -> Iterator[pa.ChunkedArray]:
+        """The paths in a share that the commits do not touch."""
+        for piece in share.pieces(self.store, self.query, only=KEY_FIELDS):
+            yield one_spelling(self.newer.without_newer(piece), self.uri)
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """The sidecars that a checkpoint reuses, and those that it rewrites."""
+
     kept: tuple[Sidecar, ...]
     rewritten: tuple[Share, ...]
-    expected: int
     rare: Sequence[tuple[str, Any]]
-
-    def pieces(self, unexpired: Callable[[pa.Table], pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the unexpired file actions to write, tombstones last; may raise ``MaybeTwiceError`` after the last."""
-        log, version = self.log, self.version
-        totals = sum((s.files for s in self.kept), FileTotals())
-        new_paths = one_spelling(version.newer.adds, version.uri)
-        for sidecar in self.rewritten:
-            for piece in sidecar.pieces(log.store, log.engine.query):
-                totals += FileTotals.of(piece)
-                remaining = version.newer_files.without_newer(piece)
-                if again(remaining, new_paths, version.uri) is not None:
-                    raise MaybeTwiceError
-                yield "add", remaining
-        compare(log.store, version.segment, totals.num_files, totals.size_in_bytes, self.rare)
-        if any_twice(hashes(new_paths, log.engine.query)):
-            raise MaybeTwiceError
-        yield "add", version.newer.adds
-        for sidecar in self.rewritten:
-            for piece in sidecar.pieces(log.store, log.engine.query, "remove"):
-                yield "remove", unexpired(version.newer_files.without_newer(piece))
-        yield "remove", unexpired(version.newer.removes)
-
-    def outlasts(self, now_ms: int) -> bool:
-        """Whether no cleanup deletes the older checkpoint within a day."""
-        return base_outlasts(self.log, self.version, now_ms)
 
 
 def reusable(
@@ -116,11 +126,15 @@ def reusable(
     sidecars = [d for n, d in rare if n == "sidecar"]
     if not sidecars or not is_ours(rare) or not base_outlasts(log, version, now_ms):
         return None
+    assert segment.checkpoint_version is not None
+    at = segment.checkpoint_version
     described = [Sidecar.of(d, tags_of(d)) for d in sidecars]
     sizes = {m.key.rpartition("/")[2]: m.size for m in store.list(SIDECARS)}
     paths = _changed_paths(version)
     alike = [s for s in described if s is not None and s.layout == layout and sizes.get(s.path) == s.size]
-    to_rewrite = _changed(store, version, [s for s in alike if s.may_hold(paths)], jobs)
+    doubtful = [Share.of_sidecar(s.action, at) for s in alike if s.may_hold(paths)]
+    changed = _run(jobs, Since.of(store, version).changed, doubtful)
+    to_rewrite = {key.rpartition("/")[2] for key in changed if key is not None}
     stay = [s for s in alike if s.path not in to_rewrite]
     together = folded([s.files.num_files for s in stay], version.newer.adds.num_rows, most)
     stay = [s for place, s in enumerate(stay) if place not in together]
@@ -128,12 +142,13 @@ def reusable(
         return None
     stay_paths = {s.path for s in stay}
     rewritten = [(d, s) for d, s in zip(sidecars, described, strict=True) if s is None or s.path not in stay_paths]
-    files = sum(0 if s is None else s.files.num_files for _, s in rewritten)
-    expected = files + version.actions.add.num_rows + version.actions.remove.num_rows
-    assert segment.checkpoint_version is not None
-    at = segment.checkpoint_version
     shares = tuple(Share.of_sidecar(d, at, None if s is None else s.files.num_files) for d, s in rewritten)
-    return Reuse(log, version, tuple(stay), shares, expected, rare)
+    return Reuse(tuple(stay), shares, rare)
+
+
+def _run(jobs: Jobs | None, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
+    """Call a function for each task, in this process without ``jobs``."""
+    return map(function, tasks) if jobs is None or not tasks else jobs.run(function, tasks)
 
 
 def is_ours(rare: Sequence[tuple[str, Any]]) -> bool:
@@ -145,45 +160,6 @@ def _changed_paths(version: PendingSnapshot) -> list[str]:
     actions = [version.actions.add, version.actions.remove]
     paths = [t for a in actions for t in (decoded_paths(a["path"]), one_spelling(a, version.uri))]
     return sorted(pc.unique(pa.chunked_array([c for t in paths for c in t.chunks], pa.string())).to_pylist())
-
-
-def _changed(store: Store, version: PendingSnapshot, sidecars: Sequence[Sidecar], jobs: Jobs | None) -> set[str]:
-    """The sidecars with a file that a later commit removes or changes."""
-    assert version.segment.checkpoint_version is not None
-    new_paths = one_spelling(version.newer.adds, version.uri)
-    shares = [Share.of_sidecar(s.action, version.segment.checkpoint_version) for s in sidecars]
-    changes = _Changes(store, version.engine.query, version.newer_files, new_paths, version.uri)
-    results = map(changes, shares) if jobs is None or not shares else jobs.run(changes, shares)
-    return {key.rpartition("/")[2] for key in results if key is not None}
-
-
-@dataclass(frozen=True)
-class _Changes:
-    """Yields the key of a sidecar if the commits since the checkpoint change one of its files."""
-
-    store: Store
-    query: Query
-    newer: NewerFiles
-    added: pa.ChunkedArray
-    uri: str
-
-    def __call__(self, sidecar: Share) -> str | None:
-        for piece in sidecar.pieces(self.store, self.query, only=KEY_FIELDS):
-            remaining = self.newer.without_newer(piece)
-            if remaining.num_rows < piece.num_rows:
-                return sidecar.key  # duplicates are detected when it is rewritten
-            if again(remaining, self.added, self.uri) is not None:
-                return sidecar.key
-        return None
-
-
-def again(files: pa.Table, added: pa.ChunkedArray, uri: str) -> str | None:
-    """The path of a remaining file that was also added later."""
-    if not len(added):
-        return None
-    paths = one_spelling(files, uri)
-    twice = paths.filter(pc.is_in(paths, pc.unique(added)))
-    return str(twice[0]) if len(twice) else None
 
 
 def base_outlasts(log: DeltaLog, version: PendingSnapshot, now_ms: int) -> bool:
@@ -448,92 +424,72 @@ class PartWritten:
 
 @dataclass(frozen=True)
 class PartWriter:
-    """Writes the sidecars of a part, in any process; ``added`` are the paths of files that later commits add."""
+    """Writes the sidecars of a part, in any process."""
 
-    store: Store
-    query: Query
+    since: Since
     runtime: Runtime
     columns: FileColumns
     most: int
-    newer: NewerFiles
     unexpired: Unexpired
-    added: pa.ChunkedArray
-    uri: str
 
     def __call__(self, part: Part) -> PartWritten:
+        store, query, newer = self.since.store, self.since.query, self.since.newer
         read = FileTotals()
         twice: list[str] = []
 
         def pieces() -> Iterator[tuple[str, pa.Table]]:
             nonlocal read
             for share in part.shares:
-                for piece in share.pieces(self.store, self.query):
+                for piece in share.pieces(store, query):
                     read += FileTotals.of(piece)
-                    remaining = self.newer.without_newer(piece)
-                    if (path := again(remaining, self.added, self.uri)) is not None:
+                    remaining = newer.without_newer(piece)
+                    if (path := self.since.again(remaining)) is not None:
                         twice.append(path)
                     yield "add", remaining
             if part.adds is not None:
                 yield "add", part.adds
             for share in part.shares:
-                for piece in share.pieces(self.store, self.query, "remove"):
-                    yield "remove", self.unexpired(self.newer.without_newer(piece))
+                for piece in share.pieces(store, query, "remove"):
+                    yield "remove", self.unexpired(newer.without_newer(piece))
             if part.removes is not None:
                 yield "remove", self.unexpired(part.removes)
 
-        writer = SidecarWriter(
-            self.store, self.runtime, self.columns, most=self.most, expected=part.expected, mixed=False
-        )
+        writer = SidecarWriter(store, self.runtime, self.columns, most=self.most, expected=part.expected, mixed=False)
         sidecar_files = writer.write(pieces())
         return PartWritten(sidecar_files, read, twice[0] if twice else None)
 
 
-@dataclass(frozen=True)
-class _StayingPaths:
-    """The paths in a share that later commits do not touch."""
-
-    store: Store
-    query: Query
-    newer: NewerFiles
-    uri: str
-
-    def __call__(self, share: Share) -> Iterator[pa.ChunkedArray]:
-        for piece in share.pieces(self.store, self.query, only=KEY_FIELDS):
-            yield one_spelling(self.newer.without_newer(piece), self.uri)
-
-
-def write_by_tasks(
+def write_sidecars(
     log: DeltaLog,
     version: PendingSnapshot,
     columns: FileColumns,
-    jobs: Jobs,
+    jobs: Jobs | None,
     runtime: Runtime,
     *,
     most: int,
     reuse: Reuse | None,
 ) -> Written:
-    """Write the sidecars of a version's checkpoint, except those that ``reuse`` keeps.
+    """Write the sidecars of a version's checkpoint, except those that ``reuse`` keeps; ``jobs`` run the tasks.
 
     Raises ``CorruptLogError`` if the older checkpoint is damaged, differs from its totals, or lists a file twice.  If a
-    job fails, deletes the sidecars of the tasks that have finished.
+    task fails, deletes the sidecars of the tasks that have finished.
     """
-    store, segment = log.store, version.segment
+    store, segment, since = log.store, version.segment, Since.of(log.store, version)
     rare = checkpoint_actions(store, segment) if reuse is None else reuse.rare
     older = shares(segment, rare, most * FILE_BYTES) if reuse is None else reuse.rewritten
-    new_paths = one_spelling(version.newer.adds, version.uri)
-    reject_twice(new_paths, version.uri, version.version)
-    if not is_ours(rare):
-        path = jobs.repeated(_StayingPaths(store, version.engine.query, version.newer_files, version.uri), older)
+    reject_twice(since.added, version.uri, version.version)
+    if jobs is not None and not is_ours(rare):
+        path = jobs.repeated(since.staying_paths, older)
         if path is not None:
             raise twice_error(path, version.uri, version.version)
-    unexpired = Unexpired.of(version, runtime.clock_ms())
-    write = PartWriter(
-        store, version.engine.query, runtime, columns, most, version.newer_files, unexpired, new_paths, version.uri
-    )
-    sent, local = parts(older, version.newer.adds, version.newer.removes, most)
+    write = PartWriter(since, runtime, columns, most, Unexpired.of(version, runtime.clock_ms()))
+    adds, removes = version.newer.adds, version.newer.removes
+    sent, local = parts(older, adds, removes, most)
+    if jobs is None:  # one writer fills its sidecars best
+        sent, local = [], [Part(tuple(older), sum(p.expected for p in (*sent, *local)), adds, removes)]
     results: list[PartWritten] = []
     try:
-        results += jobs.run(write, sent) if sent else ()
+        results += _run(jobs, write, sent)
         results += map(write, local)
         path = next((p.twice for p in results if p.twice is not None), None)
         if path is not None:
