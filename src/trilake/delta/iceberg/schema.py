@@ -29,12 +29,12 @@ PRIMITIVES: Mapping[str, types.PrimitiveType] = {
 }
 
 
-def iceberg_schema(schema: StructType, schema_id: int = 0) -> Schema:
+def iceberg_schema(schema: StructType) -> Schema:
     """The Iceberg schema of a Delta schema.  Raises ``SchemaMismatchError`` for other types, and columns without id."""
-    return Schema(*_fields(schema), schema_id=schema_id)
+    return Schema(*_fields(schema), schema_id=0)
 
 
-def partition_spec(metadata: Metadata, spec_id: int = 0) -> PartitionSpec:
+def partition_spec(metadata: Metadata) -> PartitionSpec:
     """The partition spec of a Delta table: an identity transform per partition column."""
     fields = [metadata.schema.field(name) for name in metadata.partition_columns]
     return PartitionSpec(
@@ -42,7 +42,7 @@ def partition_spec(metadata: Metadata, spec_id: int = 0) -> PartitionSpec:
             PartitionField(_id(f), PARTITION_FIELD_ID_START + i, IdentityTransform(), f.name)
             for i, f in enumerate(fields)
         ),
-        spec_id=spec_id,
+        spec_id=0,
     )
 
 

@@ -8,11 +8,13 @@ of maps, have neither, except ids in tables for Iceberg readers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from trilake.common.arrow_types import parts as arrow_parts
+from trilake.common.arrow_types import with_parts as arrow_with_parts
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.iceberg import needs_nested_ids
 from trilake.delta.protocol.schema import (
@@ -22,6 +24,7 @@ from trilake.delta.protocol.schema import (
     ArrayType,
     DataType,
     MapType,
+    PrimitiveType,
     StructField,
     StructType,
     fields_in,
@@ -297,48 +300,34 @@ class _Relabelled:
 
 def _physical_field(arrow: pa.Field, field: StructField, mode: str, absent: bool = False) -> pa.Field:
     """The field in a file; ``absent`` says whether a struct around it may be null."""
+    ids = {} if mode == "none" else nested_ids(field)
+
+    def stored(arrow: pa.DataType, t: DataType, path: str, nullable: bool) -> pa.DataType:
+        """The Arrow type with physical names; everything else stays."""
+        inside = arrow_parts(arrow)
+        if isinstance(t, PrimitiveType):
+            return arrow
+        if isinstance(t, StructType) and pa.types.is_struct(arrow) and [f.name for f in inside] == t.names:
+            return pa.struct([_physical_field(a, f, mode, nullable) for a, f in zip(inside, t.fields, strict=True)])
+        if (isinstance(t, ArrayType) and pa.types.is_list(arrow)) or (
+            isinstance(t, MapType) and pa.types.is_map(arrow)
+        ):
+            return arrow_with_parts(arrow, [part(a, *p, path) for a, p in zip(inside, parts(t), strict=True)])
+        raise InvalidArgumentError(
+            f"the rows have type {arrow}, but the table has {t}",
+            help="convert the rows to the table's schema first",
+            column=field.name + path.removeprefix(field.physical_name),
+        )
+
+    def part(arrow: pa.Field, name: str, t: DataType, above: str) -> pa.Field:
+        """An element, key or value in a file."""
+        path = f"{above}.{name}"
+        inner = arrow.with_type(stored(arrow.type, t, path, name != "key" and arrow.nullable))
+        return inner.with_metadata({FIELD_ID: str(ids[path])}) if path in ids else inner
+
     nullable = arrow.nullable or absent
-    inside = _Inside(field, mode, {} if mode == "none" else nested_ids(field))
-    kind = _physical_type(arrow.type, field.type, inside, field.physical_name, nullable)
+    kind = stored(arrow.type, field.type, field.physical_name, nullable)
     if mode == "none":
         return pa.field(arrow.name, kind, nullable)
-    ids = None if field.column_id is None else {FIELD_ID: str(field.column_id)}
-    return pa.field(field.physical_name, kind, nullable, ids)
-
-
-@dataclass(frozen=True)
-class _Inside:
-    """The context of types inside a column: the column, the mapping mode, and ids by path."""
-
-    column: StructField
-    mode: str
-    ids: Mapping[str, int]
-
-    def part(self, arrow: pa.Field, t: DataType, path: str, nullable: bool) -> pa.Field:
-        """An element, key or value in a file."""
-        field = arrow.with_type(_physical_type(arrow.type, t, self, path, nullable))
-        return field.with_metadata({FIELD_ID: str(self.ids[path])}) if path in self.ids else field
-
-
-def _physical_type(arrow: pa.DataType, t: DataType, inside: _Inside, path: str, nullable: bool) -> pa.DataType:
-    """The Arrow type with physical names; everything else stays."""
-    if isinstance(t, StructType) and pa.types.is_struct(arrow):
-        children = list(arrow)
-        if [c.name for c in children] == t.names:
-            pairs = zip(children, t.fields, strict=True)
-            return pa.struct([_physical_field(c, f, inside.mode, nullable) for c, f in pairs])
-    elif isinstance(t, ArrayType) and pa.types.is_list(arrow):
-        value = arrow.value_field
-        return pa.list_(inside.part(value, t.element, f"{path}.element", value.nullable))
-    elif isinstance(t, MapType) and pa.types.is_map(arrow):
-        key, item = arrow.key_field, arrow.item_field
-        return pa.map_(
-            inside.part(key, t.key, f"{path}.key", False), inside.part(item, t.value, f"{path}.value", item.nullable)
-        )
-    elif not isinstance(t, StructType | ArrayType | MapType):
-        return arrow
-    raise InvalidArgumentError(
-        f"the rows have type {arrow}, but the table has {t}",
-        help="convert the rows to the table's schema first",
-        column=inside.column.name + path.removeprefix(inside.column.physical_name),
-    )
+    own_id = None if field.column_id is None else {FIELD_ID: str(field.column_id)}
+    return pa.field(field.physical_name, kind, nullable, own_id)

@@ -71,30 +71,6 @@ def parse_path(path: PathLike) -> Path:
         at += 1
 
 
-def split_names(names: str) -> list[tuple[str, ...]]:
-    """Parse a list of column names, each as a path; backticks protect dots and commas, two of them stand for one.
-
-    >>> split_names("a, b.c, `x,y`.z")
-    [('a',), ('b', 'c'), ('x,y', 'z')]
-    >>> split_names("`a``b`")
-    [('a`b',)]
-    """
-    out: list[list[str]] = [[""]]
-    quoted = False
-    doubled = "\0"  # cannot occur in a name
-    for c in names.replace("``", doubled):
-        if c == "`":
-            quoted = not quoted
-        elif quoted or c not in ".,":
-            out[-1][-1] += c
-        elif c == ".":
-            out[-1][-1] = out[-1][-1].strip()
-            out[-1].append("")
-        else:
-            out.append([""])
-    return [tuple(part.strip().replace(doubled, "`") for part in path) for path in out if any(path)]
-
-
 def without_alias(path: Path, alias: str | None, *schemas: StructType) -> Path:
     """The path of a column of ``schemas``, the table's first, without the table's alias.
 
