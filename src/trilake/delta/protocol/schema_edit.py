@@ -7,7 +7,7 @@ leads into an array, ``key`` and ``value`` into a map.  Names match ignoring cas
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -313,16 +313,20 @@ def each_field(t: DataType, change: Callable[[StructField], StructField]) -> Dat
     return StructType(tuple(replace(f, type=each_field(f.type, change)) for f in fields))
 
 
-def strip(schema: StructType) -> StructType:
-    """The schema without ids and physical names."""
-    mapping = (COLUMN_ID, PHYSICAL_NAME, NESTED_IDS)
+def without_keys(schema: StructType, keys: Collection[str]) -> StructType:
+    """The schema without some keys of the metadata of its fields, at any depth."""
 
     def bare(field: StructField) -> StructField:
-        return replace(field, metadata={k: v for k, v in field.metadata.items() if k not in mapping})
+        return replace(field, metadata={k: v for k, v in field.metadata.items() if k not in keys})
 
     stripped = each_field(schema, bare)
     assert isinstance(stripped, StructType)
     return stripped
+
+
+def strip(schema: StructType) -> StructType:
+    """The schema without ids and physical names."""
+    return without_keys(schema, (COLUMN_ID, PHYSICAL_NAME, NESTED_IDS))
 
 
 def described_schema(schema: StructType) -> pa.Schema:

@@ -15,7 +15,7 @@ from typing import Any
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType, paired, with_parts
-from trilake.delta.protocol.schema_edit import nested_fields
+from trilake.delta.protocol.schema_edit import nested_fields, without_keys
 
 TYPE_CHANGES = "delta.typeChanges"
 ENABLED = "delta.enableTypeWidening"
@@ -89,9 +89,7 @@ def has_type_changes(schema: StructType) -> bool:
 
 def without_type_changes(schema: StructType) -> StructType:
     """The schema without recorded type changes."""
-    bare = _recorded(schema, schema, None, forget=True)
-    assert isinstance(bare, StructType)
-    return bare
+    return without_keys(schema, (TYPE_CHANGES,))
 
 
 def record_changes(old: StructType, new: StructType, *, version: int | None = None) -> StructType:
@@ -101,21 +99,21 @@ def record_changes(old: StructType, new: StructType, *, version: int | None = No
     return recorded
 
 
-def _recorded(old: DataType, new: DataType, version: int | None, *, forget: bool = False) -> DataType:
+def _recorded(old: DataType, new: DataType, version: int | None) -> DataType:
     if isinstance(old, StructType) and isinstance(new, StructType):
         fields = []
         for f in new.fields:
             before = old.find(f.name)
             if before is not None:
-                changes = [] if forget else [*type_changes(f), *_changes(before.type, f.type, (), version)]
+                changes = [*type_changes(f), *_changes(before.type, f.type, (), version)]
                 metadata = {k: v for k, v in f.metadata.items() if k != TYPE_CHANGES}
                 if changes:
                     metadata[TYPE_CHANGES] = changes
-                f = replace(f, type=_recorded(before.type, f.type, version, forget=forget), metadata=metadata)
+                f = replace(f, type=_recorded(before.type, f.type, version), metadata=metadata)
             fields.append(f)
         return StructType(tuple(fields))
     inside = paired(old, new)
-    return new if inside is None else with_parts(new, [_recorded(a, b, version, forget=forget) for _, a, b in inside])
+    return new if inside is None else with_parts(new, [_recorded(a, b, version) for _, a, b in inside])
 
 
 def _changes(old: DataType, new: DataType, path: tuple[str, ...], version: int | None) -> list[dict[str, Any]]:

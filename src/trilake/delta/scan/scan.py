@@ -53,6 +53,15 @@ class FileTask:
     selected: bytes | None = None
 
 
+def file_tasks(files: pa.Table) -> list[FileTask]:
+    """``add`` actions as tasks, in their order."""
+    columns = [files[name].to_pylist() for name in ("partitionValues", "size", "deletionVector")]
+    return [
+        FileTask(path, size or 0, dict(values or ()), DeletionVectorDescriptor.from_json(vector))
+        for path, values, size, vector in zip(decoded_paths(files["path"]).to_pylist(), *columns, strict=True)
+    ]
+
+
 @dataclass(frozen=True)
 class ReadPlan:
     """How to convert data files to rows of the table."""
@@ -128,12 +137,7 @@ class Scan:
 
     def tasks(self) -> list[FileTask]:
         """The files as tasks, in the order of ``files``."""
-        names = ["partitionValues", "size", "deletionVector"]
-        columns = [self.files[n].to_pylist() for n in names]
-        return [
-            FileTask(path, size or 0, dict(values or ()), DeletionVectorDescriptor.from_json(vector))
-            for path, values, size, vector in zip(self.paths.to_pylist(), *columns, strict=True)
-        ]
+        return file_tasks(self.files)
 
 
 def read_schema(schema: StructType) -> StructType:

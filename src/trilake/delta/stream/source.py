@@ -40,7 +40,6 @@ from trilake.delta.stream.tail import (
     empty_units,
     excluded_paths,
     feed_problem,
-    file_tasks,
     snapshot_units,
     tail_of,
 )
@@ -225,7 +224,7 @@ class DeltaStream:
             units = self._snapshot_of(start.reservoir_version).after(start.reservoir_version, start.index)
             if end.is_starting_version:
                 units = units.until(end.reservoir_version, end.index)
-            files, version = file_tasks(units), start.reservoir_version
+            files, version = units.tasks(), start.reservoir_version
             if self.options.read_change_feed:
                 time = self._times([version])[version] if self._has_commit(version) else 0
                 tasks += [ChangeFeedTask(f, "insert", version, time) for f in files]
@@ -267,7 +266,7 @@ class DeltaStream:
             self._lost(tail.last + 1, f"the batch ends with version {last}")
         units = tail.units.after(start.reservoir_version, start.index).until(end.reservoir_version, end.index)
         if not self.options.read_change_feed:
-            return list(file_tasks(units))
+            return list(units.tasks())
         return self._changes(np.unique(units.version).tolist())
 
     def _changes(self, versions: Sequence[int]) -> list[StreamTask]:

@@ -18,10 +18,9 @@ import pyarrow.compute as pc
 from trilake.delta.commit.conflicts import changing_rows
 from trilake.delta.log.snapshot import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol, empty_actions
-from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.features import check_readable
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.scan.scan import FileTask
+from trilake.delta.scan.scan import FileTask, file_tasks
 from trilake.delta.stream.errors import StreamRowsChangedError
 from trilake.delta.stream.offset import BASE_INDEX, Integers
 from trilake.delta.stream.options import StreamOptions
@@ -46,6 +45,11 @@ class Units:
 
     def __len__(self) -> int:
         return len(self.version)
+
+    def tasks(self) -> list[FileTask]:
+        """The files of the units, as tasks."""
+        assert self.files is not None
+        return file_tasks(self.files)
 
     def slice(self, start: int, stop: int) -> Units:
         files = None if self.files is None else self.files.slice(start, stop - start)
@@ -251,13 +255,3 @@ def _change_units(cdc: pa.Table, adds: pa.Table, removes: pa.Table) -> Units:
     counts = np.bincount(places, minlength=len(versions)).astype(np.int64)
     sizes = np.bincount(places, weights=_numbers(files, "size"), minlength=len(versions)).astype(np.int64)
     return Units(versions.astype(np.int64), np.zeros(len(versions), np.int64), counts, sizes)
-
-
-def file_tasks(units: Units) -> list[FileTask]:
-    """The files of one batch as tasks."""
-    assert units.files is not None
-    columns = [units.files[name].to_pylist() for name in FILE_COLUMNS[1:]]
-    return [
-        FileTask(path, size or 0, dict(values or ()), DeletionVectorDescriptor.from_json(vector))
-        for path, values, size, vector in zip(decoded_paths(units.files["path"]).to_pylist(), *columns, strict=True)
-    ]

@@ -20,7 +20,7 @@ from trilake.delta.log.snapshot import one_spelling
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID
 from trilake.delta.protocol.features import REGISTRY, has_feature, required
 from trilake.delta.protocol.iceberg import is_uniform
-from trilake.delta.protocol.partitions import HIVE_NULL, hive_directory, parse_values, partition_fields
+from trilake.delta.protocol.partitions import HIVE_NULL, PartitionKeys, hive_directory, parse_values, partition_fields
 from trilake.delta.protocol.schema import StructField
 from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.rules.identity import identity_columns
@@ -241,17 +241,13 @@ def _filled(strings: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _same(folder: str, value: str | None, field: StructField) -> bool:
     string = unquote(folder)
-    if string == HIVE_NULL or string == "":
-        return not value
-    if value is None or value == "":
-        return False
-    if value in (string, folder):
-        return True
+    stated, true = None if string == HIVE_NULL else string or None, value or None
+    if stated is None or true is None or true in (string, folder):
+        return (stated is None) == (true is None)
     try:
-        value_in_log, true = (parse_values(pa.chunked_array([[t]], pa.string()), field)[0] for t in (string, value))
+        return PartitionKeys.of_actions(({field.physical_name: t} for t in (stated, true)), [field]).count == 1
     except CorruptLogError:
         return False
-    return bool(value_in_log.equals(true))
 
 
 # --- row tracking and identity columns -------------------------------------------------------------------------------
