@@ -16,9 +16,8 @@ import pyarrow as pa
 from trilake.common.text import double_quoted
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
 from trilake.delta.protocol.properties import TableProperties
-from trilake.delta.protocol.property_values import column_list
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
-from trilake.delta.protocol.schema_edit import parse_path
+from trilake.delta.protocol.schema_edit import split_names
 from trilake.expr.terms.engine import Query
 
 #: DuckDB's names of the types with bounds; decimals and other string types are handled separately.
@@ -73,7 +72,7 @@ def indexed_paths(schema: StructType, partition: tuple[str, ...], configuration:
     leaves = [".".join(path).lower() for path, _ in schema.leaves() if path[0].lower() not in parted]
     names = configuration.get("delta.dataSkippingStatsColumns")
     if names:
-        names_lower = [".".join(parse_path(c)).lower() for c in column_list(names)]
+        names_lower = [".".join(path).lower() for path in split_names(names)]
         return {p for p in leaves if any(p == c or p.startswith(f"{c}.") for c in names_lower)}
     count = TableProperties(configuration).indexed_columns()
     return set(leaves if count < 0 else leaves[:count])

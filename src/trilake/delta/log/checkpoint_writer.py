@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -199,14 +198,13 @@ def _hint(version: int, rows: int, adds: int, size: int, parts: int, schema: pa.
         size_in_bytes=size,
         num_add_files=adds,
         parts=parts if parts > 1 else None,
-        checkpoint_schema=None if schema is None else _description(schema.serialize().to_pybytes()),
+        checkpoint_schema=None if schema is None else _description(schema),
     )
 
 
-@lru_cache(maxsize=32)
-def _description(serialized: bytes) -> Mapping[str, Any] | None:
+def _description(schema: pa.Schema) -> Mapping[str, Any] | None:
     """The checkpoint's columns for the hint, or ``None`` if they are too many."""
-    described = from_arrow(pa.ipc.read_schema(pa.py_buffer(serialized)))
+    described = from_arrow(schema)
     return described.to_json() if len(described.json()) <= _MAX_SCHEMA_BYTES else None
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from trilake.common.text import columns_help, quote_name
 from trilake.delta.protocol.arrow_types import arrow_notes
+from trilake.delta.protocol.property_values import column_list
 from trilake.delta.protocol.schema import (
     COLUMN_ID,
     NESTED_IDS,
@@ -69,6 +70,16 @@ def parse_path(path: PathLike) -> Path:
         if path[at] != ".":
             raise InvalidArgumentError(f"{path!r} is not a column path: a dot is missing at character {at}")
         at += 1
+
+
+def split_names(names: str) -> list[Path]:
+    """Parse a list of column names, each as a path; backticks protect dots and commas, two of them stand for one.
+
+    >>> split_names("a, b.c, `x,y`.z"), split_names("`a``b`")
+    ([('a',), ('b', 'c'), ('x,y', 'z')], [('a`b',)])
+    """
+    paths = map(_PART.findall, column_list(names))
+    return [tuple(quoted.replace("``", "`") or plain.strip() for quoted, plain in path) for path in paths if path]
 
 
 def without_alias(path: Path, alias: str | None, *schemas: StructType) -> Path:
