@@ -7,7 +7,7 @@ In-commit timestamps are inside the commits and only grow, so a binary search fi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,61 +15,17 @@ from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.property_values import is_on
 from trilake.errors import CorruptLogError, VersionNotFoundError
-from trilake.storage.base import ObjectMeta
 
 
-class CommitTimes(Sequence[int]):
-    """The time of each commit in ms since the epoch, never decreasing; in-commit timestamps are read lazily.
-
-    ``metadata`` is the newest.  ``info`` reads the ``commitInfo`` of a version, ``every`` reads all times if a
-    commit lacks its own.
-    """
-
-    def __init__(
-        self,
-        commits: Sequence[tuple[int, ObjectMeta]],
-        metadata: Metadata,
-        info: Callable[[int], Mapping[str, Any]],
-        every: Callable[[], Sequence[int]],
-    ) -> None:
-        self._commits, self._info, self._every = commits, info, every
-        since = in_commit_timestamps_from(metadata)
-        self._from_files = monotonic([c.modified_ms for v, c in commits if since is None or v < since])
-        self._read: dict[int, int] = {}
-        self._all: Sequence[int] | None = None
-
-    def __len__(self) -> int:
-        return len(self._commits)
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-    def __getitem__(self, index: int | slice) -> int | list[int]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        i = range(len(self))[index]
-        if self._all is not None:
-            return self._all[i]
-        if i < len(self._from_files):
-            return self._from_files[i]
-        if i not in self._read:
-            version = self._commits[i][0]
-            info = self._info(version)
-            if info.get("inCommitTimestamp") is None:  # against the protocol: a binary search would be wrong
-                self._all = self._every()
-                return self._all[i]
-            self._read[i] = in_commit_ms(info, version)
-        return self._read[i]
-
-
-def newest_until(first: int, last: int, stated: Callable[[int], int | None], timestamp_ms: int) -> int | None:
-    """Find the newest version of ``first`` to ``last`` with a time up to ``timestamp_ms``; ``None`` if there is none.
+def newest_until(
+    first: int, last: int, stated: Callable[[int], int | None], timestamp_ms: int
+) -> tuple[int, int] | None:
+    """Find the newest version of ``first`` to ``last`` with a time up to ``timestamp_ms``, and its time.
 
     ``stated`` gives the time of a version; ``None`` if it no longer exists, as for the oldest.
 
     >>> newest_until(0, 9, lambda version: 10 * version if version > 3 else None, 57), newest_until(5, 9, int, 4)
-    (5, None)
+    ((5, 50), None)
     """
     newest = None
     while first <= last:
@@ -79,7 +35,7 @@ def newest_until(first: int, last: int, stated: Callable[[int], int | None], tim
             last = middle - 1
         else:
             first = middle + 1
-            newest = newest if time is None else middle
+            newest = newest if time is None else (middle, time)
     return newest
 
 

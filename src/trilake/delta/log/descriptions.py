@@ -51,10 +51,10 @@ def history(log: DeltaLog, snapshot: Head, limit: int | None = None) -> pa.Table
             raise InvalidArgumentError(f"limit must be an integer >= 0, got {limit!r:.80}")
         start = max(0, snapshot.version + 1 - limit - BEFORE)
     commits = log.commits(start=start, end=snapshot.version)
-    first = 0 if limit is None else max(0, len(commits) - limit)
-    infos = log.commit_infos(commits[first:])
-    times = log.times(commits, snapshot.metadata, infos)
-    rows = [_row(v, times[i], infos.get(v) or {}) for i, (v, _) in enumerate(commits) if i >= first]
+    listed = commits if limit is None else commits[len(commits) - min(limit, len(commits)) :]
+    infos = log.commit_infos(listed)
+    times = log.commit_times(commits, snapshot.metadata, infos, first=listed[0][0]) if listed else []
+    rows = [_row(v, time, infos.get(v) or {}) for (v, _), time in zip(listed, times, strict=True)]
     return pa.Table.from_pylist(rows[::-1], schema=HISTORY)
 
 
@@ -124,7 +124,7 @@ def detail(log: DeltaLog, snapshot: Snapshot) -> pa.Table:
     """
     metadata, protocol = snapshot.metadata, snapshot.protocol
     commits = log.commits(snapshot.version - BEFORE, snapshot.version)
-    times = log.times(commits, metadata)
+    times = log.commit_times(commits, metadata, first=snapshot.version)
     row: dict[str, Any] = {
         "format": "delta",
         "id": metadata.id,

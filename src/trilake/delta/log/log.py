@@ -29,13 +29,7 @@ from trilake.delta.log.checkpoint import (
     read_checkpoint_tombstones,
 )
 from trilake.delta.log.checkpoint_selection import Selection
-from trilake.delta.log.commit_times import (
-    CommitTimes,
-    in_commit_ms,
-    in_commit_timestamps_from,
-    newest_until,
-    out_of_range,
-)
+from trilake.delta.log.commit_times import in_commit_ms, in_commit_timestamps_from, newest_until, out_of_range
 from trilake.delta.log.last_checkpoint import CheckpointHint
 from trilake.delta.log.segment import (
     LAST_CHECKPOINT,
@@ -374,45 +368,57 @@ class DeltaLog:
         infos = parse_rare([(version, f"{self.store.uri}/{key}", self.store.read(key))]).of("commitInfo")
         return dict(infos[0][1]) if infos else {}
 
-    def commit_times(self, commits: Sequence[tuple[int, ObjectMeta]], metadata: Metadata) -> list[int]:
-        """When each commit happened, in ms since the epoch: in-commit timestamps, or file times made monotonic."""
-        enabled_at = in_commit_timestamps_from(metadata)
-        times: list[int] = []
-        in_commit: dict[int, int] = {}
-        if enabled_at is not None:
-            infos = parse_rare(self._contents([(v, v, c) for v, c in commits if v >= enabled_at])).of("commitInfo")
-            in_commit = {v: in_commit_ms(i, v) for v, i in infos if i.get("inCommitTimestamp") is not None}
-        for v, c in commits:
-            t = in_commit.get(v, c.modified_ms)
-            if times and v not in in_commit and t <= times[-1]:
-                t = times[-1] + 1
-            times.append(t)
-        return times
-
-    def times(
+    def commit_times(
         self,
         commits: Sequence[tuple[int, ObjectMeta]],
         metadata: Metadata,
         infos: Mapping[int, Mapping[str, Any]] | None = None,
-    ) -> CommitTimes:
-        """Like :meth:`commit_times`, but in-commit timestamps that are not in ``infos`` are read on demand."""
-        known_infos = infos or {}
-        return CommitTimes(
-            commits,
-            metadata,
-            lambda version: known_infos[version] if version in known_infos else self.commit_info(version),
-            lambda: self.commit_times(commits, metadata),
-        )
+        *,
+        first: int = 0,
+    ) -> list[int]:
+        """When each commit from version ``first`` on happened, in ms: its in-commit timestamp, or its file time.
 
-    def _all_times(self, newest: Head | None) -> tuple[list[tuple[int, ObjectMeta]], CommitTimes]:
-        listing = self.listing()
-        newest = newest or self._newest(settled_segment(listing, self.listing, uri=self.store.uri))
-        commits = sorted(listing.commits.items())
+        File times are made monotonic, beginning with the earlier commits.  ``metadata`` is the newest; ``infos`` are
+        the ``commitInfo`` actions that were read already.
+        """
+        since = in_commit_timestamps_from(metadata)
+        stated = {} if since is None else dict(infos or {})
+        stating = [] if since is None else [(v, c) for v, c in commits if v >= max(since, first)]
+        if lacking := [(v, c) for v, c in stating if v not in stated]:
+            stated |= self.commit_infos(lacking)
+        states_time = {v for v, _ in stating if stated.get(v, {}).get("inCommitTimestamp") is not None}
+        times: list[int] = []
+        for v, c in commits:
+            time = in_commit_ms(stated[v], v) if v in states_time else c.modified_ms
+            times.append(time if not times or v in states_time else max(time, times[-1] + 1))
+        return [t for t, (v, _) in zip(times, commits, strict=True) if v >= first]
+
+    def _timeline(self, timestamp_ms: int) -> tuple[list[int], list[int]]:
+        """Versions and their times, ascending: all, or those on both sides of ``timestamp_ms``.
+
+        On its later side the time may be lower than the true one, but is greater than ``timestamp_ms``.
+        """
+        hint, listing = self.hint(), None
+        if hint is not None and hint.version >= _LONG:
+            newest = self._newest(self.segment())
+        else:
+            listing = self.listing()
+            newest = self._newest(settled_segment(listing, self.listing, uri=self.store.uri))
+        since, end = in_commit_timestamps_from(newest.metadata), newest.version
+        if since is not None:
+            with suppress(KeyError):  # a commit without its time, against the protocol
+                until = newest_until(since, newest.version, self._stated_ms, timestamp_ms)
+                if until is not None:
+                    sides = 1 if until[0] == newest.version else 2
+                    return [until[0], until[0] + 1][:sides], [until[1], timestamp_ms + 1][:sides]
+                end = since
+        commits = sorted((listing or self.listing()).commits.items())
         if not commits:
             message = "the log has a checkpoint but no commit, so the times of versions are unknown"
             help = "open the newest version, without a timestamp"
             raise VersionNotFoundError(message, help=help, file=self.store.uri, condition="DELTA_NO_COMMITS_FOUND")
-        return commits, self.times(commits, newest.metadata)
+        commits = [c for c in commits if c[0] <= end] or commits[:1]
+        return [v for v, _ in commits], self.commit_times(commits, newest.metadata)
 
     def _newest(self, segment: LogSegment) -> Head:
         # Finding a version by time does not require that the newest version can be read.
@@ -420,20 +426,6 @@ class DeltaLog:
         newest = Head(self.store.uri, segment.version, state, segment, self.engine)
         check_complete(newest)
         return newest
-
-    def _newest_of_long_log(self) -> Head | None:
-        """The newest version; ``None`` if the log is short enough to list whole."""
-        hint = self.hint()
-        return None if hint is None or hint.version < _LONG else self._newest(self.segment())
-
-    def _newest_until(self, newest: Head | None, timestamp_ms: int) -> int | None:
-        """The newest version with a time up to ``timestamp_ms``; ``None`` if that requires reading all commits."""
-        since = None if newest is None else in_commit_timestamps_from(newest.metadata)
-        if newest is None or since is None:
-            return None
-        with suppress(KeyError):  # a commit without its time, against the protocol
-            return newest_until(since, newest.version, self._stated_ms, timestamp_ms)
-        return None
 
     def _stated_ms(self, version: int) -> int | None:
         try:
@@ -446,33 +438,24 @@ class DeltaLog:
 
     def version_from(self, timestamp_ms: int) -> int:
         """Find the oldest version committed at or after a time in ms.  Raises ``VersionNotFoundError``."""
-        newest = self._newest_of_long_log()
-        before = self._newest_until(newest, timestamp_ms - 1)
-        if newest is not None and before is not None and before < newest.version:
-            return before + 1
-        commits, times = self._all_times(newest)
+        versions, times = self._timeline(timestamp_ms - 1)
         at = bisect_left(times, timestamp_ms)
-        if at == len(commits):
-            raise out_of_range(timestamp_ms, commits[-1][0], times[-1], self.store.uri, after=True)
-        return commits[at][0]
+        if at == len(versions):
+            raise out_of_range(timestamp_ms, versions[-1], times[-1], self.store.uri, after=True)
+        return versions[at]
 
     def version_at(self, timestamp_ms: int, *, reached: bool = False) -> int:
         """Find the newest version committed at or before a time (ms since the epoch).
 
         Raises ``VersionNotFoundError`` for a time before the first commit and, with ``reached``, after the last one.
         """
-        newest = self._newest_of_long_log()
-        if newest is not None and (version := self._newest_until(newest, timestamp_ms)) is not None:
-            if reached and version == newest.version and timestamp_ms > (last := self._stated_ms(version) or 0):
-                raise out_of_range(timestamp_ms, version, last, self.store.uri, after=True)
-            return version
-        commits, times = self._all_times(newest)
+        versions, times = self._timeline(timestamp_ms)
         if reached and timestamp_ms > times[-1]:
-            raise out_of_range(timestamp_ms, commits[-1][0], times[-1], self.store.uri, after=True)
+            raise out_of_range(timestamp_ms, versions[-1], times[-1], self.store.uri, after=True)
         at = bisect_right(times, timestamp_ms) - 1
         if at < 0:
-            raise out_of_range(timestamp_ms, commits[0][0], times[0], self.store.uri, after=False)
-        return commits[at][0]
+            raise out_of_range(timestamp_ms, versions[0], times[0], self.store.uri, after=False)
+        return versions[at]
 
 
 # --- The files of a large table, piece by piece -----------------------------------------------------------------------

@@ -95,9 +95,8 @@ def plan_changes(
     if start not in metadata:
         metadata[start] = log.head(start).metadata
     _check_enabled(log, metadata, start, end)
-    all_times = log.times(commits, head.metadata, dict(batch.of("commitInfo")))
-    times = dict(zip((v for v, _ in requested), all_times[len(commits) - len(requested) :], strict=True))
-    tasks = [t for v, _ in requested for t in version_tasks(log, batch, v, times[v])]
+    times = log.commit_times(commits, head.metadata, dict(batch.of("commitInfo")), first=start)
+    tasks = [t for (v, _), time in zip(requested, times, strict=True) for t in version_tasks(log, batch, v, time)]
     read = feed_metadata(latest.metadata, head.metadata, metadata.values())
     plan = metadata_plan(read, head.engine, head.uri, head.version, columns)
     return ChangeFeedScan(tuple(tasks), plan, pa.schema([*plan.schema, *CHANGE_FIELDS]), read, end)

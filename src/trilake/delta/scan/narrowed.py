@@ -300,8 +300,7 @@ def narrowed(log: DeltaLog, pending: PendingSnapshot, filter: Filter) -> Snapsho
 
 def possible_files(piece: Snapshot, filter: Filter) -> pa.Table:
     """The files of a version, or of a piece of one, that may hold a row for which ``filter`` is true."""
-    keep = skip_files(piece, filter).keep
-    return piece.adds if keep is None else piece.adds.filter(pa.array(keep))
+    return piece.adds.filter(pa.array(skip_files(piece, filter).keep))
 
 
 def checkpoint_filter(head: Head, filter: Filter) -> CheckpointFilter:

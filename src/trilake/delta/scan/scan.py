@@ -100,12 +100,11 @@ class ReadPlan:
 
 @dataclass(frozen=True)
 class Scan:
-    """A read of one snapshot: its files after skipping, the plan for each, and why the others are skipped."""
+    """A read of one snapshot: its files after skipping, and the plan for each."""
 
     snapshot: Snapshot
     files: pa.Table
     plan: ReadPlan
-    skipped: Skipped
 
     @cached_property
     def paths(self) -> pa.ChunkedArray:
@@ -150,9 +149,8 @@ def plan_scan(
     """
     condition = parse_table_filter(filter, snapshot)
     plan = read_plan(snapshot, columns, condition)
-    skipped = skip_files(snapshot, condition)
-    files = snapshot.adds if skipped.keep is None else snapshot.adds.filter(pa.array(skipped.keep))
-    return Scan(snapshot, files, plan, skipped)
+    files = snapshot.adds if condition is None else snapshot.adds.filter(pa.array(skip_files(snapshot, condition).keep))
+    return Scan(snapshot, files, plan)
 
 
 def read_plan(snapshot: Head, columns: Sequence[str] | None, filter: Filter | None) -> ReadPlan:
@@ -222,29 +220,12 @@ def stated_rows(counts: pa.ChunkedArray, vectors: pa.ChunkedArray) -> int | None
 # --- Data skipping ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Skipped:
-    """``keep`` has one entry per file of the snapshot, or is ``None`` without a filter."""
-
-    keep: np.ndarray[Any, np.dtype[np.bool_]] | None
-    result: SkipResult | None = None
-
-    @property
-    def all_rows(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """The files whose rows all provably match."""
-        return None if self.result is None else self.result.every_row
-
-
-def skip_files(snapshot: Snapshot, filter: Filter | None, files: pa.Table | None = None) -> Skipped:
+def skip_files(snapshot: Snapshot, filter: Filter, files: pa.Table | None = None) -> SkipResult:
     """Decide for each of ``files``, by default all, whether it can hold a row for which ``filter`` is true."""
-    if filter is None:
-        return Skipped(None)
     stats = _statistics(snapshot, snapshot.adds if files is None else files, filter)
     result = can_match(filter, stats)
     derived = derived_partition_filter(filter, snapshot.schema, snapshot.metadata.partition_columns)
-    if derived is not None:
-        result = _both(result, can_match(derived, stats))
-    return Skipped(result.keep, result)
+    return result if derived is None else _both(result, can_match(derived, stats))
 
 
 def _both(first: SkipResult, second: SkipResult) -> SkipResult:
@@ -266,20 +247,18 @@ def _statistics(snapshot: Snapshot, adds: pa.Table, filter: Filter, *, without_n
 
 def explain_files(snapshot: Snapshot, filter: Filter | None) -> pa.Table:
     """One row per file: ``path``, ``kept`` and ``reason``, which says why the filter skips or keeps it."""
-    skipped = skip_files(snapshot, filter)
     paths = decoded_paths(snapshot.adds["path"])
-    count = len(paths)
-    if filter is None or skipped.result is None:
-        keep: Any = pa.repeat(True, count)
-        reasons: Any = pa.repeat("no filter", count)
-    else:
-        keep = pa.array(skipped.result.keep)
+    keep: Any = pa.repeat(True, len(paths))
+    reasons: Any = pa.repeat("no filter", len(paths))
+    if filter is not None:
+        result = skip_files(snapshot, filter)
+        keep = pa.array(result.keep)
         files = snapshot.adds.filter(keep)
         bounded = can_match(filter, _statistics(snapshot, files, filter, without_nan=True)).keep
         why_kept = pc.if_else(
             pa.array(bounded), "may contain matching rows", "may have a NaN, which bounds do not include"
         )
-        reasons = pc.replace_with_mask(skipped.result.reason_strings(), keep, why_kept)
+        reasons = pc.replace_with_mask(result.reason_strings(), keep, why_kept)
     return pa.table({"path": paths, "kept": keep, "reason": reasons})
 
 

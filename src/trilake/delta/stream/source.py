@@ -299,8 +299,8 @@ class DeltaStream:
             (v, replace(file, modified_ms=self._known_times.get(v, file.modified_ms)))
             for v, file in self.log.commits(max(0, first - before), versions[-1])
         ]
-        times = self.log.times(commits, metadata, infos)
-        result = {v: times[i] for i, (v, _) in enumerate(commits) if v >= first}
+        times = self.log.commit_times(commits, metadata, infos, first=first)
+        result = dict(zip((v for v, _ in commits if v >= first), times, strict=True))
         if first_version is None:
             self._known_times = result
         return result

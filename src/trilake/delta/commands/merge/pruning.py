@@ -131,17 +131,15 @@ def prune(snapshot: Snapshot, match: Filter | None, unmatched: Sequence[Filter |
     ``match`` is the result of :func:`key_filter`; ``unmatched`` are the conditions of the clauses for unmatched target
     rows, ``None`` for a clause without a condition.
     """
-    conditions = [match, *unmatched]
-    if any(f is None for f in conditions):
+    conditions = [f for f in (match, *unmatched) if f is not None]
+    if len(conditions) <= len(unmatched):
         numbers = np.arange(snapshot.adds.num_rows, dtype=np.int64)
         return Pruned(numbers, ReadSet(whole_table=True, files=frozenset(snapshot.adds["path"].to_pylist())))
     keep = np.zeros(snapshot.adds.num_rows, bool)
     for f in conditions:
-        possible = skip_files(snapshot, f).keep
-        assert possible is not None
-        keep |= possible
+        keep |= skip_files(snapshot, f).keep
     numbers = np.flatnonzero(keep).astype(np.int64)
-    predicates = tuple(PartitionPredicate.of(snapshot, f) for f in conditions if f is not None)
+    predicates = tuple(PartitionPredicate.of(snapshot, f) for f in conditions)
     paths = frozenset(snapshot.adds["path"].take(pa.array(numbers)).to_pylist())
     return Pruned(numbers, ReadSet(predicates=predicates, files=paths))
 

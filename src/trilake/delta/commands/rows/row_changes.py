@@ -468,10 +468,8 @@ class FoundRows:
 
 def candidates(snapshot: Snapshot, filter: Filter) -> tuple[list[int], list[int]]:
     """Positions of the files to search, and of those whose rows all match according to their statistics."""
-    skipped = skip_files(snapshot, filter)
-    keep, every = skipped.keep, skipped.all_rows
-    assert keep is not None
-    assert every is not None
+    result = skip_files(snapshot, filter)
+    keep, every = result.keep, result.every_row
     return np.flatnonzero(keep & ~every).tolist(), np.flatnonzero(keep & every).tolist()
 
 

@@ -99,9 +99,7 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -
     plan_filter = PlanFilter(spark, read_schema(snapshot.schema), files.id_mode)
 
     def matching(filter: Filter) -> npt.NDArray[np.bool_]:
-        keep = skip_files(snapshot, filter, scan.files).keep
-        assert keep is not None
-        return keep
+        return skip_files(snapshot, filter, scan.files).keep
 
     def read(conditions: Sequence[str]) -> ReadSet:
         filter = plan_filter(conditions)
