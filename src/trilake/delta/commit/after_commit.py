@@ -94,7 +94,7 @@ def checkpoint_due(base: Head, version: int) -> bool:
 
 def _checksum(log: DeltaLog, current: Snapshot | PendingSnapshot, totals: checksum.FileTotals | None) -> None:
     if totals is not None:
-        content = checksum.of_version(current, totals, log.commit_info(current.version))
+        content = checksum.of_state(current.state, totals, log.commit_info(current.version))
         checksum.write_checksum(log.store, current.version, content)
     elif isinstance(current, Snapshot):
         write_snapshot_checksum(log, current)

@@ -245,30 +245,22 @@ def tags_of(action: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_checkpoint_rare(store: Store, segment: LogSegment) -> State:
     """Read the state in the segment's checkpoint without any file action."""
-    if segment.checkpoint_version is None:
-        return empty_state()
-    rare = checkpoint_actions(store, segment)
-    return apply(empty_state(), _batch(segment.checkpoint_version, rare))
+    return apply(empty_state(), _batch(segment.checkpoint_version, checkpoint_actions(store, segment)))
 
 
 def read_checkpoint_tombstones(store: Store, segment: LogSegment, query: Query) -> pa.Table:
     """Read the ``remove`` actions of the segment's checkpoint."""
-    if segment.checkpoint_version is None:
-        return empty_state().removes
     return pa.concat_tables([_NO_ACTIONS["remove"], *checkpoint_pieces(store, segment, query, "remove")])
 
 
 def sidecar_keys(store: Store, segment: LogSegment) -> list[str]:
     """The keys of the sidecars that the segment's checkpoint names."""
-    version = segment.checkpoint_version
-    if version is None:
-        return []
     rare = checkpoint_actions(store, segment)
-    return [_sidecar_key(str(d.get("path") or ""), version) for n, d in rare if n == "sidecar"]
+    return [_sidecar_key(str(d.get("path") or ""), segment.version) for n, d in rare if n == "sidecar"]
 
 
-def _batch(version: int, rare: Sequence[tuple[str, Any]]) -> ActionBatch:
-    return replace(EMPTY_BATCH, rare=tuple((version, n, d) for n, d in rare))
+def _batch(version: int | None, rare: Sequence[tuple[str, Any]]) -> ActionBatch:
+    return replace(EMPTY_BATCH, rare=tuple((version or 0, n, d) for n, d in rare))
 
 
 def checkpoint_actions(store: Store, segment: LogSegment) -> list[tuple[str, Any]]:

@@ -91,7 +91,6 @@ class FileColumns:
     type: pa.StructType
     stats: StatsParser | None
     metadata: Metadata
-    parsed_partitions: bool
 
     @staticmethod
     def of(snapshot: Head) -> FileColumns:
@@ -107,13 +106,13 @@ class FileColumns:
                 fields.append(pa.field("partitionValues_parsed", partition_type(metadata.schema, partition)))
             parser = StatsParser(metadata.schema, partition, metadata.configuration, snapshot.engine.query)
             fields.append(pa.field("stats_parsed", parser.type))
-        return FileColumns(pa.struct(fields), parser, metadata, as_struct and bool(partition))
+        return FileColumns(pa.struct(fields), parser, metadata)
 
     def adds(self, files: pa.Table) -> pa.StructArray:
         columns: dict[str, pa.Array | Callable[[], pa.Array]] = {"dataChange": pa.repeat(False, files.num_rows)}
         if self.stats is not None:
             columns["stats_parsed"] = _one(self.stats.parse(files["stats"]))
-        if self.parsed_partitions:
+        if self.stats is not None and self.metadata.partition_columns:
             columns["partitionValues_parsed"] = parse_partition_values(
                 files, self.metadata.schema, self.metadata.partition_columns
             )

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import checksum_key
-from trilake.delta.log.snapshot import Head, Snapshot, State, apply_rare, empty_state
+from trilake.delta.log.snapshot import Snapshot, State, apply_rare, empty_state
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
 from trilake.errors import CorruptLogError, ObjectExistsError, ObjectNotFoundError
 from trilake.storage.base import Store
@@ -121,22 +121,18 @@ class FileTotals:
 
 def of_snapshot(snapshot: Snapshot, info: Mapping[str, Any]) -> VersionChecksum:
     """The checksum of a snapshot; ``info`` is its ``commitInfo``."""
-    return of_version(snapshot, FileTotals.of(snapshot.adds), info)
+    return of_state(snapshot.state, FileTotals.of(snapshot.adds), info)
 
 
-def of_version(head: Head, files: FileTotals, info: Mapping[str, Any]) -> VersionChecksum:
-    """The checksum of a version with file totals ``files``; ``info`` is its ``commitInfo``."""
-    return _checksum(files, head.protocol, head.metadata, head.state, info)
-
-
-def _checksum(
-    files: FileTotals, protocol: Protocol, metadata: Metadata, state: State, info: Mapping[str, Any]
-) -> VersionChecksum:
+def of_state(state: State, files: FileTotals, info: Mapping[str, Any]) -> VersionChecksum:
+    """The checksum of a version with this state and the file totals ``files``; ``info`` is its ``commitInfo``."""
+    assert state.protocol is not None
+    assert state.metadata is not None
     return VersionChecksum(
         files.size_in_bytes,
         files.num_files,
-        protocol,
-        metadata,
+        state.protocol,
+        state.metadata,
         state.txns,
         state.domains,
         info.get("inCommitTimestamp"),
@@ -174,8 +170,7 @@ def following(before: VersionChecksum | None, batch: ActionBatch) -> VersionChec
         return None
     files += FileTotals.of(adds) - FileTotals.of(removes)
     infos = batch.of("commitInfo")
-    stated = _checksum(files, state.protocol, state.metadata, state, infos[-1][1] if infos else {})
-    after = replace(stated, **unknown)
+    after = replace(of_state(state, files, infos[-1][1] if infos else {}), **unknown)
     counts = (after.num_files, after.table_size_bytes, after.num_deletion_vectors, after.num_deleted_records)
     return None if any(n is not None and n < 0 for n in counts) else after
 

@@ -70,10 +70,7 @@ def batch_request(request: WriteRequest, batch: BatchId) -> WriteRequest:
 
 def committed(log: DeltaLog, batch: BatchId) -> bool:
     """Whether the table already has this batch, or a later one of the same query."""
-    if not log.exists():
-        return False
-    txn = log.head().state.txns.get(batch.query_id)
-    return txn is not None and int(txn.get("version") or 0) >= batch.batch
+    return log.exists() and log.head().has_transaction(batch.query_id, batch.batch)
 
 
 def commit_batch(
