@@ -192,20 +192,6 @@ def sync(
     )
 
 
-class _Snapshot(NamedTuple):
-    """A snapshot's entries in the metadata file and in its snapshot log."""
-
-    time_ms: int
-    json: bytes
-    log: bytes
-
-    @staticmethod
-    def of(content: dict[str, Any]) -> _Snapshot:
-        time_ms = content["timestamp-ms"]
-        log = {"snapshot-id": content["snapshot-id"], "timestamp-ms": time_ms}
-        return _Snapshot(time_ms, orjson.dumps(content), orjson.dumps(log))
-
-
 @dataclass(frozen=True)
 class _State:
     """Converted metadata: the number of its file, its bytes, and their content."""
@@ -214,7 +200,7 @@ class _State:
     data: bytes = b""
     #: The metadata without its snapshots; empty if there is none of this table.
     fields: dict[str, Any] = field(default_factory=dict)
-    snapshots: tuple[_Snapshot, ...] = ()
+    snapshots: tuple[dict[str, Any], ...] = ()
     blocks: tuple[Block, ...] = ()
     #: The source of schema, partition spec and sort order, if this process made them.
     description: tuple[Layout, tuple[int, ...]] | None = None
@@ -225,9 +211,9 @@ class _State:
         try:
             fields = dict(newest.content)
             TableMetadataV2.model_validate(fields)
-            snapshots = [_Snapshot.of(s) for s in fields.pop("snapshots")]
+            snapshots = fields.pop("snapshots")
             fields.pop("snapshot-log", None)
-            path = orjson.loads(snapshots[-1].json)["manifest-list"]
+            path = snapshots[-1]["manifest-list"]
             content = bytes(log.store.read(path.removeprefix(f"{fields['location']}/")))
             manifests = avro.File(content).records()
         except (ValueError, LookupError, DamagedFileError, ObjectNotFoundError):
@@ -350,8 +336,8 @@ class _Conversion:
                 self.dropped = earlier[:-most]
                 earlier = earlier[-most:]
             fields["metadata-log"] = earlier
-        snapshots, history = (b",".join(part) for part in zip(*((s.json, s.log) for s in table.snapshots), strict=True))
-        content = b'%b,"snapshots":[%b],"snapshot-log":[%b]}' % (orjson.dumps(fields)[:-1], snapshots, history)
+        history = [{key: s[key] for key in ("snapshot-id", "timestamp-ms")} for s in table.snapshots]
+        content = orjson.dumps({**fields, "snapshots": table.snapshots, "snapshot-log": history})
         return _State(number, content, fields, table.snapshots, table.blocks, table.description)
 
     # --- versions ---
@@ -453,8 +439,8 @@ class _Conversion:
         }
         since = time_ms - TableProperties(step.metadata.configuration).duration_ms("delta.logRetentionDuration")
         recent = before.snapshots[1 - _SNAPSHOTS :]
-        recent = recent[bisect_left(recent, since, key=lambda s: s.time_ms) :]
-        return _State(before.number, b"", fields, (*recent, _Snapshot.of(content)), blocks, description)
+        recent = recent[bisect_left(recent, since, key=lambda s: s["timestamp-ms"]) :]
+        return _State(before.number, b"", fields, (*recent, content), blocks, description)
 
     def _blocks(
         self, before: _State, step: _Step, shape: Layout, files: Sequence[dict[str, Any]], writer: ManifestWriter
