@@ -6,17 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from trilake.delta.commands.maintenance.vacuum import VacuumResult, vacuum
 from trilake.delta.commands.optimize.metrics import as_row
 from trilake.delta.commands.optimize.optimize import OptimizeRequest, OptimizeResult, optimize
 from trilake.delta.log.clustering import clustering_columns
+from trilake.delta.protocol.actions import parse_lines
 from trilake.delta.scan.changes import read_change_task, scan_changes
 from trilake.delta.scan.scan import stated_rows, vector_count
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import CorruptLogError
 from trilake.table.table import Table
 from trilake.table.upkeep import OptimizeOptions, Unneeded, Upkeep, VacuumOptions, common_facts, not_for, reject
 
@@ -64,7 +63,11 @@ class DeltaUpkeep(Upkeep):
         log = _delta(table).log
         commits = log.commits(start or 0, table.version if end is None else end)[::-1]
         for version, meta in commits[: limit or None]:
-            yield {"version": version, "file": meta.key, "actions": list(_actions(log.store.read(meta.key), meta.key))}
+            yield {
+                "version": version,
+                "file": meta.key,
+                "actions": list(parse_lines(bytes(log.store.read(meta.key)), version, meta.key)),
+            }
 
     def changes(
         self, table: Table, start: int | str, end: int | str | None, columns: Sequence[str] | None
@@ -104,19 +107,6 @@ class DeltaUpkeep(Upkeep):
 def _delta(table: Table) -> ArrowDeltaTable:
     assert isinstance(table, ArrowDeltaTable)
     return table
-
-
-def _actions(data: Any, key: str) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(bytes(data).splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            action = orjson.loads(line)
-        except orjson.JSONDecodeError as e:
-            raise CorruptLogError(f"line {number} of the commit is not JSON: {e}", file=key) from e
-        if not isinstance(action, dict):
-            raise CorruptLogError(f"line {number} of the commit is not an action", file=key)
-        yield action
 
 
 def _optimized(table: Table, result: OptimizeResult) -> dict[str, Any]:

@@ -245,31 +245,20 @@ class Sidecar:
         return at < len(paths) and paths[at] <= high
 
 
-@dataclass
-class PathBounds:
-    """The lowest and highest decoded path of some files, if all are relative and short."""
+def _path_range(files: pa.Table) -> tuple[str, str] | None:
+    """The lowest and highest decoded path of some files; ``None`` if one is absolute."""
+    paths = decoded_paths(files["path"])
+    ends = pc.min_max(paths).as_py()
+    return None if any_absolute(paths) else (ends["min"], ends["max"])
 
-    _bounds: tuple[str, str] | None = None
-    _known: bool = field(default=True)
 
-    def take(self, files: pa.Table) -> None:
-        if not self._known or not files.num_rows:
-            return
-        paths = decoded_paths(files["path"])
-        if any_absolute(paths):
-            self._known = False
-            return
-        bounds = pc.min_max(paths).as_py()
-        low, high = bounds["min"], bounds["max"]
-        if self._bounds is not None:
-            low, high = min(low, self._bounds[0]), max(high, self._bounds[1])
-        self._bounds = (low, high)
-
-    @property
-    def bounds(self) -> tuple[str, str] | None:
-        if not self._known or self._bounds is None or max(map(len, self._bounds)) > _LONGEST:
-            return None
-        return self._bounds
+def _joined_ranges(ranges: Sequence[tuple[str, str] | None]) -> tuple[str, str] | None:
+    """The bounds of all paths; ``None`` if they are unknown or too long."""
+    known = [r for r in ranges if r is not None]
+    if not known or len(known) < len(ranges):
+        return None
+    bounds = min(low for low, _ in known), max(high for _, high in known)
+    return bounds if max(map(len, bounds)) <= _LONGEST else None
 
 
 def folded(sizes: Iterable[int], fresh: int, most: int) -> set[int]:
@@ -340,7 +329,8 @@ class SidecarWriter:
         self.written = Written()
         self._schema, self._layout = file_schema(columns, (), files_only=True), layout_of(columns.type)
         self._file: CheckpointFile | None = None
-        self._kind, self._held, self._files, self._bounds = "add", 0, FileTotals(), PathBounds()
+        self._kind, self._held, self._files = "add", 0, FileTotals()
+        self._ranges: list[tuple[str, str] | None] = []
 
     def write(self, pieces: Iterator[tuple[str, pa.Table]]) -> Written:
         """Write file actions; ``add`` actions come before ``remove`` actions."""
@@ -370,7 +360,7 @@ class SidecarWriter:
             file.take(kind, part)
             if kind == "add":
                 self._files += FileTotals.of(part)
-                self._bounds.take(part)
+                self._ranges.append(_path_range(part))
             if self._held == self.most:
                 self._end()
 
@@ -389,8 +379,8 @@ class SidecarWriter:
             return
         self._file = None  # a file that fails to finish deletes itself
         file.__exit__(None, None, None)
-        files, bounds = self._files, self._bounds.bounds
-        self._files, self._bounds = FileTotals(), PathBounds()
+        files, bounds = self._files, _joined_ranges(self._ranges)
+        self._files, self._ranges = FileTotals(), []
         path, modified = file.key.rpartition("/")[2], self.store.head(file.key).modified_ms
         action: dict[str, Any] = {"path": path, "sizeInBytes": file.size, "modificationTime": modified}
         if files.num_files == file.rows and not self.mixed:

@@ -333,7 +333,7 @@ def parse_rare(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
     """Like :func:`parse_commits`, but without file actions, which cost more than everything else."""
     rare: list[tuple[int, str, Any]] = []
     for (version, name, _), content in zip(commits, _texts(commits), strict=True):
-        for action in _objects(content, version, name):
+        for action in parse_lines(content, version, name):
             rare += [
                 (version, kind, _object(action[kind], kind, version, name))
                 for kind in action
@@ -374,7 +374,7 @@ def _parse_few(names: list[tuple[int, str]], contents: list[bytes]) -> ActionBat
     rare: list[tuple[int, str, Any]] = []
     order = 0
     for (version, name), content in zip(names, contents, strict=True):
-        for action in _objects(content, version, name):
+        for action in parse_lines(content, version, name):
             order += 1
             for kind, value in action.items():
                 if value is None:
@@ -397,7 +397,8 @@ def _parse_few(names: list[tuple[int, str]], contents: list[bytes]) -> ActionBat
     return replace(EMPTY_BATCH, **tables, rare=tuple(rare))
 
 
-def _objects(content: bytes, version: int, name: str) -> Iterator[dict[str, Any]]:
+def parse_lines(content: bytes, version: int, name: str) -> Iterator[dict[str, Any]]:
+    """Parse the lines of a commit file.  Raises ``CorruptLogError`` for a line that is not a JSON object."""
     for line in content.split(b"\n"):
         if not line or line.isspace():
             continue
