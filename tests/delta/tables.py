@@ -7,12 +7,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import trilake
 from tests.fault_store import Fault, FaultStore
 from tests.runtimes import runtime_in_ms
 from trilake.common.runtime import Runtime
@@ -86,6 +88,13 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
     sink = io.BytesIO()
     pq.write_table(table, sink, **options)
     return sink.getvalue()
+
+
+def opened(uri: str | Path, **options: Any) -> ArrowDeltaTable:
+    """The Delta table at a place."""
+    table = trilake.open(uri, **options)
+    assert isinstance(table, ArrowDeltaTable)
+    return table
 
 
 def table_of(

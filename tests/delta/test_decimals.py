@@ -10,18 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import trilake
+from tests.delta.tables import opened
 from tests.expr.test_decimals import LONG, neighbours, numbers, string_value
-from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ConstraintViolatedError
 
 TYPE = pa.decimal128(38, 10)
 OTHER = LONG.copy_negate()
-
-
-def _open(uri: str) -> ArrowDeltaTable:
-    table = trilake.open(uri)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
 
 
 @pytest.mark.parametrize("partition_by", [None, "m"])
@@ -46,7 +40,7 @@ def test_every_file_with_the_decimal_is_read(partition_by: str | None, number: t
             schema_mode=None if i else "overwrite",
         )
     stored = [v for v in rows["m"].to_pylist() if v is not None]
-    table = _open(uri)
+    table = opened(uri)
     for op, expected in (
         ("=", [v for v in stored if v == value]),
         ("<=", [v for v in stored if v <= value]),
@@ -64,17 +58,17 @@ def test_update_delete_and_merge_keep_every_digit(value: Decimal, properties: di
     uri = f"memory://decimals-dml-{len(properties)}"
     data = pa.table({"id": [1, 2], "m": pa.array([value, Decimal(0)], TYPE)})
     trilake.write(data, uri, mode="overwrite", properties=properties, schema_mode="overwrite")
-    assert _open(uri).update({"m": string_value(value)}, f"m = 0 AND m != {string_value(value)}").rows == 1
-    assert _open(uri).to_arrow()["m"].to_pylist() == [value, value]
+    assert opened(uri).update({"m": string_value(value)}, f"m = 0 AND m != {string_value(value)}").rows == 1
+    assert opened(uri).to_arrow()["m"].to_pylist() == [value, value]
     merged = (
-        _open(uri)
+        opened(uri)
         .merge(pa.table({"m": pa.array([value], TYPE)}), f"target.m = source.m AND target.m = {string_value(value)}")
         .when_matched_update({"id": "target.id + 10"}, f"source.m <= {string_value(value)}")
         .execute()
     )
     assert merged.num_updated_rows == 2
-    assert sorted(_open(uri).to_arrow()["id"].to_pylist()) == [11, 12]
-    assert _open(uri).delete(f"m = {string_value(value)}").rows == 2
+    assert sorted(opened(uri).to_arrow()["id"].to_pylist()) == [11, 12]
+    assert opened(uri).delete(f"m = {string_value(value)}").rows == 2
 
 
 @pytest.mark.parametrize("value", [LONG, OTHER])
@@ -90,8 +84,8 @@ def test_column_rules_keep_every_digit(value: Decimal) -> None:
     trilake.alter(uri).add_constraint("exactly", f"m = {string_value(value)}")
     trilake.write(pa.table({"id": [1]}), uri, mode="append")
     trilake.write(pa.table({"id": [0], "m": pa.array([value], TYPE)}), uri, mode="append")
-    assert sorted(map(str, _open(uri).to_arrow()["m"].to_pylist())) == [str(value)] * 2
-    assert sorted(_open(uri).to_arrow()["g"].to_pylist()) == sorted([value, value.copy_negate()])
+    assert sorted(map(str, opened(uri).to_arrow()["m"].to_pylist())) == [str(value)] * 2
+    assert sorted(opened(uri).to_arrow()["g"].to_pylist()) == sorted([value, value.copy_negate()])
     wrong = pa.table({"id": [2], "m": pa.array([Decimal(str(value)[:-1] + "2")], TYPE)})
     with pytest.raises(ConstraintViolatedError, match="exactly"):
         trilake.write(wrong, uri, mode="append")
@@ -105,5 +99,5 @@ def test_log_statistics_enclose_the_decimal(decimals: list[tuple[Decimal, pa.Dat
     ((value, type_),) = decimals
     uri = "memory://decimals-bounds"
     trilake.write(pa.table({"m": pa.array([value], type_)}), uri, mode="overwrite", schema_mode="overwrite")
-    explained = _open(uri).explain(f"m = {string_value(value)}")
+    explained = opened(uri).explain(f"m = {string_value(value)}")
     assert len(explained.kept) == 1

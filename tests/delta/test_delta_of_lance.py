@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import trilake
-from trilake.delta.table import ArrowDeltaTable
+from tests.delta.tables import opened
 from trilake.errors import (
     CorruptFileError,
     InvalidArgumentError,
@@ -55,8 +55,7 @@ def test_create_append_overwrite_and_read(tmp_path: Path, properties: dict[str, 
     done = trilake.write(ROWS, path, partition_by="p", data_format="lance", properties=properties)
     assert (done.version, done.files_added) == (0, 3)
     trilake.write(ROWS.slice(0, 1), path, mode="append")
-    table = trilake.open(path)
-    assert isinstance(table, ArrowDeltaTable)
+    table = opened(path)
     assert table.metadata.provider == "lance"
     assert rows(path) == [given[0], *given]
     assert rows(path, "n > 1 and p = 'x'") == [given[1]]

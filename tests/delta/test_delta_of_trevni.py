@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import trilake
-from trilake.delta.table import ArrowDeltaTable
+from tests.delta.tables import opened
 from trilake.errors import CorruptFileError, InvalidArgumentError, MissingFileError
 from trilake.trevni import TrevniFile
 
@@ -35,8 +35,7 @@ def test_create_append_and_read(tmp_path: Path) -> None:
     path = tmp_path / "t"
     assert trilake.write(ROWS, path, partition_by="p", data_format="trevni").version == 0
     assert trilake.write(ROWS.slice(0, 1), path, mode="append").version == 1
-    table = trilake.open(path)
-    assert isinstance(table, ArrowDeltaTable)
+    table = opened(path)
     assert table.metadata.provider == "trevni"
     assert rows(path) == sorted([*ROWS.to_pylist(), ROWS.to_pylist()[0]], key=lambda r: r["n"])
     assert rows(path, "n > 1 and p = 'x'") == [ROWS.to_pylist()[1]]

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.conftest import SOAK
-from tests.delta.tables import rows
+from tests.delta.tables import opened, rows
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import commit_key
 from trilake.delta.standard import standard_engine
-from trilake.delta.table import ArrowDeltaTable
 from trilake.storage.memory import MemoryStore
 
 Row = dict[str, Any]
@@ -149,8 +148,7 @@ def test_any_history_of_writes_matches_an_oracle(
 
 
 def replay_changes(history: History) -> None:
-    table = trilake.open(history.store.uri)
-    assert isinstance(table, ArrowDeltaTable)
+    table = opened(history.store.uri)
     for version, expected in enumerate(history.versions):
         # A restored schema may lack columns of the version before; a feed has the columns of its last version.
         names = set(trilake.open(history.store.uri, version=version).schema.names)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.conftest import SOAK
-from tests.delta.tables import rows
+from tests.delta.tables import opened, rows
 from tests.delta.test_histories import DATA, KEYS, PARTS, PROPERTIES, History, Row, replay_changes
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
@@ -60,9 +60,7 @@ class CommandHistory(History):
         self.versions += [after] * made
 
     def _table(self) -> ArrowDeltaTable:
-        table = trilake.open(self.store.uri)
-        assert isinstance(table, ArrowDeltaTable)
-        return table
+        return opened(self.store.uri)
 
     def _delete(self, argument: Any, table: ArrowDeltaTable, old: list[Row]) -> list[Row]:
         low, width = argument

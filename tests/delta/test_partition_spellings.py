@@ -16,7 +16,7 @@ import pytest
 
 import trilake
 from tests.delta.spellings import VALUES, key, spell
-from tests.delta.tables import add, lines, log_of, metadata, parquet, table_of
+from tests.delta.tables import add, lines, log_of, metadata, opened, parquet, table_of
 from tests.fault_store import FaultStore
 from trilake.delta.commands.optimize.optimize import AutoCompaction
 from trilake.delta.commands.write.request import WriteRequest
@@ -226,8 +226,7 @@ def _counted(rows: list[dict[str, Any]]) -> list[str]:
 
 def _overwrite_each_partition(place: str) -> None:
     """Overwrite one partition after the other, including partitions that were written before."""
-    table = trilake.open(place)
-    assert isinstance(table, ArrowDeltaTable)
+    table = opened(place)
     columns = table.snapshot.metadata.partition_columns
     rows = table.to_arrow()
     left = rows.to_pylist()

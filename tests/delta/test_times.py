@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from trilake.delta.table import ArrowDeltaTable
+from tests.delta.tables import opened
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr.terms.literals import format_timestamp, parse_timestamp
 
@@ -36,12 +36,6 @@ FAR = [
 ]
 
 
-def _open(uri: Path) -> ArrowDeltaTable:
-    table = trilake.open(str(uri))
-    assert isinstance(table, ArrowDeltaTable)
-    return table
-
-
 def micros(strings: list[str]) -> list[int]:
     return [v for t in strings if (v := parse_timestamp(t, with_zone=True)) is not None]
 
@@ -53,11 +47,11 @@ def test_times_of_other_writers_are_read_unchanged(tmp_path: Path, zone: str | N
     data = pa.table({"i": range(len(values)), "t": pa.array(values, pa.int64()).cast(pa.timestamp("us", zone))})
     pq.write_table(data, tmp_path / "f.parquet", row_group_size=1, **options)
     trilake.convert_to_delta(str(tmp_path))
-    result = _open(tmp_path).to_arrow().sort_by("i")["t"]
+    result = opened(tmp_path).to_arrow().sort_by("i")["t"]
     assert result.cast(pa.timestamp("us")).cast(pa.int64()).to_pylist() == values
     word = "TIMESTAMP" if result.type.tz else "TIMESTAMP_NTZ"
     for i, text in enumerate(TEXTS):
-        assert _open(tmp_path).to_arrow(filter=f"t = {word} '{text}'")["i"].to_pylist() == [i]
+        assert opened(tmp_path).to_arrow(filter=f"t = {word} '{text}'")["i"].to_pylist() == [i]
 
 
 @pytest.mark.parametrize("partition_by", [None, "t", "d"])
@@ -75,29 +69,29 @@ def test_years_outside_pythons_range_round_trip(tmp_path: Path, zone: str | None
         }
     )
     trilake.write(data, str(tmp_path), partition_by=partition_by)
-    result = _open(tmp_path).to_arrow().sort_by("i")
+    result = opened(tmp_path).to_arrow().sort_by("i")
     assert result["t"].cast(pa.timestamp("us")).cast(pa.int64()).to_pylist() == values
     assert result["d"].cast(pa.int32()).to_pylist() == days
     word = "TIMESTAMP" if zone else "TIMESTAMP_NTZ"
     for i, text in enumerate(FAR):
-        assert _open(tmp_path).to_arrow(filter=f"t = {word} '{text}'")["i"].to_pylist() == [i]
-        assert i in _open(tmp_path).to_arrow(filter=f"d = DATE '{text[: text.index(' ')]}'")["i"].to_pylist()
+        assert opened(tmp_path).to_arrow(filter=f"t = {word} '{text}'")["i"].to_pylist() == [i]
+        assert i in opened(tmp_path).to_arrow(filter=f"d = DATE '{text[: text.index(' ')]}'")["i"].to_pylist()
 
 
 def test_nanoseconds_are_rounded_down(tmp_path: Path) -> None:
     lossy = pd.DataFrame({"t": pd.to_datetime([1, 1_000, -1], unit="ns")})
     trilake.write(lossy, str(tmp_path))
     trilake.write(pa.Table.from_pandas(lossy), str(tmp_path), mode="append", schema_mode="merge")
-    _open(tmp_path).merge(lossy, "target.t = source.t").when_matched_delete().execute()
-    assert _open(tmp_path).count() == 0
+    opened(tmp_path).merge(lossy, "target.t = source.t").when_matched_delete().execute()
+    assert opened(tmp_path).count() == 0
     nanos = pa.timestamp("ns")
     nested = pa.table({"t": pa.array([-1_500], nanos), "l": pa.array([[1_500]], pa.list_(nanos))})
     trilake.write(nested, str(tmp_path), mode="append", schema_mode="merge")
-    assert _open(tmp_path).to_arrow()["l"].cast(pa.list_(pa.int64())).to_pylist() == [[1]]
-    assert _open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist() == [-2]
+    assert opened(tmp_path).to_arrow()["l"].cast(pa.list_(pa.int64())).to_pylist() == [[1]]
+    assert opened(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist() == [-2]
     for finer in (pd.Timestamp(1_999), np.datetime64(1_999, "ns"), pa.scalar(1_999, pa.timestamp("ns"))):
-        _open(tmp_path).update({"t": finer})
-        assert _open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist() == [1]
+        opened(tmp_path).update({"t": finer})
+        assert opened(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist() == [1]
 
 
 def test_nanoseconds_are_rejected_without_rounding(tmp_path: Path) -> None:
@@ -108,7 +102,7 @@ def test_nanoseconds_are_rejected_without_rounding(tmp_path: Path) -> None:
     trilake.write(whole, str(tmp_path), round_times=False)
     with pytest.raises(SchemaMismatchError, match="Spark's microseconds cannot represent"):
         trilake.write(lossy, str(tmp_path), mode="append", round_times=False)
-    assert sorted(_open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()) == [-3, 1]
+    assert sorted(opened(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()) == [-3, 1]
 
 
 @pytest.mark.parametrize("kind", ["arrow", "batch", "reader", "pandas", "polars"])
@@ -123,12 +117,12 @@ def test_merge_rounds_down_nanoseconds_of_any_source(tmp_path: Path, kind: str) 
     }
     source = kinds[kind]
     trilake.write(pa.table({"i": [1], "t": pa.array([0], pa.timestamp("us"))}), str(tmp_path))
-    merge = _open(tmp_path).merge(source(), "target.i = source.i", round_times=False)
+    merge = opened(tmp_path).merge(source(), "target.i = source.i", round_times=False)
     with pytest.raises(SchemaMismatchError, match=r"column t has a time that.*round_times=False"):
         merge.when_matched_update_all().execute()
-    merge = _open(tmp_path).merge(source(), "target.i = source.i")
+    merge = opened(tmp_path).merge(source(), "target.i = source.i")
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
-    assert sorted(_open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()) == [-1, 1]
+    assert sorted(opened(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()) == [-1, 1]
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])

@@ -24,12 +24,12 @@ from pyiceberg.table import StaticTable
 from pyiceberg.utils.config import Config
 
 import trilake
+from tests.delta.tables import opened
 from trilake.delta import standard
 from trilake.delta.iceberg.newest import newest_metadata
 from trilake.delta.iceberg.sync import sync
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
-from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 
@@ -56,12 +56,6 @@ NESTED: dict[str, pa.Array] = {
         [{"x": 1, "y": "a"}, {"x": None, "y": None}, None], pa.struct([("x", pa.int64()), ("y", pa.string())])
     ),
 }
-
-
-def opened(uri: str) -> ArrowDeltaTable:
-    table = trilake.open(uri)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
 
 
 def iceberg(uri: str) -> StaticTable:

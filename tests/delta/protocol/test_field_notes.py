@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.delta.tables import opened
 from trilake.delta.protocol.arrow_types import arrow_notes, is_users, notes_of
 from trilake.delta.table import ArrowDeltaTable
 
@@ -21,12 +22,6 @@ NOTED = pa.schema(
     ]
 )
 ROWS = [{"a": 1, "s": {"x": 2}, "l": [{"y": 3}], "m": []}]
-
-
-def opened(path: Path) -> ArrowDeltaTable:
-    table = trilake.open(path)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
 
 
 def notes(table: ArrowDeltaTable) -> dict[str, Any]:

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from tests.delta.tables import add, lines, metadata, protocol
-from trilake.delta.table import ArrowDeltaTable
+from tests.delta.tables import add, lines, metadata, opened, protocol
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 
@@ -68,8 +67,7 @@ def test_parquet_json_columns_are_strings(tmp_path: Path) -> None:
         folder.mkdir()
         pq.write_table(pa.table({"i": [0, 1, 2], "j": column}), folder / "f.parquet")
         trilake.convert_to_delta(str(folder))
-        table = trilake.open(str(folder))
-        assert isinstance(table, ArrowDeltaTable)
+        table = opened(str(folder))
         assert table.to_arrow().schema.field("j").type == pa.string()
         assert table.to_arrow(filter="j = '2'")["i"].to_pylist() == [2]
         table.delete("i = 2")

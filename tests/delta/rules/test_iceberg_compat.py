@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from tests.delta.tables import add
+from tests.delta.tables import add, opened
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import protocol_for
 from trilake.delta.protocol.iceberg import ENABLED, UNIFORM
@@ -40,12 +40,6 @@ NESTED = pa.table(
 
 def place() -> str:
     return f"memory://iceberg-{uuid4()}"
-
-
-def opened(uri: str) -> ArrowDeltaTable:
-    table = trilake.open(uri)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
 
 
 def footers(uri: str) -> list[pq.ParquetFile]:

@@ -14,7 +14,7 @@ import pytest
 from pyroaring import BitMap64
 
 import trilake
-from tests.delta.tables import add, lines, log_of, metadata, parquet, remove
+from tests.delta.tables import add, lines, log_of, metadata, opened, parquet, remove
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
@@ -244,9 +244,7 @@ def test_change_feed_of_deltalake(tmp_path: Path) -> None:
     table = deltalake.DeltaTable(path)
     table.update(updates={"a": "a * 10"}, predicate="a = 2")
     table.delete("a = 3")
-    opened = trilake.open(path)
-    assert isinstance(opened, ArrowDeltaTable)
-    mine = opened.changes(0).to_pylist()
+    mine = opened(path).changes(0).to_pylist()
     theirs = pa.table(table.load_cdf(starting_version=0).read_all()).to_pylist()
     key = ("a", "_change_type", "_commit_version")
     assert sorted(tuple(r[k] for k in key) for r in mine) == sorted(tuple(r[k] for k in key) for r in theirs)

@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from tests.delta.tables import parquet, rows, table_of
+from tests.delta.tables import opened, parquet, rows, table_of
 from trilake.delta.scan import data_files
-from trilake.delta.table import ArrowDeltaTable
 from trilake.delta.verify import data_files as verified_files
 from trilake.errors import CorruptFileError, UnsupportedFileError
 
@@ -45,8 +44,7 @@ def test_dictionary_columns_are_read_in_any_encoding(encoding: str) -> None:
     assert table.to_arrow(["n"], filter="b IS NULL")["n"].to_pylist() == [3]
     table.update({"s": "'new'"}, where="n = 1")
     assert table.delete("n = 2").version == 2
-    changed = trilake.open(table.uri)
-    assert isinstance(changed, ArrowDeltaTable)
+    changed = opened(table.uri)
     changed.optimize()
     assert sorted(map(str, trilake.open(table.uri).to_arrow()["s"].to_pylist())) == ["None", "a", "new"]
 

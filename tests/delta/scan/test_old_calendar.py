@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
+from tests.delta.tables import opened
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.table import ArrowDeltaTable
@@ -35,13 +36,7 @@ def folder(path: Path, **options: object) -> Path:
 
 def converted(tmp_path: Path, **options: object) -> ArrowDeltaTable:
     trilake.convert_to_delta(folder(tmp_path / "t", **options))
-    return opened(tmp_path)
-
-
-def opened(tmp_path: Path) -> ArrowDeltaTable:
-    table = trilake.open(tmp_path / "t")
-    assert isinstance(table, ArrowDeltaTable)
-    return table
+    return opened(tmp_path / "t")
 
 
 def dates(rows: pa.Table) -> dict[int, str]:
@@ -83,7 +78,7 @@ def test_bounds_of_recent_values_are_kept(tmp_path: Path) -> None:
     pq.write_table(pa.table({"d": days}).replace_schema_metadata(NOTES), path / "x.parquet")
     pq.write_table(pa.table({"d": [dt.date(1500, 1, 1), None]}).replace_schema_metadata(NOTES), path / "y.parquet")
     trilake.convert_to_delta(path)
-    stats = [json.loads(text) for text in opened(tmp_path).snapshot.adds["stats"].to_pylist()]
+    stats = [json.loads(text) for text in opened(tmp_path / "t").snapshot.adds["stats"].to_pylist()]
     assert sorted(json.dumps(s["minValues"]) for s in stats) == ['{"d": "1970-01-02"}', "{}"]
     assert sorted(s["nullCount"]["d"] for s in stats) == [0, 1]
 
@@ -95,9 +90,9 @@ def test_rewritten_rows_use_the_new_calendar(tmp_path: Path) -> None:
     rows = pa.table({"n": [0, 7], "d": pa.array([dt.date(1400, 1, 1), None])})
     table.merge(rows, "target.n = source.n").when_matched_update({"n": "target.n + 20"}).execute()
     expected = {20: "1499-12-23", 11: "1500-01-01", 2: "1582-10-04", 4: "1970-01-01"}
-    assert dates(opened(tmp_path).to_arrow()) == expected
+    assert dates(opened(tmp_path / "t").to_arrow()) == expected
     table.optimize()
-    current = opened(tmp_path)
+    current = opened(tmp_path / "t")
     assert dates(current.to_arrow()) == expected
     (path,) = current.snapshot.adds["path"].to_pylist()
     written = pq.read_table(tmp_path / "t" / path)
@@ -112,11 +107,11 @@ def test_checkpoint_statistics_are_rebased(tmp_path: Path) -> None:
     properties = {"delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpoint.writeStatsAsJson": "false"}
     rows = pa.table({"d": [dt.date(1500, 1, 10)]})
     trilake.write(rows, tmp_path / "t", properties=properties)
-    write_checkpoint(opened(tmp_path).log, opened(tmp_path).snapshot, SYSTEM_RUNTIME)
+    write_checkpoint(opened(tmp_path / "t").log, opened(tmp_path / "t").snapshot, SYSTEM_RUNTIME)
     (file,) = (tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet")
     stored = pq.read_table(file)
     pq.write_table(stored.replace_schema_metadata(NOTES), file)
     (tmp_path / "t" / "_delta_log" / "_last_checkpoint").unlink()
-    (stats,) = opened(tmp_path).snapshot.adds["stats"].to_pylist()
+    (stats,) = opened(tmp_path / "t").snapshot.adds["stats"].to_pylist()
     assert json.loads(stats)["minValues"] == json.loads(stats)["maxValues"] == {"d": "1500-01-01"}
-    assert opened(tmp_path).to_arrow(filter="d = DATE'1500-01-10'").num_rows == 0
+    assert opened(tmp_path / "t").to_arrow(filter="d = DATE'1500-01-10'").num_rows == 0

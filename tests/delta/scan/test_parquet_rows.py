@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
+from tests.delta.tables import opened
 from trilake.delta.commands.rows.row_changes import changed_files, whole_rows
 from trilake.delta.scan.parquet_rows import rows_at
 from trilake.delta.scan.read import read_positions
@@ -39,13 +40,7 @@ def _table(path: Path, **options: Any) -> ArrowDeltaTable:
     trilake.write(_data(), path, partition_by=["p"], **options)
     for file in path.rglob("*.parquet"):
         pq.write_table(pq.read_table(file, partitioning=None), file, row_group_size=COUNT // 8, store_schema=False)
-    return _open(path)
-
-
-def _open(path: Path) -> ArrowDeltaTable:
-    table = trilake.open(path)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
+    return opened(path)
 
 
 def _rows(batches: Any) -> list[tuple[int, dict[str, Any]]]:
@@ -65,9 +60,9 @@ def test_rows_at_positions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("feed", [True, False])
 def test_copies_of_strings_with_few_values(tmp_path: Path, feed: bool) -> None:
     _table(tmp_path, properties={"delta.enableChangeDataFeed": "true"} if feed else None)
-    _open(tmp_path).delete("id % 10 = 3")
-    _open(tmp_path).update({"few": "concat(few, few)", "many": "'m'"}, "id % 10 = 4")
-    result = _open(tmp_path).to_arrow().sort_by("id").to_pylist()
+    opened(tmp_path).delete("id % 10 = 3")
+    opened(tmp_path).update({"few": "concat(few, few)", "many": "'m'"}, "id % 10 = 4")
+    result = opened(tmp_path).to_arrow().sort_by("id").to_pylist()
     expected = []
     for row in _data().to_pylist():
         few = row["few"]
@@ -76,7 +71,7 @@ def test_copies_of_strings_with_few_values(tmp_path: Path, feed: bool) -> None:
         if row["id"] % 10 != 3:
             expected.append(row)
     assert result == expected
-    for add in _open(tmp_path).snapshot.adds.to_pylist():
+    for add in opened(tmp_path).snapshot.adds.to_pylist():
         column = pq.read_metadata(tmp_path / add["path"]).row_group(0).column(1)
         assert column.path_in_schema == "few"
         assert column.has_dictionary_page
@@ -86,26 +81,26 @@ def test_copies_of_strings_with_few_values(tmp_path: Path, feed: bool) -> None:
         assert (stats["numRecords"], stats["nullCount"]["few"]) == (len(rows), rows.count(None))
         assert (stats["minValues"]["few"], stats["maxValues"]["few"]) == (min(strings), max(strings))
     if feed:
-        changes = _open(tmp_path).changes(1, 2)
+        changes = opened(tmp_path).changes(1, 2)
         counts = {r["values"]: r["counts"] for r in changes["_change_type"].value_counts().to_pylist()}
         assert counts == {"delete": COUNT // 10, "update_preimage": COUNT // 10, "update_postimage": COUNT // 10}
 
 
 def test_strings_that_outgrow_the_dictionary_of_their_file(tmp_path: Path) -> None:
     _table(tmp_path)
-    _open(tmp_path).update({"few": "concat(many, repeat('.', 300))"}, "id % 3 > 0")
-    result = {r["id"]: r["few"] for r in _open(tmp_path).to_arrow(["id", "few"]).to_pylist()}
+    opened(tmp_path).update({"few": "concat(many, repeat('.', 300))"}, "id % 3 > 0")
+    result = {r["id"]: r["few"] for r in opened(tmp_path).to_arrow(["id", "few"]).to_pylist()}
     expected = {r["id"]: r["many"] + "." * 300 if r["id"] % 3 else r["few"] for r in _data().to_pylist()}
     assert result == expected
 
 
 def test_deleted_rows_stay_deleted(tmp_path: Path) -> None:
     _table(tmp_path, properties={"delta.enableDeletionVectors": "true"})
-    _open(tmp_path).delete("id between 100 and 199 or id = 9999")
+    opened(tmp_path).delete("id between 100 and 199 or id = 9999")
     trilake.alter(str(tmp_path)).set_properties({"delta.enableDeletionVectors": "false"})
-    result = _open(tmp_path).delete("id = 5")
+    result = opened(tmp_path).delete("id = 5")
     assert (result.rows, result.metrics["numDeletionVectorsRemoved"]) == (1, 1)
-    left = set(_open(tmp_path).to_arrow()["id"].to_pylist())
+    left = set(opened(tmp_path).to_arrow()["id"].to_pylist())
     assert left == set(range(COUNT)) - set(range(100, 200)) - {9999, 5}
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.delta.tables import opened
 from trilake.delta.commands.maintenance.analyze import compute_statistics
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.scan import statistics
@@ -43,9 +44,7 @@ def table(tmp_path: Path) -> ArrowDeltaTable:
         }
     )
     trilake.write(rows, tmp_path, partition_by="p")
-    result = trilake.open(tmp_path)
-    assert isinstance(result, ArrowDeltaTable)
-    return result
+    return opened(tmp_path)
 
 
 def _parses(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

@@ -9,14 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
+from tests.delta.tables import opened
 from tests.expr.test_views import ARRAYS
-from trilake.delta.table import ArrowDeltaTable
-
-
-def _open(uri: Path) -> ArrowDeltaTable:
-    table = trilake.open(str(uri))
-    assert isinstance(table, ArrowDeltaTable)
-    return table
 
 
 @pytest.mark.parametrize(
@@ -41,31 +35,31 @@ def test_table_with_views_is_read_and_changed(tmp_path: Path, array: pa.Array, v
     values = dict(zip([1, 2, 3, 4], array.to_pylist()))
 
     def rows() -> dict[int, object]:
-        result = _open(tmp_path).to_arrow()
+        result = opened(tmp_path).to_arrow()
         assert "view" not in str(result.schema)
         return dict(zip(result["id"].to_pylist(), result["v"].to_pylist()))
 
     assert rows() == values
-    _open(tmp_path).delete("id = 2")
+    opened(tmp_path).delete("id = 2")
     del values[2]
     assert rows() == values
-    assert _open(tmp_path).to_arrow(filter="id > 1 AND v IS NOT NULL")["id"].to_pylist() == [
+    assert opened(tmp_path).to_arrow(filter="id > 1 AND v IS NOT NULL")["id"].to_pylist() == [
         k for k, v in values.items() if k > 1 and v is not None
     ]
-    _open(tmp_path).update({"id": "id + 10"}, "id = 3")
+    opened(tmp_path).update({"id": "id + 10"}, "id = 3")
     values[13] = values.pop(3)
     assert rows() == values
     source = pa.table({"id": [4, 9], "v": array.slice(0, 2)})
     if not pa.types.is_map(array.type):  # maps cannot be compared, and nothing else differs
-        _open(tmp_path).merge(
+        opened(tmp_path).merge(
             source, "target.id = source.id"
         ).when_matched_update_all().when_not_matched_insert_all().execute()
         values[4], values[9] = array.to_pylist()[:2]
         assert rows() == values
-    _open(tmp_path).optimize()
-    _open(tmp_path).purge()
+    opened(tmp_path).optimize()
+    opened(tmp_path).purge()
     assert rows() == values
-    changes = _open(tmp_path).changes(1)
+    changes = opened(tmp_path).changes(1)
     assert set(changes["_change_type"].to_pylist()) >= {"delete", "update_preimage", "update_postimage"}
 
 
@@ -82,7 +76,7 @@ def test_string_views_work_in_expressions(tmp_path: Path) -> None:
         "s = 'b' AND l[1] = 'z'",
         "s IN ('b', 'q')",
     ):
-        assert _open(tmp_path).to_arrow(filter=condition)["s"].to_pylist() == ["b"], condition
+        assert opened(tmp_path).to_arrow(filter=condition)["s"].to_pylist() == ["b"], condition
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda a: str(a.type))

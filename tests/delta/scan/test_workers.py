@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from tests.delta.tables import add, log_of, metadata, parquet, protocol
+from tests.delta.tables import add, log_of, metadata, opened, parquet, protocol
 from trilake.delta.scan import read
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
@@ -65,8 +65,7 @@ def test_many_small_files_are_read_together(where: str | None, monkeypatch: pyte
         rows = {"v": range(n, n + 5), "t": [f"t{n}", None] * 2 + ["x"], "p": ["abc"[n // 300]] * 5, "d": [n / 2] * 5}
         transaction.write(pa.table(rows, schema=schema))
     transaction.commit("WRITE")
-    table = trilake.open(uri)
-    assert isinstance(table, ArrowDeltaTable)
+    table = opened(uri)
     table.delete("v in (20, 400)")
     table = trilake.open(uri)
     merged: list[int] = []
