@@ -16,7 +16,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import checksum_key
 from trilake.delta.log.snapshot import Snapshot, State, apply_rare, empty_state
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
@@ -229,16 +228,3 @@ def _configurations(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def _short(value: Any) -> str:
     string = repr(value)
     return string if len(string) <= 200 else f"{string[:200]}..."
-
-
-def validate(log: DeltaLog, snapshot: Snapshot) -> None:
-    """Raise ``CorruptLogError`` if a version and its checksum file, if it has a readable one, differ."""
-    checksum = read_checksum(log.store, snapshot.version)
-    differing = differences(checksum, snapshot) if checksum is not None else ()
-    if differing:
-        raise CorruptLogError(
-            f"the version differs from its checksum file: {'; '.join(differing)}",
-            help="restore the log from a backup; if the table is known to be correct, delete the checksum file",
-            file=f"{log.store.uri}/{checksum_key(snapshot.version)}",
-            version=snapshot.version,
-        )
