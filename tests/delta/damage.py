@@ -24,7 +24,7 @@ from unittest import mock
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tests.delta.tables import add, fixed_runtime, lines, metadata, parquet, protocol
+from tests.delta.tables import add, fixed_runtime, inline_vector, lines, metadata, parquet, protocol
 from tests.mutations import mutated, mutated_json, mutated_parquet
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.checksum import differences, of_snapshot, read_checksum, write_checksum
@@ -33,7 +33,7 @@ from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checksum_key, commit_key, compacted_key
 from trilake.delta.protocol import actions
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.deletion_vectors import serialize, store_vectors, z85_encode
+from trilake.delta.protocol.deletion_vectors import store_vectors
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.scan import statistics
 from trilake.delta.standard import standard_engine
@@ -114,15 +114,9 @@ def _plain(conf: dict[str, str] | None = None, *, v2: bool = False) -> MemorySto
     tables = [pa.table({"a": range(k * 400, k * 400 + 400), "s": [f"s{i % 7}" for i in range(400)]}) for k in range(3)]
     for k, t in enumerate(tables):
         store.put(f"f{k}", parquet(t, row_group_size=100, write_page_checksum=True))
-    inline = serialize(BitMap64(range(5, 50)))
     vectors: list[dict[str, object] | None] = [
         store_vectors(store, [BitMap64([1, 2, *range(100, 200)])], lambda: "0" * 8 + "-0000-4000-8000-" + "0" * 12)[0],
-        {
-            "storageType": "i",
-            "pathOrInlineDv": z85_encode(inline),
-            "sizeInBytes": len(inline),
-            "cardinality": 45,
-        },
+        inline_vector(*range(5, 50)),
         None,
     ]
     features = ["deletionVectors", *(["v2Checkpoint"] if v2 else [])]

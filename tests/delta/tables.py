@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyroaring import BitMap64
 
 import trilake
 from tests.fault_store import Fault, FaultStore
@@ -20,6 +21,7 @@ from tests.runtimes import runtime_in_ms
 from trilake.common.runtime import Runtime
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
+from trilake.delta.protocol.deletion_vectors import serialize, z85_encode
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
@@ -28,6 +30,13 @@ from trilake.storage.memory import MemoryStore
 
 Action = Mapping[str, Any]
 
+VECTOR = {
+    "storageType": "u",
+    "pathOrInlineDv": "vBn[lx{q8@P<9BNH/isA",
+    "offset": 1,
+    "sizeInBytes": 36,
+    "cardinality": 2,
+}
 LONG_A = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
 
 
@@ -64,6 +73,13 @@ def add(path: str, **fields: Any) -> dict[str, Any]:
 def remove(path: str, **fields: Any) -> dict[str, Any]:
     """Return a remove action."""
     return {"remove": {"path": path, "deletionTimestamp": 1, "dataChange": True, **fields}}
+
+
+def inline_vector(*deleted: int, **changed: Any) -> dict[str, Any]:
+    """Return a deletion vector that is stored in the log."""
+    data = serialize(BitMap64(deleted))
+    vector = {"storageType": "i", "pathOrInlineDv": z85_encode(data), "sizeInBytes": len(data)}
+    return {**vector, "cardinality": len(deleted), **changed}
 
 
 def lines(actions: Iterable[Action]) -> bytes:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, parquet, protocol, remove, rows
+from tests.delta.tables import VECTOR, add, fixed_runtime, lines, log_of, metadata, parquet, protocol, remove, rows
 from tests.runtimes import runtime_in_ms
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
@@ -30,13 +30,6 @@ from trilake.expr.terms.engine import query
 from trilake.storage import open_store
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
-VECTOR = {
-    "storageType": "u",
-    "pathOrInlineDv": "vBn[lx{q8@P<9BNH/isA",
-    "offset": 1,
-    "sizeInBytes": 36,
-    "cardinality": 2,
-}
 HISTORY: list[list[dict[str, Any]]] = [
     [add("a", stats='{"numRecords":1}', tags={"t": "1"}), add("b")],
     [remove("a", size=1, partitionValues={}), add("a", deletionVector=VECTOR), {"txn": {"appId": "x", "version": 4}}],

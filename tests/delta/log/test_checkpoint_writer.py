@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trilake
-from tests.delta.tables import add, fixed_runtime, log_of, metadata, protocol, remove, rows
+from tests.delta.tables import VECTOR, add, fixed_runtime, log_of, metadata, protocol, remove, rows
 from tests.runtimes import runtime_in_ms
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log import checkpoint_parts
@@ -33,13 +33,6 @@ from trilake.storage import open_store
 
 KEEP_ALL = runtime_in_ms(lambda: 0)
 V2_PROTOCOL = protocol(3, 7, readerFeatures=["v2Checkpoint"], writerFeatures=["v2Checkpoint", "domainMetadata"])
-VECTOR = {
-    "storageType": "u",
-    "pathOrInlineDv": "vBn[lx{q8@P<9BNH/isA",
-    "offset": 1,
-    "sizeInBytes": 36,
-    "cardinality": 2,
-}
 
 
 def _history(first: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.delta.tables import add, log_of, metadata, protocol, remove
+from tests.delta.tables import VECTOR, add, log_of, metadata, protocol, remove
 from trilake.delta.log.checksum import (
     VersionChecksum,
     differences,
@@ -27,8 +27,6 @@ from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError
 from trilake.expr.terms.engine import query
 from trilake.storage import open_store
-
-VECTOR = {"storageType": "u", "pathOrInlineDv": "vBn[lx{q8@P<9BNH/isA", "offset": 1, "sizeInBytes": 36}
 
 
 def _following(log: DeltaLog, before: VersionChecksum | None, version: int) -> VersionChecksum | None:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from tests.delta.tables import parquet, table_of
+from tests.delta.tables import inline_vector, parquet, table_of
 from trilake.delta.protocol.deletion_vectors import (
     MAGIC,
     DeletionVectorDescriptor,
@@ -222,24 +222,11 @@ def test_keep_mask(deleted: set[int], start: int, length: int) -> None:
     assert (mask.to_pylist() if mask is not None else [True] * length) == expected
 
 
-def _descriptor(deleted: set[int], **change: Any) -> dict[str, Any]:
-    data = serialize(BitMap64(deleted))
-    return {
-        "deletionVector": {
-            "storageType": "i",
-            "pathOrInlineDv": z85_encode(data),
-            "sizeInBytes": len(data),
-            "cardinality": len(deleted),
-            **change,
-        }
-    }
-
-
 @settings(max_examples=25)
 @given(st.sets(st.integers(0, 29), min_size=1), st.integers(1, 11))
 def test_row_indexes_span_read_and_skipped_row_groups(deleted: set[int], group: int) -> None:
     data = parquet(pa.table({"a": list(range(30))}), row_group_size=group)
-    table = table_of(data, schema=pa.schema([("a", pa.int64())]), fields=[_descriptor(deleted)])
+    table = table_of(data, schema=pa.schema([("a", pa.int64())]), fields=[{"deletionVector": inline_vector(*deleted)}])
     left = [i for i in range(30) if i not in deleted]
     assert table.to_arrow()["a"].to_pylist() == left
     assert table.count() == len(left)
@@ -249,13 +236,13 @@ def test_row_indexes_span_read_and_skipped_row_groups(deleted: set[int], group: 
 
 
 def test_count_from_statistics_subtracts_deleted_rows() -> None:
-    fields = [{"stats": '{"numRecords":4}', **_descriptor({1, 2})}]
+    fields = [{"stats": '{"numRecords":4}', "deletionVector": inline_vector(1, 2)}]
     assert table_of(pa.table({"a": [0, 1, 2, 3]}), fields=fields).count() == 2
 
 
 @pytest.mark.parametrize("cardinality", [5, -1])
 def test_count_rejects_an_impossible_cardinality(cardinality: int) -> None:
-    fields = [{"stats": '{"numRecords":4}', **_descriptor({1, 2}, cardinality=cardinality)}]
+    fields = [{"stats": '{"numRecords":4}', "deletionVector": inline_vector(1, 2, cardinality=cardinality)}]
     table = table_of(
         pa.table({"a": [0, 1, 2, 3]}), pa.table({"a": [4, 5]}), fields=[*fields, {"stats": '{"numRecords":2}'}]
     )
@@ -267,7 +254,7 @@ def test_count_rejects_an_impossible_cardinality(cardinality: int) -> None:
 
 @pytest.mark.parametrize("row", [3, 1 << 32, (1 << 32) + 1, 1 << 50, 1 << 63, (1 << 64) - 1])
 def test_vector_beyond_the_file_is_an_error(row: int) -> None:
-    table = table_of(pa.table({"a": [0, 1, 2]}), fields=[_descriptor({1, row})])
+    table = table_of(pa.table({"a": [0, 1, 2]}), fields=[{"deletionVector": inline_vector(1, row)}])
     for read in (table.to_arrow, lambda: table.to_arrow(filter="a >= 0"), lambda: table.count("a < 9")):
         with pytest.raises(DeletionVectorError, match=f"row {row} of a file with 3 rows"):
             read()
@@ -279,15 +266,15 @@ def test_vector_range_includes_skipped_row_groups(filter: str, columns: list[str
     out = io.BytesIO()
     pq.write_table(pa.table({"a": range(6)}), out, row_group_size=2)
     schema = pa.schema([("a", pa.int64())])
-    inside = table_of(out.getvalue(), schema=schema, fields=[_descriptor({1, 3, 4})])
+    inside = table_of(out.getvalue(), schema=schema, fields=[{"deletionVector": inline_vector(1, 3, 4)}])
     assert inside.to_arrow(columns, filter=filter).num_rows == 1
-    beyond = table_of(out.getvalue(), schema=schema, fields=[_descriptor({1, 6})])
+    beyond = table_of(out.getvalue(), schema=schema, fields=[{"deletionVector": inline_vector(1, 6)}])
     with pytest.raises(DeletionVectorError, match="row 6 of a file with 6 rows"):
         beyond.to_arrow(columns, filter=filter)
 
 
 def test_file_with_all_rows_deleted() -> None:
-    table = table_of(pa.table({"a": [0, 1]}), pa.table({"a": [7]}), fields=[_descriptor({0, 1})])
+    table = table_of(pa.table({"a": [0, 1]}), pa.table({"a": [7]}), fields=[{"deletionVector": inline_vector(0, 1)}])
     assert table.to_arrow()["a"].to_pylist() == [7]
 
 

@@ -11,15 +11,13 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from pyroaring import BitMap64
 
 import trilake
-from tests.delta.tables import add, lines, log_of, metadata, opened, parquet, remove
+from tests.delta.tables import add, inline_vector, lines, log_of, metadata, opened, parquet, remove
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
-from trilake.delta.protocol.deletion_vectors import serialize, z85_encode
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import (
@@ -37,16 +35,6 @@ ON = {"delta__enableChangeDataFeed": "true"}
 def _changes(log: DeltaLog, start: int, end: int | None = None, **kw: Any) -> list[tuple[Any, ...]]:
     table = ArrowDeltaTable(log.store, standard_engine()).changes(start, end, **kw)
     return sorted((r["_commit_version"], r["_change_type"], r.get("a")) for r in table.drop_columns([]).to_pylist())
-
-
-def _vector(*deleted: int) -> dict[str, Any]:
-    data = serialize(BitMap64(deleted))
-    return {
-        "storageType": "i",
-        "pathOrInlineDv": z85_encode(data),
-        "sizeInBytes": len(data),
-        "cardinality": len(deleted),
-    }
 
 
 def _log(*commits: list[dict[str, Any]]) -> DeltaLog:
@@ -87,8 +75,8 @@ def test_vector_beyond_its_file_is_an_error(row: int) -> None:
     stats = '{"numRecords":3}'
     log = _log(
         [add("f0", stats=stats)],
-        [remove("f0"), add("f0", stats=stats, deletionVector=_vector(1, row))],
-        [remove("f0", deletionVector=_vector(1, row)), add("f0", stats=stats, deletionVector=_vector(1))],
+        [remove("f0"), add("f0", stats=stats, deletionVector=inline_vector(1, row))],
+        [remove("f0", deletionVector=inline_vector(1, row)), add("f0", stats=stats, deletionVector=inline_vector(1))],
     )
     for version in (2, 3):
         with pytest.raises(DeletionVectorError, match=f"row {row} of a file with 3 rows"):
@@ -98,10 +86,10 @@ def test_vector_beyond_its_file_is_an_error(row: int) -> None:
 def test_vector_changes_yield_differing_rows() -> None:
     log = _log(
         [add("f0")],
-        [remove("f0"), add("f0", deletionVector=_vector(1))],
-        [remove("f0", deletionVector=_vector(1)), add("f0", deletionVector=_vector(0, 1))],
-        [remove("f0", deletionVector=_vector(0, 1)), add("f0", deletionVector=_vector(0))],
-        [remove("f0", deletionVector=_vector(0))],
+        [remove("f0"), add("f0", deletionVector=inline_vector(1))],
+        [remove("f0", deletionVector=inline_vector(1)), add("f0", deletionVector=inline_vector(0, 1))],
+        [remove("f0", deletionVector=inline_vector(0, 1)), add("f0", deletionVector=inline_vector(0))],
+        [remove("f0", deletionVector=inline_vector(0))],
     )
     assert _changes(log, 2) == [
         (2, "delete", 1),
