@@ -16,13 +16,14 @@ from trilake.delta.commands.maintenance.vacuum import RETENTION
 from trilake.delta.commands.optimize.bins import compaction_bins
 from trilake.delta.commands.optimize.optimize import DELETED_SHARE, OptimizeRequest
 from trilake.delta.log.clustering import clustering_columns
+from trilake.delta.log.commit_times import monotonic
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.delta.protocol.actions import Metadata, parse_rare
 from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.protocol.property_values import duration_ms
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
+from trilake.delta.protocol.schema import PrimitiveType, StructType
 from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import StatisticsReader, record_counts
@@ -295,31 +296,25 @@ def _actions(log: DeltaLog, commits: list[tuple[int, ObjectMeta]]) -> tuple[dict
         start = log.store.read_range(file.key, 0, _BEGINNING).to_pybytes()
         contents.append((version, file.key, pa.py_buffer(start[: start.rfind(b"\n") + 1] or start)))
     actions: dict[int, dict[str, Any]] = {}
-    try:
-        rare, damaged = parse_rare(contents).rare, 0
-    except TrilakeError:
-        rare, damaged = (), 0
-        for one in contents:
-            try:
-                rare += parse_rare([one]).rare
-            except TrilakeError:
-                damaged += 1
-    for version, kind, data in rare:
-        if kind in ("commitInfo", "metaData") and isinstance(data, Mapping):
-            actions.setdefault(version, {})[kind] = data
+    damaged = 0
+    for one in contents:
+        try:
+            for version, kind, data in parse_rare([one]).rare:
+                if kind in ("commitInfo", "metaData") and isinstance(data, Mapping):
+                    actions.setdefault(version, {})[kind] = data
+        except TrilakeError:
+            damaged += 1
     return actions, damaged
 
 
 def _times(commits: list[tuple[int, ObjectMeta]], actions: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
     """When each commit happened: its in-commit timestamp or file time; never decreasing."""
-    times: dict[int, int] = {}
-    last: int | None = None
-    for version, file in commits:
-        stated = (actions.get(version, {}).get("commitInfo") or {}).get("inCommitTimestamp")
-        time = stated if isinstance(stated, int) and abs(stated) < 1 << 53 else file.modified_ms
-        last = time if last is None or time > last else last + 1
-        times[version] = last
-    return times
+    stated = [(actions.get(v, {}).get("commitInfo") or {}).get("inCommitTimestamp") for v, _ in commits]
+    times = [
+        t if isinstance(t, int) and abs(t) < 1 << 53 else file.modified_ms
+        for t, (_, file) in zip(stated, commits, strict=True)
+    ]
+    return dict(zip((v for v, _ in commits), monotonic(times), strict=True))
 
 
 def _row(version: int, time_ms: int, info: Mapping[str, Any]) -> dict[str, Any]:
@@ -372,16 +367,12 @@ def _schema_changes(
     return tuple(schema_changes)
 
 
-def _columns(type_: DataType, above: str = "") -> dict[str, str]:
+def _columns(type_: StructType, above: str = "") -> dict[str, str]:
     types: dict[str, str] = {}
-    if isinstance(type_, StructType):
-        for f in type_.fields:
-            path = f"{above}.{f.name}" if above else f.name
-            nested = isinstance(f.type, StructType)
-            types[path] = ("struct" if nested else str(f.type)) + ("" if f.nullable else " not null")
-            types |= _columns(f.type, path) if nested else {}
-    elif isinstance(type_, ArrayType | MapType):
-        types[above] = str(type_)
+    for f in type_.fields:
+        nested = f.type if isinstance(f.type, StructType) else None
+        types[above + f.name] = ("struct" if nested else str(f.type)) + ("" if f.nullable else " not null")
+        types |= _columns(nested, f"{above}{f.name}.") if nested else {}
     return types
 
 
