@@ -247,7 +247,7 @@ def test_predicate_covers_new_partitions() -> None:
     base = log.snapshot()
     plan = _plan([], ReadSet(predicates=_predicate(base, "p >= 'y'"), isolation="Serializable"))
     commit(log, base, _plan([_added("z", {"partitionValues": {"p": "z"}})], ReadSet()))
-    with pytest.raises(ConcurrentAppendError, match="added 1 files"):
+    with pytest.raises(ConcurrentAppendError, match="added 1 file "):
         commit(log, base, plan)
 
 
