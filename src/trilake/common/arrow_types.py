@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _T = pa.types
 _OF = pa.int8()
@@ -21,6 +24,36 @@ def is_list(t: pa.DataType) -> bool:
     (True, False)
     """
     return t.id in _LISTS
+
+
+def is_string(t: pa.DataType) -> bool:
+    """Whether a type is any kind of string."""
+    return bool(_T.is_string(t) or _T.is_large_string(t) or _T.is_string_view(t))
+
+
+def is_binary(t: pa.DataType) -> bool:
+    """Whether a type is any kind of binary."""
+    return any(is_(t) for is_ in (_T.is_binary, _T.is_large_binary, _T.is_binary_view, _T.is_fixed_size_binary))
+
+
+def elements_of(array: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """The elements of lists or the entries of maps, and the offsets of each list, from 0 and including the end.
+
+    >>> elements, offsets = elements_of(pa.array([[1], [2, 3]])[1:])
+    >>> elements.to_pylist(), offsets.tolist()
+    ([2, 3], [0, 2])
+    """
+    t = array.type
+    if _T.is_fixed_size_list(t):
+        size = t.list_size
+        return array.values.slice(array.offset * size, len(array) * size), np.arange(len(array) + 1) * size
+    if _T.is_list_view(t) or _T.is_large_list_view(t):
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0)).astype(np.int64)
+        return array.flatten(), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    offsets = np.asarray(array.offsets).astype(np.int64)
+    if not len(offsets):
+        return array.values.slice(0, 0), np.zeros(1, np.int64)
+    return array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])), offsets - offsets[0]
 
 
 def parts(t: pa.DataType) -> list[pa.Field]:

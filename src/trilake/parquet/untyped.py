@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
+from trilake.common.arrow_types import types_in
 from trilake.parquet.files import TAIL, footer_length
 from trilake.parquet.thrift import parse_struct, parse_structs
 
@@ -29,11 +30,7 @@ def has_untyped(schema: pa.Schema) -> bool:
     >>> has_untyped(pa.schema([("a", pa.list_(pa.null()))])), has_untyped(pa.schema([("a", pa.int64())]))
     (True, False)
     """
-    return any(map(_is_untyped, schema.types))
-
-
-def _is_untyped(type_: pa.DataType) -> bool:
-    return pa.types.is_null(type_) or any(_is_untyped(type_.field(i).type) for i in range(type_.num_fields))
+    return any(pa.types.is_null(t) for f in schema for t in types_in(f.type))
 
 
 def footer_has_untyped(footer: bytes) -> bool:

@@ -37,7 +37,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.arrow_types import is_list
+from trilake.common.arrow_types import elements_of, is_binary, is_list, is_string
 from trilake.common.jit import COMPILED, jit
 from trilake.errors import InvalidArgumentError
 
@@ -133,18 +133,9 @@ def _hashes(array: pa.Array, path: str) -> Hashes:
         return _of_union(array, path)
     if is_list(kind):
         return _of_list(array, path)
-    if _is_bytes(kind):
+    if is_string(kind) or is_binary(kind):
         return _of_bytes(array)
     return _of_fixed(array, path)
-
-
-def _is_string(kind: pa.DataType) -> bool:
-    return bool(ty.is_string(kind) or ty.is_large_string(kind) or ty.is_string_view(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    binary = ty.is_binary(kind) or ty.is_large_binary(kind) or ty.is_binary_view(kind) or ty.is_fixed_size_binary(kind)
-    return bool(binary or _is_string(kind))
 
 
 def _filled(array: pa.Array, storage: pa.DataType) -> npt.NDArray[Any]:
@@ -235,14 +226,14 @@ def _wide(words: list[Hashes]) -> Hashes:
 
 def _of_bytes(array: pa.Array) -> Hashes:
     kind = array.type
-    is_string = _is_string(kind)
+    name = "text" if is_string(kind) else "binary"
     if ty.is_fixed_size_binary(kind):
         start = array.offset * kind.byte_width
         data = np.frombuffer(array.buffers()[1] or b"", np.uint8)
         offsets = start + np.arange(len(array) + 1, dtype=np.int64) * kind.byte_width
-        return salted(bytes_hashes(data, offsets), "binary")
+        return salted(bytes_hashes(data, offsets), name)
     if ty.is_string_view(kind) or ty.is_binary_view(kind):
-        array = array.cast(pa.large_string() if is_string else pa.large_binary())
+        array = array.cast(pa.large_string() if ty.is_string_view(kind) else pa.large_binary())
         kind = array.type
     wide = ty.is_large_string(kind) or ty.is_large_binary(kind)
     _, where, values = array.buffers()
@@ -250,7 +241,7 @@ def _of_bytes(array: pa.Array) -> Hashes:
         return np.zeros(len(array), np.uint64)
     raw = np.frombuffer(where, np.int64 if wide else np.int32, array.offset + len(array) + 1)[array.offset :]
     data = np.frombuffer(values or b"", np.uint8)
-    return salted(bytes_hashes(data, raw.astype(np.int64, copy=False)), "text" if is_string else "binary")
+    return salted(bytes_hashes(data, raw.astype(np.int64, copy=False)), name)
 
 
 def _of_dictionary(array: pa.DictionaryArray, path: str) -> Hashes:
@@ -270,30 +261,15 @@ def _of_struct(array: pa.StructArray, path: str) -> Hashes:
     return salted(hashes_of_structs, "struct")
 
 
-def _elements(array: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """The elements of lists or the entries of maps, and the offsets of each list."""
-    kind = array.type
-    if ty.is_fixed_size_list(kind):
-        size = kind.list_size
-        return array.values.slice(array.offset * size, len(array) * size), np.arange(len(array) + 1) * size
-    if ty.is_list_view(kind) or ty.is_large_list_view(kind):
-        lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0)).astype(np.int64)
-        return array.flatten(), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    bounds = np.asarray(array.offsets).astype(np.int64)
-    if not len(bounds):
-        return array.values.slice(0, 0), np.zeros(1, np.int64)
-    return array.values.slice(int(bounds[0]), int(bounds[-1] - bounds[0])), bounds - bounds[0]
-
-
 def _of_list(array: pa.Array, path: str) -> Hashes:
-    values, bounds = _elements(array)
+    values, bounds = elements_of(array)
     hashes_of_lists = sums_in_order(value_hashes(values, f"{path}.element"), bounds)
     hashes_of_lists += np.diff(bounds).view(np.uint64) * np.uint64(_ORDER)
     return salted(hashes_of_lists, "list")
 
 
 def _of_map(array: pa.MapArray, path: str) -> Hashes:
-    entries, bounds = _elements(array)
+    entries, bounds = elements_of(array)
     hashes = value_hashes(entries.field(0), f"{path}.key")
     hashes ^= np.uint64(_ROW)
     hashes = mixed(hashes)

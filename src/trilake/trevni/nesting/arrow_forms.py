@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from trilake.common.arrow_types import mapped
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.expr.views import rebuilt
+from trilake.expr.views import list_of_view, rebuilt
 
 T = pa.types
 
@@ -43,7 +43,7 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
     """Return the plain form of a type, at all depths.
 
     >>> plain_type(pa.list_view(pa.dictionary(pa.int8(), pa.string_view())))
-    LargeListType(large_list<item: large_string>)
+    ListType(list<item: large_string>)
     """
     return mapped(type_, _plain)
 
@@ -54,7 +54,9 @@ def _plain(type_: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if T.is_binary_view(type_):
         return pa.large_binary()
-    return pa.large_list(type_.value_field) if _is_list_view(type_) else type_
+    if T.is_large_list_view(type_):
+        return pa.large_list(type_.value_field)
+    return pa.list_(type_.value_field) if T.is_list_view(type_) else type_
 
 
 def _is_list_view(type_: pa.DataType) -> bool:
@@ -122,21 +124,8 @@ def _to(array: pa.Array, plain: pa.DataType) -> pa.Array:
     if T.is_union(type_):
         return _from_union(array, plain)
     if _is_list_view(type_):
-        return _from_list_view(array, plain)
+        return _to(list_of_view(array), plain)
     return array.cast(plain) if _is_view(type_) else rebuilt(array, plain, _to)
-
-
-def _from_list_view(array: pa.Array, plain: pa.DataType) -> pa.Array:
-    width = np.int64 if T.is_large_list_view(array.type) else np.int32
-    _, starts, sizes, *_ = array.buffers()
-    lengths = _sliced(sizes, width, array).astype(np.int64)
-    mask = array.is_null() if array.null_count else None
-    if mask is not None:
-        lengths[np.asarray(mask)] = 0
-    offsets = np.concatenate(([0], np.cumsum(lengths)))
-    places = np.arange(int(offsets[-1])) + np.repeat(_sliced(starts, width, array) - offsets[:-1], lengths)
-    elements = _to(array.values, plain.value_type).take(pa.array(places))
-    return pa.LargeListArray.from_arrays(pa.array(offsets), elements, type=plain, mask=mask)
 
 
 def _sliced(buffer: pa.Buffer | None, type_: Any, array: pa.Array) -> np.ndarray[Any, Any]:
@@ -235,8 +224,6 @@ def _to_runs(array: pa.Array, type_: pa.DataType) -> pa.Array:
 def _to_list_view(array: pa.Array, type_: pa.DataType) -> pa.Array:
     width = np.int64 if T.is_large_list_view(type_) else np.int32
     bounds = np.asarray(array.offsets)
-    if bounds[-1] > np.iinfo(width).max:
-        raise _too_many(int(bounds[-1]), pa.int32(), type_)
     offsets, sizes = bounds[:-1], np.diff(bounds)
     kind = pa.LargeListViewArray if T.is_large_list_view(type_) else pa.ListViewArray
     starts = pa.array(offsets.astype(width))

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.arrow_types import is_binary, is_string
 from trilake.errors import InvalidArgumentError
 from trilake.trevni.blocks.layout import ValueType
 
@@ -71,16 +72,6 @@ def value_type(type_: pa.DataType) -> ValueType | None:
     raise InvalidArgumentError(
         f"the Arrow type {type_} cannot be stored in a Trevni file", help="cast the column to a supported type"
     )
-
-
-def is_string(type_: pa.DataType) -> bool:
-    """Whether a type is any kind of string."""
-    return bool(T.is_string(type_) or T.is_large_string(type_) or T.is_string_view(type_))
-
-
-def is_binary(type_: pa.DataType) -> bool:
-    """Whether a type is any kind of binary."""
-    return any(is_(type_) for is_ in (T.is_binary, T.is_large_binary, T.is_binary_view, T.is_fixed_size_binary))
 
 
 def to_values(array: pa.Array) -> pa.Array:

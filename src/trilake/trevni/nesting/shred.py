@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.arrow_types import elements_of
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.trevni.blocks.layout import ValueType
 from trilake.trevni.nesting.arrow_forms import bare, check_form
@@ -169,7 +170,7 @@ class ListShredder(Shredder):
         self._column.parent = parent
 
     def _add(self, array: pa.Array, rows: Rows) -> None:
-        offsets, elements = _list_parts(array)
+        elements, offsets = elements_of(array)
         if self._inner is not None:
             self._column.encoder.add(rows.count, rows.slots, offsets)
             self._inner.add(elements, rows.through(offsets))
@@ -223,7 +224,7 @@ class PlainShredder:
                 self._column.watch(array)
             encoder.add(rows.count, rows.slots, None, array)
             return
-        offsets, elements = _list_parts(array)
+        elements, offsets = elements_of(array)
         if not self._inner:
             _check_nulls(elements, self.field)
             encoder.add(rows.count, rows.slots, offsets, elements)
@@ -257,23 +258,6 @@ def shredder(field: pa.Field, path: str, parent: PhysicalColumn | None, make: Sc
         return StructShredder(field, path, parent, make)
     kind = LeafShredder if value_type(type_) is not None else ListShredder
     return kind(field, path, parent, make)
-
-
-def _list_parts(array: pa.Array) -> tuple[Int64s, pa.Array]:
-    """Return the offsets of lists, from 0 and including the end, and the elements."""
-    type_ = array.type
-    if pa.types.is_fixed_size_list(type_):
-        size = type_.list_size
-        # The array has no nulls; .flatten() would check for them.
-        elements = array.values.slice(array.offset * size, len(array) * size)
-        return np.arange(len(array) + 1, dtype=np.int64) * size, elements
-    offsets = np.asarray(array.offsets).astype(np.int64)
-    first, last = int(offsets[0]), int(offsets[-1])
-    if not pa.types.is_map(type_):
-        return offsets - first, array.values.slice(first, last - first)
-    # The keys and items of a slice are those of the whole array.
-    elements = pa.StructArray.from_arrays([array.keys, array.items], fields=[type_.key_field, type_.item_field])
-    return offsets - first, elements.slice(first, last - first)
 
 
 def checked_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
