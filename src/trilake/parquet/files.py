@@ -17,6 +17,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+from trilake.common.arrow_types import types_in
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedFileError
 from trilake.storage.reader import ObjectFile, expect
 
@@ -61,18 +62,12 @@ def open_parquet(source: pa.NativeFile, *, as_noted: bool = False, **options: An
     file = pq.ParquetFile(source, page_checksum_verification=True, **reader_options)
     if as_noted or "metadata" in options or _ARROW_SCHEMA not in (file.metadata.metadata or ()):
         return file
-    if not any(map(_has_dictionary, file.schema_arrow.types)):
+    if not any(pa.types.is_dictionary(t) for f in file.schema_arrow for t in types_in(f.type)):
         return file
     plain = _without_arrow_schema(source)
     if plain is None:
         return file
     return pq.ParquetFile(source, metadata=plain, page_checksum_verification=True, **reader_options)
-
-
-def _has_dictionary(type_: pa.DataType) -> bool:
-    if pa.types.is_dictionary(type_):
-        return True
-    return any(_has_dictionary(type_.field(i).type) for i in range(type_.num_fields))
 
 
 def _without_arrow_schema(source: pa.NativeFile) -> pq.FileMetaData | None:
@@ -391,31 +386,8 @@ class ThriftReader:
             if kind <= 2:  # a boolean is in the header
                 continue
             inside = requested.get(last)
-            if kind in _INTEGERS:  # the most frequent case, inline for speed
-                if inside is None:
-                    while data[at] >= 0x80:
-                        at += 1
-                    at += 1
-                    continue
-                value = data[at]
-                if value < 0x80:
-                    at += 1
-                else:
-                    at, value = self.varint(at)
-                out[last] = (value >> 1) ^ -(value & 1)
-            elif kind == _TEXT:
-                count = data[at]
-                if count < 0x80 and count < len(data) - at:
-                    at += 1
-                else:
-                    at, count = self._count(at)
-                if inside is not None:
-                    out[last] = data[at : at + count]
-                at += count
-            elif inside is None:
+            if inside is None:
                 at = self.skip(at, kind, depth)
-            elif kind == _STRUCT:
-                at, out[last] = self.struct(at, inside, depth + 1)
             else:
                 at, out[last] = self._value(at, kind, inside, depth)
 
@@ -430,28 +402,12 @@ class ThriftReader:
             return self.struct(at, requested, depth + 1)
         if kind == _LIST:
             at, kind, count = self.list_head(at)
-            if kind == _TEXT:
-                return self._strings(at, count)
             out = []
             for _ in range(count):
                 at, value = self._value(at, kind, requested, depth + 1)
                 out.append(value)
             return at, out
         return self.skip(at, kind, depth), None
-
-    def _strings(self, at: int, count: int) -> tuple[int, list[bytes]]:
-        """The position after a list of strings, such as a chunk's path, and the strings."""
-        data = self.data
-        out = []
-        for _ in range(count):
-            size = data[at]
-            if size < 0x80 and size < len(data) - at:
-                at += 1
-            else:
-                at, size = self._count(at)
-            out.append(data[at : at + size])
-            at += size
-        return at, out
 
     def skip(self, at: int, kind: int, depth: int) -> int:
         """The position after a skipped value."""
@@ -474,11 +430,7 @@ class ThriftReader:
                 if head < 0x10:
                     at, _ = self.varint(at)
                 inner = head & 0x0F
-                if inner in _INTEGERS:
-                    while data[at] >= 0x80:
-                        at += 1
-                    at += 1
-                elif inner > 2:
+                if inner > 2:
                     at = self.skip(at, inner, depth + 1)
                 elif inner == 0:
                     raise ValueError("a struct ends within a field")

@@ -43,15 +43,7 @@ def parse_struct(data: bytes) -> Struct:
         else:
             at, coded = walk.varint(at)
             last = _unfold(coded)
-        if kind in _INTEGERS:  # the most frequent case, inline for speed
-            end = at
-            while data[end] >= 0x80:
-                end += 1
-            end += 1
-        elif kind in (TRUE, FALSE):
-            end = at
-        else:
-            end = walk.skip(at, kind, 0)
+        end = at if kind in (TRUE, FALSE) else walk.skip(at, kind, 0)
         if last in out or end > len(data):
             raise ValueError("a struct has a duplicate field, or ends too early")
         out[last] = Value(kind, data[at:end])
