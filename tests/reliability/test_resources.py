@@ -148,10 +148,9 @@ def _spilled_source() -> None:
 
 def _spilled_columns() -> None:
     spool = Spool(10)
-    strand = spool.strand()
     try:
-        strand.append(b"x" * 100)
-        strand.append(b"y" * 100)
+        spool.append(b"x" * 100)
+        spool.append(b"y" * 100)
     finally:
         spool.close()
 

@@ -24,8 +24,6 @@ from trilake.trevni.blocks.layout import KIND_BOOL, KIND_BYTES, KIND_FIXED, KIND
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 BLOCK_SIZE = 1 << 16
-#: Size of the buffers in which uncompressed blocks are built next to each other, which saves a copy.
-_ARENA = 1 << 22
 #: The number of rows of a block is a fixed32.
 _MAX_ROWS = 0x7FFFFFFF
 _NOTHING64 = np.empty(0, np.int64)
@@ -33,83 +31,49 @@ _NOTHING8 = np.empty(0, np.uint8)
 
 
 class Spool:
-    """Buffers the columns of a new file: up to ``memory`` bytes in memory, then in one temporary file in ``folder``."""
+    """The blocks of a new file: up to ``memory`` bytes in memory, then in one temporary file in ``folder``."""
 
     def __init__(self, memory: int, folder: str | None = None) -> None:
         self._memory, self._folder = memory, folder
         self._file: IO[bytes] | None = None
-        self._in_memory = 0
-        self._strands: list[SpooledColumn] = []
+        #: Blocks, or for the first ``_spilled`` ones their places in the file.
+        self._blocks: list[Any] = []
+        self._spilled = self._in_memory = 0
 
-    def strand(self) -> SpooledColumn:
-        """Return a new sequence of bytes in this spool."""
-        strand = SpooledColumn(self)
-        self._strands.append(strand)
-        return strand
-
-    def account(self, size: int) -> None:
-        """Count ``size`` more bytes, and spill everything if the limit is exceeded."""
-        self._in_memory += size
+    def append(self, data: Any) -> int:
+        """Append bytes, which must not change afterwards; return their number for :meth:`read`."""
+        self._blocks.append(data)
+        self._in_memory += memoryview(data).nbytes
         if self._in_memory > self._memory:
             with spilling():
-                if self._file is None:
-                    self._file = tempfile.TemporaryFile(  # noqa: SIM115
-                        dir=self._folder, prefix="trilake-", buffering=1 << 18
-                    )
-                for strand in self._strands:
-                    strand.spill(self._file)
-            self._in_memory = 0
+                self._spill()
+        return len(self._blocks) - 1
 
-    @property
-    def file(self) -> IO[bytes]:
-        """Return the temporary file, flushed.  Only valid after a spill."""
-        assert self._file is not None
-        with spilling():
-            self._file.flush()
-        return self._file
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(  # noqa: SIM115
+                dir=self._folder, prefix="trilake-", buffering=1 << 18
+            )
+        for number in range(self._spilled, len(self._blocks)):
+            place = self._file.tell()
+            self._file.write(self._blocks[number])
+            self._blocks[number] = place, self._file.tell() - place
+        self._file.flush()
+        self._spilled, self._in_memory = len(self._blocks), 0
+
+    def read(self, number: int) -> Any:
+        """Return bytes of the finished file."""
+        if self._file is None or number >= self._spilled:
+            return self._blocks[number]
+        place, size = self._blocks[number]
+        self._file.seek(place)
+        return self._file.read(size)
 
     def close(self) -> None:
         """Delete all bytes."""
+        self._blocks = []
         if self._file is not None:
             self._file.close()
-        self._strands.clear()
-
-
-class SpooledColumn:
-    """The bytes of one column in a :class:`Spool`."""
-
-    def __init__(self, spool: Spool) -> None:
-        self._spool = spool
-        self._chunks: list[Any] = []
-        self._spilled: list[tuple[int, int]] = []
-        self.size = 0
-
-    def append(self, data: Any) -> None:
-        """Append bytes, which must not change afterwards."""
-        size = memoryview(data).nbytes
-        self._chunks.append(data)
-        self.size += size
-        self._spool.account(size)
-
-    def spill(self, file: IO[bytes]) -> None:
-        """Move the bytes in memory to the end of ``file``."""
-        if self._chunks:
-            start = file.tell()
-            file.writelines(self._chunks)
-            self._spilled.append((start, file.tell() - start))
-            self._chunks = []
-
-    def copy_to(self, sink: IO[bytes]) -> None:
-        """Write all bytes to ``sink``, in order."""
-        for start, length in self._spilled:
-            file = self._spool.file
-            file.seek(start)
-            while length:
-                data = file.read(min(length, 1 << 20))
-                sink.write(data)
-                length -= len(data)
-        for chunk in self._chunks:
-            sink.write(chunk)
 
 
 class ColumnEncoder:
@@ -137,19 +101,21 @@ class ColumnEncoder:
         self._codec, self._checksum = codec, checksum
         self._kind, self._width = KINDS[type]
         self._block_size = block_size
-        self._strand = spool.strand()
+        self._spool = spool
+        #: The numbers of finished blocks in the spool, and their bytes.
+        self._blocks: list[int] = []
+        self._stored = 0
         self._descriptors: list[bytes] = []
-        # The open block is out[start:end].
-        self._out = np.empty(0, np.uint8)
-        self._start = self._end = 0
-        self._rows = 0
+        # The open block is out[:end].
+        self._out = _NOTHING8
+        self._end = self._rows = 0
         # Count and value of the pending run of lengths; used bits of the last byte.
         self._state = np.array([0, -1, 0], np.int64)
 
     @property
     def size(self) -> int:
         """Bytes of all blocks so far, the open one uncompressed."""
-        return self._strand.size + self._end
+        return self._stored + self._end
 
     def prefill(self, rows: int, slots: int) -> None:
         """Start a null array column with ``rows`` rows, together ``slots`` slots of length 1."""
@@ -182,7 +148,6 @@ class ColumnEncoder:
         row = 0
         while row < rows:
             self._reserve(largest)
-            full = self._start + self._block_size
             before = row
             row, self._end = kernels().encode_rows(
                 row,
@@ -197,7 +162,7 @@ class ColumnEncoder:
                 data,
                 self._out,
                 self._end,
-                full,
+                self._block_size,
                 self._state,
             )
             self._rows += row - before
@@ -207,19 +172,18 @@ class ColumnEncoder:
     def finish(self) -> None:
         """Close the last block."""
         self._close_block()
-        if self._codec == "null" and self._end:
-            self._strand.append(self._out[: self._end])
         self._out = _NOTHING8
 
     @property
     def stored_size(self) -> int:
         """Bytes of the finished column."""
-        return 4 + sum(map(len, self._descriptors)) + self._strand.size
+        return 4 + sum(map(len, self._descriptors)) + self._stored
 
     def copy_to(self, sink: IO[bytes]) -> None:
         """Write the finished column to ``sink``: its block count, descriptors and blocks."""
         sink.write(struct.pack("<i", len(self._descriptors)) + b"".join(self._descriptors))
-        self._strand.copy_to(sink)
+        for number in self._blocks:
+            sink.write(self._spool.read(number))
 
     def _operands(self, values: pa.Array | None) -> tuple[Any, Any, Any]:
         """Return the arrays that the kernels read: integers, string offsets, bytes."""
@@ -260,7 +224,7 @@ class ColumnEncoder:
         largest = int(np.diff(offsets).max(initial=0)) + 5 if kind == KIND_BYTES else 16
         while row < rows:
             self._reserve(largest)
-            full = self._start + self._block_size
+            full = self._block_size
             before, limit = row, min(rows, row + max(0, self._max_rows - self._rows))
             if kind == KIND_NULL:
                 row = limit
@@ -280,48 +244,33 @@ class ColumnEncoder:
     def _reserve(self, largest_row: int) -> None:
         """Make room for a full block, one large row, and the checksum."""
         size = self._block_size + largest_row + 64
-        if self._start + size <= len(self._out):
-            return
-        block = self._out[self._start : self._end]
-        if self._codec == "null" and self._start:
-            self._strand.append(self._out[: self._start])
-        # The arena grows with the column, so that small files do not pay for a large one.
-        arena = min(_ARENA, max(4 * len(self._out), 1 << 16)) if self._codec == "null" else 0
-        self._out = np.empty(max(size, arena), np.uint8)
-        self._out[: len(block)] = block
-        self._start, self._end = 0, len(block)
+        if size > len(self._out):
+            out = np.empty(size, np.uint8)
+            out[: self._end] = self._out[: self._end]
+            self._out = out
 
     def _close_block(self) -> None:
         if not self._rows:
             return
         if self._state[0]:
             self._reserve(32)
-        self._end = kernels().end_block(self._out, self._end, self._state)
-        raw: Any = self._out[self._start : self._end]
-        stored: Any = codecs.compress(self._codec, memoryview(raw)) if self._codec != "null" else raw
-        raw_size, stored_size = len(raw), memoryview(stored).nbytes
-        if max(raw_size, stored_size) > _MAX_ROWS:
+        out: Any = self._out
+        raw = memoryview(out)[: kernels().end_block(out, self._end, self._state)]
+        stored = memoryview(codecs.compress(self._codec, raw))
+        if max(raw.nbytes, stored.nbytes) > _MAX_ROWS:
             raise InvalidArgumentError("one row of a column exceeds 2 GiB, the largest size of a block")
         first = self._first_value(raw) if self.values else b""
-        self._descriptors.append(struct.pack("<iii", self._rows, raw_size, stored_size) + first)
-        check = codecs.checksum_bytes(memoryview(raw)) if self._checksum != "null" else b""
-        self._rows = 0
+        self._descriptors.append(struct.pack("<iii", self._rows, raw.nbytes, stored.nbytes) + first)
+        self._append(stored)
+        if self._checksum != "null":
+            self._append(codecs.checksum_bytes(raw))
         if self._codec == "null":
-            if check:
-                self._reserve(32)
-                self._out[self._end : self._end + 4] = np.frombuffer(check, np.uint8)
-                self._end += 4
-            self._start = self._end
-            if self._start + self._block_size + 64 > len(self._out):
-                # The next block starts a new arena.
-                self._strand.append(self._out[: self._start])
-                self._out = np.empty(min(_ARENA, 4 * len(self._out)), np.uint8)
-                self._start = self._end = 0
-        else:
-            self._strand.append(stored)
-            if check:
-                self._strand.append(check)
-            self._end = self._start
+            self._out = _NOTHING8  # the spool has it
+        self._rows = self._end = 0
+
+    def _append(self, data: Any) -> None:
+        self._blocks.append(self._spool.append(data))
+        self._stored += memoryview(data).nbytes  # the length of an Arrow buffer of a codec is its capacity
 
     def _first_value(self, raw: Any) -> bytes:
         if self._kind == KIND_NULL:
