@@ -80,15 +80,10 @@ def read_varint(buf: Bytes, position: int, end: int, most: int) -> tuple[int, in
 def decode_varints(buf: Bytes, position: int, end: int, most: int, out: Array, at: int, count: int) -> tuple[int, int]:
     """Decode ``count`` integers to ``out`` from index ``at``; returns status and position."""
     for i in range(at, at + count):
-        if position < end and buf[position] < 128:
-            byte = 0 + buf[position]
-            out[i] = (byte >> 1) ^ -(byte & 1)
-            position += 1
-        else:
-            status, value, position = read_varint(buf, position, end, most)
-            if status != k.OK:
-                return status, position
-            out[i] = value
+        status, value, position = read_varint(buf, position, end, most)
+        if status != k.OK:
+            return status, position
+        out[i] = value
     return k.OK, position
 
 
@@ -100,14 +95,9 @@ def decode_strings(
     Returns status, position and end of the data.
     """
     for i in range(at, at + count):
-        if position < end and buf[position] < 128:
-            byte = 0 + buf[position]
-            size = (byte >> 1) ^ -(byte & 1)
-            position += 1
-        else:
-            status, size, position = read_varint(buf, position, end, 5)
-            if status != k.OK:
-                return status, position, filled
+        status, size, position = read_varint(buf, position, end, 5)
+        if status != k.OK:
+            return status, position, filled
         if size < 0:
             return k.NEGATIVE, position, filled
         # Leave a byte for the length of each remaining value: ``data`` has room for all other bytes.
@@ -229,13 +219,7 @@ def encode_varints(values: Array, at: int, out: Array, position: int, full: int)
     """Encode integers from ``at`` on until ``position`` reaches ``full``; returns next value and next position."""
     count = len(values)
     while at < count and position < full:
-        value = values[at]
-        raw = (value << 1) ^ (value >> 63)
-        if 0 <= raw < 128:
-            out[position] = raw
-            position += 1
-        else:
-            position = write_varint(out, position, value)
+        position = write_varint(out, position, values[at])
         at += 1
     return at, position
 
@@ -248,11 +232,7 @@ def encode_strings(
     while at < end and position < full:
         start = offsets[at]
         size = offsets[at + 1] - start
-        if size < 64:
-            out[position] = size << 1
-            position += 1
-        else:
-            position = write_varint(out, position, size)
+        position = write_varint(out, position, size)
         _copy(out, position, data, start, size)
         position += size
         at += 1
