@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import os
-from abc import ABC, abstractmethod
 from typing import Any
 
 import pyarrow as pa
@@ -20,15 +19,16 @@ from trilake.storage.uri import Location, parse_location
 BEGIN = 1 << 16
 
 
-class Source(ABC):
+class Source:
     """Random access to the bytes of one file of ``size`` bytes, which errors call ``name``."""
 
-    name: str
-    size: int
+    def __init__(self, name: str, file: pa.NativeFile) -> None:
+        self.name, self.size, self._file = name, int(file.size()), file
 
-    @abstractmethod
     def read(self, start: int, length: int) -> pa.Buffer:
         """Read ``length`` bytes from ``start``, within ``size``."""
+        self._file.seek(start)
+        return self._whole(self._file.read_buffer(length), start, length)
 
     def _whole(self, data: pa.Buffer, start: int, length: int) -> pa.Buffer:
         if data.size != length:
@@ -40,35 +40,15 @@ class Source(ABC):
         return data
 
 
-class BufferSource(Source):
-    """A file in memory."""
-
-    name = "<memory>"
-
-    def __init__(self, data: pa.Buffer) -> None:
-        self._data, self.size = data, data.size
-
-    def read(self, start: int, length: int) -> pa.Buffer:
-        return self._data.slice(start, length)
-
-
-class StoreSource(Source):
-    """An object in a :class:`trilake.storage.Store`; local files are memory-mapped, others read by range."""
+class RemoteSource(Source):
+    """An object in a store, read by range."""
 
     def __init__(self, store: Store, key: str) -> None:
-        self.name = store.local_path(key) or f"{store.uri}/{key}"
+        self.name = f"{store.uri}/{key}"
         self._store, self._key = store, key
-        self._file = store.open_input(key) if store.local_path(key) is not None else None
-        self._begin = pa.py_buffer(b"")
-        if self._file is not None:
-            self.size = self._file.size()
-        else:
-            self.size, self._begin = store.read_sized(key, BEGIN)
+        self.size, self._begin = store.read_sized(key, BEGIN)
 
     def read(self, start: int, length: int) -> pa.Buffer:
-        if self._file is not None:
-            self._file.seek(start)
-            return self._whole(self._file.read_buffer(length), start, length)
         if start + length <= self._begin.size:
             return self._begin.slice(start, length)
         return self._whole(self._store.read_range(self._key, start, length), start, length)
@@ -117,13 +97,13 @@ def open_source(file: Any) -> Source:
     if isinstance(file, Source):
         return file
     if isinstance(file, str | os.PathLike):
-        return StoreSource(*locate(file))
+        file = locate(file)
     if isinstance(file, tuple) and len(file) == 2 and isinstance(file[0], Store):
-        return StoreSource(*file)
-    if isinstance(file, pa.Buffer):
-        return BufferSource(file)
-    if isinstance(file, bytes | bytearray | memoryview):
-        return BufferSource(pa.py_buffer(file))
+        store, key = file
+        path = store.local_path(key)
+        return RemoteSource(store, key) if path is None else Source(path, store.open_input(key))
+    if isinstance(file, pa.Buffer | bytes | bytearray | memoryview):
+        return Source("<memory>", pa.BufferReader(file))
     if hasattr(file, "read") and hasattr(file, "seek"):
         return FileSource(file)
     raise InvalidArgumentError(
