@@ -116,7 +116,7 @@ def read_avro(file: TrevniFile | Any, schema: SchemaLike | None = None, *, tagge
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
     requested = read_schema(opened) if schema is None else AvroSchema(schema)
-    stored = read_schema(opened) if SCHEMA_KEY in opened.metadata else schema_of_columns(requested, opened)
+    stored = read_schema(opened) if SCHEMA_KEY in opened.metadata else None
     return AvroRecords(requested, stored, opened, tagged=tagged).read()
 
 
@@ -143,7 +143,8 @@ _NAMED = (*_RECORDS, "enum", "fixed")
 class AvroRecords(Sheet):
     """The columns of Avro records, and the shape that writes and reads them.
 
-    ``stored`` is the schema of the columns, by default that of the records.  With ``tagged``, values of unions are read
+    ``stored`` is the schema of the columns, by default that of the records; then fields and branches without columns in
+    ``file`` are missing.  With ``tagged``, values of unions are read
     as pairs of branch name and value; with ``named``, values of simple branches to write are records, see
     :func:`~.avro_schema.with_named_branches`.
 
@@ -162,6 +163,7 @@ class AvroRecords(Sheet):
     ) -> None:
         super().__init__(file)
         self._schema, self._stored = schema, schema if stored is None else stored
+        self._partial = stored is None and file is not None
         self._tagged, self._named = tagged, named
         self._uri = None if file is None else file.uri
         self._seen: list[str] = []
@@ -218,9 +220,14 @@ class AvroRecords(Sheet):
     def _record(self, target: Any, stored: Any, path: str | None, parent: Stream | None) -> Shape:
         name = stored["name"]
         if name in self._seen:
-            raise _recursive(name)
+            message = f"recursive schemas cannot be stored as columns: {name} contains itself"
+            raise InvalidArgumentError(message)
         self._seen.append(name)
-        stored_fields = {field["name"]: field for field in stored["fields"]}
+        stored_fields = {
+            field["name"]: field
+            for field in stored["fields"]
+            if not self._partial or self._has_columns(field["type"], _field_path(path, field["name"]))
+        }
         fields: list[tuple[str, Shape]] = []
         defaults: dict[str, Any] = {}
         for field in target["fields"]:
@@ -249,7 +256,9 @@ class AvroRecords(Sheet):
             if kind == "null":
                 nothing = True
                 continue
-            name = tag if path is None else f"{path}/{tag}"
+            name = _branch_path(path, tag)
+            if self._partial and name not in self._by_name:
+                continue
             if self._match(schema, branch, by_name=True) is None:
                 foreign.append(self.add(name, SIMPLE.get(kind, ValueType.NULL), parent, array=True))
                 continue
@@ -275,6 +284,34 @@ class AvroRecords(Sheet):
             return value
 
         return shapes.Mapped(choice, decode=present)
+
+    def _has_columns(self, stored: Any, path: str) -> bool:
+        """Whether the file has columns of a type.  Raises ``SchemaMismatchError`` if they are of another type."""
+        names = list(self._names(stored, path, ()))
+        if not names or any(name in self._by_name for name in names):
+            return True
+        marks = tuple(f"{path}{mark}" for mark in "#[>/")
+        other = next((column for column in self._by_name if column == path or column.startswith(marks)), None)
+        if other is not None:
+            message = f"the file has {other!r} where the schema has {names[0]!r}"
+            raise SchemaMismatchError(message, file=self._uri, column=other)
+        return False
+
+    def _names(self, stored: Any, path: str, seen: tuple[str, ...]) -> Iterator[str]:
+        """Yield the names of the outermost columns of a type."""
+        stored = self._stored.resolve(stored)
+        kind = self._stored.kind(stored)
+        if kind in SIMPLE:
+            yield path
+        elif kind == "array":
+            yield f"{path}[]"
+        elif kind == "map":
+            yield f"{path}>"
+        elif kind == "union":
+            yield from (_branch_path(path, self._stored.full_name(b)) for b in stored if self._stored.kind(b) != "null")
+        elif stored["name"] not in seen:
+            for field in stored["fields"]:
+                yield from self._names(field["type"], _field_path(path, field["name"]), (*seen, stored["name"]))
 
     def _target(self, schema: Any, stored: Any, path: str | None) -> tuple[Any, str | None]:
         """Return the type that a stored type is read as, and its name in a union.  Raises ``SchemaMismatchError``."""
@@ -308,12 +345,12 @@ class AvroRecords(Sheet):
         return shapes.Mapped(shape, itemgetter(1), lambda value: (tag, value))
 
 
-def _recursive(name: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"recursive schemas cannot be stored as columns: {name} contains itself")
-
-
 def _field_path(path: str | None, name: str) -> str:
     return name if path is None else f"{path}#{name}"
+
+
+def _branch_path(path: str | None, tag: str) -> str:
+    return tag if path is None else f"{path}/{tag}"
 
 
 def _alike(one: str, other: str) -> bool:
@@ -331,74 +368,3 @@ def _of_name(types: list[Any], name: str) -> list[Any]:
 
 def _never(value: Any) -> bool:
     return False
-
-
-def schema_of_columns(schema: AvroSchema, file: TrevniFile) -> AvroSchema:
-    """Return the part of a schema for which a file has columns.  Raises ``SchemaMismatchError`` for another type."""
-    return schema.with_root(_PresentPart(schema, file).part(schema.root, None, ()))
-
-
-class _PresentPart:
-    def __init__(self, schema: AvroSchema, file: TrevniFile) -> None:
-        self._schema, self._file = schema, file
-        self._columns = [column.name for column in file.header.columns if column.name is not None]
-        self._by_name = set(self._columns)
-
-    def part(self, schema: Any, path: str | None, seen: tuple[str, ...]) -> Any:
-        schema = self._schema.resolve(schema)
-        kind = self._schema.kind(schema)
-        if kind in _RECORDS:
-            if schema["name"] in seen:
-                raise _recursive(schema["name"])
-            within = (*seen, schema["name"])
-            fields = [
-                {**field, "type": self.part(field["type"], _field_path(path, field["name"]), within)}
-                for field in schema["fields"]
-                if not self._is_missing(field["type"], _field_path(path, field["name"]))
-            ]
-            return {**schema, "fields": fields}
-        if kind == "array":
-            return {**schema, "items": self.part(schema["items"], f"{path or ''}[]", seen)}
-        if kind == "map":
-            return {**schema, "values": self.part(schema["values"], f"{path or ''}>value", seen)}
-        if kind == "union":
-            names = [self._branch(branch, path) for branch in schema]
-            return [
-                branch if name is None else self.part(branch, name, seen)
-                for branch, name in zip(schema, names, strict=True)
-                if name is None or name in self._by_name
-            ]
-        return schema
-
-    def _branch(self, branch: Any, path: str | None) -> str | None:
-        if self._schema.kind(branch) == "null":
-            return None
-        name = self._schema.full_name(branch)
-        return name if path is None else f"{path}/{name}"
-
-    def _is_missing(self, schema: Any, path: str) -> bool:
-        names = list(self._names(schema, path, ()))
-        if not names or any(name in self._by_name for name in names):
-            return False
-        marks = tuple(f"{path}{mark}" for mark in "#[>/")
-        other = next((column for column in self._columns if column == path or column.startswith(marks)), None)
-        if other is not None:
-            message = f"the file has {other!r} where the schema has {names[0]!r}"
-            raise SchemaMismatchError(message, file=self._file.uri, column=other)
-        return True
-
-    def _names(self, schema: Any, path: str, seen: tuple[str, ...]) -> Iterator[str]:
-        """Yield the names of the outermost columns of a type."""
-        schema = self._schema.resolve(schema)
-        kind = self._schema.kind(schema)
-        if kind in SIMPLE:
-            yield path
-        elif kind == "array":
-            yield f"{path}[]"
-        elif kind == "map":
-            yield f"{path}>"
-        elif kind == "union":
-            yield from (name for name in (self._branch(branch, path) for branch in schema) if name is not None)
-        elif schema["name"] not in seen:
-            for field in schema["fields"]:
-                yield from self._names(field["type"], _field_path(path, field["name"]), (*seen, schema["name"]))

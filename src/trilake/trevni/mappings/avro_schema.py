@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from typing import Any, TypeAlias
 
 from trilake.common.extras import missing
@@ -49,12 +48,6 @@ class AvroSchema:
             raise InvalidArgumentError(f"invalid Avro schema: {e}") from e
         except RecursionError as e:
             raise InvalidArgumentError("the Avro schema is nested too deeply") from e
-
-    def with_root(self, root: Any) -> AvroSchema:
-        """Return a schema with another root and the same named types."""
-        other = copy(self)
-        other.root = root
-        return other
 
     def as_json(self) -> str:
         """Return the schema as compact JSON in the form of the reference; each type is defined at its first use."""
