@@ -69,8 +69,7 @@ class TrevniFormat(Format):
             store, schema, mode=write.mode, partition_by=write.partition_by, options=options
         )
         staged = [] if plan.nothing else table_write.write_rows(store, plan, batches)
-        result = table_write.finish_table_write(store, plan, staged)
-        return WriteResult(None, result.files_added, 0, result.rows_added, result.bytes_added)
+        return table_write.finish_table_write(store, plan, staged)
 
     def store_of(self, table: Table) -> Store:
         return open_store(table.uri, _trevni_table(table).storage_options)

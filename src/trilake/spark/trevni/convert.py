@@ -20,11 +20,12 @@ from trilake.spark.trevni.format import write_dataframe
 from trilake.spark.trevni.source import TrilakeTrevniDataSource, task_name
 from trilake.storage import Store, open_store
 from trilake.table.folders import DataFile
+from trilake.table.results import WriteResult
 from trilake.trevni.blocks.codecs import check_codec
 from trilake.trevni.mappings.avro_files import WRITE_CODECS, from_avro, to_avro
 from trilake.trevni.tables import jobs
 from trilake.trevni.tables.dataset import find_files, list_files
-from trilake.trevni.tables.row_groups import StagedFile, TableWrite, new_write_id, publish
+from trilake.trevni.tables.row_groups import StagedFile, new_write_id, publish, write_result
 from trilake.trevni.tables.table_write import write_options
 
 #: Converts a file in the first store to one in the second; returns the number of records.
@@ -42,7 +43,7 @@ def to_trevni(
     properties: Mapping[str, str] | None = None,
     partition_by: Sequence[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
-) -> TableWrite:
+) -> WriteResult:
     """Convert files of rows to a folder of Trevni files.
 
     Parameters
@@ -87,7 +88,7 @@ def from_trevni(
     options: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
-) -> TableWrite | None:
+) -> WriteResult | None:
     """Convert Trevni files to files of rows: the reverse of :func:`to_trevni`.
 
     Parameters
@@ -135,7 +136,7 @@ def _codec(properties: Mapping[str, str] | None, default: str) -> str:
 
 def _convert(
     spark: SparkSession, source: str, target: str, mode: str, options: dict[str, str], suffix: str, convert: _Convert
-) -> TableWrite:
+) -> WriteResult:
     """Convert each file in a separate task; afterwards, the driver moves all files into place at once."""
     if mode not in ("error", "append", "overwrite"):
         raise InvalidArgumentError(f"unknown mode {mode!r}", help="use append, error or overwrite")
@@ -167,7 +168,7 @@ def _convert(
         jobs.remove_staged(store, job)
         raise
     jobs.remove_staged(store, job)
-    return TableWrite(len(staged), sum(f.rows for f in staged), sum(f.size for f in staged))
+    return write_result(staged)
 
 
 def _run_task(

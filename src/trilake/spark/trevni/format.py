@@ -27,7 +27,7 @@ from trilake.table import format as table_format
 from trilake.table.results import WriteResult
 from trilake.table.table import FilterLike, Table
 from trilake.trevni.format import TREVNI as LOCAL
-from trilake.trevni.tables.row_groups import StagedFile, TableWrite, WriteOptions
+from trilake.trevni.tables.row_groups import StagedFile, WriteOptions, write_result
 from trilake.trevni.tables.table import TrevniTable
 from trilake.trevni.tables.table_write import finish_table_write, give_up, plan_table_write, write_options, write_rows
 
@@ -43,10 +43,9 @@ class SparkTrevniFormat(SparkFormat):
 
     def write(self, df: DataFrame, uri: str, options: Mapping[str, str], write: table_format.TableWrite) -> WriteResult:
         LOCAL.reject_log_only(write)
-        result = write_dataframe(
+        return write_dataframe(
             df, uri, options, mode=write.mode, partition_by=write.partition_by, options=write_options(write.properties)
         )
-        return WriteResult(None, result.files_added, 0, result.rows_added, result.bytes_added)
 
     def sources(self) -> tuple[type[DataSource], ...]:
         return TrevniDataSource, TrilakeTrevniDataSource
@@ -108,7 +107,7 @@ def write_dataframe(
     mode: str,
     partition_by: Sequence[str] | None = None,
     options: WriteOptions | None = None,
-) -> TableWrite:
+) -> WriteResult:
     """Run the write as one Spark job and move its files into place; nothing is written if a task fails."""
     check_shared(uri)
     store_options = session_options(df.sparkSession, uri, store)
@@ -116,7 +115,7 @@ def write_dataframe(
     schema = new_columns(df.schema)
     plan = plan_table_write(target, schema, mode=mode, partition_by=partition_by, options=options)
     if plan.nothing:
-        return TableWrite()
+        return write_result()
 
     def work(batches: Iterator[pa.RecordBatch], _: int) -> list[StagedFile]:
         task, attempt = task_name()

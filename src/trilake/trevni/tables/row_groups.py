@@ -34,6 +34,8 @@ from trilake.errors import (
 from trilake.storage import Store
 from trilake.storage.ownership import check_own
 from trilake.storage.staging import move, remove_folder, sync_names
+from trilake.table.folders import NULL
+from trilake.table.results import WriteResult
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.file.writer import TrevniWriter
 from trilake.trevni.nesting.columns import ColumnOptions
@@ -43,7 +45,6 @@ from trilake.trevni.tables.jobs import STAGING, Plan
 
 #: Default row group size in bytes: one block of HDFS, for which the format was made.
 ROW_GROUP_SIZE = 1 << 27
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 #: Rows between checks of the file size.
 _STEP = 1 << 14
 #: About 30,000 years in seconds.
@@ -301,13 +302,9 @@ def _remove_staged_copies(store: Store, files: Sequence[StagedFile]) -> None:
     jobs.remove_staging_folder(store)
 
 
-@dataclass(frozen=True)
-class TableWrite:
-    """The result of :func:`~trilake.trevni.tables.table_write.write_table`."""
-
-    files_added: int = 0
-    rows_added: int = 0
-    bytes_added: int = 0
+def write_result(files: Sequence[StagedFile] = ()) -> WriteResult:
+    """The result of a write that published these files."""
+    return WriteResult(None, len(files), 0, sum(f.rows for f in files), sum(f.size for f in files))
 
 
 def _folder_names(name: str, values: pa.Array) -> pa.Array:
@@ -322,8 +319,8 @@ def _folder_names(name: str, values: pa.Array) -> pa.Array:
     _check_years(name, encoded.dictionary)
     key = quote(name, safe="")
     # Like Hive, treat an empty string as null.
-    quoted = pa.array([f"{key}={quote(s, safe=' ') if s else _NULL}" for s in strings], pa.string())
-    return pc.fill_null(quoted.take(encoded.indices), f"{key}={_NULL}")
+    quoted = pa.array([f"{key}={quote(s, safe=' ') if s else NULL}" for s in strings], pa.string())
+    return pc.fill_null(quoted.take(encoded.indices), f"{key}={NULL}")
 
 
 def _check_years(name: str, values: pa.Array) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from trilake.common.arguments import checked
-from trilake.common.arrow_types import is_list
+from trilake.common.arrow_types import is_binary, is_list, is_string
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.errors import (
     InvalidArgumentError,
@@ -30,23 +30,24 @@ from trilake.errors import (
 )
 from trilake.storage import Store, open_store
 from trilake.table.folders import DataFile
+from trilake.table.results import WriteResult
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.file.writer import as_batches
 from trilake.trevni.nesting.arrow_forms import bare
-from trilake.trevni.nesting.arrow_types import is_binary, is_string
 from trilake.trevni.nesting.columns import ColumnOptions
+from trilake.trevni.nesting.shred import checked_batch
 from trilake.trevni.tables import jobs
 from trilake.trevni.tables.dataset import check_trevni, list_files
 from trilake.trevni.tables.jobs import STAGING
 from trilake.trevni.tables.row_groups import (
     RowGroupWriter,
     StagedFile,
-    TableWrite,
     WriteOptions,
     discard,
     new_write_id,
     publish,
+    write_result,
 )
 
 #: Names of write options in Spark; see :func:`write_options`.
@@ -124,11 +125,6 @@ class TableWritePlan:
     nothing: bool = False
 
 
-def _check_mode(mode: str) -> None:
-    if mode not in ("error", "ignore", "append", "overwrite"):
-        raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
-
-
 def plan_table_write(
     store: Store,
     schema: pa.Schema,
@@ -148,7 +144,8 @@ def plan_table_write(
     Raises ``TableExistsError``, ``ForeignFilesError`` if the folder has other files, ``SchemaMismatchError`` and
     ``InvalidArgumentError``.
     """
-    _check_mode(mode)
+    if mode not in ("error", "ignore", "append", "overwrite"):
+        raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
     for folder, name in _LOGS.items():
         if next(iter(store.list(folder)), None) is not None:
             raise TableExistsError(
@@ -291,14 +288,14 @@ def _write(store: Store, plan: TableWritePlan, rows: Iterable[Any], task: str, a
 
 def finish_table_write(
     store: Store, plan: TableWritePlan, files: Sequence[StagedFile], *, runtime: Runtime = SYSTEM_RUNTIME
-) -> TableWrite:
+) -> WriteResult:
     """Move staged files to the table; with ``mode="overwrite"``, remove the previous files.
 
     If the folder got files after the plan, ``mode="ignore"`` writes nothing, and ``mode="error"`` raises
     ``TableExistsError``.  Readers see all rows or none; see :func:`trilake.trevni.publish`, also for errors.
     """
     if plan.nothing:
-        return TableWrite()
+        return write_result()
     files = list(files)
     if not files and plan.describe and not plan.partition_by:
         files = _write(store, plan, [], "0", "0")  # creates a file without rows
@@ -312,10 +309,10 @@ def finish_table_write(
             clean(store, plan)
         if plan.mode == "error":
             raise
-        return TableWrite()
+        return write_result()
     with suppress(StorageError, OSError):  # the write is committed: a failed clean-up is not an error
         clean(store, plan)
-    return TableWrite(len(files), sum(f.rows for f in files), sum(f.size for f in files))
+    return write_result(files)
 
 
 def clean(store: Store, plan: TableWritePlan) -> None:
@@ -340,8 +337,9 @@ def write_table(
     schema: pa.Schema | None = None,
     storage_options: Mapping[str, str] | None = None,
     runtime: Runtime = SYSTEM_RUNTIME,
-) -> TableWrite:
-    """Write rows to a folder of Trevni files.
+) -> WriteResult:
+    """Write rows to a folder of Trevni files: :func:`plan_table_write`, :func:`write_rows` and
+    :func:`finish_table_write` in one call.
 
     Parameters
     ----------
@@ -363,16 +361,13 @@ def write_table(
     >>> trilake.open("memory://doc-write-table", format="trevni").count("day = 'mon'")
     1
     """
-    _check_mode(mode)
     store = open_store(location, storage_options)
-    files = list_files(store)
-    if files and mode == "ignore":
-        return TableWrite()
-    if files and mode == "error":
-        raise TableExistsError("the folder already has files", file=os.fspath(location))
-    check_trevni(store, files)
     rows_schema, parts = as_batches(data, schema)
     folders = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    plan = TableWritePlan(rows_schema, mode, new_write_id(runtime), folders, options or WriteOptions())
+    plan = plan_table_write(
+        store, rows_schema, mode=mode, partition_by=folders or None, options=options, runtime=runtime
+    )
     batches = (batch for part in parts for batch in (part.to_batches() if isinstance(part, pa.Table) else [part]))
-    return finish_table_write(store, plan, _write(store, plan, batches, "0", "0"), runtime=runtime)
+    batches = (checked_batch(batch, rows_schema) for batch in batches)
+    staged = [] if plan.nothing else write_rows(store, plan, batches)
+    return finish_table_write(store, plan, staged, runtime=runtime)
