@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from trilake.common.parallel import map_ahead
 from trilake.expr import ColumnStats, FileStats, Filter, can_match
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
@@ -441,17 +442,7 @@ def scan(plan: ScanPlan, readers: Iterable[FragmentReader], *, threads: int | No
 def _parallel(plan: ScanPlan, readers: Sequence[FragmentReader], threads: int) -> Iterator[pa.RecordBatch]:
     with ThreadPoolExecutor(threads, thread_name_prefix="lance") as pool:
         pending = chunks(plan, _opened_ahead(readers, pool, threads))
-        running: deque[Future[list[pa.RecordBatch]]] = deque()
-        try:
-            for chunk in pending:
-                running.append(pool.submit(lambda chunk: list(read_chunk(plan, chunk)), chunk))
-                if len(running) >= threads:
-                    yield from running.popleft().result()
-            while running:
-                yield from running.popleft().result()
-        finally:
-            for future in running:
-                future.cancel()
+        yield from chain.from_iterable(map_ahead(pool, lambda chunk: list(read_chunk(plan, chunk)), pending, threads))
 
 
 def _opened_ahead(readers: Sequence[FragmentReader], pool: ThreadPoolExecutor, ahead: int) -> Iterator[FragmentReader]:

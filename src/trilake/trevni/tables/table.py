@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from itertools import islice
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.arguments import checked_methods
+from trilake.common.parallel import map_ahead
 from trilake.errors import SchemaMismatchError
 from trilake.expr import Filter, parse_filter
 from trilake.storage import Store
@@ -189,20 +189,13 @@ class TrevniTable(Table):
         schema = self.schema
         bound = self._bound(filter)
         names = schema.names if columns is None else self.projected_schema(columns).names
-        splits = iter(self.splits(filter, size=_READ_SPLIT))
+        splits = self.splits(filter, size=_READ_SPLIT)
+
+        def read(split: Split) -> list[pa.RecordBatch]:
+            return list(read_split(split, schema, names, bound))
+
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="trevni") as pool:
-
-            def read(split: Split) -> list[pa.RecordBatch]:
-                return list(read_split(split, schema, names, bound))
-
-            running = deque(pool.submit(read, split) for split in islice(splits, _THREADS))
-            try:
-                while running:
-                    yield from running.popleft().result()
-                    running.extend(pool.submit(read, split) for split in islice(splits, 1))
-            finally:
-                for future in running:
-                    future.cancel()
+            yield from chain.from_iterable(map_ahead(pool, read, splits, _THREADS))
 
     def count(self, filter: FilterLike | None = None) -> int:
         """Return the number of matching rows; without a filter, from the file headers."""

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from trilake.common.parallel import map_ahead
 from trilake.delta.commands.merge.clauses import Side
 from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
 from trilake.delta.commands.merge.scope import Join, Scope
@@ -111,12 +111,7 @@ def read_group(
         yield from map(read, todo)
         return
     with ThreadPoolExecutor(workers) as pool:
-        running: deque[Future[list[RowsOfFiles]]] = deque()
-        for pack in todo:
-            running.append(pool.submit(read, pack))
-            if len(running) > workers:  # run at most a few packs ahead of the consumer
-                yield running.popleft().result()
-        yield from (future.result() for future in running)
+        yield from map_ahead(pool, read, todo, workers + 1)
 
 
 class TooManyPairsError(Exception):
