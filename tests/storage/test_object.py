@@ -323,10 +323,10 @@ class ShufflingClient:
 
 def test_5_unordered_listings_are_sorted_or_rejected() -> None:
     client = ShufflingClient()
-    result = list(ObjectStore(client, client, "r", "az://c/r", {}).list())
+    result = list(ObjectStore(client, lambda: client, "r", "az://c/r", {}).list())
     assert result == [ObjectMeta(k, 1, 1_767_225_600_123) for k in ("a", "b", "ü")]
     with pytest.raises(StorageError, match="out of order"):
-        list(ObjectStore(client, client, "r", "s3://c/r", {}, ordered=True).list())
+        list(ObjectStore(client, lambda: client, "r", "s3://c/r", {}, ordered=True).list())
 
 
 # --- other clients ---------------------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ def test_5_unordered_listings_are_sorted_or_rejected() -> None:
 
 def test_delete_ignores_missing_objects_reported_by_the_client(tmp_path) -> None:
     client = obstore.store.LocalStore(tmp_path)
-    store = ObjectStore(client, client, "r", "az://c/r", {})
+    store = ObjectStore(client, lambda: client, "r", "az://c/r", {})
     for key in ("a", "b", "c"):
         store.put(key, b"1")
     store.delete(["a", "nothing", "c"])

@@ -45,7 +45,7 @@ def test_client_error_with_secret_is_not_in_the_traceback() -> None:
         def head(self, path: str) -> None:
             raise OSError(f"error sending request for url (https://a.blob/t?sig={SECRET})")
 
-    store = ObjectStore(Client(), Client(), "t", "az://c/t", {"azure_storage_sas_token": SECRET})
+    store = ObjectStore(Client(), Client, "t", "az://c/t", {"azure_storage_sas_token": SECRET})
     with pytest.raises(StorageError) as caught:
         store.head("k")
     assert SECRET not in "".join(traceback.format_exception(caught.value))

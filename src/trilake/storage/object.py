@@ -18,14 +18,13 @@ import random
 import re
 import time
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
-from threading import Lock, Thread
+from functools import cache, partial
+from threading import Thread
 from typing import IO, Any, TypeVar
 
 import obstore
@@ -39,6 +38,7 @@ from obstore.exceptions import (
     UnknownConfigurationKeyError,
 )
 
+from trilake.common.recent import Recent
 from trilake.errors import (
     InvalidArgumentError,
     ObjectExistsError,
@@ -112,8 +112,7 @@ class Clients:
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._clients: OrderedDict[object, Any] = OrderedDict()
+        self._clients = Recent(_MAX_CLIENTS, _MAX_CLIENTS)
 
     def get(
         self, scheme: str, url: str, config: StoreConfig, environment: Mapping[str, str], make: Callable[[], Any]
@@ -128,15 +127,10 @@ class Clients:
         if not _CREDENTIALS & {setting(name) for name in (*config.config, *variables)}:
             return make()
         key = (url, *map(_frozen, (config.config, config.client, config.retry, variables)))
-        with self._lock:
-            if key in self._clients:
-                self._clients.move_to_end(key)
-                return self._clients[key]
-        client = make()  # without the lock: two threads may create one, and one is kept
-        with self._lock:
-            self._clients[key] = client
-            if len(self._clients) > _MAX_CLIENTS:
-                self._clients.popitem(last=False)
+        client = self._clients.get(key)
+        if client is None:
+            client = make()  # two threads may create one, and one is kept
+            self._clients.put(key, client, 1)
         return client
 
 
@@ -199,22 +193,11 @@ def open_object_store(scheme: str, authority: str, path: str, uri: str, options:
     # S3 directory buckets and Azure's hierarchical namespace sort by folder, not by key.
     express = config.config.get("aws_s3_express", config.config.get("s3_express", "false"))
     ordered = scheme == "gs" or (scheme == "s3" and express == "false")
-    once = _Later(lambda: client({**config.retry, "max_retries": 0}))
+
+    def once() -> Any:
+        return client({**config.retry, "max_retries": 0})
+
     return ObjectStore(client(config.retry), once, path, uri, options, ordered=ordered)
-
-
-class _Later:
-    """Create a client on the first write: most stores are only read."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-
-    @cached_property
-    def _client(self) -> Any:
-        return self._make()
-
-    def put(self, path: str, data: memoryview, **options: Any) -> None:
-        self._client.put(path, data, **options)
 
 
 def _reopened(uri: str, options: Mapping[str, str]) -> ObjectStore:
@@ -258,8 +241,8 @@ def _static_keys(config: Mapping[str, str]) -> Callable[[], Any] | None:
 class ObjectStore(Store):
     """The folder ``path`` of a bucket or container.
 
-    ``client`` is obstore's store; ``once`` does not retry, for conditional puts.  Listings are sorted in memory unless
-    the service lists keys ``ordered`` by bytes.  ``sleep`` waits some seconds between attempts.
+    ``client`` is obstore's store; ``once`` creates one that does not retry, for conditional puts.  Listings are sorted
+    in memory unless the service lists keys ``ordered`` by bytes.  ``sleep`` waits some seconds between attempts.
     """
 
     writes_at_once = 8
@@ -267,7 +250,7 @@ class ObjectStore(Store):
     def __init__(
         self,
         client: Any,
-        once: Any,
+        once: Callable[[], Any],
         path: str,
         uri: str,
         options: Mapping[str, str],
@@ -276,7 +259,7 @@ class ObjectStore(Store):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client = client
-        self._once = once
+        self._once = cache(once)
         self._root = f"{path}/" if path else ""
         self._scheme = uri.partition(":")[0]
         self._ordered = ordered
@@ -405,7 +388,7 @@ class ObjectStore(Store):
             _Process.check(self._shown(key))
             try:
                 # As one part, since only single requests are conditional.
-                self._once.put(path, _view(data), mode="create", use_multipart=False)
+                self._once().put(path, _view(data), mode="create", use_multipart=False)
                 return
             except _CLIENT_ERRORS as e:
                 if attempt == ATTEMPTS - 1 or not _may_pass(e):
