@@ -90,7 +90,7 @@ def test_3_put_and_close_sync_file_then_rename_then_sync_folder(
 
 def test_3_parents_of_new_folders_are_synced(local_store: Store, steps: list[str]) -> None:
     local_store.put("a/b/k", b"x")
-    made = ["mkdir t", "fsync .", "mkdir t/a", "fsync t", "mkdir t/a/b", "fsync t/a"]
+    made = ["mkdir t", "mkdir t/a", "mkdir t/a/b", "fsync .", "fsync t", "fsync t/a"]
     assert steps == [*made, "fsync t/a/b/TEMP", "rename t/a/b/TEMP t/a/b/k", "fsync t/a/b"]
 
 

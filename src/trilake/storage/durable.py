@@ -50,34 +50,9 @@ def make_folder(path: str) -> None:
 
     Another process may have created it and die before syncing it, so each process syncs each folder once.
     """
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        status = None
-    if status is not None and _DURABLE.get(path) == (status.st_dev, status.st_ino):
-        return
-    parent = os.path.dirname(path)
-    if parent != path:
-        make_folder(parent)
-        if status is None:
-            # another writer created it; if it is a file, the next step fails
-            with suppress(FileExistsError):
-                os.mkdir(path)
-        try:
-            sync_folder(parent)
-        except PermissionError:
-            # Without read permission a folder cannot be synced.
-            if status is None:
-                raise
-        status = os.stat(path)
-    assert status is not None
-    _remember(path, (status.st_dev, status.st_ino))
-
-
-def _remember(path: str, identity: tuple[int, int]) -> None:
-    if len(_DURABLE) >= _DURABLE_MOST:
-        _DURABLE.clear()
-    _DURABLE[path] = identity
+    group = FolderGroup()
+    group.make(path)
+    group.force()
 
 
 #: File systems on which ``syncfs`` syncs contents and names, and reports errors since the file was opened.
@@ -201,26 +176,19 @@ class FolderGroup:
             return
         parent = os.path.dirname(path)
         created = False
-        if parent in self._new and not again:  # the folder is usually new, too
-            with suppress(FileExistsError):
-                os.mkdir(path)
-                created = True
+        try:
             status = os.stat(path)
+        except FileNotFoundError:
+            created = True
         else:
-            try:
-                status = os.stat(path)
-            except FileNotFoundError:
-                created = True
-            else:
-                if (status.st_dev, status.st_ino) in (_DURABLE.get(path), self._new.get(path)):
-                    return
-            if parent != path:
-                self.make(parent, again=again)
-                if created:
-                    with suppress(FileExistsError):
-                        os.mkdir(path)
-                    status = os.stat(path)
+            if (status.st_dev, status.st_ino) in (_DURABLE.get(path), self._new.get(path)):
+                return
         if parent != path:
+            self.make(parent, again=again)
+            if created:
+                with suppress(FileExistsError):
+                    os.mkdir(path)
+                status = os.stat(path)
             self._above[parent] = self._above.get(parent, False) or created
         self._new[path] = (status.st_dev, status.st_ino)
 
@@ -234,8 +202,8 @@ class FolderGroup:
 
     def force(
         self,
-        more: Iterable[str],
-        each: Callable[[Callable[[str], None], list[str]], None],
+        more: Iterable[str] = (),
+        each: Callable[[Callable[[str], None], list[str]], object] = lambda call, folders: list(map(call, folders)),
         system: FileSystem | None = None,
     ) -> None:
         """Sync the names in these folders and ``more``; ``each`` calls a function for each, except on ``system``."""
@@ -244,8 +212,9 @@ class FolderGroup:
             system.force()
             folders = {f for f in folders if self.device(f) != system.device}
         each(self._force_one, sorted(folders))
-        for path, identity in self._new.items():
-            _remember(path, identity)
+        if len(_DURABLE) >= _DURABLE_MOST:
+            _DURABLE.clear()
+        _DURABLE.update(self._new)
         self._new, self._above = {}, {}
 
     def _force_one(self, path: str) -> None:

@@ -47,7 +47,6 @@ _TEMP_NAME = re.compile(r"\.trilake-[0-9a-f]{24}\.tmp")
 #: Larger objects are memory-mapped, smaller ones are read.
 MAP_FROM = 1 << 20
 _SMALL = 1 << 16  # bytes per read call: most commits fit
-_FEW = 8  # names to look up by full path
 
 #: Files of a group that are synced together, and threads for it.
 _GROUP_FILES, _GROUP_THREADS = 64, 16
@@ -99,10 +98,6 @@ class LocalStore(Store):
             self._fail(e, "read", path)
         with self.open_input(key) as file:
             return file.read_buffer()
-
-    def read_many(self, keys: Sequence[str]) -> list[pa.Buffer]:
-        # Threads would be slower for data in the page cache.
-        return [self.read(key) for key in keys]
 
     def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
         return self.read_ranges(key, [(start, length)])[0]
@@ -169,7 +164,7 @@ class LocalStore(Store):
         staged = any(_is_temporary(name) for name in folder.split("/"))  # a temporary folder
         # Do not sort 100,000 names for the last few.
         bound = after[len(folder) :] if after.isascii() and after.startswith(folder) else ""
-        names, links, fd = [], set(), -1
+        names, links = [], set()
         try:
             with os.scandir(path) as scan:
                 for entry in scan:
@@ -182,35 +177,29 @@ class LocalStore(Store):
                     names.append(name + "/" if is_folder else name)
                     if is_folder and entry.is_symlink():
                         links.add(names[-1])
-            if len(names) > _FEW:  # relative to the open folder, so the kernel does not resolve the path for each name
-                fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except MISSING:
             return
         except OSError as e:
             self._fail(e, "list", path)
-        try:
-            if len(names) > 1:
-                names.sort(key=None if all(map(str.isascii, names)) else os.fsencode)
-            for name in names[_first_after(names, folder, after) :] if after else names:
-                key = folder + name
-                if name.endswith("/") and name not in links:
-                    yield from self._walk(key, after, temporary=temporary, inside=inside)
-                    continue
-                try:
-                    status = os.stat(path + name) if fd < 0 else os.stat(name, dir_fd=fd)
-                except FileNotFoundError:  # removed since, or a dangling link
-                    continue
-                except OSError as e:
-                    self._fail(e, "stat", path + name)
-                if stat.S_ISREG(status.st_mode):
-                    yield ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
-                elif name in links:
-                    identity = (status.st_dev, status.st_ino)
-                    if identity not in inside:  # otherwise a cycle of links
-                        yield from self._walk(key, after, temporary=temporary, inside=(*inside, identity))
-        finally:
-            if fd >= 0:
-                os.close(fd)
+        if len(names) > 1:
+            names.sort(key=None if all(map(str.isascii, names)) else os.fsencode)
+        for name in names[_first_after(names, folder, after) :] if after else names:
+            key = folder + name
+            if name.endswith("/") and name not in links:
+                yield from self._walk(key, after, temporary=temporary, inside=inside)
+                continue
+            try:
+                status = os.stat(path + name)
+            except FileNotFoundError:  # removed since, or a dangling link
+                continue
+            except OSError as e:
+                self._fail(e, "stat", path + name)
+            if stat.S_ISREG(status.st_mode):
+                yield ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
+            elif name in links:
+                identity = (status.st_dev, status.st_ino)
+                if identity not in inside:  # otherwise a cycle of links
+                    yield from self._walk(key, after, temporary=temporary, inside=(*inside, identity))
 
     # --- writing ---
 

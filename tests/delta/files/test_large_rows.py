@@ -8,7 +8,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -20,10 +19,6 @@ from trilake.storage import local_writer
 
 def strings(rows: int, length: int) -> pa.Table:
     return pa.table({"id": range(rows), "s": [chr(97 + i % 26) * (length + i) for i in range(rows)]})
-
-
-def numbers(rows: int) -> pa.Table:
-    return pa.table({"x": np.random.default_rng(1).random(rows), "y": np.arange(rows)})
 
 
 @pytest.fixture
