@@ -61,7 +61,7 @@ def test_columns_that_cannot_be_sought_raise() -> None:
         file.seek("plain", 1)
     with pytest.raises(InvalidArgumentError, match="not sorted"):
         file.seek("mixed", 1)
-    with pytest.raises(InvalidArgumentError, match="not a value"):
+    with pytest.raises(InvalidArgumentError, match="not a valid value"):
         file.seek("mixed", "x")
 
 
