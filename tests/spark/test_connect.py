@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession, functions as F
 import trilake
 from tests.connect_session import connect_session
 from trilake.spark.delta.names import catalogue
-from trilake.sql.spark.session import jvm
+from trilake.spark.delta.names import entries
 from trilake.sql.spark.session import session
 
 said = []
@@ -203,8 +203,8 @@ for of in ("DESCRIBE DETAIL", "OPTIMIZE", "VACUUM", "DELETE FROM", "TRUNCATE TAB
         raise
     except Exception as e:
         assert "view" in str(e).lower() or "PARSE_SYNTAX_ERROR" in str(e) or "relation" in str(e), (of, e)
-entry = jvm.Entry("default", "plain", "VIEW", "", None)
-jvm.set_view_sql(SparkSession._instantiatedSession, entry, f"SELECT n AS x,\\n p AS y FROM delta.`{path}`")
+entry = entries.Entry("default", "plain", "VIEW")
+entries.change_view(SparkSession._instantiatedSession, entry, f"SELECT n AS x,\\n p AS y FROM delta.`{path}`")
 assert rows(spark.sql("SELECT a, b FROM plain")) == rows(spark.table("plain")) == wanted
 
 # Streams in queries, and a name that nothing is called by, where no row would tell.

@@ -169,7 +169,7 @@ def test_name_for_a_location_that_spark_cannot_reach(session: SparkSession) -> N
     about = About(_frame(session, 1).schema)
     make_entry(session, ["cat_x"], about, path="s3://no one/t x")
     entry = find_entry(session, ["cat_x"])
-    assert entry == Entry("delta", "s3://no one/t x", False)
+    assert entry == Entry("default", "cat_x", "EXTERNAL", "delta", "s3://no one/t x")
     assert change_entry(session, ["cat_x"], replace(about, comment="new"))
     session.sql("DROP TABLE cat_x")
     assert find_entry(session, ["cat_x"]) is None
@@ -184,7 +184,7 @@ def test_managed_name_for_existing_files(session: SparkSession, tmp_path: Path) 
         path=str(tmp_path / "t"),
         managed=True,
     )
-    assert find_entry(session, ["cat_x"]) == Entry("delta", str(tmp_path / "t"), True)
+    assert find_entry(session, ["cat_x"]) == Entry("default", "cat_x", "MANAGED", "delta", str(tmp_path / "t"))
     session.sql("DROP TABLE cat_x")
     assert not (tmp_path / "t").exists()
 

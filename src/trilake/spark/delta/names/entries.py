@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from trilake.common.text import quote_name, quote_parts, string_literal
@@ -25,7 +26,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
-from trilake.spark.session.internals import case_class_value, changed, java_session, jvm, some, string_map
+from trilake.spark.session.internals import case_class_value, changed, items_of, java_session, jvm, some, string_map
 from trilake.spark.session.schemas import to_ddl, to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 
@@ -39,15 +40,61 @@ _HIVE_LOGGERS = (
 #: Properties that Spark reserves.
 _RESERVED = frozenset(("provider", "location", "owner", "external", "is_managed_location", "comment", "collation"))
 _PACKAGE = "org.apache.spark.sql.catalyst"
+#: The kind of a temporary view.
+_TEMPORARY = "TEMPORARY"
+
+
+class Catalogs(NamedTuple):
+    """A session's catalog in the JVM, and the catalog behind it; both objects never change."""
+
+    session: Any
+    external: Any
+
+
+_catalogs: WeakKeyDictionary[SparkSession, Catalogs] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class ViewForm:
+    """A permanent view's columns (name and type), the catalog and database in which it was created, and the names of
+    its query's columns, empty for views of old releases."""
+
+    namespace: tuple[str, ...]
+    query_columns: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A table or view of the catalog; ``provider`` is in lower case, and empty for a view."""
+    """A table or view of the catalog; ``provider`` is in lower case, and empty for a view.  ``form`` is set for a
+    permanent view in a Connect session, ``java`` in a classic one."""
 
-    provider: str
-    location: str | None
-    managed: bool
+    database: str
+    table: str
+    kind: str
+    provider: str = ""
+    location: str | None = None
+    view_text: str | None = None
+    form: ViewForm | None = None
+    java: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def managed(self) -> bool:
+        """Whether DROP TABLE deletes the files."""
+        return self.kind == "MANAGED"
+
+    @property
+    def is_view(self) -> bool:
+        return self.kind == "VIEW"
+
+    @property
+    def view_form(self) -> ViewForm:
+        """The columns of a permanent view, and the namespace of its query."""
+        if self.form is not None:
+            return self.form
+        columns = [(str(f.name()), str(f.dataType().sql())) for f in items_of(self.java.schema())]
+        namespace, queried = self.java.viewCatalogAndNamespace(), self.java.viewQueryColumnNames()
+        return ViewForm(tuple(map(str, items_of(namespace))), tuple(map(str, items_of(queried))), tuple(columns))
 
 
 @dataclass(frozen=True)
@@ -65,23 +112,47 @@ class About:
 
 
 def find_entry(spark: SparkSession, parts: list[str]) -> Entry | None:
-    """The entry of a name; ``None`` if there is none."""
+    """The entry of a name, which may be a temporary view; ``None`` if there is none."""
     has_jvm_catalog = has_catalog(spark, parts)
     parts = _short(parts)
     if not has_jvm_catalog:
-        return _entry_by_sql(spark, parts)
-    catalog = _catalog(spark)
-    name = _identifier(spark, parts)
-    if catalog.isTempView(name):
-        return Entry("", None, False)
-    table = _metadata(catalog, name)
-    if table is None:
+        if not spark.catalog.tableExists(quote_parts(parts)):
+            return None
+        return next(_entries_by_sql(spark, parts), Entry("", parts[-1], _TEMPORARY))
+    catalog = catalogs(spark).session
+    if catalog.isTempView(_identifier(spark, parts)):
+        return Entry("", parts[-1], _TEMPORARY)
+    database = parts[0] if len(parts) > 1 else str(catalog.getCurrentDatabase())
+    return permanent_entry(spark, database, parts[-1])
+
+
+def permanent_entry(spark: SparkSession, database: str, table: str) -> Entry | None:
+    """The session catalog's entry of a table or permanent view; ``None`` if there is none."""
+    if is_connect(spark):
+        if not spark.catalog.tableExists(quote_parts((database, table))):
+            return None
+        entry = next((e for e in _entries_by_sql(spark, [database, table]) if e.kind != _TEMPORARY), None)
+        return _described(spark, entry) if entry is not None and entry.is_view else entry
+    database, external = database.lower(), catalogs(spark).external
+    if not external.tableExists(database, table.lower()):
         return None
-    provider, place, kind = table.provider(), table.storage().locationUri(), str(table.tableType().name())
+    try:
+        java = external.getTable(database, table.lower())
+    except PySparkException as e:
+        if "[TABLE_OR_VIEW_NOT_FOUND]" not in str(e):
+            raise
+        return None  # dropped since
+    kind, provider, place = str(java.tableType().name()), java.provider(), java.storage().locationUri()
+    is_view = kind == "VIEW"
+    sql = java.viewText() if is_view else None
     return Entry(
-        str(provider.get()).lower() if provider.isDefined() and kind != "VIEW" else "",
+        database,
+        str(java.identifier().table()),
+        kind,
+        str(provider.get()).lower() if provider.isDefined() and not is_view else "",
         decoded(str(place.get().toString())) if place.isDefined() else None,
-        kind == "MANAGED",
+        str(sql.get()) if sql is not None and sql.isDefined() else None,
+        java=java,
     )
 
 
@@ -110,7 +181,7 @@ def make_entry(
         with bypass():
             spark.sql(statement)
         return
-    catalog, name = _catalog(spark), _identifier(spark, parts)
+    catalog, name = catalogs(spark).session, _identifier(spark, parts)
     package = _package(spark)
     kinds = package.catalog.CatalogTableType
     storage = package.catalog.CatalogStorageFormat.empty()
@@ -165,7 +236,7 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
     since the location may change concurrently and the catalog replaces whole entries."""
     if not has_catalog(spark, parts):
         return False
-    catalog, name = _catalog(spark), _identifier(spark, _short(parts))
+    catalog, name = catalogs(spark).session, _identifier(spark, _short(parts))
     entry = _metadata(catalog, name)
     if entry is None:
         return True
@@ -180,7 +251,7 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
     with _hive_is_quiet(spark):
         for method in ("alterTableSchema", "alterTableDataSchema"):  # depends on the release
             try:
-                getattr(catalog.externalCatalog(), method)(
+                getattr(catalogs(spark).external, method)(
                     str(identifier.database().get()), str(identifier.table()), columns
                 )
             except (Py4JError, PySparkException):
@@ -215,16 +286,24 @@ def _hive_is_quiet(spark: SparkSession) -> Iterator[None]:
 def move_entry(spark: SparkSession, parts: list[str], path: str, about: About) -> None:
     """Change the location of a table's entry, which becomes external; needs :func:`has_catalog`.  Raises Spark's
     ``TABLE_OR_VIEW_NOT_FOUND`` if it is gone."""
-    catalog, external = _catalog(spark), _package(spark).catalog.CatalogTableType.EXTERNAL()
+    catalog, external = catalogs(spark).session, _package(spark).catalog.CatalogTableType.EXTERNAL()
     entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
     place = changed(entry.storage(), locationUri=some(spark, jvm(spark).org.apache.hadoop.fs.Path(path).toUri()))
-    catalog.externalCatalog().alterTable(changed(entry, storage=place, tableType=external))
+    catalogs(spark).external.alterTable(changed(entry, storage=place, tableType=external))
     change_entry(spark, parts, about)
+
+
+def change_view(spark: SparkSession, entry: Entry, sql: str) -> None:
+    """Replace a permanent view's SQL; its columns stay.  Classic sessions only."""
+    catalog, external = catalogs(spark)
+    view_sql = some(spark, sql)
+    now = external.getTable(entry.database, entry.table)
+    catalog.alterTable(changed(now, viewText=view_sql, viewOriginalText=view_sql))
 
 
 def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
     """Change the format of a table's entry to Delta; needs :func:`has_catalog`.  Files, location and owner stay."""
-    catalog = _catalog(spark)
+    catalog = catalogs(spark).session
     entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
     # Partition columns are in the Delta log, not in the entry.
     none = jvm(spark).PythonUtils.toSeq([])
@@ -236,7 +315,7 @@ def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
 def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:
     """Rename a table within its database; files of a managed table move.  For a Spark that reads a table before
     renaming it, which fails for trilake's sources.  Raises Spark's ``LOCATION_ALREADY_EXISTS``."""
-    catalog, name = _catalog(spark), _identifier(spark, _short(parts))
+    catalog, name = catalogs(spark).session, _identifier(spark, _short(parts))
     catalog.refreshTable(name)
     catalog.renameTable(name, _identifier(spark, _short(new)))
 
@@ -247,20 +326,20 @@ def drop_entry(spark: SparkSession, parts: list[str]) -> None:
         with bypass():
             spark.sql(f"DROP TABLE IF EXISTS {quote_parts(parts)}")
         return
-    catalog, name = _catalog(spark), _identifier(spark, _short(parts))
+    catalog, name = catalogs(spark).session, _identifier(spark, _short(parts))
     entry = _metadata(catalog, name)
     if entry is None:
         return
     kinds = _package(spark).catalog.CatalogTableType
     if str(entry.tableType().name()) == "MANAGED":  # DROP keeps the files of an external table
-        catalog.externalCatalog().alterTable(changed(entry, tableType=kinds.EXTERNAL()))
+        catalogs(spark).external.alterTable(changed(entry, tableType=kinds.EXTERNAL()))
     catalog.dropTable(entry.identifier(), True, False)
 
 
 def database_location(spark: SparkSession, parts: list[str]) -> str:
     """The default location of a database's tables."""
     if has_catalog(spark, [*parts, ""]):
-        about = _catalog(spark).getDatabaseMetadata(parts[-1])
+        about = catalogs(spark).session.getDatabaseMetadata(parts[-1])
         return decoded(str(about.locationUri().toString()))
     with bypass():
         rows = {r[0]: r[1] for r in spark.sql(f"DESCRIBE DATABASE {quote_parts(parts)}").collect()}
@@ -295,8 +374,13 @@ def _package(spark: SparkSession) -> Any:
     return jvm(spark).org.apache.spark.sql.catalyst
 
 
-def _catalog(spark: SparkSession) -> Any:
-    return java_session(spark).sessionState().catalog()
+def catalogs(spark: SparkSession) -> Catalogs:
+    """The catalogs of a classic session."""
+    found = _catalogs.get(spark)
+    if found is None:
+        catalog = java_session(spark).sessionState().catalog()
+        found = _catalogs[spark] = Catalogs(catalog, catalog.externalCatalog())
+    return found
 
 
 def _metadata(catalog: Any, name: Any) -> Any:
@@ -314,18 +398,8 @@ def _identifier(spark: SparkSession, parts: list[str]) -> Any:
     return java_session(spark).sessionState().sqlParser().parseTableIdentifier(quote_parts(parts))
 
 
-def _entry_by_sql(spark: SparkSession, parts: list[str]) -> Entry | None:
-    if not spark.catalog.tableExists(quote_parts(parts)):
-        return None
-    for _, facts in entry_rows(spark, parts):
-        place, kind = facts.get("Location"), facts.get("Type", "")
-        provider = "" if kind == "VIEW" else facts.get("Provider", "").lower()
-        return Entry(provider, None if place is None else decoded(place), kind == "MANAGED")
-    return Entry("", None, False)
-
-
-def entry_rows(spark: SparkSession, parts: Sequence[str]) -> Iterator[tuple[Row, dict[str, str]]]:
-    """The rows of ``SHOW TABLE EXTENDED`` for a name, each with its facts."""
+def _entries_by_sql(spark: SparkSession, parts: Sequence[str]) -> Iterator[Entry]:
+    """The entries of a name, from ``SHOW TABLE EXTENDED``."""
     *database, table = parts
     inside = f" IN {quote_parts(database)}" if database else ""
     pattern = re.sub(r"([|*\\'])", ".", table)
@@ -333,5 +407,43 @@ def entry_rows(spark: SparkSession, parts: Sequence[str]) -> Iterator[tuple[Row,
         rows = spark.sql(f"SHOW TABLE EXTENDED{inside} LIKE '{pattern}'").collect()
     for row in rows:
         if row["tableName"].lower() == table.lower():
-            lines = re.findall(r"^(Provider|Location|Type): (.*)$", row["information"], re.MULTILINE)
-            yield row, dict(lines)
+            facts = dict(re.findall(r"^(Provider|Location|Type): (.*)$", row["information"], re.MULTILINE))
+            place, kind = facts.get("Location"), _TEMPORARY if row["isTemporary"] else facts.get("Type", "")
+            provider = facts.get("Provider", "").lower() if kind not in ("VIEW", _TEMPORARY) else ""
+            location = None if place is None else decoded(place)
+            yield Entry("".join(database[-1:]).lower(), row["tableName"], kind, provider, location)
+
+
+def _described(spark: SparkSession, view: Entry) -> Entry:
+    """Add a view's SQL and form, which only DESCRIBE returns completely."""
+    with bypass():
+        rows = spark.sql(f"DESCRIBE TABLE EXTENDED {quote_parts((view.database, view.table))}").collect()
+    sql, form = view_description([(row["col_name"], row["data_type"]) for row in rows])
+    return replace(view, view_text=sql, form=form)
+
+
+def view_description(rows: Sequence[tuple[str, str]]) -> tuple[str | None, ViewForm]:
+    r"""Parse a view's SQL and form from the first two columns of its description.
+
+    >>> rows = [("n", "int"), ("", ""), ("# Detailed Table Information", ""), ("View Text", "SELECT `a b`\nFROM t")]
+    >>> rows += [("View Catalog and Namespace", "spark_catalog.`d b`"), ("View Query Output Columns", "[`a b`]")]
+    >>> sql, form = view_description(rows)
+    >>> sql
+    'SELECT `a b`\nFROM t'
+    >>> form.namespace, form.query_columns, form.columns
+    (('spark_catalog', 'd b'), ('a b',), (('n', 'int'),))
+    """
+    end = next((i for i, (name, _) in enumerate(rows) if not name), len(rows))
+    stated = dict(rows[end:])
+    queried = stated.get("View Query Output Columns", "[]")[1:-1]
+    return stated.get("View Text"), ViewForm(
+        _names(stated.get("View Catalog and Namespace", ""), r"[^.`]+"),
+        _names(queried, r"[^`]+?(?=, |$)"),
+        tuple(rows[:end]),
+    )
+
+
+def _names(quoted_names: str, plain: str) -> tuple[str, ...]:
+    """Split a list of names, which are in backticks or match ``plain``."""
+    matches = re.findall(rf"`((?:[^`]|``)*)`|(?:(?<=, )|(?<=\.)|^)({plain})", quoted_names)
+    return tuple((quoted or bare).replace("``", "`") for quoted, bare in matches)

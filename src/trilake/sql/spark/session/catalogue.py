@@ -9,9 +9,8 @@ from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import TableExistsError
 from trilake.spark.delta.names.catalogue import newest, same_place
-from trilake.spark.delta.names.entries import About, change_entry, find_entry, make_entry, rename_entry
+from trilake.spark.delta.names.entries import About, change_entry, find_entry, make_entry, permanent_entry, rename_entry
 from trilake.spark.session.engine import spark_engine
-from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.frames import uncache
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, full_parts
@@ -59,7 +58,7 @@ def rename(session: SqlSession, target: Target, parts: tuple[str, ...]) -> None:
     entry = target.entry
     assert entry is not None
     database, table = (entry.database, parts[0]) if len(parts) == 1 else full_parts(session, parts)
-    if jvm.find_entry(session.catalogues, database, table) is not None:
+    if permanent_entry(session.spark, database, table) is not None:
         raise TableExistsError(
             f"[TABLE_OR_VIEW_ALREADY_EXISTS] {quote_parts((database, table))} already exists",
             help="choose another name, or drop that table first",

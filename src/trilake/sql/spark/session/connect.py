@@ -1,24 +1,18 @@
-"""Spark Connect, without the JVM: sqlglot parses queries, and SHOW statements read the catalog."""
+"""The relations of queries in a Spark Connect session, without the JVM: sqlglot parses them."""
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
-from trilake.common.text import quote_parts
-from trilake.spark.delta.names.entries import decoded, entry_rows
-from trilake.spark.session.bypass import bypass
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.tokens import AFTER_RELATION
-from trilake.sql.spark.session.jvm import Entry, Relation, ViewForm, alias_follows, pass_sample
-from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.jvm import Relation, alias_follows, pass_sample
 
 _log = logging.getLogger("trilake.sql")
 _VERSIONS, _TIMES = ("VERSION", "SYSTEM_VERSION"), ("TIMESTAMP", "SYSTEM_TIME")
@@ -210,56 +204,3 @@ def _has_alias(sql: str, end: int) -> bool:
     cursor = _cursor_at(sql, end)
     pass_sample(cursor)
     return cursor.is_any("AS") or alias_follows(cursor)
-
-
-def find_entry(session: SqlSession, database: str, table: str) -> Entry | None:
-    """The catalog's entry for a table or permanent view; ``None`` if there is none."""
-    if not session.spark.catalog.tableExists(quote_parts((database, table))):
-        return None
-    for row, stated in entry_rows(session.spark, (database, table)):
-        if not row["isTemporary"]:
-            place, kind = stated.get("Location"), stated.get("Type", "")
-            entry = Entry(
-                database.lower(),
-                row["tableName"],
-                kind,
-                stated.get("Provider", "").lower(),
-                None if place is None else decoded(place),
-            )
-            return _described(session, entry) if entry.is_view else entry
-    return None
-
-
-def _described(session: SqlSession, view: Entry) -> Entry:
-    """Add a view's SQL and form, which only DESCRIBE returns completely."""
-    with bypass():
-        rows = session.spark.sql(f"DESCRIBE TABLE EXTENDED {quote_parts((view.database, view.table))}").collect()
-    sql, form = view_description([(row["col_name"], row["data_type"]) for row in rows])
-    return replace(view, view_text=sql, form=form)
-
-
-def view_description(rows: Sequence[tuple[str, str]]) -> tuple[str | None, ViewForm]:
-    r"""Parse a view's SQL and form from the first two columns of its description.
-
-    >>> rows = [("n", "int"), ("", ""), ("# Detailed Table Information", ""), ("View Text", "SELECT `a b`\nFROM t")]
-    >>> rows += [("View Catalog and Namespace", "spark_catalog.`d b`"), ("View Query Output Columns", "[`a b`]")]
-    >>> sql, form = view_description(rows)
-    >>> sql
-    'SELECT `a b`\nFROM t'
-    >>> form.namespace, form.query_columns, form.columns
-    (('spark_catalog', 'd b'), ('a b',), (('n', 'int'),))
-    """
-    end = next((i for i, (name, _) in enumerate(rows) if not name), len(rows))
-    stated = dict(rows[end:])
-    queried = stated.get("View Query Output Columns", "[]")[1:-1]
-    return stated.get("View Text"), ViewForm(
-        _names(stated.get("View Catalog and Namespace", ""), r"[^.`]+"),
-        _names(queried, r"[^`]+?(?=, |$)"),
-        tuple(rows[:end]),
-    )
-
-
-def _names(quoted_names: str, plain: str) -> tuple[str, ...]:
-    """Split a list of names, which are in backticks or match ``plain``."""
-    matches = re.findall(rf"`((?:[^`]|``)*)`|(?:(?<=, )|(?<=\.)|^)({plain})", quoted_names)
-    return tuple((quoted or bare).replace("``", "`") for quoted, bare in matches)

@@ -1,21 +1,20 @@
-"""The JVM of a classic session: its parser's plans, and its catalog's entries.
+"""The JVM of a classic session: its parser's plans, and temporary views.
 
-Only this module of the package handles plans and catalog objects of the JVM.
+Only this module of the package handles plans of the JVM.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
-from trilake.spark.delta.names.entries import decoded
-from trilake.spark.session.internals import changed, some
+from trilake.spark.delta.names.entries import catalogs
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.tokens import AFTER_RELATION
 
@@ -120,82 +119,9 @@ def _span(node: Any) -> tuple[int, int]:
     return int(origin.startIndex().get()), int(origin.stopIndex().get()) + 1
 
 
-@dataclass(frozen=True)
-class ViewForm:
-    """A permanent view's columns (name and type), the catalog and database in which it was created, and the names of
-    its query's columns, empty for views of old releases."""
-
-    namespace: tuple[str, ...]
-    query_columns: tuple[str, ...]
-    columns: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """The catalog's entry for a table or permanent view.  ``form`` is set for a view in a Connect session, ``java`` in
-    a classic one."""
-
-    database: str
-    table: str
-    kind: str
-    provider: str
-    location: str | None
-    view_text: str | None = None
-    form: ViewForm | None = None
-    java: Any = field(default=None, compare=False, repr=False)
-
-    @property
-    def managed(self) -> bool:
-        """Whether DROP TABLE deletes the files."""
-        return self.kind == "MANAGED"
-
-    @property
-    def is_view(self) -> bool:
-        return self.kind == "VIEW"
-
-
-@dataclass(frozen=True)
-class Catalogues:
-    """The session's catalog in the JVM; both objects never change."""
-
-    session: Any
-    external: Any
-
-    @classmethod
-    def of(cls, spark: SparkSession) -> Catalogues:
-        catalog = spark._jsparkSession.sessionState().catalog()
-        return cls(catalog, catalog.externalCatalog())
-
-
-def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | None:
-    """The catalog's entry for a table or permanent view; ``None`` if there is none."""
-    db, external = database.lower(), catalogues.external
-    if not external.tableExists(db, table.lower()):
-        return None
-    try:
-        metadata = external.getTable(db, table.lower())
-    except AnalysisException as e:
-        if "[TABLE_OR_VIEW_NOT_FOUND]" not in str(e):
-            raise
-        return None  # dropped since
-    kind = str(metadata.tableType().name())
-    provider = metadata.provider()
-    place = metadata.storage().locationUri()
-    sql = metadata.viewText() if kind == "VIEW" else None
-    return Entry(
-        db,
-        str(metadata.identifier().table()),
-        kind,
-        str(provider.get()).lower() if provider.isDefined() else "",
-        decoded(str(place.get().toString())) if place.isDefined() else None,
-        str(sql.get()) if sql is not None and sql.isDefined() else None,
-        java=metadata,
-    )
-
-
-def temp_view(catalogues: Catalogues, parts: tuple[str, ...]) -> Any:
+def temp_view(spark: SparkSession, parts: tuple[str, ...]) -> Any:
     """Spark's object for a temporary view, a global one if its name has two parts; ``None`` if there is none."""
-    catalog = catalogues.session
+    catalog = catalogs(spark).session
     view = (catalog.getRawTempView if len(parts) == 1 else catalog.getRawGlobalTempView)(parts[-1])
     return view.get() if view.isDefined() else None
 
@@ -205,25 +131,7 @@ def register_view(spark: SparkSession, frame: DataFrame, name: str) -> None:
     frame._jdf.createOrReplaceTempView(name)
 
 
-def drop_view(catalogues: Catalogues, name: str) -> None:
+def drop_view(spark: SparkSession, name: str) -> None:
     """Drop a temporary view, if it exists."""
     with suppress(Py4JJavaError, AnalysisException):
-        catalogues.session.dropTempView(name)
-
-
-def view_form(entry: Entry) -> ViewForm:
-    """The columns of a permanent view, and the namespace of its query."""
-    if entry.form is not None:
-        return entry.form
-    schema = entry.java.schema()
-    columns = [(str(schema.apply(i).name()), str(schema.apply(i).dataType().sql())) for i in range(schema.size())]
-    namespace, queried = entry.java.viewCatalogAndNamespace(), entry.java.viewQueryColumnNames()
-    return ViewForm(_strings(namespace), _strings(queried), tuple(columns))
-
-
-def set_view_sql(spark: SparkSession, entry: Entry, sql: str) -> None:
-    """Replace a permanent view's SQL; its columns stay."""
-    catalog = spark._jsparkSession.sessionState().catalog()
-    now = catalog.externalCatalog().getTable(entry.database, entry.table)
-    view_sql = some(spark, sql)
-    catalog.alterTable(changed(now, viewText=view_sql, viewOriginalText=view_sql))
+        catalogs(spark).session.dropTempView(name)

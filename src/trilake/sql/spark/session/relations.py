@@ -366,7 +366,7 @@ def view_frame(session: SqlSession, view: View) -> DataFrame:
     with in_namespace_of(session, view.query):
         frame = query(session, view.query.sql)
     if view.entry is not None:
-        form = jvm.view_form(view.entry)
+        form = view.entry.view_form
         names = form.query_columns or frame.columns
         columns = [
             f"CAST({quote_name(have)} AS {kind}) AS {quote_name(name)}"

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.spark.delta.names.entries import catalogs
 from trilake.spark.live_frames.connect import follows
 from trilake.spark.scan.columns import no_rows
 from trilake.spark.session.bypass import bypass
@@ -86,10 +87,6 @@ class SqlSession:
     unused: deque[str] = field(default_factory=deque)
 
     @cached_property
-    def catalogues(self) -> jvm.Catalogues:
-        return jvm.Catalogues.of(self.spark)
-
-    @cached_property
     def parser(self) -> Any:
         return jvm.parser_of(self.spark)
 
@@ -108,7 +105,7 @@ class SqlSession:
         if namespace is not None and namespace.database is not None:
             return namespace.database
         if self.classic:
-            database = str(self.catalogues.session.getCurrentDatabase())
+            database = str(catalogs(self.spark).session.getCurrentDatabase())
         else:
             database = str(self.spark.catalog.currentDatabase())
         if namespace is not None:
@@ -187,7 +184,7 @@ class SqlSession:
                 _FRAMES.reset(token)
             for name in registered:
                 if self.classic:
-                    jvm.drop_view(self.catalogues, name)
+                    jvm.drop_view(self.spark, name)
                 else:
                     self.unused.append(name)
             self._drop_unused()

@@ -15,6 +15,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.names.catalogue import has_table
+from trilake.spark.delta.names.entries import Entry, permanent_entry
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.parser.candidates import candidates
@@ -38,7 +39,7 @@ class Target:
     parts: tuple[str, ...]
     format: str
     path: str
-    entry: jvm.Entry | None = None
+    entry: Entry | None = None
     at: str | None = None
     #: The session's settings for the store: credentials, endpoints.
     options: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -68,7 +69,7 @@ class View:
 
     parts: tuple[str, ...]
     query: Query | None
-    entry: jvm.Entry | None = None
+    entry: Entry | None = None
     temporary: TempView | None = None
 
 
@@ -103,10 +104,10 @@ def is_spark_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
 
 
 def _is_temp_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
-    return len(parts) == 1 and session.classic and jvm.temp_view(session.catalogues, parts) is not None
+    return len(parts) == 1 and session.classic and jvm.temp_view(session.spark, parts) is not None
 
 
-def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, depth: int) -> Target | View | None:
+def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: Entry, depth: int) -> Target | View | None:
     if not entry.is_view:
         format = format_of_provider(entry.provider)
         if format is None or entry.location is None:
@@ -114,7 +115,7 @@ def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, dep
         return Target(parts, format, entry.location, entry, options=session.options(entry.location))
     if entry.view_text is None or depth > _MOST_VIEWS:
         return None
-    _, database = (*jvm.view_form(entry).namespace, _CATALOG, entry.database)[:2]
+    _, database = (*entry.view_form.namespace, _CATALOG, entry.database)[:2]
     query = Query(entry.view_text, database)
     return View(parts, query, entry) if _names_ours(session, query, depth) else None
 
@@ -172,7 +173,7 @@ def _views_of(session: SqlSession, parts: tuple[str, ...]) -> dict[str, TempView
 def _mark(session: SqlSession, parts: tuple[str, ...]) -> Any:
     """Identifies Spark's temporary view of a name; ``None`` if there is none."""
     if session.classic:
-        return jvm.temp_view(session.catalogues, parts)
+        return jvm.temp_view(session.spark, parts)
     with suppress(AnalysisException), bypass():
         return session.spark.table(quote_parts(parts)).semanticHash()
     return None
@@ -197,7 +198,7 @@ def exists(target: Target) -> bool:
     return has_table(target.store, target.format)
 
 
-def find_entry(session: SqlSession, parts: tuple[str, ...]) -> jvm.Entry | None:
+def find_entry(session: SqlSession, parts: tuple[str, ...]) -> Entry | None:
     """The entry of a name; ``None`` if there is none, and for another catalog."""
     whole = len(parts) == 3 and parts[0].lower() == _CATALOG
     if whole:
@@ -205,13 +206,10 @@ def find_entry(session: SqlSession, parts: tuple[str, ...]) -> jvm.Entry | None:
     elif len(parts) > 2:
         return None
     database, table = (session.current_database, parts[0]) if len(parts) == 1 else parts
-    if session.classic:
-        entry = jvm.find_entry(session.catalogues, database, table)
-        # Most names have no entry; only for those that have one, ask for the current catalog.
-        return entry if entry is None or whole or session.current_catalog == _CATALOG else None
-    from trilake.sql.spark.session.connect import find_entry as by_sql  # late: only for Connect sessions
-
-    return by_sql(session, database, table)
+    entry = permanent_entry(session.spark, database, table)
+    # Most names have no entry; only for those that have one, ask for the current catalog.
+    known = entry is None or whole or not session.classic or session.current_catalog == _CATALOG
+    return entry if known else None
 
 
 def full_parts(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, str]:
@@ -288,7 +286,7 @@ def _column_list(view: View) -> Sequence[str] | None:
         return view.temporary.columns
     if view.entry is None:
         return None
-    form = jvm.view_form(view.entry)
+    form = view.entry.view_form
     names = tuple(name for name, _ in form.columns)
     return None if not form.query_columns or names == form.query_columns else names
 

@@ -12,10 +12,10 @@ from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError
 from trilake.spark.delta.names.catalogue import check_left_over, default_location, holds_nothing, take_back
-from trilake.spark.delta.names.entries import About, decoded
+from trilake.spark.delta.names.entries import About, Entry, decoded
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.parser.create import Create, check_place
-from trilake.sql.spark.session import catalogue, jvm
+from trilake.sql.spark.session import catalogue
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, exists, find_entry, full_parts, path_target
 from trilake.storage import open_store
@@ -40,7 +40,7 @@ class Place:
     exists: bool
     managed: bool
     format: str
-    entry: jvm.Entry | None = None
+    entry: Entry | None = None
 
 
 def place_of_new(session: SqlSession, call: Create, format: str) -> Place:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from trilake.common.text import plural, quote_name
 from trilake.errors import InvalidArgumentError, UnsupportedSparkError
+from trilake.spark.delta.names.entries import change_view
 from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.tokens import Token
 from trilake.sql.spark.session import jvm
@@ -145,7 +146,7 @@ def set_view_sql(session: SqlSession, parts: tuple[str, ...], sql: str) -> None:
     """Set a permanent view's SQL."""
     entry = find_entry(session, parts)
     if entry is not None and session.classic:
-        jvm.set_view_sql(session.spark, entry, sql)
+        change_view(session.spark, entry, sql)
 
 
 def alter_view(session: SqlSession, sql: str) -> DataFrame | None:
