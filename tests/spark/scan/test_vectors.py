@@ -54,14 +54,6 @@ def test_scattered_rows_take_little_memory() -> None:
     assert unpack(Words(found.words.slice(0, 1), found.pages.slice(0, 1))) == [[0, 2**29]]
 
 
-def test_words_of_similar_files_share_a_padded_array() -> None:
-    level = native_vectors._level(pack([BitMap64([0, 64]), BitMap64([1]), BitMap64()]))
-    assert level is not None
-    assert level.to_pylist() == [1, 1, 0, 2, 0, 0, 0, 0, 0]
-    unlike = pack([BitMap64([0])] * 99 + [BitMap64([640_000])])
-    assert native_vectors._level(unlike) is None
-
-
 @pytest.mark.parametrize("last", [2**45, 2**50, 2**63, 2**64 - 1])
 def test_too_large_row_numbers_are_rejected(last: int) -> None:
     with pytest.raises(NativeScanError, match="too large"):
@@ -91,17 +83,13 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("form", ["carried", "subquery", "subquery of lists", "join", "paged subquery", "paged join"])
+@pytest.mark.parametrize("form", ["carried", "join", "paged join"])
 @pytest.mark.parametrize("reader", ["vectorized", "row by row"])
 def test_deleted_rows_are_not_read(
     spark: SparkSession, paths: list[str], monkeypatch: pytest.MonkeyPatch, form: str, reader: str
 ) -> None:
     if form != "carried":
         monkeypatch.setattr(native_vectors, "_CARRIED_WORDS", -1)
-    if "join" in form:
-        monkeypatch.setattr(native_vectors, "_SMALL_WORDS", -1)
-    if "lists" in form:
-        monkeypatch.setattr(native_vectors, "_LITTLE_WORDS", -(1 << 20))
     if "paged" in form:
         monkeypatch.setattr(native_vectors, "_DENSE_WORDS", -1)
     conf = {
@@ -123,7 +111,6 @@ def test_deleted_rows_are_not_read(
         assert "GreaterThanOrEqual(row,4090)" in text
         assert "text" not in text.split("ReadSchema: ")[1].split(">")[0]
         assert ("LeftAnti" in text) == ("join" in form)
-        assert ("Subquery" in text) == ("subquery" in form)
 
 
 def test_row_addresses(spark: SparkSession, paths: list[str]) -> None:

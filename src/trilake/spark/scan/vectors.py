@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.spark.scan.manifest import NativeScanError
-from trilake.spark.session.compat import HAS_SCALARS, arrow_frame, is_connect
+from trilake.spark.session.compat import arrow_frame, is_connect
 from trilake.spark.session.internals import number_at, say_once
 
 #: Deleted rows of one file: a bitmap, or ascending row indexes.
@@ -37,8 +37,6 @@ _DENSE_WORDS = 8 << 20  # 64 MiB
 #: The limit on deleted rows: each takes 8 bytes while the words are built.
 _MOST_ROWS = 64 << 20
 _MOST_WORDS = 64 << 20  # 512 MiB
-#: Up to this size, each task carries the words; larger ones are broadcast, which takes 50 ms.
-_SMALL_WORDS = 1 << 20
 #: Up to this size (1 MiB), the plan carries the words; Spark hashes and compares them during planning.
 _CARRIED_WORDS = 1 << 17
 #: Up to this size, the share of zeros does not matter.
@@ -97,18 +95,6 @@ def alive(
     condition = f"{numbered} AND {'' if select else 'NOT '}"
     if (carried := _carried(spark, packed, slot, number)) is not None:
         return df.withColumn(_WORD, carried).where(condition + _is_set(_WORD, number))
-    if packed.count <= _SMALL_WORDS and HAS_SCALARS:
-        # In a scalar subquery, which Spark evaluates once.
-        level = _level(packed)
-        if level is not None:
-            df = df.withColumn(_WORDS, _frame(spark, {_WORDS: _one(level)}).scalar())
-            return df.where(condition + _deleted_of_level(slot, len(level) // len(packed.words), number))
-        arrays = {_WORDS: packed.words, _PAGES: packed.pages}
-        scalars = {n: _frame(spark, {n: _one(a)}).scalar() for n, a in arrays.items() if a is not None}
-        for name, scalar in scalars.items():
-            df = df.withColumn(name, scalar)
-        pages = f"get({_PAGES}, {slot})" if _PAGES in scalars else None
-        return df.where(condition + _deleted(f"get({_WORDS}, {slot})", pages, number))
     arrays = {"__slot": pa.array(range(len(packed.words)), pa.int32()), _WORDS: packed.words}
     if packed.pages is not None:
         arrays[_PAGES] = packed.pages
@@ -133,28 +119,9 @@ def _deleted(words: str, pages: str | None, number: str) -> str:
     return _is_set(f"get({words}, CAST({at} AS INT))", number)
 
 
-def _level(packed: Words) -> pa.Array | None:
-    """All words in one flat array, padded to the same length per file; ``None`` if it would be mostly zeros.  Looking
-    up a nested list instead creates an object per row, which doubles the time."""
-    if packed.pages is not None or not len(packed.words):
-        return None
-    lengths = np.diff(packed.words.offsets.to_numpy())
-    each = int(lengths.max()) + 1
-    if len(lengths) * each > min(_SMALL_WORDS, 4 * packed.count + _LITTLE_WORDS):
-        return None
-    return pa.array(_in_rows(packed, len(lengths), each))
-
-
-def _in_rows(packed: Words, files: int, each: int) -> npt.NDArray[np.int64]:
-    lengths = np.diff(packed.words.offsets.to_numpy())
-    words = np.zeros((files, each), np.int64)
-    words[: len(lengths)][np.arange(each) < lengths[:, None]] = packed.words.flatten().to_numpy()
-    return words.reshape(-1)
-
-
 def _carried(spark: SparkSession, packed: Words, slot: str, number: str) -> Column | None:
     """A row's word, from a plan that carries all words; ``None`` if there are too many, or this Spark does not support
-    it.  The alternative, a subquery, takes as long as a scan of half a million rows."""
+    it."""
     if packed.pages is not None or is_connect(spark):
         return None
     lengths = np.diff(packed.words.offsets.to_numpy())
@@ -164,20 +131,16 @@ def _carried(spark: SparkSession, packed: Words, slot: str, number: str) -> Colu
     files = len(lengths) + 1
     if files << bits > min(_CARRIED_WORDS, 8 * packed.count + _LITTLE_WORDS):
         return None
+    words = np.zeros((files, 1 << bits), np.int64)
+    words[:-1][np.arange(1 << bits) < lengths[:, None]] = packed.words.flatten().to_numpy()
     inside = f"CAST(least(shiftright({number}, 6), {(1 << bits) - 1}L) AS INT)"
     try:
         # least() keeps the index in range, whatever the file's time is.
         of_file = f"shiftleft(least({slot}, {files - 1}), {bits})"
-        return number_at(spark, _in_rows(packed, files, 1 << bits), F.expr(f"{of_file} | {inside}"))
+        return number_at(spark, words.reshape(-1), F.expr(f"{of_file} | {inside}"))
     except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
-        say_once("deletion vectors come through a subquery", e)
+        say_once("deletion vectors come through a join", e)
         return None
-
-
-def _deleted_of_level(slot: str, each: int, number: str) -> str:
-    """SQL that is true if a row's bit is set in the words of :func:`_level`."""
-    at = f"CAST({slot} * {each}L + least(shiftright({number}, 6), {each - 1}L) AS INT)"
-    return _is_set(f"get({_WORDS}, {at})", number)
 
 
 def _is_set(word: str, number: str) -> str:
@@ -212,11 +175,6 @@ def _lists(arrays: Sequence[npt.NDArray[Any]], type_: pa.DataType) -> pa.ListArr
     flat = np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
     item = pa.list_(pa.field("item", type_, nullable=False))
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(flat, type_), type=item)
-
-
-def _one(lists: pa.Array) -> pa.ListArray:
-    type_ = pa.list_(pa.field("item", lists.type, nullable=False))
-    return pa.ListArray.from_arrays(pa.array([0, len(lists)], pa.int32()), lists, type=type_)
 
 
 def _frame(spark: SparkSession, arrays: Mapping[str, pa.Array]) -> DataFrame:

@@ -19,7 +19,7 @@ What each name is for, and what happens without it:
 * the active session (``_jvm``, ``setActiveSession``): sources are registered only with the first session
 * many columns at once (``_jdf.selectExpr``, py4j's ``JavaClass``): they are selected one by one
 * non-nullable columns (``HadoopFsRelation``, ``KnownNotNull``): they are nullable
-* numbers in a plan (``UnsafeArrayData``, ``Literal``, ``Invoke``): a subquery carries them
+* numbers in a plan (``UnsafeArrayData``, ``Literal``, ``Invoke``): a join carries them
 * a table's name before columns (``SubqueryAlias``, ``AliasIdentifier``, ``Project``): columns have no qualifier
 * a newer version in a DataFrame (``LogicalRelation``, ``transformWithSubqueries``): DataFrames are pinned
 * a Connect DataFrame by plan ID (``_plan``, ``_plan_id``, ``_root_plan_id``): columns of ``toDF()`` are not found
