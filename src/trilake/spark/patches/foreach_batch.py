@@ -12,10 +12,8 @@ different ``app_id`` values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from dataclasses import fields as dataclass_fields
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
-from typing import Any, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -26,6 +24,7 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WritePlan
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import StructType
 from trilake.delta.stream.errors import StreamError
 from trilake.delta.stream.sink import BatchId, batch_request, commit_batch, committed
 from trilake.errors import ConflictError, InvalidArgumentError
@@ -42,8 +41,6 @@ from trilake.spark.session.settings import session_store
 from trilake.table.results import WriteResult
 
 _QUERY_ID = "sql.streaming.queryId"
-#: Fields of the write request that a batch sets itself, or does not have.
-_OF_BATCH = ("mode", "schema", "txn", "replace_matches")
 #: Attempts of a merge that conflicts with other commits.
 _ATTEMPTS = 5
 
@@ -67,8 +64,8 @@ class WriteBatch:
     """Writes each batch as one commit."""
 
     path: str
-    mode: Literal["append", "overwrite"]
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    #: The request of each batch, without its columns and transaction.
+    request: WriteRequest
     app_id: str | None = None
     store: Mapping[str, str] = field(default_factory=dict)
     #: Options that override the session's settings.
@@ -78,8 +75,7 @@ class WriteBatch:
         batch = BatchId(running_query(df, self.app_id), batch_id)
         if committed(DeltaLog(session_store(df.sparkSession, self.path, self.store), spark_engine()), batch):
             return
-        schema = from_spark(df.schema, limits=True)
-        request = batch_request(WriteRequest(mode=self.mode, schema=schema, **self.fields), batch)
+        request = batch_request(replace(self.request, schema=from_spark(df.schema, limits=True)), batch)
 
         def finish(
             log: DeltaLog, plan: WritePlan, written: Iterable[WrittenFiles], *, run: Runner = run_here
@@ -101,13 +97,8 @@ def sink_batches(path: str, options: Options, schema: T.StructType, *, complete:
     request = write_request(options, schema, complete)
     if request.txn is not None:
         raise InvalidArgumentError("foreach_batch sets txnAppId and txnVersion itself", help="leave both options out")
-    return WriteBatch(
-        path,
-        "overwrite" if complete else "append",
-        {f.name: getattr(request, f.name) for f in dataclass_fields(request) if f.name not in _OF_BATCH},
-        store=dict(options.store),
-        decided=("partitionOverwriteMode", *options.values),
-    )
+    decided = ("partitionOverwriteMode", *options.values)
+    return WriteBatch(path, replace(request, replace_matches=None), store=dict(options.store), decided=decided)
 
 
 @dataclass(frozen=True)
@@ -184,9 +175,15 @@ class foreach_batch:
         >>> trilake.open("lake/appended").count()
         3
         """
-        fields = _fields(partition_by, properties, user_metadata)
-        fields["schema_mode"] = "merge" if merge_schema else None
-        return WriteBatch(fspath(path), "append", fields, app_id, dict(storage_options or {}))
+        request = WriteRequest(
+            "append",
+            StructType(()),
+            _columns(partition_by),
+            properties,
+            schema_mode="merge" if merge_schema else None,
+            user_metadata=user_metadata,
+        )
+        return WriteBatch(fspath(path), request, app_id, dict(storage_options or {}))
 
     @staticmethod
     @checked
@@ -227,12 +224,18 @@ class foreach_batch:
         _exclude("overwrite_schema and replace_where", overwrite_schema and replace_where is not None)
         _exclude("dynamic_partitions and replace_where", bool(dynamic_partitions) and replace_where is not None)
         _exclude("dynamic_partitions and overwrite_schema", bool(dynamic_partitions) and overwrite_schema)
-        fields = _fields(partition_by, properties, user_metadata)
-        fields["schema_mode"] = "overwrite" if overwrite_schema else "merge" if merge_schema else None
-        fields["replace_where"] = replace_where
-        fields["partition_overwrite"] = "dynamic" if dynamic_partitions else "static"
+        request = WriteRequest(
+            "overwrite",
+            StructType(()),
+            _columns(partition_by),
+            properties,
+            replace_where=replace_where,
+            partition_overwrite="dynamic" if dynamic_partitions else "static",
+            schema_mode="overwrite" if overwrite_schema else "merge" if merge_schema else None,
+            user_metadata=user_metadata,
+        )
         decided = () if dynamic_partitions is None else ("partitionOverwriteMode",)
-        return WriteBatch(fspath(path), "overwrite", fields, app_id, dict(storage_options or {}), decided)
+        return WriteBatch(fspath(path), request, app_id, dict(storage_options or {}), decided)
 
     @staticmethod
     @checked
@@ -311,12 +314,5 @@ def _exclude(names: str, both: bool) -> None:
         raise InvalidArgumentError(f"{names} cannot be used together", help="pass one of them")
 
 
-def _fields(
-    partition_by: str | Sequence[str] | None, properties: Mapping[str, str] | None, user_metadata: str | None
-) -> dict[str, Any]:
-    columns = (partition_by,) if isinstance(partition_by, str) else partition_by
-    return {
-        "partition_by": None if columns is None else tuple(columns),
-        "properties": properties,
-        "user_metadata": user_metadata,
-    }
+def _columns(names: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else (names,) if isinstance(names, str) else tuple(names)
