@@ -5,9 +5,7 @@ Only the columns of the join condition are read per group, and only matching pai
 
 from __future__ import annotations
 
-import datetime as dt
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,18 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyroaring import BitMap64
 
 from trilake.common.parallel import map_ahead
-from trilake.delta.commands.merge.clauses import Side
-from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
 from trilake.delta.commands.merge.scope import Join, Scope
-from trilake.delta.commands.rows.row_changes import ChangedFile, changed_files, gathered, in_large_pieces
+from trilake.delta.commands.rows.row_changes import ChangedFile, gathered, in_large_pieces
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.protocol.char_varchar import length_rule
 from trilake.delta.scan.read import RowsOfFiles, pack_size, packs, read_together, row_keys
 from trilake.delta.scan.scan import ReadPlan, read_plan
-from trilake.errors import ExpressionError, TrilakeError
+from trilake.errors import ExpressionError
 from trilake.expr.terms.datatypes import normalise
 from trilake.expr.terms.engine import QueryError
 from trilake.expr.terms.evaluate import Rows, duckdb_table
@@ -190,78 +184,3 @@ class Matcher:
         if limit is not None and pairs.num_rows > limit:
             raise TooManyPairsError
         return Pairs(*(pairs[n].to_numpy().astype(np.int64) for n in ("f", "r", "n")))
-
-
-# --- Conditions that only compare columns for equality ----------------------------------------------------------------
-# For a merge that another engine runs.  Restricted to types that every engine compares alike: integers, decimals,
-# strings, dates, timestamps and booleans.
-
-
-@dataclass(frozen=True)
-class KeyMatches:
-    """The matches: target rows by position in ``snapshot.adds``, their number, and the reads that found them."""
-
-    rows: Mapping[int, BitMap64]
-    count: int
-    pruned: Pruned
-
-
-@dataclass(frozen=True)
-class KeyJoin:
-    """A condition that equates columns: ``columns`` are pairs, with the target's column first."""
-
-    scope: Scope
-    join: Join
-    columns: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(
-        cls, snapshot: Snapshot, source: pa.Schema, condition: str, aliases: Mapping[Side, str], now: dt.datetime
-    ) -> KeyJoin | None:
-        """The join for a condition; ``None`` if the condition has another form."""
-        try:
-            scope = Scope.of(target_schema(snapshot), source, aliases, now)
-            columns = scope.column_pairs(condition)
-            join = None if columns is None else scope.join(condition)
-        except TrilakeError:
-            return None  # names or strings that only Spark can resolve
-        if columns is None or join is None:
-            return None
-        names = [{n.lower(): n for n in schema.names} for schema in (scope.schemas["target"], source)]
-        pairs = tuple((names[0][a.lower()], names[1][b.lower()]) for a, b in columns)
-        lengths = {f.name for f in snapshot.schema.fields if length_rule(f) is not None}
-        types = [(scope.schemas["target"].field(a).type, source.field(b).type) for a, b in pairs]
-        if lengths & {a for a, _ in pairs} or not all(_alike(*both) for both in types):
-            return None
-        return cls(scope, join, pairs)
-
-    def matches(self, store: Store, snapshot: Snapshot, source: pa.Table) -> KeyMatches | None:
-        """The rows that match rows of ``source``; ``None`` if a row of either table matches several."""
-        keys = [key_values((a,), source.column(b), False) for a, b in self.columns]
-        pruned = prune(snapshot, key_filter(keys, [], self.scope.schemas["target"]), [])
-        # Each source row is in at most one pair; otherwise there is no result.
-        most = source.num_rows
-        matcher = Matcher(store, snapshot, self.scope, self.join, source, os.cpu_count() or 1, most)
-        matched = np.zeros(source.num_rows, bool)
-        rows: dict[int, BitMap64] = {}
-        count = 0
-        for group in groups(changed_files(snapshot, pruned.numbers)):
-            try:
-                pairs = matcher.match(group)
-            except TooManyPairsError:
-                return None
-            count += len(pairs)
-            matched[pairs.source] = True
-            if pairs.repeated.any() or np.count_nonzero(matched) < count:
-                return None
-            for number in np.unique(pairs.files):
-                rows[group[int(number)].number] = BitMap64(pairs.of_file(int(number)).rows.astype(np.uint64))
-        return KeyMatches(rows, count, pruned)
-
-
-def _alike(target: pa.DataType, source: pa.DataType) -> bool:
-    """Whether all engines compare values of these types alike."""
-    if pa.types.is_integer(target) and pa.types.is_integer(source):
-        return True
-    kinds = (pa.types.is_string, pa.types.is_boolean, pa.types.is_date, pa.types.is_timestamp, pa.types.is_decimal)
-    return target == source and any(is_kind(target) for is_kind in kinds)

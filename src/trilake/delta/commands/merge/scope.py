@@ -143,20 +143,6 @@ class Scope:
         keys = [k for n in nodes if (k := self._key(n)) is not None]
         return keys, [t for n in nodes if (t := self._target_sql(n)) is not None]
 
-    def column_pairs(self, sql: str) -> tuple[tuple[str, str], ...] | None:
-        """The pairs of columns, the target's first, of a condition that consists only of equalities, otherwise
-        ``None``.
-
-        Raises ``ExpressionError`` for unknown and ambiguous names.
-        """
-        pairs = []
-        for node in conjuncts(_parsed(self.qualified(sql))):
-            sides = self._equals(node) if isinstance(node, exp.EQ) else None
-            if sides is None or any(not isinstance(n, exp.Column) or len(n.parts) != 2 for n in sides):
-                return None
-            pairs.append((sides[0].name, sides[1].name))
-        return tuple(pairs)
-
     def _sides(self, node: exp.Expression) -> set[Side]:
         return {side for n in _names(node) if (side := self._by_alias(tuple(p.name for p in n.parts))) is not None}
 

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 
@@ -30,11 +29,10 @@ from trilake.common.text import quote_name
 from trilake.delta.commands.merge.clauses import Clause, ambiguous_rows, evolved, lenient_duplicates, resolve
 from trilake.delta.commands.merge.commit import MergePlan, MergeResult, finish_merge
 from trilake.delta.commands.merge.pruning import KeyValues, Pruned, key_filter, prune, target_schema
-from trilake.delta.commands.rows.removal import Removal, remove_rows
+from trilake.delta.commands.rows.removal import remove_rows
 from trilake.delta.commands.rows.row_changes import RowCounts, changed_rows_plan, discard, records_changes, row_columns
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
@@ -113,13 +111,6 @@ class MergeJob:
         self.rules = AssignmentRules.of_changes(spark)
         #: The reads of the table itself by source and expressions, once these have been computed.
         self.reads_besides: Callable[[], ReadSet] = ReadSet
-
-    def of_source(self, source: DataFrame, condition: str) -> MergeJob:
-        """A copy of this merge with another source and condition."""
-        other = copy(self)
-        other.request = replace(self.request, source=source, condition=condition)
-        other.source = other.numbered(source)
-        return other
 
     def numbered(self, source: DataFrame) -> DataFrame:
         """The source with row numbers, and the job's ID: Spark would share equal plans with another merge."""
@@ -207,38 +198,22 @@ class MergeJob:
                     cdc=(*parts.cdc, *other.cdc),
                     counts=parts.counts + other.counts,
                 )
-            removed = self.take(old_rows)
+            run = SparkRunner(self.spark)
+            removed = remove_rows(self.log, self.snapshot, old_rows, job_id=self.job_id, runtime=self.runtime, run=run)
         except BaseException:
             for part in outcomes:
                 discard(self.log.store, part.actions, self.job_id)
             raise
-        counts = parts.counts + RowCounts(source=count)
-        return self.finish(pruned, parts.written, parts.cdc, removed, counts, (materialized_at, scanned_at))
-
-    def take(self, rows: Mapping[int, BitMap64]) -> Removal:
-        run = SparkRunner(self.spark)
-        return remove_rows(self.log, self.snapshot, rows, job_id=self.job_id, run=run)
-
-    def finish(
-        self,
-        pruned: Pruned,
-        written: Sequence[WrittenFiles],
-        changes: Sequence[Mapping[str, object]],
-        removed: Removal,
-        counts: RowCounts,
-        times: tuple[int, int],
-    ) -> MergeResult:
-        """Commit; ``times`` are the times when the source was computed and when the rows were found."""
         read = pruned.read.beside(self.reads_besides())
         return finish_merge(
             self.log,
             self.snapshot,
             MergePlan(*self.for_history, self.metadata, self.protocol, read, self.job_id, txn=self.request.txn),
-            written,
-            changes,
+            parts.written,
+            parts.cdc,
             removed,
-            counts,
-            (self.started, *times),
+            parts.counts + RowCounts(source=count),
+            (self.started, materialized_at, scanned_at),
         )
 
     @property

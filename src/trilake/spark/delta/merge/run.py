@@ -1,7 +1,6 @@
 """Run a MERGE on Spark with the first strategy that supports it.
 
-* :class:`~.upsert.Upsert`: for a large source whose rows are written unchanged, by Spark.
-* :class:`~.embedded.EmbeddedMerge`: for another large source on one machine: the merge without Spark.
+* :class:`~.embedded.EmbeddedMerge`: for a large source on one machine: the merge without Spark.
 * :class:`JoinedRows`: for every other merge: a join in Spark.
 
 A strategy's ``can_run`` says why it cannot run a merge, or ``None``, from plans and types, before any row is computed.
@@ -29,7 +28,6 @@ from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.delta.merge.embedded import EmbeddedMerge
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.source import SparkMerge, alias_of, persisted
-from trilake.spark.delta.merge.upsert import Upsert
 from trilake.spark.delta.settings import once
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
 from trilake.spark.scan.columns import as_column, empty_frame
@@ -58,7 +56,7 @@ class JoinedRows:
 
 
 #: All strategies, the fastest first.
-STRATEGIES: tuple[type[Upsert] | type[EmbeddedMerge] | type[JoinedRows], ...] = (Upsert, EmbeddedMerge, JoinedRows)
+STRATEGIES: tuple[type[EmbeddedMerge] | type[JoinedRows], ...] = (EmbeddedMerge, JoinedRows)
 
 
 def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:

@@ -1,4 +1,4 @@
-"""MERGE that writes its source unchanged: correct rows, and fallback for other merges."""
+"""MERGE that writes all columns of a large source: correct rows, of every type, and nothing left after an error."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from pyspark.sql import functions as F
 
 import trilake
 from trilake import DeltaTable
-from trilake.delta.commands.merge.match import KeyJoin
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import AmbiguousMergeError, ConstraintViolatedError
-from trilake.spark.delta.merge import upsert as merge_upsert
+from trilake.spark.delta.merge import embedded
 
 
 @pytest.fixture
 def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     trilake.register(spark)
-    monkeypatch.setattr(merge_upsert, "FEW_BYTES", -1)  # treat each source as large
+    monkeypatch.setattr(embedded, "FEW_BYTES", -1)  # treat each source as large
     return spark
 
 
 @pytest.fixture
 def reasons(logged: Callable[[str], Callable[[], list[str]]]) -> Callable[[], list[str]]:
-    """Why merges were not upserts, since the last call."""
-    return logged("is not merged by an upsert")
+    """Why the embedded engine did not merge, since the last call."""
+    return logged("is not merged by the embedded engine")
 
 
 def _opened(path: Path) -> ArrowDeltaTable:
@@ -75,7 +74,7 @@ def _source(session: SparkSession, ids: Any) -> DataFrame:
     ("properties", "on"),
     [
         ({}, "t.id = s.id"),
-        ({}, "t.id + 0 = s.id"),  # more than equality conditions: a Spark join
+        ({}, "t.id + 0 = s.id"),
         ({"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}, "s.ID = t.id AND t.id = s.id"),
     ],
 )
@@ -138,7 +137,7 @@ _KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 @pytest.mark.parametrize("kind", _KEYS)
 def test_key_equality_matches_spark(
-    kind: str, session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, session: SparkSession, tmp_path: Path, reasons: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two key columns with all pairs of values, a quarter of them in both tables."""
     type_, values = _KEYS[kind]
@@ -148,15 +147,12 @@ def test_key_equality_matches_spark(
     )
     newer = rows.set_column(2, "v", pa.array([f"new {i}" for i in range(len(pairs))]))
     newer = newer.set_column(1, "n", pc.multiply(rows["n"], 4))
-    joined: list[bool] = []
-    real = KeyJoin.matches
-    monkeypatch.setattr(KeyJoin, "matches", lambda *a: joined.append(True) or real(*a))
     for name in ("here", "spark"):
         trilake.write(rows, tmp_path / name)
         _merge(session, tmp_path / name, session.createDataFrame(newer), "t.k = s.k AND t.n = s.n")
-        monkeypatch.setattr(merge_upsert, "_MOST_KEY_BYTES", -1)
+        assert len(reasons()) == (name == "spark")
+        monkeypatch.setattr(embedded, "_MOST_CORES", 0)
     assert _rows(tmp_path / "here") == _rows(tmp_path / "spark")
-    assert len(joined) == (kind != "real")
 
 
 def test_clauses_may_name_each_column(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
@@ -170,21 +166,6 @@ def test_clauses_may_name_each_column(session: SparkSession, tmp_path: Path, rea
         "new 0",
         "new 1",
     ]
-
-
-def test_source_is_computed_once(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
-    path = _table(tmp_path, range(100))
-    counter = session.sparkContext.accumulator(0)
-
-    @F.udf("long")
-    def counted(x: int) -> int:
-        counter.add(1)
-        return x
-
-    _merge(session, path, _source(session, list(range(90, 110))).withColumn("id", counted("id")))
-    assert reasons() == []
-    assert counter.value == 20
-    assert _opened(path).count() == 110
 
 
 def test_random_keys_match_their_written_rows(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
@@ -230,24 +211,19 @@ def test_merge_into_empty_table(session: SparkSession, tmp_path: Path, reasons: 
     assert (_opened(tmp_path).count(), _opened(tmp_path).version) == (2, version)
 
 
-# --- fallback to the row-by-row merge ---------------------------------------------------------------------------------
-
-
 def test_source_row_with_two_matches_changes_both(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     path = _table(tmp_path, [1, 1, 2])
-    before = _files(path)
     _merge(session, path, _source(session, [1, 3]))
-    assert len(reasons()) == 1
+    assert reasons() == []
     rows = sorted((r["id"], r["v"]) for r in _opened(path).to_arrow().to_pylist())
     assert rows == [(1, "new 0"), (1, "new 0"), (2, "old"), (3, "new 1")]
-    assert sorted({*_files(path)} - {*_opened(path).files()["path"].to_pylist()}) == before
 
 
 def test_skewed_keys_are_not_joined_pairwise(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     path = _table(tmp_path, [0] * 1_000)
     with pytest.raises(AmbiguousMergeError):
         _merge(session, path, _source(session, [0] * 20))
-    assert len(reasons()) == 1
+    assert reasons() == []
 
 
 def test_duplicate_source_matches_are_rejected(session: SparkSession, tmp_path: Path) -> None:
@@ -268,41 +244,3 @@ def test_not_null_violation_leaves_nothing(session: SparkSession, tmp_path: Path
         _merge(session, tmp_path, source)
     assert _files(tmp_path) == before
     assert _rows(tmp_path) == Counter([repr({"id": 1, "v": "old"})])
-
-
-def test_failed_commit_leaves_nothing(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = _table(tmp_path, range(4))
-    before = _files(path)
-
-    def fail(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("lost")
-
-    for where, name, on in ((KeyJoin, "matches", "t.id = s.id"), (merge_upsert, "addressed_rows", "t.id <=> s.id")):
-        monkeypatch.setattr(where, name, fail)
-        with pytest.raises(RuntimeError, match="lost"):
-            _merge(session, path, _source(session, [1, 9]), on)
-        assert _files(path) == before
-
-
-@pytest.mark.parametrize("kind", ["feed", "check", "partition", "condition", "types", "other column", "row tracking"])
-def test_merges_that_fall_back_to_row_by_row(kind: str, session: SparkSession, tmp_path: Path, reasons: Any) -> None:
-    properties = {
-        "feed": {"delta.enableChangeDataFeed": "true"},
-        "row tracking": {"delta.enableRowTracking": "true"},
-    }
-    rows = pa.table({"id": [1, 2], "v": ["old", "old"]})
-    by = ["v"] if kind == "partition" else None
-    trilake.write(rows, tmp_path, partition_by=by, properties=properties.get(kind))
-    if kind == "check":
-        trilake.alter(tmp_path).add_constraint("c", "id >= 0")
-    source = _source(session, [2, 3]).withColumn("op", F.lit("x"))
-    if kind == "types":
-        source = source.withColumn("id", F.col("id").cast("int"))
-    if kind != "other column":
-        source = source.drop("op")
-    on = "t.id = s.id AND s.op = 'x'" if kind == "other column" else "t.id = s.id"
-    merge = DeltaTable.forPath(session, str(tmp_path)).alias("t").merge(source.alias("s"), on)
-    merge = merge.whenMatchedUpdateAll("s.id > 0" if kind == "condition" else None).whenNotMatchedInsertAll()
-    merge.execute()
-    assert len(reasons()) == 1
-    assert sorted(r["v"] for r in _opened(tmp_path).to_arrow().to_pylist()) == ["new 0", "new 1", "old"]
