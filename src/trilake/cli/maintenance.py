@@ -96,9 +96,9 @@ def vacuum(
         from trilake.cli.query import session_here
 
         spark = session_here()
-        from trilake.spark.delta.maintenance import ManyRunner
+        from trilake.spark.delta.maintenance import many_runner
 
-        return ManyRunner(spark, format_named(table.format).store_of(table), least=64)
+        return many_runner(spark, format_named(table.format).store_of(table), least=64)
 
     table = opened(uri, format, options=option)
     if delete and not yes:

@@ -23,7 +23,7 @@ from trilake.delta.commands.maintenance.vacuum_files import LISTING
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, MissingFileError, TableExistsError
-from trilake.spark.delta.maintenance import ManyRunner
+from trilake.spark.delta.maintenance import many_runner
 from trilake.spark.delta.names.entries import find_entry
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
@@ -365,10 +365,10 @@ def test_generate_as_in_delta_spark_documentation(spark: SparkSession, tmp_path:
 
 
 def test_many_tasks_run_as_a_job(spark: SparkSession, tmp_path: Path) -> None:
-    here = ManyRunner(spark, open_store(str(tmp_path)), least=3)
+    here = many_runner(spark, open_store(str(tmp_path)), least=3)
     assert sorted(here(len, ["a", "bb"])) == [1, 2]
     assert sorted(here(len, ["a", "bb", "ccc"])) == [1, 2, 3]
-    in_memory = ManyRunner(spark, MemoryStore(), least=1)
+    in_memory = many_runner(spark, MemoryStore(), least=1)
     assert sorted(in_memory(lambda rows: rows.num_rows, [LISTING.empty_table()])) == [0]
     # Footers, copies and deletions in tasks.
     source = tmp_path / "many"

@@ -21,7 +21,7 @@ from trilake.delta.log.snapshot import Head
 from trilake.delta.metadata.schema_changes import NewColumn
 from trilake.delta.protocol.schema import StructField
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.maintenance import ManyRunner, check_bool, check_properties, check_string
+from trilake.spark.delta.maintenance import check_bool, check_properties, check_string, many_runner
 from trilake.spark.delta.names.catalogue import (
     absolute,
     default_location,
@@ -68,7 +68,7 @@ def clone_table(
     source = log.snapshot(version)
 
     def run(path: str) -> str:
-        into, many = session_log(spark, session_store(spark, path, options)), ManyRunner(spark, log.store, least=32)
+        into, many = session_log(spark, session_store(spark, path, options)), many_runner(spark, log.store, least=32)
         clone(source, log, into, shallow=shallow, replace_target=replace, properties=properties, run=many)
         if name is not None:
             refresh_name(spark, name, path, into, managed=managed is not False)
@@ -148,7 +148,7 @@ def _convert(
         timezone="UTC" if zone in UTC_ZONES else zone,
         by_manifest=session_flag(spark, CONVERT_BY_MANIFEST, True),
         source_format=source_format,
-        run=ManyRunner(spark, store, least=16),
+        run=many_runner(spark, store, least=16),
     )
 
 

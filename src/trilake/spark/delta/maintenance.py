@@ -6,9 +6,7 @@ delta-spark's columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +15,7 @@ from pyspark.sql import types as T
 
 from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
-from trilake.delta.commands.rows.row_changes import run_here
+from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit.symlink_manifest import format_path
 from trilake.delta.log.descriptions import DETAIL, HISTORY, detail
 from trilake.delta.log.log import DeltaLog
@@ -37,19 +35,10 @@ LITE_VACUUM = "spark.databricks.delta.vacuum.lite.enabled"
 IGNORE_MISSING = "spark.sql.files.ignoreMissingFiles"
 
 
-@dataclass(frozen=True)
-class ManyRunner:
-    """Runs many tasks in a Spark job, and few in threads, which is faster than starting a job."""
-
-    spark: SparkSession
-    store: Store
-    least: int
-
-    def __call__(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
-        # Executors cannot see this process's memory.
-        if len(tasks) < self.least or self.store.uri.startswith("memory:"):
-            return run_here(function, tasks)
-        return SparkRunner(self.spark)(function, tasks)
+def many_runner(spark: SparkSession, store: Store, least: int) -> Runner:
+    """Runs at least so many tasks in a Spark job, and fewer in threads, which is faster than starting a job."""
+    # Executors cannot see this process's memory.
+    return run_here if store.uri.startswith("memory:") else SparkRunner(spark, least=least)
 
 
 def vacuum_table(
@@ -79,7 +68,7 @@ def vacuum_table(
         enforce_retention=enforce,
         inventory=None if inventory is None else to_arrow(inventory),
         record=record,
-        run=ManyRunner(spark, log.store, least=64),
+        run=many_runner(spark, log.store, least=64),
     )
     if not dry_run:
         return spark.createDataFrame([], T.StructType([]))
@@ -106,7 +95,7 @@ def restore_table(
         version=version,
         timestamp_ms=None if timestamp is None else session_time_ms(spark, timestamp),
         ignore_missing=session_flag(spark, IGNORE_MISSING, False),
-        run=ManyRunner(spark, log.store, least=64),
+        run=many_runner(spark, log.store, least=64),
     )
     schema = T.StructType([T.StructField(n, T.LongType()) for n in _METRICS])
     return spark.createDataFrame([tuple(getattr(result, n) for n in _METRICS)], schema)

@@ -10,7 +10,7 @@ from trilake.common.text import quote_name, quote_parts
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.analyze import check_columns, compute_statistics
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.maintenance import ManyRunner
+from trilake.spark.delta.maintenance import many_runner
 from trilake.sql.parser.changes import parse_delete, parse_inserts, parse_merge, parse_update
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.literals import Args
@@ -83,7 +83,7 @@ def _analyze(session: SqlSession, sql: str) -> DataFrame | None:
         table = open_delta(session, target)
         check_columns(table.snapshot, call.columns)
         if call.scan:
-            run = ManyRunner(session.spark, table.log.store, least=8)
+            run = many_runner(session.spark, table.log.store, least=8)
             compute_statistics(log_to_change(session, target), everything=call.everything, run=run)
         catalogue.refresh(session, target)
     return nothing(session)

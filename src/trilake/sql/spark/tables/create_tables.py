@@ -22,7 +22,7 @@ from trilake.delta.rules.defaults import check_defaults_allowed
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, stating
 from trilake.spark.delta.clone import partition_fields_of
-from trilake.spark.delta.maintenance import ManyRunner
+from trilake.spark.delta.maintenance import many_runner
 from trilake.spark.delta.names.catalogue import refresh_entry
 from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
@@ -220,7 +220,7 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
             properties=call.properties,
             parquet=source.parquet,
             name=source.name,
-            run=ManyRunner(session.spark, source.log.store, least=32),
+            run=many_runner(session.spark, source.log.store, least=32),
         )
         name(into, result.version == 0)
     return counts(session, **numbers(result, CLONE))
@@ -344,7 +344,7 @@ def _of_parquet(session: SqlSession, call: Create) -> CloneSource:
         spark_engine(),
         partition_by=fields,
         timezone="UTC" if zone in UTC_ZONES else zone,
-        run=ManyRunner(session.spark, store, least=16),
+        run=many_runner(session.spark, store, least=16),
     )
     return CloneSource(snapshot, DeltaLog(store, spark_engine()), parquet=store.uri)
 

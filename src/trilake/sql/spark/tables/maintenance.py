@@ -13,10 +13,10 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, stating
 from trilake.spark.delta.clone import convert_table
 from trilake.spark.delta.maintenance import (
-    ManyRunner,
     detail_frame,
     detail_schema,
     history_frame,
+    many_runner,
     restore_table,
     vacuum_table,
 )
@@ -90,7 +90,7 @@ def run_maintenance(session: SqlSession, statement: Maintenance) -> DataFrame:
         DeltaTable(spark, target.path, target.options).generate(statement.mode)
         return nothing(session)
     log = log_to_change(session, target)
-    missing = fsck(log, dry_run=statement.dry_run, run=ManyRunner(session.spark, log.store, least=32))
+    missing = fsck(log, dry_run=statement.dry_run, run=many_runner(session.spark, log.store, least=32))
     return rows(session, "dataFilePath string, dataFileMissing boolean", [(p, True) for p in missing])
 
 
