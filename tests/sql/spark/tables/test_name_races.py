@@ -85,7 +85,7 @@ def test_rename_after_append_keeps_the_rows_once(session: SparkSession, before: 
 @pytest.mark.parametrize("function", ["find_entry", "newest"])
 def test_rename_after_replace_is_kept(session: SparkSession, before: Before, function: str) -> None:
     make(session)
-    before(place_names, function, "ALTER TABLE raced RENAME TO renamed")
+    before(names, function, "ALTER TABLE raced RENAME TO renamed")
     session.sql("CREATE OR REPLACE TABLE raced USING delta AS SELECT 7 AS id")
     assert not session.catalog.tableExists("raced")
     assert ids(session, "renamed") == [7]

@@ -5,11 +5,13 @@ An entry has a provider, location, columns and properties, as delta-spark's have
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import TableExistsError
-from trilake.spark.delta.names.catalogue import newest, same_place
-from trilake.spark.delta.names.entries import About, change_entry, find_entry, make_entry, permanent_entry, rename_entry
+from trilake.errors import InvalidArgumentError, TableExistsError
+from trilake.spark.delta.names.catalogue import refresh_name
+from trilake.spark.delta.names.entries import About, make_entry, permanent_entry, rename_entry
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.spark.session.frames import uncache
 from trilake.sql.spark.session.session import SqlSession
@@ -39,17 +41,9 @@ def refresh(session: SqlSession, target: Target) -> None:
     entry = target.entry
     if entry is None or target.format != "delta" or not session.classic:
         return
-    name = [_CATALOG, entry.database, entry.table]
-    existing = find_entry(session.spark, name)
-    if existing is not None and (existing.location is None or not same_place(existing.location, target.path)):
-        return
-    about = newest(target.log)
-    if about is None:
-        return
-    if existing is not None:
-        change_entry(session.spark, name, about)
-    elif entry.managed:
-        make_entry(session.spark, name, about, path=target.path, managed=True)
+    name = quote_parts((_CATALOG, entry.database, entry.table))
+    with suppress(TableExistsError, InvalidArgumentError):  # the name now refers to another table
+        refresh_name(session.spark, name, target.path, target.log, managed=entry.managed)
 
 
 def rename(session: SqlSession, target: Target, parts: tuple[str, ...]) -> None:

@@ -26,6 +26,7 @@ from trilake.spark.live_frames.connect import follows
 from trilake.spark.scan.columns import no_rows
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import RELEASE, arrow_frame, is_connect
+from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import session_options
 from trilake.sql.parser.literals import Args
 from trilake.sql.spark.session import jvm
@@ -216,26 +217,20 @@ class SqlSession:
 # --- results of statements, as small DataFrames ----------------------------------------------------------------------
 
 
+_KINDS = {"string": T.StringType(), "bigint": T.LongType(), "boolean": T.BooleanType(), "int": T.IntegerType()}
+
+
 def rows(session: SqlSession, schema: str | T.StructType, values: Iterable[Sequence[Any]]) -> DataFrame:
-    """A DataFrame of these rows."""
-    struct = schema if isinstance(schema, T.StructType) else _parsed(schema)
+    """A DataFrame of these rows; ``schema`` may be a list of names and simple types, as in DDL."""
+    if isinstance(schema, str):
+        pairs = (part.split() for part in schema.split(","))
+        schema = T.StructType([T.StructField(name, _KINDS[kind]) for name, kind in pairs])
     data = [tuple(v) for v in values]
     if not data:
-        return no_rows(session.spark, struct)
-    if all(isinstance(f.dataType, T.StringType | T.LongType | T.BooleanType | T.IntegerType) for f in struct.fields):
-        kinds = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_(), "int": pa.int32()}
-        columns = [pa.array(list(c), kinds[f.dataType.simpleString()]) for c, f in zip(zip(*data), struct.fields)]
-        return arrow_frame(session.spark, pa.Table.from_arrays(columns, names=struct.names), struct)
-    return session.spark.createDataFrame(data, struct)
-
-
-def _parsed(ddl: str) -> T.StructType:
-    kinds = {"string": T.StringType(), "bigint": T.LongType(), "boolean": T.BooleanType(), "int": T.IntegerType()}
-    fields = []
-    for part in ddl.split(","):
-        name, kind = part.split()
-        fields.append(T.StructField(name, kinds[kind]))
-    return T.StructType(fields)
+        return no_rows(session.spark, schema)
+    types = from_spark(schema).to_arrow_schema().types
+    columns = [pa.array(column, kind) for column, kind in zip(zip(*data), types, strict=True)]
+    return arrow_frame(session.spark, pa.Table.from_arrays(columns, names=schema.names), schema)
 
 
 def nothing(session: SqlSession) -> DataFrame:

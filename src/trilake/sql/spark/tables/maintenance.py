@@ -65,7 +65,7 @@ def run_maintenance(session: SqlSession, statement: Maintenance) -> DataFrame:
         totals = spark_format_named(target.format).optimize(session.spark, target.path)
         metrics = T.StructType([T.StructField(name, T.LongType()) for name in totals])
         schema = T.StructType([T.StructField("path", T.StringType()), T.StructField("metrics", metrics)])
-        return rows(session, schema, [(target.path, tuple(totals.values()))])
+        return rows(session, schema, [(target.path, dict(totals))])
     if target.format != DEFAULT:
         raise InvalidArgumentError(
             f"{type(statement).__name__.upper()} is only supported for Delta tables",
