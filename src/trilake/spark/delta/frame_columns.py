@@ -1,30 +1,27 @@
 """Columns from ``DeltaTable.toDF()`` in conditions and values of DELETE, UPDATE and MERGE.
 
-Spark resolves ``dt.toDF()["x"]`` to an attribute of that DataFrame, by expression ID.  Commands read the table through
-other DataFrames.  trilake adds extra columns to these: copies that have the expression IDs used in the condition or
-value.
-
-In Spark Connect, such a column carries the plan ID of its DataFrame.  The command's DataFrame gets that plan ID, and
-the server resolves the column by name.
+Spark resolves ``dt.toDF()["x"]`` to an attribute of that DataFrame: by expression ID or, over Spark Connect, by the
+DataFrame's plan ID.  Commands read the table through other DataFrames, so these columns are replaced by names.
 """
 
 from __future__ import annotations
 
+import copy
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from py4j.protocol import Py4JError
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark import SparkContext
+from pyspark.sql import Column, DataFrame
 
-from trilake.spark.scan.connect_columns import column_plans, frame_plans
-from trilake.spark.session.compat import column_string, dataset_of, is_column
-from trilake.spark.session.internals import jvm, plan_id, query_execution, with_plan_id
+from trilake.common.text import quote_name, quote_parts
+from trilake.spark.live_frames.connect import plans_in
+from trilake.spark.session.compat import column_of, column_string, expression_tree, is_column
+from trilake.spark.session.internals import items_of, java_column, plan_id, query_execution, say_once
 
-#: The prefix of the repeated columns.
-_NAME = "__trilake_of_frame_"
 #: The limit on remembered frames.
 _FRAMES = 64
 _BETWEEN = "\x00"
@@ -32,6 +29,7 @@ _COLUMNS = "_trilake_columns"
 _NUMBER = re.compile(r"#(\d+)[^\x00]*")
 #: The end of an expression that Spark has truncated.
 _CUT = " more fields"
+E = TypeVar("E")
 
 
 class FrameColumns:
@@ -41,14 +39,12 @@ class FrameColumns:
         self._frames: deque[dict[int, str]] = deque(maxlen=_FRAMES)
         #: Plan IDs of Connect frames.
         self._plans: deque[int] = deque(maxlen=_FRAMES)
-        self._spark: SparkSession
 
     def note(self, frame: DataFrame) -> None:
         """Remember the columns of a DataFrame."""
         plan = plan_id(frame)
         if plan is not None:
             self._plans.append(plan)
-            self._spark = frame.sparkSession
             vars(frame)[_COLUMNS] = self
             frame.__class__ = _noting_aliases(type(frame))
             return
@@ -56,49 +52,38 @@ class FrameColumns:
         if numbers:
             self._frames.append(numbers)
 
-    def columns_in(self, expressions: Iterable[object]) -> dict[int, str]:
-        """The remembered columns that expressions name, by ID; SQL strings name none.  On Connect, these are plan IDs,
-        without column names."""
-        if self._plans:
-            plans = (column_plans(self._spark, cast(Column, e)) for e in expressions if is_column(e))
-            return dict.fromkeys(set(self._plans) & set().union(*plans), "")
-        columns = {number: name for numbers in self._frames for number, name in numbers.items()}
-        if not columns:
-            return {}
-        strings = [sql for e in expressions if not isinstance(e, str) and (sql := column_string(e)) is not None]
-        if any(_CUT in t for t in strings):
-            return columns
-        numbers = {int(n) for t in strings for n in re.findall(r"#(\d+)", t)}
-        return {n: name for n, name in columns.items() if n in numbers}
-
-    def added(self, frame: DataFrame, expressions: Iterable[object], *, joined: DataFrame | None = None) -> DataFrame:
-        """Add the columns of remembered DataFrames that expressions name, except those of ``joined``, a DataFrame that
-        is joined to this one.  Leaves out columns that Spark's plans lack, so that Spark raises its own error."""
-        columns = self.columns_in(expressions)
-        if self._plans:
-            for number in columns.keys() - (frame_plans(joined) if joined is not None else set()):
-                frame = with_plan_id(frame, number)
-            return frame
-        if joined is not None:
-            columns = {n: name for n, name in columns.items() if n not in _numbers(joined)}
-        if not columns:
-            return frame
+    def named(self, expression: E, alias: str | None, joined: DataFrame | None = None) -> E:
+        """An expression with the remembered columns as names, qualified with ``alias``.  Columns that ``joined``, the
+        source of a MERGE, also has stay, and so does an expression that Spark does not let change."""
+        if not is_column(expression):
+            return expression
         try:
-            return _repeated(frame, columns)
-        except Py4JError:
-            return frame
+            if self._plans:
+                plans = set(self._plans) - _plans_of(joined)
+                renamed, found = _by_name(cast(Any, expression)._expr, plans, alias)
+                column_class: Any = type(expression)
+                return cast(E, column_class(renamed)) if found else expression
+            columns = {n: name for numbers in self._frames for n, name in numbers.items()}
+            if joined is not None and columns:
+                columns = {n: columns[n] for n in columns.keys() - _numbers(joined).keys()}
+            if not _numbers_in([expression], columns):
+                return expression
+            return cast(E, _renamed(cast(Column, expression), columns, alias))
+        except (Py4JError, AttributeError, ImportError) as e:
+            say_once("columns of toDF() are not found in conditions and values", e)
+            return expression
 
     def shared(self, expressions: Iterable[object], joined: DataFrame) -> str | None:
         """A column that is ambiguous because ``joined`` comes from the same remembered DataFrame; ``None`` if there is
         none."""
-        columns = [e for e in expressions if not isinstance(e, str)]
-        named = self.columns_in(columns).keys()
+        columns = [e for e in expressions if is_column(e)]
         if self._plans:
-            return "a column of toDF()" if named & frame_plans(joined) else None
-        strings = [sql for c in columns if (sql := column_string(c)) is not None]
-        numbers = {int(n) for t in strings for n in re.findall(r"#(\d+)", t)}
-        joined_columns = _numbers(joined) if named & numbers else {}
-        same = named & numbers & joined_columns.keys()
+            plans = set(self._plans) & _plans_of(joined)
+            named = any(_by_name(cast(Any, c)._expr, plans, None)[1] for c in columns)
+            return "a column of toDF()" if named else None
+        remembered = {n for numbers in self._frames for n in numbers}
+        joined_columns = _numbers(joined) if remembered and columns else {}
+        same = _numbers_in(columns, remembered & joined_columns.keys())
         return joined_columns[min(same)] if same else None
 
 
@@ -121,6 +106,28 @@ def _noting_aliases(frame: type) -> type:
     return _classes.setdefault(frame, type(frame.__name__, (frame,), {"alias": alias, "__module__": frame.__module__}))
 
 
+def _plans_of(frame: DataFrame | None) -> set[int]:
+    return set() if frame is None else {plan._plan_id for plan in plans_in(frame)}
+
+
+def _by_name(node: Any, plans: set[int], alias: str | None) -> tuple[Any, bool]:
+    """A Connect expression, or a value in one, with the columns of these plans as names, and whether it has any."""
+    from pyspark.sql.connect.expressions import ColumnReference, Expression  # late: needs gRPC
+
+    if isinstance(node, ColumnReference) and node._plan_id in plans:
+        name = node._unparsed_identifier
+        return ColumnReference(name if alias is None else f"{quote_name(alias)}.{name}"), True
+    if isinstance(node, list | tuple):
+        parts = [_by_name(part, plans, alias) for part in node]
+        return type(node)(part for part, _ in parts), any(found for _, found in parts)
+    if not isinstance(node, Expression):
+        return node, False
+    values = {key: _by_name(value, plans, alias) for key, value in vars(node).items()}
+    node = copy.copy(node)
+    vars(node).update({key: value for key, (value, _) in values.items()})
+    return node, any(found for _, found in values.values())
+
+
 def _numbers(frame: DataFrame) -> dict[int, str]:
     """A DataFrame's columns by expression ID; empty on Spark Connect."""
     try:
@@ -137,21 +144,21 @@ def _numbers(frame: DataFrame) -> dict[int, str]:
     return out
 
 
-def _repeated(frame: DataFrame, columns: dict[int, str]) -> DataFrame:
-    spark = frame.sparkSession
-    java = jvm(spark)
-    catalyst = java.org.apache.spark.sql.catalyst
-    plan = query_execution(frame).analyzed()
-    output = [plan.output().apply(i) for i in range(plan.output().size())]
-    by_name = dict(zip(frame.columns, output, strict=True))
-    repeated = list(output)
-    none = java.PythonUtils.toSeq([])
-    for i, (number, name) in enumerate(columns.items()):
-        if name in by_name:
-            identity = catalyst.expressions.ExprId.apply(number)
-            repeated.append(
-                catalyst.expressions.Alias(
-                    by_name[name], f"{_NAME}{i}", identity, none, java.scala.Option.empty(), none
-                )
-            )
-    return dataset_of(spark, catalyst.plans.logical.Project(java.PythonUtils.toSeq(repeated), plan))
+def _numbers_in(columns: Iterable[Any], known: Iterable[int]) -> set[int]:
+    """The known expression IDs that columns name; all of them if Spark has truncated a column's string."""
+    known = set(known)
+    strings = [string for c in columns if known and (string := column_string(c)) is not None]
+    if any(_CUT in string for string in strings):
+        return known
+    return known & {int(n) for string in strings for n in re.findall(r"#(\d+)", string)}
+
+
+def _renamed(column: Column, columns: dict[int, str], alias: str | None) -> Column:
+    expression, jvm = expression_tree(java_column(column)), cast(Any, SparkContext._jvm)
+    unresolved = jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute
+    exchange = jvm.java.util.HashMap()
+    for leaf in items_of(expression.collectLeaves()):
+        name = columns.get(int(leaf.exprId().id())) if leaf.nodeName() == "AttributeReference" else None
+        if name is not None:
+            exchange.put(leaf, unresolved.quotedString(quote_parts([name] if alias is None else [alias, name])))
+    return column_of(expression.transform(jvm.PythonUtils.toScalaMap(exchange)))  # a map is a partial function

@@ -38,7 +38,6 @@ from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ExpressionError, FilterError, TrilakeError
-from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, RowOrigins, addressed_rows, bitmaps, old_images
 from trilake.spark.delta.settings import Transaction, once
 from trilake.spark.delta.storing.computed import with_stages
@@ -64,13 +63,10 @@ def delete_rows(
     condition: str | Column | None,
     *,
     alias: str | None = None,
-    frames: FrameColumns | None = None,
 ) -> ChangeResult:
-    """Delete the rows of an open table for which ``condition`` is true; all rows without a condition.  ``frames`` has
-    the DataFrames whose columns the condition may name."""
+    """Delete the rows of an open table for which ``condition`` is true; all rows without a condition."""
     skipped = ChangeResult("DELETE", table.version, {"numDeletedRows": 0}, committed=False)
-    columns = frames or FrameColumns()
-    return once(spark, table.snapshot, skipped, lambda txn: _delete(spark, table, condition, alias, columns, txn))
+    return once(spark, table.snapshot, skipped, lambda txn: _delete(spark, table, condition, alias, txn))
 
 
 def _delete(
@@ -78,16 +74,13 @@ def _delete(
     table: ArrowDeltaTable,
     condition: str | Column | None,
     alias: str | None,
-    frames: FrameColumns,
     txn: Transaction | None,
 ) -> ChangeResult:
     snapshot = table.snapshot
     if condition is None:
         command = RowCommand("DELETE", table.log, snapshot, "true", None, txn=txn)
         return command.finish(every_row(snapshot), run=SparkRunner(spark))
-    read = read_condition(
-        spark, condition, snapshot.schema, alias=alias, extend=frames.added, now=not snapshot.adds.num_rows
-    )
+    read = read_condition(spark, condition, snapshot.schema, alias=alias, now=not snapshot.adds.num_rows)
     command = RowCommand("DELETE", table.log, snapshot, read.sql, read.filter, txn=txn)
     maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()
     if read.filter is not None:
@@ -98,7 +91,7 @@ def _delete(
         addressed = addressed_rows(spark, table, maybe, columns=columns)
         target = addressed.frame if alias is None else addressed.frame.alias(alias)
         with resolving(column_errors(snapshot.schema.names, alias, FilterError), FilterError):
-            matches = frames.added(target, [read.column]).where(read.column)
+            matches = target.where(read.column)
             # A parsed condition reads only the row itself.
             others = [matches] if read.filter is None else []
             with reads_besides(others, snapshot.uri, snapshot.version) as get_reads:
@@ -115,14 +108,12 @@ def update_rows(
     condition: str | Column | None,
     *,
     alias: str | None = None,
-    frames: FrameColumns | None = None,
 ) -> ChangeResult:
     """Update the rows of an open table for which ``condition`` is true; all rows without a condition.  Raises
     ``FilterError`` and ``ExpressionError`` for expressions that Spark cannot resolve, ``WriteFailedError`` for a failed
     job."""
     skipped = ChangeResult("UPDATE", table.version, {"numUpdatedRows": 0}, committed=False)
-    columns = frames or FrameColumns()
-    return once(spark, table.snapshot, skipped, lambda txn: _update(spark, table, set, condition, alias, columns, txn))
+    return once(spark, table.snapshot, skipped, lambda txn: _update(spark, table, set, condition, alias, txn))
 
 
 def _update(
@@ -131,15 +122,12 @@ def _update(
     set: Mapping[str, Column],
     condition: str | Column | None,
     alias: str | None,
-    frames: FrameColumns,
     txn: Transaction | None,
 ) -> ChangeResult:
     snapshot = table.snapshot
     read = None
     if condition is not None:
-        read = read_condition(
-            spark, condition, snapshot.schema, alias=alias, extend=frames.added, now=not snapshot.adds.num_rows
-        )
+        read = read_condition(spark, condition, snapshot.schema, alias=alias, now=not snapshot.adds.num_rows)
     sql, chosen = (None, None) if read is None else (read.sql, read.filter)
     command = RowCommand("UPDATE", table.log, snapshot, sql, chosen, txn=txn)
     named = named_columns(spark, snapshot.schema)
@@ -157,7 +145,7 @@ def _update(
     if not files:
         with resolved(of_table=True):
             empty = empty_frame(spark, snapshot.schema)
-            frame = frames.added(empty if alias is None else empty.alias(alias), values.values())
+            frame = empty if alias is None else empty.alias(alias)
             _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # Connect analyses the plan here
         return command.finish(FoundRows({}, (), ()))
     addressed = addressed_rows(spark, table, files, row_ids=True)
@@ -171,7 +159,6 @@ def _update(
     )
     with resolved():
         frame = addressed.frame if alias is None else addressed.frame.alias(alias)
-        frame = frames.added(frame, [condition, *values.values()])
         if read is not None:
             frame = frame.where(read.column)
         rows = _new_rows(frame, snapshot, changed_schema, new, job)

@@ -356,7 +356,8 @@ class DeltaTable:
         [Row(n=1)]
         """
         table = self._open_to_change()
-        delete_rows(self._spark, table, checked_condition(condition), alias=self._named, frames=self._frames)
+        named = self._frames.named(checked_condition(condition), self._named)
+        delete_rows(self._spark, table, named, alias=self._named)
 
     def update(self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None) -> None:
         """Update the rows for which ``condition`` is true; all rows without a condition.
@@ -377,9 +378,9 @@ class DeltaTable:
         >>> sorted(row.n for row in table.toDF().collect())
         [1, 20, 30]
         """
-        values = assignment_columns(set)
-        checked, table = checked_condition(condition), self._open_to_change()
-        update_rows(self._spark, table, values, checked, alias=self._named, frames=self._frames)
+        values = {name: self._frames.named(value, self._named) for name, value in assignment_columns(set).items()}
+        named = self._frames.named(checked_condition(condition), self._named)
+        update_rows(self._spark, self._open_to_change(), values, named, alias=self._named)
 
     def vacuum(
         self,

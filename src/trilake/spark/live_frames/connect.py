@@ -81,7 +81,7 @@ def cache(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
     plan = connect_plan(frame)
     if hasattr(plan, _IS_CACHED):  # it is cached already
         return persist()
-    tables = [p for p in _plans(plan, is_whole=_is_cached) if hasattr(p, _RENEW)]
+    tables = [p for p in plans_in(plan, is_whole=_is_cached) if hasattr(p, _RENEW)]
     try:
         # Views of the tables keep the names of columns, such as l.id and r.id after a join of aliases.
         return _cache_as_views(frame, tables, persist)
@@ -131,7 +131,7 @@ def _cache_as_views(frame: DataFrame, parts: list[Any], persist: Callable[[], _A
 
 def renew_plans(origin: Any) -> None:
     """Update the plans in a Connect DataFrame (or plan), except cached ones."""
-    for plan in _plans(origin, is_whole=_is_cached):
+    for plan in plans_in(origin, is_whole=_is_cached):
         renew = getattr(plan, _RENEW, None)
         if renew is not None:
             renew()
@@ -139,14 +139,14 @@ def renew_plans(origin: Any) -> None:
 
 def follows(origin: Any) -> bool:
     """Whether a Connect DataFrame (or plan) is derived from one that follows a table."""
-    return any(hasattr(plan, _RENEW) for plan in _plans(origin))
+    return any(hasattr(plan, _RENEW) for plan in plans_in(origin))
 
 
 def _is_cached(plan: Any) -> bool:
     return hasattr(plan, _IS_CACHED) and getattr(plan, _IS_CACHED)()
 
 
-def _plans(origin: Any, is_whole: Callable[[Any], bool] = lambda plan: False) -> Iterator[Any]:
+def plans_in(origin: Any, is_whole: Callable[[Any], bool] = lambda plan: False) -> Iterator[Any]:
     """The plans in a Connect DataFrame (or plan), each once, except those inside plans that are ``is_whole``."""
     plan = connect_plan(origin)
     waiting, seen = [origin if plan is None else plan], set[int]()

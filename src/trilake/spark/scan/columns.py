@@ -8,7 +8,7 @@ Also here: padding of ``char(n)`` columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -37,8 +37,6 @@ from trilake.spark.session.internals import java_column, java_frame, java_sessio
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import is_utc, reads_quotes_plainly
 
-#: Adds to a frame the columns that the expressions name and the frame lacks.
-Extend = Callable[[DataFrame, Iterable[object]], DataFrame]
 #: The package of Spark's expressions; any other class is a user's function.
 _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
 #: Spark's error condition for non-deterministic expressions.
@@ -108,22 +106,21 @@ def read_condition(
     schema: StructType,
     *,
     alias: str | None = None,
-    extend: Extend | None = None,
     now: bool = False,
     settled: bool = False,
 ) -> Condition:
-    """Read a condition on the columns of a table with this ``schema``, optionally qualified with ``alias``; ``extend``
-    adds other columns that it names.  Raises ``FilterError`` if it cannot be resolved (on Spark Connect only with
-    ``now``), or is not deterministic, unless that is ``settled``."""
+    """Read a condition on the columns of a table with this ``schema``, optionally qualified with ``alias``.  Raises
+    ``FilterError`` if it cannot be resolved (on Spark Connect only with ``now``), or is not deterministic, unless that
+    is ``settled``."""
     column = as_column(condition)
     sql = None
     with resolving(column_errors(schema.names, alias, FilterError), FilterError, of_table=True):
         if not is_connect(spark):
-            resolved = query_execution(_without_rows(spark, column, schema, alias, extend).where(column)).analyzed()
+            resolved = query_execution(_without_rows(spark, schema, alias).where(column)).analyzed()
             settled = settled or bool(resolved.condition().deterministic())
             sql = built_in_sql(resolved.condition)
         elif now or not settled:
-            frame = _without_rows(spark, column, schema, alias, extend)
+            frame = _without_rows(spark, schema, alias)
             settled = settled or _joins(frame, column)
             if now:
                 _ = frame.where(column).schema
@@ -203,13 +200,10 @@ def _depends_on_zone(filter: Filter) -> bool:
     return any(pa.types.is_timestamp(t) or pa.types.is_nested(t) for t in types)
 
 
-def _without_rows(
-    spark: SparkSession, column: Column, schema: StructType, alias: str | None, extend: Extend | None
-) -> DataFrame:
+def _without_rows(spark: SparkSession, schema: StructType, alias: str | None) -> DataFrame:
     """An empty DataFrame with all columns that a condition on a table can name."""
     frame = empty_frame(spark, schema)
-    aliased: DataFrame = frame if alias is None else frame.alias(alias)
-    return aliased if extend is None else extend(aliased, [column])
+    return frame if alias is None else frame.alias(alias)
 
 
 def _joins(frame: DataFrame, condition: Column) -> bool:

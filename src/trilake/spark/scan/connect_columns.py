@@ -10,13 +10,12 @@ import datetime as dt
 import decimal
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, SparkSession
 
 from trilake.common.text import quote_parts, string_literal
-from trilake.spark.session.internals import connect_plan
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
@@ -46,34 +45,6 @@ def connect_sql(spark: SparkSession, column: Column) -> str | None:
         return _to_sql(unsent.to_plan(session.client))
     except (_NoSqlError, AttributeError, OverflowError, ValueError):  # the messages differ between releases
         return None
-
-
-def column_plans(spark: SparkSession, column: Column) -> set[int]:
-    """The plan IDs of the DataFrames whose columns a Connect column names."""
-    session: Any = spark
-    unsent: Any = column
-    return set(_plan_ids(unsent.to_plan(session.client)))
-
-
-def frame_plans(frame: DataFrame) -> set[int]:
-    """The plan IDs of a Connect DataFrame and of all those from which it is derived; empty for a classic DataFrame."""
-    session: Any = frame.sparkSession
-    plan = connect_plan(frame)
-    return set() if plan is None else set(_plan_ids(plan.to_proto(session.client)))
-
-
-def _plan_ids(message: Any) -> Iterator[int]:
-    for field, value in message.ListFields():
-        if field.name == "plan_id":
-            yield value
-        elif field.message_type is not None:  # one message, a list of them, or values by key
-            parts = [value] if _is_message(value) else value.values() if isinstance(value, Mapping) else value
-            for part in filter(_is_message, parts):
-                yield from _plan_ids(part)
-
-
-def _is_message(value: object) -> bool:
-    return hasattr(value, "ListFields")
 
 
 def _to_sql(message: Any) -> str:

@@ -212,6 +212,15 @@ def expression_of(java: Any) -> Any:
     return _expressions().expression(java)
 
 
+def expression_tree(java: Any) -> Any:
+    """The expression of a JVM column with all its parts; from 4.0 on, :func:`expression_of` is a single node."""
+    if RELEASE < (4, 0):
+        return java.expr()
+    jvm: Any = SparkContext._jvm
+    converter = getattr(jvm.org.apache.spark.sql.classic, "ColumnNodeToExpressionConverter$")
+    return getattr(converter, "MODULE$").apply(java.node())
+
+
 def column_of(expression: Any) -> Column:
     """The column of a JVM expression."""
     if RELEASE < (4, 0):

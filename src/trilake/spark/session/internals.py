@@ -22,7 +22,7 @@ What each name is for, and what happens without it:
 * numbers in a plan (``UnsafeArrayData``, ``Literal``, ``Invoke``): a join carries them
 * a table's name before columns (``SubqueryAlias``, ``AliasIdentifier``, ``Project``): columns have no qualifier
 * a newer version in a DataFrame (``LogicalRelation``, ``transformWithSubqueries``): DataFrames are pinned
-* a Connect DataFrame by plan ID (``_plan``, ``_plan_id``, ``_root_plan_id``): columns of ``toDF()`` are not found
+* columns of ``toDF()`` (``AttributeReference``, ``ColumnReference``, ``_plan_id``): they are not found
 * a hidden column of a DataFrame (``Project.hiddenOutputTag``, ``__metadata_col``): ``_metadata`` has no row IDs
 """
 
@@ -142,14 +142,6 @@ def plan_id(df: DataFrame) -> int | None:
     """The ID by which columns refer to a Connect DataFrame; ``None`` for a classic DataFrame."""
     number = getattr(connect_plan(df), "_plan_id", None)
     return number if isinstance(number, int) else None
-
-
-def with_plan_id(df: DataFrame, number: int) -> DataFrame:
-    """A Connect DataFrame with another one's plan ID, so that columns of the other DataFrame resolve to this one."""
-    same = df.select("*")
-    plan = connect_plan(same)
-    setattr(plan, "_root_plan_id" if hasattr(plan, "_root_plan_id") else "_plan_id", number)
-    return same
 
 
 def query_execution(df: DataFrame) -> Any:

@@ -93,8 +93,6 @@ class EmbeddedMerge:
             return "the session's time zone is not UTC, or ANSI mode is off, or names are case-sensitive"
         if not reads_quotes_plainly(spark):
             return "the session has other quoting rules for strings and names"
-        if request.frames.columns_in(request.expressions):
-            return "an expression uses a column of a DataFrame"
         if plan_bytes(request.source) <= FEW_BYTES:
             return "the source is small"
         sql = _sql(job)

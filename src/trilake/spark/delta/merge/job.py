@@ -130,8 +130,6 @@ class MergeJob:
     @cached_property
     def keys(self) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
         """Target columns that must equal source expressions, and conditions that read only the target."""
-        if self.request.frames.columns_in([self.request.condition]) and self._shared_names:
-            return (), ()  # the SQL would be ambiguous
         return key_columns(self.spark, self.snapshot, self.source, self.request.condition, self.request.alias)
 
     def look_at_source(self, *, small: bool = True) -> SourceRows:
@@ -161,10 +159,8 @@ class MergeJob:
     def _filter(self, condition: Expr | None) -> Filter | None:
         if condition is None:
             return None
-        of, frames = self.request, self.request.frames
-        return read_condition(
-            self.spark, condition, self.snapshot.schema, alias=of.alias, extend=frames.added, settled=True
-        ).filter
+        schema, alias = self.snapshot.schema, self.request.alias
+        return read_condition(self.spark, condition, schema, alias=alias, settled=True).filter
 
     def run(self) -> MergeResult:
         clock = self.runtime.clock_ms
@@ -199,7 +195,7 @@ class MergeJob:
                     counts=parts.counts + other.counts,
                 )
             run = SparkRunner(self.spark)
-            removed = remove_rows(self.log, self.snapshot, old_rows, job_id=self.job_id, runtime=self.runtime, run=run)
+            removed = remove_rows(self.log, self.snapshot, old_rows, job_id=self.job_id, run=run)
         except BaseException:
             for part in outcomes:
                 discard(self.log.store, part.actions, self.job_id)
@@ -218,10 +214,11 @@ class MergeJob:
 
     @property
     def for_history(self) -> tuple[str, list[Clause[str]]]:
+        request = self.request.stated or self.request
         clauses: list[Clause[str]] = [
-            Clause(c.kind, c.action, None if c.condition is None else _text(c.condition)) for c in self.request.clauses
+            Clause(c.kind, c.action, None if c.condition is None else _text(c.condition)) for c in request.clauses
         ]
-        return _text(self.request.condition), clauses
+        return _text(request.condition), clauses
 
     def _task(self, origins: RowOrigins | None, *, feed: bool) -> MergeTask:
         return MergeTask(
@@ -235,8 +232,7 @@ class MergeJob:
         )
 
     def named(self, addressed: AddressedRows) -> DataFrame:
-        target = addressed.frame if self.request.alias is None else addressed.frame.alias(self.request.alias)
-        return self.request.frames.added(target, self.request.expressions, joined=self.request.source)
+        return addressed.frame if self.request.alias is None else addressed.frame.alias(self.request.alias)
 
     def joined(self, target: DataFrame, count: int, how: str) -> DataFrame:
         small = count * row_bytes(self.source) <= _BROADCAST_BYTES

@@ -27,7 +27,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.delta.merge.embedded import EmbeddedMerge
 from trilake.spark.delta.merge.job import MergeJob
-from trilake.spark.delta.merge.source import SparkMerge, alias_of, persisted
+from trilake.spark.delta.merge.source import TARGET_NAME, SparkMerge, alias_of, persisted
 from trilake.spark.delta.settings import once
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
 from trilake.spark.scan.columns import as_column, empty_frame
@@ -70,6 +70,7 @@ def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkM
 def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:
     check_clauses(request.clauses)
     check_changeable(table.snapshot, "MERGE", removes=not insert_only(request.clauses))
+    request = request.by_name()
     job = MergeJob(spark, table, request)
     analysed = check_expressions(spark, request, table.snapshot.schema)
     name_errors = resolving(partial(name_error, visible_columns(request, table.snapshot.schema)))
@@ -95,17 +96,18 @@ def visible_columns(request: SparkMerge, schema: StructType) -> VisibleColumns:
     """The columns that the expressions of a merge into this table can name."""
     return VisibleColumns(
         {"target": schema.names, "source": request.source.columns},
-        {"target": request.alias, "source": alias_of(request.source)},
+        {"target": None if request.alias == TARGET_NAME else request.alias, "source": alias_of(request.source)},
     )
 
 
 def name_error(columns: VisibleColumns, name: UnresolvedName) -> TrilakeError:
     """The error for a name that Spark could not resolve."""
+    parts = name.parts[name.parts[0] == TARGET_NAME :]
     if not name.ambiguous:
-        return columns.unknown(name.parts)
+        return columns.unknown(parts)
     aliases = {alias.lower() for alias in columns.aliases.values() if alias is not None}
-    qualified = len(name.parts) > 1 and name.parts[0].lower() in aliases
-    return columns.ambiguous(name.parts[1 if qualified else 0])
+    qualified = len(parts) > 1 and parts[0].lower() in aliases
+    return columns.ambiguous(parts[1 if qualified else 0])
 
 
 def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructType) -> list[DataFrame]:
@@ -118,8 +120,7 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
     if shared is not None:
         raise columns.ambiguous(shared)  # Spark would resolve it to the source, and ``x = x`` matches every row
     empty = empty_frame(spark, schema)
-    aliased = empty if request.alias is None else empty.alias(request.alias)
-    target = request.frames.added(aliased, request.expressions, joined=request.source)
+    target = empty if request.alias is None else empty.alias(request.alias)
     frames: dict[tuple[Side, ...], DataFrame] = {("source",): request.source, ("target",): target}
     with resolving(partial(name_error, columns), of_table=True), _deterministic():
         both = target.join(request.source, as_column(request.condition))

@@ -36,6 +36,8 @@ from trilake.spark.session.settings import reads_quotes_plainly
 from trilake.spark.session.type_tree import types_in
 
 Expr = str | Column
+#: The names of tables without an alias.
+TARGET_NAME, SOURCE_NAME = "__trilake_t", "__trilake_s"
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,29 @@ class SparkMerge:
     txn: tuple[str, int] | None = None
     #: The frames of the table whose columns condition and clauses may name.
     frames: FrameColumns = field(default_factory=FrameColumns)
+    #: The caller's request, for the history, if this is the result of :meth:`by_name`.
+    stated: SparkMerge | None = None
 
-    @property
-    def expressions(self) -> list[object]:
-        values = [v for c in self.clauses for v in (c.condition, *(c.values or {}).values())]
-        return [self.condition, *values]
+    def by_name(self) -> SparkMerge:
+        """The request with columns of :attr:`frames` by name; if there are any, the target has an alias."""
+        alias, changed = self.alias or TARGET_NAME, False
+
+        def named(expression: Expr) -> Expr:
+            nonlocal changed
+            renamed = self.frames.named(expression, alias, self.source)
+            changed = changed or renamed is not expression
+            return renamed
+
+        clauses = tuple(
+            replace(
+                c,
+                condition=None if c.condition is None else named(c.condition),
+                values=None if c.values is None else {name: named(value) for name, value in c.values.items()},
+            )
+            for c in self.clauses
+        )
+        request = replace(self, condition=named(self.condition), clauses=clauses, alias=alias, stated=self)
+        return request if changed else self
 
 
 def source_frame(spark: SparkSession, source: object, *, round_times: bool = True) -> object:
@@ -86,10 +106,6 @@ def merge_request(
     return SparkMerge(
         cast(DataFrame, source), cast("str | Column", condition), alias=alias, frames=frames or FrameColumns()
     )
-
-
-#: The names of tables without an alias.
-TARGET_NAME, SOURCE_NAME = "__trilake_t", "__trilake_s"
 
 
 @dataclass(frozen=True)
