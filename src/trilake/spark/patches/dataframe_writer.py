@@ -249,7 +249,7 @@ def _as_select(request: SaveRequest, *, managed: bool, new: bool = False) -> Sav
     if (replaced and some) or not (replaced or new):
         return request
     verb = "CREATE OR REPLACE" if replaced else "CREATE"
-    return replace(request, operation=f"{verb} TABLE AS SELECT", managed=managed)
+    return replace(request, operation=request.operation or f"{verb} TABLE AS SELECT", managed=managed)
 
 
 def must_be_of(table: NamedTable, name: str, format: str) -> None:

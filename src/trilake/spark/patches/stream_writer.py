@@ -21,16 +21,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.common.timestamps import iso
-from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.rules.row_rules import depending_on_zone
-from trilake.errors import IllegalArgumentError, InvalidArgumentError, TableExistsError, UnsupportedExpressionError
-from trilake.spark.delta.names.catalogue import absolute, existing_table, find_table, new_name
+from trilake.errors import IllegalArgumentError, InvalidArgumentError, UnsupportedExpressionError
+from trilake.spark.delta.names.catalogue import absolute, existing_table
 from trilake.spark.delta.reading.reader import split_place
-from trilake.spark.delta.settings import FEED_BEYOND, session_log, with_session
+from trilake.spark.delta.settings import FEED_BEYOND
 from trilake.spark.delta.source import WRITE_OPTIONS
-from trilake.spark.delta.source_writer import write_request
 from trilake.spark.delta.stream.source import STREAM_LIMITS
 from trilake.spark.patches.chains import (
     all_options,
@@ -49,7 +46,6 @@ from trilake.spark.patches.dataframe_writer import (
     must_be_at,
     must_be_of,
     record_option,
-    rename,
     save_as_table,
     store_options,
     trilake_table,
@@ -58,6 +54,7 @@ from trilake.spark.patches.dataframe_writer import (
 from trilake.spark.patches.foreach_batch import sink_batches
 from trilake.spark.patches.formats import FORMATS, SOURCES, is_default, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
+from trilake.spark.scan.columns import no_rows
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.format import SaveRequest
@@ -176,7 +173,7 @@ def _to_table(
         if table is not None:
             must_be_of(table, tableName, streamed.removeprefix("trilake-"))
             must_be_at(table, tableName, path)
-        place = _create_table(request, tableName, path) if table is None else table.location
+        place = _create_table(request, tableName) if table is None else table.location
         others = {k: v for k, v in request.options.items() if k.lower() != "path"}
         spark = request.df.sparkSession
         if table is None or is_there(table.format, session_store(spark, place, store_options(others))):
@@ -283,46 +280,20 @@ def _start_sink_by_batches(request: _Request, place: Any) -> Any:
     return _writer(request).foreachBatch(SinkBatch(sink)).start()
 
 
-def _create_table(request: _Request, name: str, path: str | None) -> str:
-    spark = request.df.sparkSession
-    if not is_default(request.format):
-        return _create_empty(request, name)
-    schema = from_spark(request.df.schema, limits=True)
-    others = {k: v for k, v in request.options.items() if k.lower() != "path"}
-    options = Options(others, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
-    requested = write_request(options, request.df.schema, False)
-    write = WriteRequest(
-        "append",
-        schema,
-        partition_by=request.partition_by or requested.partition_by,
-        properties=requested.properties,
-        data_format=requested.data_format,
-        user_metadata=requested.user_metadata,
-        operation="CREATE TABLE",
-    )
-    write = with_session(spark, write, decided=("mergeSchema",))
-    try:
-        with new_name(spark, name, schema, path=path, options=store_options(request.options)) as place:
-            store = session_store(spark, place, store_options(request.options))
-            write_arrow(session_log(spark, store), schema.to_arrow_schema(), [], write)
-            rename(spark, name, place, request.options, managed=path is None)
-    except TableExistsError:
-        concurrent = find_table(spark, name)  # another process has created the table
-        if concurrent is None:
-            raise
-        must_be_of(concurrent, name, "delta")
-        return concurrent.location
-    return place
-
-
-def _create_empty(request: _Request, name: str) -> str:
-    """Create an empty table of a format other than Delta, with the stream's columns, and return its location."""
+def _create_table(request: _Request, name: str) -> str:
+    """Create an empty table with the stream's columns, unless another process has just done so; returns its
+    location."""
     spark = request.df.sparkSession
     of_stream = {option.lower() for option in STREAM_WRITE_OPTIONS}
     options = {k: v for k, v in request.options.items() if k.lower() not in of_stream}
-    empty = spark.createDataFrame([], request.df.schema)
-    save_as_table(SaveRequest(empty, request.format, "error", options, request.partition_by or None), name)
-    return existing_table(spark, name).location
+    empty = no_rows(spark, request.df.schema)
+    create = SaveRequest(
+        empty, request.format, "ignore", options, request.partition_by or None, operation="CREATE TABLE"
+    )
+    save_as_table(create, name)
+    table = existing_table(spark, name)
+    must_be_of(table, name, request.format.removeprefix("trilake-"))
+    return table.location
 
 
 def _table(original: Any, reader: Any, tableName: str) -> Action | None:
