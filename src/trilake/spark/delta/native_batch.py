@@ -178,7 +178,7 @@ def _native(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any]:
     counter, rows = _counter(execution, source.leaf), _count(store, tasks)
     try:
         files = task_files(store, metadata.schema, batch.plan, tasks)
-        frame = native_scan(df.sparkSession, files, keep=False).frame(df.sparkSession, files.output)
+        frame = native_scan(df.sparkSession, files).frame(df.sparkSession, files.output)
     except NativeScanError as e:
         raise _NotNativelyReadable(str(e)) from e
     replaced = _replaced(df, steps, source, frame)

@@ -210,7 +210,7 @@ def late_scan(spark: SparkSession, table: LateTable) -> NativeScan:
     schema = T.StructType(list(read.values()))
     lister = _Lister(spark, table, schema, list(folders.values()), rules)
     nowhere = pa.chunked_array([[f"{hadoop_uri(files.root)}/none"]]), pa.chunked_array([[1]]), np.zeros(1, np.int64)
-    sample = file_relation(base_frame(spark, manifest(*nowhere), files.provider, schema, options, keep=False))
+    sample = file_relation(base_frame(spark, manifest(*nowhere), files.provider, schema, options))
     partitions = java_session(spark).parseDataType(T.StructType(list(folders.values())).json())
     index = LateFiles(
         spark, hadoop_uri(files.root), table.size, lister, sample.location(), partitions, reads=files.reads
@@ -279,7 +279,7 @@ class _Lister:
         schema = T.StructType([*self.schema.fields, *(self.partitions if hive else ())])
         options = read_options(self.table.files, self.rules, hive=hive)
         listing = manifest(paths, sizes, modified)
-        return file_relation(base_frame(self.spark, listing, files.provider, schema, options, keep=False)).location()
+        return file_relation(base_frame(self.spark, listing, files.provider, schema, options)).location()
 
     def _modified(self, listed: LateList) -> Integers:
         files = listed.files

@@ -16,7 +16,6 @@ import shutil
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -194,24 +193,20 @@ def sound_sizes(paths: pa.ChunkedArray, sizes: pa.ChunkedArray) -> pa.ChunkedArr
     return sizes
 
 
-# --- the frames over manifests, which Spark parses at about 30 µs per line, so the latest ones are kept --------------
+# --- the scans of manifests, which Spark parses at about 30 µs per line, so the latest ones are kept -----------------
 
 
-#: Limits on cached frames and on the bytes of their manifests: about 300,000 files, 200 MB of the driver's heap.
+#: Limits on cached scans and on the bytes of their manifests: about 300,000 files, 200 MB of the driver's heap.
 _MOST_FRAMES = 16
 _MOST_BYTES = 64 << 20
 #: Values by session and key; a session's ID may be that of an earlier one.
 _recent = Recent(_MOST_FRAMES, _MOST_BYTES)
 
 
-def _cached(spark: SparkSession, key: object) -> Any:
-    session, value = _recent.get((id(spark), key), (None, None))
-    return value if session is not None and session() is spark else None
-
-
 def cached_value(spark: SparkSession, key: bytes) -> Any:
     """The value cached for this session and ``key``, or ``None``."""
-    return _cached(spark, key)
+    session, value = _recent.get((id(spark), key), (None, None))
+    return value if session is not None and session() is spark else None
 
 
 def cache_value(spark: SparkSession, key: bytes, value: object, size: int) -> None:
@@ -220,23 +215,9 @@ def cache_value(spark: SparkSession, key: bytes, value: object, size: int) -> No
 
 
 def base_frame(
-    spark: SparkSession,
-    content: bytes,
-    provider: str,
-    schema: T.StructType,
-    options: Mapping[str, str],
-    *,
-    keep: bool = True,
+    spark: SparkSession, content: bytes, provider: str, schema: T.StructType, options: Mapping[str, str]
 ) -> DataFrame:
-    """The scan of the files of a manifest, with the columns to read, including those that Spark infers from folders.
-    ``keep`` uses the cache: DataFrames that share a scan have the same expression IDs, so rename every column before
-    use."""
-    key: tuple[object, ...] = ()
-    if keep:
-        key = (sha256(content).digest(), provider, schema.json(), tuple(sorted(options.items())))
-        cached: DataFrame | None = _cached(spark, key)
-        if cached is not None:
-            return cached
+    """The scan of the files of a manifest, with the columns to read, including those that Spark infers from folders."""
     # A new name each time, since Spark takes two scans of one folder for the same scan.
     folder = Path(mkdtemp(prefix="trilake-scan-"))
     try:
@@ -251,8 +232,6 @@ def base_frame(
         weakref.finalize(connect_plan(frame), shutil.rmtree, folder, ignore_errors=True)
     else:
         shutil.rmtree(folder, ignore_errors=True)  # Spark has already read it
-    if keep:
-        _recent.put((id(spark), key), (weakref.ref(spark), frame), len(content))
     return frame
 
 

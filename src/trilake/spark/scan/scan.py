@@ -176,9 +176,8 @@ def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str,
     return native_scan(spark, files, address=address is not None).frame(spark, files.output, address)
 
 
-def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = False, keep: bool = True) -> NativeScan:
-    """The scan behind :func:`native_frame`, of at least one file, with or without addresses; ``keep`` uses the cache of
-    scans."""
+def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = False) -> NativeScan:
+    """The scan behind :func:`native_frame`, of at least one file, with or without addresses."""
     note_root(files.root)
     tracked = None if is_connect(spark) or address else files.tracked
     check_types(files.read_schema)
@@ -196,13 +195,13 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     rules = FloatRules.of(files)
     options = read_options(files, rules, hive=folders is not None)
 
-    def of_files(positions: Integers | None, keep: bool = True) -> tuple[DataFrame, int]:
+    def of_files(positions: Integers | None) -> tuple[DataFrame, int]:
         paths, sizes, times = files.paths, files.sizes, modified
         if positions is not None:
             at = pa.array(positions)
             paths, sizes, times = paths.take(at), sizes.take(at), times[positions]
         listing = manifest(paths, sound_sizes(paths, sizes), times)
-        return base_frame(spark, listing, files.provider, schema, options, keep=keep), len(listing)
+        return base_frame(spark, listing, files.provider, schema, options), len(listing)
 
     base: DataFrame | None = None
     size = 0
@@ -213,14 +212,14 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
             hadoop_uri(files.root),
             len(files.paths),
             total,
-            lambda at: of_files(at, keep)[0],
+            lambda at: of_files(at)[0],
             files.prune,
             required,
             files.reads,
         )
         size = len(files.paths) * _LINE
     if base is None:
-        base, size = of_files(None, keep)
+        base, size = of_files(None)
         base = _without_nulls(spark, base, required)
     stored = base
     sources = {**read, **inferred}

@@ -83,7 +83,7 @@ def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool)
     native: NativeScan | None = cached_value(spark, key)
     if native is None:
         files = native_files(store, scan, load_vectors(store, scan))
-        native = native_scan(spark, _pruned(spark, files, scan, newest), keep=False)
+        native = native_scan(spark, _pruned(spark, files, scan, newest))
         cache_value(spark, key, native, native.size)
     elif native.reads is not None:
         native.reads.holds_at(scan.snapshot.version)
