@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +15,6 @@ from trilake.lance.versions.versions import list_versions
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.format import MergeByKeys, MergedRows, SaveRequest, SparkFormat
-from trilake.spark.session.options import Options
 from trilake.spark.session.settings import session_store
 from trilake.spark.session.sources.api import DataSource, unavailable
 from trilake.storage.base import Store
@@ -37,6 +36,10 @@ class SparkLanceFormat(SparkFormat):
         return read_dataframe(spark, table, **how)
 
     def write(self, df: DataFrame, uri: str, options: Mapping[str, str], write: TableWrite) -> WriteResult:
+        snapshot, fragments = self.save_rows(df, uri, options, write)
+        return written(snapshot, len(fragments), sum(f.physical_rows for f in fragments))
+
+    def save_rows(self, df: DataFrame, uri: str, options: Mapping[str, str], write: TableWrite) -> Any:
         from trilake.lance.table import write_options
         from trilake.spark.lance.frames import write_dataframe
 
@@ -44,10 +47,7 @@ class SparkLanceFormat(SparkFormat):
         LOCAL.reject_partitions(write)
         properties = dict(write.properties)
         vectors = Vectors.of(properties.pop("vectors", None), properties.pop("vectorType", None))
-        snapshot, fragments = write_dataframe(
-            df, uri, options, mode=write.mode, options=write_options(properties), vectors=vectors
-        )
-        return written(snapshot, len(fragments), sum(f.physical_rows for f in fragments))
+        return write_dataframe(df, uri, options, mode=write.mode, options=write_options(properties), vectors=vectors)
 
     def sources(self) -> tuple[type[DataSource], ...]:
         try:
@@ -61,21 +61,15 @@ class SparkLanceFormat(SparkFormat):
 
         return load_lance(spark, path, options, schema)
 
-    def save(self, request: SaveRequest, path: str) -> None:
-        """Write a Lance dataset in any mode.  Raises ``InvalidArgumentError`` for partition columns."""
-        from trilake.lance.table import write_options
-        from trilake.spark.lance.frames import write_dataframe
+    def write_options(self) -> Sequence[str]:
         from trilake.spark.lance.source import WRITE_OPTIONS
 
-        self.check_save(request, path)
+        return WRITE_OPTIONS
+
+    def check_save(self, request: SaveRequest, path: str) -> None:
+        super().check_save(request, path)
         if request.partition_by:
             raise InvalidArgumentError("a Lance dataset has no partitions", help="leave partitionBy out", file=path)
-        options = Options(request.options, WRITE_OPTIONS)
-        values = dict(options.values)
-        vectors = Vectors.of(values.pop("vectors", None), values.pop("vectorType", None))
-        write_dataframe(
-            request.df, path, options.store, mode=request.mode, options=write_options(values), vectors=vectors
-        )
 
     def is_whole(self, store: Store) -> bool:
         return 1 in list_versions(store).versions

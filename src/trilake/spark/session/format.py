@@ -14,7 +14,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.spark.session.options import Options
 from trilake.spark.session.sources.api import DataSource
 from trilake.storage.base import Store
-from trilake.table.format import TableWrite
+from trilake.table.format import TableWrite, parse_mode
 from trilake.table.registry import row_named
 from trilake.table.results import WriteResult
 from trilake.table.table import FilterLike, Table
@@ -98,9 +98,24 @@ class SparkFormat(ABC):
     def load(self, spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
         """The DataFrame of ``spark.read.format(...).load(path)``; ``schema``: the argument of ``spark.read.schema``."""
 
-    @abstractmethod
+    def write_options(self) -> Sequence[str]:
+        """The names of options of a write."""
+        return ()
+
     def save(self, request: SaveRequest, path: str) -> None:
-        """Write a DataFrame to a path, in the request's mode."""
+        """Write a DataFrame to a path, in the request's mode.  Raises ``InvalidArgumentError`` for options that the
+        format does not support."""
+        self.check_save(request, path)
+        options = Options(request.options, self.write_options())
+        check_one_partitioning(request, options, path)
+        properties = dict(options.values)
+        named = [c.strip() for c in properties.pop("partitionBy", "").split(",")]
+        columns = request.partition_by or tuple(c for c in named if c) or None
+        self.save_rows(request.df, path, options.store, TableWrite(parse_mode(request.mode), columns, properties))
+
+    def save_rows(self, df: DataFrame, uri: str, options: Mapping[str, str], write: TableWrite) -> object:
+        """Write the rows of a DataFrame without measuring the result: another statement may have dropped the table."""
+        return self.write(df, uri, options, write)
 
     @abstractmethod
     def is_whole(self, store: Store) -> bool:

@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.errors import StorageError
-from trilake.spark.session.format import SaveRequest, SparkFormat, check_one_partitioning
+from trilake.spark.session.format import SparkFormat
 from trilake.spark.session.job_errors import job_error_of
-from trilake.spark.session.options import Options
 from trilake.spark.session.runner import row_outcomes, with_a_column
 from trilake.spark.session.schemas import new_columns, parse_ddl
 from trilake.spark.session.settings import check_shared, session_options
@@ -53,19 +52,8 @@ class SparkTrevniFormat(SparkFormat):
     def load(self, spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
         return load_trevni(spark, path, options, schema)
 
-    def save(self, request: SaveRequest, path: str) -> None:
-        """Write a folder of Trevni files in any mode, partitioned or not."""
-        self.check_save(request, path)
-        options = Options(request.options, WRITE_OPTIONS)
-        check_one_partitioning(request, options, path)
-        values = dict(options.values)
-        named = values.pop("partitionBy", None)
-        columns = request.partition_by or (
-            None if named is None else tuple(c.strip() for c in named.split(",") if c.strip())
-        )
-        write_dataframe(
-            request.df, path, options.store, mode=request.mode, partition_by=columns, options=write_options(values)
-        )
+    def write_options(self) -> Sequence[str]:
+        return WRITE_OPTIONS
 
     def is_whole(self, store: Store) -> bool:
         return any(next(files, None) is not None for files in (store.list(), store.unfinished()))

@@ -6,7 +6,7 @@ folders. Tasks write staged files, and the driver moves them into place after al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -47,9 +47,6 @@ class TrevniDataSource(api.DataSource):
     @classmethod
     def name(cls) -> str:
         return "trevni"
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
 
     def schema(self) -> T.StructType:
         # Spark does not say whether it needs the columns for a read or for a stream.
