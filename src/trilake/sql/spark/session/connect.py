@@ -11,7 +11,7 @@ from sqlglot.errors import SqlglotError
 
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.places import Edit, Edited
-from trilake.sql.parser.tokens import AFTER_RELATION
+from trilake.sql.parser.tokens import AFTER_RELATION, Token
 from trilake.sql.spark.session.jvm import Relation, alias_follows, pass_sample
 
 _log = logging.getLogger("trilake.sql")
@@ -22,7 +22,8 @@ _SAME = {"SYSTEM_VERSION": "VERSION", "SYSTEM_TIME": "TIMESTAMP"}
 _BEFORE_QUERY = ("UNION", "EXCEPT", "INTERSECT", "MINUS", "ALL", "DISTINCT", "AS")
 #: Words that a table may follow.
 _BEFORE_TABLE = ("FROM", "JOIN")
-_OPERATORS = ("+", "-", "*", "/", "%", "||", "&", "|", "^")
+#: Words of an expression that an operand follows.
+_NOT_BEFORE_ALIAS = ("DIV", "TO", "INTERVAL", "AND", "OR", "NOT")
 _UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND")
 
 
@@ -135,69 +136,27 @@ def _travel_end(sql: str, end: int) -> int | None:
     if any(cursor.accept(w, "AS", "OF") for w in _VERSIONS):
         cursor.take()
     elif any(cursor.accept(w, "AS", "OF") for w in _TIMES):
-        _pass_operand(cursor)
-        while _is_one_of(cursor, _OPERATORS) or cursor.is_word("DIV"):
+        start = cursor.at
+        cursor.until(*AFTER_RELATION, "AS", "TABLESAMPLE", symbols=",;")
+        while cursor.is_any("LEFT", "RIGHT") and cursor.is_symbol("(", ahead=1):  # the functions
             cursor.take()
-            _pass_operand(cursor)
+            cursor.until(*AFTER_RELATION, "AS", "TABLESAMPLE", symbols=",;")
+        if _is_alias(cursor.tokens[start : cursor.at]):
+            cursor.at -= 1
     else:
         return None
     return cursor.tokens[cursor.at - 1].end
 
 
-def _pass_operand(cursor: Cursor) -> None:
-    while _is_one_of(cursor, ("+", "-", "~")):
-        cursor.take()
-    if cursor.is_symbol("("):
-        cursor.brackets()
-    elif cursor.accept("CASE"):
-        cursor.until("END")  # nested ones are skipped
-        cursor.accept("END")
-    elif cursor.accept("INTERVAL"):
-        _pass_interval(cursor)
-    else:
-        token = cursor.take()
-        while token.is_name and cursor.accept_symbol("."):
-            cursor.take()
-        while cursor.token is not None and cursor.token.kind == "string":
-            cursor.take()
-        if token.is_name and cursor.is_symbol("("):
-            cursor.brackets()
-    while True:
-        if cursor.accept_symbol("["):
-            cursor.until(symbols="]")
-            cursor.accept_symbol("]")
-        elif cursor.accept_symbol("::"):
-            cursor.take()
-        else:
-            return
-
-
-def _pass_interval(cursor: Cursor) -> None:
-    """Skip what follows ``INTERVAL``: values with units, or a string."""
-    while True:
-        if _is_one_of(cursor, ("+", "-")):
-            cursor.take()
-        if cursor.is_symbol("("):
-            cursor.brackets()
-        else:
-            cursor.take()
-        if not _is_unit(cursor):
-            return
-        cursor.take()
-        if cursor.accept("TO"):
-            cursor.take()
-        signed = int(_is_one_of(cursor, ("+", "-")))
-        value = cursor.tokens[cursor.at + signed : cursor.at + signed + 1]
-        if not (value and value[0].kind in ("number", "string") and _is_unit(cursor, ahead=signed + 1)):
-            return
-
-
-def _is_one_of(cursor: Cursor, symbols: Sequence[str]) -> bool:
-    return any(cursor.is_symbol(s) for s in symbols)
-
-
-def _is_unit(cursor: Cursor, ahead: int = 0) -> bool:
-    return any(cursor.is_word(u, ahead=ahead) or cursor.is_word(f"{u}S", ahead=ahead) for u in _UNITS)
+def _is_alias(tokens: Sequence[Token]) -> bool:
+    """Whether the last token, after an expression, is an alias without ``AS``."""
+    if len(tokens) < 2 or not tokens[-1].is_name:
+        return False
+    last, before = tokens[-1], tokens[-2]
+    interval = any(t.upper == "INTERVAL" for t in tokens)
+    if last.upper == "END" or (interval and last.upper.rstrip("S") in _UNITS):
+        return False
+    return before.symbol in (")", "]") if before.kind == "symbol" else before.upper not in _NOT_BEFORE_ALIAS
 
 
 def _has_alias(sql: str, end: int) -> bool:
