@@ -8,7 +8,7 @@ Arrow batches in a stream's sink        no       no    yes   yes
 filters pushed into a Python source     no       no    yes   yes
 limits of a stream's batches            no       no    no    yes
 DataFrames to and from Arrow            trilake  yes   yes   yes
-scalar subqueries, metadata columns     trilake  yes   yes   yes
+metadata columns of a DataFrame         trilake  yes   yes   yes
 ``try_cast`` of a column                trilake  yes   yes   yes
 all settings of a session               SQL      yes   yes   yes
 ======================================  =======  ====  ====  ====
@@ -50,9 +50,6 @@ def parse_release(version: str) -> tuple[int, int]:
 
 #: The PySpark of this process.
 RELEASE = parse_release(pyspark.__version__)
-
-#: Whether scalar subqueries are available.
-HAS_SCALARS: bool = hasattr(DataFrame, "scalar")
 
 
 def is_frame(value: object) -> bool:

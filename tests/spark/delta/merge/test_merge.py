@@ -32,7 +32,6 @@ from tests.delta.commands.merge.test_merge_oracle import (
     oracle,
 )
 from trilake import DeltaTable
-from trilake.delta.commands.merge.pruning import KeyValues
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import (
     AmbiguousMergeError,
@@ -45,7 +44,6 @@ from trilake.errors import (
 from trilake.spark.delta import row_addresses
 from trilake.spark.delta.merge import job as merge_job
 from trilake.spark.delta.merge import source as merge_source
-from trilake.spark.delta.merge.job import prefiltered
 
 EVERYTHING = {
     "delta.enableDeletionVectors": "true",
@@ -167,7 +165,6 @@ def test_merges_equal_the_oracle(number: int, session: SparkSession, tmp_path: P
             monkeypatch.setattr(merge_job, name, -1)
         for name in ("FEW_BYTES", "MOST_KEYS"):
             monkeypatch.setattr(merge_source, name, -1)
-    monkeypatch.setattr(merge_job, "_MANY_ROWS", 0)
     properties = EVERYTHING if number != 2 else {"delta.enableChangeDataFeed": "true"}
     _like_the_oracle(session, tmp_path, _cases(4)[number], properties)
 
@@ -357,18 +354,6 @@ def test_only_files_that_can_match_are_scanned(
     table.merge(source, "t.id = s.id").whenNotMatchedBySourceDelete().execute()
     assert seen[-1] == 4
     assert sorted(trilake.open(tmp_path).to_arrow()["id"].to_pylist()) == [12, 35]
-
-
-def test_prefilter_passes_all_keys_and_few_others(session: SparkSession) -> None:
-    numbers = [0, 1, -1, 63, 64, 2**31 - 1, -(2**31), *range(7, 80_000, 797)]
-    rows = session.range(-50_000, 100_000).select(F.col("id").cast("int").alias("Key"))
-    rows = rows.union(session.createDataFrame(pa.table({"Key": pa.array(numbers, pa.int32())})))
-    keys = KeyValues(("key",), pa.array([*numbers, 2**40, -(2**63)]))
-    passed = {r.Key for r in prefiltered(session, rows, [keys]).collect()}
-    assert set(numbers) <= passed
-    assert len(passed) < 20_000
-    other = [KeyValues(("key",), pa.array(["a"])), KeyValues(("x",), pa.array([1]))]
-    assert prefiltered(session, rows, [*other, KeyValues(("key",), pa.array([1, 2]), bounds=True)]) is rows
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

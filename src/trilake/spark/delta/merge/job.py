@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
@@ -51,7 +50,7 @@ from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, Row
 from trilake.spark.delta.settings import AUTO_MERGE
 from trilake.spark.delta.storing.store_assignment import AssignmentRules, named_columns
 from trilake.spark.scan.columns import as_column, column_sql, read_condition
-from trilake.spark.session.compat import HAS_SCALARS, arrow_frame, to_arrow
+from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import is_utc, session_flag
@@ -60,8 +59,6 @@ from trilake.spark.session.settings import is_utc, session_flag
 Task = Callable[[Iterator[pa.RecordBatch], int], MergeOutcome | None]
 #: A source of up to this many bytes is broadcast, so that the target is not shuffled.
 _BROADCAST_BYTES = 64 << 20
-#: The minimum number of target rows for a filter before the join.
-_MANY_ROWS = 1 << 20
 #: Up to this many rows are inserted by the driver, which is faster than a Python job.
 _FEW_INSERTS = 50_000
 
@@ -174,8 +171,6 @@ class MergeJob:
             matched: BitMap64 | pa.Array | None = None
             if len(pruned.numbers) and (count or self.unmatched):
                 target = addressed_rows(self.spark, self.table, pruned.numbers.tolist(), row_ids=self.changing)
-                if not self.unmatched and (target.most_rows is None or target.most_rows >= _MANY_ROWS):
-                    target = replace(target, frame=prefiltered(self.spark, target.frame, source.keys))
                 if self.changing:
                     outcomes.append(self._change(target, count))
                     old_rows = {int(target.files[n]): rows for n, rows in outcomes[-1].old_rows.items()}
@@ -339,58 +334,3 @@ class MergeJob:
 
 def _text(condition: Expr) -> str:
     return condition if isinstance(condition, str) else column_sql(condition) or str(condition)
-
-
-# --- Filter the target before the join: a bitmap excludes rows whose key is certainly not in the source ---------------
-# Most rows of a large target match nothing.  Testing a bit costs a tenth of a lookup in the join's hash table.
-
-#: Bits per key: with 32, one in thirty non-matching rows passes.
-_BITS = 32
-_LEAST_BITS = 1 << 12
-
-
-def prefiltered(spark: SparkSession, target: DataFrame, keys: Sequence[KeyValues]) -> DataFrame:
-    """Drop rows of ``target`` that certainly have none of the keys, for a join that drops rows without a match."""
-    columns = {f.name.lower(): f for f in target.schema.fields}
-    usable = [
-        k
-        for k in keys
-        if len(k.column) == 1
-        and not (k.bounds or k.null)
-        and len(k.values)
-        and pa.types.is_signed_integer(k.values.type)
-        and k.column[0].lower() in columns
-        and columns[k.column[0].lower()].dataType.typeName() in ("byte", "short", "integer", "long")
-    ]
-    if not usable or not HAS_SCALARS:
-        return target
-    best = max(usable, key=lambda k: len(k.values))
-    values = best.values.to_numpy().astype(np.int64)
-    size = max(_LEAST_BITS, 1 << int(_BITS * len(values) - 1).bit_length())
-    words = pa.array(_words(values, size), pa.int64())
-    # In a scalar subquery, which Spark evaluates once.  Non-nullable, which saves a check per row.
-    item = pa.list_(pa.field("item", pa.int64(), nullable=False))
-    lists = pa.ListArray.from_arrays(pa.array([0, len(words)], pa.int32()), words, type=item)
-    frame = arrow_frame(spark, pa.table([lists], schema=pa.schema([pa.field("words", item, nullable=False)])))
-    name = quote_name(columns[best.column[0].lower()].name)
-    place = _place(target[name].cast("long"), size)
-    word = F.get(frame.scalar(), F.shiftright(place, 6).cast("int"))
-    bit = F.call_function("shiftrightunsigned", word, place.bitwiseAND(F.lit(63)).cast("int"))
-    return target.where(bit.bitwiseAND(F.lit(1)) != 0)
-
-
-def _place(value: Column, size: int) -> Column:
-    mixed = value.bitwiseXOR(F.shiftright(value, 7)).bitwiseXOR(F.shiftright(value, 17))
-    return mixed.bitwiseAND(F.lit(size - 1))
-
-
-def _words(values: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    """The bitmap with the bits of these values set; :func:`_place` computes the bit of a value in Spark.
-
-    >>> _words(np.array([1, 64, 66]), 128).tolist()
-    [2, 5]
-    """
-    places = (values ^ (values >> 7) ^ (values >> 17)) & (size - 1)
-    words = np.zeros(size >> 6, np.uint64)
-    np.bitwise_or.at(words, places >> 6, np.uint64(1) << (places & 63).astype(np.uint64))
-    return words.view(np.int64)
