@@ -3,52 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from trilake.common.display import card
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.commit.symlink_manifest import check_mode, generate_manifests
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError, TrilakeError, stating
+from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtocolError, stating
+from trilake.spark.delta.clone import clone_table, convert_table
 from trilake.spark.delta.frame_columns import FrameColumns
-from trilake.spark.delta.maintenance import detail_frame, history_frame
-from trilake.spark.delta.read import explain_read, read_dataframe
+from trilake.spark.delta.maintenance import (
+    check_int,
+    check_string,
+    detail_frame,
+    history_frame,
+    restore_table,
+    vacuum_table,
+)
+from trilake.spark.delta.merge.builder import DeltaMergeBuilder
+from trilake.spark.delta.merge.source import merge_request, source_frame
+from trilake.spark.delta.names.catalogue import existing_location, parts_of, table_at
+from trilake.spark.delta.optimize import DeltaOptimizeBuilder
+from trilake.spark.delta.read import explain_read, read_dataframe, violation_finder
+from trilake.spark.delta.row_changes import delete_rows, update_rows
 from trilake.spark.delta.settings import session_log
+from trilake.spark.delta.table_builder import DeltaTableBuilder
 from trilake.spark.live_frames.frames import following
 from trilake.spark.live_frames.versions import ReadVersion, version_to_read
+from trilake.spark.scan.columns import assignment_columns, checked_condition
 from trilake.spark.scan.frame_tables import RowCount, WholeTable, note, noted
-from trilake.spark.session.analysis_errors import raises_for_spark
+from trilake.spark.session.analysis_errors import java_error, raise_for_spark, raises_for_spark
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.settings import session_options, session_store
+from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.settings import is_utc, session_options, session_store, session_time_ms
 from trilake.storage import open_store
 from trilake.table.explanation import Explanation
 from trilake.table.table import FilterLike
 
 if TYPE_CHECKING:
     import pandas
-
-from typing import Any
-
-from pyspark.sql import Column
-from pyspark.sql import types as T
-
-from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commit.symlink_manifest import check_mode, generate_manifests
-from trilake.errors import UnsupportedProtocolError
-from trilake.spark.delta.clone import clone_table, convert_table
-from trilake.spark.delta.maintenance import check_int, check_string, restore_table, vacuum_table
-from trilake.spark.delta.merge.builder import DeltaMergeBuilder
-from trilake.spark.delta.merge.source import merge_request, source_frame
-from trilake.spark.delta.names.catalogue import existing_location, parts_of, table_at
-from trilake.spark.delta.optimize import DeltaOptimizeBuilder
-from trilake.spark.delta.read import violation_finder
-from trilake.spark.delta.row_changes import delete_rows, update_rows
-from trilake.spark.delta.table_builder import DeltaTableBuilder
-from trilake.spark.scan.columns import assignment_columns, checked_condition
-from trilake.spark.session.analysis_errors import java_error, raise_for_spark
-from trilake.spark.session.runner import SparkRunner
-from trilake.spark.session.settings import is_utc, session_time_ms
 
 
 @raises_for_spark
