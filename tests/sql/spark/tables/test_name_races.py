@@ -130,7 +130,7 @@ def test_location_set_after_a_write_is_kept(session: SparkSession, before: Befor
     make(session)
     trilake.write(pa.table({"id": pa.array([9], pa.int32())}), tmp_path / "b")
     before(
-        place_names if more else entries,
+        names if more else entries,
         "change_entry" if more else "string_map",
         f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'",
     )
