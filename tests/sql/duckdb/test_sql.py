@@ -311,6 +311,21 @@ def test_create_like_copies_clustering(tmp_path: Path) -> None:
     assert trilake.open(f"{tmp_path}/b").detail()["clusteringColumns"].to_pylist() == [["s.x", "id"]]
 
 
+@pytest.mark.parametrize(
+    "properties",
+    [
+        "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'",
+        "'delta.columnMapping.mode' = 'name', 'delta.minWriterVersion' = '5'",
+        "'delta.feature.deletionVectors' = 'supported', 'delta.enableRowTracking' = 'true'",
+    ],
+)
+def test_create_like_copies_the_protocol(tmp_path: Path, properties: str) -> None:
+    run(f"CREATE TABLE delta.`{tmp_path}/a` (id BIGINT) TBLPROPERTIES ({properties})")
+    run(f"CREATE TABLE delta.`{tmp_path}/b` LIKE delta.`{tmp_path}/a`")
+    a, b = (trilake.open(tmp_path / name).protocol.unordered for name in "ab")
+    assert a == b
+
+
 def test_relative_path_without_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     trilake.write({"id": [1, 2]}, "orders")

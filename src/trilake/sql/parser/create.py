@@ -10,7 +10,7 @@ from trilake.delta.commands.write.create import CreateMode, TableDescription, st
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.protocol.properties import known_properties
+from trilake.delta.protocol.properties import FEATURE, MIN_READER, MIN_WRITER, known_properties
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.protocol.sql_types import check_collation, parse_sql_type
@@ -500,11 +500,16 @@ def write_of_query(
 
 
 def description_like(source: DeltaLog, call: Create) -> TableDescription:
-    """Describe a table like another one: columns, partitions, clustering, properties and constraints."""
+    """Describe a table like another one: columns, partitions, clustering, properties, constraints and protocol."""
     head = source.head()
-    configuration, specs = head.metadata.configuration, known_properties()
+    configuration, specs, protocol = head.metadata.configuration, known_properties(), head.protocol
     # Properties that the library sets belong to one table only.
     properties = {k: v for k, v in configuration.items() if k not in specs or specs[k].set_by is None}
+    if protocol.writer_features is not None:
+        properties |= {f"{FEATURE}{name}": "supported" for name in protocol.writer_features}
+    else:
+        properties[MIN_READER] = str(protocol.min_reader_version)
+        properties[MIN_WRITER] = str(protocol.min_writer_version)
     properties, checks = stated_checks({**properties, **call.properties})
     return TableDescription(
         head.schema,
