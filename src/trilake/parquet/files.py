@@ -43,6 +43,8 @@ _MAX_DEPTH = 32
 #: Bytes of a file to prefetch.
 _AHEAD = 64 << 20
 TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+#: The encodings DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY, which Arrow cannot read as dictionaries.
+_DELTAS = frozenset((6, 7))
 #: Bytes of a bound by physical type, if fixed.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
@@ -104,6 +106,8 @@ class ColumnChunk(NamedTuple):
     num_values: int
     null_count: int | None
     uncompressed_size: int
+    #: Whether values are dictionary indexes only.
+    has_dictionary_page: bool
     #: Its byte range by the footer, which may be wrong.
     start: int
     stored_size: int
@@ -309,8 +313,9 @@ def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
     pages, dictionary = meta.get(9), meta.get(11)
     # A dictionary precedes the pages; some writers use 0 for none.
     places = [p for p in (pages, dictionary) if isinstance(p, int) and p > 0]
+    has_dictionary = isinstance(dictionary, int) and _DELTAS.isdisjoint(meta.get(2) or ())
     start = min(places, default=-1)
-    return ColumnChunk(path, leaf.repeated, kind, values, nulls, plain, start, compressed_size)
+    return ColumnChunk(path, leaf.repeated, kind, values, nulls, plain, has_dictionary, start, compressed_size)
 
 
 def _check_sizes(sizes: Any, leaf: Leaf) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import trilake
 from tests.delta.tables import opened, parquet, rows, table_of
-from trilake.delta.scan import data_files
+from trilake.delta.scan import data_files, parquet_rows
 from trilake.delta.verify import data_files as verified_files
 from trilake.errors import CorruptFileError, UnsupportedFileError
 
@@ -78,14 +78,14 @@ def test_corpus_of_delta_encodings_is_read(shared: Path, tmp_path: Path) -> None
         assert table.to_arrow(filter="s = 'a'").num_rows == 2
 
 
-@pytest.mark.parametrize("updates", [False, True])
-def test_unsupported_encoding_is_not_corruption(monkeypatch: pytest.MonkeyPatch, updates: bool) -> None:
+@pytest.mark.parametrize("module", [data_files, parquet_rows])
+def test_unsupported_encoding_is_not_corruption(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
     def lacking(*args: Any, **options: Any) -> Any:
         raise pa.ArrowNotImplementedError("some encoding")
 
     table = table_of(pa.table({"a": [1, 2]}))
-    monkeypatch.setattr(data_files, "open_parquet", lacking)
-    work = partial(table.update, {"a": "3"}, where="a = 1") if updates else table.to_arrow
+    monkeypatch.setattr(module, "open_parquet", lacking)
+    work = table.to_arrow if module is data_files else partial(table.update, {"a": "3"}, where="a = 1")
     with pytest.raises(
         UnsupportedFileError, match="the Parquet reader does not support the file: some encoding"
     ) as rejected:
@@ -99,7 +99,7 @@ def test_verify_does_not_drop_unsupported_files(monkeypatch: pytest.MonkeyPatch)
     def lacking(*args: Any, **options: Any) -> Any:
         raise pa.ArrowNotImplementedError("some encoding")
 
-    for module in (data_files, verified_files):
+    for module in (data_files, parquet_rows, verified_files):
         monkeypatch.setattr(module, "open_parquet", lacking)
     result = trilake.verify(table.uri)
     assert list(result)

@@ -1,4 +1,4 @@
-"""Rows of Parquet files by position, and copies of rows, equal those of a plain reader."""
+"""Rows of Parquet files by position and copies that keep dictionaries equal those of a plain reader."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import pytest
 import trilake
 from tests.delta.tables import opened
 from trilake.delta.commands.rows.row_changes import changed_files, whole_rows
-from trilake.delta.scan.parquet_rows import rows_at
+from trilake.delta.scan.parquet_rows import as_dictionaries, as_strings, dictionary_columns, rows_as_stored, rows_at
 from trilake.delta.scan.read import read_positions
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptFileError, MissingFileError
+from trilake.parquet.files import checked_footer, open_parquet
 
 COUNT = 20_000
 
@@ -52,13 +53,27 @@ def test_rows_at_positions(tmp_path: Path) -> None:
     plan = whole_rows(table.snapshot)
     for source in changed_files(table.snapshot, [0, 1]):
         everything = _rows(read_positions(table.log.store, source.file, plan))
+        assert _rows(rows_as_stored(table.log.store, source.file, plan)) == everything
         for expected in ([0], [2499, 2500, 9999], [7000], list(range(0, 10_000, 3)), []):
             places = np.array(expected, np.int64)
             assert _rows(rows_at(table.log.store, source.file, plan, places)) == [everything[i] for i in expected]
 
 
+def test_strings_with_few_values_stay_dictionaries(tmp_path: Path) -> None:
+    table = _table(tmp_path)
+    (source, _) = changed_files(table.snapshot, [0, 1])
+    with pa.OSFile(str(tmp_path / source.file.path)) as data:
+        file = open_parquet(data)
+        assert dictionary_columns(file.metadata, checked_footer(data, file)) == ["few"]
+    _, batch = next(rows_as_stored(table.log.store, source.file, whole_rows(table.snapshot)))
+    assert [f.name for f in batch.schema if pa.types.is_dictionary(f.type)] == ["few"]
+    assert as_strings(batch).schema.field("few").type == pa.string()
+    assert as_dictionaries(as_strings(batch), ["few"]).equals(batch)
+    assert as_strings(as_strings(batch)).equals(as_strings(batch))
+
+
 @pytest.mark.parametrize("feed", [True, False])
-def test_copies_of_strings_with_few_values(tmp_path: Path, feed: bool) -> None:
+def test_copies_keep_dictionaries(tmp_path: Path, feed: bool) -> None:
     _table(tmp_path, properties={"delta.enableChangeDataFeed": "true"} if feed else None)
     opened(tmp_path).delete("id % 10 = 3")
     opened(tmp_path).update({"few": "concat(few, few)", "many": "'m'"}, "id % 10 = 4")
@@ -86,7 +101,7 @@ def test_copies_of_strings_with_few_values(tmp_path: Path, feed: bool) -> None:
         assert counts == {"delete": COUNT // 10, "update_preimage": COUNT // 10, "update_postimage": COUNT // 10}
 
 
-def test_strings_that_outgrow_the_dictionary_of_their_file(tmp_path: Path) -> None:
+def test_string_column_that_outgrows_its_dictionary(tmp_path: Path) -> None:
     _table(tmp_path)
     opened(tmp_path).update({"few": "concat(many, repeat('.', 300))"}, "id % 3 > 0")
     result = {r["id"]: r["few"] for r in opened(tmp_path).to_arrow(["id", "few"]).to_pylist()}
@@ -115,3 +130,5 @@ def test_missing_and_damaged_files_are_errors(tmp_path: Path) -> None:
     for source, error in ((first, MissingFileError), (second, CorruptFileError)):
         with pytest.raises(error):
             list(rows_at(table.log.store, source.file, plan, expected))
+        with pytest.raises(error):
+            list(rows_as_stored(table.log.store, source.file, plan))

@@ -56,6 +56,16 @@ class ParquetLayout:
         pairs = zip(plan.stated_schema.names, plan.stored.fields, strict=False)
         shreds = plan.action == "add" and is_on(plan.configuration, VARIANT_SHREDDING)
         self.variants = [name for name, f in pairs if shreds and str(f.type) == "variant"]
+        self._known: tuple[pa.Schema, dict[str, pa.DataType], pa.Schema] | None = None
+
+    def of(self, rows: pa.Table) -> tuple[dict[str, pa.DataType], pa.Schema]:
+        """The columns that come as dictionaries, and the file schema with dictionary types."""
+        schema = rows.schema
+        if self._known is None or not schema.equals(self._known[0]):
+            dictionaries = {f.name: f.type for f in schema if pa.types.is_dictionary(f.type)}
+            with_them = pa.schema([f.with_type(dictionaries.get(f.name, f.type)) for f in self.schema])
+            self._known = schema, dictionaries, with_them
+        return self._known[1:]
 
     def shapes_of(self, rows: pa.Table) -> dict[str, Shape]:
         """The shredded shapes of the variant columns, for a file that begins with these rows."""
@@ -72,7 +82,8 @@ class ParquetLayout:
 class ParquetFile:
     """One Parquet file; ``first`` are its first rows, which determine the encoding of its columns.
 
-    If they are the ``whole`` file, it is built in memory and written to ``sink`` at once.
+    If they are the ``whole`` file, it is built in memory and written to ``sink`` at once.  String columns that come as
+    dictionaries are written as such.
     """
 
     def __init__(
@@ -92,7 +103,8 @@ class ParquetFile:
         # columns with a NaN get no bounds, neither in the file nor in the log.
         self.with_nan = frozenset(p for p in layout.floats if p in plan.unbounded or has_nan(first, p))
         self.atomic = sink if isinstance(sink, AtomicWriter) and not whole else None
-        self.shapes, file_schema = layout.shapes_of(first), layout.schema
+        self.dictionaries, file_schema = layout.of(first)
+        self.shapes = layout.shapes_of(first)
         if self.shapes:
             types = {name: shape.type for name, shape in self.shapes.items()}
             file_schema = pa.schema([f.with_type(types.get(f.name, f.type)) for f in file_schema])
@@ -117,7 +129,9 @@ class ParquetFile:
 
     def accepts(self, table: pa.Table) -> bool:
         """Whether the rows can go into this file: they must not hold the first NaN of a column with bounds."""
-        return not any(has_nan(table, p) for p in self.layout.floats if p not in self.with_nan)
+        return self.layout.of(table)[0] == self.dictionaries and not any(
+            has_nan(table, p) for p in self.layout.floats if p not in self.with_nan
+        )
 
     def write(self, table: pa.Table) -> None:
         assert self.writer is not None
@@ -127,7 +141,7 @@ class ParquetFile:
             column = pa.chunked_array(parts, shape.type)
             table = table.set_column(place, table.schema.field(place).with_type(shape.type), column)
         try:
-            self.writer.write_table(table)
+            self.writer.write_table(table.unify_dictionaries() if self.dictionaries else table)
         except OSError as e:
             self._fail(e)
         except pa.ArrowInvalid as e:
@@ -244,7 +258,7 @@ def dictionary_columns(rows: pa.Table) -> bool | list[str]:
         return True
     out: list[str] = []
     for i, f in enumerate(rows.schema):
-        encoded = pa.types.is_nested(f.type) or i not in large
+        encoded = pa.types.is_nested(f.type) or pa.types.is_dictionary(f.type) or i not in large
         if encoded or not _outgrows(_sample(rows.column(i)), rows.num_rows):
             out += _column_paths(f.type, f.name)
     return out

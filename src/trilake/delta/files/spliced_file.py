@@ -103,10 +103,12 @@ class SplicedFile:
         footer: list[pq.FileMetaData] = []
         out = pa.BufferOutputStream()
         options = {"decimals_as_integers": decimals_as_integers}
+        pairs = zip(schema, table.schema.types, strict=True)
+        file_schema = pa.schema([f.with_type(t) if pa.types.is_dictionary(t) else f for f, t in pairs])
         dictionaries = dictionary_columns(table)
         try:
-            with parquet_writer(out, schema, self.plan, dictionaries, with_nan, footer, **options) as writer:
-                writer.write_table(table, row_group_size=max(table.num_rows, 1))
+            with parquet_writer(out, file_schema, self.plan, dictionaries, with_nan, footer, **options) as writer:
+                writer.write_table(table.unify_dictionaries(), row_group_size=max(table.num_rows, 1))
         except pa.ArrowInvalid as e:
             raise NotSpliceable(f"the new columns cannot be written: {e}") from e
         self.splice.write_group(out.getvalue())

@@ -97,17 +97,9 @@ def _parquet(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatch
 
 
 def parquet_batches(
-    source: pa.NativeFile,
-    plan: ReadPlan,
-    *,
-    threads: bool,
-    checked: bool = False,
-    batch_rows: int = BATCH_ROWS,
-    chosen: npt.NDArray[np.int64] | None = None,
+    source: pa.NativeFile, plan: ReadPlan, *, threads: bool, checked: bool = False, batch_rows: int = BATCH_ROWS
 ) -> FileBatches:
     """Read the batches of a Parquet file like :func:`read_data_file`; set ``checked`` if its footer has been verified.
-
-    ``chosen`` are ascending row indexes: row groups without them are not read.
 
     Raises ``CorruptFileError``, one of ``DAMAGE`` or an ``OSError`` for a damaged file.
     """
@@ -118,10 +110,7 @@ def parquet_batches(
         checked_footer(source, file)  # the name of a missing column may be damaged
     rebasing = rebasing_of(file)
     everything = list(range(file.num_row_groups))
-    if chosen is not None:
-        groups = np.flatnonzero(np.diff(np.searchsorted(chosen, starts))).tolist()
-    else:
-        groups = _row_groups(file, source, plan, rebasing, everything)
+    groups = _row_groups(file, source, plan, rebasing, everything)
     is_truncated = groups[-1:] != everything[-1:]  # without columns, nothing shows where the file ends
     if not columns:
         for g in groups:

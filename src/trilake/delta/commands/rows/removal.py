@@ -9,7 +9,7 @@ Protocol: *Deletion Vectors*, *Add CDC File*.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +44,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.deletion_vectors import row_indexes, store_vectors
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
-from trilake.delta.scan.read import keys_mask, locate, packs, read_together, row_keys
+from trilake.delta.scan.parquet_rows import as_strings, rows_as_stored
+from trilake.delta.scan.read import RowsOfFiles, keys_mask, locate, packs, read_together, row_keys
 from trilake.delta.scan.scan import FileTask, ReadPlan
 from trilake.errors import MissingFileError, ObjectNotFoundError, TrilakeError
 from trilake.parquet.files import DAMAGE, unreadable
@@ -255,7 +256,7 @@ class _CopyJob:
             indexes = [row_indexes(BitMap64.deserialize(c.removed_rows or _NONE)) for c in task]
             removed_keys = np.concatenate([row_keys(n, rows) for n, rows in enumerate(indexes)])
             copied = 0
-            for some in read_together(self.store, [s.file for s in sources], self.read):
+            for some in self._rows(sources):
                 out = every[some.files] | keys_mask(some.keys, removed_keys)
                 copied += int((~out).sum())
                 if not out.all():
@@ -263,10 +264,17 @@ class _CopyJob:
                     rest.write(rows.filter(pa.array(~out)) if out.any() else rows)
                 if self.feed is not None and out.any():
                     rows = some.rows.select(list(self.read.output)).filter(pa.array(out))
-                    changes.write(with_change_type(rows, self.feed))
+                    changes.write(with_change_type(as_strings(rows), self.feed))
             replaced = tuple(s.number for s in sources)
             written, cdc = WrittenFiles(tuple(rest.close())), tuple(changes.close())
             return ChangedPart(written, cdc, replaced=replaced, copied=copied)
+
+    def _rows(self, sources: Sequence[ChangedFile]) -> Iterator[RowsOfFiles]:
+        if len(sources) > 1:  # a column has one type per file, which may differ from its type in an old file
+            yield from read_together(self.store, [s.file for s in sources], self.read)
+            return
+        for positions, batch in rows_as_stored(self.store, sources[0].file, self.read):
+            yield RowsOfFiles(np.zeros_like(positions), positions, batch)
 
 
 _NONE = BitMap64().serialize()

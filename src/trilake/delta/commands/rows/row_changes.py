@@ -9,7 +9,7 @@ Protocol: *Add CDC File*, *Row Tracking*.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,6 +41,7 @@ from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowPipeline
 from trilake.delta.scan.changes import CHANGE_TYPE
 from trilake.delta.scan.conform import as_nullable
+from trilake.delta.scan.parquet_rows import as_dictionaries
 from trilake.delta.scan.read import Positions, RowsOfFiles, pack_size, packs, read_task, read_together
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan, read_plan, read_schema, skip_files
 from trilake.delta.scan.statistics import record_counts
@@ -371,14 +372,16 @@ class RowChangeWriter:
         ids: pa.Array | None,
         *,
         matched: bool = True,
+        dictionaries: Collection[str] = (),
     ) -> None:
         """Write rows with new values.
 
         ``old`` are the old rows, for the change feed.  With row tracking, the rows keep their ``ids``, and their
-        version is that of the commit.  ``matched`` says whether they matched a condition.
+        version is that of the commit.  ``matched`` says whether they matched a condition; ``dictionaries`` are string
+        columns that are dictionaries in other rows of the file, since a column has one type per file.
         """
         self.record_update(new, old, matched=matched)
-        self._write_new(new, ids)
+        self._write_new(as_dictionaries(new, dictionaries), ids)
 
     def record_update(self, new: pa.RecordBatch, old: Iterable[pa.RecordBatch], *, matched: bool = True) -> None:
         """Record an update of rows whose data file is written elsewhere; parameters as in :meth:`update`.

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.arrow_types import types_in
-from trilake.delta.commands.rows.row_changes import ChangedFile, ChangedPart, RowChangeWriter
+from trilake.delta.commands.rows.row_changes import ChangedFile, ChangedPart, RowChangeWriter, gathered
 from trilake.delta.commands.write.assignments import Assignments
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.spliced_file import OldStatistics, SplicedFile
@@ -29,7 +29,8 @@ from trilake.delta.protocol.type_widening import has_type_changes
 from trilake.delta.rules.constraints import forbids_null
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.delta.scan.conform import as_nullable
-from trilake.delta.scan.read import Positions, keys_mask, locate, partition_constants, read_positions
+from trilake.delta.scan.parquet_rows import as_strings, rows_as_stored
+from trilake.delta.scan.read import Positions, keys_mask, locate, partition_constants
 from trilake.delta.scan.scan import ReadPlan
 from trilake.errors import CorruptFileError, ExpressionError, ObjectNotFoundError, SchemaMismatchError
 from trilake.expr import Expression
@@ -40,6 +41,8 @@ from trilake.parquet.untyped import has_untyped
 from trilake.parquet.variants import is_shredded
 from trilake.storage.base import Store
 
+#: Rows that are updated together, and buffered bytes of their columns.
+_CHUNK, _WAITING = 1 << 17, 64 << 20
 #: The most bytes that the columns read of one row group may take, since all are in memory at once.
 _LARGEST_GROUP = 512 << 20
 _TARGET = "delta.targetFileSize"
@@ -58,6 +61,10 @@ class _Group:
     def count(self) -> int:
         """The number of matching rows."""
         return sum(b.num_rows for b in self.matched)
+
+    @property
+    def size(self) -> int:
+        return sum(b.nbytes for b in (*self.old, *self.matched))
 
 
 @dataclass(frozen=True)
@@ -150,8 +157,10 @@ class Splicing:
                 if stated.records() != sum(old.rows):
                     raise NotSpliceable("the statistics have a different row count")
                 file = out.rows.splice(self._partition(source), old, stated)
-                for group in self._groups(source, old.rows, matched):
-                    self._write(out, file, pipeline, group, schema, _decimals_as_integers(schema, footer))
+                groups = self._groups(source, old.rows, matched)
+                # An evaluation has a fixed cost of thousands of rows.
+                for some in gathered(groups, lambda g: (g.count, g.size), (_CHUNK, _WAITING)):
+                    self._write(out, file, pipeline, some, schema, _decimals_as_integers(schema, footer))
                 new_files, cdc = out.close([pipeline])
         except (NotSpliceable, ObjectNotFoundError, CorruptFileError, SchemaMismatchError, ExpressionError):
             return None
@@ -224,7 +233,7 @@ class Splicing:
         ends = iter(np.cumsum(counts).tolist())
         numbers = iter(counts)
         group, end = _Group(next(numbers)), next(ends)
-        for places, batch in read_positions(self.store, source.file, self.read):
+        for places, batch in rows_as_stored(self.store, source.file, self.read):
             at, first = 0, int(places[0])
             while at < batch.num_rows:
                 if first + at == end:
@@ -236,7 +245,7 @@ class Splicing:
                 group.old.append(rows.select(names))
                 group.matching.append(hit)
                 if hit.any():
-                    group.matched.append(rows if hit.all() else rows.filter(pa.array(hit)))
+                    group.matched.append(as_strings(rows if hit.all() else rows.filter(pa.array(hit))))
                 at += count
         yield group
 
@@ -245,22 +254,26 @@ class Splicing:
         out: RowChangeWriter,
         file: SplicedFile,
         pipeline: RowPipeline,
-        group: _Group,
+        groups: Sequence[_Group],
         schema: pa.Schema,
         decimals_as_integers: bool,
     ) -> None:
-        new = self._new_values(out, pipeline, group.matched)
-        columns = []
-        for f, in_file in zip(self.assigned, schema, strict=True):
-            column = _replaced(group, f.name, [] if new is None else new.column(f.name))
-            if column.null_count and not in_file.nullable:
-                raise NotSpliceable("a column of the file is not nullable")
-            columns.append(column)
-        fields = [f.with_type(c.type) for f, c in zip(schema, columns, strict=True)]
-        table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
-        if table.num_rows != group.rows:
-            raise NotSpliceable("a row group does not have the expected number of rows")
-        file.write_group(table, schema, decimals_as_integers=decimals_as_integers)
+        new = self._new_values(out, pipeline, [b for g in groups for b in g.matched])
+        at = 0
+        for group in groups:
+            columns = []
+            for f, in_file in zip(self.assigned, schema, strict=True):
+                values = [] if new is None else new.column(f.name).slice(at, group.count)
+                column = _replaced(group, f.name, values)
+                if column.null_count and not in_file.nullable:
+                    raise NotSpliceable("a column of the file is not nullable")
+                columns.append(column)
+            at += group.count
+            fields = [f.with_type(c.type) for f, c in zip(schema, columns, strict=True)]
+            table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
+            if table.num_rows != group.rows:
+                raise NotSpliceable("a row group does not have the expected number of rows")
+            file.write_group(table, schema, decimals_as_integers=decimals_as_integers)
 
     def _new_values(
         self, out: RowChangeWriter, pipeline: RowPipeline, rows: Sequence[pa.RecordBatch]
@@ -281,12 +294,21 @@ def _replaced(group: _Group, name: str, new: pa.Array) -> pa.ChunkedArray:
     if group.count == group.rows:
         return pa.chunked_array([new])
     old = [b.column(name) for b in group.old]
+    if pa.types.is_dictionary(old[0].type) and group.count:
+        # With one dictionary, only indexes are replaced, and strings are not compared again.
+        *old, new = pa.chunked_array([*old, new.dictionary_encode()]).unify_dictionaries().chunks
     out, at = [], 0
     for values, hit in zip(old, group.matching, strict=True):
         count = int(hit.sum())
-        out.append(pc.replace_with_mask(values, pa.array(hit), new.slice(at, count)) if count else values)
+        out.append(_with(values, hit, new.slice(at, count)) if count else values)
         at += count
     return pa.chunked_array(out)
+
+
+def _with(old: pa.Array, hit: npt.NDArray[np.bool_], new: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(old.type):
+        return pa.DictionaryArray.from_arrays(_with(old.indices, hit, new.indices), old.dictionary)
+    return pc.replace_with_mask(old, pa.array(hit), new)
 
 
 def _decimals_as_integers(schema: pa.Schema, footer: Footer) -> bool:

@@ -10,7 +10,7 @@ row ids.  If the change data feed is on, the rows before and after the update go
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -45,7 +45,7 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.delta.scan.conform import as_nullable
-from trilake.delta.scan.parquet_rows import rows_at
+from trilake.delta.scan.parquet_rows import as_strings, rows_as_stored, rows_at
 from trilake.delta.scan.read import MERGED_FILE, Positions, RowsOfFiles, keys_mask, packs, read_together, row_keys
 from trilake.delta.scan.scan import ReadPlan, read_plan
 from trilake.errors import TrilakeError
@@ -133,43 +133,58 @@ class _UpdateJob:
         whole = [matched is None or not self.vectors for _, matched in matches]
         replaced = tuple(s.number for (s, _), all_of_it in zip(matches, whole, strict=True) if all_of_it)
         bitmaps = {s.number: as_bitmap(m).serialize() for s, m in matches if m is not None and self.vectors}
+        #: String columns that are dictionaries in the other rows, since a column has one type per file.
+        dictionaries: Collection[str] = ()
         pipeline = self.rules.start(group.number)
         with RowChangeWriter(self.store, self.files, group.number, feed=self.feed) as out:
             chunk: list[pa.RecordBatch] = []
             for rows, rest in self._rows(matches):
                 if rest is not None:
+                    dictionaries = [f.name for f in rest.schema if pa.types.is_dictionary(f.type)]
                     copied += rest.num_rows
                     out.copy(rest.select(list(self.wide.output)), [rest.column(f.name) for f in self.files.extra])
                 chunk.append(rows)
                 if sum(b.num_rows for b in chunk) >= _CHUNK:
-                    self._write(out, pipeline, chunk)
+                    self._write(out, pipeline, chunk, dictionaries)
                     chunk = []
-            self._write(out, pipeline, chunk)
+            self._write(out, pipeline, chunk, dictionaries)
             new_files, cdc = out.close([pipeline])
         return ChangedPart(new_files, cdc, bitmaps, replaced, out.counts.updated, copied)
 
     def _rows(self, matches: Sequence[_Matching]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-        """The matching rows, and the others if they are rewritten."""
-        for pack in packs(matches, lambda m: m[0].file.size, len(matches)):
+        small = [f for f in matches if f[0].file.size <= MERGED_FILE and len(matches) > 1]
+        for pack in packs(small, lambda f: f[0].file.size, len(small)):
             sources = [s for s, _ in pack]
-            every = np.array([matched is None for _, matched in pack])
-            keys = [row_keys(n, matched) for n, (_, matched) in enumerate(pack) if matched is not None]
-            positions = np.concatenate([np.empty(0, np.int64), *keys])
-            for some in self._rows_of(pack):
-                hit = every[some.files] | keys_mask(some.keys, positions)
-                whole = with_row_ids(some, sources, self.wide, self.files)
-                rest = None if self.vectors or hit.all() else whole.filter(pa.array(~hit))
-                yield whole.filter(pa.array(hit)), rest
+            yield from self._parted(sources, pack, read_together(self.store, [s.file for s in sources], self.wide))
+        for source, matched in matches:
+            if source.file.size <= MERGED_FILE and len(matches) > 1:
+                continue
+            if matched is not None and self.vectors:
+                rows = rows_at(self.store, source.file, self.wide, matched)
+            else:
+                rows = rows_as_stored(self.store, source.file, self.wide)
+            some = (RowsOfFiles(np.zeros_like(positions), positions, batch) for positions, batch in rows)
+            yield from self._parted([source], [(source, matched)], some)
 
-    def _rows_of(self, pack: Sequence[_Matching]) -> Iterator[RowsOfFiles]:
-        (source, matched), *more = pack
-        if more or matched is None or not self.vectors:
-            yield from read_together(self.store, [s.file for s, _ in pack], self.wide)
-            return
-        for positions, batch in rows_at(self.store, source.file, self.wide, matched):
-            yield RowsOfFiles(np.zeros_like(positions), positions, batch)
+    def _parted(
+        self, sources: Sequence[ChangedFile], matches: Sequence[_Matching], rows: Iterable[RowsOfFiles]
+    ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+        every = np.array([matched is None for _, matched in matches])
+        keys = [row_keys(n, matched) for n, (_, matched) in enumerate(matches) if matched is not None]
+        positions = np.concatenate([np.empty(0, np.int64), *keys])
+        for some in rows:
+            hit = every[some.files] | keys_mask(some.keys, positions)
+            whole = with_row_ids(some, sources, self.wide, self.files)
+            rest = None if self.vectors or hit.all() else whole.filter(pa.array(~hit))
+            yield as_strings(whole.filter(pa.array(hit))), rest
 
-    def _write(self, out: RowChangeWriter, pipeline: RowPipeline, chunk: Sequence[pa.RecordBatch]) -> None:
+    def _write(
+        self,
+        out: RowChangeWriter,
+        pipeline: RowPipeline,
+        chunk: Sequence[pa.RecordBatch],
+        dictionaries: Collection[str],
+    ) -> None:
         rows = [b for b in chunk if b.num_rows]
         if not rows:
             return
@@ -177,7 +192,7 @@ class _UpdateJob:
         assigned = self.assignments.apply(old).select(self.rules.source.names)
         new = new_images(pipeline, assigned, self.files.schema)
         ids = None if out.id_column is None else old.column(out.id_column)
-        out.update(new, [old.select(self.files.schema.names)], ids)
+        out.update(new, [old.select(self.files.schema.names)], ids, dictionaries=dictionaries)
 
 
 def update_rows(
