@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.expr.semantics import ROWS
 from trilake.errors import FilterError
 from trilake.expr import Filter, parse_filter
+from trilake.expr.sql import parse
 from trilake.expr.terms.bind import char_field
 
 
@@ -97,6 +98,25 @@ def test_now_is_given_by_the_caller() -> None:
         bound = parse_filter(text, ROWS.schema, now=now)
         assert bound is not None
         assert bound.apply(ROWS)["id"].to_pylist() == ids, text
+
+
+def test_sql_is_parsed_once_unless_it_uses_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    original = parse.parse_tree
+
+    def spy(sql: str, names: frozenset[str]) -> object:
+        parsed.append(sql)
+        return original(sql, names)
+
+    monkeypatch.setattr(parse, "parse_tree", spy)
+    sql = "id IN (3, 5) AND id <> 4 AND 'once' = 'once'"
+    assert [kept(sql) for _ in range(3)] == [[3, 5]] * 3
+    assert parsed == [sql]
+    moment = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    for day in range(3):
+        bound = parse_filter("t > now() AND 'timed' = 'timed'", ROWS.schema, now=moment + dt.timedelta(days=day))
+        assert bound is not None
+    assert len(parsed) == 4
 
 
 def test_same_sql_is_bound_to_each_schema() -> None:

@@ -222,7 +222,7 @@ def _is_literal(sql: str) -> bool:
     try:
         node = parse_tree(sql)
         calls = (exp.CurrentDate, exp.CurrentTimestamp, exp.Anonymous)
-        return not isinstance(node, calls) and simple_constant(node, _NO_TIME) is not None
+        return not isinstance(node, calls) and simple_constant(node, lambda: _NO_TIME) is not None
     except FilterError:
         return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable
 from decimal import Decimal
 
 import pyarrow as pa
@@ -18,10 +19,10 @@ _NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NOW = ("current_date", "curdate", "current_timestamp", "now", "localtimestamp")
 
 
-def simple_constant(node: exp.Expression, now: dt.datetime) -> Literal | None:
+def simple_constant(node: exp.Expression, now: Callable[[], dt.datetime]) -> Literal | None:
     """The value of a node that is a literal constant; ``None`` for other nodes.
 
-    ``now`` is the value of ``current_timestamp()``.  Raises ``FilterError`` for an invalid literal.
+    ``now`` returns the value of ``current_timestamp()`` on demand.  Raises ``FilterError`` for an invalid literal.
     """
     match node:
         case exp.Null():
@@ -45,9 +46,9 @@ def simple_constant(node: exp.Expression, now: dt.datetime) -> Literal | None:
             inner = simple_constant(node.this.unnest(), now)
             return None if inner is None else inner.negated
         case exp.CurrentDate() | exp.CurrentTimestamp():
-            return _time(now, only_date=isinstance(node, exp.CurrentDate))
+            return _time(now(), only_date=isinstance(node, exp.CurrentDate))
         case exp.Anonymous() if node.name.lower() in _NOW and not node.expressions:
-            return _time(now, only_date=node.name.lower() in ("current_date", "curdate"))
+            return _time(now(), only_date=node.name.lower() in ("current_date", "curdate"))
         case exp.Cast() if isinstance(node.this, exp.Literal) and not isinstance(node, exp.TryCast):
             return _typed_literal(node)
     return None

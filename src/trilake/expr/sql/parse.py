@@ -21,6 +21,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import SqlglotError, TokenError
 
+from trilake.common.recent import Recent
 from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
 from trilake.expr.sql.dialect import (
     IN_BACKQUOTES,
@@ -60,6 +61,8 @@ MAX_LENGTH = 1_000_000
 MAX_OPAQUE = 2_000
 #: Recursion limit and stack bytes for deeply nested filters.
 _DEEP_CALLS, _DEEP_STACK = 5_000, 1 << 26
+#: Recent conditions that do not depend on the time, with their schemas, as parsing takes longer than a small scan.
+_RECENT = Recent(256, 1 << 16)
 
 Built = TypeVar("Built")
 
@@ -74,8 +77,21 @@ def parse_sql(
 ) -> tuple[Conjunct, ...]:
     """The conjuncts of a Spark SQL condition over the columns of ``schema``.
 
-    ``now`` is the value of ``current_timestamp()`` and ``current_date()``.  Raises :class:`FilterError`.
+    ``now`` is the value of ``current_timestamp()`` and ``current_date()``; ``functions`` are a constant.  Raises
+    :class:`FilterError`.
     """
+    key = sql, case_sensitive, id(functions)
+    recent: tuple[pa.Schema, tuple[Conjunct, ...]] | None = _RECENT.get(key)
+    if recent is not None and recent[0].equals(schema, check_metadata=True):
+        return recent[1]
+    translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
+    parsed = _parsed(sql, translator)
+    if not translator.timed:
+        _RECENT.put(key, (schema, parsed), len(sql))
+    return parsed
+
+
+def _parsed(sql: str, translator: Translator) -> tuple[Conjunct, ...]:
     if len(sql) > MAX_LENGTH:
         raise FilterError(
             f"the filter is {len(sql):,} characters long, and the limit is {MAX_LENGTH:,}",
@@ -84,8 +100,7 @@ def parse_sql(
     if not is_unicode(sql):
         raise FilterError("the filter is not valid Unicode", help="remove the lone surrogate")
 
-    translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
-    names, builder = column_names(schema), _Builder(translator)
+    names, builder = column_names(translator.schema), _Builder(translator)
 
     def build() -> tuple[Conjunct, ...]:
         root = parse_tree(sql, names)

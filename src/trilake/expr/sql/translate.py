@@ -71,8 +71,8 @@ def operands(node: exp.Expression) -> list[exp.Expression]:
 class Translator:
     """Translates the expressions of one filter over one schema.
 
-    ``now`` is the value of ``current_timestamp()``.  ``instants`` is set if an instant was created or read, and can be
-    reset.  ``functions`` may be called.
+    ``now`` is the value of ``current_timestamp()``, and ``timed`` is set if it was used.  ``instants`` is set if an
+    instant was created or read, and can be reset.  ``functions`` may be called.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Translator:
         self.functions = FUNCTIONS if functions is None else functions
         self.schema = schema
         self.case_sensitive = case_sensitive
-        self.now = now
+        self.now, self.timed = now, False
         self.instants = False
         self._read: dict[Path, Sql] = {}
         self._types: dict[str, str] = {}
@@ -110,10 +110,15 @@ class Translator:
             position=meta.get("col"),
         )
 
+    def _statement_time(self) -> dt.datetime:
+        """The statement's time; marks the filter as time-dependent."""
+        self.timed = True
+        return self.now
+
     def constant(self, node: exp.Expression) -> Literal | None:
         """The value of an expression that reads no column; ``None`` for others."""
         node = plain(node)
-        simple = simple_constant(node, self.now)
+        simple = simple_constant(node, self._statement_time)
         if simple is not None or is_name(node):
             self.instants |= simple is not None and simple.kind is Kind.TIMESTAMP
             return simple
@@ -186,7 +191,7 @@ class Translator:
         return sql
 
     def _render(self, node: exp.Expression) -> Sql:
-        simple = simple_constant(node, self.now)
+        simple = simple_constant(node, self._statement_time)
         if simple is not None:
             return duck.literal(simple)
         if is_name(node):
