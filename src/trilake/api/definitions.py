@@ -207,7 +207,7 @@ def sync_iceberg(
 
 
 def column_names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """One name, or several, as a tuple; ``None`` stays what it is."""
+    """Convert a name or names to a tuple; ``None`` stays ``None``."""
     if columns is None:
         return None
     return (columns,) if isinstance(columns, str) else tuple(columns)

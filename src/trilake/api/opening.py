@@ -91,7 +91,7 @@ def open_at(
     timestamp: TimestampLike | None,
     storage_options: Mapping[str, str] | None,
 ) -> Table:
-    """Open a table, with arguments that were checked."""
+    """Open a table; the arguments have been checked."""
     version = as_version(version)
     store = open_store(uri, dict(storage_options or {}))
     try:
@@ -114,7 +114,7 @@ def read(
 ) -> DataFrame:
     """Read a table as a Spark DataFrame, with Spark's native scan if possible, otherwise through Arrow.
 
-    :func:`explain` says which way is taken.
+    :func:`explain` shows which.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ class Problem:
 
 
 def in_options(help: str | None) -> str | None:
-    """Replace Python arguments in a help by command line options.
+    """Replace Python arguments in a help message with command line options.
 
     >>> in_options('pass mode="append" to write into it, or partition_by=[]')
     'pass --mode append to write into it, or --no-partitions'

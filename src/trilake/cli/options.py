@@ -109,5 +109,5 @@ def split_version(place: str) -> tuple[str, int | None]:
 
 
 def upkeep_of(table: Table) -> Upkeep:
-    """The commands of the table's format."""
+    """The maintenance commands of the table's format."""
     return format_named(table.format).upkeep()

@@ -76,8 +76,8 @@ def query_on_spark(
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Run a query in Spark SQL; ``tables`` become temporary views.
 
-    Raises ``InvalidArgumentError`` for anything but a query, ``QueryError`` for Spark's errors, and what reading the
-    tables raises.
+    Raises ``InvalidArgumentError`` for anything but a query, ``QueryError`` for Spark's errors, and the errors of
+    reading the tables.
     """
     spark = session_here()
     from pyspark.errors import PySparkException

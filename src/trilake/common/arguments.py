@@ -35,7 +35,7 @@ def _string(name: str, value: Any) -> Any:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Check for a boolean: any string, such as ``"false"``, would be true.  Raises ``InvalidArgumentError``."""
+    """Require a boolean, since a string such as ``"false"`` is true.  Raises ``InvalidArgumentError``."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise InvalidArgumentError(f"{name} must be True or False, got {described(value)}")
@@ -82,7 +82,7 @@ def described(value: object) -> str:
 
 
 def _check_of(hint: Any) -> _Check | None:
-    """The check of a type; ``None`` if the called function checks it."""
+    """The check for a type hint; ``None`` if the function itself checks the value."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     kinds = [m for m in members if m is not NoneType]
     check: _Check

@@ -24,9 +24,9 @@ if os.environ.get("TRILAKE_NUMBA", "1") != "0":
 
 
 def compiled(function: F, **options: Any) -> F | None:
-    """Compile a function without Python objects to run without the GIL; ``None`` without numba.
+    """Compile a function with numba, to run without the GIL; ``None`` if numba is not installed.
 
-    ``options`` are further options of ``numba.njit``.
+    ``options`` are those of ``numba.njit``.
     """
     if not COMPILED:
         return None

@@ -1,4 +1,4 @@
-"""``Recent``: a cache of the values that were used last."""
+"""``Recent``: an LRU cache."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Recent:
-    """The values that were used last: at most ``count``, and at most ``size`` in total, but at least ``least``."""
+    """An LRU cache of at most ``count`` values and a total ``size``; the ``least`` newest always stay."""
 
     def __init__(self, count: int, size: int, *, least: int = 0) -> None:
         self._count, self._size, self._least, self._lock = count, size, least, threading.Lock()

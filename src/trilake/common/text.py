@@ -50,7 +50,7 @@ def short_count(count: int) -> str:
 
 
 def format_share(share: float) -> str:
-    """Format a share as percent; only exact 0 and 1 look like it.
+    """Format a fraction as a percentage; only exactly 0 and 1 become 0 % and 100 %.
 
     >>> format_share(0.5), format_share(0.0001), format_share(0.99999)
     ('50 %', '<1 %', '>99 %')

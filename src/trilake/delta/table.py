@@ -108,7 +108,7 @@ class ArrowDeltaTable(Table):
     def snapshot_for(self, filter: Filter | None) -> Snapshot:
         """The version with at least the files that may hold a row for which ``filter`` is true.
 
-        Raises what :attr:`snapshot` raises.
+        Raises the errors of :attr:`snapshot`.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-snapshot-for")
@@ -332,7 +332,7 @@ class ArrowDeltaTable(Table):
 
         Raises ``SchemaMismatchError`` for an unknown column and for a value that does not fit its column,
         ``ConstraintViolatedError`` for a row that violates a rule of the table, ``ExpressionError`` for an expression
-        that is invalid or fails on a row, and what :meth:`delete` raises.
+        that is invalid or fails on a row, and the errors of :meth:`delete`.
 
         >>> import pyarrow as pa, trilake
         >>> _ = trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-update")
@@ -405,7 +405,7 @@ class ArrowDeltaTable(Table):
         where: a condition over partition columns that selects a part of the table.
         target_size: target bytes of a file; the table's ``delta.targetFileSize``, or 1 GiB.
 
-        Raises what :meth:`optimize` raises.
+        Raises the errors of :meth:`optimize`.
 
         >>> import trilake
         >>> on = {"delta.enableDeletionVectors": "true"}

@@ -197,7 +197,7 @@ def _column_type(path: Path, schema: pa.Schema) -> pa.DataType:
 def evaluate_all(expressions: Sequence[Expression], rows: pa.RecordBatch | pa.Table) -> list[pa.ChunkedArray]:
     """Evaluate several expressions for each row, in one pass over the rows.
 
-    Raises what :meth:`Expression.evaluate` raises.
+    Raises the errors of :meth:`Expression.evaluate`.
     """
     table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     view = Rows.of(table)

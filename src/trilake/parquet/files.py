@@ -179,7 +179,7 @@ def fetched_together(
 ) -> Iterator[list[int]]:
     """Split ascending row groups into runs; object stores fetch the columns (or leaves) of a run at once.
 
-    A local file has one run per range of adjacent groups.  Raises what :func:`checked_footer` raises.
+    A local file has one run per range of adjacent groups.  Raises the errors of :func:`checked_footer`.
     """
     if not isinstance(source, ObjectFile):
         yield from _neighbours(groups)

@@ -219,7 +219,7 @@ class _Fields:
 
 
 class _FooterCursor:
-    """The position in each footer; rejected footers are not ``sound``."""
+    """A position in each footer; ``sound`` is false for rejected footers."""
 
     def __init__(self, footers: Sequence[bytes], start: int) -> None:
         lengths = np.fromiter(map(len, footers), np.int64, len(footers))

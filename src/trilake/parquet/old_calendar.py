@@ -92,7 +92,7 @@ def _zones() -> dict[str, _Zone]:
 
 
 def _of_system(name: str) -> _Zone:
-    """A zone that trilake's list lacks, from the system."""
+    """Look up a time zone that trilake does not list in the system's database."""
     try:
         zone = zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as e:

@@ -64,7 +64,7 @@ class Shape:
 
     @property
     def type(self) -> pa.DataType:
-        """The columns of a file."""
+        """The type of a shredded column in a file."""
         metadata = pa.field("metadata", pa.binary(), False)
         return pa.struct([metadata, *self._group])
 

@@ -43,7 +43,7 @@ _HELP = "rewrite the file without shredding (spark.sql.variant.writeShredding.en
 
 
 def is_shredded(type_: pa.DataType) -> bool:
-    """Whether a column of variants, as Arrow reads it, has parts in columns of their own.
+    """Whether a variant column, as Arrow reads it, is shredded.
 
     >>> is_shredded(pa.struct([("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", pa.int64())]))
     True

@@ -193,7 +193,8 @@ class Store(ABC):
         return WriteGroup(self)
 
     def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        """Temporary files of writers, dead if they are old, that :meth:`list` hides; none in object stores."""
+        """The temporary files of writers, which :meth:`list` hides; the writer of an old one is dead.  Object stores
+        have none."""
         return iter(())
 
     def local_path(self, key: str) -> str | None:

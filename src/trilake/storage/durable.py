@@ -1,7 +1,4 @@
-"""Sync file contents, names in folders and new folders to disk.
-
-Concurrent syncs share the disk's work.
-"""
+"""Sync files, folders and file systems to disk."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ which is hardly slower than syncing one, while the caller writes the next ones::
 
     open -> written -> waiting --(many, or finish)--> landed           finish(): sync each folder once
 
-Landing is syncing and renaming, or uploading.  Nothing may reference a file before ``finish`` returns.
+To land a file is to sync and rename it, or to upload it.  Nothing may reference a file before ``finish`` returns.
 """
 
 from __future__ import annotations
@@ -174,6 +174,6 @@ def _land(files: Sequence[Landing]) -> None:
 
 
 def give_up(files: Sequence[Landing]) -> None:
-    """Remove files."""
+    """Discard files that the group has not finished."""
     for file in files:
         file.give_up()

@@ -119,7 +119,7 @@ def open_table(
     """Open the table at the store's root, of the given or detected format.
 
     Formats are tried by opening, as checking first would list the same folder twice.  Raises ``TableNotFoundError`` if
-    there is no table, and what opening raises.
+    there is no table, and the errors of the format's ``open``.
     """
     if format is not None:
         return format_named(format).open(store, version, timestamp)

@@ -52,7 +52,7 @@ class Report:
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the page to the local file ``path``, replacing an existing one; return its path.
 
-        Raises ``InvalidArgumentError`` where it cannot be written.
+        Raises ``InvalidArgumentError`` if it cannot be written.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:

@@ -184,7 +184,7 @@ class Table(ABC):
         rows: the maximum number of rows.
         columns, filter: those of :meth:`to_batches`.
 
-        Raises ``InvalidArgumentError`` for a negative number, and what :meth:`to_batches` raises.
+        Raises ``InvalidArgumentError`` for a negative number, and the errors of :meth:`to_batches`.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-limit")
@@ -203,7 +203,7 @@ class Table(ABC):
         return pa.Table.from_batches(head_batches, schema=schema)
 
     def head(self, rows: int = 5, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read ``rows`` rows of ``columns`` (all by default), in undefined order.  Raises what :meth:`limit` raises.
+        """Read ``rows`` rows of ``columns`` (all by default), in undefined order.  Raises the errors of :meth:`limit`.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-head")
@@ -245,7 +245,7 @@ class Table(ABC):
 
         Parameters are those of :meth:`to_arrow`; ``how`` those of ``pyarrow.Table.to_pandas``, such as
         ``types_mapper``.  Raises ``MissingDependencyError`` where pandas is not installed, ``SchemaMismatchError`` for
-        a column that pandas cannot hold, and what :meth:`to_batches` raises.
+        a column that pandas cannot hold, and the errors of :meth:`to_batches`.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-pandas")
@@ -262,7 +262,7 @@ class Table(ABC):
 
         Parameters are those of :meth:`to_arrow`.  ``polars.scan_pyarrow_dataset(table.to_pyarrow_dataset())`` is the
         lazy way.  Raises ``MissingDependencyError`` where polars is not installed, ``SchemaMismatchError`` for a column
-        that polars cannot hold, and what :meth:`to_batches` raises.
+        that polars cannot hold, and the errors of :meth:`to_batches`.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-polars")
@@ -348,7 +348,7 @@ class Table(ABC):
         path: a local file to write the page to.
         verify: whether to verify the metadata; by default for tables of at most 20,000 files.
 
-        Changes nothing and runs no job.  Raises what :func:`trilake.report` raises.
+        Changes nothing and runs no job.  Raises the errors of :func:`trilake.report`.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-table-report")

@@ -67,7 +67,7 @@ def write_files(
 
     ``task`` is the number of this task among ``tasks``, if known.  Returns one ``add`` action per file, as a JSON
     object.  On failure, deletes its finished files.  Raises ``SchemaMismatchError`` for rows that do not fit the
-    table's schema, and what the table's rules raise.
+    table's schema, and the errors of the table's rules.
     """
     pipeline = None if plan.rules is None else plan.rules.start(task, tasks=tasks)
     with TaskWriter(store, plan, task) as writer:

@@ -96,7 +96,7 @@ def check_clustering_statistics(metadata: Metadata, columns: Sequence[PathLike])
 
 
 def clustering_domain(schema: StructType, columns: Sequence[PathLike]) -> str:
-    """The configuration of the domain for these columns.  Raises what :func:`chosen_clustering` raises."""
+    """The configuration of the domain for these columns.  Raises the errors of :func:`chosen_clustering`."""
     physical: list[list[str]] = []
     for path in columns:
         names = spelled(schema, path)

@@ -1,8 +1,8 @@
 """``DeltaLog``: the log of one table, read through a :class:`~trilake.storage.Store`.
 
-The life of a read: ``_last_checkpoint`` (a hint) -> one listing -> :func:`~trilake.delta.log.segment.choose_segment` ->
-checkpoint as Arrow -> commits parsed together -> :func:`~trilake.delta.log.snapshot.apply`.  Updating an old snapshot
-starts at its version and replays only new commits; the files of a large table are read piece by piece
+The steps of a read: ``_last_checkpoint`` (a hint) -> one listing -> :func:`~trilake.delta.log.segment.choose_segment`
+-> checkpoint as Arrow -> commits parsed together -> :func:`~trilake.delta.log.snapshot.apply`.  Updating an old
+snapshot starts at its version and replays only new commits; the files of a large table are read piece by piece
 (:func:`live_files`).  An append does not need the list of files: it reads only the :class:`Head`, at a cost that does
 not depend on the number of files.
 """

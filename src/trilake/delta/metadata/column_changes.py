@@ -162,7 +162,7 @@ def change_columns(
     """Combine the changes of some columns into one change of the table.
 
     ``version`` is the version to be committed, ``now`` the time for default expressions, and ``judge`` checks default
-    expressions that DuckDB cannot parse.  Raises what each step raises, and ``InvalidArgumentError`` for an empty
+    expressions that DuckDB cannot parse.  Raises the errors of each step, and ``InvalidArgumentError`` for an empty
     change.
     """
     steps: list[MetadataChange] = []
@@ -234,7 +234,7 @@ def identity_column(schema: StructType, column: PathLike) -> IdentityColumn:
 def sync_identity(protocol: Protocol, metadata: Metadata, column: PathLike, reached: int | None) -> MetadataChange:
     """Advance an identity column beyond ``reached``, the furthest value of its rows; the mark never goes back.
 
-    Raises what :func:`identity_column` raises, and ``IdentityOverflowError`` if no value is left.
+    Raises the errors of :func:`identity_column`, and ``IdentityOverflowError`` if no value is left.
     """
     identity, schema = identity_column(metadata.schema, column), metadata.schema
     if reached is not None:
@@ -273,8 +273,8 @@ def replace_columns(
 ) -> MetadataChange:
     """Replace the table's columns by a list; ``version`` is the version to be committed.
 
-    Raises what ``add_columns`` and ``drop_columns`` raise, and ``InvalidArgumentError`` for an unsupported type change,
-    for a column that becomes NOT NULL, and for a table with an identity column.
+    Raises the errors of ``add_columns`` and ``drop_columns``, and ``InvalidArgumentError`` for an unsupported type
+    change, for a column that becomes NOT NULL, and for a table with an identity column.
     """
     if identities := identity_columns(metadata.schema):
         raise InvalidArgumentError(

@@ -375,7 +375,7 @@ def set_default(
     """Set the default of a column, for rows that omit it; ``judge`` checks expressions that DuckDB cannot parse.
 
     Raises ``InvalidArgumentError`` for nested and computed columns, ``ExpressionError`` for an expression that reads
-    columns or does not have the column's type, and what ``judge`` raises.
+    columns or does not have the column's type, and the errors of ``judge``.
     """
     names = _top_level(metadata, column)
     f = field_at(metadata.schema, names)

@@ -137,7 +137,7 @@ class DeletionVectorDescriptor:
             )
 
     def stored(self, store: Store) -> BitMap64:
-        """The compressed bitmap, even if it deletes billions of rows.  Raises what :meth:`load` raises."""
+        """The compressed bitmap, even if it deletes billions of rows.  Raises the errors of :meth:`load`."""
         if self.storage_type == "i":
             return self._load_inline()
         if self.storage_type == "u":

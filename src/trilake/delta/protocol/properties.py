@@ -266,7 +266,7 @@ def _feature(key: str, value: str) -> str:
 
 
 def parse_keys(keys: Iterable[str]) -> list[str]:
-    """Keys of properties to remove, in their usual spelling.  Raises what :func:`parse_properties` raises."""
+    """Keys of properties to remove, in their usual spelling.  Raises the errors of :func:`parse_properties`."""
     out = []
     for name in keys:
         key = canonical(name)

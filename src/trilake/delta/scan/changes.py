@@ -236,7 +236,7 @@ def scan_changes(
 ) -> ChangeFeedScan:
     """Plan the changes between two versions or times; no tasks if no commit lies between them.
 
-    Raises what :func:`plan_changes` raises, except for a time after the last commit or an end before the first one.
+    Raises the errors of :func:`plan_changes`, except for a time after the last commit or an end before the first one.
     """
     begins, ends = _as_time(start), _as_time(end)
     first = (as_version(start) or 0) if begins is None else log.version_from(begins)
@@ -253,8 +253,8 @@ def _as_time(moment: Moment | None) -> int | None:
 def changes_table(log: DeltaLog, start: Moment, end: Moment | None, *, columns: Sequence[str] | None) -> pa.Table:
     """Read the change data feed of some versions: the table's ``columns`` followed by the feed's own.
 
-    If ``columns`` names some of the feed's columns, only the listed columns are returned, in order.  Raises what
-    :func:`plan_changes` raises.
+    If ``columns`` names some of the feed's columns, only the listed columns are returned, in order.  Raises the errors
+    of :func:`plan_changes`.
     """
     feed = [f.name for f in CHANGE_FIELDS]
     requested = None if columns is None else [*columns] if {*feed} & {*columns} else [*columns, *feed]

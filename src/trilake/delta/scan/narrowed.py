@@ -420,7 +420,7 @@ class ShareFilter:
 
 
 def narrowed_by_jobs(log: DeltaLog, pending: PendingSnapshot, filter: Filter, jobs: Jobs) -> Snapshot | None:
-    """Like :func:`narrowed`, in other processes.  Raises what a failed job raises."""
+    """Like :func:`narrowed`, in other processes.  Raises the errors of a failed job."""
     store, segment = log.store, pending.segment
     head = Head(pending.uri, pending.version, pending.state, segment, pending.engine.for_tasks())
     work = ShareFilter(store, head, pending.newer_files, filter, checkpoint_filter(pending, filter))

@@ -22,7 +22,7 @@ class Translating(Protocol):
         """The value of a constant node."""
 
     def typed(self, sql: str) -> Sql:
-        """Type DuckDB's SQL."""
+        """Find the type of DuckDB SQL."""
 
     def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
         """A comparison with Spark's semantics."""

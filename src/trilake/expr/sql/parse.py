@@ -458,7 +458,7 @@ def translate_scalar(
     now: dt.datetime,
     functions: Mapping[str, Function] | None = None,
 ) -> Scalar:
-    """Translate an expression.  Raises what :func:`trilake.expr.parse_expression` raises."""
+    """Translate an expression.  Raises the errors of :func:`trilake.expr.parse_expression`."""
     if not source.strip() or len(source) > MAX_LENGTH or not is_unicode(source):
         raise ExpressionError(
             "the expression is empty, longer than 1 MB, or not valid Unicode",

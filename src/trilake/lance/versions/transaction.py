@@ -1,6 +1,6 @@
 """Commits: from a read version and an operation to the next version of the dataset.
 
-The life of a transaction::
+The steps of a commit::
 
     data files, transaction file, newest manifest --> put N+1 --won--> committed --> copy to _latest.manifest
                                      ^  |                |

@@ -1,8 +1,9 @@
-"""Deletion vectors in Spark's plan: bitmaps as arrays in which an expression looks up each row.
+"""Deletion vectors in Spark: bitmaps as arrays in which an expression looks up each row.
 
-Row *r* of a file is deleted if bit *r* mod 64 of word *r* / 64 is set.  The words of all files are one constant of the
-plan.  Sparse vectors would have long runs of empty words, so large ones are split into pages of 4,096 rows; empty pages
-are omitted, and a page table locates the others.
+Row *r* of a file is deleted if bit *r* mod 64 of word *r* / 64 is set.  In a classic session, the plan carries up to 1
+MiB of words as a constant; otherwise, a broadcast join adds them to the rows.  Sparse vectors would have long runs of
+empty words, so large ones are split into pages of 4,096 rows; empty pages are omitted, and a page table locates the
+others.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def _clause(context: Context, when: When, names: _Names, schema: StructType) -> 
 def run_insert(context: Context, sql: str) -> pa.Table:
     """Run the INSERTs of a statement; return the number of rows.
 
-    Raises ``SchemaMismatchError`` for rows that do not fit, and what a write raises.
+    Raises ``SchemaMismatchError`` for rows that do not fit, and the errors of a write.
     """
     rows = 0
     for insert in parse_inserts(sql, path_tokens(sql)):

@@ -27,7 +27,7 @@ from trilake.table.table import Table
 # --- Cache of DuckDB databases for queries over the same files: opening and closing one takes 15 ms -------------------
 # Each may open only its own files, see :func:`trilake.expr.terms.engine.open_database`.
 
-#: Each database has a thread per processor; this is the most for idle databases.
+#: Most threads of all idle databases; each database has one per processor.
 _MOST_THREADS = 64
 _MOST_IDLE = max(2, _MOST_THREADS // (os.cpu_count() or 1))
 

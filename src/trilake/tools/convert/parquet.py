@@ -373,7 +373,7 @@ class ParquetPiece:
 
 
 def source(store: Store, columns: list[str] | None, filter: FilterLike | None) -> Source:
-    """The rows of a folder, split by file sizes.  Raises what :meth:`ParquetFolder.open` raises."""
+    """The rows of a folder, split by file sizes.  Raises the errors of :meth:`ParquetFolder.open`."""
     folder = ParquetFolder.open(store)
     whole = folder.schema
     names = check_columns(columns, whole, store.uri)
@@ -442,7 +442,7 @@ class ParquetTarget:
 
 
 def target(store: Store, source: Source, request: TargetRequest, exists: bool) -> ParquetTarget:
-    """The target at a location.  Raises what :func:`trilake.tools.convert.run.begin` raises."""
+    """The target at a location.  Raises the errors of :func:`trilake.tools.convert.run.begin`."""
     if exists and request.mode == "error":
         raise TableExistsError("the target already contains Parquet files", file=store.uri)
     schema = for_parquet(source.schema)

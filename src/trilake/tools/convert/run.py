@@ -216,8 +216,8 @@ def open_source(
 ) -> Source:
     """Open a table of the given or detected format, split into pieces for tasks if ``distributed``.
 
-    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``InvalidArgumentError``, ``FilterError`` and what
-    opening a table raises.
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``InvalidArgumentError``, ``FilterError`` and the errors of
+    opening a table.
     """
     name = format_at(store) if format is None else format.lower()
     selected = None if columns is None else list(columns)

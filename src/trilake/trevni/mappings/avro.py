@@ -144,9 +144,8 @@ class AvroRecords(Sheet):
     """The columns of Avro records, and the shape that writes and reads them.
 
     ``stored`` is the schema of the columns, by default that of the records; then fields and branches without columns in
-    ``file`` are missing.  With ``tagged``, values of unions are read
-    as pairs of branch name and value; with ``named``, values of simple branches to write are records, see
-    :func:`~.avro_schema.with_named_branches`.
+    ``file`` are missing.  With ``tagged``, values of unions are read as pairs of branch name and value; with ``named``,
+    values of simple branches to write are records, see :func:`~.avro_schema.with_named_branches`.
 
     Raises ``SchemaMismatchError`` if ``stored`` cannot be read as ``schema``, or ``file`` lacks columns, and
     ``InvalidArgumentError`` for recursive schemas.

@@ -169,7 +169,7 @@ class Alter(MetadataCommits):
     def change_columns(self, *changes: ColumnChange) -> int:
         """Apply several column ``changes`` in one commit: all of them, or none.
 
-        Raises what the methods for single changes raise.
+        Raises the errors of the methods for single changes.
 
         >>> import trilake
         >>> from trilake.delta.metadata.column_changes import ColumnChange

@@ -72,8 +72,8 @@ class Scope:
     def condition(self, sql: str, what: str = "a condition") -> Expression:
         """Parse a boolean expression.
 
-        Raises what :meth:`parse` raises, and ``ExpressionError`` if the expression is not boolean, or compares a string
-        in double quotes that should be a column.
+        Raises the errors of :meth:`parse`, and ``ExpressionError`` if the expression is not boolean, or compares a
+        string in double quotes that should be a column.
         """
         _check_text(sql, what)
         names = frozenset(n.lower() for schema in self.schemas.values() for n in schema.names)
@@ -121,7 +121,7 @@ class Scope:
     def join(self, condition: str) -> Join:
         """Parse the join condition.
 
-        Raises what :meth:`parse` raises, and ``ExpressionError`` if the condition is not boolean.
+        Raises the errors of :meth:`parse`, and ``ExpressionError`` if the condition is not boolean.
         """
         self.condition(condition, "the merge condition")
         nodes = conjuncts(_parsed(self.qualified(condition)))

@@ -1,7 +1,7 @@
 """The actions that remove rows from a table.
 
 If the table has deletion vectors, they mark the rows as deleted.  Otherwise, the remaining rows of each file are copied
-into a new file.  A file without remaining rows is just removed.
+into a new file.  A file without remaining rows is removed.
 
 Protocol: *Deletion Vectors*, *Add CDC File*.
 """
@@ -56,9 +56,9 @@ from trilake.storage.base import Store
 class Removal:
     """The actions that remove rows, and their totals; see :func:`remove_rows`.
 
-    ``removed`` are the paths of removed files as the log spells them.  ``rows`` is the number of removed rows, ``None``
-    if a removed file does not state its number of rows; ``copied`` is the number of copied rows.  A file that only gets
-    another vector counts only as a vector.
+    ``removed`` are the paths of all files with a ``remove`` action, as the log spells them.  ``rows`` is the number of
+    removed rows, ``None`` if a removed file does not state its number of rows; ``copied`` is the number of copied rows.
+    A file that only gets another vector counts only as a vector.
     """
 
     actions: tuple[Mapping[str, Any], ...] = ()

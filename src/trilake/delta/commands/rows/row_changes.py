@@ -237,8 +237,9 @@ def commit_changes(
     """Commit the actions of a command at the table's isolation level; return the new version.
 
     ``txn`` is an application id and its transaction version; ``metadata`` and ``protocol`` are those of the resulting
-    table.  Returns ``None`` if there is nothing to commit.  Raises what :func:`trilake.delta.commit.transaction.commit`
-    raises; after a conflict, deletes the new files, whose names contain ``job_id``.
+    table.  Returns ``None`` if there is nothing to commit.  Raises the errors of
+    :func:`trilake.delta.commit.transaction.commit`; after a conflict, deletes the new files, whose names contain
+    ``job_id``.
     """
     metadata = None if metadata == snapshot.metadata else metadata
     if not actions and metadata is None and txn is None:

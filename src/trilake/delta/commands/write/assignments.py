@@ -128,9 +128,9 @@ class Assignments:
     def of(cls, set: Mapping[str, Any], schema: StructType, *, now: dt.datetime, uri: str) -> Assignments:
         """Bind strings and literals to a table's columns.
 
-        Raises what :func:`targets` raises, ``ExpressionError`` for an expression that is invalid or cannot be stored in
-        its column, ``UnsupportedExpressionError`` for one that only Spark can evaluate, ``SchemaMismatchError`` for a
-        literal that does not fit.
+        Raises the errors of :func:`targets`, ``ExpressionError`` for an expression that is invalid or cannot be stored
+        in its column, ``UnsupportedExpressionError`` for one that only Spark can evaluate, ``SchemaMismatchError`` for
+        a literal that does not fit.
         """
         by_name = targets(set, schema, uri=uri)
         arrow = filter_schema(read_schema(schema))

@@ -307,8 +307,8 @@ def described(
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a described table, which replaces ``base`` if that exists.
 
-    With ``may_be_empty``, columns may be missing: the first rows or ALTER TABLE then add them.  Raises what
-    :func:`create_table` raises.
+    With ``may_be_empty``, columns may be missing: the first rows or ALTER TABLE then add them.  Raises the errors of
+    :func:`create_table`.
     """
     schema = strip(table.schema)
     spellings: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""DELETE, and the start and end that it shares with UPDATE.
+"""DELETE, and the steps that it shares with UPDATE.
 
 Files whose rows all match by partition values or statistics are removed without being read; for others see
-:mod:`trilake.delta.commands.rows.row_changes`.  Between the start and the end of a :class:`RowCommand`, any engine can
-find the rows and compute new ones.
+:mod:`trilake.delta.commands.rows.row_changes`.  A :class:`RowCommand` starts and commits the change; in between, any
+engine can find the rows and compute new ones.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
     source --tasks--> Arrow files, mapped --> trilake.delta.commands.merge
 
 A join in Spark caches the source, shuffles all columns of both tables, and passes the result to Python for writing.
-The merge without Spark joins keys, reads only matching rows, and needs memory only for mapped files.  It runs only if
-its result is certain to equal Spark's; expressions that the engine does not support, or evaluates differently, are left
-to Spark.  If an expression fails on a row, or if the source or the matches are too large, the next strategy runs.  By
-then, nothing has been written.
+The merge without Spark joins only the keys, then reads only matching rows; the source stays in mapped files.  It runs
+only if its result is certain to equal Spark's; expressions that the engine does not support, or evaluates differently,
+are left to Spark.  If an expression fails on a row, or if the source or the matches are too large, the next strategy
+runs.  By then, nothing has been written.
 """
 
 from __future__ import annotations

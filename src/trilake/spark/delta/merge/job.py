@@ -110,7 +110,8 @@ class MergeJob:
         self.reads_besides: Callable[[], ReadSet] = ReadSet
 
     def numbered(self, source: DataFrame) -> DataFrame:
-        """The source with row numbers, and the job's ID: Spark would share equal plans with another merge."""
+        """Number the rows of the source, and add the job's ID, without which Spark would share the cache of another
+        merge."""
         return source.withColumns({SOURCE: F.monotonically_increasing_id(), "__trilake_job": F.lit(self.job_id)})
 
     def sides(self, target: DataFrame | None) -> Sides:

@@ -45,7 +45,7 @@ _TEMPORARY = "TEMPORARY"
 
 
 class Catalogs(NamedTuple):
-    """A session's catalog in the JVM, and the catalog behind it; both objects never change."""
+    """A session's catalog in the JVM, and the external catalog behind it.  A session never replaces them."""
 
     session: Any
     external: Any

@@ -76,7 +76,7 @@ def _readable(sql: str) -> Edited:
 
 
 def _stream(cursor: Cursor) -> list[Edit]:
-    """The edits that make ``STREAM t`` and ``STREAM(t)`` ``t``; none for a table named ``stream``."""
+    """The edits that turn ``STREAM t`` and ``STREAM(t)`` into ``t``; none for a table named ``stream``."""
     word, behind = cursor.tokens[cursor.at], cursor.tokens[cursor.at + 1 :]
     if behind and behind[0].is_name and behind[0].upper not in AFTER_RELATION:
         return [Edit(word.start, word.end, "")]

@@ -65,8 +65,8 @@ def localized(session: SqlSession, sql: str, args: Args = None, *, expression: b
 
 
 def _stars(session: SqlSession, out: Local, tokens: Sequence[Token]) -> list[Edit]:
-    """The edits that keep ``_metadata``, a column of the DataFrames, out of ``*``.  Spark 4 has ``EXCEPT``; before, the
-    columns replace the star."""
+    """The edits that exclude the DataFrames' column ``_metadata`` from ``*``: with ``EXCEPT`` or, before Spark 4, by
+    listing the other columns."""
     if not out.with_metadata:
         return []
     by_name = parse_release(session.spark.version) < (4, 0)
