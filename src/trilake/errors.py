@@ -146,7 +146,7 @@ class UnsupportedExpressionError(ExpressionError):
     default_help = "use Spark, which evaluates the expression itself, or rewrite the expression"
 
 
-# --- what is installed -----------------------------------------------------------------------------------------------
+# --- optional libraries ----------------------------------------------------------------------------------------------
 
 
 class MissingDependencyError(TrilakeError, ImportError):

@@ -10,7 +10,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, and exit with its code; 2 where typer is not installed."""
+    """Run the command line, and exit with its code; 2 if typer is not installed."""
     try:
         import typer  # noqa: F401 - tells a missing extra from any other error
     except ModuleNotFoundError as e:

@@ -25,7 +25,7 @@ def run_query(
     """Run one ``SELECT``; ``tables`` are paths by name, ``options`` those of object stores.
 
     Raises ``QueryError`` for an error in the SQL or a value, ``InvalidArgumentError`` for anything but one query, and
-    what opening and reading the tables raise.
+    the errors of opening and reading the tables.
     """
     import duckdb
 
@@ -58,7 +58,7 @@ def _results(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def session_here() -> Any:
-    """A Spark session on this machine.  Raises ``MissingDependencyError`` where PySpark is not installed."""
+    """A Spark session on this machine.  Raises ``MissingDependencyError`` if PySpark is not installed."""
     try:
         from trilake.sql.spark.install import session
     except ModuleNotFoundError as e:

@@ -37,7 +37,7 @@ def compiled(function: F, **options: Any) -> F | None:
 
 
 def jit(function: F) -> F:
-    """Decorator: :func:`compiled`, or the function itself, with integers that overflow as compiled ones do.
+    """Decorator: :func:`compiled`, or the function itself, with integers that overflow like compiled ones.
 
     >>> @jit
     ... def total(values):

@@ -38,7 +38,7 @@ def format_count(count: float) -> str:
 
 
 def short_count(count: int) -> str:
-    """Format a count, in millions or billions where it has many digits.
+    """Format a count; a large one in millions or billions.
 
     >>> short_count(99_999_999), short_count(1_234_567_890)
     ('99,999,999', '1.23 billion')
@@ -62,7 +62,7 @@ def format_share(share: float) -> str:
 
 
 def format_time(ms: int | None) -> str:
-    """Format ms since the epoch in UTC, to the second; in ms where it is outside the calendar.
+    """Format ms since the epoch in UTC, to the second; as ms if it is outside the calendar.
 
     >>> format_time(0), format_time(None)
     ('1970-01-01 00:00:00', '')

@@ -30,7 +30,7 @@ def timestamp_ms(value: TimestampLike) -> int:
 
 
 def timestamp_ns(value: TimestampLike) -> int:
-    """Like :func:`timestamp_ms` in ns; a float means the digits of its ``repr``.
+    """Like :func:`timestamp_ms`, in ns; the digits of a float are those of its ``repr``.
 
     >>> timestamp_ns(1700000000.123)
     1700000000123000000

@@ -231,7 +231,7 @@ def _transactions(snapshot: Snapshot) -> pa.Table:
 
 
 def _compaction(snapshot: Snapshot) -> Compaction | None:
-    """What OPTIMIZE would rewrite, by its own plan; with clustering columns, only small files."""
+    """The files that OPTIMIZE would plan to rewrite; with clustering columns, only small files."""
     try:
         limit = OptimizeRequest().limit(snapshot.metadata)
     except TrilakeError:

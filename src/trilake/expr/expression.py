@@ -74,10 +74,10 @@ class Expression:
     def cast(self, target: pa.DataType) -> Expression:
         """Cast the values for a column of type ``target``, by Spark's ANSI rules of store assignment.
 
-        Numbers become any type of number (fractions are cut off, decimals rounded half up), dates and timestamps each
-        other, and everything with a string form strings; a value out of range is an error when it is evaluated.
-        Raises :class:`~trilake.errors.ExpressionError` for other pairs of types, and
-        :class:`~trilake.errors.UnsupportedExpressionError` where only Spark knows how.
+        Numbers can be cast to any numeric type (fractions are truncated, decimals rounded half up), dates and
+        timestamps to each other, and values with a string form to strings; a value out of range is an error when it is
+        evaluated.  Raises :class:`~trilake.errors.ExpressionError` for other pairs of types, and
+        :class:`~trilake.errors.UnsupportedExpressionError` for those that only Spark supports.
         """
         if self.type == target:
             return self
@@ -240,7 +240,7 @@ def _as_type(values: pa.ChunkedArray, expression: Expression) -> pa.ChunkedArray
     return values if values.type == expression.type else values.cast(expression.type)
 
 
-# --- what a condition on a column implies for an expression of it -----------------------------------------------------
+# --- conditions on an expression, implied by conditions on its column -------------------------------------------------
 
 
 class Form(Enum):
@@ -268,7 +268,7 @@ class Form(Enum):
 class Derived:
     """An expression of one column: the column's ``path`` and ``type``, and the form.
 
-    ``level`` orders year, month, day and hour (0 to 3); ``length`` is that of a prefix in characters.
+    ``level`` orders year, month, day and hour (0 to 3); ``length`` is the length of a prefix in characters.
     """
 
     expression: Expression

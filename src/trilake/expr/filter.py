@@ -58,7 +58,7 @@ class Filter:
     def evaluate(self, rows: pa.RecordBatch | pa.Table) -> pa.ChunkedArray:
         """Evaluate to true, false or null for each row, in order.
 
-        ``rows`` only need :attr:`columns`.  Raises :class:`FilterError` where a value cannot be computed.
+        ``rows`` only need :attr:`columns`.  Raises :class:`FilterError` if a value cannot be computed.
         """
         columns = self.columns
         columns_read = rows.select([i for i, name in enumerate(rows.schema.names) if name in columns])

@@ -470,7 +470,7 @@ def milliseconds(duration: str) -> int:
 
 
 def after_commit(snapshot: Snapshot) -> None:
-    """Clean up after a commit, if the configuration says so.
+    """Clean up after a commit, if the configuration enables it.
 
     The commit is final, so a failed clean-up is only logged.
     """

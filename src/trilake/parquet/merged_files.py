@@ -117,7 +117,7 @@ def _by_schema(footers: Sequence[bytes]) -> Iterator[tuple[int, list[int], list[
 
 
 def _leaves(file: pa.Buffer) -> Sequence[Leaf] | None:
-    """The columns of a file; ``None`` if it has no or unsupported ones."""
+    """The columns of a file; ``None`` if it has none, or unsupported ones."""
     try:
         leaves = leaves_of(open_parquet(pa.BufferReader(file)).metadata.schema)
     except (*DAMAGE, OSError):

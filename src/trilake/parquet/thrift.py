@@ -141,7 +141,7 @@ def unsigned(value: int) -> bytes:
 
 
 def zigzag(value: int) -> int:
-    """A 64-bit integer without sign: small numbers of either sign stay small."""
+    """Zig-zag encode a 64-bit integer: small numbers of either sign stay small."""
     return (value << 1 ^ value >> 63) & (1 << 64) - 1
 
 

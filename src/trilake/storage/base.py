@@ -306,5 +306,5 @@ class AtomicWriter(io.RawIOBase):
             self.discard()
 
     def as_io(self) -> IO[bytes]:
-        """Itself, typed as a binary file."""
+        """This writer, typed as a binary file."""
         return cast("IO[bytes]", self)

@@ -63,7 +63,7 @@ _UNWRITTEN = re.compile(rb"^(?:Dirty|Writeback): +(\d+) kB$", re.MULTILINE)
 
 
 class FileSystem:
-    """A file system to sync as a whole, as fast as one file; open it before writing, to get errors since then."""
+    """Sync a whole file system, about as fast as one file; open it before writing, as it reports only later errors."""
 
     def __init__(self, fd: int, device: int, kind: int) -> None:
         self._fd, self.device, self._kind = fd, device, kind

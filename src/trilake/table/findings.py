@@ -403,7 +403,7 @@ class PlannedStep:
 
 
 def run_steps(planned: Sequence[PlannedStep], *, dry_run: bool, allowed: frozenset[str]) -> tuple[RepairStep, ...]:
-    """Run the steps that need nothing else than ``allowed``, unless it is a dry run.
+    """Run the steps that need only ``allowed``, unless it is a dry run.
 
     A failed step records its error, and the next steps run.
     """

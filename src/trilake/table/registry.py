@@ -139,7 +139,7 @@ def open_table(
 
 
 def find_format(store: Store, format: str | None) -> Format:
-    """The given format, or that of the table in a store.  Raises ``TableNotFoundError`` where there is no table."""
+    """The given format, or that of the table in a store.  Raises ``TableNotFoundError`` if there is no table."""
     if format is not None:
         return format_named(format)
     found = next((candidate for row in rows() if (candidate := row.load()).detect(store)), None)

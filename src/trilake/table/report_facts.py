@@ -117,7 +117,7 @@ class SchemaChange:
 
 @dataclass(frozen=True)
 class Compaction:
-    """What the format's compaction would do: ``files`` of ``size`` bytes would become ``into`` files."""
+    """The estimate of a compaction: ``files`` of ``size`` bytes would become ``into`` files."""
 
     files: int
     into: int

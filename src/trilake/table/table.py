@@ -244,7 +244,7 @@ class Table(ABC):
         """The rows as a pandas frame.
 
         Parameters are those of :meth:`to_arrow`; ``how`` those of ``pyarrow.Table.to_pandas``, such as
-        ``types_mapper``.  Raises ``MissingDependencyError`` where pandas is not installed, ``SchemaMismatchError`` for
+        ``types_mapper``.  Raises ``MissingDependencyError`` if pandas is not installed, ``SchemaMismatchError`` for
         a column that pandas cannot hold, and the errors of :meth:`to_batches`.
 
         >>> import trilake
@@ -260,9 +260,10 @@ class Table(ABC):
     def to_polars(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> polars.DataFrame:
         """The rows as a polars frame.
 
-        Parameters are those of :meth:`to_arrow`.  ``polars.scan_pyarrow_dataset(table.to_pyarrow_dataset())`` is the
-        lazy way.  Raises ``MissingDependencyError`` where polars is not installed, ``SchemaMismatchError`` for a column
-        that polars cannot hold, and the errors of :meth:`to_batches`.
+        Parameters are those of :meth:`to_arrow`.  For a lazy frame, use
+        ``polars.scan_pyarrow_dataset(table.to_pyarrow_dataset())``.  Raises ``MissingDependencyError`` if polars is
+        not installed, ``SchemaMismatchError`` for a column that polars cannot hold, and the errors of
+        :meth:`to_batches`.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-polars")

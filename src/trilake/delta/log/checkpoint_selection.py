@@ -43,7 +43,7 @@ class GroupBounds:
 
 
 class Selection(Protocol):
-    """Says which files of a checkpoint to read; files in doubt are read."""
+    """Selects the files of a checkpoint to read; in doubt, a file is read."""
 
     def leaves(self, add: pa.StructType) -> Sequence[Leaf]:
         """The fields of ``add`` that it decides by; empty if the checkpoint has none."""

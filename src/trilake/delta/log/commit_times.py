@@ -22,7 +22,7 @@ def newest_until(
 ) -> tuple[int, int] | None:
     """Find the newest version of ``first`` to ``last`` with a time up to ``timestamp_ms``, and its time.
 
-    ``stated`` gives the time of a version; ``None`` if it no longer exists, as for the oldest.
+    ``stated`` returns the time of a version, ``None`` for one that has been cleaned up.
 
     >>> newest_until(0, 9, lambda version: 10 * version if version > 3 else None, 57), newest_until(5, 9, int, 4)
     ((5, 50), None)

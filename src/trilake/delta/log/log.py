@@ -89,7 +89,7 @@ BEFORE = 1000
 
 
 class DeltaLog:
-    """Reads the log of the table at the root of ``store``; the default ``engine`` reads nothing else.
+    """Reads the log of the table at the root of ``store``; with the default ``engine``, it cannot commit.
 
     ``user_metadata`` is the default ``userMetadata`` of commits through this object.
     """
@@ -182,7 +182,8 @@ class DeltaLog:
     def opened(
         self, version: int | None = None, *, cached: Snapshot | PendingSnapshot | None = None
     ) -> Snapshot | PendingSnapshot:
-        """Like :meth:`snapshot`, but :meth:`load` reads the files of a large table; ``cached`` if that is current."""
+        """Like :meth:`snapshot`, but :meth:`load` reads the files of a large table; returns ``cached`` if it is
+        current."""
         segment = self.segment(version)
         if cached is not None and cached.segment == segment:
             return cached
@@ -462,7 +463,7 @@ class DeltaLog:
 
 
 class MaybeTwiceError(Exception):
-    """A file may be in the version twice; only a read of all files at once can tell."""
+    """A file may be in the version twice; only reading all files at once can tell."""
 
 
 def live_files(log: DeltaLog, pending: PendingSnapshot, selection: Selection | None = None) -> Iterator[pa.Table]:

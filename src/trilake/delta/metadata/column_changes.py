@@ -244,7 +244,7 @@ def sync_identity(protocol: Protocol, metadata: Metadata, column: PathLike, reac
     return change_of_column(protocol, metadata, schema, (identity.name,))
 
 
-# --- REPLACE COLUMNS: replace a table's columns, including nested ones, by a list -------------------------------------
+# --- REPLACE COLUMNS: replace a table's columns, including nested ones, with a list -----------------------------------
 # Columns in both keep their values, with the position and comment of the list.  Columns only in the list are added, and
 # columns only in the table are dropped.  The same holds for fields of structs at any depth.
 
@@ -271,7 +271,7 @@ def replace_columns(
     new_id: Callable[[], str],
     version: int,
 ) -> MetadataChange:
-    """Replace the table's columns by a list; ``version`` is the version to be committed.
+    """Replace the table's columns with a list; ``version`` is the version to be committed.
 
     Raises the errors of ``add_columns`` and ``drop_columns``, and ``InvalidArgumentError`` for an unsupported type
     change, for a column that becomes NOT NULL, and for a table with an identity column.

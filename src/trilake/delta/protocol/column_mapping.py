@@ -209,7 +209,7 @@ def _reuse_type(new: DataType, old: DataType) -> DataType:
     return with_parts(new, [_reuse_type(a, b) for _, a, b in paired(new, old) or ()]) if paired(new, old) else new
 
 
-# --- what a mode allows ----------------------------------------------------------------------------------------------
+# --- changes that a mode allows --------------------------------------------------------------------------------------
 
 
 def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str]) -> Metadata:

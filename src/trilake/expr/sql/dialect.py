@@ -59,7 +59,7 @@ def column_names(schema: pa.Schema) -> frozenset[str]:
 
 
 def mark_names(tokens: Sequence[Any], sql: str, names: Collection[str]) -> None:
-    """Make names of keywords that are columns; ``names`` are the column names in lower case.
+    """Mark keywords that name columns as names; ``names`` are the column names in lower case.
 
     >>> from trilake.expr.sql.dialect import SparkFilter
     >>> sql = "values IN (case, CASE WHEN end THEN 1 END)"

@@ -73,7 +73,7 @@ def without_chars(schema: pa.Schema) -> pa.Schema:
     return schema if all(f.metadata is None for f in schema) else pa.schema([f.remove_metadata() for f in schema])
 
 
-# --- char(n): conditions on what is stored ----------------------------------------------------------------------------
+# --- char(n): conditions on stored values -----------------------------------------------------------------------------
 
 
 def compare_padded(path: Path, op: str, string: str, kind: pa.DataType, length: int) -> Predicate:

@@ -93,7 +93,7 @@ class Compare(_Leaf):
 class In(_Leaf):
     """Column equals one of ``values`` (which holds no null); null instead of false if ``has_null``.
 
-    ``widened`` is that of :class:`Compare`.
+    ``widened`` is as in :class:`Compare`.
     """
 
     values: pa.Array

@@ -383,7 +383,7 @@ def _moved_indices(snapshot: Snapshot, groups: Sequence[op.RewriteGroup]) -> tup
 
 
 def commit_compaction(snapshot: Snapshot, results: Sequence[RewriteResult]) -> tuple[Snapshot, CompactionMetrics]:
-    """Commit finished tasks: replace the old fragments by the new ones.
+    """Commit finished tasks: replace the old fragments with the new ones.
 
     Raises ``ConflictError`` if a concurrent commit changed the old fragments.
     """

@@ -334,7 +334,7 @@ def _open(schema: pa.Schema) -> pa.Schema:
 def resolved_blobs(
     store: Store, batch: pa.RecordBatch, schema: LanceSchema, mode: ExternalBlobs, bases: Sequence[BasePath]
 ) -> pa.RecordBatch:
-    """Check the URIs of a batch, or replace them by their bytes.
+    """Check the URIs of a batch, or replace them with their bytes.
 
     Raises ``OutsideBasesError`` for a URI outside of the bases, and ``MissingFileError`` for one that cannot be copied.
     """

@@ -48,8 +48,8 @@ class MergeInsert:
     Parameters
     ----------
     on: key columns.
-    update: whether to replace matched rows by those of the source; ``update_if`` is a condition on ``source.<column>``
-        and ``target.<column>``.
+    update: whether to replace matched rows with those of the source; ``update_if`` is a condition on
+        ``source.<column>`` and ``target.<column>``.
     delete_matched: whether to delete matched rows.
     fail_matched: whether to fail on a match.
     insert: whether to insert source rows without a match.

@@ -819,7 +819,7 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         return {"num_rows_updated": done.num_rows_updated}
 
     def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeInsertBuilder:
-        """Return a builder that matches rows of a source by the key columns ``on`` and says what to do with them.
+        """Return a builder of a merge: rows of a source match rows of the dataset by the key columns ``on``.
 
         By default, ``on`` is the primary key: the columns with ``lance-schema:unenforced-primary-key`` in their
         metadata.  Raises ``InvalidArgumentError`` if there is none.

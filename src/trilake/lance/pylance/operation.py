@@ -210,7 +210,7 @@ class LanceOperation(metaclass=_Operations):
 
     @dataclass
     class DataReplacement(BaseOperation):
-        """Replace data files by files with the same fields."""
+        """Replace data files with others of the same fields."""
 
         replacements: list[LanceOperation.DataReplacementGroup]
 

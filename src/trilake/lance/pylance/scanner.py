@@ -351,7 +351,7 @@ _BLOB_MODES = ("lazy", "bytes", "descriptions")
 
 
 def _with_file(value: Any, inside: tuple[str, ...], file: BlobFile | None) -> Any:
-    """Replace the blob at a path of nested fields in ``value`` by a file object."""
+    """Replace the blob at a path of nested fields in ``value`` with a file object."""
     if not inside:
         return file
     return value if value is None else {**value, inside[0]: _with_file(value[inside[0]], inside[1:], file)}

@@ -93,7 +93,7 @@ class _Part:
 def finished(
     batch: pa.RecordBatch, schema: LanceSchema, place: FilePlace, stored: LanceSchema | None = None
 ) -> pa.RecordBatch:
-    """Replace descriptions of blobs by bytes where they are read as bytes; drop fields that only ``stored`` has."""
+    """Replace descriptions of blobs with bytes where they are read as bytes; drop fields that only ``stored`` has."""
     if schema.is_plain and (stored is None or stored is schema):
         return batch
     pairs = zip(schema.fields, (stored or schema).fields, batch.columns, strict=True)

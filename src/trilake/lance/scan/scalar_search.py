@@ -179,7 +179,7 @@ class _QueryBuilder:
         return IndexQuery(description, covered, True, row_ids if few else lambda: None)
 
     def by_ids(self, entry: IndexMetadata, query: IndexQuery | None) -> IndexQuery | None:
-        """Replace the addresses of an index by row ids, if the dataset has stable ones."""
+        """Replace the addresses of an index with row ids, if the dataset has stable ones."""
         if query is None or not (self.manifest.has_stable_row_ids and entry.by_address):
             return query
         return replace(query, row_ids=lambda: None if (at := query.row_ids()) is None else self.stable_ids(at))

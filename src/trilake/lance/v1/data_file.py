@@ -98,7 +98,8 @@ class V1File(DataFileReader):
         """Read the statistics in the file, one row per batch; ``None`` if it has none.
 
         Columns are named by field id, such as ``"3"``; each is a struct of ``null_count`` (int64), ``min_value`` and
-        ``max_value`` (null if unknown).  :func:`trilake.lance.v1.statistics.trusted` tells what they prove.
+        ``max_value`` (null if unknown).  Use :func:`trilake.lance.v1.statistics.trusted` to derive reliable statistics
+        from them.
         """
         return read_statistics(self._source, self._metadata.statistics, self.num_batches)
 

@@ -31,7 +31,7 @@ class Append:
 
 @dataclass(frozen=True)
 class Delete:
-    """Replaces fragments by copies with more deleted rows, and removes fragments without live rows."""
+    """Replaces fragments with copies that have more deleted rows, and removes fragments without live rows."""
 
     updated_fragments: tuple[Fragment, ...]
     deleted_fragment_ids: tuple[int, ...]
@@ -86,7 +86,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Merge:
-    """Replaces the schema, and all fragments by copies with other data files."""
+    """Replaces the schema, and all fragments with copies that have other data files."""
 
     fragments: tuple[Fragment, ...]
     schema: LanceSchema
@@ -123,7 +123,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Project:
-    """Replaces the schema by one with other names, or with fewer fields; files stay the same."""
+    """Replaces the schema with one that has other names, or fewer fields; files stay the same."""
 
     schema: LanceSchema
 
@@ -169,7 +169,7 @@ class UpdateConfig:
 
 @dataclass(frozen=True)
 class DataReplacement:
-    """Replaces data files by others with the same fields, by fragment id."""
+    """Replaces data files with others of the same fields, by fragment id."""
 
     replacements: tuple[tuple[int, DataFile], ...]
 

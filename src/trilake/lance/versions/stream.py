@@ -140,8 +140,8 @@ class LanceStream:
         return self._initial
 
     def latest(self, start: LanceOffset, limit: int | None = None) -> LanceOffset:
-        """Find the end of a batch of at most ``limit`` fragments; errors come after everything before them was
-        delivered.
+        """Find the end of a batch of at most ``limit`` fragments; raises an error only after all fragments before it
+        have been delivered.
         """
         listing, place, count = list_versions(self.store), start, 0
         newest = listing.latest if self.until is None else min(self.until, listing.latest)

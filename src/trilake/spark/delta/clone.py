@@ -219,6 +219,6 @@ def partition_fields_of(spark: SparkSession, name: str) -> list[str | StructFiel
 
 
 def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
-    """Replace the entry of an external Parquet table by an entry of the Delta table at its location."""
+    """Replace the entry of an external Parquet table with an entry of the Delta table at its location."""
     with name_aside(spark, name, head.engine.runtime.new_hex_id()):
         make_entry(spark, parts_of(name), About.of(head), path=absolute(path))

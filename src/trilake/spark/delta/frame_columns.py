@@ -54,7 +54,7 @@ class FrameColumns:
 
     def named(self, expression: E, alias: str | None, joined: DataFrame | None = None) -> E:
         """An expression with the remembered columns as names, qualified with ``alias``.  Columns that ``joined``, the
-        source of a MERGE, also has stay, and so does an expression that Spark does not let change."""
+        source of a MERGE, also has are unchanged; so is the whole expression if Spark lacks a private name."""
         if not is_column(expression):
             return expression
         try:

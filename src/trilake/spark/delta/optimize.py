@@ -214,7 +214,7 @@ def _spark_type(annotation: Any) -> T.DataType:
 
 
 def struct_of(kind: Any) -> T.StructType:
-    """The struct type that :func:`~trilake.delta.commands.optimize.metrics.as_row` gives for a dataclass of metrics."""
+    """The struct type of :func:`~trilake.delta.commands.optimize.metrics.as_row` for a dataclass of metrics."""
     hints = typing.get_type_hints(kind)
     return T.StructType([T.StructField(camel(f.name), _spark_type(hints[f.name])) for f in fields(kind)])
 

@@ -175,14 +175,15 @@ class _Read:
 
 
 def old_images(rows: pa.RecordBatch, names: Sequence[str], schema: StructType) -> pa.RecordBatch:
-    """The old rows, from the columns :data:`OLD`, in the form of the change files; ``names`` are the columns before."""
+    """The old rows, from the columns :data:`OLD`, in the form of the change files; ``names`` are the table's columns
+    before the change."""
     old = pa.RecordBatch.from_arrays([rows.column(f"{OLD}{i}") for i in range(len(names))], list(names))
     return assign_batch(old, read_schema(schema))
 
 
 @dataclass(frozen=True)
 class RowOrigins:
-    """The row IDs of rows that were never moved, by address; pickled."""
+    """The row IDs of rows that were never moved, by address; picklable."""
 
     base_row_ids: pa.Array
     commit_versions: pa.Array

@@ -65,8 +65,8 @@ Effect = Literal["honoured", "harmless", "rejected"]
 
 @dataclass(frozen=True)
 class Setting:
-    """How a setting is handled, or all below a name that ends with a dot; ``unless`` is the value of a rejected setting
-    that is allowed, in lower case."""
+    """How a setting is handled, or all settings below a name that ends with a dot; ``unless`` is the only allowed value
+    of a rejected setting, in lower case."""
 
     name: str
     effect: Effect
@@ -351,6 +351,6 @@ def once(spark: SparkSession, snapshot: Snapshot, skipped: R, change: Callable[[
 
 
 def settle(spark: SparkSession, transaction: Transaction | None) -> None:
-    """Unset the session's version after a change, if the session asks for that."""
+    """Unset the session's version after a change, if a setting requests that."""
     if transaction is not None and session_flag(spark, AUTO_RESET, False):
         spark.conf.unset(VERSION)

@@ -200,7 +200,7 @@ class foreach_batch:
         app_id: str | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> WriteBatch:
-        """Replace rows by those of each batch: all rows, those of ``replace_where``, or the batch's partitions.
+        """Replace rows with those of each batch: all rows, those of ``replace_where``, or the batch's partitions.
 
         Parameters
         ----------

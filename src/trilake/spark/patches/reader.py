@@ -86,8 +86,7 @@ def _follow_table(
 
 
 def _make(original: Any, frame: DataFrame, *args: Any, **kwargs: Any) -> Action | None:
-    """Let DataFrames follow that are made with a following one as an argument, or by ``reduce(DataFrame.union,
-    frames)``."""
+    """Make a DataFrame follow the tables of its arguments, also if ``reduce(DataFrame.union, frames)`` makes it."""
     if not any(map(is_live, (frame, *args, *kwargs.values()))):
         return None
     return lambda: make(original.func, frame, *args, **kwargs)

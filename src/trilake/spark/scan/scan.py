@@ -285,7 +285,7 @@ def _without_nulls(spark: SparkSession, base: DataFrame, required: Collection[st
         return base
     try:
         return frame_without_nulls(spark, base, required)
-    except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
+    except Exception as e:  # noqa: BLE001 - py4j's errors, and those from a renamed class of Spark
         say_once("columns without nulls are shown as nullable", e)
         return base
 
@@ -296,7 +296,7 @@ def _non_nullable(spark: SparkSession, column: Column) -> Column:
         return column
     try:
         return column_without_nulls(spark, column)
-    except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
+    except Exception as e:  # noqa: BLE001 - py4j's errors, and those from a renamed class of Spark
         say_once("columns without nulls are shown as nullable", e)
         return column
 

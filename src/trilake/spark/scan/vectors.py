@@ -62,7 +62,7 @@ class Words:
 
 
 def pack(vectors: Sequence[Vector]) -> Words:
-    """Vectors as words.
+    """Pack vectors into words.
 
     Raises ``NativeScanError`` if they would take too much memory on the executors.
 
@@ -139,7 +139,7 @@ def _carried(spark: SparkSession, packed: Words, slot: str, number: str) -> Colu
         # least() keeps the index in range, whatever the file's time is.
         of_file = f"shiftleft(least({slot}, {files - 1}), {bits})"
         return number_at(spark, words.reshape(-1), F.expr(f"{of_file} | {inside}"))
-    except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
+    except Exception as e:  # noqa: BLE001 - py4j's errors, and those from a renamed class of Spark
         say_once("deletion vectors come through a join", e)
         return None
 

@@ -68,7 +68,7 @@ _DATA_FILE = re.compile(r"part-.*\.parquet")
 
 
 def native_write_obstacle(df: DataFrame, store: Store, plan: FilePlan) -> str | None:
-    """Why Spark cannot write these rows, with the columns of the plan, itself; ``None`` if it can."""
+    """Why Spark itself cannot write these rows with the columns of the plan; ``None`` if it can."""
     if plan.provider != "parquet":
         return f"the files are {plan.provider}"
     if plan.action != "add" or plan.extra or plan.required is not None:

@@ -59,7 +59,7 @@ class InternalsError(Py4JError):  # type: ignore[misc]  # py4j has no types
 
 
 def say_once(what: str, error: object) -> None:
-    """Log that an internal differs from what trilake expects, once for each."""
+    """Log, once for each internal, that it differs from what trilake expects."""
     with _lock:
         if what in _logged:
             return
@@ -206,8 +206,8 @@ def column_without_nulls(spark: SparkSession, column: Column) -> Column:
 
 
 def number_at(spark: SparkSession, numbers: npt.NDArray[np.int64], place: Column) -> Column:
-    """The number at index ``place``, an int column that must not be null or out of range, which is not checked.  The
-    plan carries the numbers without printing them: no job is needed, and each row reads an array of longs."""
+    """The number at index ``place``, an int column; a null or an index out of range is not checked for.  The plan
+    carries the numbers without printing them: no job is needed, and each row reads an array of longs."""
     java = jvm(spark)
     expressions, types = java.org.apache.spark.sql.catalyst.expressions, java.org.apache.spark.sql.types
     longs = java_array(spark, "long", len(numbers))

@@ -33,7 +33,7 @@ _MOST_IDLE = max(2, _MOST_THREADS // (os.cpu_count() or 1))
 
 
 class FileState(NamedTuple):
-    """Identifies a file's content: another one at the same path differs."""
+    """Identifies a file's content: another file at the same path has another state."""
 
     path: str
     inode: int
@@ -147,7 +147,7 @@ def _arrow(relation: duckdb.DuckDBPyRelation, *, json: bool) -> pa.Table:
 
 
 def batches_of(sources: Sources, query: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Run a query; return its schema, and its rows in batches of ``rows``, which may raise, too."""
+    """Run a query; return its schema, and its rows in batches of ``rows``.  Reading a batch may raise, too."""
     files = _files(sources)
     if files:
         with suppress(duckdb.Error):

@@ -76,7 +76,7 @@ class Context:
         return open_store(path, dict(self.options))
 
     def filled(self, sql: str) -> str:
-        """Replace parameters by literals of Spark SQL."""
+        """Replace parameters with literals of Spark SQL."""
         return with_values(sql, self.values, literal) if self.values else sql
 
     def cursor(self, sql: str) -> Cursor:

@@ -84,7 +84,7 @@ def constant(expression: str) -> Any:
 
 
 def unknown_table(error: duckdb.Error) -> str | None:
-    """The name of an unknown table, if that is the error."""
+    """The table that the error reports as unknown; ``None`` for another error."""
     unknown = _UNKNOWN.match(str(error))
     return None if unknown is None else unknown[1]
 
@@ -346,7 +346,7 @@ class _Reader:
 
 
 def _as_of_to_at(sql: str) -> str | None:
-    """Replace ``VERSION AS OF 3`` by DuckDB's ``AT (VERSION => 3)``; ``None`` if there is none.
+    """Replace ``VERSION AS OF 3`` with DuckDB's ``AT (VERSION => 3)``; ``None`` if there is none.
 
     >>> _as_of_to_at("FROM t VERSION AS OF 3 AS x JOIN u")
     'FROM t AS x AT (VERSION => 3) JOIN u'

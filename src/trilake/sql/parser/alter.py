@@ -32,8 +32,8 @@ _Change: TypeAlias = Callable[[], object]
 def change_table(alter: Alter, cursor: Cursor) -> None:
     """Parse what follows the table's name, and apply it in one commit.
 
-    Raises ``SyntaxProblem``, ``InvalidArgumentError`` for a form that Delta tables do not support, and what the methods
-    of ``Alter`` raise.
+    Raises ``SyntaxProblem``, ``InvalidArgumentError`` for a form that Delta tables do not support, and the errors of
+    ``Alter``.
     """
     for words, form in _FORMS:
         if cursor.accept(*words):

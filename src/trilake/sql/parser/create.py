@@ -341,7 +341,7 @@ def property_key(cursor: Cursor) -> str:
     return ".".join(parts)
 
 
-# --- what a statement means for a table -------------------------------------------------------------------------------
+# --- the table that a statement describes -----------------------------------------------------------------------------
 
 
 def field_of(column: Column) -> StructField:

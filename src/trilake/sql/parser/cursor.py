@@ -55,8 +55,8 @@ class SqlTextError(InvalidArgumentError):
 class Cursor:
     """Reads tokens one by one.  Words are case-insensitive.
 
-    ``is_...`` look ahead, ``accept`` skips what follows if it is as named, and says whether it was; the other methods
-    raise ``SyntaxProblem``.
+    ``is_...`` look ahead; ``accept`` skips the given words if they follow, and returns whether they do; the other
+    methods raise ``SyntaxProblem``.
     """
 
     def __init__(self, sql: str, tokens: Sequence[Token] | None = None, at: int = 0) -> None:

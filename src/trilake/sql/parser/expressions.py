@@ -114,7 +114,7 @@ def with_defaults(
     expected: Sequence[str],
     format_default: Callable[[StructField, str], str] = lambda _, default: f"({default})",
 ) -> tuple[str, set[str]]:
-    """Replace the word DEFAULT in a query by the defaults; also return the columns whose values are all DEFAULT."""
+    """Replace the word DEFAULT in a query with the defaults; also return the columns whose values are all DEFAULT."""
     if not any(t.upper == "DEFAULT" for t in Cursor(sql).tokens):
         return sql, set()
     lists, only = _value_lists(sql)

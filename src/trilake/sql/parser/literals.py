@@ -18,7 +18,7 @@ Args: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 
 
 def with_values(sql: str, args: Args, to_sql: Callable[[Any], str]) -> str:
-    """Replace the parameter markers of a statement by values, formatted by ``to_sql``.
+    """Replace the parameter markers of a statement with values, formatted by ``to_sql``.
 
     Raises ``InvalidArgumentError`` for a parameter without a value.
 

@@ -14,7 +14,7 @@ QUERIES = frozenset(("SELECT", "WITH", "FROM", "TABLE", "VALUES", "("))
 
 
 def kind(tokens: Sequence[Token]) -> str:
-    """The word that says what a statement does; for ``WITH`` and ``FROM``, the INSERT, UPDATE and so on that follows.
+    """The keyword of a statement; for ``WITH`` and ``FROM``, the ``INSERT``, ``UPDATE`` and so on that follows.
 
     >>> kind(tokenize("WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a")), kind(tokenize("(SELECT 1)"))
     ('INSERT', '(')

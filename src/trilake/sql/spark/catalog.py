@@ -62,8 +62,8 @@ def _column(
 
 
 def table(session: SqlSession, target: Target, spark_method: Callable[[], Table]) -> Table:
-    """Spark's description of a table, with the table's own comment and the right table type.  Spark takes a table of
-    any Python data source for a managed one."""
+    """Spark's description of a table, with the table's own comment and the right table type.  Spark shows a table of
+    any Python data source as managed."""
     if target.format == "delta":
         description = head_of(session, target).metadata.description
     else:

@@ -38,8 +38,7 @@ _DELTA_WORDS = frozenset(("OPTIMIZE", "VACUUM", "DESCRIBE", "DESC", "RESTORE", "
 def action(
     session: SqlSession, original: Callable[..., DataFrame], sql: str, args: Any, frames: Mapping[str, Any]
 ) -> Callable[[], DataFrame] | None:
-    """How to run a statement that may be trilake's; ``None`` to leave it to Spark.  Only looks names up in the
-    catalog."""
+    """How to run a statement that may be trilake's; ``None`` to leave it to Spark.  Only looks up names in catalogs."""
     tokens = tokenize(sql)
     word = kind(tokens)
     if frames or word in _ALWAYS or word in _DELTA_WORDS or _has_identifier_clause(tokens):

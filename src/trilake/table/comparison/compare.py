@@ -14,7 +14,7 @@ from trilake.table.comparison.result import ColumnChange, FilesDiff, PropertyCha
 
 
 class Comparable(Protocol):
-    """What a comparison needs of a table."""
+    """The part of a table's interface that a comparison uses."""
 
     format: str
     uri: str

@@ -36,7 +36,7 @@ def compare_rows(before: Rows, after: Rows, columns: Sequence[str], key: Sequenc
     key: the columns that match rows; without them, whole rows are compared.
     limit: how many rows of each kind to return.
 
-    Raises ``InvalidArgumentError`` where rows of one side have the same key.
+    Raises ``InvalidArgumentError`` if rows of one side have the same key.
     """
     others = [c for c in columns if c not in set(key)]
     with _database() as db:

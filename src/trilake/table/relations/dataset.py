@@ -136,7 +136,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     def replace_schema(self, schema: pa.Schema) -> ds.InMemoryDataset:
         """The rows with the columns of ``schema``, in memory, for ``pyarrow.dataset.dataset([this, other])``.
 
-        Missing columns are null.  Raises ``InvalidArgumentError`` where values do not fit its types.
+        Missing columns are null.  Raises ``InvalidArgumentError`` if values do not fit its types.
         """
         rows = self.to_table([name for name in schema.names if name in self.schema.names])
         columns = []

@@ -101,7 +101,7 @@ class ParquetFolder:
 
     @classmethod
     def open(cls, store: Store) -> ParquetFolder:
-        """Find the files at a location.  Raises ``TableNotFoundError`` without any."""
+        """Find the files at a location.  Raises ``TableNotFoundError`` if there are none."""
         place, files = find(store)
         if not files:
             raise TableNotFoundError("no Parquet files found", help="check the path", file=store.uri)

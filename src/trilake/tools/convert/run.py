@@ -114,7 +114,8 @@ def convert(
     storage_options: Mapping[str, str] | None = None,
     target_storage_options: Mapping[str, str] | None = None,
 ) -> Conversion:
-    """Copy rows from a Delta table, Lance dataset, Trevni folder or folder of Parquet files to another of these.
+    """Copy rows from a Delta table, Lance dataset, Trevni folder or folder of Parquet files to another of these
+    formats.
 
     The target is read back and compared by checksum before it becomes visible.
 

@@ -168,7 +168,7 @@ def files_at(
 
 
 def measure(bounds: ColumnBounds, files: int, sampled: int) -> Clustering:
-    """Estimate what lookups read from the bounds of ``sampled`` of the table's ``files``.
+    """Estimate how many files lookups read, from the bounds of ``sampled`` of the table's ``files``.
 
     Each value is within the bounds of one file; the other sampled files stand for the rest of the table.
 

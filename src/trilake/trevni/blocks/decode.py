@@ -100,7 +100,7 @@ class Slots:
 def decode(
     type_: ValueType, array: bool, blocks: Iterable[Block], slots: int, place: Place, budget: Budget, size: int = 0
 ) -> Slots:
-    """Decode consecutive blocks of together ``slots`` slots, and about ``size`` bytes.  Raises ``CorruptFileError``."""
+    """Decode consecutive blocks, in total ``slots`` slots and about ``size`` bytes.  Raises ``CorruptFileError``."""
     if array:
         return _decode_array(type_, blocks, slots, place, budget)
     kind, width = KINDS[type_]

@@ -62,7 +62,7 @@ class Spool:
         self._spilled, self._in_memory = len(self._blocks), 0
 
     def read(self, number: int) -> Any:
-        """Return bytes of the finished file."""
+        """Return the bytes that :meth:`append` stored as ``number``."""
         if self._file is None or number >= self._spilled:
             return self._blocks[number]
         place, size = self._blocks[number]
@@ -70,7 +70,7 @@ class Spool:
         return self._file.read(size)
 
     def close(self) -> None:
-        """Delete all bytes."""
+        """Discard all blocks."""
         self._blocks = []
         if self._file is not None:
             self._file.close()
@@ -118,7 +118,7 @@ class ColumnEncoder:
         return self._stored + self._end
 
     def prefill(self, rows: int, slots: int) -> None:
-        """Start a null array column with ``rows`` rows, together ``slots`` slots of length 1."""
+        """Start a null array column with ``rows`` rows and, in total, ``slots`` slots of length 1."""
         assert self.array
         assert self._kind == KIND_NULL
         self._reserve(16 * (1 + slots // MAX_RUN))

@@ -86,7 +86,7 @@ def is_named_branch(schema: AvroSchema, union: Sequence[Any], branch: Any) -> bo
 
 
 def with_named_branches(schema: AvroSchema) -> Any:
-    """Replace simple branches of unions by records with one field ``v``: decoders then return the branch of a value."""
+    """Replace simple branches of unions with records of one field ``v``: decoders then return a value's branch."""
     return _named(schema, schema.root, set())
 
 

@@ -96,7 +96,7 @@ def to_values(array: pa.Array) -> pa.Array:
 
 
 def filled(array: pa.Array) -> pa.Array:
-    """Replace the nulls of a bare leaf array by zeros or empty strings."""
+    """Replace the nulls of a bare leaf array with zeros or empty strings."""
     type_ = array.type
     if T.is_boolean(type_):
         return array.fill_null(False)

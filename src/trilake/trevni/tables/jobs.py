@@ -98,7 +98,7 @@ def alone_at_work(store: Store, job: str) -> list[str]:
 
 
 def is_at_work(store: Store, job: str) -> bool:
-    """Whether a job has a plan and no end."""
+    """Whether a job has a plan but no end."""
     try:
         store.head(plan_key(job))
     except ObjectNotFoundError:

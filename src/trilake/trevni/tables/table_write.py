@@ -261,7 +261,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def write_rows(
     store: Store, plan: TableWritePlan, batches: Iterable[pa.RecordBatch], *, task: str = "0", attempt: str = "0"
 ) -> list[StagedFile]:
-    """Write rows to staged files; without rows, there are none; after an error, they are removed.
+    """Write rows to staged files, none if there are no rows; after an error, remove them.
 
     ``task`` distinguishes concurrent tasks, ``attempt`` the attempts of a task.  Raises ``SchemaMismatchError``.
     """
@@ -321,7 +321,8 @@ def clean(store: Store, plan: TableWritePlan) -> None:
 
 
 def give_up(store: Store, plan: TableWritePlan) -> None:
-    """Abort a write, unless committed: its tasks find a record of the abort and stop.  Remove its staged files."""
+    """Abort a write unless it is committed, and remove its staged files.  Its tasks find a record of the abort and
+    stop."""
     jobs.record_outcome(store, plan.write_id, "aborted")
     clean(store, plan)
 

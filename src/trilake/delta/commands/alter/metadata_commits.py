@@ -118,7 +118,7 @@ class MetadataCommits(PublicNames):
         return self._again(lambda: self._once(work_out))
 
     def _again(self, attempt: Callable[[], int]) -> int:
-        """Retry if another writer first changes what the change is based on."""
+        """Retry if another writer changes the metadata on which the change is based."""
         for attempts_left in reversed(range(_ATTEMPTS)):
             try:
                 return attempt()
@@ -348,7 +348,7 @@ def past_of(source: State | ActionBatch) -> Past:
 
 
 def trace_in(log: DeltaLog, snapshot: Snapshot, row: Feature) -> Trace | None:
-    """What in a version uses the feature, except its properties."""
+    """Find what uses the feature in a version, except its properties."""
     return None if row.removal is None else row.removal.in_use(SnapshotInspection(log, snapshot))
 
 

@@ -84,9 +84,9 @@ def restore(
     With ``ignore_missing``, goes on if files of the older version were deleted; reading the table will fail on them.
     ``cached`` is a version that was read already.
 
-    Raises ``VersionNotFoundError`` for a version or time that the log does not hold, ``MissingFileError`` with the
-    files that were deleted since, ``InvalidArgumentError`` for the newest version itself and for an append-only table
-    that would lose rows, ``ConflictError`` if another writer has changed the table, or a vacuum started that may delete
+    Raises ``VersionNotFoundError`` for a version or time that is not in the log, ``MissingFileError`` with the files
+    that were deleted since, ``InvalidArgumentError`` for the newest version itself and for an append-only table that
+    would lose rows, ``ConflictError`` if another writer has changed the table, or a vacuum started that may delete
     restored files.
     """
     version = as_version(version)

@@ -151,8 +151,8 @@ class Matcher:
         return table
 
     def match(self, group: Sequence[ChangedFile]) -> Pairs:
-        """Find the pairs of a group.  Raises ``ExpressionError`` if the condition fails on a row, and what
-        reading files raises.
+        """Find the pairs of a group.  Raises ``ExpressionError`` if the condition fails on a row, and the errors of
+        reading files.
         """
         if not self.source.num_rows:
             return Pairs.of([])

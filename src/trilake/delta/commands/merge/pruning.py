@@ -40,7 +40,7 @@ class KeyValues:
     """The source's values for a target column.
 
     ``column`` is the name of the column, in parts.  ``values`` hold every value except null, or with ``bounds`` only
-    the least and the greatest.  ``null`` says that null matches null.
+    the least and the greatest.  ``null``: whether null matches null.
     """
 
     column: tuple[str, ...]

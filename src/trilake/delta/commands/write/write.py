@@ -75,8 +75,8 @@ class WritePlan:
     """A write ready to run; ``files`` is sent to the processes with the rows.
 
     ``metadata`` and ``protocol`` are those of the resulting table.  ``base`` is the base version, ``None`` for a new
-    table; it has its files if the write replaces some.  ``nothing`` says that there is nothing to do.  ``read`` is what
-    the rows read of the table itself.
+    table; it has its files if the write replaces some.  ``nothing``: there is nothing to do.  ``read`` is what the
+    query of the rows read from the table itself.
     """
 
     request: WriteRequest
@@ -442,7 +442,7 @@ def write_arrow(
 ) -> WriteResult:
     """Write Arrow rows in this process: all three steps.
 
-    ``seen`` is the table if it was read already, and ``read`` is what the rows read of it.
+    ``seen`` is the table if it was read already, and ``read`` is what the query of the rows read from it.
     """
     plan = plan_write(log, request, seen=seen, arrow=True)
     plan = plan if read is None else replace(plan, read=read)

@@ -41,7 +41,7 @@ class TaskClause:
 
 @dataclass(frozen=True)
 class MergeOutcome:
-    """The files of tasks, the target rows that they replace by file number, and the matched source rows; pickled."""
+    """The files of tasks, the target rows that they replace by file number, and the matched source rows; picklable."""
 
     written: tuple[WrittenFiles, ...] = ()
     cdc: tuple[Mapping[str, object], ...] = ()
@@ -91,7 +91,7 @@ class MergeOutcome:
 
 @dataclass(frozen=True)
 class MergeTask:
-    """The function of a merge's tasks; pickled.  ``origins`` has the IDs of rows that were never moved, ``None``
+    """The function of a merge's tasks; picklable.  ``origins`` has the IDs of rows that were never moved, ``None``
     without target rows; ``lenient`` allows several matches for a deleted row."""
 
     store: Store

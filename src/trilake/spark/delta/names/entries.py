@@ -313,7 +313,7 @@ def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
 
 
 def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:
-    """Rename a table within its database; files of a managed table move.  For a Spark that reads a table before
+    """Rename a table within its database; files of a managed table move.  For Spark releases that read a table before
     renaming it, which fails for trilake's sources.  Raises Spark's ``LOCATION_ALREADY_EXISTS``."""
     catalog, name = catalogs(spark).session, _identifier(spark, _short(parts))
     catalog.refreshTable(name)

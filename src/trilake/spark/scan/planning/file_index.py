@@ -70,7 +70,7 @@ def planned_frame(
         if reads is not None:
             reads.begin()
         return frame
-    except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
+    except Exception as e:  # noqa: BLE001 - py4j's errors, and those from a renamed class of Spark
         say_once("files are not selected during planning", e)
     return None
 

@@ -67,7 +67,7 @@ def pruned_source_frame(
         relation = source_relation(whole)
         table = PrunedTable(spark, relation, whole.schema, rows, load)
         return frame_of_table(spark, table)
-    except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
+    except Exception as e:  # noqa: BLE001 - py4j's errors, and those from a renamed class of Spark
         say_once("queries read all columns of trilake's sources", e)
     return whole
 

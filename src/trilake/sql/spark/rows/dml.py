@@ -76,7 +76,7 @@ class Named:
         return self.alias or self.target.parts[-1]
 
     def inside(self, sql: str) -> str:
-        """Replace qualifiers of several parts by the alias or the table's last name."""
+        """Replace qualifiers of several parts with the alias or the table's last name."""
         quoted = quote_name(self.qualifier())
         return requalified(sql, {n: quoted for n in self.names if len(n) > 1})
 

@@ -62,7 +62,7 @@ def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
 
 
 def named_alike(original: Any, frame: DataFrame, alias: str) -> Action | None:
-    """Alias a DataFrame that reads a table, so that it still is that table; ``None`` for any other DataFrame."""
+    """Alias a DataFrame that reads a table, so that it still counts as that table; ``None`` for any other DataFrame."""
     query, table = noted(frame, Query), noted(frame, WholeTable)
     if query is None and table is None:
         return None

@@ -58,7 +58,7 @@ def parse_plan(parser: Any, sql: str) -> Any:
 
 
 def parses(parser: Any, sql: str) -> bool:
-    """Whether Spark's parser takes a statement."""
+    """Whether Spark's parser accepts a statement."""
     try:
         parse_plan(parser, sql)
     except (ParseException, Py4JError):

@@ -21,7 +21,7 @@ from trilake.sql.spark.session.session import SqlSession
 
 
 def with_parameters(session: SqlSession, sql: str, args: Args) -> str:
-    """Replace parameter markers by literals.  Raises ``InvalidArgumentError`` for a parameter without a value."""
+    """Replace parameter markers with literals.  Raises ``InvalidArgumentError`` for a parameter without a value."""
     return with_values(sql, args, lambda value: literal(session, value))
 
 
@@ -40,7 +40,7 @@ def literal(session: SqlSession, value: Any) -> str:
 
 
 def with_identifiers(session: SqlSession, sql: str, args: Args) -> str:
-    """Replace IDENTIFIER clauses by the names."""
+    """Replace IDENTIFIER clauses with the names."""
     cursor = Cursor(sql)
     edits = []
     while cursor.token is not None:
@@ -59,7 +59,7 @@ def with_identifiers(session: SqlSession, sql: str, args: Args) -> str:
 
 @contextmanager
 def formatted(session: SqlSession, sql: str, frames: Mapping[str, Any]) -> Iterator[str]:
-    """Replace ``{name}`` by temporary views of DataFrames, as PySpark does, for the block."""
+    """Replace ``{name}`` with temporary views of DataFrames, as PySpark does, for the block."""
     if not frames:
         yield sql
         return

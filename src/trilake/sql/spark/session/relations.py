@@ -1,4 +1,4 @@
-"""Rewrite queries over trilake tables for Spark: replace table names by private views of DataFrames.
+"""Rewrite queries over trilake tables for Spark: replace table names with private views of DataFrames.
 
 A name is replaced at the position that Spark's parser reports; everything else stays.
 """
@@ -48,7 +48,7 @@ def names_trilake_table(session: SqlSession, sql: str, tokens: Sequence[Token] |
 
 
 def localized(session: SqlSession, sql: str, args: Args = None, *, expression: bool = False) -> Local:
-    """Replace the trilake tables in a query or an expression by private names.  Raises ``ParseException``."""
+    """Replace the trilake tables in a query or an expression with private names.  Raises ``ParseException``."""
     if not names_trilake_table(session, sql):
         return Local(Edited.of(sql, ()))
     head = "SELECT " if expression else ""
@@ -223,7 +223,7 @@ def _may_have_alias(tokens: Sequence[Token], at: int) -> bool:
 def _qualified(
     session: SqlSession, sql: str, tokens: Sequence[Token], parts: tuple[str, ...], alias: str, relation_at: int
 ) -> list[Edit]:
-    """Replace the table's full name before columns by its alias, as a private name has only one part."""
+    """Replace the table's full name before columns with its alias, as a private name has only one part."""
     whole = [tuple(p.lower() for p in parts)]
     if not (len(parts) == 2 and "/" in parts[1]):
         database, table = (p.lower() for p in full_parts(session, parts))

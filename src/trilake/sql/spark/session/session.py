@@ -49,9 +49,10 @@ class Query:
 
 @dataclass(frozen=True)
 class TempView:
-    """A temporary view over trilake tables: Spark's own view has old rows, this one the query for the newest.  ``mark``
-    identifies Spark's view (the view in the JVM, or the hash of its plan), ``query_columns`` are the query's columns
-    when the view was created, ``columns`` the names in a column list.  ``frame`` is set for a view of a DataFrame."""
+    """A temporary view over trilake tables: Spark's own view has old rows; this one has the query for the newest.
+    ``mark`` identifies Spark's view (the view in the JVM, or the hash of its plan), ``query_columns`` are the query's
+    columns when the view was created, ``columns`` the names in a column list.  ``frame`` is set for a view of a
+    DataFrame."""
 
     query: Query | None
     mark: Any
@@ -270,7 +271,7 @@ def with_frames(frame: DataFrame, sql: str, args: Args, frames: Mapping[str, Dat
 
 
 def keep_views_new(frame: DataFrame, frames: Mapping[str, DataFrame]) -> None:
-    """Replace a query's outdated views whenever it is sent to the server."""
+    """Replace a query's outdated views each time it is sent to the server."""
     plan = _plan(frame)
     views = {name: (f, b"") for name, f in frames.items() if follows(f)}
     query, kind = weakref.ref(plan), type(plan)  # the views are dropped with the query

@@ -111,9 +111,9 @@ def _absolute(session: SqlSession, path: str) -> str:
 @contextmanager
 def named(session: SqlSession, place: Place, about: About, *, call: Create) -> Iterator[Namer]:
     """Yield a function that adds or refreshes the table's entry, once the table exists.  If that fails, the new table
-    stays, as other writers may use it; repeating the statement adds the entry.  If a concurrent statement adds the same
-    entry first, that is fine unless ``call`` rejects an existing table.  A Connect session must add a managed table's
-    entry, with the columns of ``about``, before its files."""
+    stays, as other writers may use it; repeating the statement adds the entry.  If a concurrent statement has added the
+    same entry, that is an error only if ``call`` rejects an existing table.  A Connect session must add a managed
+    table's entry, with the columns of ``about``, before its files."""
     new = place.parts is not None and not place.exists
     if new and place.managed and not session.classic:
         with name_first(session, place, about):
