@@ -1,4 +1,4 @@
-"""Checksums of rows, as users import them; :mod:`trilake.table.checksum` says what is hashed."""
+"""The public name of :mod:`trilake.table.checksum`: checksums of rows."""
 
 from trilake.table.checksum import Checksum, checksum, row_hashes
 

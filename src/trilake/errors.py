@@ -1,7 +1,7 @@
 """Errors of trilake; all derive from :class:`TrilakeError`.
 
 An error says what is wrong, where, and what to do about it.  ``code`` is stable, so programs may branch on it; messages
-may change.  The parameters (``file``, ``version``, ``column`` and others) are not only part of the message, but also in
+may change.  The parameters (``file``, ``version``, ``column`` and others) are part of the message and also in
 :attr:`TrilakeError.context`.  Secrets in URIs, such as passwords and signatures, are masked.
 """
 

@@ -1,4 +1,4 @@
-"""The command ``query``, with and without Spark; the session of the option ``--spark``."""
+"""Run the command ``query``, with or without Spark, and start the session for ``--spark``."""
 
 from __future__ import annotations
 

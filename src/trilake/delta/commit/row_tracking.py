@@ -1,7 +1,7 @@
 """Row tracking: every file has a range of row ids, and the version that wrote its rows.
 
-Table feature ``rowTracking``.  The metadata domain ``delta.rowTracking`` holds the next free id.  Ids are assigned
-during the commit, so concurrent writers never share one and need not conflict.
+Table feature ``rowTracking``.  The metadata domain ``delta.rowTracking`` has the largest id assigned so far.  Ids are
+assigned during the commit, so concurrent writers never share one and need not conflict.
 """
 
 from __future__ import annotations

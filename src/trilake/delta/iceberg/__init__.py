@@ -1,1 +1,1 @@
-"""Iceberg metadata of Delta tables: convert schemas and files; read Iceberg tables."""
+"""Iceberg: write Iceberg metadata of Delta tables, and read Iceberg tables to convert them."""

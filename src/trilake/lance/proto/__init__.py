@@ -1,7 +1,7 @@
 """Protobuf messages of Lance: ``.proto`` files, and the modules that ``scripts/protos`` generates from them.
 
-The extra ``lance`` installs the package ``protobuf``.  Other modules import what they need of it from here, so that
-they raise ``MissingDependencyError`` without it.
+The extra ``lance`` installs the package ``protobuf``.  Other modules import it from here, so that they raise
+``MissingDependencyError`` without it.
 """
 
 from trilake.common.extras import missing

@@ -1,7 +1,7 @@
-"""The tables that this process's DataFrames read.
+"""Facts about the tables behind this process's DataFrames.
 
-For each DataFrame it keeps the folders that it reads, to recognise Spark's errors about their files; if the DataFrame
-shows a whole table, the table, which Spark's plan does not name; and the number of rows, so that a count reads none.
+The roots of the tables identify Spark's errors about their files.  The table that a DataFrame shows as a whole is
+attached to it because Spark's plan does not name it, and the number of rows so that a count reads no rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Nested Spark types: all code that walks types uses these functions, so that a new nested type is added once.
 
 The last part finds columns that Arrow cannot represent: non-nullable arrays of void, and maps with void keys, which
-``array()`` and ``map()`` make in Spark.
+``array()`` and ``map()`` create in Spark.
 """
 
 from __future__ import annotations

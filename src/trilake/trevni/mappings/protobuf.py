@@ -1,4 +1,4 @@
-"""Protocol Buffers messages in Trevni files (spec: "Type Mappings", "Protocol Buffers", which is blank).
+"""Store Protocol Buffers messages in Trevni files; the spec leaves this mapping blank.
 
 The mapping follows that of Avro and uses its marks in column names: ``#`` before a field of a message, ``[]`` after a
 repeated field, ``>`` after a map, with the children ``key`` and ``value``.

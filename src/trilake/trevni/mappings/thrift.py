@@ -1,4 +1,4 @@
-"""Thrift structs in Trevni files (spec: "Type Mappings", "Thrift", which is blank).
+"""Store Thrift structs in Trevni files; the spec leaves this mapping blank.
 
 The schema is the ``thrift_spec`` of the Python classes that Apache Thrift's compiler generates: a tuple, by field id,
 of ``(id, type, name, type arguments, default)``.  It is plain data, so no Thrift library is needed.
