@@ -103,7 +103,7 @@ _HOME = {
     for name in names.split()
 }
 
-# Without `open`: a star import must not take the place of Python's own.
+# Without `open`: a star import must not hide the built-in function.
 __all__ = [
     "Advice", "Alter", "ArrowDeltaTable", "ChangeResult", "CloneResult", "Conversion", "ConvertResult",
     "DeltaOptimizeBuilder", "DeltaTable", "DeltaTableBuilder", "DropResult", "Explanation", "Finding", "Findings",
@@ -115,7 +115,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: Rooms of the package that are attributes of it without an import of their own.
+#: Subpackages that are attributes of the package without being imported.
 _ROOMS = ("checksum", "delta", "errors", "lance", "storage", "trevni")
 
 
@@ -127,7 +127,7 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(_HOME[name]), name)
     except ImportError as e:
-        if type(e).__module__ == "trilake.errors":  # it says what to install; where it was needed is of no help
+        if type(e).__module__ == "trilake.errors":  # it says what to install; the traceback does not help
             raise e.with_traceback(None) from None
         raise
     globals()[name] = value

@@ -104,7 +104,7 @@ def write(
     from trilake.table.frames import arrow_batches, is_dataframe  # late: tables are opened without it
 
     if isinstance(data, str | PathLike):
-        arrow_batches(data)  # which says that the rows come first
+        arrow_batches(data)  # raises an error: the rows come first
     log_only = {
         "replace_where": replace_where,
         "partition_overwrite": partition_overwrite,

@@ -49,7 +49,7 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (OSError, Exit.STORAGE),
 )
 
-#: Python arguments in helps, and the corresponding options.
+#: Python arguments in help messages, and the corresponding options.
 _OPTIONS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"enforce_retention=False(?: \(on Spark [^)]*\))?"), "--no-retention-check"),
     (re.compile(r"\baccept_loss(?:=True)?"), "--accept-loss"),

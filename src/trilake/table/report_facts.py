@@ -165,7 +165,7 @@ class Facts:
     indices: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     findings: Verified | None = None
-    #: What data files are called, in the singular.
+    #: The format's word for a data file, in the singular.
     unit: str = "file"
     #: Python code by purpose: ``compact``, ``purge``, ``vacuum``, ``clean``, ``order``.  ``{uri!r}`` and ``{column!r}``
     #: stand for the table and a column.

@@ -419,7 +419,7 @@ def _simple(column: Column, literal: Literal) -> bool:
 
 # --- expressions of any type: invalid ones, and those that only Spark supports ----------------------------------------
 
-#: Replacements in the translator's errors, which speak of filters.
+#: Replacements in the translator's errors, which mention filters.
 _WORDS = [
     (re.compile(pattern), words)
     for pattern, words in (

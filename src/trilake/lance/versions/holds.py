@@ -30,7 +30,7 @@ from trilake.storage.ownership import discard
 _log = logging.getLogger("trilake.lance")
 
 HOLDS, REMOVALS = "_refs/holds", "_refs/removals"
-#: Age in ms at which the process of a notice is taken for dead.
+#: Age in ms at which the process of a notice is considered dead.
 FORGOTTEN_MS = 7 * 24 * 3600 * 1000
 
 

@@ -218,7 +218,7 @@ def base_frame(
     spark: SparkSession, content: bytes, provider: str, schema: T.StructType, options: Mapping[str, str]
 ) -> DataFrame:
     """The scan of the files of a manifest, with the columns to read, including those that Spark infers from folders."""
-    # A new name each time, since Spark takes two scans of one folder for the same scan.
+    # A new name each time, since Spark treats two scans of one folder as the same scan.
     folder = Path(mkdtemp(prefix="trilake-scan-"))
     try:
         write_manifest(folder, content)

@@ -50,7 +50,7 @@ def hive_columns(
     absolute and decoded; ``aliases`` are alternative folder names."""
     base = "/" + split_absolute(root)[1] + "/"
     if "=" in base.rstrip("/").rpartition("/")[2]:
-        return None  # Spark would take this folder for a partition
+        return None  # Spark would treat this folder as a partition
     if not pc.all(pc.starts_with(paths, base)).as_py():
         return None
     below = pc.utf8_slice_codeunits(paths, len(base))

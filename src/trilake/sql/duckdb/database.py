@@ -230,14 +230,14 @@ def _files(sources: Sources) -> _Files:
     return files
 
 
-#: Queries over Parquet files: making one opens each file to check its columns.
+#: Queries over Parquet files: building one opens each file to check its columns.
 _file_queries = Recent(_MOST_FILE_QUERIES, _MOST_FILE_QUERIES)
 
 
 def _file_query(db: duckdb.DuckDBPyConnection, files: Sequence[FileState], schema: pa.Schema) -> str | None:
     key = (schema.serialize().to_pybytes(), *files)
     if (cached := _file_queries.get(key)) is None:
-        cached = (parquet_relation(db, [file.path for file in files], schema),)  # None is an answer, too
+        cached = (parquet_relation(db, [file.path for file in files], schema),)  # None is cached, too
         _file_queries.put(key, cached, 1)
     query: str | None = cached[0]
     return query

@@ -12,7 +12,7 @@ from trilake.table.report_facts import Facts
 from trilake.table.report_page import Advice
 from trilake.tools.report.measures import Clustering, as_sizes
 
-#: Advise a compaction from this many files saved, and this share of all files.
+#: Advise a compaction if it saves this many files, and this share of all files.
 _FILES, _SHARE = 2, 0.1
 #: Advise above these shares of deleted rows, and of files that a lookup reads.
 _DELETED, _TOUCHED = 0.05, 0.5

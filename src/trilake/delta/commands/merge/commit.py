@@ -37,7 +37,7 @@ class MergeRequest:
     txn: tuple[str, int] | None = None
     #: Condition and clauses for the history, if they differ from the strings above.
     for_history: tuple[str, Sequence[Clause[str]]] | None = None
-    #: What the source reads of the table itself.
+    #: What the source's query reads from the table itself.
     source_read: ReadSet = field(default_factory=ReadSet)
 
 
